@@ -1,0 +1,2 @@
+//! The `pando` command.
+fn main() {}

@@ -1,0 +1,347 @@
+//! Reference-counted objects that a reader with a guard may use without counting.
+//!
+//! An object is made as a [`Counted`], an owning reference. Other objects hold it in an [`AtomicCounted`], a place that
+//! owns one reference and can be read, swapped and compared atomically. A reader with a [`Guard`] gets a [`Shared`]
+//! from such a place: no write, no count; it may read the object until the guard goes, and turn the view into an
+//! owning reference unless the object is dead by then.
+//!
+//! Why it is sound: a place's own reference is put only after the pointer has left the place; an object is retired when
+//! its last reference is put; so a guard that found the pointer was alive before the object was retired, and the memory waits for it.
+
+use std::{marker::PhantomData, ops::Deref, ptr::NonNull};
+
+use crate::{
+    facade::{AtomicPtr, Ordering},
+    lock_ref::LockRef,
+    reclaim::{self, Guard},
+};
+
+/// What can be reference-counted and read under a guard.
+pub trait Object: Send + Sync + Sized + 'static {
+    /// Runs once, when the last reference is put, on the thread that put it. Readers with a guard may still be
+    /// looking: the object itself is dropped only after them. Whatever must be exact at once (quotas, tables) is undone here.
+    fn last_put(&self) {}
+}
+
+/// The object behind its count. Aligned so that three low bits of its address are free for tags.
+#[repr(C, align(8))]
+pub(crate) struct Block<T> {
+    refs: LockRef,
+    value: T,
+}
+
+/// An owning reference to a `T`.
+pub struct Counted<T: Object> {
+    block: NonNull<Block<T>>,
+    _owns: PhantomData<T>,
+}
+
+// SAFETY: `Object` requires Send and Sync; the count is atomic, so references may be used and put on any thread.
+unsafe impl<T: Object> Send for Counted<T> {}
+// SAFETY: as above; a shared `Counted` gives out `&T` and clones, both fine for a Sync `T`.
+unsafe impl<T: Object> Sync for Counted<T> {}
+
+impl<T: Object> Counted<T> {
+    /// A new object with one reference. One allocation: eight bytes and the value.
+    #[must_use]
+    pub fn new(value: T) -> Self {
+        let block = Box::new(Block { refs: LockRef::new(), value });
+        Self { block: NonNull::from(Box::leak(block)), _owns: PhantomData }
+    }
+
+    /// Whether both are the same object.
+    #[must_use]
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        self.block == other.block
+    }
+
+    /// A view that borrows from this reference, comparable with what guards find.
+    #[must_use]
+    pub fn as_shared(&self) -> Shared<'_, T> {
+        // SAFETY: `self` keeps the object alive for the borrow.
+        unsafe { Shared::from_raw(self.block) }
+    }
+
+    /// How many references there are; a hint.
+    #[must_use]
+    pub fn count(this: &Self) -> usize {
+        this.block().refs.count()
+    }
+
+    fn block(&self) -> &Block<T> {
+        check_access(self.block.as_ptr());
+        // SAFETY: this reference keeps the block alive.
+        unsafe { self.block.as_ref() }
+    }
+
+    /// Gives the reference up without putting it.
+    pub(crate) fn into_raw(self) -> *mut Block<T> {
+        let ptr = self.block.as_ptr();
+        std::mem::forget(self);
+        ptr
+    }
+
+    /// Takes up a reference given up by [`Counted::into_raw`].
+    ///
+    /// # Safety
+    /// `ptr` came from `into_raw` and its reference is not taken up twice.
+    pub(crate) unsafe fn from_raw(ptr: NonNull<Block<T>>) -> Self {
+        Self { block: ptr, _owns: PhantomData }
+    }
+}
+
+fn check_access<T>(block: *const Block<T>) {
+    #[cfg(loom)]
+    reclaim::model::check_access(block.cast());
+    let _ = block;
+}
+
+impl<T: Object> Deref for Counted<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.block().value
+    }
+}
+
+impl<T: Object> Clone for Counted<T> {
+    fn clone(&self) -> Self {
+        self.block().refs.clone_held();
+        Self { block: self.block, _owns: PhantomData }
+    }
+}
+
+impl<T: Object> Drop for Counted<T> {
+    fn drop(&mut self) {
+        let block = self.block();
+        if !block.refs.put() {
+            return;
+        }
+        block.value.last_put();
+        /// # Safety
+        /// `ptr` is a leaked `Box<Block<T>>` that nobody uses any more.
+        unsafe fn free<T>(ptr: *mut ()) {
+            // SAFETY: allocated as a box in `Counted::new`; the caller's contract.
+            drop(unsafe { Box::from_raw(ptr.cast::<Block<T>>()) });
+        }
+        // SAFETY: the count is dead, so no place owns a reference (each holds one) and no guard made from now on can
+        // find the pointer; the dead count makes this the only retirement.
+        unsafe { reclaim::retire(self.block.as_ptr().cast(), size_of::<Block<T>>(), free::<T>) };
+    }
+}
+
+impl<T: Object + std::fmt::Debug> std::fmt::Debug for Counted<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A view of an object that costs nothing to take: valid as long as the guard (or the reference) it came from.
+pub struct Shared<'g, T: Object> {
+    block: NonNull<Block<T>>,
+    _from: PhantomData<&'g T>,
+}
+
+impl<T: Object> Clone for Shared<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Object> Copy for Shared<'_, T> {}
+
+impl<'g, T: Object> Shared<'g, T> {
+    /// # Safety
+    /// The block stays allocated for `'g`.
+    #[inline]
+    pub(crate) unsafe fn from_raw(block: NonNull<Block<T>>) -> Self {
+        Self { block, _from: PhantomData }
+    }
+
+    pub(crate) fn as_raw(self) -> *mut Block<T> {
+        self.block.as_ptr()
+    }
+
+    /// The object, for as long as the guard lives.
+    #[inline]
+    #[must_use]
+    pub fn to_ref(self) -> &'g T {
+        check_access(self.block.as_ptr());
+        // SAFETY: `from_raw`'s contract.
+        &unsafe { &*self.block.as_ptr() }.value
+    }
+
+    /// An owning reference, unless the object is dead.
+    #[must_use]
+    pub fn get(self) -> Option<Counted<T>> {
+        check_access(self.block.as_ptr());
+        // SAFETY: `from_raw`'s contract.
+        let block = unsafe { &*self.block.as_ptr() };
+        block.refs.get().then(|| Counted { block: self.block, _owns: PhantomData })
+    }
+
+    /// Whether both are the same object.
+    #[must_use]
+    pub fn ptr_eq(self, other: Shared<'_, T>) -> bool {
+        self.block == other.block
+    }
+
+    /// How many references there are; a hint.
+    #[must_use]
+    pub fn count(self) -> usize {
+        // SAFETY: `from_raw`'s contract.
+        unsafe { &*self.block.as_ptr() }.refs.count()
+    }
+}
+
+impl<T: Object> Deref for Shared<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        self.to_ref()
+    }
+}
+
+/// A place that owns a reference, or none, and changes atomically.
+pub struct AtomicCounted<T: Object> {
+    ptr: AtomicPtr<Block<T>>,
+    _owns: PhantomData<Counted<T>>,
+}
+
+impl<T: Object> AtomicCounted<T> {
+    /// A place that holds `value`.
+    #[must_use]
+    pub fn new(value: Option<Counted<T>>) -> Self {
+        Self { ptr: AtomicPtr::new(into_ptr(value)), _owns: PhantomData }
+    }
+
+    /// What the place holds now. No write.
+    #[inline]
+    #[must_use]
+    pub fn load<'g>(&self, _guard: &'g Guard) -> Option<Shared<'g, T>> {
+        // Acquire: pairs with the release of whoever stored it.
+        let ptr = NonNull::new(self.ptr.load(Ordering::Acquire))?;
+        // SAFETY: the place owned a reference when it was read and the guard was alive: the module's argument.
+        Some(unsafe { Shared::from_raw(ptr) })
+    }
+
+    /// Whether the place holds nothing. Cheaper than [`AtomicCounted::load`]: it needs no guard.
+    #[inline]
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.ptr.load(Ordering::Acquire).is_null()
+    }
+
+    /// Puts `new` there and hands out what was there.
+    pub fn swap(&self, new: Option<Counted<T>>) -> Option<Counted<T>> {
+        let old = self.ptr.swap(into_ptr(new), Ordering::AcqRel);
+        // SAFETY: the place owned one reference to `old`, which it has just given up.
+        NonNull::new(old).map(|old| unsafe { Counted::from_raw(old) })
+    }
+
+    /// Puts `new` there if `current` is what is there, and hands out the old reference; otherwise gives `new` back.
+    ///
+    /// # Errors
+    /// `new`, when the place held something else.
+    pub fn compare_exchange(
+        &self,
+        current: Option<Shared<'_, T>>,
+        new: Option<Counted<T>>,
+    ) -> Result<Option<Counted<T>>, Option<Counted<T>>> {
+        let current = current.map_or(std::ptr::null_mut(), Shared::as_raw);
+        let new = into_ptr(new);
+        match self.ptr.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: the place owned one reference to `old`, which it has just given up.
+            Ok(old) => Ok(NonNull::new(old).map(|old| unsafe { Counted::from_raw(old) })),
+            // SAFETY: `new` came from `into_ptr` above and was not stored.
+            Err(_) => Err(NonNull::new(new).map(|new| unsafe { Counted::from_raw(new) })),
+        }
+    }
+}
+
+fn into_ptr<T: Object>(value: Option<Counted<T>>) -> *mut Block<T> {
+    value.map_or(std::ptr::null_mut(), Counted::into_raw)
+}
+
+impl<T: Object> Drop for AtomicCounted<T> {
+    fn drop(&mut self) {
+        drop(self.swap(None));
+    }
+}
+
+impl<T: Object> Default for AtomicCounted<T> {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl<T: Object + std::fmt::Debug> std::fmt::Debug for AtomicCounted<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.load(&reclaim::pin()).map(Shared::to_ref).fmt(f)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    };
+
+    struct Probe {
+        last_puts: Arc<AtomicUsize>,
+        drops: Arc<AtomicUsize>,
+    }
+    impl Object for Probe {
+        fn last_put(&self) {
+            self.last_puts.fetch_add(1, SeqCst);
+        }
+    }
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            self.drops.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn last_put_is_at_once_and_the_drop_waits_for_guards() {
+        let (last_puts, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let place =
+            AtomicCounted::new(Some(Counted::new(Probe { last_puts: last_puts.clone(), drops: drops.clone() })));
+        let guard = reclaim::pin();
+        let seen = place.load(&guard).expect("the place is full");
+        drop(place.swap(None));
+        assert_eq!(last_puts.load(SeqCst), 1);
+        assert!(seen.get().is_none(), "a dead object gave out a reference");
+        assert_eq!(drops.load(SeqCst), 0, "dropped under a guard");
+        drop(guard);
+        for _ in 0..10_000 {
+            crossbeam_epoch::pin().flush();
+            if drops.load(SeqCst) == 1 {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        panic!("never reclaimed");
+    }
+
+    #[test]
+    fn compare_exchange_gives_the_new_one_back() {
+        #[derive(Debug)]
+        struct Number(u32);
+        impl Object for Number {}
+        let place = AtomicCounted::new(Some(Counted::new(Number(1))));
+        let other = Counted::new(Number(2));
+        let back = place.compare_exchange(None, Some(other)).expect_err("the place was not empty");
+        assert_eq!(back.map(|n| n.0), Some(2));
+        let guard = reclaim::pin();
+        let now = place.load(&guard);
+        let old = place.compare_exchange(now, None).expect("unchanged");
+        assert_eq!(old.map(|n| n.0), Some(1));
+        assert!(place.is_none());
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "counted_loom.rs"]
+mod loom_model;

@@ -1,0 +1,30 @@
+//! The concurrency primitives of pandofs, each in its own file with its model-checking test beside it.
+//!
+//! | primitive | file | what it is for |
+//! | --- | --- | --- |
+//! | [`Guard`], [`pin`] | `reclaim` | readers that take no lock; freed memory waits for them |
+//! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
+//!
+//! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
+//! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).
+
+mod counted;
+mod facade;
+mod lock_ref;
+mod reclaim;
+
+pub use counted::{AtomicCounted, Counted, Object, Shared};
+pub use lock_ref::LockRef;
+pub use reclaim::{Guard, assert_unpinned, back_pressure, pin, retired_bytes};
+
+/// A small number that differs between threads that run at the same time, for choosing a stripe.
+///
+/// Threads get consecutive numbers as they first ask, so up to `n` of them spread evenly over `n` stripes.
+#[inline]
+#[must_use]
+pub fn stripe_hint() -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    std::thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    MINE.try_with(|n| *n).unwrap_or(0)
+}

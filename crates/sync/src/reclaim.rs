@@ -1,0 +1,261 @@
+//! Reclamation: what a reader without a lock holds on to, and what becomes of memory that was unlinked.
+//!
+//! A [`Guard`] says "I may be reading"; memory that is retired while a guard is alive is freed after that guard is
+//! gone. The scheme is epoch-based (Fraser, *Practical lock-freedom*, 2004), from the crate `crossbeam-epoch`.
+//! Measured on 2 cores with 48-byte objects: pin + retire 38 ns with one thread and 95 ns with two, against 31 ns and
+//! 630 ns (150 ns with batches of 256) for `seize`, whose batches end in a process-wide memory barrier.
+//!
+//! Under the model checker the scheme is replaced by the *strictest* one that keeps the same contract: an object is
+//! reclaimed the moment the last guard that was alive at its retirement is dropped, and every access checks that it
+//! has not been (see `model` below). What passes there passes with any scheme that frees later.
+//!
+//! Retired memory is accounted ([`retired_bytes`]), and whoever retires much calls [`back_pressure`] when it holds
+//! neither guard nor lock: a reader that stalls delays writers, and never lets garbage grow without bound.
+
+#[cfg(loom)]
+pub(crate) use model as scheme;
+#[cfg(not(loom))]
+pub(crate) use real as scheme;
+
+use std::marker::PhantomData;
+
+/// The right to read shared objects without a lock, for as long as it lives.
+///
+/// Tied to its thread. Nobody waits (for a lock, a driver, a reply) while holding one: see [`assert_unpinned`].
+pub struct Guard {
+    _inner: scheme::Inner,
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Guard")
+    }
+}
+
+/// Starts reading: about 7 ns, and no line is written but this thread's own. Guards nest.
+#[inline]
+#[must_use]
+pub fn pin() -> Guard {
+    depth::enter();
+    Guard { _inner: scheme::pin(), _not_send: PhantomData }
+}
+
+impl Drop for Guard {
+    #[inline]
+    fn drop(&mut self) {
+        depth::leave();
+    }
+}
+
+/// Asserts (in debug builds) that this thread holds no guard; called by whatever may wait.
+///
+/// # Panics
+/// In debug builds, when a guard is alive on this thread.
+#[inline]
+pub fn assert_unpinned(what: &str) {
+    debug_assert!(depth::now() == 0, "{what} may wait, and this thread holds a reclamation guard");
+    let _ = what;
+}
+
+/// Bytes retired and not yet freed, in the whole process.
+#[must_use]
+pub fn retired_bytes() -> usize {
+    scheme::retired_bytes()
+}
+
+/// Waits until less than `limit_bytes` are retired and not yet freed; helps freeing meanwhile.
+///
+/// Returns at once in the common case. The caller holds no guard and no lock.
+pub fn back_pressure(limit_bytes: usize) {
+    assert_unpinned("back-pressure");
+    scheme::back_pressure(limit_bytes);
+}
+
+/// Something that has been unlinked: freed by `free(ptr)` after a grace period.
+///
+/// # Safety
+/// `ptr` is unreachable for guards made from now on, it is retired once, and `free(ptr)` may be called on any thread.
+pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
+    // SAFETY: the caller's contract is the callee's.
+    unsafe { scheme::retire(ptr, bytes, free) }
+}
+
+mod depth {
+    //! How many guards this thread holds: counted in debug builds only.
+    #[cfg(debug_assertions)]
+    std::thread_local!(static DEPTH: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+
+    #[inline]
+    pub(super) fn enter() {
+        #[cfg(all(debug_assertions, not(loom)))]
+        let _ = DEPTH.try_with(|d| d.set(d.get() + 1));
+    }
+    #[inline]
+    pub(super) fn leave() {
+        #[cfg(all(debug_assertions, not(loom)))]
+        let _ = DEPTH.try_with(|d| d.set(d.get() - 1));
+    }
+    #[inline]
+    pub(super) fn now() -> usize {
+        #[cfg(debug_assertions)]
+        return DEPTH.try_with(std::cell::Cell::get).unwrap_or(0);
+        #[cfg(not(debug_assertions))]
+        0
+    }
+}
+
+#[cfg(not(loom))]
+pub(crate) mod real {
+    use std::sync::atomic::{AtomicIsize, Ordering};
+
+    pub(crate) type Inner = crossbeam_epoch::Guard;
+
+    #[inline]
+    pub(crate) fn pin() -> Inner {
+        crossbeam_epoch::pin()
+    }
+
+    /// Retired bytes, in stripes on lines of their own: a thread adds to its stripe, whoever frees subtracts from its
+    /// own, and only the sum means something.
+    #[repr(align(128))]
+    struct Stripe(AtomicIsize);
+    const STRIPES: usize = 16;
+    static RETIRED: [Stripe; STRIPES] = [const { Stripe(AtomicIsize::new(0)) }; STRIPES];
+
+    fn account(delta: isize) {
+        // Relaxed: a statistic; its readers tolerate a late view.
+        RETIRED[crate::stripe_hint() % STRIPES].0.fetch_add(delta, Ordering::Relaxed);
+    }
+
+    pub(crate) fn retired_bytes() -> usize {
+        RETIRED.iter().map(|s| s.0.load(Ordering::Relaxed)).sum::<isize>().max(0) as usize
+    }
+
+    pub(crate) fn back_pressure(limit_bytes: usize) {
+        let mut spins = 0_u32;
+        while retired_bytes() >= limit_bytes {
+            crossbeam_epoch::pin().flush();
+            spins += 1;
+            if spins < 64 {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+        }
+    }
+
+    pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
+        struct Retired(*mut (), usize, unsafe fn(*mut ()));
+        // SAFETY: the contract of `retire` allows freeing on any thread.
+        unsafe impl Send for Retired {}
+        impl Retired {
+            fn free(self) {
+                // SAFETY: the contract of `retire`, and the grace period has passed.
+                unsafe { (self.2)(self.0) };
+                account(-(self.1 as isize));
+            }
+        }
+        account(bytes as isize);
+        let retired = Retired(ptr, bytes, free);
+        let guard = crossbeam_epoch::pin();
+        // SAFETY: the contract of `retire`: no guard made from now on can reach the object.
+        unsafe { guard.defer_unchecked(move || retired.free()) };
+    }
+}
+
+#[cfg(loom)]
+pub(crate) mod model {
+    //! The strictest reclaimer, for the model checker.
+    //!
+    //! Its own state lives outside the model (plain `std`), so it adds no order between threads and no interleaving of
+    //! its own. What order the real scheme gives, and no more, is given by two fences: a guard that is made after an
+    //! object was retired must not find a pointer to it.
+    //!
+    //! Nothing is freed before the model's execution ends (`end_of_execution`): a reclaimed object is *dropped late* but *marked dead at
+    //! once*, and `check_access` fails the model when a dead one is touched.
+
+    use std::{
+        cell::RefCell,
+        collections::{BTreeMap, BTreeSet},
+    };
+
+    #[derive(Default)]
+    struct State {
+        next_guard: u64,
+        alive: BTreeSet<u64>,
+        /// Address to the guards that it waits for; an empty set: it is reclaimed.
+        retired: BTreeMap<usize, (BTreeSet<u64>, usize, unsafe fn(*mut ()))>,
+    }
+    // loom runs all threads of one execution on one OS thread.
+    std::thread_local!(static STATE: RefCell<State> = RefCell::new(State::default()));
+
+    pub(crate) struct Inner(u64);
+
+    pub(crate) fn pin() -> Inner {
+        loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+        STATE.with_borrow_mut(|s| {
+            s.next_guard += 1;
+            s.alive.insert(s.next_guard);
+            Inner(s.next_guard)
+        })
+    }
+
+    impl Drop for Inner {
+        fn drop(&mut self) {
+            STATE.with_borrow_mut(|s| {
+                s.alive.remove(&self.0);
+                for (waits, ..) in s.retired.values_mut() {
+                    waits.remove(&self.0);
+                }
+            });
+        }
+    }
+
+    pub(crate) fn retired_bytes() -> usize {
+        STATE.with_borrow(|s| s.retired.values().map(|r| r.1).sum())
+    }
+
+    pub(crate) fn back_pressure(_limit_bytes: usize) {}
+
+    pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
+        loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+        STATE.with_borrow_mut(|s| {
+            let waits = s.alive.clone();
+            let twice = s.retired.insert(ptr as usize, (waits, bytes, free));
+            assert!(twice.is_none(), "an object was retired twice");
+        });
+    }
+
+    /// Fails the model when the object at `ptr` has been reclaimed.
+    pub(crate) fn check_access(ptr: *const ()) {
+        STATE.with_borrow(|s| {
+            if let Some((waits, ..)) = s.retired.get(&(ptr as usize)) {
+                assert!(!waits.is_empty(), "an object was read after it had been reclaimed");
+            }
+        });
+    }
+
+    /// Frees everything: called at the end of each execution of a model, with no guard alive.
+    pub(crate) fn end_of_execution() {
+        loop {
+            let next = STATE.with_borrow_mut(|s| {
+                assert!(s.alive.is_empty(), "a guard outlived its model");
+                s.retired.pop_first()
+            });
+            let Some((ptr, (_, _, free))) = next else { break };
+            // SAFETY: the contract of `retire`; no guard is alive.
+            unsafe { free(ptr as *mut ()) };
+        }
+    }
+
+    /// Runs a model to its end, with the reclaimer's state fresh in each execution.
+    pub(crate) fn check(model: impl Fn() + Sync + Send + 'static) {
+        loom::model(move || {
+            // An execution that loom cut short leaves its objects: they belong to a world that is gone.
+            STATE.with_borrow_mut(|s| *s = State::default());
+            model();
+            end_of_execution();
+        });
+    }
+}
