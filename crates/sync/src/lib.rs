@@ -4,17 +4,25 @@
 //! | --- | --- | --- |
 //! | [`Guard`], [`pin`] | `reclaim` | readers that take no lock; freed memory waits for them |
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
+//! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
+//! | [`lock_order`] | `lock_order` | the order of locks, asserted in debug builds |
+//! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
 //!
 //! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
 //! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).
 
 mod counted;
 mod facade;
+pub mod lock_order;
 mod lock_ref;
+mod name_locks;
+pub mod op;
 mod reclaim;
 
 pub use counted::{AtomicCounted, Counted, Object, Shared};
 pub use lock_ref::LockRef;
+pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
+pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, pin, retired_bytes};
 
 /// A small number that differs between threads that run at the same time, for choosing a stripe.
