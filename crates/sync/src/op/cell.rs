@@ -1,0 +1,471 @@
+//! A word that shows a reference, or none, and can change together with other words.
+
+use std::{marker::PhantomData, ptr::NonNull};
+
+use super::{Op, OpState};
+use crate::{
+    counted::{Block, Counted, Object, Shared},
+    facade::{AtomicPtr, Ordering},
+    reclaim::{self, Guard},
+};
+
+/// The bits of a word that say what the rest points to; blocks and entries are aligned to eight bytes.
+const TAG: usize = 0b11;
+/// A value that everybody sees; with a null pointer: the cell is empty.
+const VALUE: usize = 0b00;
+/// A value that nobody sees before it is published.
+const PENDING: usize = 0b01;
+/// An [`Entry`]: what the cell shows is for the op to say.
+const ENTRY: usize = 0b10;
+
+/// What a cell holds while an operation is at work on it. Immutable; owned by the cell, with one reference to each.
+#[repr(align(8))]
+struct Entry<T: Object> {
+    op: NonNull<Block<Op>>,
+    before: Option<NonNull<Block<T>>>,
+    after: Option<NonNull<Block<T>>>,
+}
+
+/// A cell's word, decoded.
+enum Word<T: Object> {
+    Empty,
+    Value(NonNull<Block<T>>),
+    Pending(NonNull<Block<T>>),
+    Entry(NonNull<Entry<T>>),
+}
+
+impl<T: Object> Word<T> {
+    #[inline]
+    fn decode(raw: *mut ()) -> Self {
+        let Some(ptr) = NonNull::new(raw.map_addr(|addr| addr & !TAG)) else { return Self::Empty };
+        match raw.addr() & TAG {
+            VALUE => Self::Value(ptr.cast()),
+            PENDING => Self::Pending(ptr.cast()),
+            _ => Self::Entry(ptr.cast()),
+        }
+    }
+
+    fn encode(&self) -> *mut () {
+        let (ptr, tag) = match self {
+            Self::Empty => (std::ptr::null_mut(), VALUE),
+            Self::Value(block) => (block.as_ptr().cast::<()>(), VALUE),
+            Self::Pending(block) => (block.as_ptr().cast(), PENDING),
+            Self::Entry(entry) => (entry.as_ptr().cast(), ENTRY),
+        };
+        ptr.map_addr(|addr| addr | tag)
+    }
+
+    fn value(block: Option<NonNull<Block<T>>>) -> Self {
+        block.map_or(Self::Empty, Self::Value)
+    }
+}
+
+/// Gives a reference up to a word or an entry.
+fn give<T: Object>(value: Counted<T>) -> NonNull<Block<T>> {
+    let raw = value.into_raw();
+    // SAFETY: `into_raw` gives the address of the block, which is never null.
+    unsafe { NonNull::new_unchecked(raw) }
+}
+
+/// # Safety
+/// `block` was given up by [`give`], and the word or entry that owned the reference gives it up now.
+unsafe fn take<T: Object>(block: NonNull<Block<T>>) -> Counted<T> {
+    // SAFETY: the caller's contract.
+    unsafe { Counted::from_raw(block) }
+}
+
+impl<T: Object> Entry<T> {
+    /// A new entry, which takes a reference to the op.
+    fn boxed(op: &Counted<Op>, before: Option<NonNull<Block<T>>>, after: Option<NonNull<Block<T>>>) -> NonNull<Self> {
+        NonNull::from(Box::leak(Box::new(Self { op: give(op.clone()), before, after })))
+    }
+
+    /// # Safety
+    /// The entry was found in a cell's word under `guard`.
+    unsafe fn peek<'g>(
+        entry: NonNull<Self>,
+        _guard: &'g Guard,
+    ) -> (Shared<'g, Op>, Option<Shared<'g, T>>, Option<Shared<'g, T>>) {
+        #[cfg(loom)]
+        reclaim::model::check_access(entry.as_ptr().cast());
+        // SAFETY: the guard is older than the entry's retirement, since it found the entry in the word.
+        let entry = unsafe { entry.as_ref() };
+        // SAFETY: the entry's references are put after it left the word: the guard is older than that, too.
+        let share = |block| unsafe { Shared::from_raw(block) };
+        // SAFETY: as for `before` and `after`.
+        (unsafe { Shared::from_raw(entry.op) }, entry.before.map(share), entry.after.map(share))
+    }
+
+    /// Takes an entry apart that has left its word: the references that it owned (before, after) go to the caller, the
+    /// op's is put, and the entry is retired. The state is the one that the op has now.
+    ///
+    /// # Safety
+    /// The caller's own read-modify-write took `entry` out of its word.
+    unsafe fn dismantle(entry: NonNull<Self>) -> (OpState, Option<Counted<T>>, Option<Counted<T>>) {
+        /// # Safety
+        /// `ptr` is a leaked `Box<Entry<T>>` that nobody uses any more.
+        unsafe fn free<T: Object>(ptr: *mut ()) {
+            // SAFETY: allocated as a box in `Entry::boxed`; the caller's contract.
+            drop(unsafe { Box::from_raw(ptr.cast::<Entry<T>>()) });
+        }
+        // SAFETY: the entry is retired below, and by nobody else.
+        let Self { op, before, after } = unsafe { std::ptr::read(entry.as_ptr()) };
+        // SAFETY: the entry owned these references, and only the one who took it out of its word gets here.
+        let (op, before, after) = unsafe { (take(op), before.map(|b| take(b)), after.map(|a| take(a))) };
+        // SAFETY: the entry has left its word, once, and no guard made from now on can find it.
+        unsafe { reclaim::retire(entry.as_ptr().cast(), size_of::<Self>(), free::<T>) };
+        (op.state(), before, after)
+    }
+}
+
+/// What is in a cell, unresolved: for scans and for whoever owns the word. Readers use [`OpCell::load`].
+pub enum Peek<'g, T: Object> {
+    /// Nothing.
+    Empty,
+    /// A value that everybody sees.
+    Value(Shared<'g, T>),
+    /// A value that nobody sees before it is published.
+    Pending(Shared<'g, T>),
+    /// An operation is at work; what the cell shows is for its state to say.
+    Op {
+        /// The operation.
+        op: Shared<'g, Op>,
+        /// What the cell shows unless the operation is committed.
+        before: Option<Shared<'g, T>>,
+        /// What the cell shows once the operation is committed.
+        after: Option<Shared<'g, T>>,
+    },
+}
+
+impl<T: Object> Clone for Peek<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Object> Copy for Peek<'_, T> {}
+
+impl<'g, T: Object> Peek<'g, T> {
+    /// What the cell shows: reads the operation's state if one is at work.
+    #[inline]
+    #[must_use]
+    pub fn resolve(self) -> Option<Shared<'g, T>> {
+        match self {
+            Self::Empty | Self::Pending(_) => None,
+            Self::Value(value) => Some(value),
+            Self::Op { op, before, after } => match op.state() {
+                OpState::Committed => after,
+                OpState::Undecided | OpState::Aborted => before,
+            },
+        }
+    }
+}
+
+/// A word that shows a reference to a `T`, or none, and that an [`Op`] can change together with others.
+///
+/// Eight bytes. It has one writer at a time, by the caller's locking; readers need nothing but a guard. What happens
+/// when two write at once is defined all the same: one of them fails, or the later one wins.
+pub struct OpCell<T: Object> {
+    /// A [`Word`].
+    word: AtomicPtr<()>,
+    _owns: PhantomData<Counted<T>>,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<OpCell<Op>>() == size_of::<usize>(), "a cell is one word");
+
+impl<T: Object> OpCell<T> {
+    fn from_word(word: &Word<T>) -> Self {
+        Self { word: AtomicPtr::new(word.encode()), _owns: PhantomData }
+    }
+
+    /// A cell that shows `value`.
+    #[must_use]
+    pub fn new(value: Option<Counted<T>>) -> Self {
+        Self::from_word(&Word::value(value.map(give)))
+    }
+
+    /// A cell whose value nobody sees before [`OpCell::publish`].
+    #[must_use]
+    pub fn new_pending(value: Counted<T>) -> Self {
+        Self::from_word(&Word::Pending(give(value)))
+    }
+
+    /// A cell that is born under an operation: it shows nothing until `op` is committed, then `after`.
+    ///
+    /// Insert it when everything else is enlisted (a remover may commit the operation as soon as it meets the cell),
+    /// and [`adopt`](OpCell::adopt) it where it was inserted.
+    #[must_use]
+    pub fn new_enlisted(op: &Counted<Op>, after: Counted<T>) -> Self {
+        Self::from_word(&Word::Entry(Entry::boxed(op, None, Some(give(after)))))
+    }
+
+    /// What the cell shows now. No write, and it never waits: one load, two more under an operation.
+    #[inline]
+    #[must_use]
+    pub fn load<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, T>> {
+        self.peek(guard).resolve()
+    }
+
+    /// What is in the cell, unresolved.
+    #[inline]
+    #[must_use]
+    pub fn peek<'g>(&self, guard: &'g Guard) -> Peek<'g, T> {
+        match Word::decode(self.word.load(Ordering::SeqCst)) {
+            Word::Empty => Peek::Empty,
+            // SAFETY: the cell owned a reference when it was read, and the guard was alive: it is put only after the
+            // word changed.
+            Word::Value(block) => Peek::Value(unsafe { Shared::from_raw(block) }),
+            // SAFETY: as above.
+            Word::Pending(block) => Peek::Pending(unsafe { Shared::from_raw(block) }),
+            Word::Entry(entry) => {
+                // SAFETY: just found in the word, under the guard.
+                let (op, before, after) = unsafe { Entry::peek(entry, guard) };
+                Peek::Op { op, before, after }
+            }
+        }
+    }
+
+    fn change(&self, from: &Word<T>, to: &Word<T>) -> bool {
+        self.word.compare_exchange(from.encode(), to.encode(), Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Empty to pending: an empty cell is used again.
+    ///
+    /// # Errors
+    /// `value`, if the cell is not empty.
+    pub fn set_pending(&self, value: Counted<T>) -> Result<(), Counted<T>> {
+        let block = give(value);
+        if self.change(&Word::Empty, &Word::Pending(block)) {
+            return Ok(());
+        }
+        // SAFETY: given up above, and not stored.
+        Err(unsafe { take(block) })
+    }
+
+    /// Pending to visible, by the creator or by a remover that found the cell.
+    ///
+    /// True for the one who did it; false if nothing is pending, or not any more.
+    pub fn publish(&self, _guard: &Guard) -> bool {
+        // The guard keeps the block's address from being used again between the load and the compare-and-swap.
+        match Word::decode(self.word.load(Ordering::SeqCst)) {
+            Word::Pending(block) => self.change(&Word::Pending(block), &Word::Value(block)),
+            Word::Empty | Word::Value(_) | Word::Entry(_) => false,
+        }
+    }
+
+    /// Pending to empty, by the creator: nobody has seen the value, and here it is again.
+    ///
+    /// None if nothing is pending any more: somebody has published it, so the creation has succeeded.
+    #[must_use = "None means that the value was published"]
+    pub fn retract(&self) -> Option<Counted<T>> {
+        let Word::Pending(block) = Word::decode(self.word.load(Ordering::SeqCst)) else { return None };
+        // SAFETY: the compare-and-swap took the value out of the cell, which owned a reference to it.
+        self.change(&Word::Pending(block), &Word::Empty).then(|| unsafe { take(block) })
+    }
+
+    /// For the creator: retracts what is pending when it goes, unless it was published.
+    #[must_use = "dropping it retracts the value"]
+    pub fn creation(&self) -> Creation<'_, T> {
+        Creation { cell: self }
+    }
+
+    /// Shows `value` from now on: a change of this word alone. What was there leaves.
+    ///
+    /// The caller is the word's one writer, so no operation is at work on it (asserted in debug builds; otherwise the
+    /// operation loses this word, which then never showed its `after`, unless committed).
+    pub fn replace(&self, value: Option<Counted<T>>) -> Option<Counted<T>> {
+        let new = Word::value(value.map(give));
+        match self.swap(&new) {
+            Ok(old) => old,
+            Err((state, before, after)) => {
+                debug_assert!(false, "a word was replaced while an operation was at work on it");
+                if state == OpState::Committed { after } else { before }
+            }
+        }
+    }
+
+    /// Takes out what is in the word; an entry as its parts.
+    #[expect(clippy::type_complexity, reason = "the parts of an entry, for its two users below")]
+    fn swap(&self, new: &Word<T>) -> Result<Option<Counted<T>>, (OpState, Option<Counted<T>>, Option<Counted<T>>)> {
+        match Word::decode(self.word.swap(new.encode(), Ordering::SeqCst)) {
+            Word::Empty => Ok(None),
+            // SAFETY: the cell owned one reference, which it has just given up.
+            Word::Value(block) | Word::Pending(block) => Ok(Some(unsafe { take(block) })),
+            // SAFETY: the swap took the entry out of its word.
+            Word::Entry(entry) => Err(unsafe { Entry::dismantle(entry) }),
+        }
+    }
+
+    /// Puts the cell under `op`: it goes on showing `before` until the operation is committed, then `after`.
+    ///
+    /// The cell's reference to `before` stays in the cell until it is finished. All words of an operation are enlisted
+    /// before it is committed (asserted in debug builds).
+    ///
+    /// # Errors
+    /// `after`, if the cell holds anything but the value `before`: something else, something pending, an operation.
+    pub fn enlist<'a>(
+        &'a self,
+        op: &'a Counted<Op>,
+        before: Option<Shared<'_, T>>,
+        after: Option<Counted<T>>,
+    ) -> Result<Enlisted<'a, T>, Option<Counted<T>>> {
+        debug_assert!(op.state() != OpState::Committed, "a word was enlisted after the commit");
+        let before = before.and_then(|value| NonNull::new(value.as_raw()));
+        let after = after.map(give);
+        let entry = Entry::boxed(op, before, after);
+        if self.change(&Word::value(before), &Word::Entry(entry)) {
+            return Ok(Enlisted { cell: self, op });
+        }
+        // SAFETY: a box made just now, and not stored.
+        let entry = unsafe { Box::from_raw(entry.as_ptr()) };
+        // SAFETY: given up by `boxed`, and not stored.
+        drop(unsafe { take(entry.op) });
+        // SAFETY: given up above, and not stored. (The reference to `before` is still the cell's.)
+        Err(after.map(|block| unsafe { take(block) }))
+    }
+
+    /// For a cell that was [born under](OpCell::new_enlisted) `op`, once it has been inserted: finishes it.
+    pub fn adopt<'a>(&'a self, op: &'a Counted<Op>) -> Enlisted<'a, T> {
+        Enlisted { cell: self, op }
+    }
+
+    /// Cleans the cell, if an operation that is decided left its entry there: the outcome is now the cell's value.
+    ///
+    /// Returns the value that left the cell with the entry. Idempotent, and nothing happens while the operation is
+    /// undecided.
+    pub fn finish(&self) -> Option<Counted<T>> {
+        self.finish_if(|_| true)
+    }
+
+    fn finish_if(&self, wanted: impl FnOnce(Shared<'_, Op>) -> bool) -> Option<Counted<T>> {
+        // The guard keeps the entry's address from being used again between the load and the compare-and-swap.
+        let guard = reclaim::pin();
+        let Word::<T>::Entry(entry) = Word::decode(self.word.load(Ordering::SeqCst)) else { return None };
+        // SAFETY: just found in the word, under the guard.
+        let (op, before, after) = unsafe { Entry::peek(entry, &guard) };
+        if !wanted(op) {
+            return None;
+        }
+        let outcome = match op.state() {
+            OpState::Undecided => return None,
+            OpState::Committed => after,
+            OpState::Aborted => before,
+        };
+        let outcome = Word::value(outcome.and_then(|value| NonNull::new(value.as_raw())));
+        if !self.change(&Word::Entry(entry), &outcome) {
+            return None;
+        }
+        // SAFETY: the compare-and-swap took the entry out of its word.
+        let (state, before, after) = unsafe { Entry::dismantle(entry) };
+        let (stays, leaves) = if state == OpState::Committed { (after, before) } else { (before, after) };
+        // The word holds it: the entry's reference has become the cell's.
+        stays.map(give);
+        leaves
+    }
+
+    /// Whether the cell shows something: what a remover's scan asks of each slot, after [`Life::begin_removal`].
+    ///
+    /// A remover may say "not empty" only of what others can see too. So whatever is pending is published, and a value
+    /// about to be born under somebody's undecided operation is born: that operation is committed (its maker inserts
+    /// such a cell last, and has nothing left to do that can fail). After true, the remover aborts its removal.
+    ///
+    /// [`Life::begin_removal`]: super::Life::begin_removal
+    #[must_use = "true obliges the remover to abort"]
+    pub fn occupied(&self, guard: &Guard) -> bool {
+        loop {
+            match self.peek(guard) {
+                Peek::Empty => return false,
+                Peek::Value(_) => return true,
+                Peek::Pending(_) if self.publish(guard) => return true,
+                // Published or retracted by its creator meanwhile.
+                Peek::Pending(_) => {}
+                Peek::Op { op, before, after } => match op.state() {
+                    OpState::Committed => return after.is_some(),
+                    OpState::Aborted => return before.is_some(),
+                    OpState::Undecided if before.is_some() || after.is_none() => return before.is_some(),
+                    OpState::Undecided if op.commit() => return true,
+                    // Aborted meanwhile, for ever: the next round returns.
+                    OpState::Undecided => {}
+                },
+            }
+        }
+    }
+}
+
+impl<T: Object> Drop for OpCell<T> {
+    fn drop(&mut self) {
+        drop(self.swap(&Word::Empty));
+    }
+}
+
+impl<T: Object> Default for OpCell<T> {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl<T: Object + std::fmt::Debug> std::fmt::Debug for OpCell<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.load(&reclaim::pin()).map(Shared::to_ref).fmt(f)
+    }
+}
+
+/// A cell that is under an operation. Dropped, it aborts the operation if that is still undecided, and finishes the
+/// cell: so a panic in the middle leaves no word behind that points to an operation.
+#[must_use = "dropping it aborts the operation"]
+pub struct Enlisted<'a, T: Object> {
+    cell: &'a OpCell<T>,
+    op: &'a Counted<Op>,
+}
+
+impl<T: Object> Enlisted<'_, T> {
+    /// Aborts the operation if it is still undecided, and cleans the cell. Returns the value that left it.
+    pub fn finish(self) -> Option<Counted<T>> {
+        let left = self.finish_cell();
+        std::mem::forget(self);
+        left
+    }
+
+    fn finish_cell(&self) -> Option<Counted<T>> {
+        if self.op.state() == OpState::Undecided {
+            self.op.abort();
+        }
+        // Our reference keeps the op's address from being used again, so equal means ours.
+        self.cell.finish_if(|op| op.ptr_eq(self.op.as_shared()))
+    }
+}
+
+impl<T: Object> Drop for Enlisted<'_, T> {
+    fn drop(&mut self) {
+        drop(self.finish_cell());
+    }
+}
+
+/// A pending value in the hands of its creator. Dropped, it is retracted unless somebody has published it: a panic in
+/// the middle leaves nothing pending behind.
+#[must_use = "dropping it retracts the value"]
+pub struct Creation<'a, T: Object> {
+    cell: &'a OpCell<T>,
+}
+
+impl<T: Object> Creation<'_, T> {
+    /// The value becomes visible, unless a remover has published it already: either way the creation has succeeded.
+    pub fn publish(self, guard: &Guard) {
+        self.cell.publish(guard);
+        std::mem::forget(self);
+    }
+
+    /// Takes the value back. None if it has been published: the creation has succeeded.
+    #[must_use = "None means that the creation has succeeded"]
+    pub fn retract(self) -> Option<Counted<T>> {
+        let back = self.cell.retract();
+        std::mem::forget(self);
+        back
+    }
+}
+
+impl<T: Object> Drop for Creation<'_, T> {
+    fn drop(&mut self) {
+        drop(self.cell.retract());
+    }
+}

@@ -1,0 +1,205 @@
+//! The life of a directory, or of anything that can be removed while others add to it.
+
+use std::{marker::PhantomData, ptr::NonNull};
+
+use super::{Op, OpState};
+use crate::{
+    counted::{Block, Counted, Shared},
+    facade::{AtomicPtr, Ordering, fence},
+    reclaim::{self, Guard},
+};
+
+/// Alive, and nobody is about to remove it.
+const ALIVE: usize = 0;
+/// Removed, for ever. No block has this address: blocks are aligned to eight bytes.
+const REMOVED: usize = 1;
+
+fn constant(word: usize) -> *mut Block<Op> {
+    std::ptr::without_provenance_mut(word)
+}
+
+/// The op that a word points to, if it is not one of the constants.
+fn op_in(word: *mut Block<Op>) -> Option<NonNull<Block<Op>>> {
+    if word.addr() == REMOVED { None } else { NonNull::new(word) }
+}
+
+/// What a [`Life`] is at.
+#[derive(Clone, Copy)]
+pub enum LifeState<'g> {
+    /// Alive; also if a removal was aborted.
+    Alive,
+    /// An operation that removes it is undecided.
+    Removing(Shared<'g, Op>),
+    /// Removed, from the instant at which an operation that removes it was committed.
+    Removed,
+}
+
+/// Why a removal could not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotRemovable {
+    /// Another operation that removes it is undecided.
+    Busy,
+    /// It has been removed.
+    Removed,
+}
+
+impl std::fmt::Display for NotRemovable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "another removal is under way",
+            Self::Removed => "already removed",
+        })
+    }
+}
+
+impl std::error::Error for NotRemovable {}
+
+/// The life of a directory (or anything that can be removed): alive, being removed by an [`Op`], removed. One word.
+pub struct Life {
+    /// `ALIVE`, `REMOVED`, or an op, to which the word owns a reference.
+    word: AtomicPtr<Block<Op>>,
+    _owns: PhantomData<Counted<Op>>,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Life>() == size_of::<usize>(), "a life is one word");
+
+impl Life {
+    /// Alive.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { word: AtomicPtr::new(constant(ALIVE)), _owns: PhantomData }
+    }
+
+    /// What it is at now. No write, and it never waits.
+    #[inline]
+    #[must_use]
+    pub fn state<'g>(&self, guard: &'g Guard) -> LifeState<'g> {
+        Self::decode(self.word.load(Ordering::SeqCst), guard)
+    }
+
+    /// What a word says that was loaded under the guard.
+    fn decode<'g>(word: *mut Block<Op>, _guard: &'g Guard) -> LifeState<'g> {
+        let Some(op) = op_in(word) else {
+            return if word.addr() == REMOVED { LifeState::Removed } else { LifeState::Alive };
+        };
+        // SAFETY: the word owned a reference when it was read under the guard, and puts it only after it changed.
+        let op = unsafe { Shared::from_raw(op) };
+        match op.state() {
+            OpState::Undecided => LifeState::Removing(op),
+            OpState::Committed => LifeState::Removed,
+            OpState::Aborted => LifeState::Alive,
+        }
+    }
+
+    /// The removal begins: from now on a creator aborts `op` before it publishes, until `op` is decided.
+    ///
+    /// Then scan ([`OpCell::occupied`](super::OpCell::occupied)); abort if anything was found; otherwise commit. If the
+    /// commit fails, a creator was here whose entry may not be visible yet: begin again, with a new op. Includes the
+    /// fence between this word and the scan.
+    ///
+    /// # Errors
+    /// [`NotRemovable`], if it is removed or being removed.
+    pub fn begin_removal<'a>(&'a self, op: &'a Counted<Op>) -> Result<Removal<'a>, NotRemovable> {
+        let guard = reclaim::pin();
+        let mine = op.clone().into_raw();
+        let mut word = self.word.load(Ordering::SeqCst);
+        let refused = loop {
+            match Self::decode(word, &guard) {
+                LifeState::Alive => {}
+                LifeState::Removing(_) => break NotRemovable::Busy,
+                LifeState::Removed => break NotRemovable::Removed,
+            }
+            match self.word.compare_exchange(word, mine, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(old) => {
+                    // An aborted op that its remover has not cleaned away yet.
+                    Self::put(old);
+                    fence(Ordering::SeqCst);
+                    return Ok(Removal { life: self, op });
+                }
+                Err(now) => word = now,
+            }
+        };
+        Self::put(mine);
+        Err(refused)
+    }
+
+    /// Puts the reference of a word that the caller has taken out, or has not put in.
+    fn put(word: *mut Block<Op>) {
+        if let Some(op) = op_in(word) {
+            // SAFETY: the word owned a reference, and the caller's compare-and-swap made it the caller's.
+            drop(unsafe { Counted::from_raw(op) });
+        }
+    }
+
+    /// What a creator asks when its entry is in place, pending or under its own operation: may it become visible?
+    ///
+    /// True: it is alive, and any removal that was under way is aborted; a removal that begins later finds the entry.
+    /// False: it has been removed, and the entry must be taken back. Includes the fence between the entry and this word.
+    #[must_use = "false: the entry must be taken back"]
+    pub fn keep_alive(&self, guard: &Guard) -> bool {
+        fence(Ordering::SeqCst);
+        match self.state(guard) {
+            LifeState::Alive => true,
+            LifeState::Removing(op) => op.abort(),
+            LifeState::Removed => false,
+        }
+    }
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Life {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.state(&reclaim::pin()) {
+            LifeState::Alive => "Alive",
+            LifeState::Removing(_) => "Removing",
+            LifeState::Removed => "Removed",
+        })
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        Self::put(self.word.swap(constant(REMOVED), Ordering::SeqCst));
+    }
+}
+
+/// A removal that has begun. Dropped, it aborts the operation if that is still undecided, and settles the word: so a
+/// panic in the middle leaves the thing alive and no operation behind.
+#[must_use = "dropping it aborts the removal"]
+pub struct Removal<'a> {
+    life: &'a Life,
+    op: &'a Counted<Op>,
+}
+
+impl Removal<'_> {
+    /// Aborts the operation if it is still undecided, and settles the word. Returns whether the thing is removed.
+    pub fn finish(self) -> bool {
+        let removed = self.settle();
+        std::mem::forget(self);
+        removed
+    }
+
+    fn settle(&self) -> bool {
+        let aborted = self.op.abort();
+        let mine = self.op.as_shared().as_raw();
+        let settled = constant(if aborted { ALIVE } else { REMOVED });
+        // It fails if the next removal came over an aborted one: then that has put our word's reference. Our own
+        // reference keeps the op's address from being used again.
+        if let Ok(word) = self.life.word.compare_exchange(mine, settled, Ordering::SeqCst, Ordering::SeqCst) {
+            Life::put(word);
+        }
+        !aborted
+    }
+}
+
+impl Drop for Removal<'_> {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
