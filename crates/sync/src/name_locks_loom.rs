@@ -12,6 +12,13 @@ fn names(locks: &NameLocks) -> [NameKey; 4] {
 struct World {
     locks: NameLocks,
     cells: [UnsafeCell<u32>; 3],
+    /// Read while locks are held: loom switches threads at atomics, and else would never do it there.
+    pause: loom::sync::atomic::AtomicUsize,
+}
+
+fn world() -> Arc<World> {
+    let cells = std::array::from_fn(|_| UnsafeCell::new(0));
+    Arc::new(World { locks: NameLocks::new(4), cells, pause: loom::sync::atomic::AtomicUsize::new(0) })
 }
 // SAFETY: the cells are used under the lock of their stripe; the model checks just that.
 unsafe impl Sync for World {}
@@ -20,6 +27,7 @@ unsafe impl Send for World {}
 
 fn change(world: &World, names: &[NameKey]) {
     let _guard = world.locks.lock(names);
+    world.pause.load(loom::sync::atomic::Ordering::Relaxed);
     let mut stripes: Vec<_> = names.iter().map(|&n| world.locks.stripe(n)).collect();
     stripes.sort_unstable();
     stripes.dedup();
@@ -34,7 +42,7 @@ fn change(world: &World, names: &[NameKey]) {
 #[test]
 fn overlapping_names() {
     loom::model(|| {
-        let world = Arc::new(World { locks: NameLocks::new(4), cells: std::array::from_fn(|_| UnsafeCell::new(0)) });
+        let world = world();
         let [a, b, c, a2] = names(&world.locks);
         let one = thread::spawn({
             let world = world.clone();
@@ -58,7 +66,7 @@ fn overlapping_names() {
 #[test]
 fn try_against_lock() {
     loom::model(|| {
-        let world = Arc::new(World { locks: NameLocks::new(4), cells: std::array::from_fn(|_| UnsafeCell::new(0)) });
+        let world = world();
         let [a, b, ..] = names(&world.locks);
         let other = thread::spawn({
             let world = world.clone();
