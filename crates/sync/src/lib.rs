@@ -6,24 +6,34 @@
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
 //! | [`lock_order`] | `lock_order` | the order of locks, asserted in debug builds |
+//! | [`SeqRwLock`] | `seq_rw_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
+//! | [`Position`] | `position` | an open file's position: seeking takes no lock |
 //! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
+//! | [`SplitTable`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
 //!
 //! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
 //! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).
 
 mod counted;
 mod facade;
+mod fair_lock;
 pub mod lock_order;
 mod lock_ref;
 mod name_locks;
 pub mod op;
+mod position;
 mod reclaim;
+mod split_table;
+mod seq_rw_lock;
 
 pub use counted::{AtomicCounted, Counted, Object, Shared};
 pub use lock_ref::LockRef;
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
+pub use position::{Io, Position};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, pin, retired_bytes};
+pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable};
+pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, ReadGuard, SeqRwLock, WriteGuard};
 
 /// A small number that differs between threads that run at the same time, for choosing a stripe.
 ///

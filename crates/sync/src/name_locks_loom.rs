@@ -12,7 +12,7 @@ fn names(locks: &NameLocks) -> [NameKey; 4] {
 struct World {
     locks: NameLocks,
     cells: [UnsafeCell<u32>; 3],
-    /// Read while locks are held: loom switches threads at atomics, and else would never do it there.
+    /// Changed while locks are held: loom switches threads where accesses depend on each other, and else never there.
     pause: loom::sync::atomic::AtomicUsize,
 }
 
@@ -27,7 +27,7 @@ unsafe impl Send for World {}
 
 fn change(world: &World, names: &[NameKey]) {
     let _guard = world.locks.lock(names);
-    world.pause.load(loom::sync::atomic::Ordering::Relaxed);
+    world.pause.fetch_add(1, loom::sync::atomic::Ordering::Relaxed);
     let mut stripes: Vec<_> = names.iter().map(|&n| world.locks.stripe(n)).collect();
     stripes.sort_unstable();
     stripes.dedup();
@@ -72,6 +72,7 @@ fn try_against_lock() {
             let world = world.clone();
             move || change(&world, &[b])
         });
+        world.pause.fetch_add(1, loom::sync::atomic::Ordering::Relaxed);
         let got = world.locks.try_lock(&[a, b]).map(|_guard| {
             // SAFETY: both stripes are locked.
             world.cells[1].with_mut(|p| unsafe { *p += 1 });

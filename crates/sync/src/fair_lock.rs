@@ -1,0 +1,152 @@
+//! `FairLock`: mutual exclusion in which nobody is passed over for ever.
+//!
+//! `std`'s mutex lets a thread that comes by take the lock before those that sleep on it: fast, since the lock is not
+//! idle while a sleeper wakes, but a sleeper may lose every time. A strict queue is the opposite: fair, and every
+//! change of hands costs a context switch. Here newcomers may barge in, but only [`BARGES`] times while the same thread
+//! is at the head of the queue; after that the lock goes to the head (bounded bypass).
+
+use crate::facade::{self, Condvar, Mutex, MutexGuard};
+
+/// How many newcomers may pass the head of the queue.
+const BARGES: u32 = if cfg!(loom) { 1 } else { 16 };
+
+/// Condition variables, used in turn, so that a wake-up for the head of the queue wakes few others.
+const TURNS: u64 = if cfg!(loom) { 2 } else { 8 };
+
+#[derive(Default)]
+struct Queue {
+    held: bool,
+    /// Whether the head has been woken and has not looked yet: a second wake-up would be wasted.
+    woken: bool,
+    /// How many newcomers have passed the present head.
+    barged: u32,
+    /// The ticket of the head, if it is below `next`.
+    head: u64,
+    /// The next ticket.
+    next: u64,
+}
+
+impl Queue {
+    fn someone_waits(&self) -> bool {
+        self.head != self.next
+    }
+}
+
+pub(crate) struct FairLock {
+    /// Held for a few instructions only, never while the lock's owner works.
+    queue: Mutex<Queue>,
+    turns: [Condvar; TURNS as usize],
+}
+
+pub(crate) struct FairGuard<'a>(&'a FairLock);
+
+impl FairLock {
+    pub(crate) fn new() -> Self {
+        Self { queue: Mutex::new(Queue::default()), turns: std::array::from_fn(|_| Condvar::new()) }
+    }
+
+    pub(crate) fn lock(&self) -> FairGuard<'_> {
+        let mut queue = facade::lock(&self.queue);
+        if !queue.held && (!queue.someone_waits() || queue.barged < BARGES) {
+            if queue.someone_waits() {
+                queue.barged += 1;
+            }
+            queue.held = true;
+            return FairGuard(self);
+        }
+        drop(self.wait(queue));
+        FairGuard(self)
+    }
+
+    /// Queues up and returns when the lock is the caller's.
+    fn wait<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        let ticket = queue.next;
+        queue.next += 1;
+        while queue.held || queue.head != ticket {
+            if queue.head == ticket {
+                // Woken in vain: a newcomer was faster. Whoever holds the lock wakes again.
+                queue.woken = false;
+            }
+            let turn = &self.turns[(ticket % TURNS) as usize];
+            queue = turn.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        queue.head += 1;
+        queue.woken = false;
+        queue.barged = 0;
+        queue.held = true;
+        queue
+    }
+}
+
+impl Drop for FairGuard<'_> {
+    fn drop(&mut self) {
+        let mut queue = facade::lock(&self.0.queue);
+        queue.held = false;
+        if queue.someone_waits() && !queue.woken {
+            queue.woken = true;
+            let head = queue.head;
+            drop(queue);
+            self.0.turns[(head % TURNS) as usize].notify_all();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+    #[test]
+    fn excludes() {
+        let (lock, count) = (FairLock::new(), AtomicU64::new(0));
+        std::thread::scope(|s| {
+            for _ in 0..6 {
+                s.spawn(|| {
+                    for _ in 0..5000 {
+                        let _guard = lock.lock();
+                        count.store(count.load(SeqCst) + 1, SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(count.load(SeqCst), 30_000);
+        let queue = facade::lock(&lock.queue);
+        assert!(!queue.held && !queue.someone_waits());
+    }
+
+    /// Threads that take the lock again and again, as fast as they can, pass a waiting one only so often.
+    #[test]
+    fn bypass_is_bounded() {
+        let (lock, taken, stop) = (FairLock::new(), AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    while !stop.load(SeqCst) {
+                        let _guard = lock.lock();
+                        taken.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+            // Whoever is in the queue already is served before us, each with its own bypasses.
+            let most = u64::from(BARGES + 1) * 4 + 1;
+            for _ in 0..300 {
+                let queue = facade::lock(&lock.queue);
+                if !queue.held {
+                    continue;
+                }
+                // Queued under the queue's mutex, so that the count starts exactly now.
+                let before = taken.load(SeqCst);
+                let queue = lock.wait(queue);
+                let passed = taken.load(SeqCst) - before;
+                drop(queue);
+                drop(FairGuard(&lock));
+                assert!(passed <= most, "{passed} threads passed");
+            }
+            stop.store(true, SeqCst);
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "fair_lock_loom.rs"]
+mod loom_model;

@@ -1,0 +1,39 @@
+//! Model of [`FairLock`]. It has been seen to fail on the bugs its comment names.
+
+use super::*;
+use loom::{cell::UnsafeCell, sync::Arc, thread};
+
+struct World(FairLock, UnsafeCell<u32>);
+// SAFETY: the cell is used under the lock; the model checks just that.
+unsafe impl Sync for World {}
+// SAFETY: as above.
+unsafe impl Send for World {}
+
+/// Three threads, two of them twice: excluded, and nobody sleeps for ever.
+/// Seen to fail: `woken` not reset by a head that was woken in vain (it sleeps for ever), `held` not looked at by a
+/// newcomer (two inside), no wake-up when the lock is given back.
+#[test]
+fn exclusion_and_wake_ups() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let world = Arc::new(World(FairLock::new(), UnsafeCell::new(0)));
+        let work = |world: &World, times| {
+            for _ in 0..times {
+                let _guard = world.0.lock();
+                // SAFETY: the lock is held.
+                world.1.with_mut(|p| unsafe { *p += 1 });
+            }
+        };
+        let threads: Vec<_> = [1, 2]
+            .map(|times| {
+                let world = world.clone();
+                thread::spawn(move || work(&world, times))
+            })
+            .into();
+        work(&world, 2);
+        threads.into_iter().for_each(|t| t.join().expect("ends"));
+        // SAFETY: the other threads have ended.
+        assert_eq!(world.1.with(|p| unsafe { *p }), 5);
+    });
+}

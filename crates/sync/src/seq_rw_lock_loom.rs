@@ -1,0 +1,91 @@
+//! Models of [`SeqRwLock`]. Each has been seen to fail on the bug its comment names.
+
+use super::*;
+use loom::{sync::Arc, thread};
+
+#[derive(Default)]
+struct World {
+    lock: SeqRwLock,
+    a: AtomicU64,
+    b: AtomicU64,
+}
+
+impl World {
+    fn change(&self) {
+        let _write = self.lock.write();
+        let n = self.a.load(Ordering::Relaxed) + 1;
+        self.a.store(n, Ordering::Relaxed);
+        self.b.store(n, Ordering::Relaxed);
+    }
+    fn get(&self) -> (u64, u64) {
+        (self.a.load(Ordering::Relaxed), self.b.load(Ordering::Relaxed))
+    }
+}
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// An optimistic reader sees all of a write or nothing of it.
+/// Seen to fail: no acquire fence in `read_retry`, no release fence in `write`, Relaxed in `try_begin`, Relaxed in the
+/// guard's drop.
+#[test]
+fn optimistic() {
+    check(|| {
+        let world = Arc::new(World::default());
+        let writer = thread::spawn({
+            let world = world.clone();
+            move || world.change()
+        });
+        let seq = world.lock.read_begin();
+        let (a, b) = world.get();
+        if !world.lock.read_retry(seq) {
+            assert_eq!(a, b);
+            assert_eq!(a, seq / 2);
+        }
+        writer.join().expect("ends");
+    });
+}
+
+/// `read` gives whole results in whatever mode it ends, against two writes.
+/// Seen to fail: the blocking read without the lock; an optimistic result taken without `read_retry`.
+#[test]
+fn optimistic_then_blocking() {
+    check(|| {
+        let world = Arc::new(World::default());
+        let writer = thread::spawn({
+            let world = world.clone();
+            move || {
+                world.change();
+                world.change();
+            }
+        });
+        let (a, b) = world.lock.read(|_| world.get());
+        assert_eq!(a, b);
+        writer.join().expect("ends");
+        assert_eq!(world.lock.read(|_| world.get()), (2, 2));
+    });
+}
+
+/// Two writers and a blocking reader exclude each other.
+/// Seen to fail: `write` without the lock.
+#[test]
+fn writers_exclude_each_other() {
+    check(|| {
+        let world = Arc::new(World::default());
+        let writer = thread::spawn({
+            let world = world.clone();
+            move || world.change()
+        });
+        world.change();
+        {
+            let _read = world.lock.read_lock();
+            let (a, b) = world.get();
+            assert_eq!(a, b);
+        }
+        writer.join().expect("ends");
+        assert_eq!(world.get(), (2, 2));
+    });
+}
