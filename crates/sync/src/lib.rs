@@ -9,7 +9,6 @@
 //! | [`SeqRwLock`] | `seq_rw_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
 //! | [`Position`] | `position` | an open file's position: seeking takes no lock |
 //! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
-//! | [`SplitTable`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
 //!
 //! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
 //! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).
@@ -23,7 +22,6 @@ mod name_locks;
 pub mod op;
 mod position;
 mod reclaim;
-mod split_table;
 mod seq_rw_lock;
 
 pub use counted::{AtomicCounted, Counted, Object, Shared};
@@ -32,7 +30,6 @@ pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
 pub use position::{Io, Position};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, pin, retired_bytes};
-pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, ReadGuard, SeqRwLock, WriteGuard};
 
 /// A small number that differs between threads that run at the same time, for choosing a stripe.
