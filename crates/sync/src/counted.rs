@@ -30,6 +30,11 @@ pub(crate) struct Block<T> {
     value: T,
 }
 
+impl<T> Block<T> {
+    /// Where in the block the object is, for structures that link objects through a field of theirs.
+    pub(crate) const VALUE: usize = std::mem::offset_of!(Self, value);
+}
+
 /// An owning reference to a `T`.
 pub struct Counted<T: Object> {
     block: NonNull<Block<T>>,

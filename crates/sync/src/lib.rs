@@ -8,7 +8,11 @@
 //! | [`lock_order`] | `lock_order` | the order of locks, asserted in debug builds |
 //! | [`SeqRwLock`] | `seq_rw_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
 //! | [`Position`] | `position` | an open file's position: seeking takes no lock |
+//! | [`Striped`] | `striped` | a value that is spread over the cores once they contend for it |
+//! | [`Counter`], [`Stamp`] | `tally` | what striped values are made of: exact counts, latest times |
+//! | [`Quota`] | `quota` | a limit that is exact, and striped under contention |
 //! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
+//! | [`SplitTable`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
 //!
 //! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
 //! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).
@@ -21,16 +25,24 @@ mod lock_ref;
 mod name_locks;
 pub mod op;
 mod position;
+mod quota;
 mod reclaim;
 mod seq_rw_lock;
+mod split_table;
+mod striped;
+mod tally;
 
 pub use counted::{AtomicCounted, Counted, Object, Shared};
 pub use lock_ref::LockRef;
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
 pub use position::{Io, Position};
+pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, pin, retired_bytes};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, ReadGuard, SeqRwLock, WriteGuard};
+pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable};
+pub use striped::Striped;
+pub use tally::{Counter, Stamp, Sum};
 
 /// A small number that differs between threads that run at the same time, for choosing a stripe.
 ///
@@ -38,8 +50,13 @@ pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, ReadGuard, SeqRwLock, WriteGuard};
 #[inline]
 #[must_use]
 pub fn stripe_hint() -> usize {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    std::thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-    MINE.try_with(|n| *n).unwrap_or(0)
+    #[cfg(loom)]
+    return facade::thread_number();
+    #[cfg(not(loom))]
+    {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        std::thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+        MINE.try_with(|n| *n).unwrap_or(0)
+    }
 }

@@ -1,0 +1,483 @@
+//! Short cuts into the list: sentinels, the segments they live in, and when there are how many.
+//!
+//! With `2^bits` buckets, bucket `i` begins at key `i << (64 - bits)`, where its sentinel stands once somebody has
+//! wanted it. All sentinels that doubling the buckets adds live in one *segment*, so growing allocates one segment
+//! (zeroed, and untouched until used) and publishes a small table of segments; shrinking gives whole segments back.
+//! Segment 0 has the first `2^BASE_BITS` buckets, segment `s` those with an odd multiple of `2^-(BASE_BITS + s)`.
+//! Each sentinel has a line of its own: its `next` is what the writers of a bucket compare and swap.
+//!
+//! A sentinel's life:
+//!
+//! ```text
+//! UNUSED --claim--> LINKING --done--> LINKED --kill--> DEAD, marked, unlinked by the killer
+//!    |                 |
+//!    +------kill-------+--kill--> DEAD; who was linking it finds out, marks and unlinks it, and releases the segment
+//! ```
+//!
+//! Shrinking publishes the smaller table of segments first and kills then. So whoever loaded the larger table, did so
+//! before the kill, and a sentinel that it finds LINKED there was in the list at an instant of its own operation: the
+//! start that fact F2 (in `raw`) asks for, although it may be dead by now. A writer that finds its start marked has
+//! seen what was published before, loads the table again and gets another start.
+//!
+//! A segment is held by the table and by each LINKING sentinel that the killer had to leave behind (`holders`); the last
+//! to let go retires it, and all its sentinels are unlinked by then.
+
+use std::alloc::Layout;
+
+use super::{
+    SplitTable,
+    raw::{self, Link, Walk},
+};
+use crate::{
+    facade::{AtomicPtr, AtomicUsize, Ordering},
+    reclaim::{self, Guard},
+};
+
+/// Segment 0 has `2^BASE_BITS` buckets. (Fewer under the model checker, whose worlds are small.)
+pub(super) const BASE_BITS: u32 = if cfg!(loom) { 1 } else { 3 };
+/// No more buckets than `2^MAX_BITS`.
+const MAX_BITS: u32 = if usize::BITS == 64 { 34 } else { 24 };
+const SEGMENTS: usize = (MAX_BITS - BASE_BITS + 1) as usize;
+/// A list of so few elements has no buckets unless there is contention.
+const LIST: usize = 8;
+/// So many reports of contention ask for more buckets.
+const HOT: usize = if cfg!(loom) { 1 } else { 8 };
+/// The first contention asks for `2^HOT_BITS` buckets, more of it for more.
+const HOT_BITS: u32 = if cfg!(loom) { BASE_BITS } else { 6 };
+/// So many samples of an empty table without contention take back what contention asked for.
+const CALM: usize = if cfg!(loom) { 1 } else { 64 };
+/// One in so many calls is a sample.
+const SAMPLE: u32 = 64;
+
+/// A sentinel, on a line of its own.
+#[repr(C, align(64))]
+pub(super) struct Line {
+    link: Link,
+    state: AtomicUsize,
+    /// The segment, for the model checker's reclaimer.
+    #[cfg(loom)]
+    home: *const (),
+}
+
+/// Never used; all bits of a line are zero.
+const UNUSED: usize = 0;
+/// An operation is putting it into the list.
+const LINKING: usize = 1;
+/// In the list, and a start for walks.
+const LINKED: usize = 2;
+/// Its segment is being given back.
+const DEAD: usize = 3;
+
+impl Line {
+    // Acquire: pairs with the release of who linked it, so its key and `next` are there.
+    #[inline]
+    fn is_linked(&self) -> bool {
+        self.state.load(Ordering::Acquire) == LINKED
+    }
+}
+
+/// The head of a segment; its lines follow in the same allocation.
+#[repr(C, align(64))]
+struct Segment {
+    lines: usize,
+    /// Who must let go before the segment is retired: the table, and operations that were linking when it was killed.
+    holders: AtomicUsize,
+}
+
+impl Segment {
+    fn layout(lines: usize) -> Option<Layout> {
+        Some(Layout::new::<Self>().extend(Layout::array::<Line>(lines).ok()?).ok()?.0)
+    }
+
+    /// A segment of unused lines; `None` when memory is short.
+    fn allocate(lines: usize) -> Option<*mut Self> {
+        let layout = Self::layout(lines)?;
+        // SAFETY: the layout is not empty: it has a head.
+        let segment = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<Self>();
+        if segment.is_null() {
+            return None;
+        }
+        // SAFETY: fresh memory of the head's layout.
+        unsafe { segment.write(Self { lines, holders: AtomicUsize::new(1) }) };
+        // Zeroes are unused lines, except to the model checker, whose atomics are more than a word.
+        #[cfg(loom)]
+        for i in 0..lines {
+            let link = Link { next: AtomicPtr::new(std::ptr::null_mut()), key: crate::facade::AtomicU64::new(0) };
+            let line = Line { link, state: AtomicUsize::new(UNUSED), home: segment.cast() };
+            // SAFETY: within the allocation, by its layout.
+            unsafe { Self::line(segment, i).write(line) };
+        }
+        Some(segment)
+    }
+
+    /// # Safety
+    /// `segment` is allocated and has more than `index` lines.
+    #[inline]
+    unsafe fn line(segment: *mut Self, index: usize) -> *mut Line {
+        // SAFETY: the lines follow the head without a gap, as both are aligned to a line; the caller's bound.
+        unsafe { segment.add(1).cast::<Line>().add(index) }
+    }
+
+    /// # Safety
+    /// `segment` came from `allocate`, and nobody uses it any more.
+    unsafe fn free(segment: *mut ()) {
+        let segment = segment.cast::<Self>();
+        // SAFETY: the caller's contract.
+        let lines = unsafe { (*segment).lines };
+        #[cfg(loom)]
+        for i in 0..lines {
+            // SAFETY: initialised by `allocate`, dropped once.
+            unsafe { Self::line(segment, i).drop_in_place() };
+        }
+        let layout = Self::layout(lines).expect("it was allocated with this layout");
+        // SAFETY: as allocated.
+        unsafe { std::alloc::dealloc(segment.cast(), layout) };
+    }
+
+    /// # Safety
+    /// The caller is one of the holders, each of which releases once; `segment` is in no published table, and the
+    /// caller's guard is older than this.
+    unsafe fn release(segment: *mut Self) {
+        // SAFETY: held by the caller until here.
+        let (holders, lines) = unsafe { (&(*segment).holders, (*segment).lines) };
+        // AcqRel: the last one out has seen the others' unlinking.
+        if holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let bytes = Self::layout(lines).map_or(0, |l| l.size());
+            // SAFETY: no line of it is in the list or in a published table, and the last holder retires it, once.
+            unsafe { reclaim::retire(segment.cast(), bytes, Self::free) };
+        }
+    }
+}
+
+/// Fails the model when the sentinel's segment has been reclaimed.
+///
+/// # Safety
+/// `link` is a sentinel's.
+#[cfg(loom)]
+pub(super) unsafe fn check_access(link: *const Link) {
+    // SAFETY: a sentinel's link is the first field of its line; the model frees nothing before its end.
+    reclaim::model::check_access(unsafe { (*link.cast::<Line>()).home });
+}
+
+/// A published, immutable table of segments.
+pub(super) struct Buckets {
+    bits: u32,
+    /// The bits that contention asked for; zero for none.
+    floor: u32,
+    /// Samples of an empty table: an independent statistic.
+    calm: AtomicUsize,
+    segments: [*mut Segment; SEGMENTS],
+}
+
+impl Buckets {
+    /// How many segments there are.
+    fn held(&self) -> &[*mut Segment] {
+        &self.segments[..=(self.bits - BASE_BITS) as usize]
+    }
+
+    #[inline]
+    fn index(&self, key: u64) -> usize {
+        (key >> (u64::BITS - self.bits)) as usize
+    }
+
+    fn key(&self, index: usize) -> u64 {
+        (index as u64) << (u64::BITS - self.bits)
+    }
+
+    /// Which segment the bucket's sentinel is in, and where there.
+    #[inline]
+    fn place(&self, index: usize) -> (usize, usize) {
+        let doublings = self.bits - BASE_BITS;
+        let zeros = index.trailing_zeros().min(doublings);
+        let segment = doublings - zeros;
+        (segment as usize, index >> (zeros + u32::from(segment != 0)))
+    }
+
+    #[inline]
+    fn line(&self, index: usize) -> *mut Line {
+        let (segment, place) = self.place(index);
+        // SAFETY: `place` is within the segment as long as `index < 2^bits`, which `index()` and the loops grant; the
+        // table's segments are allocated while the table can be reached, and then for the guards that reached it.
+        unsafe { Segment::line(self.segments[segment], place) }
+    }
+
+    /// The nearest sentinel at or below `index` among its ancestors (each has one bit less) that is in the list.
+    #[inline]
+    fn linked(&self, mut index: usize) -> Option<&Line> {
+        loop {
+            // SAFETY: as for `self.line`: allocated for as long as `self` is.
+            let line = unsafe { &*self.line(index) };
+            if line.is_linked() {
+                return Some(line);
+            }
+            if index == 0 {
+                return None;
+            }
+            index &= index - 1;
+        }
+    }
+
+    /// A successor with `2^bits` buckets and this floor; `None` when memory is short.
+    fn resized(old: Option<&Self>, bits: u32, floor: u32) -> Option<Box<Self>> {
+        let mut segments = [std::ptr::null_mut::<Segment>(); SEGMENTS];
+        let held = old.map_or(&[][..], Self::held);
+        for (s, segment) in segments.iter_mut().enumerate().take((bits - BASE_BITS) as usize + 1) {
+            let lines = 1_usize << (BASE_BITS as usize + s.saturating_sub(1));
+            let made = held.get(s).copied().or_else(|| Segment::allocate(lines));
+            let Some(made) = made else {
+                for &fresh in &segments[held.len().min(s)..s] {
+                    // SAFETY: allocated above and never published.
+                    unsafe { Segment::free(fresh.cast()) };
+                }
+                return None;
+            };
+            *segment = made;
+        }
+        Some(Box::new(Self { bits, floor, calm: AtomicUsize::new(0), segments }))
+    }
+
+    /// # Safety
+    /// A leaked box that nobody uses any more.
+    unsafe fn free(buckets: *mut ()) {
+        // SAFETY: the caller's contract.
+        drop(unsafe { Box::from_raw(buckets.cast::<Self>()) });
+    }
+}
+
+/// How many bits of buckets a table of `len` elements should have, which has `bits`: a load of two to four after a
+/// change, and none before it has left one half to four. Zero means no buckets.
+fn wanted(len: usize, bits: u32, floor: u32) -> u32 {
+    let buckets = if bits == 0 { 0 } else { 1_usize << bits };
+    let due = len > (4 * buckets).max(LIST) || len < buckets / 4;
+    let fitting = match len {
+        _ if !due => bits,
+        0..=LIST => 0,
+        _ => (len / 2).ilog2().clamp(BASE_BITS, MAX_BITS),
+    };
+    fitting.max(floor)
+}
+
+/// The most that contention can ask for: 64 buckets, with many cores 256.
+fn most_bits() -> u32 {
+    use std::sync::OnceLock;
+    static MOST: OnceLock<u32> = OnceLock::new();
+    *MOST.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (32 * cores).clamp(64, 256).ilog2()
+    })
+}
+
+/// True once in `SAMPLE` calls on a thread, so that counting is not itself a contended line.
+fn sampled() -> bool {
+    std::thread_local!(static CALLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+    // The model checker wants every execution alike.
+    cfg!(loom) || CALLS.try_with(|c| c.replace(c.get().wrapping_add(1)).is_multiple_of(SAMPLE)).unwrap_or(false)
+}
+
+impl<T: Send + Sync + 'static> SplitTable<T> {
+    fn load_buckets<'g>(&self, _guard: &'g Guard) -> Option<&'g Buckets> {
+        // Acquire: pairs with the release of who published it.
+        let buckets = self.buckets.load(Ordering::Acquire);
+        #[cfg(loom)]
+        reclaim::model::check_access(buckets.cast());
+        // SAFETY: published, so a leaked box, retired only after it was replaced: it waits for the guard.
+        unsafe { buckets.as_ref() }
+    }
+
+    /// Where a walk to `key` begins: as near below as a sentinel is linked. Writes nothing.
+    #[inline]
+    pub(super) fn start<'a>(&'a self, key: u64, guard: &'a Guard) -> &'a AtomicPtr<Link> {
+        let line = self.load_buckets(guard).and_then(|b| b.linked(b.index(key)));
+        line.map_or(&self.head, |line| &line.link.next)
+    }
+
+    /// As `start`, and links the bucket's sentinel if it was not.
+    #[inline]
+    pub(super) fn start_or_link<'a>(&'a self, key: u64, guard: &'a Guard) -> &'a AtomicPtr<Link> {
+        let Some(buckets) = self.load_buckets(guard) else { return &self.head };
+        let index = buckets.index(key);
+        // SAFETY: as in `Buckets::linked`.
+        let line = unsafe { &*buckets.line(index) };
+        if !line.is_linked() {
+            self.link_bucket(buckets, index, guard);
+        }
+        buckets.linked(index).map_or(&self.head, |line| &line.link.next)
+    }
+
+    /// Links a sentinel and, before it, its ancestors (at most `bits` of them), unless others are at it already.
+    #[cold]
+    fn link_bucket(&self, buckets: &Buckets, index: usize, guard: &Guard) {
+        let ptr = buckets.line(index);
+        // SAFETY: as in `Buckets::linked`.
+        let line = unsafe { &*ptr };
+        if line.state.load(Ordering::Relaxed) != UNUSED {
+            return;
+        }
+        if index != 0 {
+            self.link_bucket(buckets, index & (index - 1), guard);
+        }
+        // Relaxed: nothing of the line has been written before.
+        if line.state.compare_exchange(UNUSED, LINKING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let key = buckets.key(index);
+        line.link.key.store(key, Ordering::Relaxed);
+        loop {
+            let start = self.start(key, guard);
+            // SAFETY: `start` gives what `walk` asks for.
+            let walk = unsafe { raw::walk::<T, std::convert::Infallible>(start, key, guard, |_, _| None) };
+            let Walk::Past(spot) = walk else { continue };
+            // SAFETY: claimed above, so linked here and nowhere else; killed before its segment is retired.
+            if unsafe { spot.link(ptr.cast()) } {
+                break;
+            }
+        }
+        // Release: who sees it LINKED sees its link. Acquire: if it is DEAD, the smaller table is published.
+        if line.state.compare_exchange(LINKING, LINKED, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            let _ = line.link.mark();
+            self.unlink(key, guard);
+            // SAFETY: the killer counted us as a holder, having taken the segment out of the table.
+            unsafe { Segment::release(buckets.segments[buckets.place(index).0]) };
+        }
+    }
+
+    /// Takes one sentinel of a segment that is no more in the table out of the list, for ever.
+    fn kill_bucket(&self, old: &Buckets, index: usize, guard: &Guard) {
+        // SAFETY: as in `Buckets::linked`.
+        let line = unsafe { &*old.line(index) };
+        // SAFETY: the segment is allocated: our guard is older than its retirement.
+        let holders = unsafe { &(*old.segments[old.place(index).0]).holders };
+        let mut state = line.state.load(Ordering::Acquire);
+        loop {
+            if state == LINKING {
+                // Before the kill: who links may let go right after it. Relaxed: we are a holder ourselves.
+                holders.fetch_add(1, Ordering::Relaxed);
+            }
+            match line.state.compare_exchange(state, DEAD, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => {
+                    if state == LINKING {
+                        holders.fetch_sub(1, Ordering::Relaxed);
+                    }
+                    state = now;
+                }
+            }
+        }
+        if state == LINKED {
+            let _ = line.link.mark();
+            self.unlink(old.key(index), guard);
+        }
+    }
+
+    /// Tells the table what the caller knows, and lets it grow or shrink its buckets if that is due.
+    ///
+    /// `len` is the number of elements, and may be approximate; `contended` is what [`super::Inserted`] and
+    /// [`super::Removed`] reported. Meant to be called after every insertion and removal: mostly it compares a few
+    /// numbers. Never waits; one caller resizes at a time, and others go on meanwhile.
+    ///
+    /// Buckets that contention asked for (at most 256) outlast the contention, and are given back only when the table
+    /// is found empty, by some thousands of calls, without more of it: names that come and go in an otherwise empty
+    /// directory would else build and tear them down all the time.
+    #[inline]
+    pub fn adapt(&self, len: usize, contended: bool, guard: &Guard) {
+        let buckets = self.load_buckets(guard);
+        let (bits, floor) = buckets.map_or((0, 0), |b| (b.bits, b.floor));
+        if contended || (len == 0 && floor != 0) || wanted(len, bits, floor) != bits {
+            self.adapt_slowly(len, contended, buckets, guard);
+        }
+    }
+
+    #[cold]
+    fn adapt_slowly(&self, len: usize, contended: bool, buckets: Option<&Buckets>, guard: &Guard) {
+        let (bits, old_floor) = buckets.map_or((0, 0), |b| (b.bits, b.floor));
+        let mut floor = old_floor;
+        // Relaxed, all of it: statistics.
+        if contended {
+            if bits < most_bits() && self.heat.fetch_add(1, Ordering::Relaxed) + 1 >= HOT {
+                floor = (bits + 2).max(HOT_BITS).min(most_bits());
+            }
+        } else if len == 0
+            && let Some(b) = buckets
+            && floor != 0
+            && sampled()
+            && b.calm.fetch_add(1, Ordering::Relaxed) + 1 >= CALM
+        {
+            floor = 0;
+        }
+        let bits_wanted = wanted(len, bits, floor);
+        if (bits_wanted, floor) != (bits, old_floor) {
+            self.resize(buckets, bits_wanted, floor, guard);
+        }
+    }
+
+    /// Replaces `seen`, if it is still what is published and nobody else is at it.
+    pub(super) fn resize(&self, seen: Option<&Buckets>, bits: u32, floor: u32, guard: &Guard) {
+        // Acquire and (in `Resizing`) Release: resizes follow each other.
+        if self.resizing.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let _resizing = Resizing(&self.resizing);
+        let old = self.load_buckets(guard);
+        if old.map(std::ptr::from_ref) != seen.map(std::ptr::from_ref) {
+            return;
+        }
+        let new = match bits {
+            0 => None,
+            _ => match Buckets::resized(old, bits, floor) {
+                Some(new) => Some(new),
+                None => return,
+            },
+        };
+        self.heat.store(0, Ordering::Relaxed);
+        let kept = new.as_ref().map_or(0, |b| b.held().len());
+        let new = new.map_or(std::ptr::null_mut(), Box::into_raw);
+        let retired = self.buckets.swap(new, Ordering::AcqRel);
+        let Some(old) = old else { return };
+        if old.held().len() > kept {
+            // In order of keys, so that the walks are short also where no sentinel is left to start from.
+            for index in (0..1 << old.bits).filter(|&i| old.place(i).0 >= kept) {
+                self.kill_bucket(old, index, guard);
+            }
+            for &segment in &old.held()[kept..] {
+                // SAFETY: the table was a holder, and has just published a table without it.
+                unsafe { Segment::release(segment) };
+            }
+        }
+        // SAFETY: replaced above, by the only thread that resizes; it came from a box.
+        unsafe { reclaim::retire(retired.cast(), size_of::<Buckets>(), Buckets::free) };
+    }
+
+    /// Bytes held by sentinels and their tables.
+    #[must_use]
+    pub fn bucket_bytes(&self) -> usize {
+        let guard = reclaim::pin();
+        let Some(buckets) = self.load_buckets(&guard) else { return 0 };
+        // SAFETY: as in `Buckets::linked`.
+        let lines = buckets.held().iter().map(|&s| unsafe { (*s).lines });
+        lines.map(|n| Segment::layout(n).map_or(0, |l| l.size())).sum::<usize>() + size_of::<Buckets>()
+    }
+
+    /// Frees the buckets: the table is being dropped, and its list is gone.
+    pub(super) fn drop_buckets(&mut self) {
+        let buckets = self.buckets.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        if buckets.is_null() {
+            return;
+        }
+        // SAFETY: published, so a leaked box; the table is ours alone.
+        let buckets = unsafe { Box::from_raw(buckets) };
+        for &segment in buckets.held() {
+            // SAFETY: the table is its only holder, as no operation is under way, and guards of the past look at
+            // elements only, now that no iterator borrows the table.
+            unsafe { Segment::free(segment.cast()) };
+        }
+    }
+}
+
+/// Releases the try-lock of resizing, also when a panic passes.
+struct Resizing<'a>(&'a crate::facade::AtomicBool);
+
+impl Drop for Resizing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,235 @@
+//! The list itself: links, marks, and the walk that every writer makes.
+//!
+//! A link is *removed* by setting the mark in its own `next`, which freezes it (every compare-and-swap on it expects an
+//! unmarked value), and is *unlinked* later by a compare-and-swap on its predecessor's `next`, by whichever writer
+//! passes. Two facts follow, and everything else here rests on them:
+//!
+//! * **F1.** What follows a linked link is linked: an unlinked link can only have been cut off by changing its
+//!   predecessor's `next`, and a marked predecessor's never changes.
+//! * **F2.** Whatever a walk meets was in the list at an instant of that walk, if its start was. Let a link be in the
+//!   list at the instant `t` of the walk. If it is unmarked when its `next` is read, it is still in the list (only the
+//!   marked are unlinked), and so is what follows it (F1). If it is marked, its `next` was frozen at some instant `m`;
+//!   at the later of `t` and `m` the link was in the list, followed by what was read, and that is inside the walk or
+//!   at its beginning.
+//!
+//! F2 is the reason that readers may run through marked links without helping, and that a guard taken before the walk
+//! protects every link of it: none was retired before the guard was made.
+
+use std::ptr::NonNull;
+
+use super::Node;
+use crate::{
+    counted::{Block, Counted, Shared},
+    facade::{AtomicPtr, AtomicU64, Ordering},
+    reclaim::Guard,
+};
+
+/// Set in a link's `next` when the link is removed.
+const MARK: usize = 1;
+
+/// The low bits of a key that do not come from the hash: twelve of distinguisher and the parity.
+pub(super) const LOW: u64 = (1 << 13) - 1;
+
+/// What sentinels and elements share: the place in the list.
+///
+/// Keys: odd for elements (`position << 1 | 1`), even for sentinels; zero for an element that is in no list.
+#[repr(C)]
+pub(super) struct Link {
+    /// The next link, and the mark.
+    pub(super) next: AtomicPtr<Link>,
+    /// Constant while linked. Written before the compare-and-swap that publishes the link, so a reader that found the
+    /// link may read it Relaxed.
+    pub(super) key: AtomicU64,
+}
+
+impl Link {
+    /// A link in no list. It counts as removed, so that nobody can remove it.
+    pub(super) fn nowhere() -> Self {
+        Self { next: AtomicPtr::new(NOWHERE), key: AtomicU64::new(0) }
+    }
+
+    /// Sets the mark; false if it was set. The second result says whether a compare-and-swap failed.
+    pub(super) fn mark(&self) -> (bool, bool) {
+        let mut contended = false;
+        let mut next = self.next.load(Ordering::Acquire);
+        while !is_marked(next) {
+            // Release: whoever sees the mark sees what led to it (a resize publishes its buckets before it marks).
+            match self.next.compare_exchange(next, marked(next), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return (true, contended),
+                Err(now) => next = now,
+            }
+            contended = true;
+        }
+        (false, contended)
+    }
+}
+
+const NOWHERE: *mut Link = std::ptr::without_provenance_mut(MARK);
+
+#[inline]
+pub(super) fn is_marked(link: *mut Link) -> bool {
+    link.addr() & MARK != 0
+}
+
+#[inline]
+fn marked(link: *mut Link) -> *mut Link {
+    link.map_addr(|a| a | MARK)
+}
+
+#[inline]
+pub(super) fn unmarked(link: *mut Link) -> *mut Link {
+    link.map_addr(|a| a & !MARK)
+}
+
+/// The link at `ptr`, which a walk of a `T` list has met.
+///
+/// # Safety
+/// `ptr` is unmarked, not null, and was read from the list (or from a link met in the list) under `_guard`.
+#[inline]
+#[allow(clippy::extra_unused_type_parameters, reason = "the model checker's part needs it")]
+pub(super) unsafe fn met<T: Send + Sync + 'static>(ptr: *mut Link, _guard: &Guard) -> &Link {
+    // SAFETY: F2: it was in the list while the guard was alive, so its memory waits for the guard.
+    let link = unsafe { &*ptr };
+    #[cfg(loom)]
+    if link.key.load(Ordering::Relaxed) & 1 == 0 {
+        // SAFETY: an even key in the list is a sentinel's.
+        unsafe { super::buckets::check_access(ptr) };
+    } else {
+        // SAFETY: an odd key in the list is an element's.
+        let _ = unsafe { element::<T>(ptr) }.to_ref();
+    }
+    link
+}
+
+/// The element whose link this is.
+///
+/// # Safety
+/// `link` points to the link of a `Node<T>` that stays allocated for `'g`.
+#[inline]
+pub(super) unsafe fn element<'g, T: Send + Sync + 'static>(link: *mut Link) -> Shared<'g, Node<T>> {
+    // SAFETY: pointers to elements' links are made in `publish` from the pointer to the whole block; this undoes the step.
+    let block = unsafe { link.byte_sub(Block::<Node<T>>::VALUE).cast::<Block<Node<T>>>() };
+    // SAFETY: not null, by the caller's contract, which is also that of `from_raw`.
+    unsafe { Shared::from_raw(NonNull::new_unchecked(block)) }
+}
+
+/// Puts the list's reference to an element that was unlinked; sentinels belong to their segment.
+///
+/// # Safety
+/// The caller has just unlinked `link`, which was marked, from the list (or owns the whole list and forgets it).
+pub(super) unsafe fn dispose<T: Send + Sync + 'static>(link: *mut Link, key: u64) {
+    if key & 1 == 1 {
+        // SAFETY: `publish` gave the list one reference, and a link is unlinked once.
+        drop(unsafe {
+            let block = element::<T>(link).as_raw();
+            Counted::<Node<T>>::from_raw(NonNull::new_unchecked(block))
+        });
+    }
+}
+
+/// Between which two links a walk has ended.
+pub(super) struct Spot<'a> {
+    pred: &'a AtomicPtr<Link>,
+    curr: *mut Link,
+}
+
+/// How a walk ended.
+pub(super) enum Walk<'a, R> {
+    /// The visitor said so.
+    Stopped(R),
+    /// Every key up to the bound was passed, and every marked link among them unlinked.
+    Past(Spot<'a>),
+    /// Somebody changed the list at the walk's feet, or its start was removed: begin again, from a new start.
+    Lost,
+}
+
+/// Walks past every key up to `bound` and unlinks what is marked, showing what is not to `visit`.
+///
+/// `pred` is always a link that was unmarked when its `next` was read, which is what makes a later compare-and-swap on
+/// it (here or by `publish`) prove that nothing has come between.
+///
+/// # Safety
+/// `start` is the head or the `next` of a link that was in the list while `guard` was alive.
+pub(super) unsafe fn walk<'a, T: Send + Sync + 'static, R>(
+    start: &'a AtomicPtr<Link>,
+    bound: u64,
+    guard: &'a Guard,
+    mut visit: impl FnMut(*mut Link, u64) -> Option<R>,
+) -> Walk<'a, R> {
+    let mut pred = start;
+    // Acquire, here and below: pairs with the release that published the link, and passes on what it has seen.
+    let mut curr = pred.load(Ordering::Acquire);
+    if is_marked(curr) {
+        return Walk::Lost;
+    }
+    while !curr.is_null() {
+        // SAFETY: read from the list under the guard, null and mark excluded.
+        let link = unsafe { met::<T>(curr, guard) };
+        let key = link.key.load(Ordering::Relaxed);
+        if key > bound {
+            break;
+        }
+        let next = link.next.load(Ordering::Acquire);
+        if is_marked(next) {
+            let next = unmarked(next);
+            if pred.compare_exchange(curr, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                return Walk::Lost;
+            }
+            // SAFETY: the compare-and-swap has just unlinked it.
+            unsafe { dispose::<T>(curr, key) };
+            curr = next;
+            continue;
+        }
+        if let Some(found) = visit(curr, key) {
+            return Walk::Stopped(found);
+        }
+        pred = &link.next;
+        curr = next;
+    }
+    Walk::Past(Spot { pred, curr })
+}
+
+impl Spot<'_> {
+    /// Links `link` here. False, and nothing has happened, if the spot is no more what it was.
+    ///
+    /// # Safety
+    /// `link` is not linked, nobody else links it, it is marked before it is freed, its key lies between its
+    /// neighbours', and its memory then waits for guards.
+    pub(super) unsafe fn link(&self, link: *mut Link) -> bool {
+        // SAFETY: the caller has it.
+        let next = unsafe { &(*link).next };
+        // Relaxed: the compare-and-swap publishes it.
+        next.store(self.curr, Ordering::Relaxed);
+        self.pred.compare_exchange(self.curr, link, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Links an element here under `key`, or gives it back.
+    ///
+    /// # Panics
+    /// When the node has been inserted before.
+    pub(super) fn publish<'g, T: Send + Sync + 'static>(
+        &self,
+        node: Counted<Node<T>>,
+        key: u64,
+        _guard: &'g Guard,
+    ) -> Result<Shared<'g, Node<T>>, Counted<Node<T>>> {
+        // The claim: clones of the reference may be on other threads, and a node is linked once in its life.
+        // Acquire and, below, Release: a claim given up and taken again hands the link over.
+        let claimed = node.link.key.compare_exchange(0, key, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        assert!(claimed, "a node is inserted once in its life");
+        let block = node.into_raw();
+        // SAFETY: `into_raw` gave a pointer to a whole live block, and the value begins with its link (`repr(C)`).
+        let link = unsafe { block.byte_add(Block::<Node<T>>::VALUE).cast::<Link>() };
+        // SAFETY: claimed just now, so not linked and nobody's to link but ours; from now on the list owns the
+        // reference, which is put after the link was marked and unlinked, so the memory waits for guards.
+        if unsafe { self.link(link) } {
+            // SAFETY: it was in the list while the guard was alive.
+            return Ok(unsafe { element(link) });
+        }
+        // SAFETY: not linked, so the reference is still ours to take up.
+        let node = unsafe { Counted::from_raw(NonNull::new_unchecked(block)) };
+        node.link.next.store(NOWHERE, Ordering::Relaxed);
+        node.link.key.store(0, Ordering::Release);
+        Err(node)
+    }
+}
