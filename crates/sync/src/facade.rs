@@ -31,3 +31,12 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Err(std::sync::TryLockError::WouldBlock) => None,
     }
 }
+
+/// The number of the present thread in its model.
+#[cfg(loom)]
+pub(crate) fn thread_number() -> usize {
+    // loom runs all threads on one, so `std`'s thread-locals do not tell them apart; it tells its own number in the
+    // debugging output only.
+    let id = format!("{:?}", loom::thread::current().id());
+    id.chars().filter_map(|c| c.to_digit(10)).fold(0, |n, digit| n * 10 + digit as usize)
+}

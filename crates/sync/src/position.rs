@@ -97,8 +97,16 @@ impl Position {
     /// When it is above [`Position::MAX`].
     #[inline]
     pub fn set(&self, position: u64) {
+        let position = checked(position);
         // Release, and no read-modify-write: see the module's documentation.
-        self.word.store(checked(position), Ordering::Release);
+        #[cfg(not(loom))]
+        self.word.store(position, Ordering::Release);
+        // loom knows the order of stores to one word only as far as causality gives it, and lets a compare-and-swap
+        // succeed on a store that a concurrent one has overwritten already. The C++20 memory model, which is Rust's,
+        // does not (6.9.2.2: one total order for each word; 33.5.4: a read-modify-write reads the last in it). An exchange
+        // gives the model that total order.
+        #[cfg(loom)]
+        self.word.swap(position, Ordering::AcqRel);
     }
 
     /// Starts a read or write at the shared position. Waits for the one before it on this handle.
@@ -273,6 +281,30 @@ mod tests {
     #[should_panic(expected = "63 bits")]
     fn too_far() {
         Position::default().set(1 << 63);
+    }
+
+    /// The plain store against compare-and-swaps on the real machine, which the model has as an exchange.
+    #[test]
+    fn a_set_is_never_lost() {
+        use std::sync::atomic::AtomicBool;
+        const STEP: u64 = 1 << 32;
+        let (position, stop) = (Position::new(0), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    assert!(position.seek_relative(by(1)).is_ok());
+                    let io = position.begin();
+                    let start = io.position();
+                    io.finish(start + 1);
+                }
+            });
+            for i in 1..200_000 {
+                position.set(i * STEP);
+                assert_eq!(position.tell() / STEP, i, "a compare-and-swap undid a seek");
+                assert!((i * STEP + 1..(i + 1) * STEP).contains(&position.seek_relative(by(1)).expect("no overflow")));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]
