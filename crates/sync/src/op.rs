@@ -173,3 +173,11 @@ impl Op {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "op_tests.rs"]
+mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "op_loom.rs"]
+mod loom_model;

@@ -1,0 +1,408 @@
+//! Models of [`Op`], [`OpCell`] and [`Life`], of real threads over the real types. Each has been seen to fail on the
+//! bugs its comment names. Guards are made before the protocols begin, since making one is a fence.
+//!
+//! loom 0.7 remembers one access to each atomic, the last. When a thread loads a word and then changes it, loom no
+//! longer sees that the change races with an earlier load by somebody else, and does not explore the other order. So
+//! writers know what they replace without a load, and are spawned before the readers: loom then runs them first, and
+//! each load races with the last change.
+
+use super::*;
+use crate::{
+    counted::AtomicCounted,
+    reclaim::{self, Guard},
+};
+use loom::{sync::Arc, thread};
+
+std::thread_local! {
+    /// Objects whose last reference has not been put; outside the model, which runs on one thread of the system.
+    static LIVE: std::cell::Cell<isize> = const { std::cell::Cell::new(0) };
+}
+
+/// A numbered object: a dentry, or the record of a place.
+struct Thing(u32);
+impl Object for Thing {
+    fn last_put(&self) {
+        LIVE.set(LIVE.get() - 1);
+    }
+}
+
+fn thing(n: u32) -> Counted<Thing> {
+    LIVE.set(LIVE.get() + 1);
+    Counted::new(Thing(n))
+}
+
+fn seen(cell: &OpCell<Thing>, guard: &Guard) -> u32 {
+    cell.load(guard).map_or(0, |thing| thing.0)
+}
+
+/// Runs a model; at the end of each execution every object's last reference has been put.
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    reclaim::model::check(move || {
+        LIVE.set(0);
+        model();
+        reclaim::model::end_of_execution();
+        assert_eq!(LIVE.get(), 0, "a reference was leaked");
+    });
+}
+
+/// Puts a cell under `op`.
+fn enlist<'a>(
+    cell: &'a OpCell<Thing>,
+    op: &'a Counted<Op>,
+    before: Option<&Counted<Thing>>,
+    after: Option<Counted<Thing>>,
+) -> Enlisted<'a, Thing> {
+    let Ok(enlisted) = cell.enlist(op, before.map(Counted::as_shared), after) else {
+        panic!("the cell has one writer")
+    };
+    enlisted
+}
+
+/// What a create was told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Created {
+    Made,
+    NoDirectory,
+}
+
+/// A create in `cell` of the directory whose life is `life`.
+fn create(cell: &OpCell<Thing>, life: &Life, n: u32) -> Created {
+    let guard = reclaim::pin();
+    cell.set_pending(thing(n)).map_err(drop).expect("the cell was empty");
+    let creation = cell.creation();
+    if life.keep_alive(&guard) {
+        creation.publish(&guard);
+        assert_eq!(seen(cell, &guard), n, "made, and not there");
+        return Created::Made;
+    }
+    match creation.retract() {
+        Some(_) => Created::NoDirectory,
+        None => Created::Made,
+    }
+}
+
+/// What a remover was told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Removed {
+    Gone,
+    NotEmpty,
+}
+
+/// The scan of a directory's only slot: who says "not empty" has seen an entry.
+fn scan(cell: &OpCell<Thing>, guard: &Guard) -> bool {
+    let occupied = cell.occupied(guard);
+    assert!(!occupied || seen(cell, guard) != 0, "not empty, and nothing to see");
+    occupied
+}
+
+/// rmdir of a directory whose entries `scan` looks for; again whenever a creator aborted it.
+fn rmdir(life: &Life, scan: impl Fn(&Guard) -> bool) -> Removed {
+    for _ in 0..3 {
+        let guard = reclaim::pin();
+        let op = Op::new();
+        let removal = life.begin_removal(&op).expect("nobody else removes it");
+        if scan(&guard) {
+            return Removed::NotEmpty;
+        }
+        op.commit();
+        if removal.finish() {
+            return Removed::Gone;
+        }
+    }
+    panic!("one creator aborts at most one removal, and the next one sees its entry");
+}
+
+/// A rename from A to B, whose object's own place changes with it. A reader reads the place, A, B, A and the place.
+/// Seen to fail: `Op::state` Relaxed; `decide` Relaxed; B enlisted after the commit (with `enlist`'s assertion off);
+/// the reference to `before` put by `enlist`, too; the outcome's reference put at the cleaning.
+#[test]
+fn rename_is_one_instant() {
+    check(|| {
+        let (moved, here, there) = (thing(7), thing(1), thing(2));
+        let world = Arc::new((OpCell::new(Some(moved.clone())), OpCell::new(None), OpCell::new(Some(here.clone()))));
+        let renamer = thread::spawn({
+            let world = world.clone();
+            move || {
+                let (a, b, place) = &*world;
+                let op = Op::new();
+                let from = enlist(a, &op, Some(&moved), None);
+                let to = enlist(b, &op, None, Some(moved.clone()));
+                let at = enlist(place, &op, Some(&here), Some(there));
+                assert!(op.commit());
+                assert_eq!(from.finish().map(|t| t.0), Some(7));
+                assert!(to.finish().is_none());
+                assert_eq!(at.finish().map(|t| t.0), Some(1));
+            }
+        });
+        let reader = thread::spawn({
+            let world = world.clone();
+            move || {
+                let (a, b, place) = &*world;
+                let guard = reclaim::pin();
+                let first_place = seen(place, &guard);
+                let (in_a, in_b, again_in_a) = (seen(a, &guard), seen(b, &guard), seen(a, &guard));
+                let last_place = seen(place, &guard);
+                assert!(in_a == 7 || in_b == 7, "gone from A, and not in B");
+                assert!(in_b == 0 || again_in_a == 0, "in A after it was in B");
+                assert!(first_place == 1 || in_a == 0, "its place is B, and it is in A");
+                assert!(in_b == 0 || last_place == 2, "in B, and its place is A");
+            }
+        });
+        renamer.join().expect("the renamer ends");
+        reader.join().expect("the reader ends");
+        let guard = reclaim::pin();
+        assert_eq!((seen(&world.0, &guard), seen(&world.1, &guard), seen(&world.2, &guard)), (0, 7, 2));
+    });
+}
+
+/// EXCHANGE of A and B: a reader of A, B, A, B sees a prefix of it undone and the rest done.
+/// Seen to fail: `Op::state` Relaxed; `finish` cleaning an undecided cell as if committed; the reference of the value
+/// that left never put.
+#[test]
+fn exchange_is_never_half_done() {
+    check(|| {
+        let (one, two) = (thing(1), thing(2));
+        let world = Arc::new((OpCell::new(Some(one.clone())), OpCell::new(Some(two.clone()))));
+        let exchanger = thread::spawn({
+            let world = world.clone();
+            move || {
+                let (a, b) = &*world;
+                let op = Op::new();
+                let in_a = enlist(a, &op, Some(&one), Some(two.clone()));
+                let in_b = enlist(b, &op, Some(&two), Some(one.clone()));
+                // Not yet: it is undecided.
+                assert!(a.finish().is_none());
+                assert!(op.commit());
+                drop(in_b);
+                drop(in_a);
+            }
+        });
+        let reader = thread::spawn({
+            let world = world.clone();
+            move || {
+                let (a, b) = &*world;
+                let guard = reclaim::pin();
+                let done = [seen(a, &guard) == 2, seen(b, &guard) == 1, seen(a, &guard) == 2, seen(b, &guard) == 1];
+                assert!(done.is_sorted(), "half done: {done:?}");
+            }
+        });
+        exchanger.join().expect("the exchanger ends");
+        reader.join().expect("the reader ends");
+        let guard = reclaim::pin();
+        assert_eq!((seen(&world.0, &guard), seen(&world.1, &guard)), (2, 1));
+    });
+}
+
+/// A create against an rmdir, and somebody who looks.
+/// Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; `occupied` ignoring what is pending; `occupied`
+/// true for what is pending without publishing it; `keep_alive` true for an op that it did not abort; "not empty" said
+/// after a failed commit.
+#[test]
+fn create_against_rmdir() {
+    check(|| {
+        let world = Arc::new((OpCell::new(None), Life::new()));
+        let creator = thread::spawn({
+            let world = world.clone();
+            move || create(&world.0, &world.1, 7)
+        });
+        let remover = thread::spawn({
+            let world = world.clone();
+            move || {
+                let removed = rmdir(&world.1, |guard| scan(&world.0, guard));
+                let visible = seen(&world.0, &reclaim::pin());
+                assert!(removed == Removed::Gone || visible == 7, "not empty, and nothing to see");
+                removed
+            }
+        });
+        let reader = thread::spawn({
+            let world = world.clone();
+            move || seen(&world.0, &reclaim::pin())
+        });
+        let created = creator.join().expect("the creator ends");
+        let removed = remover.join().expect("the remover ends");
+        let looked = reader.join().expect("the reader ends");
+        let guard = reclaim::pin();
+        match (created, removed) {
+            (Created::Made, Removed::NotEmpty) => {
+                assert_eq!(seen(&world.0, &guard), 7);
+                assert!(matches!(world.1.state(&guard), LifeState::Alive));
+            }
+            (Created::NoDirectory, Removed::Gone) => {
+                assert_eq!(looked, 0, "seen, and not made");
+                assert!(matches!(world.0.peek(&guard), Peek::Empty));
+                assert!(matches!(world.1.state(&guard), LifeState::Removed));
+            }
+            both => panic!("{both:?}"),
+        }
+    });
+}
+
+/// The world of a rename over a directory: D's old slot, T's slot, T's life, and T's only slot.
+type RenameOver = (OpCell<Thing>, OpCell<Thing>, Life, OpCell<Thing>);
+
+fn rename_over((a, b, life, inside): &RenameOver, d: &Counted<Thing>, t: &Counted<Thing>) -> Removed {
+    for _ in 0..3 {
+        let guard = reclaim::pin();
+        let op = Op::new();
+        let _from = enlist(a, &op, Some(d), None);
+        let _over = enlist(b, &op, Some(t), Some(d.clone()));
+        let removal = life.begin_removal(&op).expect("nobody else removes it");
+        if scan(inside, &guard) {
+            return Removed::NotEmpty;
+        }
+        op.commit();
+        if removal.finish() {
+            return Removed::Gone;
+        }
+    }
+    panic!("one creator aborts at most one removal, and the next one sees its entry");
+}
+
+/// A directory D is renamed over the empty directory T, in which somebody creates an entry.
+/// Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; `occupied` ignoring what is pending; a life
+/// whose op is committed read as alive; T removed by an op of its own, committed before the rename's.
+#[test]
+fn rename_over_a_directory_against_create_in_it() {
+    check(|| {
+        let (d, t) = (thing(1), thing(2));
+        let world: Arc<RenameOver> =
+            Arc::new((OpCell::new(Some(d.clone())), OpCell::new(Some(t.clone())), Life::new(), OpCell::new(None)));
+        let renamer = thread::spawn({
+            let world = world.clone();
+            move || rename_over(&world, &d, &t)
+        });
+        let creator = thread::spawn({
+            let world = world.clone();
+            move || create(&world.3, &world.2, 7)
+        });
+        let reader = thread::spawn({
+            let world = world.clone();
+            move || {
+                let guard = reclaim::pin();
+                let at_b = seen(&world.1, &guard);
+                assert_ne!(at_b, 0, "the target was missing");
+                let dead = matches!(world.2.state(&guard), LifeState::Removed);
+                assert!(at_b == 2 || dead, "replaced, and still alive");
+                assert!(!dead || seen(&world.1, &guard) == 1, "dead, and still there");
+                assert!(!dead || seen(&world.3, &guard) == 0, "an entry in a dead directory");
+            }
+        });
+        let renamed = renamer.join().expect("the renamer ends");
+        let created = creator.join().expect("the creator ends");
+        reader.join().expect("the reader ends");
+        let guard = reclaim::pin();
+        let slots = (seen(&world.0, &guard), seen(&world.1, &guard), seen(&world.3, &guard));
+        match (renamed, created) {
+            (Removed::Gone, Created::NoDirectory) => assert_eq!(slots, (0, 1, 0)),
+            (Removed::NotEmpty, Created::Made) => assert_eq!(slots, (1, 2, 7)),
+            both => panic!("{both:?}"),
+        }
+    });
+}
+
+/// An operation is dropped before it is decided, as by a panic, while somebody reads and somebody creates.
+/// Seen to fail: `Enlisted` not aborting when dropped; `finish` leaving `after` in an aborted cell.
+#[test]
+fn an_op_that_is_dropped_restores_everything() {
+    check(|| {
+        let moved = thing(1);
+        let world: Arc<RenameOver> =
+            Arc::new((OpCell::new(Some(moved.clone())), OpCell::new(None), Life::new(), OpCell::new(None)));
+        let quitter = thread::spawn({
+            let world = world.clone();
+            move || {
+                let (a, b, life, _) = &*world;
+                let op = Op::new();
+                let _removal = life.begin_removal(&op).expect("nobody else removes it");
+                let _from = enlist(a, &op, Some(&moved), None);
+                let _to = enlist(b, &op, None, Some(moved.clone()));
+            }
+        });
+        let creator = thread::spawn({
+            let world = world.clone();
+            move || create(&world.3, &world.2, 7)
+        });
+        let reader = thread::spawn({
+            let world = world.clone();
+            move || {
+                let guard = reclaim::pin();
+                assert_eq!((seen(&world.0, &guard), seen(&world.1, &guard)), (1, 0));
+            }
+        });
+        quitter.join().expect("the quitter ends");
+        assert_eq!(creator.join().expect("the creator ends"), Created::Made);
+        reader.join().expect("the reader ends");
+        let guard = reclaim::pin();
+        assert!(matches!(world.0.peek(&guard), Peek::Value(t) if t.0 == 1));
+        assert!(matches!(world.1.peek(&guard), Peek::Empty));
+        assert!(matches!(world.2.state(&guard), LifeState::Alive));
+        drop(guard);
+        let (op, life) = (Op::new(), &world.2);
+        assert!(life.begin_removal(&op).is_ok(), "an operation was left behind");
+    });
+}
+
+/// A slot of a directory's table.
+struct Slot(OpCell<Thing>);
+impl Object for Slot {}
+
+/// A rename into a directory that is being removed: its new slot is born under the rename's op, and inserted last.
+/// Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; `occupied` true for a birth that it did not
+/// commit; `occupied` false for an undecided birth; the slot inserted before the source was enlisted; `keep_alive`'s
+/// answer ignored.
+#[test]
+fn rename_into_a_directory_against_its_removal() {
+    /// The source's slot, the target directory's life, and its table.
+    type World = (OpCell<Thing>, Life, AtomicCounted<Slot>);
+    fn rename_into((a, life, table): &World, moved: &Counted<Thing>) -> Created {
+        let guard = reclaim::pin();
+        let op = Op::new();
+        let slot = Counted::new(Slot(OpCell::new_enlisted(&op, moved.clone())));
+        let from = enlist(a, &op, Some(moved), None);
+        table.swap(Some(slot.clone()));
+        let to = slot.0.adopt(&op);
+        let renamed = if life.keep_alive(&guard) { op.commit() } else { !op.abort() };
+        assert_eq!(from.finish().is_some(), renamed);
+        assert_eq!(to.finish().is_none(), renamed);
+        if renamed { Created::Made } else { Created::NoDirectory }
+    }
+    fn find<'g>(table: &AtomicCounted<Slot>, guard: &'g Guard) -> Option<&'g OpCell<Thing>> {
+        table.load(guard).map(|slot| &slot.to_ref().0)
+    }
+    check(|| {
+        let moved = thing(7);
+        let world: Arc<World> = Arc::new((OpCell::new(Some(moved.clone())), Life::new(), AtomicCounted::new(None)));
+        let renamer = thread::spawn({
+            let world = world.clone();
+            move || rename_into(&world, &moved)
+        });
+        let remover = thread::spawn({
+            let world = world.clone();
+            move || rmdir(&world.1, |guard| find(&world.2, guard).is_some_and(|cell| scan(cell, guard)))
+        });
+        let reader = thread::spawn({
+            let world = world.clone();
+            move || {
+                let guard = reclaim::pin();
+                let in_a = seen(&world.0, &guard);
+                let in_new = find(&world.2, &guard).map_or(0, |cell| seen(cell, &guard));
+                let again_in_a = seen(&world.0, &guard);
+                assert!(in_a == 7 || in_new == 7, "gone from the source, and not in the target");
+                assert!(in_new == 0 || again_in_a == 0, "in the target, and still in the source");
+                in_new
+            }
+        });
+        let renamed = renamer.join().expect("the renamer ends");
+        let removed = remover.join().expect("the remover ends");
+        let looked = reader.join().expect("the reader ends");
+        let guard = reclaim::pin();
+        let in_new = find(&world.2, &guard).map_or(0, |cell| seen(cell, &guard));
+        match (renamed, removed) {
+            (Created::Made, Removed::NotEmpty) => assert_eq!((seen(&world.0, &guard), in_new), (0, 7)),
+            (Created::NoDirectory, Removed::Gone) => {
+                assert_eq!((seen(&world.0, &guard), in_new, looked), (7, 0, 0));
+            }
+            both => panic!("{both:?}"),
+        }
+    });
+}
