@@ -11,9 +11,6 @@
 //! | [`Striped`] | `striped` | a value that is spread over the cores once they contend for it |
 //! | [`Counter`], [`Stamp`] | `tally` | what striped values are made of: exact counts, latest times |
 //! | [`Quota`] | `quota` | a limit that is exact, and striped under contention |
-//! | [`Striped`] | `striped` | a value that is spread over the cores once they contend for it |
-//! | [`Counter`], [`Stamp`] | `tally` | what striped values are made of: exact counts, latest times |
-//! | [`Quota`] | `quota` | a limit that is exact, and striped under contention |
 //! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
 //! | [`SplitTable`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
 //!
@@ -29,12 +26,9 @@ mod name_locks;
 pub mod op;
 mod position;
 mod quota;
-mod quota;
 mod reclaim;
 mod seq_rw_lock;
 mod split_table;
-mod striped;
-mod tally;
 mod striped;
 mod tally;
 
@@ -44,12 +38,9 @@ pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
 pub use position::{Io, Position};
 pub use quota::{Quota, QuotaFull};
-pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, pin, retired_bytes};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, ReadGuard, SeqRwLock, WriteGuard};
 pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable};
-pub use striped::Striped;
-pub use tally::{Counter, Stamp, Sum};
 pub use striped::Striped;
 pub use tally::{Counter, Stamp, Sum};
 
@@ -63,14 +54,9 @@ pub fn stripe_hint() -> usize {
     return facade::thread_number();
     #[cfg(not(loom))]
     {
-        #[cfg(loom)]
-        return facade::thread_number();
-        #[cfg(not(loom))]
-        {
-            use std::sync::atomic::{AtomicUsize, Ordering};
-            static NEXT: AtomicUsize = AtomicUsize::new(0);
-            std::thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-            MINE.try_with(|n| *n).unwrap_or(0)
-        }
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        std::thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+        MINE.try_with(|n| *n).unwrap_or(0)
     }
 }
