@@ -1,0 +1,249 @@
+//! Bytes of memory per empty file and per empty directory, all told.
+//!
+//! In process that is the growth of resident memory while a million names are made in one directory, divided by a
+//! million: objects, table, allocator, everything. It is measured in a fresh process each time, since an allocator
+//! that has freed memory before would give it out again and hide the growth.
+//!
+//! For the kernel (meant for tmpfs) it is the growth of the slab caches, inside pages that are in use, counted from
+//! `/proc/slabinfo`; only root may read it. Others get the growth of `Slab` and `Shmem` in `/proc/meminfo`, in which
+//! what the kernel had freed before hides. Whatever else the machine does in between is counted as well.
+
+use std::{
+    env, fs, io,
+    process::{Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    failure::{Failure, While},
+    halt::Halt,
+    path::TreePath,
+    report::table,
+    target::{Target, TargetSpec},
+};
+
+/// Set in a process that is to make one measurement: which target, and what to make.
+const CHILD: &str = "PANDO_BENCH_FOOTPRINT";
+
+/// What is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Node {
+    File,
+    Directory,
+}
+
+/// One measurement, as the child is told.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    target: usize,
+    node: Node,
+}
+
+/// One measurement, as the child answers.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Answer {
+    bytes_each: f64,
+    source: Source,
+}
+
+/// Where memory was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Source {
+    Resident,
+    Slabinfo,
+    Meminfo,
+}
+
+impl Source {
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Resident => "resident memory of the process",
+            Self::Slabinfo => "the kernel's slabs in use, and Shmem",
+            Self::Meminfo => "Slab and Shmem of the kernel: inexact, run as root for /proc/slabinfo",
+        }
+    }
+}
+
+/// Measures all targets; returns the table. In a child (see [`CHILD`]): measures what it was told to; returns the answer.
+///
+/// # Errors
+/// What a target answers, or that the run was interrupted.
+pub(crate) fn run(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<String, Failure> {
+    if let Ok(order) = env::var(CHILD) {
+        let order: Order = serde_json::from_str(&order).during(|| format!("reading {CHILD}"))?;
+        let spec = specs.get(order.target).ok_or_else(|| Failure::Refused(format!("{CHILD}: no such target")))?;
+        let answer = measure(&*spec.target(), order.node, count, halt)?;
+        return serde_json::to_string(&answer).during(|| "answering".into());
+    }
+    let mut rows = Vec::new();
+    for (target, spec) in specs.iter().enumerate() {
+        for node in [Node::File, Node::Directory] {
+            halt.check()?;
+            let answer = in_fresh_process(&Order { target, node })?;
+            let what = if node == Node::File { "empty file" } else { "empty directory" };
+            let bytes = format!("{:.1}", answer.bytes_each);
+            rows.push(vec![spec.name().to_owned(), what.into(), bytes, answer.source.describe().into()]);
+        }
+    }
+    let heading = ["target", "what", "bytes each", "read from"];
+    Ok(format!(
+        "{}\n{count} of each in one directory; names of 16 bytes.\n",
+        table::aligned(&heading, rows.into_iter())
+    ))
+}
+
+/// Runs this program again with the same arguments, and a note that it is the child.
+fn in_fresh_process(order: &Order) -> Result<Answer, Failure> {
+    let during = || "measuring in a fresh process".to_owned();
+    let program = env::current_exe().during(during)?;
+    let order = serde_json::to_string(order).during(during)?;
+    let output = Command::new(program)
+        .args(env::args_os().skip(1))
+        .env(CHILD, order)
+        .stderr(Stdio::inherit())
+        .output()
+        .during(during)?;
+    check(output.status)?;
+    serde_json::from_slice(&output.stdout).during(during)
+}
+
+/// The child has said on standard error what went wrong.
+fn check(status: ExitStatus) -> Result<(), Failure> {
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(130) => Err(Failure::Interrupted),
+        _ => Err(Failure::Refused(format!("the measuring process ended with {status}"))),
+    }
+}
+
+fn measure(target: &dyn Target, node: Node, count: u64, halt: &Halt) -> Result<Answer, Failure> {
+    let session = target.open()?;
+    let mut actor = session.actor().during(|| "opening the target".into())?;
+    actor.mkdir(&TreePath::new("all")).during(|| "mkdir all".into())?;
+    let source = match target.is_in_kernel() {
+        false => Source::Resident,
+        true if slabs_in_use().is_ok() => Source::Slabinfo,
+        true => Source::Meminfo,
+    };
+    let before = settled(source, halt)?;
+    for n in 0..count {
+        if n.is_multiple_of(4096) {
+            halt.check()?;
+        }
+        // Odd, so no two numbers below 2^64 give the same name; neighbours shall not look alike.
+        let path = TreePath::new(&format!("all/{:016x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        match node {
+            Node::File => actor.create(&path),
+            Node::Directory => actor.mkdir(&path),
+        }
+        .during(|| format!("making {}", path.relative()))?;
+    }
+    let after = read(source)?;
+    drop(actor);
+    session.close()?;
+    #[allow(clippy::cast_precision_loss)] // Memory and counts stay far below 2^53.
+    Ok(Answer { bytes_each: after.saturating_sub(before) as f64 / count as f64, source })
+}
+
+/// Reads until two readings agree: the kernel frees with a delay what was removed before.
+fn settled(source: Source, halt: &Halt) -> Result<u64, Failure> {
+    const TRIES: u32 = 25;
+    const CLOSE: u64 = 256 << 10;
+    let mut last = read(source)?;
+    for _ in 0..TRIES {
+        halt.wait(Duration::from_millis(200))?;
+        let now = read(source)?;
+        if now.abs_diff(last) < CLOSE {
+            return Ok(now);
+        }
+        last = now;
+    }
+    Ok(last)
+}
+
+/// Bytes in use now.
+fn read(source: Source) -> Result<u64, Failure> {
+    match source {
+        Source::Resident => resident(),
+        Source::Slabinfo => slabs_in_use().and_then(|slabs| Ok(slabs + meminfo(&["Shmem:"])?)),
+        Source::Meminfo => meminfo(&["Slab:", "Shmem:"]),
+    }
+    .during(|| "reading how much memory is used".into())
+}
+
+fn malformed(file: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{file} has another form than expected"))
+}
+
+fn resident() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/self/statm")?;
+    let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+    Ok(pages.ok_or_else(|| malformed("/proc/self/statm"))? * page_size())
+}
+
+fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+fn slabs_in_use() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/slabinfo")?;
+    text.lines()
+        .skip(2)
+        .map(slab_line)
+        .sum::<Option<u64>>()
+        .map(|pages| pages * page_size() / SHARE)
+        .ok_or_else(|| malformed("/proc/slabinfo"))
+}
+
+/// Parts of a page in which one line of slabinfo is counted.
+const SHARE: u64 = 1024;
+
+/// Objects in use, as the pages that they fill: the waste at the end of a slab is theirs. In parts of a page.
+fn slab_line(line: &str) -> Option<u64> {
+    let mut fields = line.split_whitespace().skip(1).map(|field| field.parse::<u64>().ok());
+    let (active, _all, _size, per_slab, pages) =
+        (fields.next()??, fields.next()??, fields.next()??, fields.next()??, fields.next()??);
+    (active * pages * SHARE).checked_div(per_slab)
+}
+
+/// The sum of some lines.
+fn meminfo(lines: &[&str]) -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let value = |name: &&str| -> Option<u64> {
+        text.lines().find_map(|line| line.strip_prefix(name))?.trim().strip_suffix(" kB")?.parse().ok()
+    };
+    lines.iter().map(value).sum::<Option<u64>>().map(|kib| kib << 10).ok_or_else(|| malformed("/proc/meminfo"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_slabinfo() {
+        let line = "dentry  1000  1050  192  21  1 : tunables 0 0 0 : slabdata 50 50 0";
+        assert_eq!(slab_line(line), Some(1000 * SHARE / 21));
+        assert_eq!(slab_line("dentry 1000 x 192 21 1"), None);
+        assert_eq!(slab_line("dentry 1000"), None);
+        assert_eq!(slab_line("dentry 1 1 1 0 1"), None);
+    }
+
+    #[test]
+    fn memory_is_read() {
+        assert!(resident().expect("statm") > 1 << 20);
+        let shmem = meminfo(&["Shmem:"]).expect("meminfo");
+        assert!(meminfo(&["Slab:", "Shmem:"]).expect("meminfo") > shmem);
+        assert!(meminfo(&["NoSuchLine:"]).is_err());
+    }
+
+    #[test]
+    fn files_in_a_directory_use_kernel_memory() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let target: TargetSpec = format!("dir={}", temp.path().display()).parse().expect("a target");
+        let answer = measure(&*target.target(), Node::File, 1000, &Halt::default()).expect("it measures");
+        assert_ne!(answer.source, Source::Resident);
+        assert_eq!(fs::read_dir(temp.path()).expect("it stays").count(), 0);
+    }
+}

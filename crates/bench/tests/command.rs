@@ -1,0 +1,140 @@
+//! The command as a whole. This program is its own command: it runs itself, as `pando bench` would be run.
+
+use std::{
+    env, fs,
+    path::Path,
+    process::{Child, Command, ExitCode, Output, Stdio},
+    thread,
+};
+
+use clap::Parser;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Set in the process that is the command.
+const AS_COMMAND: &str = "PANDO_BENCH_TEST_AS_COMMAND";
+
+#[derive(Parser)]
+struct Bench {
+    #[command(flatten)]
+    bench: pando_bench::cli::BenchArgs,
+}
+
+fn main() -> ExitCode {
+    if env::var_os(AS_COMMAND).is_some() {
+        return pando_bench::cli::run(Bench::parse().bench);
+    }
+    crunl_prints_a_table_and_writes_json();
+    footprint_measures_in_a_child();
+    ctrl_c_cleans_up();
+    refusals_have_an_exit_code();
+    println!("command: 4 passed");
+    ExitCode::SUCCESS
+}
+
+fn start(args: &[&str]) -> Child {
+    Command::new(env::current_exe().expect("a program"))
+        .args(args)
+        .env(AS_COMMAND, "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts")
+}
+
+fn run(args: &[&str]) -> Output {
+    start(args).wait_with_output().expect("it ends")
+}
+
+fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).expect("a directory").next().is_none()
+}
+
+fn crunl_prints_a_table_and_writes_json() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let (dir, json) = (temp.path().join("dir"), temp.path().join("out.json"));
+    let target = format!("dir={}", dir.display());
+    let json_arg = json.to_str().expect("UTF-8");
+    let output = run(&[
+        "crunl",
+        &target,
+        "--seconds",
+        "0.05",
+        "--warmup",
+        "0.01",
+        "--repeat",
+        "2",
+        "--seed",
+        "5",
+        "--json",
+        json_arg,
+    ]);
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.is_empty(), "progress is for terminals: {stderr}");
+    assert!(stdout.contains("CPU ns/op") && stdout.contains(&target) && stdout.contains("seed: 5"), "{stdout}");
+    let text = fs::read_to_string(&json).expect("it was written");
+    let rows: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let rows = rows.as_array().expect("an array");
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row["ops_per_s"]["min"].as_f64() > Some(0.0)), "{text}");
+    assert!(!dir.exists());
+}
+
+fn footprint_measures_in_a_child() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let target = format!("dir={}", temp.path().display());
+    let output = run(&["footprint", &target, "--count", "1000"]);
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
+    assert!(stdout.contains("empty file") && stdout.contains("empty directory"), "{stdout}");
+    assert!(is_empty(temp.path()));
+}
+
+fn ctrl_c_cleans_up() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let target = format!("dir={}", temp.path().display());
+    let mut child = start(&["crunl", &target, "--seconds", "3600", "--warmup", "0.01"]);
+    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+    // Wherever it has got to: before the directory is marked, or after.
+    while !signals_are_handled(pid) {
+        assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
+        thread::yield_now();
+    }
+    kill(pid, Signal::SIGINT).expect("it is there");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130));
+    assert!(is_empty(temp.path()));
+
+    let mut child = start(&["stat", &target, "--seconds", "3600", "--warmup", "0.01"]);
+    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+    while is_empty(temp.path()) {
+        assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
+        thread::yield_now();
+    }
+    kill(pid, Signal::SIGTERM).expect("it is there");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130));
+    assert!(is_empty(temp.path()));
+}
+
+/// Whether SIGINT is caught, by the kernel's word.
+fn signals_are_handled(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+    let caught = u64::from_str_radix(caught.trim(), 16).unwrap_or(0);
+    caught & (1 << (Signal::SIGINT as u64 - 1)) != 0
+}
+
+fn refusals_have_an_exit_code() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    fs::write(temp.path().join("precious"), "data").expect("writing");
+    let target = format!("dir={}", temp.path().display());
+    let output = run(&["crunl", &target, "--seconds", "0.05"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not empty"));
+    assert!(temp.path().join("precious").exists());
+    assert_eq!(run(&["crunl", "tmpfs"]).status.code(), Some(2));
+}
