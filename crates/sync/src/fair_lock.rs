@@ -30,6 +30,18 @@ impl Queue {
     fn someone_waits(&self) -> bool {
         self.head != self.next
     }
+
+    /// Gives the lock to a newcomer, if it is free and he may pass whoever waits.
+    fn admit(&mut self) -> bool {
+        if self.held || (self.someone_waits() && self.barged >= BARGES) {
+            return false;
+        }
+        if self.someone_waits() {
+            self.barged += 1;
+        }
+        self.held = true;
+        true
+    }
 }
 
 pub(crate) struct FairLock {
@@ -47,15 +59,15 @@ impl FairLock {
 
     pub(crate) fn lock(&self) -> FairGuard<'_> {
         let mut queue = facade::lock(&self.queue);
-        if !queue.held && (!queue.someone_waits() || queue.barged < BARGES) {
-            if queue.someone_waits() {
-                queue.barged += 1;
-            }
-            queue.held = true;
-            return FairGuard(self);
+        if !queue.admit() {
+            drop(self.wait(queue));
         }
-        drop(self.wait(queue));
         FairGuard(self)
+    }
+
+    /// The lock, if it is free and a newcomer may pass; never waits.
+    pub(crate) fn try_lock(&self) -> Option<FairGuard<'_>> {
+        facade::lock(&self.queue).admit().then_some(FairGuard(self))
     }
 
     /// Queues up and returns when the lock is the caller's.

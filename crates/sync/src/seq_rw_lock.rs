@@ -131,7 +131,16 @@ impl SeqRwLock {
     pub fn write(&self) -> WriteGuard<'_> {
         assert_unpinned("a sequence lock");
         let held = lock_order::enter(self.class);
-        let lock = self.lock.lock();
+        self.begin_write(self.lock.lock(), held)
+    }
+
+    /// Starts a write if nobody else writes or reads blocking; never waits, so it may be called under a guard.
+    pub fn try_write(&self) -> Option<WriteGuard<'_>> {
+        let lock = self.lock.try_lock()?;
+        Some(self.begin_write(lock, lock_order::entered_without_waiting(self.class)))
+    }
+
+    fn begin_write<'a>(&'a self, lock: FairGuard<'a>, held: Held) -> WriteGuard<'a> {
         // Relaxed: only holders of the lock write it.
         let before = self.seq.load(Ordering::Relaxed);
         debug_assert!(before.is_multiple_of(2), "a writer has left the sequence odd");

@@ -49,6 +49,14 @@ impl Counter {
         grow(&self.down, n)
     }
 
+    /// How often this part has counted, up or down: for what is done once in a while.
+    #[inline]
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        // Relaxed: a hint.
+        self.up.load(Ordering::Relaxed).wrapping_add(self.down.load(Ordering::Relaxed))
+    }
+
     /// The sum over the parts that `parts` gives, each time that it is called: `|| striped.all().map(|t| &t.links)`.
     ///
     /// Writes nothing and never waits: bounded collections, two in the quiet case.

@@ -29,6 +29,14 @@ pub trait Driver: Send + Sync + 'static {
     /// Gives back what [`Driver::charge_inode`] took: the inode is gone, or was never made.
     fn release_inode(&self);
 
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// What the store answers.
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The contents of a new regular file, made when they are first needed.
     fn data(&self, ino: u64) -> Box<dyn FileData>;
 }

@@ -1,0 +1,261 @@
+//! Attributes: stat, access, chmod, chown, utimens, truncate.
+
+use pando_sync::{Guard, LifeState, pin};
+
+use crate::{
+    At, Context, DentryRef, Error, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    create::{S_ISGID, S_ISUID, S_IXGRP},
+    inode::{Body, Inode, PermView},
+    namei::walk,
+    types::{Access, FileKind, Walk},
+};
+
+/// What a directory's size counts per entry, as tmpfs has it.
+const DIRENT_BYTES: u64 = 20;
+/// The unit in which reading and writing goes best.
+const BLOCK_BYTES: u32 = 4096;
+
+/// Everything about an inode. Takes no lock and counts nothing.
+pub(crate) fn stat_of(inode: &Inode, guard: &Guard) -> Stat {
+    let perm = inode.perm(guard);
+    let (mut nlink, mut size, mut blocks, mut rdev, mut stamp) = (inode.links.count(), inode.size(), 0, 0, i64::MIN);
+    match &inode.body {
+        Body::Directory(directory) => {
+            let census = directory.census();
+            let removed = matches!(directory.life.state(guard), LifeState::Removed);
+            nlink = if removed { 0 } else { u32::try_from(census.subdirs).map_or(u32::MAX, |n| n.saturating_add(2)) };
+            size = census.entries.saturating_mul(DIRENT_BYTES);
+            stamp = census.stamp;
+        }
+        Body::File(_) => blocks = inode.blocks(),
+        Body::Special(device) => rdev = u64::from(*device),
+        Body::Symlink(_) => {}
+    }
+    Stat {
+        dev: inode.shard.sb.id,
+        ino: inode.ino,
+        kind: inode.kind,
+        mode: perm.mode,
+        nlink,
+        uid: perm.uid,
+        gid: perm.gid,
+        rdev,
+        size,
+        blocks,
+        blksize: BLOCK_BYTES,
+        atime: Timestamp(inode.times.atime(guard)),
+        mtime: Timestamp(inode.times.mtime(guard, stamp)),
+        ctime: Timestamp(inode.times.ctime(stamp)),
+        btime: Timestamp(inode.times.btime()),
+    }
+}
+
+impl Vfs {
+    /// Everything about the inode at a path (statx). Answered without a lock, a count or a write.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG.
+    pub fn stat(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Stat> {
+        let guard = pin();
+        let dentry = walk(context, &at, path.as_ref(), flags, &guard)?;
+        Ok(stat_of(dentry.to_ref().inode(), &guard))
+    }
+
+    /// Everything about the inode of a dentry (fstat).
+    #[must_use]
+    pub fn getattr(&self, dentry: &DentryRef) -> Stat {
+        stat_of(dentry.0.inode(), &pin())
+    }
+
+    /// Whether the caller may do `want` with the file at a path (faccessat).
+    ///
+    /// # Errors
+    /// EACCES, and those of the walk.
+    pub fn access(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        want: Access,
+        flags: Walk,
+    ) -> Result<()> {
+        let guard = pin();
+        let dentry = walk(context, &at, path.as_ref(), flags, &guard)?;
+        let inode = dentry.to_ref().inode();
+        context.check(inode, &inode.perm(&guard), want)
+    }
+
+    /// Changes the permission bits (fchmodat).
+    ///
+    /// # Errors
+    /// EPERM for others than the owner, EOPNOTSUPP for a symbolic link, and those of the walk.
+    pub fn chmod(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, mode: u32, flags: Walk) -> Result<()> {
+        let dentry = self.lookup(context, at, path, flags)?;
+        self.setattr(context, &dentry, &SetAttr { mode: Some(mode), ..SetAttr::default() }).map(drop)
+    }
+
+    /// Changes owner and group (fchownat). A regular file loses setuid, and setgid if its group may execute it.
+    ///
+    /// # Errors
+    /// EPERM: only the capable give files away, owners may choose among their groups; and those of the walk.
+    pub fn chown(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        flags: Walk,
+    ) -> Result<()> {
+        let dentry = self.lookup(context, at, path, flags)?;
+        chown_inode(context, dentry.0.inode(), uid, gid, &pin())
+    }
+
+    /// Sets the times (utimensat).
+    ///
+    /// # Errors
+    /// EPERM for others than the owner; EACCES when both are "now" and the caller may not write; those of the walk.
+    pub fn utimens(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        atime: SetTime,
+        mtime: SetTime,
+        flags: Walk,
+    ) -> Result<()> {
+        let dentry = self.lookup(context, at, path, flags)?;
+        self.setattr(context, &dentry, &SetAttr { atime, mtime, ..SetAttr::default() }).map(drop)
+    }
+
+    /// Cuts or grows a regular file (truncate).
+    ///
+    /// # Errors
+    /// EISDIR, EINVAL for anything else that is no regular file or a size beyond 2^63 - 1, EACCES, ENOSPC, those of the walk.
+    pub fn truncate(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
+        let dentry = self.lookup(context, at, path, Walk::empty())?;
+        let inode = dentry.0.inode();
+        match inode.kind {
+            FileKind::File => {}
+            FileKind::Directory => return Err(Error::IsDirectory),
+            _ => return Err(Error::Invalid),
+        }
+        context.check(inode, &inode.perm(&pin()), Access::WRITE)?;
+        truncate_inode(inode, size, context.capable())
+    }
+
+    /// Changes several attributes of a dentry, each with its own checks, in the order size, owner, mode, times.
+    ///
+    /// # Errors
+    /// Those of truncate, chown, chmod and utimens; what came before the failing one is done.
+    pub fn setattr(&self, context: &Context, dentry: &DentryRef, change: &SetAttr) -> Result<Stat> {
+        let inode = dentry.0.inode();
+        if let Some(size) = change.size {
+            truncate_inode(inode, size, context.capable())?;
+        }
+        let guard = pin();
+        if change.uid.is_some() || change.gid.is_some() {
+            chown_inode(context, inode, change.uid, change.gid, &guard)?;
+        }
+        if let Some(mode) = change.mode {
+            chmod_inode(context, inode, mode, &guard)?;
+        }
+        set_times(context, inode, change.atime, change.mtime, &guard)?;
+        Ok(stat_of(inode, &guard))
+    }
+}
+
+fn chmod_inode(context: &Context, inode: &Inode, mode: u32, guard: &Guard) -> Result<()> {
+    if inode.kind == FileKind::Symlink {
+        return Err(Error::NotSupported);
+    }
+    inode.change_perm(guard, |perm| {
+        if !context.owns(&perm) {
+            return Err(Error::NotPermitted);
+        }
+        let foreign_group = !context.capable() && !context.cred.in_group(perm.gid);
+        let cut = if foreign_group { S_ISGID } else { 0 };
+        Ok(PermView { mode: mode & 0o7777 & !cut, ..perm })
+    })?;
+    inode.times.changed(Timestamp::now().0);
+    Ok(())
+}
+
+fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u32>, guard: &Guard) -> Result<()> {
+    inode.change_perm(guard, |perm| {
+        let owner = context.cred.uid == perm.uid;
+        let uid_ok = uid.is_none_or(|uid| owner && uid == perm.uid);
+        let gid_ok = gid.is_none_or(|gid| owner && (gid == perm.gid || context.cred.in_group(gid)));
+        if !(context.capable() || uid_ok && gid_ok) {
+            return Err(Error::NotPermitted);
+        }
+        let mode = if inode.is_dir() { perm.mode } else { without_privileges(perm.mode, context, perm.gid) };
+        Ok(PermView { mode, uid: uid.unwrap_or(perm.uid), gid: gid.unwrap_or(perm.gid) })
+    })?;
+    inode.times.changed(Timestamp::now().0);
+    Ok(())
+}
+
+/// A mode without setuid, and without setgid where that means privilege.
+fn without_privileges(mode: u32, context: &Context, gid: u32) -> u32 {
+    let keep_setgid = mode & S_IXGRP == 0 && (context.capable() || context.cred.in_group(gid));
+    mode & !S_ISUID & if keep_setgid { !0 } else { !S_ISGID }
+}
+
+fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime, guard: &Guard) -> Result<()> {
+    if atime == SetTime::Omit && mtime == SetTime::Omit {
+        return Ok(());
+    }
+    let perm = inode.perm(guard);
+    if !context.owns(&perm) {
+        if atime != SetTime::Now || mtime != SetTime::Now {
+            return Err(Error::NotPermitted);
+        }
+        context.check(inode, &perm, Access::WRITE)?;
+    }
+    let now = Timestamp::now();
+    let value = |time| match time {
+        SetTime::Omit => None,
+        SetTime::Now => Some(now),
+        SetTime::At(time) => Some(time),
+    };
+    inode.times.set(guard, value(atime), value(mtime), now.0);
+    Ok(())
+}
+
+/// Changes the size of a regular file. Waits for the data lock; the caller holds no guard.
+pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool) -> Result<()> {
+    if size > i64::MAX as u64 {
+        return Err(Error::Invalid);
+    }
+    inode.file_state()?.change(|data| {
+        let old = inode.size();
+        let now = Timestamp::now().0;
+        if size == old {
+            inode.times.changed(now);
+            return Ok(());
+        }
+        drop_privileges(inode, capable);
+        data.truncate(old, size)?;
+        inode.set_size(size);
+        inode.times.modified(now);
+        Ok(())
+    })
+}
+
+/// Contents change: setuid goes, and setgid of what the group may execute, unless the writer is capable.
+pub(crate) fn drop_privileges(inode: &Inode, capable: bool) {
+    if capable {
+        return;
+    }
+    let guard = pin();
+    let privileged = |mode: u32| mode & S_ISUID != 0 || mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP;
+    if privileged(inode.perm(&guard).mode) {
+        let cut = |perm: PermView| {
+            let setgid = if perm.mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+            Ok(PermView { mode: perm.mode & !(S_ISUID | setgid), ..perm })
+        };
+        // Infallible: the change never refuses.
+        let _ = inode.change_perm(&guard, cut);
+    }
+}

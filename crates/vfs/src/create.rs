@@ -1,0 +1,320 @@
+//! Making names: mkdir, mknod, symlink, link, and open's O_CREAT and O_TMPFILE.
+//!
+//! Protocol 2 (create against rmdir): all that can fail comes first; the slot is inserted *pending*, seen by nobody;
+//! then the directory's life is looked at. Alive: published, and that store is the instant of the operation. Removed:
+//! the slot is taken back, ENOENT.
+
+use std::sync::{Arc, OnceLock};
+
+use pando_sync::{Counted, Guard, OpCell, Shared, stripe_hint};
+
+use crate::{
+    At, Context, DentryRef, Error, FileKind, Result, Timestamp, Vfs,
+    dentry::Dentry,
+    directory::Directory,
+    inode::{Body, Inode, PermView},
+    locks::{Locks, Step, Stop, run},
+    name::{PATH_MAX, check_path},
+    namei::{walk, walk_parent},
+    superblock::{Shard, SuperBlock},
+    types::{Access, Walk},
+};
+
+/// What is to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Make<'a> {
+    File,
+    Directory,
+    Symlink(&'a [u8]),
+    /// A fifo, socket or device node, with its device number.
+    Special(FileKind, u32),
+}
+
+impl Make<'_> {
+    fn kind(&self) -> FileKind {
+        match self {
+            Make::File => FileKind::File,
+            Make::Directory => FileKind::Directory,
+            Make::Symlink(_) => FileKind::Symlink,
+            Make::Special(kind, _) => *kind,
+        }
+    }
+
+    fn body(&self) -> Body {
+        match self {
+            Make::File => Body::File(OnceLock::new()),
+            Make::Directory => Body::Directory(Box::new(Directory::new())),
+            Make::Symlink(target) => Body::Symlink((*target).into()),
+            Make::Special(_, rdev) => Body::Special(*rdev),
+        }
+    }
+}
+
+/// The permission bits that mknod, mkdir and open take.
+const MODE_BITS: u32 = 0o7777;
+pub(crate) const S_ISVTX: u32 = 0o1000;
+pub(crate) const S_ISGID: u32 = 0o2000;
+pub(crate) const S_ISUID: u32 = 0o4000;
+pub(crate) const S_IXGRP: u32 = 0o010;
+
+impl Vfs {
+    /// Makes a directory (mkdirat).
+    ///
+    /// # Errors
+    /// EEXIST, ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG, ENOSPC.
+    pub fn mkdir(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, mode: u32) -> Result<DentryRef> {
+        self.make(context, at, path.as_ref(), Make::Directory, mode & (0o777 | S_ISVTX))
+    }
+
+    /// Makes a file, fifo, socket or device node (mknodat). `mode` holds the kind (`S_IF*`; none: a regular file).
+    ///
+    /// # Errors
+    /// As mkdir; EINVAL for another kind, EPERM for a directory, or for a device without the capability.
+    pub fn mknod(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        mode: u32,
+        rdev: u32,
+    ) -> Result<DentryRef> {
+        let make = match FileKind::from_mode(mode).ok_or(Error::Invalid)? {
+            FileKind::File => Make::File,
+            FileKind::Directory => return Err(Error::NotPermitted),
+            FileKind::Symlink => return Err(Error::Invalid),
+            kind @ (FileKind::CharDevice | FileKind::BlockDevice) if context.capable() => Make::Special(kind, rdev),
+            // A whiteout (character device 0/0) may be made by anybody.
+            FileKind::CharDevice if rdev == 0 => Make::Special(FileKind::CharDevice, 0),
+            FileKind::CharDevice | FileKind::BlockDevice => return Err(Error::NotPermitted),
+            kind => Make::Special(kind, 0),
+        };
+        self.make(context, at, path.as_ref(), make, mode & MODE_BITS)
+    }
+
+    /// Makes a symbolic link to `target` (symlinkat).
+    ///
+    /// # Errors
+    /// As mkdir; ENOENT for an empty target, ENAMETOOLONG for one of 4096 bytes or more.
+    pub fn symlink(
+        &self,
+        context: &Context,
+        target: impl AsRef<[u8]>,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+    ) -> Result<DentryRef> {
+        let target = target.as_ref();
+        if target.is_empty() {
+            return Err(Error::NoEntry);
+        }
+        if target.len() >= PATH_MAX {
+            return Err(Error::NameTooLong);
+        }
+        check_path(target)?;
+        self.make(context, at, path.as_ref(), Make::Symlink(target), 0o777)
+    }
+
+    fn make(&self, context: &Context, at: At<'_>, path: &[u8], make: Make<'_>, mode: u32) -> Result<DentryRef> {
+        run(self.name_space(), |guard, locks| {
+            let parent = walk_parent(context, &at, path, false, guard)?;
+            let name = parent.name(Error::Exists)?;
+            if parent.slash && !matches!(make, Make::Directory) {
+                let dir = parent.dir.to_ref().expect_dir()?;
+                let hash = dir.shard.sb.hash(dir.ino, name);
+                let taken = dir.directory()?.lookup(hash, name, guard).is_some();
+                return Err(Stop::Error(if taken { Error::Exists } else { Error::NoEntry }));
+            }
+            make_at(context, parent.dir, name, make, mode, guard, locks).map(DentryRef)
+        })
+    }
+
+    /// Makes a further name for a file (linkat).
+    ///
+    /// # Errors
+    /// EPERM for a directory, EXDEV across superblocks, EEXIST, ENOENT (also for a file whose last name is gone),
+    /// EMLINK; otherwise as mkdir.
+    pub fn link(
+        &self,
+        context: &Context,
+        old_at: At<'_>,
+        old_path: impl AsRef<[u8]>,
+        new_at: At<'_>,
+        new_path: impl AsRef<[u8]>,
+        flags: Walk,
+    ) -> Result<DentryRef> {
+        let (old_path, new_path) = (old_path.as_ref(), new_path.as_ref());
+        run(self.name_space(), |guard, locks| {
+            let old = walk(context, &old_at, old_path, flags, guard)?;
+            let parent = walk_parent(context, &new_at, new_path, false, guard)?;
+            let (dir, inode) = (parent.dir.to_ref().expect_dir()?, old.to_ref().inode());
+            let name = parent.name(Error::Exists)?;
+            let hash = dir.shard.sb.hash(dir.ino, name);
+            if dir.directory()?.lookup(hash, name, guard).is_some() {
+                return Err(Error::Exists.into());
+            }
+            if parent.slash {
+                return Err(Error::NoEntry.into());
+            }
+            if !Arc::ptr_eq(&dir.shard.sb, &inode.shard.sb) {
+                return Err(Error::CrossDevice.into());
+            }
+            let permit = Permit::to_change(context, dir, guard)?;
+            if inode.is_dir() {
+                return Err(Error::NotPermitted.into());
+            }
+            locks.names(&[dir.shard.sb.key(dir.ino, hash)])?;
+            // Counted before the name is there, so the count is never too low (protocol 6).
+            inode.links.up()?;
+            let now = Timestamp::now().0;
+            let held = old.get().ok_or(Error::NoEntry).inspect_err(|_| inode.links.down())?;
+            let dentry = Dentry::new_link(Dentry::first(&held));
+            let bound = bind(parent.dir, hash, name, dentry.clone(), &permit, now, guard);
+            if bound.is_err() {
+                inode.links.down();
+            }
+            bound?;
+            inode.times.changed(now);
+            Ok(DentryRef(dentry))
+        })
+    }
+
+    /// A file without a name, on the superblock of the directory at `path` (O_TMPFILE).
+    pub(crate) fn make_nameless(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: &[u8],
+        mode: u32,
+        linkable: bool,
+    ) -> Result<DentryRef> {
+        run(self.name_space(), |guard, _| {
+            let dentry = walk(context, &at, path, Walk::empty(), guard)?;
+            let dir = dentry.to_ref().expect_dir()?;
+            context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
+            let inode = new_inode(context, dir, Make::File, mode & MODE_BITS, 0, Timestamp::now().0, guard)?;
+            if linkable {
+                inode.links.allow();
+            }
+            Ok(DentryRef(Dentry::new(inode)))
+        })
+    }
+}
+
+/// A permission to change a directory, and under which permissions it was given.
+pub(crate) struct Permit<'a> {
+    context: &'a Context,
+    seq: u32,
+}
+
+impl<'a> Permit<'a> {
+    /// Checks that entries may be made in (or taken out of) `dir`.
+    pub(crate) fn to_change(context: &'a Context, dir: &Inode, guard: &Guard) -> Result<Self> {
+        let seq = dir.directory()?.perm_seq();
+        context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
+        Ok(Self { context, seq })
+    }
+
+    /// Whether the permission still holds, now that everything is prepared.
+    pub(crate) fn still_holds(&self, dir: &Inode, guard: &Guard) -> bool {
+        let unchanged = dir.directory().is_ok_and(|d| d.perm_seq() == self.seq);
+        unchanged || self.context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC).is_ok()
+    }
+}
+
+/// Makes an inode and a name for it in a directory.
+pub(crate) fn make_at(
+    context: &Context,
+    dir: Shared<'_, Dentry>,
+    name: &[u8],
+    make: Make<'_>,
+    mode: u32,
+    guard: &Guard,
+    locks: &mut Locks<'_>,
+) -> Step<Counted<Dentry>> {
+    let parent = dir.to_ref().expect_dir()?;
+    let hash = parent.shard.sb.hash(parent.ino, name);
+    if parent.directory()?.lookup(hash, name, guard).is_some() {
+        return Err(Error::Exists.into());
+    }
+    let permit = Permit::to_change(context, parent, guard)?;
+    locks.names(&[parent.shard.sb.key(parent.ino, hash)])?;
+    let now = Timestamp::now().0;
+    let inode = new_inode(context, parent, make, mode, 1, now, guard)?;
+    let dentry = Dentry::new(inode);
+    bind(dir, hash, name, dentry.clone(), &permit, now, guard)?;
+    Ok(dentry)
+}
+
+/// Binds a name to a dentry that has no place yet. The caller holds the name's lock.
+fn bind(
+    dir: Shared<'_, Dentry>,
+    hash: u64,
+    name: &[u8],
+    dentry: Counted<Dentry>,
+    permit: &Permit<'_>,
+    now: i64,
+    guard: &Guard,
+) -> Result<()> {
+    let parent = dir.to_ref().inode();
+    let directory = parent.directory()?;
+    let is_dir = dentry.is_dir();
+    let slot = directory.new_slot(dir, name, OpCell::new_pending(dentry.clone()), guard)?;
+    drop(dentry.place.replace(Some(slot.clone())));
+    let node = directory.insert(hash, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
+    // Counted before it can be seen, so that no removal is counted before its creation.
+    directory.entry_added(is_dir, now, guard);
+    let creation = node.to_ref().value.creation();
+    let alive = directory.life.keep_alive(guard);
+    let permitted = alive && permit.still_holds(parent, guard);
+    if permitted {
+        creation.publish(guard);
+        return Ok(());
+    }
+    let Some(_taken_back) = creation.retract() else {
+        // Whoever tried to remove the directory published it for us: then it has been there.
+        return Ok(());
+    };
+    drop(dentry.place.replace(None));
+    directory.remove(node, guard);
+    directory.entry_removed(is_dir, now, guard);
+    if alive {
+        Err(Error::Access)
+    } else {
+        directory.detach();
+        Err(Error::NoEntry)
+    }
+}
+
+/// A new inode on the superblock of `parent`: paid for, owned, and with its mode cut by umask and setgid rules.
+fn new_inode(
+    context: &Context,
+    parent: &Inode,
+    make: Make<'_>,
+    mode: u32,
+    nlink: u32,
+    now: i64,
+    guard: &Guard,
+) -> Result<Inode> {
+    let sb = &parent.shard.sb;
+    let shard = shard_of(sb, guard)?;
+    let dir_perm = parent.perm(guard);
+    let kind = make.kind();
+    let mut mode = mode & if kind == FileKind::Symlink { 0o777 } else { !context.umask };
+    let mut gid = context.cred.gid;
+    if dir_perm.mode & S_ISGID != 0 {
+        gid = dir_perm.gid;
+        if kind == FileKind::Directory {
+            mode |= S_ISGID;
+        } else if mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP && !context.capable() && !context.cred.in_group(gid) {
+            mode &= !S_ISGID;
+        }
+    }
+    sb.driver.charge_inode()?;
+    // From here on the inode pays back when it is dropped with its dentry.
+    Ok(Inode::new(shard, kind, PermView { mode, uid: context.cred.uid, gid }, make.body(), nlink, now))
+}
+
+/// The shard of this thread.
+pub(crate) fn shard_of(sb: &SuperBlock, guard: &Guard) -> Result<Arc<Shard>> {
+    let shards = sb.shards.load(guard).ok_or(Error::Stale)?.to_ref();
+    Ok(shards.of_thread(stripe_hint()).clone())
+}

@@ -1,0 +1,145 @@
+//! Dentries and slots: an inode's place in the tree, and a name's place in a directory.
+//!
+//! A *slot* stands in a directory's table for a name; which dentry it shows is swapped in place. A *dentry* is the
+//! identity that an open file keeps: it knows its inode and, by one atomic pointer, the slot that is its present
+//! place. A file that moves swaps that pointer and touches nothing global.
+//!
+//! The first dentry of an inode holds the inode itself; further hard links hold a reference to the first.
+
+use pando_sync::{Counted, Guard, Node, Object, OpCell, Shared};
+
+use crate::{Error, Result, directory::Directory, inode::Inode, name::Name, superblock::SuperBlock};
+
+/// A name in a directory. Immutable but for `value`.
+pub(crate) struct Slot {
+    /// The directory, by way of a counter of this slot's stripe.
+    pub anchor: Counted<Anchor>,
+    pub name: Name,
+    /// What the name is bound to. Guarded by the name lock, published by [`OpCell`]'s rules.
+    pub value: OpCell<Dentry>,
+}
+
+/// What slots hold of their directory: one per stripe, so that names made by different threads count on different lines.
+pub(crate) struct Anchor {
+    pub dir: Counted<Dentry>,
+}
+
+impl Object for Anchor {}
+
+/// An identity in the tree.
+pub(crate) struct Dentry {
+    /// The present place, or the last one; none for a root and for a file that never had a name. Guarded by the name lock of the
+    /// present place.
+    pub place: OpCell<Node<Slot>>,
+    target: Target,
+}
+
+enum Target {
+    Own(Inode),
+    Link(Counted<Dentry>),
+}
+
+impl Object for Dentry {
+    fn last_put(&self) {
+        if let Target::Own(inode) = &self.target {
+            inode.last_put();
+        }
+    }
+}
+
+impl Dentry {
+    /// The first dentry of a new inode.
+    pub(crate) fn new(inode: Inode) -> Counted<Self> {
+        Counted::new(Self { place: OpCell::new(None), target: Target::Own(inode) })
+    }
+
+    /// A further dentry of an inode.
+    pub(crate) fn new_link(first: Counted<Self>) -> Counted<Self> {
+        debug_assert!(matches!(first.target, Target::Own(_)), "links go to the first dentry");
+        Counted::new(Self { place: OpCell::new(None), target: Target::Link(first) })
+    }
+
+    /// The inode.
+    #[inline]
+    pub(crate) fn inode(&self) -> &Inode {
+        match &self.target {
+            Target::Own(inode) => inode,
+            Target::Link(first) => match &first.target {
+                Target::Own(inode) => inode,
+                Target::Link(_) => unreachable!("links go to the first dentry"),
+            },
+        }
+    }
+
+    /// The dentry that holds the inode.
+    pub(crate) fn first(this: &Counted<Self>) -> Counted<Self> {
+        match &this.target {
+            Target::Own(_) => this.clone(),
+            Target::Link(first) => first.clone(),
+        }
+    }
+
+    pub(crate) fn sb(&self) -> &SuperBlock {
+        &self.inode().shard.sb
+    }
+
+    pub(crate) fn is_dir(&self) -> bool {
+        self.inode().is_dir()
+    }
+
+    pub(crate) fn directory(&self) -> Result<&Directory> {
+        self.inode().directory()
+    }
+
+    /// The directory this dentry lies in (or lay in last); none for a root.
+    pub(crate) fn parent<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
+        let slot = self.place.load(guard)?.to_ref();
+        Some(slot.anchor_dir())
+    }
+
+    /// The inode, if it is a directory.
+    pub(crate) fn expect_dir(&self) -> Result<&Inode> {
+        let inode = self.inode();
+        if inode.is_dir() { Ok(inode) } else { Err(Error::NotDirectory) }
+    }
+}
+
+impl Slot {
+    /// The directory, as long as this slot can be seen.
+    pub(crate) fn anchor_dir(&self) -> Shared<'_, Dentry> {
+        // Method-call auto-deref: the node's own anchor keeps the directory alive.
+        self.anchor.dir.as_shared()
+    }
+}
+
+/// What a caller holds on to: a dentry, and with it an inode, that stays usable whatever becomes of its names.
+///
+/// Cheap to clone: one count, of this file only.
+#[derive(Clone)]
+pub struct DentryRef(pub(crate) Counted<Dentry>);
+
+impl DentryRef {
+    /// The inode's number.
+    #[must_use]
+    pub fn ino(&self) -> u64 {
+        self.0.inode().ino
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> crate::FileKind {
+        self.0.inode().kind
+    }
+
+    /// Whether both are the same dentry (the same name of the same inode).
+    #[must_use]
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl std::fmt::Debug for DentryRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DentryRef").field("ino", &self.ino()).field("kind", &self.kind()).finish()
+    }
+}

@@ -1,0 +1,229 @@
+//! The directory: a table of slots, its life, and what is counted about it.
+//!
+//! Nothing in here takes a lock. Whoever changes a name holds that name's lock; different names meet only in the
+//! table's buckets and in the stripe of their thread.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pando_sync::{
+    AtomicCounted, Counted, Counter, Guard, Life, Node, OpCell, Rejected, Shared, SplitTable, Stamp, Striped, Sum,
+};
+
+use crate::{
+    Error, Result,
+    dentry::{Anchor, Dentry, Slot},
+    name::Name,
+};
+
+/// A directory's own part of its inode.
+pub(crate) struct Directory {
+    table: SplitTable<Slot>,
+    /// Alive, being removed, removed (protocol 2).
+    pub life: Life,
+    /// Rises with each change of the permissions: a create that was checked against older ones checks again.
+    perm_seq: AtomicU32,
+    stripes: Striped<Stripe>,
+    /// The root of the tree that is mounted here.
+    pub mounted: AtomicCounted<Dentry>,
+}
+
+/// What each name that comes or goes changes: one stripe until threads contend, then one per core.
+#[derive(Default)]
+struct Stripe {
+    entries: Counter,
+    subdirs: Counter,
+    /// The latest change: mtime and ctime of the directory.
+    stamp: Stamp,
+    anchor: AtomicCounted<Anchor>,
+}
+
+/// What a directory holds, at some instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Census {
+    pub entries: u64,
+    pub subdirs: u64,
+    /// The latest change, in nanoseconds since the epoch; `i64::MIN`-like small when there was none.
+    pub stamp: i64,
+}
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        Self {
+            table: SplitTable::new(),
+            life: Life::new(),
+            perm_seq: AtomicU32::new(0),
+            stripes: Striped::new(Stripe::default()),
+            mounted: AtomicCounted::new(None),
+        }
+    }
+
+    /// The slot of a name, whatever it shows.
+    #[inline]
+    pub(crate) fn slot<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Node<Slot>>> {
+        self.table.get(hash, |slot| slot.name.as_bytes() == name, guard)
+    }
+
+    /// What a name is bound to. No lock, no count, no write (P1).
+    #[inline]
+    pub(crate) fn lookup<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
+        self.slot(hash, name, guard)?.to_ref().value.load(guard)
+    }
+
+    /// A slot for a name of this directory, not yet in its table. `this` is the directory's dentry.
+    ///
+    /// # Errors
+    /// ENOENT once the directory is removed.
+    pub(crate) fn new_slot(
+        &self,
+        this: Shared<'_, Dentry>,
+        name: &[u8],
+        value: OpCell<Dentry>,
+        guard: &Guard,
+    ) -> Result<Counted<Node<Slot>>> {
+        let anchor = self.anchor(this, guard)?;
+        Ok(Node::new(Slot { anchor, name: Name::new(name), value }))
+    }
+
+    /// Puts a slot into the table; the caller holds the name's lock and has found no slot of that name.
+    ///
+    /// # Errors
+    /// ENOSPC when 4096 names share their hash: with a keyed hash, only a broken one does that.
+    pub(crate) fn insert<'g>(
+        &self,
+        hash: u64,
+        slot: Counted<Node<Slot>>,
+        guard: &'g Guard,
+    ) -> Result<Shared<'g, Node<Slot>>> {
+        let name = slot.clone();
+        match self.table.insert(hash, |other| other.name.as_bytes() == name.name.as_bytes(), slot, guard) {
+            Ok(inserted) => {
+                if inserted.contended {
+                    self.contended(guard);
+                }
+                Ok(inserted.node)
+            }
+            Err(Rejected::Exists { .. }) => Err(Error::Exists),
+            Err(Rejected::Exhausted { .. }) => Err(Error::NoSpace),
+        }
+    }
+
+    /// Takes an emptied slot out of the table.
+    pub(crate) fn remove(&self, slot: Shared<'_, Node<Slot>>, guard: &Guard) {
+        if self.table.remove(slot, guard).contended {
+            self.contended(guard);
+        }
+    }
+
+    fn contended(&self, guard: &Guard) {
+        self.stripes.note_contention();
+        self.table.adapt(self.approximate_len(), true, guard);
+    }
+
+    /// An entry has come: counted and stamped, on this thread's stripe.
+    pub(crate) fn entry_added(&self, is_dir: bool, now: i64, guard: &Guard) {
+        let stripe = self.stripes.mine();
+        let mut contended = stripe.entries.add(1);
+        if is_dir {
+            contended |= stripe.subdirs.add(1);
+        }
+        self.stamp(stripe, now, contended);
+        self.adapt_now_and_then(guard);
+    }
+
+    /// An entry has gone.
+    pub(crate) fn entry_removed(&self, is_dir: bool, now: i64, guard: &Guard) {
+        let stripe = self.stripes.mine();
+        let mut contended = stripe.entries.sub(1);
+        if is_dir {
+            contended |= stripe.subdirs.sub(1);
+        }
+        self.stamp(stripe, now, contended);
+        self.adapt_now_and_then(guard);
+    }
+
+    /// Something about an entry changed, and their number did not (rename over, exchange).
+    pub(crate) fn entry_changed(&self, now: i64) {
+        self.stamp(self.stripes.mine(), now, false);
+    }
+
+    /// A subdirectory came from another directory, or took the place of something else, or the reverse.
+    pub(crate) fn subdirs_changed(&self, up: bool) {
+        let subdirs = &self.stripes.mine().subdirs;
+        if if up { subdirs.add(1) } else { subdirs.sub(1) } {
+            self.stripes.note_contention();
+        }
+    }
+
+    fn stamp(&self, stripe: &Stripe, now: i64, contended: bool) {
+        if stripe.stamp.raise(now) || contended {
+            self.stripes.note_contention();
+        }
+    }
+
+    /// Lets the table grow or shrink: looked at for every change of a small directory, and for each few of a large one,
+    /// where counting means reading all stripes.
+    fn adapt_now_and_then(&self, guard: &Guard) {
+        let mine = self.stripes.mine().entries.changes();
+        if !self.stripes.is_inflated() || mine.is_multiple_of(16) {
+            self.table.adapt(self.approximate_len(), false, guard);
+        }
+    }
+
+    fn approximate_len(&self) -> usize {
+        usize::try_from(self.entries().value).unwrap_or(usize::MAX)
+    }
+
+    fn entries(&self) -> Sum {
+        Counter::sum(|| self.stripes.all().map(|stripe| &stripe.entries))
+    }
+
+    /// Entries, subdirectories and the latest stamp. Exact when quiescent, never an impossible value.
+    pub(crate) fn census(&self) -> Census {
+        Census {
+            entries: self.entries().value,
+            subdirs: Counter::sum(|| self.stripes.all().map(|stripe| &stripe.subdirs)).value,
+            stamp: Stamp::latest(self.stripes.all().map(|stripe| &stripe.stamp)),
+        }
+    }
+
+    /// Which permissions hold: compare before and after a check.
+    pub(crate) fn perm_seq(&self) -> u32 {
+        self.perm_seq.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn perm_changed(&self) {
+        self.perm_seq.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The slots whose position is after `position`, in order.
+    pub(crate) fn slots_after<'g>(
+        &'g self,
+        position: u64,
+        guard: &'g Guard,
+    ) -> impl Iterator<Item = Shared<'g, Node<Slot>>> + 'g {
+        self.table.iter_after(position, guard)
+    }
+
+    /// The anchor of this thread's stripe.
+    fn anchor(&self, this: Shared<'_, Dentry>, guard: &Guard) -> Result<Counted<Anchor>> {
+        let place = &self.stripes.mine().anchor;
+        loop {
+            if let Some(anchor) = place.load(guard) {
+                return anchor.get().ok_or(Error::NoEntry);
+            }
+            let dir = this.get().ok_or(Error::NoEntry)?;
+            // Losing this race to another thread of the same stripe is as good as winning it.
+            let _ = place.compare_exchange(None, Some(Counted::new(Anchor { dir })));
+        }
+    }
+
+    /// Lets go of the directory's own dentry: from now on only slots that open files keep hold it.
+    ///
+    /// Called when the directory was removed. A creator that came late may make a new anchor; it finds the directory
+    /// removed afterwards, and calls this again.
+    pub(crate) fn detach(&self) {
+        for stripe in self.stripes.all() {
+            drop(stripe.anchor.swap(None));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Path rendering: the path of an open file or directory, as it was at some instant of the call (P9).
+//!
+//! Going up from a dentry reads its place, its parent's place, and so on: several words, which must fit together. Only
+//! a directory that changes place can make them unfit, and it writes the rename sequence; so a rendering that saw no such
+//! write is of one instant, and one that did starts over, after a few tries as a blocking reader. The file's own place
+//! is read within the same window: a file that moves touches nothing global.
+
+use pando_sync::{Guard, Shared, pin};
+
+use crate::{Context, DentryRef, Error, Result, Vfs, dentry::Dentry, superblock::ROOT_INO};
+
+/// What Linux appends to the path of a file whose name is gone.
+const DELETED: &[u8] = b" (deleted)";
+/// What Linux puts before a working directory that is not below the root.
+const UNREACHABLE: &[u8] = b"(unreachable)";
+
+/// A rendering: the path, and what is special about it.
+struct Rendered {
+    path: Vec<u8>,
+    deleted: bool,
+    reachable: bool,
+}
+
+impl Vfs {
+    /// The path of a dentry, as seen from the context's root (d_path). A name that is gone is followed by " (deleted)".
+    ///
+    /// # Errors
+    /// ENAMETOOLONG when it is longer than `limit` bytes.
+    pub fn d_path(&self, context: &Context, dentry: &DentryRef, limit: usize) -> Result<Vec<u8>> {
+        let mut rendered = self.render(context, dentry, limit)?;
+        if rendered.deleted {
+            rendered.path.extend_from_slice(DELETED);
+        }
+        if rendered.path.len() > limit { Err(Error::NameTooLong) } else { Ok(rendered.path) }
+    }
+
+    /// The path of the working directory (getcwd); after "(unreachable)" when it is not below the context's root.
+    ///
+    /// # Errors
+    /// ENOENT when it was removed, ERANGE when the path is longer than `limit` bytes.
+    pub fn getcwd(&self, context: &Context, limit: usize) -> Result<Vec<u8>> {
+        let rendered = self.render(context, &context.cwd, limit).map_err(|_| Error::Range)?;
+        if rendered.deleted {
+            return Err(Error::NoEntry);
+        }
+        let prefix = if rendered.reachable { &b""[..] } else { UNREACHABLE };
+        let path = [prefix, &rendered.path].concat();
+        if path.len() > limit { Err(Error::Range) } else { Ok(path) }
+    }
+
+    fn render(&self, context: &Context, dentry: &DentryRef, limit: usize) -> Result<Rendered> {
+        self.name_space().rename_seq.read(|_| {
+            let guard = pin();
+            render(dentry.0.as_shared(), context.root_dentry(), limit, &guard)
+        })
+    }
+}
+
+/// One try: right if no directory changed its place meanwhile.
+fn render(dentry: Shared<'_, Dentry>, root: Shared<'_, Dentry>, limit: usize, guard: &Guard) -> Result<Rendered> {
+    // Written from its end, as the walk goes.
+    let mut reversed: Vec<u8> = Vec::with_capacity(128);
+    let mut push = |name: &[u8]| {
+        reversed.extend(name.iter().rev());
+        reversed.push(b'/');
+        if reversed.len() > limit { Err(Error::NameTooLong) } else { Ok(()) }
+    };
+    let (mut deleted, mut reachable) = (false, true);
+    let mut here = dentry;
+    while !here.ptr_eq(root) {
+        let Some((parent, name, bound)) = place_of(here, guard) else {
+            match here.to_ref().sb().covers.load(guard) {
+                Some(covered) => here = covered,
+                None if here.to_ref().inode().ino != ROOT_INO && here.ptr_eq(dentry) => {
+                    // A file that never had a name.
+                    push(format!("#{}", here.to_ref().inode().ino).as_bytes())?;
+                    deleted = true;
+                    break;
+                }
+                None => {
+                    reachable = false;
+                    break;
+                }
+            }
+            continue;
+        };
+        deleted |= here.ptr_eq(dentry) && !bound;
+        push(name)?;
+        here = parent;
+    }
+    if reversed.is_empty() {
+        reversed.push(b'/');
+    }
+    reversed.reverse();
+    Ok(Rendered { path: reversed, deleted, reachable })
+}
+
+/// A dentry's parent and name, and whether the name is still bound to it: of one instant.
+fn place_of<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Option<(Shared<'g, Dentry>, &'g [u8], bool)> {
+    let dentry_ref = dentry.to_ref();
+    let mut place = dentry_ref.place.load(guard)?;
+    loop {
+        let slot = place.to_ref();
+        let shown = slot.value.load(guard);
+        if shown.is_some_and(|shown| shown.ptr_eq(dentry)) {
+            return Some((slot.anchor_dir(), slot.name.as_bytes(), true));
+        }
+        // Gone, or moved? A slot that shows nothing never shows anything again, and a move changes slot and place at
+        // one instant: if the place is still this one, the name is gone. A slot that shows another dentry was exchanged.
+        let again = dentry_ref.place.load(guard)?;
+        if again.ptr_eq(place) && shown.is_none() {
+            return Some((slot.anchor_dir(), slot.name.as_bytes(), false));
+        }
+        place = again;
+    }
+}

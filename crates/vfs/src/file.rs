@@ -1,0 +1,316 @@
+//! The open file description: reading, writing, and where it stands.
+
+use pando_sync::{Position, pin};
+
+use crate::{
+    Context, DentryRef, Error, Result, Seek, Stat, Timestamp,
+    attr::{drop_privileges, stat_of, truncate_inode},
+    inode::Inode,
+    types::{FileKind, OpenFlags},
+};
+
+/// The greatest size and offset.
+pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// An open file description. Threads may share it: reads and writes with its position are atomic against each other.
+///
+/// Dropping it closes it; a file without a name goes then.
+pub struct File {
+    dentry: DentryRef,
+    flags: OpenFlags,
+    kind: FileKind,
+    /// Writes keep setuid and setgid.
+    capable: bool,
+    position: Position,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File")
+            .field("dentry", &self.dentry)
+            .field("flags", &self.flags)
+            .field("position", &self.position)
+            .finish()
+    }
+}
+
+impl File {
+    pub(crate) fn new(dentry: DentryRef, flags: OpenFlags, context: &Context) -> Self {
+        let keep = !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC);
+        let kind = dentry.kind();
+        Self { dentry, flags: flags & keep, kind, capable: context.capable(), position: Position::new(0) }
+    }
+
+    fn inode(&self) -> &Inode {
+        self.dentry.0.inode()
+    }
+
+    /// What is open.
+    #[must_use]
+    pub fn dentry(&self) -> &DentryRef {
+        &self.dentry
+    }
+
+    /// How it was opened, without the flags that only the opening needs.
+    #[must_use]
+    pub fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
+    /// Its attributes (fstat).
+    #[must_use]
+    pub fn stat(&self) -> Stat {
+        stat_of(self.inode(), &pin())
+    }
+
+    /// Reads at the position and moves it (read). Waits for another read or write on this description.
+    ///
+    /// # Errors
+    /// EBADF if not open for reading, EISDIR.
+    pub fn read(&self, buffer: &mut [u8]) -> Result<usize> {
+        self.readable()?;
+        let io = self.position.begin();
+        let start = io.position();
+        let count = self.read_inode(buffer, start)?;
+        io.finish(start + count as u64);
+        Ok(count)
+    }
+
+    /// Reads at an offset (pread). Zero bytes: the end.
+    ///
+    /// # Errors
+    /// EBADF, EISDIR; EINVAL for an offset beyond 2^63 - 1.
+    pub fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.readable()?;
+        if offset > OFFSET_MAX {
+            return Err(Error::Invalid);
+        }
+        self.read_inode(buffer, offset)
+    }
+
+    fn readable(&self) -> Result<()> {
+        if !self.flags.reads() || self.flags.contains(OpenFlags::PATH) {
+            return Err(Error::BadHandle);
+        }
+        if self.kind == FileKind::Directory { Err(Error::IsDirectory) } else { Ok(()) }
+    }
+
+    fn read_inode(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let inode = self.inode();
+        let count = read_at(inode, buffer, offset)?;
+        if !self.flags.contains(OpenFlags::NOATIME) && !buffer.is_empty() {
+            inode.times.accessed(&pin(), || Timestamp::now().0);
+        }
+        Ok(count)
+    }
+
+    /// Writes at the position (with O_APPEND: at the end) and moves it (write).
+    ///
+    /// # Errors
+    /// EBADF if not open for writing, ENOSPC when not one byte fits, EFBIG at the greatest offset.
+    pub fn write(&self, data: &[u8]) -> Result<usize> {
+        self.writable()?;
+        let io = self.position.begin();
+        let (start, count) = self.write_inode(data, io.position(), self.flags.contains(OpenFlags::APPEND))?;
+        io.finish(start + count as u64);
+        Ok(count)
+    }
+
+    /// Writes at an offset (pwrite). With O_APPEND Linux appends all the same, and so does this.
+    ///
+    /// # Errors
+    /// EBADF, EINVAL for an offset beyond 2^63 - 1, ENOSPC, EFBIG.
+    pub fn pwrite(&self, data: &[u8], offset: u64) -> Result<usize> {
+        self.writable()?;
+        if offset > OFFSET_MAX {
+            return Err(Error::Invalid);
+        }
+        self.write_inode(data, offset, self.flags.contains(OpenFlags::APPEND)).map(|(_, count)| count)
+    }
+
+    fn writable(&self) -> Result<()> {
+        let ok = self.flags.writes() && !self.flags.contains(OpenFlags::PATH);
+        if ok { Ok(()) } else { Err(Error::BadHandle) }
+    }
+
+    /// Writes, and says where.
+    fn write_inode(&self, data: &[u8], offset: u64, append: bool) -> Result<(u64, usize)> {
+        let inode = self.inode();
+        if data.is_empty() {
+            return Ok((offset, 0));
+        }
+        inode.file_state()?.change(|contents| {
+            let size = inode.size();
+            let offset = if append { size } else { offset };
+            let room = usize::try_from(OFFSET_MAX - offset).unwrap_or(usize::MAX);
+            if room == 0 {
+                return Err(Error::TooBig);
+            }
+            drop_privileges(inode, self.capable);
+            let count = contents.write_at(&data[..data.len().min(room)], offset)?;
+            if offset + count as u64 > size {
+                inode.set_size(offset + count as u64);
+            }
+            inode.times.modified(Timestamp::now().0);
+            if self.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
+                contents.sync()?;
+            }
+            Ok((offset, count))
+        })
+    }
+
+    /// The position. Never waits.
+    #[must_use]
+    pub fn tell(&self) -> u64 {
+        self.position.tell()
+    }
+
+    /// Moves the position (lseek). Only a relative seek waits, and only for a read or write on this description.
+    ///
+    /// # Errors
+    /// EINVAL for a negative result, EOVERFLOW for one beyond 2^63 - 1, ENXIO for DATA and HOLE beyond the end, EBADF
+    /// for O_PATH. The position is then unchanged.
+    #[inline]
+    pub fn lseek(&self, seek: Seek) -> Result<u64> {
+        if let Seek::Set(offset) = seek
+            && self.kind == FileKind::File
+            && !self.flags.contains(OpenFlags::PATH)
+        {
+            let offset = u64::try_from(offset).map_err(|_| Error::Invalid)?;
+            self.position.set(offset);
+            return Ok(offset);
+        }
+        self.lseek_slow(seek)
+    }
+
+    fn lseek_slow(&self, seek: Seek) -> Result<u64> {
+        if self.flags.contains(OpenFlags::PATH) {
+            return Err(Error::BadHandle);
+        }
+        let size = self.inode().size();
+        let target = match seek {
+            Seek::Set(offset) => u64::try_from(offset).map_err(|_| Error::Invalid)?,
+            Seek::Cur(delta) => return self.position.seek_relative(|now| add(now, delta)),
+            Seek::End(_) | Seek::Data(_) | Seek::Hole(_) if self.kind == FileKind::Directory => {
+                return Err(Error::Invalid);
+            }
+            Seek::End(delta) => add(size, delta)?,
+            Seek::Data(offset) => self.seek_data(offset)?,
+            Seek::Hole(offset) => self.seek_hole(offset)?,
+        };
+        self.position.set(target);
+        Ok(target)
+    }
+
+    fn seek_data(&self, offset: i64) -> Result<u64> {
+        let offset = u64::try_from(offset).map_err(|_| Error::NoDeviceAddress)?;
+        let inode = self.inode();
+        let state = inode.file_state_if_any().ok_or(Error::NoDeviceAddress)?;
+        state.look(|data| {
+            let size = inode.size();
+            if offset >= size { None } else { data.seek_data(offset, size) }.ok_or(Error::NoDeviceAddress)
+        })
+    }
+
+    fn seek_hole(&self, offset: i64) -> Result<u64> {
+        let offset = u64::try_from(offset).map_err(|_| Error::NoDeviceAddress)?;
+        let inode = self.inode();
+        let inside = |size| if offset < size { Ok(()) } else { Err(Error::NoDeviceAddress) };
+        let Some(state) = inode.file_state_if_any() else {
+            // Nothing was ever written: all of it is a hole.
+            return inside(inode.size()).map(|()| offset);
+        };
+        state.look(|data| {
+            let size = inode.size();
+            inside(size).map(|()| data.seek_hole(offset, size))
+        })
+    }
+
+    /// Cuts or grows the file (ftruncate).
+    ///
+    /// # Errors
+    /// EINVAL if not open for writing or no regular file, ENOSPC.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        if self.flags.contains(OpenFlags::PATH) {
+            return Err(Error::BadHandle);
+        }
+        if !self.flags.writes() || self.kind != FileKind::File {
+            return Err(Error::Invalid);
+        }
+        truncate_inode(self.inode(), size, self.capable)
+    }
+
+    /// Allocates or frees space (fallocate): `KEEP_SIZE` (1) and `PUNCH_HOLE` (2, with KEEP_SIZE).
+    ///
+    /// # Errors
+    /// EBADF if not open for writing, EINVAL for an empty range, EFBIG for one beyond 2^63 - 1, EOPNOTSUPP for another
+    /// mode, ENOSPC.
+    pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
+        const KEEP_SIZE: u32 = 1;
+        const PUNCH_HOLE: u32 = 2;
+        if offset > OFFSET_MAX || len == 0 || len > OFFSET_MAX {
+            return Err(Error::Invalid);
+        }
+        if !matches!(mode, 0 | KEEP_SIZE) && mode != (KEEP_SIZE | PUNCH_HOLE) {
+            return Err(Error::NotSupported);
+        }
+        self.writable()?;
+        let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooBig)?;
+        let inode = self.inode();
+        inode.file_state()?.change(|contents| {
+            drop_privileges(inode, self.capable);
+            let size = inode.size();
+            if mode & PUNCH_HOLE != 0 {
+                if offset < size {
+                    contents.punch(offset, len.min(size - offset))?;
+                }
+            } else {
+                contents.allocate(offset, len)?;
+                if mode & KEEP_SIZE == 0 && end > size {
+                    inode.set_size(end);
+                }
+            }
+            inode.times.modified(Timestamp::now().0);
+            Ok(())
+        })
+    }
+
+    /// Makes the contents durable (fsync).
+    ///
+    /// # Errors
+    /// EBADF for O_PATH, and what the store answers.
+    pub fn fsync(&self) -> Result<()> {
+        if self.flags.contains(OpenFlags::PATH) {
+            return Err(Error::BadHandle);
+        }
+        match self.inode().file_state_if_any() {
+            Some(state) => state.change(|data| data.sync()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `base + delta` as a position.
+fn add(base: u64, delta: i64) -> Result<u64> {
+    // Both fit 64 bits signed, so their sum fits 128.
+    let sum = i128::from(base) + i128::from(delta);
+    if sum < 0 {
+        Err(Error::Invalid)
+    } else {
+        u64::try_from(sum).ok().filter(|sum| *sum <= OFFSET_MAX).ok_or(Error::Overflow)
+    }
+}
+
+/// Reads from an inode's contents: zeros where nothing was ever written.
+fn read_at(inode: &Inode, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    let Some(state) = inode.file_state_if_any() else {
+        let size = inode.size();
+        let count = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(buffer.len());
+        buffer[..count].fill(0);
+        return Ok(count);
+    };
+    state.look(|data| {
+        let size = inode.size();
+        if offset >= size { Ok(0) } else { data.read_at(buffer, offset, size) }
+    })
+}

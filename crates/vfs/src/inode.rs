@@ -1,0 +1,371 @@
+//! The inode: what a file *is*, whatever its names.
+//!
+//! | field | guarded by |
+//! | --- | --- |
+//! | `ino`, `birth`, `btime`, `body`'s kind, a symlink's target | immutable |
+//! | `perm` | atomic pointer to an immutable record: whole for every reader (P11) |
+//! | `links` | one atomic word (protocol 6) |
+//! | `size` | written under the data lock, read atomically without it (P6) |
+//! | `times` | atomic words, merged by the reader |
+//! | contents | `FileState`'s lock |
+//! | `xattrs` | its own lock |
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+};
+
+use pando_sync::{
+    AtomicCounted, Counted, Guard, Object,
+    lock_order::{self, LockClass},
+};
+
+use crate::{Error, FileData, FileKind, Result, Timestamp, directory::Directory, superblock::Shard};
+
+/// Mode, owner and group: one record, changed as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PermView {
+    /// 07777.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl Object for PermView {}
+
+/// Times set by utimens: they hold until an automatic stamp that is younger than the call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExplicitTimes {
+    atime: Option<(i64, i64)>,
+    mtime: Option<(i64, i64)>,
+}
+
+impl Object for ExplicitTimes {}
+
+/// What an inode holds, by kind.
+pub(crate) enum Body {
+    File(OnceLock<Box<FileState>>),
+    Directory(Box<Directory>),
+    Symlink(Box<[u8]>),
+    /// A fifo, socket or device node, with its device number.
+    Special(u32),
+}
+
+/// The contents of a regular file, made when they are first needed.
+pub(crate) struct FileState {
+    /// Lock class `Data`: the last in the order. None once the inode is gone.
+    data: RwLock<Option<Box<dyn FileData>>>,
+    /// Occupied space, in units of 512 bytes: stored by whoever changes the contents, so that stat waits for nobody.
+    blocks: AtomicU64,
+}
+
+type Xattrs = Mutex<BTreeMap<Box<[u8]>, Arc<[u8]>>>;
+
+/// The inode.
+pub(crate) struct Inode {
+    pub ino: u64,
+    pub kind: FileKind,
+    /// What it was made with; in force until `perm` holds a record.
+    birth: PermView,
+    perm: AtomicCounted<PermView>,
+    pub links: Links,
+    size: AtomicU64,
+    pub times: Times,
+    pub body: Body,
+    xattrs: OnceLock<Box<Xattrs>>,
+    pub shard: Arc<Shard>,
+}
+
+impl Inode {
+    pub(crate) fn new(shard: Arc<Shard>, kind: FileKind, perm: PermView, body: Body, nlink: u32, now: i64) -> Self {
+        let size = match &body {
+            Body::Symlink(target) => target.len() as u64,
+            _ => 0,
+        };
+        Self {
+            ino: shard.next_ino(),
+            kind,
+            birth: perm,
+            perm: AtomicCounted::new(None),
+            links: Links::new(nlink),
+            size: AtomicU64::new(size),
+            times: Times::new(now),
+            body,
+            xattrs: OnceLock::new(),
+            shard,
+        }
+    }
+
+    pub(crate) fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    pub(crate) fn directory(&self) -> Result<&Directory> {
+        match &self.body {
+            Body::Directory(dir) => Ok(dir),
+            _ => Err(Error::NotDirectory),
+        }
+    }
+
+    /// Mode, owner and group, whole. No write.
+    #[inline]
+    pub(crate) fn perm(&self, guard: &Guard) -> PermView {
+        match self.perm.load(guard) {
+            None => self.birth,
+            Some(record) => *record.to_ref(),
+        }
+    }
+
+    /// Changes mode, owner and group in one step; `change` may run more than once.
+    pub(crate) fn change_perm(
+        &self,
+        guard: &Guard,
+        mut change: impl FnMut(PermView) -> Result<PermView>,
+    ) -> Result<()> {
+        loop {
+            let now = self.perm.load(guard);
+            let new = change(now.map_or(self.birth, |record| *record.to_ref()))?;
+            if self.perm.compare_exchange(now, Some(Counted::new(new))).is_ok() {
+                break;
+            }
+        }
+        if let Body::Directory(dir) = &self.body {
+            dir.perm_changed();
+        }
+        Ok(())
+    }
+
+    /// The size in bytes: one untorn load.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        // Acquire: bytes written before the size grew are seen by whoever sees the size.
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Sets the size; the caller holds the data lock exclusively.
+    pub(crate) fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+    }
+
+    pub(crate) fn xattrs(&self) -> Option<&Xattrs> {
+        self.xattrs.get().map(|boxed| &**boxed)
+    }
+
+    pub(crate) fn xattrs_or_new(&self) -> &Xattrs {
+        self.xattrs.get_or_init(Box::default)
+    }
+
+    /// The contents' state, made if need be.
+    pub(crate) fn file_state(&self) -> Result<&FileState> {
+        match &self.body {
+            Body::File(state) => Ok(state.get_or_init(|| {
+                Box::new(FileState {
+                    data: RwLock::new(Some(self.shard.sb.driver.data(self.ino))),
+                    blocks: AtomicU64::new(0),
+                })
+            })),
+            Body::Directory(_) => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// The contents' state, if there has ever been any.
+    pub(crate) fn file_state_if_any(&self) -> Option<&FileState> {
+        match &self.body {
+            Body::File(state) => state.get().map(|boxed| &**boxed),
+            _ => None,
+        }
+    }
+
+    /// The last reference is gone: gives back what must be exact at once.
+    pub(crate) fn last_put(&self) {
+        if let Some(state) = self.file_state_if_any() {
+            // Nobody does I/O any more (that takes a reference), so nobody holds the lock.
+            state.data.write().unwrap_or_else(PoisonError::into_inner).take();
+        }
+        self.shard.sb.driver.release_inode();
+    }
+}
+
+/// The link count of anything but a directory: {count, linkable} in one word (protocol 6).
+pub(crate) struct Links(AtomicU64);
+
+impl Links {
+    /// No name yet, and may get one (`O_TMPFILE` without `O_EXCL`).
+    const LINKABLE: u64 = 1 << 63;
+    /// As many as ext4 allows would be 65000; tmpfs has no limit but the word.
+    const MAX: u64 = u32::MAX as u64;
+
+    fn new(count: u32) -> Self {
+        Self(AtomicU64::new(u64::from(count)))
+    }
+
+    /// A nameless file may be linked once it is open.
+    pub(crate) fn allow(&self) {
+        self.0.fetch_or(Self::LINKABLE, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        (self.0.load(Ordering::Acquire) & Self::MAX) as u32
+    }
+
+    /// One link more, before its name is inserted; ENOENT when the last name is gone for good.
+    pub(crate) fn up(&self) -> Result<()> {
+        let mut word = self.0.load(Ordering::Acquire);
+        loop {
+            if word & Self::MAX == 0 && word & Self::LINKABLE == 0 {
+                return Err(Error::NoEntry);
+            }
+            if word & Self::MAX == Self::MAX {
+                return Err(Error::TooManyLinks);
+            }
+            let new = (word & Self::MAX) + 1;
+            match self.0.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Ok(()),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// One link less, after its name was removed.
+    pub(crate) fn down(&self) {
+        let old = self.0.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(old & Self::MAX > 0, "a link was taken away that was never there");
+    }
+}
+
+/// The times of an inode. Automatic stamps only rise; a time set by utimens holds until a stamp that is younger than
+/// the call, so an older stamp that comes late does not undo it.
+pub(crate) struct Times {
+    atime: AtomicI64,
+    mtime: AtomicI64,
+    ctime: AtomicI64,
+    btime: i64,
+    explicit: AtomicCounted<ExplicitTimes>,
+}
+
+impl Times {
+    fn new(now: i64) -> Self {
+        Self {
+            atime: AtomicI64::new(now),
+            mtime: AtomicI64::new(now),
+            ctime: AtomicI64::new(now),
+            btime: now,
+            explicit: AtomicCounted::new(None),
+        }
+    }
+
+    /// The contents changed.
+    pub(crate) fn modified(&self, now: i64) {
+        raise(&self.mtime, now);
+        raise(&self.ctime, now);
+    }
+
+    /// The attributes changed.
+    pub(crate) fn changed(&self, now: i64) {
+        raise(&self.ctime, now);
+    }
+
+    /// The contents were read: writes only if relatime asks for it.
+    pub(crate) fn accessed(&self, guard: &Guard, now: impl FnOnce() -> i64) {
+        const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
+        let (atime, mtime, ctime) =
+            (self.atime(guard), self.mtime(guard, i64::MIN), self.ctime.load(Ordering::Relaxed));
+        if atime > mtime && atime > ctime {
+            // Fresh: only the clock can tell whether it is older than a day.
+            let now = now();
+            if now.saturating_sub(atime) >= DAY_NS {
+                raise(&self.atime, now);
+            }
+        } else {
+            raise(&self.atime, now());
+        }
+    }
+
+    pub(crate) fn atime(&self, guard: &Guard) -> i64 {
+        merge(self.atime.load(Ordering::Relaxed), self.explicit.load(guard).and_then(|e| e.to_ref().atime))
+    }
+
+    /// `striped`: the latest stamp that a directory's stripes hold.
+    pub(crate) fn mtime(&self, guard: &Guard, striped: i64) -> i64 {
+        let auto = self.mtime.load(Ordering::Relaxed).max(striped);
+        merge(auto, self.explicit.load(guard).and_then(|e| e.to_ref().mtime))
+    }
+
+    pub(crate) fn ctime(&self, striped: i64) -> i64 {
+        self.ctime.load(Ordering::Relaxed).max(striped)
+    }
+
+    pub(crate) fn btime(&self) -> i64 {
+        self.btime
+    }
+
+    /// utimens: `now` is the clock at the call.
+    pub(crate) fn set(&self, guard: &Guard, atime: Option<Timestamp>, mtime: Option<Timestamp>, now: i64) {
+        loop {
+            let current = self.explicit.load(guard);
+            let old = current.map_or(ExplicitTimes { atime: None, mtime: None }, |e| *e.to_ref());
+            let new = ExplicitTimes {
+                atime: atime.map(|t| (t.0, now)).or(old.atime),
+                mtime: mtime.map(|t| (t.0, now)).or(old.mtime),
+            };
+            if self.explicit.compare_exchange(current, Some(Counted::new(new))).is_ok() {
+                break;
+            }
+        }
+        self.changed(now);
+    }
+}
+
+/// `auto` if it is younger than the explicit `(value, set at)`, otherwise the explicit value.
+fn merge(auto: i64, explicit: Option<(i64, i64)>) -> i64 {
+    match explicit {
+        Some((value, set_at)) if auto <= set_at => value,
+        _ => auto,
+    }
+}
+
+/// Raises a stamp to `now`, or by one when the clock has not moved: two changes in a row differ.
+fn raise(stamp: &AtomicI64, now: i64) {
+    let mut old = stamp.load(Ordering::Relaxed);
+    loop {
+        let new = if now > old { now } else { old.saturating_add(1) };
+        // Relaxed: an independent value, ordered with nothing.
+        match stamp.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => old = now,
+        }
+    }
+}
+
+impl FileState {
+    /// Changes the contents with the data lock held, and publishes what stat shows of them. The caller holds no guard.
+    ///
+    /// # Errors
+    /// Those of `change`; ESTALE when the inode is gone.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut dyn FileData) -> Result<T>) -> Result<T> {
+        let _order = lock_order::enter(LockClass::Data);
+        let mut data = self.data.write().unwrap_or_else(PoisonError::into_inner);
+        let data = data.as_mut().ok_or(Error::Stale)?.as_mut();
+        let result = change(data);
+        self.blocks.store(data.blocks(), Ordering::Relaxed);
+        result
+    }
+
+    /// Looks at the contents with the data lock shared. The caller holds no guard.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&dyn FileData) -> Result<T>) -> Result<T> {
+        let _order = lock_order::enter(LockClass::Data);
+        let data = self.data.read().unwrap_or_else(PoisonError::into_inner);
+        look(data.as_ref().ok_or(Error::Stale)?.as_ref())
+    }
+}
+
+impl Inode {
+    /// Occupied space in units of 512 bytes: one load, also beside a write.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.file_state_if_any().map_or(0, |state| state.blocks.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,151 @@
+//! How an operation takes its locks without ever waiting under a reclamation guard.
+//!
+//! An operation that changes names is an *attempt*: under a guard it walks, looks, and *tries* its locks. In the common
+//! case it gets them, and goes on under the same guard, without having counted a reference on the directory that it
+//! shares with others. If a lock is taken, the attempt ends; guard and walk are given up, the locks that were wanted
+//! (they are numbers, not objects) are waited for in their order, and the attempt starts again with them in hand.
+//!
+//! Order: topology, names (by stripe), rename sequence. The handle's mutex and the data lock come after and never here.
+
+use std::sync::{MutexGuard, PoisonError, TryLockError};
+
+use pando_sync::{Guard, NameGuard, NameKey, WriteGuard, pin};
+
+use crate::{Error, Result, superblock::NameSpace};
+
+/// Why an attempt ended without a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It failed.
+    Error(Error),
+    /// It wants a lock that is taken.
+    Wait,
+    /// What it works on has changed under it: another attempt sees a consistent picture.
+    Again,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// What an attempt yields.
+pub(crate) type Step<T> = std::result::Result<T, Stop>;
+
+/// At most this many names change in one operation.
+const NAMES_MAX: usize = 2;
+
+/// What an attempt needs locked.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Wanted {
+    topology: bool,
+    names: [Option<NameKey>; NAMES_MAX],
+    rename_seq: bool,
+}
+
+/// The locks of one operation. Dropping releases them, the last taken first.
+pub(crate) struct Locks<'v> {
+    rename_seq: Option<WriteGuard<'v>>,
+    names: Option<NameGuard<'v>>,
+    topology: Option<MutexGuard<'v, ()>>,
+    held: Wanted,
+    wanted: Wanted,
+    name_space: &'v NameSpace,
+}
+
+impl<'v> Locks<'v> {
+    fn new(name_space: &'v NameSpace) -> Self {
+        Self {
+            rename_seq: None,
+            names: None,
+            topology: None,
+            held: Wanted::default(),
+            wanted: Wanted::default(),
+            name_space,
+        }
+    }
+
+    /// Takes the locks of `names`, without waiting.
+    pub(crate) fn names(&mut self, names: &[NameKey]) -> Step<()> {
+        self.all(false, names, false)
+    }
+
+    /// Takes the locks of `names`, and those that a directory needs which changes its place (`rename_seq`) or its
+    /// parent (`topology`), without waiting.
+    pub(crate) fn all(&mut self, topology: bool, names: &[NameKey], rename_seq: bool) -> Step<()> {
+        let mut wanted = Wanted { topology, rename_seq, names: [None; NAMES_MAX] };
+        for (place, name) in wanted.names.iter_mut().zip(names) {
+            *place = Some(*name);
+        }
+        if self.covers(&wanted) {
+            return Ok(());
+        }
+        self.release();
+        self.wanted = wanted;
+        if topology {
+            match self.name_space.topology.try_lock() {
+                Ok(guard) => self.topology = Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => self.topology = Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => return Err(Stop::Wait),
+            }
+        }
+        self.names = Some(self.name_space.names.try_lock(names).ok_or(Stop::Wait)?);
+        if rename_seq {
+            self.rename_seq = Some(self.name_space.rename_seq.try_write().ok_or(Stop::Wait)?);
+        }
+        self.held = wanted;
+        Ok(())
+    }
+
+    fn covers(&self, wanted: &Wanted) -> bool {
+        self.names.is_some()
+            && self.held.names == wanted.names
+            && (self.held.topology || !wanted.topology)
+            && (self.held.rename_seq || !wanted.rename_seq)
+    }
+
+    fn release(&mut self) {
+        self.rename_seq = None;
+        self.names = None;
+        self.topology = None;
+        self.held = Wanted::default();
+    }
+
+    /// Waits for what the last attempt wanted. No guard is held.
+    fn wait(&mut self) {
+        self.release();
+        let wanted = self.wanted;
+        if wanted.topology {
+            self.topology = Some(self.name_space.topology.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        let mut names = [NameKey { dir: 0, hash: 0 }; NAMES_MAX];
+        let mut count = 0;
+        for name in wanted.names.into_iter().flatten() {
+            names[count] = name;
+            count += 1;
+        }
+        self.names = Some(self.name_space.names.lock(&names[..count]));
+        if wanted.rename_seq {
+            self.rename_seq = Some(self.name_space.rename_seq.write());
+        }
+        self.held = wanted;
+    }
+}
+
+/// Runs attempts until one has a result.
+pub(crate) fn run<T>(
+    name_space: &NameSpace,
+    mut attempt: impl for<'g> FnMut(&'g Guard, &mut Locks<'_>) -> Step<T>,
+) -> Result<T> {
+    let mut locks = Locks::new(name_space);
+    loop {
+        let step = attempt(&pin(), &mut locks);
+        match step {
+            Ok(result) => return Ok(result),
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Wait) => locks.wait(),
+            Err(Stop::Again) => {}
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Names: what may be one, how it is stored, and how a path falls apart into them.
+
+use crate::{Error, Result};
+
+/// The longest name, in bytes.
+pub const NAME_MAX: usize = 255;
+/// The longest path, in bytes, counting the final NUL that a system call would need.
+pub const PATH_MAX: usize = 4096;
+/// How many symbolic links one walk follows.
+pub const SYMLINKS_MAX: u32 = 40;
+
+const INLINE: usize = 22;
+
+/// A name in 24 bytes: up to 22 bytes lie inline, longer ones on the heap.
+pub(crate) enum Name {
+    Inline { len: u8, bytes: [u8; INLINE] },
+    Heap(Box<[u8]>),
+}
+
+const _: () = assert!(size_of::<Name>() == 24);
+
+impl Name {
+    pub(crate) fn new(name: &[u8]) -> Self {
+        match u8::try_from(name.len()) {
+            Ok(len) if name.len() <= INLINE => {
+                let mut bytes = [0; INLINE];
+                bytes[..name.len()].copy_from_slice(name);
+                Self::Inline { len, bytes }
+            }
+            _ => Self::Heap(name.into()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Inline { len, bytes } => &bytes[..usize::from(*len).min(INLINE)],
+            Self::Heap(bytes) => bytes,
+        }
+    }
+}
+
+/// What one component of a path asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Component<'p> {
+    Dot,
+    DotDot,
+    Name(&'p [u8]),
+}
+
+/// The next component and the rest after its slashes; none at the end. The caller has cut leading slashes.
+#[inline]
+pub(crate) fn split(path: &[u8]) -> Option<(Component<'_>, &[u8])> {
+    if path.is_empty() {
+        return None;
+    }
+    let end = path.iter().position(|&b| b == b'/').unwrap_or(path.len());
+    let rest = skip_slashes(&path[end..]);
+    let component = match &path[..end] {
+        b"." => Component::Dot,
+        b".." => Component::DotDot,
+        name => Component::Name(name),
+    };
+    Some((component, rest))
+}
+
+/// The path without leading slashes.
+#[inline]
+pub(crate) fn skip_slashes(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|&b| b != b'/').unwrap_or(path.len());
+    &path[start..]
+}
+
+/// Checks a path as a whole.
+///
+/// # Errors
+/// [`Error::NameTooLong`] from [`PATH_MAX`] on, [`Error::Invalid`] for a NUL inside.
+#[inline]
+pub(crate) fn check_path(path: &[u8]) -> Result<()> {
+    if path.len() >= PATH_MAX {
+        return Err(Error::NameTooLong);
+    }
+    // A system call would end the path there; here it can only be a mistake or an attack.
+    if path.contains(&0) { Err(Error::Invalid) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_whole() {
+        for len in 0..=NAME_MAX {
+            let name: Vec<u8> = (0..len).map(|i| i as u8 | 1).collect();
+            assert_eq!(Name::new(&name).as_bytes(), name);
+        }
+    }
+
+    #[test]
+    fn paths_fall_apart() {
+        assert_eq!(split(b"a//b/"), Some((Component::Name(b"a"), &b"b/"[..])));
+        assert_eq!(split(b".."), Some((Component::DotDot, &b""[..])));
+        assert_eq!(split(b"./x"), Some((Component::Dot, &b"x"[..])));
+        assert_eq!(split(b""), None);
+        assert_eq!(skip_slashes(b"///a"), b"a");
+    }
+}

@@ -1,0 +1,236 @@
+//! The path walk: from a path to a dentry, with no lock, no count and no write (P1).
+//!
+//! Each step is linearizable (one look-up in one directory, at one instant), the walk as a whole is not, as in Linux.
+
+use pando_sync::{Guard, Shared};
+
+use crate::{
+    At, Context, Error, Result,
+    dentry::Dentry,
+    inode::Body,
+    name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, skip_slashes, split},
+    types::{Access, Walk},
+};
+
+/// What a walk is to end at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// The dentry itself; whether a symbolic link at the end is followed.
+    Target { follow: bool },
+    /// The directory of the last component; whether a symbolic link there is followed to *its* last component.
+    Parent { follow: bool },
+}
+
+/// The directory of the last component, and that component.
+#[derive(Clone, Copy)]
+pub(crate) struct Parent<'g> {
+    pub dir: Shared<'g, Dentry>,
+    pub last: Last<'g>,
+    /// The path ended in a slash: only a directory will do.
+    pub slash: bool,
+}
+
+/// The last component of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Last<'g> {
+    Name(&'g [u8]),
+    Dot,
+    DotDot,
+    Root,
+}
+
+impl<'g> Parent<'g> {
+    /// The name to be made, removed or moved; `otherwise` for `.`, `..` and the root.
+    pub(crate) fn name(&self, otherwise: Error) -> Result<&'g [u8]> {
+        match self.last {
+            Last::Name(name) => Ok(name),
+            _ => Err(otherwise),
+        }
+    }
+}
+
+enum Found<'g> {
+    Target(Shared<'g, Dentry>),
+    Parent(Parent<'g>),
+}
+
+/// Walks to a dentry.
+pub(crate) fn walk<'g>(
+    context: &'g Context,
+    at: &'g At<'_>,
+    path: &'g [u8],
+    flags: Walk,
+    guard: &'g Guard,
+) -> Result<Shared<'g, Dentry>> {
+    if path.is_empty() && flags.contains(Walk::EMPTY_PATH) {
+        return Ok(at.dentry(context));
+    }
+    let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
+    match Walker::new(context, guard).run(at.dentry(context), path, goal)? {
+        Found::Target(dentry) => Ok(dentry),
+        Found::Parent(_) => unreachable!("the goal was a target"),
+    }
+}
+
+/// Walks to the directory of the last component.
+pub(crate) fn walk_parent<'g>(
+    context: &'g Context,
+    at: &'g At<'_>,
+    path: &'g [u8],
+    follow: bool,
+    guard: &'g Guard,
+) -> Result<Parent<'g>> {
+    match Walker::new(context, guard).run(at.dentry(context), path, Goal::Parent { follow })? {
+        Found::Parent(parent) => Ok(parent),
+        Found::Target(_) => unreachable!("the goal was a parent"),
+    }
+}
+
+struct Walker<'g> {
+    context: &'g Context,
+    guard: &'g Guard,
+    links: u32,
+    /// What is left of the paths that symbolic links interrupted, innermost last.
+    interrupted: Vec<&'g [u8]>,
+}
+
+impl<'g> Walker<'g> {
+    fn new(context: &'g Context, guard: &'g Guard) -> Self {
+        Self { context, guard, links: 0, interrupted: Vec::new() }
+    }
+
+    fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Result<Found<'g>> {
+        check_path(path)?;
+        if path.is_empty() {
+            return Err(Error::NoEntry);
+        }
+        let (mut dir, mut path) = self.enter(start, path);
+        let mut slash = false;
+        loop {
+            let Some((component, rest)) = split(path) else {
+                if let Some(outer) = self.interrupted.pop() {
+                    path = outer;
+                    continue;
+                }
+                // Nothing but slashes, or a link to nothing but slashes.
+                return match goal {
+                    Goal::Target { .. } if slash && !dir.is_dir() => Err(Error::NotDirectory),
+                    Goal::Target { .. } => Ok(Found::Target(dir)),
+                    Goal::Parent { .. } => Ok(Found::Parent(Parent { dir, last: Last::Root, slash: true })),
+                };
+            };
+            let last = rest.is_empty() && self.interrupted.is_empty();
+            slash |= last && path.ends_with(b"/");
+            let inode = dir.to_ref().expect_dir()?;
+            self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
+            if last && let Some(parent) = self.parent(dir, component, slash, goal)? {
+                return Ok(Found::Parent(parent));
+            }
+            path = rest;
+            dir = match component {
+                Component::Dot => dir,
+                Component::DotDot => dotdot(dir, Some(self.context.root_dentry()), self.guard),
+                Component::Name(name) => {
+                    let child = lookup(dir, name, self.guard)?.ok_or(Error::NoEntry)?;
+                    let follow = match goal {
+                        _ if !last || slash => true,
+                        Goal::Target { follow } | Goal::Parent { follow } => follow,
+                    };
+                    match &child.to_ref().inode().body {
+                        Body::Symlink(target) if follow => {
+                            path = self.interrupt(rest, target)?;
+                            (dir, path) = self.enter(dir, path);
+                            dir
+                        }
+                        Body::Directory(_) => child,
+                        _ if !last || slash => return Err(Error::NotDirectory),
+                        _ => child,
+                    }
+                }
+            };
+        }
+    }
+
+    /// Whether the walk to a parent ends here.
+    fn parent(
+        &self,
+        dir: Shared<'g, Dentry>,
+        component: Component<'g>,
+        slash: bool,
+        goal: Goal,
+    ) -> Result<Option<Parent<'g>>> {
+        let Goal::Parent { follow } = goal else { return Ok(None) };
+        let last = match component {
+            Component::Dot => Last::Dot,
+            Component::DotDot => Last::DotDot,
+            Component::Name(name) if name.len() > NAME_MAX => return Err(Error::NameTooLong),
+            Component::Name(name) => {
+                let is_link = |child: Shared<'g, Dentry>| matches!(child.to_ref().inode().body, Body::Symlink(_));
+                if follow && lookup(dir, name, self.guard)?.is_some_and(is_link) {
+                    return Ok(None);
+                }
+                Last::Name(name)
+            }
+        };
+        Ok(Some(Parent { dir, last, slash }))
+    }
+
+    /// An absolute path starts at the root.
+    fn enter(&self, dir: Shared<'g, Dentry>, path: &'g [u8]) -> (Shared<'g, Dentry>, &'g [u8]) {
+        if path.starts_with(b"/") { (self.context.root_dentry(), skip_slashes(path)) } else { (dir, path) }
+    }
+
+    /// A symbolic link was met: its target comes first, what is left of the path waits.
+    fn interrupt(&mut self, rest: &'g [u8], target: &'g [u8]) -> Result<&'g [u8]> {
+        self.links += 1;
+        if self.links > SYMLINKS_MAX {
+            return Err(Error::Loop);
+        }
+        if !rest.is_empty() {
+            self.interrupted.push(rest);
+        }
+        Ok(target)
+    }
+}
+
+/// One step down, across a mount if there is one.
+pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Result<Option<Shared<'g, Dentry>>> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    let dentry = dir.to_ref();
+    let inode = dentry.expect_dir()?;
+    let hash = inode.shard.sb.hash(inode.ino, name);
+    Ok(inode.directory()?.lookup(hash, name, guard).map(|child| cross(child, guard)))
+}
+
+/// Down into what is mounted on a directory.
+#[inline]
+fn cross<'g>(mut dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Shared<'g, Dentry> {
+    while let Body::Directory(dir) = &dentry.to_ref().inode().body
+        && let Some(root) = dir.mounted.load(guard)
+    {
+        dentry = root;
+    }
+    dentry
+}
+
+/// One step up: never above `root` (if there is one to keep to), and from a mounted tree's root to what it covers.
+pub(crate) fn dotdot<'g>(
+    mut dentry: Shared<'g, Dentry>,
+    root: Option<Shared<'g, Dentry>>,
+    guard: &'g Guard,
+) -> Shared<'g, Dentry> {
+    loop {
+        if root.is_some_and(|root| dentry.ptr_eq(root)) {
+            return dentry;
+        }
+        if let Some(parent) = dentry.to_ref().parent(guard) {
+            return cross(parent, guard);
+        }
+        match dentry.to_ref().sb().covers.load(guard) {
+            Some(covered) => dentry = covered,
+            None => return dentry,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Node numbers that were handed out: what a server (FUSE, say) has told others, it must find again.
+//!
+//! The tree itself finds inodes by name. A server also needs them by number, and each answer that named a number counts
+//! as a reference until the other side forgets it. Remembered inodes stand in a table keyed by number; looking one up
+//! takes no lock and counts nothing (P7).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pando_sync::{Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped, pin};
+
+use crate::{DentryRef, Vfs, dentry::Dentry};
+
+/// The inodes whose numbers are known outside.
+#[derive(Default)]
+pub(crate) struct Nodes {
+    table: SplitTable<Remembered>,
+    len: Striped<Counter>,
+}
+
+/// An inode and how often its number was handed out. Zero is dead: the node is about to leave the table.
+struct Remembered {
+    ino: u64,
+    dentry: Counted<Dentry>,
+    lookups: AtomicU64,
+}
+
+impl Remembered {
+    /// Counts `n` more, unless it is dead.
+    fn count_up(&self, n: u64) -> bool {
+        // Relaxed: the count orders nothing; the table's links publish the node.
+        let add = |now: u64| (now > 0).then(|| now.saturating_add(n));
+        self.lookups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    /// Counts `n` less; true if that was the last.
+    fn count_down(&self, n: u64) -> bool {
+        let sub = |now: u64| (now > 0).then(|| now.saturating_sub(n));
+        self.lookups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sub).is_ok_and(|old| old <= n)
+    }
+}
+
+/// Numbers are handed out in a row; the table wants them spread. (splitmix64: Steele, Lea, Flood, 2014.)
+fn spread(ino: u64) -> u64 {
+    let mut z = ino.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Nodes {
+    fn get<'g>(&self, ino: u64, guard: &'g Guard) -> Option<Shared<'g, Node<Remembered>>> {
+        self.table.get(spread(ino), |node| node.ino == ino, guard)
+    }
+
+    fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) {
+        let guard = pin();
+        let ino = dentry.inode().ino;
+        let mut new = None;
+        loop {
+            if let Some(node) = self.get(ino, &guard) {
+                if node.to_ref().count_up(lookups) {
+                    return;
+                }
+                // It is dying: it must be out before another can be in.
+                self.remove(node, &guard);
+            }
+            let node = new.take().unwrap_or_else(|| {
+                Node::new(Remembered { ino, dentry: Dentry::first(dentry), lookups: AtomicU64::new(lookups) })
+            });
+            match self.table.insert(spread(ino), |other| other.ino == ino, node, &guard) {
+                Ok(_) => {
+                    self.counted(true, &guard);
+                    return;
+                }
+                Err(Rejected::Exists { node, .. }) => new = Some(node),
+                // splitmix64 is a permutation: different numbers share no more than the 13 bits that the table cuts.
+                Err(Rejected::Exhausted { .. }) => {
+                    unreachable!("more than 4096 numbers share 51 bits of a permutation")
+                }
+            }
+        }
+    }
+
+    fn forget(&self, ino: u64, lookups: u64) {
+        let guard = pin();
+        if let Some(node) = self.get(ino, &guard)
+            && node.to_ref().count_down(lookups)
+        {
+            self.remove(node, &guard);
+        }
+    }
+
+    fn forget_all(&self) {
+        loop {
+            let guard = pin();
+            let batch: Vec<_> = self.table.iter_after(0, &guard).take(1024).collect();
+            if batch.is_empty() {
+                return;
+            }
+            for node in batch {
+                node.to_ref().lookups.store(0, Ordering::Relaxed);
+                self.remove(node, &guard);
+            }
+        }
+    }
+
+    fn remove(&self, node: Shared<'_, Node<Remembered>>, guard: &Guard) {
+        if self.table.remove(node, guard).removed {
+            self.counted(false, guard);
+        }
+    }
+
+    fn counted(&self, up: bool, guard: &Guard) {
+        let mine = self.len.mine();
+        if if up { mine.add(1) } else { mine.sub(1) } {
+            self.len.note_contention();
+        }
+        if !self.len.is_inflated() || mine.changes().is_multiple_of(16) {
+            let len = Counter::sum(|| self.len.all()).value;
+            self.table.adapt(usize::try_from(len).unwrap_or(usize::MAX), false, guard);
+        }
+    }
+}
+
+impl Vfs {
+    /// The remembered inode of a number. No lock, one count.
+    #[must_use]
+    pub fn iget(&self, ino: u64) -> Option<DentryRef> {
+        let guard = pin();
+        let node = self.nodes().get(ino, &guard)?;
+        // The node holds a reference as long as it can be found, so this one can always be had.
+        Some(DentryRef(node.to_ref().dentry.clone()))
+    }
+
+    /// Says that the number of a dentry's inode was handed out `lookups` times: it can be found by it from now on.
+    pub fn remember(&self, dentry: &DentryRef, lookups: u64) {
+        if lookups > 0 {
+            self.nodes().remember(&dentry.0, lookups);
+        }
+    }
+
+    /// Takes back `lookups` of what [`Vfs::remember`] counted.
+    pub fn forget(&self, ino: u64, lookups: u64) {
+        self.nodes().forget(ino, lookups);
+    }
+
+    /// Takes everything back: whoever knew numbers is gone.
+    pub fn forget_all(&self) {
+        self.nodes().forget_all();
+    }
+}

@@ -1,0 +1,141 @@
+//! open: from a path and flags to an open file description.
+
+use pando_sync::{Shared, pin};
+
+use crate::{
+    At, Context, DentryRef, Error, File, Result, Vfs,
+    attr::truncate_inode,
+    create::{Make, make_at},
+    dentry::Dentry,
+    inode::Inode,
+    locks::{Step, Stop, run},
+    namei::{lookup, walk_parent},
+    types::{FileKind, OpenFlags, Walk},
+};
+
+impl Vfs {
+    /// Opens, and with O_CREAT makes, a file (openat).
+    ///
+    /// Fifos, sockets and devices open only with O_PATH: ENXIO, since a tree in this process has no pipes or drivers
+    /// (through a mount, the kernel opens them itself).
+    ///
+    /// # Errors
+    /// ENOENT, EEXIST (O_EXCL), EISDIR, ENOTDIR (O_DIRECTORY), ELOOP (also O_NOFOLLOW), EACCES, EPERM (O_NOATIME),
+    /// EINVAL (flags), ENXIO, ENAMETOOLONG, ENOSPC.
+    pub fn open(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        flags: OpenFlags,
+        mode: u32,
+    ) -> Result<File> {
+        let path = path.as_ref();
+        if flags.contains(OpenFlags::PATH) {
+            return self.open_path(context, at, path, flags);
+        }
+        if flags.contains(OpenFlags::TMPFILE) {
+            if !flags.contains(OpenFlags::DIRECTORY) || !flags.writes() || flags.contains(OpenFlags::CREAT) {
+                return Err(Error::Invalid);
+            }
+            let dentry = self.make_nameless(context, at, path, mode, !flags.contains(OpenFlags::EXCL))?;
+            return Ok(File::new(dentry, flags, context));
+        }
+        if flags.contains(OpenFlags::CREAT) {
+            if flags.contains(OpenFlags::DIRECTORY) {
+                return Err(Error::Invalid);
+            }
+            return self.open_or_create(context, at, path, flags, mode);
+        }
+        let nofollow = flags.contains(OpenFlags::NOFOLLOW);
+        let walk_flags = if nofollow { Walk::NOFOLLOW } else { Walk::empty() };
+        let dentry = self.lookup(context, at, path, walk_flags)?;
+        self.open_dentry(context, &dentry, flags)
+    }
+
+    /// Opens what a dentry is, without a walk: what a server does that keeps its own node table.
+    ///
+    /// # Errors
+    /// As [`Vfs::open`].
+    pub fn open_dentry(&self, context: &Context, dentry: &DentryRef, flags: OpenFlags) -> Result<File> {
+        if !flags.contains(OpenFlags::PATH) {
+            check_open(context, dentry.0.inode(), flags)?;
+            truncate_on_open(context, dentry.0.inode(), flags)?;
+        }
+        Ok(File::new(dentry.clone(), flags, context))
+    }
+
+    fn open_path(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags) -> Result<File> {
+        let nofollow = flags.contains(OpenFlags::NOFOLLOW);
+        let dentry = self.lookup(context, at, path, if nofollow { Walk::NOFOLLOW } else { Walk::empty() })?;
+        if flags.contains(OpenFlags::DIRECTORY) {
+            dentry.0.expect_dir()?;
+        }
+        Ok(File::new(dentry, flags & (OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW), context))
+    }
+
+    fn open_or_create(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<File> {
+        let exclusive = flags.contains(OpenFlags::EXCL);
+        let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
+        let (dentry, made) = run(self.name_space(), |guard, locks| -> Step<_> {
+            let parent = walk_parent(context, &at, path, follow, guard)?;
+            let name = parent.name(if exclusive { Error::Exists } else { Error::IsDirectory })?;
+            if parent.slash {
+                return Err(Error::IsDirectory.into());
+            }
+            if let Some(found) = lookup(parent.dir, name, guard)? {
+                if exclusive {
+                    return Err(Error::Exists.into());
+                }
+                return Ok((held(found)?, false));
+            }
+            match make_at(context, parent.dir, name, Make::File, mode, guard, locks) {
+                Ok(dentry) => Ok((DentryRef(dentry), true)),
+                // Somebody was quicker: the next attempt opens what is there.
+                Err(Stop::Error(Error::Exists)) if !exclusive => Err(Stop::Again),
+                Err(stop) => Err(stop),
+            }
+        })?;
+        if made {
+            // Whoever makes a file may use it as asked, whatever its mode says.
+            return Ok(File::new(dentry, flags, context));
+        }
+        if dentry.0.is_dir() {
+            return Err(Error::IsDirectory);
+        }
+        self.open_dentry(context, &dentry, flags)
+    }
+}
+
+/// A reference to what was just found; if it died since, the next attempt finds what is there now.
+fn held(found: Shared<'_, Dentry>) -> Step<DentryRef> {
+    found.get().map(DentryRef).ok_or(Stop::Again)
+}
+
+/// Whether an inode may be opened so.
+fn check_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
+    let access = flags.access();
+    match inode.kind {
+        FileKind::Symlink => return Err(Error::Loop),
+        FileKind::Directory if access.contains(crate::Access::WRITE) => return Err(Error::IsDirectory),
+        FileKind::Directory => {}
+        _ if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
+        _ => {}
+    }
+    let perm = inode.perm(&pin());
+    context.check(inode, &perm, access)?;
+    if flags.contains(OpenFlags::NOATIME) && !context.owns(&perm) {
+        return Err(Error::NotPermitted);
+    }
+    match inode.kind {
+        FileKind::File | FileKind::Directory => Ok(()),
+        _ => Err(Error::NoDeviceAddress),
+    }
+}
+
+fn truncate_on_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
+    if flags.contains(OpenFlags::TRUNC) && inode.kind == FileKind::File {
+        truncate_inode(inode, 0, context.capable())?;
+    }
+    Ok(())
+}

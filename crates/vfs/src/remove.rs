@@ -1,0 +1,157 @@
+//! Taking names away: unlink and rmdir.
+
+use pando_sync::{Guard, Node, Op, Shared};
+
+use crate::{
+    At, Context, Error, Result, Timestamp, Vfs,
+    create::{Permit, S_ISVTX},
+    dentry::{Dentry, Slot},
+    inode::{Inode, PermView},
+    locks::{Locks, Step, Stop, run},
+    namei::{Last, walk_parent},
+};
+
+impl Vfs {
+    /// Takes the name of a file away (unlinkat). The file lives until its last name and its last user are gone.
+    ///
+    /// # Errors
+    /// ENOENT, EISDIR, EACCES, EPERM (sticky directory), EBUSY, ENOTDIR, ELOOP, ENAMETOOLONG.
+    pub fn unlink(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        run(self.name_space(), |guard, locks| {
+            let parent = walk_parent(context, &at, path, false, guard)?;
+            let name = parent.name(Error::IsDirectory)?;
+            let bound = Bound::lookup(parent.dir, name, guard)?;
+            if parent.slash {
+                let is_dir = bound.dentry.to_ref().is_dir();
+                return Err(Stop::Error(if is_dir { Error::IsDirectory } else { Error::NotDirectory }));
+            }
+            let bound = bound.locked(context, locks, guard)?;
+            bound.may_delete(context, Some(false), guard)?;
+            let now = Timestamp::now().0;
+            // The instant at which the name is gone.
+            let gone = bound.slot.to_ref().value.replace(None);
+            let directory = bound.parent.directory()?;
+            directory.remove(bound.slot, guard);
+            directory.entry_removed(false, now, guard);
+            // Counted down after the name is gone, so the count is never too low (protocol 6).
+            bound.inode().links.down();
+            bound.inode().times.changed(now);
+            drop(gone);
+            Ok(())
+        })
+    }
+
+    /// Removes an empty directory (unlinkat with AT_REMOVEDIR).
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, ENOTEMPTY, EBUSY (mount point, root), EINVAL (`.`), EACCES, EPERM, ELOOP, ENAMETOOLONG.
+    pub fn rmdir(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        run(self.name_space(), |guard, locks| {
+            let parent = walk_parent(context, &at, path, false, guard)?;
+            let name = match parent.last {
+                Last::Name(name) => name,
+                Last::Dot => return Err(Error::Invalid.into()),
+                Last::DotDot => return Err(Error::NotEmpty.into()),
+                Last::Root => return Err(Error::Busy.into()),
+            };
+            let bound = Bound::lookup(parent.dir, name, guard)?.locked(context, locks, guard)?;
+            bound.may_delete(context, Some(true), guard)?;
+            bound.remove_dir(guard)
+        })
+    }
+}
+
+/// A name found bound in a directory.
+pub(crate) struct Bound<'g> {
+    pub dir: Shared<'g, Dentry>,
+    pub parent: &'g Inode,
+    pub hash: u64,
+    pub name: &'g [u8],
+    pub slot: Shared<'g, Node<Slot>>,
+    pub dentry: Shared<'g, Dentry>,
+}
+
+impl<'g> Bound<'g> {
+    /// Looks the name up, without a lock.
+    pub(crate) fn lookup(dir: Shared<'g, Dentry>, name: &'g [u8], guard: &'g Guard) -> Result<Self> {
+        let parent = dir.to_ref().expect_dir()?;
+        let hash = parent.shard.sb.hash(parent.ino, name);
+        Self::find(dir, hash, name, guard)?.ok_or(Error::NoEntry)
+    }
+
+    /// The binding now, if there is one.
+    pub(crate) fn find(dir: Shared<'g, Dentry>, hash: u64, name: &'g [u8], guard: &'g Guard) -> Result<Option<Self>> {
+        let parent = dir.to_ref().expect_dir()?;
+        let Some(slot) = parent.directory()?.slot(hash, name, guard) else { return Ok(None) };
+        let dentry = slot.to_ref().value.load(guard);
+        Ok(dentry.map(|dentry| Self { dir, parent, hash, name, slot, dentry }))
+    }
+
+    /// The same binding under its name's lock, as it is then; and permission to change the directory.
+    fn locked(self, context: &Context, locks: &mut Locks<'_>, guard: &'g Guard) -> Step<Self> {
+        Permit::to_change(context, self.parent, guard)?;
+        locks.names(&[self.parent.shard.sb.key(self.parent.ino, self.hash)])?;
+        Ok(Self::find(self.dir, self.hash, self.name, guard)?.ok_or(Error::NoEntry)?)
+    }
+
+    pub(crate) fn inode(&self) -> &'g Inode {
+        self.dentry.to_ref().inode()
+    }
+
+    /// Whether the caller may take this name away; with `want_dir`, whether it is (or is not) a directory.
+    pub(crate) fn may_delete(&self, context: &Context, want_dir: Option<bool>, guard: &Guard) -> Result<()> {
+        Permit::to_change(context, self.parent, guard)?;
+        let dir_perm = self.parent.perm(guard);
+        if is_sticky(context, &dir_perm, &self.inode().perm(guard)) {
+            return Err(Error::NotPermitted);
+        }
+        match want_dir {
+            Some(true) if !self.inode().is_dir() => return Err(Error::NotDirectory),
+            Some(false) if self.inode().is_dir() => return Err(Error::IsDirectory),
+            _ => {}
+        }
+        if is_mount_point(self.dentry) { Err(Error::Busy) } else { Ok(()) }
+    }
+
+    /// rmdir, with the name's lock held: one operation over the directory's life and its slot.
+    fn remove_dir(&self, guard: &Guard) -> Step<()> {
+        let victim = self.inode().directory()?;
+        let op = Op::new();
+        let removal = victim.life.begin_removal(&op).map_err(|_| Error::NoEntry)?;
+        let slot = self.slot.to_ref();
+        let name = slot.value.enlist(&op, Some(self.dentry), None).map_err(|_| Stop::Again)?;
+        if holds_an_entry(self.inode(), guard) {
+            return Err(Error::NotEmpty.into());
+        }
+        // The instant. A creator that came in between has aborted it; its entry may not be seen yet, so look again.
+        if !op.commit() {
+            return Err(Stop::Again);
+        }
+        removal.finish();
+        drop(name.finish());
+        let now = Timestamp::now().0;
+        let directory = self.parent.directory()?;
+        directory.remove(self.slot, guard);
+        directory.entry_removed(true, now, guard);
+        victim.detach();
+        self.inode().times.changed(now);
+        Ok(())
+    }
+}
+
+/// Whether a directory whose removal has begun holds an entry: pending ones are published, and count.
+pub(crate) fn holds_an_entry(dir: &Inode, guard: &Guard) -> bool {
+    dir.directory().is_ok_and(|d| d.slots_after(0, guard).any(|slot| slot.to_ref().value.occupied(guard)))
+}
+
+/// Whether the sticky bit of a directory protects an entry against the caller.
+fn is_sticky(context: &Context, dir: &PermView, entry: &PermView) -> bool {
+    dir.mode & S_ISVTX != 0 && !context.owns(entry) && !context.owns(dir)
+}
+
+/// Whether something is mounted on a dentry (or it is the root of a tree).
+pub(crate) fn is_mount_point(dentry: Shared<'_, Dentry>) -> bool {
+    dentry.to_ref().directory().is_ok_and(|d| !d.mounted.is_none())
+}

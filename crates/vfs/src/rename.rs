@@ -1,0 +1,323 @@
+//! rename: one instant, whatever it moves (P3).
+//!
+//! All words that change — the two slots, the places of what moves, the life of a directory that is replaced — are
+//! enlisted in one [`Op`]; its commit is the instant. A directory that changes place also writes the rename sequence
+//! around it, so that path rendering never mixes two trees; one that changes parents holds the topology lock, under which
+//! ancestors stand still (P4).
+
+use std::sync::Arc;
+
+use pando_sync::{Counted, Enlisted, Guard, Object, Op, OpCell, Shared};
+
+use crate::{
+    At, Context, Error, Result, Timestamp, Vfs,
+    create::Permit,
+    dentry::Dentry,
+    directory::Directory,
+    inode::Inode,
+    locks::{Locks, Step, Stop, run},
+    namei::{Parent, walk_parent},
+    remove::{Bound, holds_an_entry},
+    types::{Access, RenameFlags},
+};
+
+impl Vfs {
+    /// Moves a name (renameat2): over an existing file or empty directory, exchanging two names, or only if the new
+    /// one is free.
+    ///
+    /// # Errors
+    /// ENOENT, EEXIST (NOREPLACE), ENOTEMPTY, ENOTDIR, EISDIR, EINVAL (into itself; bad flags), EXDEV, EBUSY, EACCES,
+    /// EPERM, ELOOP, ENAMETOOLONG, ENOSPC.
+    pub fn rename(
+        &self,
+        context: &Context,
+        old_at: At<'_>,
+        old_path: impl AsRef<[u8]>,
+        new_at: At<'_>,
+        new_path: impl AsRef<[u8]>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) || !RenameFlags::all().contains(flags) {
+            return Err(Error::Invalid);
+        }
+        let (old_path, new_path) = (old_path.as_ref(), new_path.as_ref());
+        run(self.name_space(), |guard, locks| {
+            let old = walk_parent(context, &old_at, old_path, false, guard)?;
+            let new = walk_parent(context, &new_at, new_path, false, guard)?;
+            match Move::prepare(context, old, new, flags, guard, locks)? {
+                Some(prepared) => prepared.carry_out(guard),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// A rename whose locks are held and whose checks have passed.
+struct Move<'g> {
+    old: Bound<'g>,
+    new_dir: Shared<'g, Dentry>,
+    new_parent: &'g Inode,
+    new_name: &'g [u8],
+    new_hash: u64,
+    /// What the new name is bound to.
+    target: Option<Bound<'g>>,
+    exchange: bool,
+    permit: Permit<'g>,
+}
+
+impl<'g> Move<'g> {
+    /// Takes the locks and checks everything; none if both names are the same file, and nothing is to be done.
+    fn prepare(
+        context: &'g Context,
+        old: Parent<'g>,
+        new: Parent<'g>,
+        flags: RenameFlags,
+        guard: &'g Guard,
+        locks: &mut Locks<'_>,
+    ) -> Step<Option<Self>> {
+        let (old_parent, new_parent) = (old.dir.to_ref().expect_dir()?, new.dir.to_ref().expect_dir()?);
+        let sb = &old_parent.shard.sb;
+        if !Arc::ptr_eq(sb, &new_parent.shard.sb) {
+            return Err(Error::CrossDevice.into());
+        }
+        let noreplace = flags.contains(RenameFlags::NOREPLACE);
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let old_name = old.name(Error::Busy)?;
+        let new_name = new.name(if noreplace { Error::Exists } else { Error::Busy })?;
+        let (old_hash, new_hash) = (sb.hash(old_parent.ino, old_name), sb.hash(new_parent.ino, new_name));
+        let keys = [sb.key(old_parent.ino, old_hash), sb.key(new_parent.ino, new_hash)];
+        let find = || -> Step<(Bound<'g>, Option<Bound<'g>>)> {
+            let source = Bound::find(old.dir, old_hash, old_name, guard)?.ok_or(Error::NoEntry)?;
+            Ok((source, Bound::find(new.dir, new_hash, new_name, guard)?))
+        };
+        let (mut source, mut target) = find()?;
+        loop {
+            let moves_dir = moves_dir(&source, target.as_ref(), exchange);
+            locks.all(moves_dir && !old.dir.ptr_eq(new.dir), &keys, moves_dir)?;
+            (source, target) = find()?;
+            // What is found under the locks may need more of them than what was found before.
+            if !self::moves_dir(&source, target.as_ref(), exchange) || moves_dir {
+                break;
+            }
+        }
+        match &target {
+            Some(_) if noreplace => return Err(Error::Exists.into()),
+            None if exchange => return Err(Error::NoEntry.into()),
+            Some(target) if exchange && new.slash && !target.inode().is_dir() => {
+                return Err(Error::NotDirectory.into());
+            }
+            _ => {}
+        }
+        if !source.inode().is_dir() && (old.slash || (!exchange && new.slash)) {
+            return Err(Error::NotDirectory.into());
+        }
+        if source.inode().is_dir() && is_self_or_ancestor(source.dentry, new.dir, guard) {
+            return Err(Error::Invalid.into());
+        }
+        if let Some(target) = &target
+            && target.inode().is_dir()
+            && is_self_or_ancestor(target.dentry, old.dir, guard)
+        {
+            return Err(if exchange { Error::Invalid } else { Error::NotEmpty }.into());
+        }
+        if let Some(target) = &target
+            && std::ptr::eq(source.inode(), target.inode())
+        {
+            return Ok(None);
+        }
+        let permit = check_permissions(context, &source, new.dir, target.as_ref(), exchange, guard)?;
+        let prepared = Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange, permit };
+        Ok(Some(prepared))
+    }
+
+    fn carry_out(self, guard: &Guard) -> Step<()> {
+        let now = Timestamp::now().0;
+        match &self.target {
+            Some(target) if self.exchange => self.exchange_with(target)?,
+            Some(target) => self.replace(target, now, guard)?,
+            None => self.to_free_name(now, guard)?,
+        }
+        let (old_dir, new_dir) = (self.old.parent.directory()?, self.new_parent.directory()?);
+        let count_over = |from: &Directory, to: &Directory| {
+            from.subdirs_changed(false);
+            to.subdirs_changed(true);
+        };
+        // A directory that goes over to the other directory counts there from now on.
+        if !self.same_dir() && self.old.inode().is_dir() {
+            count_over(old_dir, new_dir);
+        }
+        if let Some(target) = self.target.as_ref().filter(|_| self.exchange) {
+            if !self.same_dir() && target.inode().is_dir() {
+                count_over(new_dir, old_dir);
+            }
+            target.inode().times.changed(now);
+        }
+        old_dir.entry_changed(now);
+        if !self.same_dir() {
+            new_dir.entry_changed(now);
+        }
+        self.old.inode().times.changed(now);
+        Ok(())
+    }
+
+    fn same_dir(&self) -> bool {
+        self.old.dir.ptr_eq(self.new_dir)
+    }
+
+    /// Both names change what they show, and both dentries their place.
+    fn exchange_with(&self, target: &Bound<'g>) -> Step<()> {
+        let op = Op::new();
+        let (a, b) = (&self.old, target);
+        let one = enlist(&a.slot.to_ref().value, &op, Some(a.dentry), Some(held(b.dentry)?))?;
+        let two = enlist(&b.slot.to_ref().value, &op, Some(b.dentry), Some(held(a.dentry)?))?;
+        let a_place = enlist(&a.dentry.to_ref().place, &op, Some(a.slot), Some(held(b.slot)?))?;
+        let b_place = enlist(&b.dentry.to_ref().place, &op, Some(b.slot), Some(held(a.slot)?))?;
+        let committed = op.commit();
+        debug_assert!(committed, "nobody aborts an exchange");
+        for word in [one, two] {
+            drop(word.finish());
+        }
+        for word in [a_place, b_place] {
+            drop(word.finish());
+        }
+        Ok(())
+    }
+
+    /// Over what the new name shows; an empty directory dies at the same instant.
+    fn replace(&self, target: &Bound<'g>, now: i64, guard: &Guard) -> Step<()> {
+        let op = Op::new();
+        let (source, victim) = (&self.old, target.inode());
+        let removal = match victim.directory() {
+            Ok(directory) => Some(directory.life.begin_removal(&op).map_err(|_| Stop::Again)?),
+            Err(_) => None,
+        };
+        let from = enlist(&source.slot.to_ref().value, &op, Some(source.dentry), None)?;
+        let to = enlist(&target.slot.to_ref().value, &op, Some(target.dentry), Some(held(source.dentry)?))?;
+        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(held(target.slot)?))?;
+        // The victim keeps a place of its own, which nothing is bound to: an open file renders it as deleted.
+        let ghost = self.new_parent.directory()?.new_slot(self.new_dir, self.new_name, OpCell::new(None), guard)?;
+        let victim_place = enlist(&target.dentry.to_ref().place, &op, Some(target.slot), Some(ghost))?;
+        if removal.is_some() && holds_an_entry(victim, guard) {
+            return Err(Error::NotEmpty.into());
+        }
+        // The instant. If a creator in the victim has aborted it, the next attempt finds its entry.
+        if !op.commit() {
+            return Err(Stop::Again);
+        }
+        drop(from.finish());
+        let replaced = to.finish();
+        drop(place.finish());
+        drop(victim_place.finish());
+        self.leave_old_slot(now, guard)?;
+        if let Some(removal) = removal {
+            removal.finish();
+            victim.directory()?.detach();
+            self.new_parent.directory()?.subdirs_changed(false);
+        } else {
+            victim.links.down();
+        }
+        victim.times.changed(now);
+        drop(replaced);
+        Ok(())
+    }
+
+    /// To a name that is free: a create in its directory (protocol 2).
+    fn to_free_name(&self, now: i64, guard: &Guard) -> Step<()> {
+        let op = Op::new();
+        let source = &self.old;
+        let new_directory = self.new_parent.directory()?;
+        let cell = OpCell::new_enlisted(&op, held(source.dentry)?);
+        let slot = new_directory.new_slot(self.new_dir, self.new_name, cell, guard)?;
+        let from = enlist(&source.slot.to_ref().value, &op, Some(source.dentry), None)?;
+        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(slot.clone()))?;
+        // Inserted last: from here on a remover of the new directory may carry the rename out on its own.
+        let node = new_directory.insert(self.new_hash, slot, guard)?;
+        let to = node.to_ref().value.adopt(&op);
+        let alive = new_directory.life.keep_alive(guard);
+        let permitted = alive && self.permit.still_holds(self.new_parent, guard);
+        if !permitted && op.abort() {
+            drop(to.finish());
+            new_directory.remove(node, guard);
+            if !alive {
+                new_directory.detach();
+            }
+            return Err(if alive { Error::Access } else { Error::NoEntry }.into());
+        }
+        // The instant, unless a remover was quicker to carry it out.
+        let committed = op.commit();
+        debug_assert!(committed, "nobody else aborts this");
+        drop(to.finish());
+        drop(from.finish());
+        drop(place.finish());
+        new_directory.entry_added(false, now, guard);
+        self.leave_old_slot(now, guard)
+    }
+
+    /// The old name is gone: its slot leaves the table.
+    fn leave_old_slot(&self, now: i64, guard: &Guard) -> Step<()> {
+        let directory = self.old.parent.directory()?;
+        directory.remove(self.old.slot, guard);
+        directory.entry_removed(false, now, guard);
+        Ok(())
+    }
+}
+
+/// Whether a directory changes its place: that takes more locks.
+fn moves_dir(source: &Bound<'_>, target: Option<&Bound<'_>>, exchange: bool) -> bool {
+    source.inode().is_dir() || (exchange && target.is_some_and(|t| t.inode().is_dir()))
+}
+
+/// Whether `dentry` is `below` or one of its ancestors (in the same tree).
+fn is_self_or_ancestor(dentry: Shared<'_, Dentry>, below: Shared<'_, Dentry>, guard: &Guard) -> bool {
+    let mut up = Some(below);
+    while let Some(dir) = up {
+        if dir.ptr_eq(dentry) {
+            return true;
+        }
+        up = dir.to_ref().parent(guard);
+    }
+    false
+}
+
+fn check_permissions<'g>(
+    context: &'g Context,
+    source: &Bound<'g>,
+    new_dir: Shared<'g, Dentry>,
+    target: Option<&Bound<'g>>,
+    exchange: bool,
+    guard: &'g Guard,
+) -> Step<Permit<'g>> {
+    let new_parent = new_dir.to_ref().expect_dir()?;
+    let source_is_dir = source.inode().is_dir();
+    source.may_delete(context, None, guard)?;
+    let permit = Permit::to_change(context, new_parent, guard)?;
+    if let Some(target) = target {
+        target.may_delete(context, (!exchange).then_some(source_is_dir), guard)?;
+    }
+    if !source.dir.ptr_eq(new_dir) {
+        // A directory's `..` changes: that is a write to it.
+        let may_write = |inode: &Inode| {
+            if inode.is_dir() { context.check(inode, &inode.perm(guard), Access::WRITE) } else { Ok(()) }
+        };
+        may_write(source.inode())?;
+        if exchange && let Some(target) = target {
+            may_write(target.inode())?;
+        }
+    }
+    Ok(permit)
+}
+
+/// A reference to what a lock holds in place; it can only be dead if the attempt's picture is old.
+fn held<T: Object>(shared: Shared<'_, T>) -> Step<Counted<T>> {
+    shared.get().ok_or(Stop::Again)
+}
+
+/// Enlists a word in an operation; if it does not hold `before`, the attempt's picture is old.
+fn enlist<'a, T: Object>(
+    cell: &'a OpCell<T>,
+    op: &'a Counted<Op>,
+    before: Option<Shared<'_, T>>,
+    after: Option<Counted<T>>,
+) -> Step<Enlisted<'a, T>> {
+    cell.enlist(op, before, after).map_err(|_| Stop::Again)
+}

@@ -1,0 +1,141 @@
+//! The superblock: one tree with its driver, and the shards that its inodes hold on to.
+//!
+//! Every inode needs its superblock, and millions of inodes counting references on one word would make that word the
+//! busiest line of the system. So inodes hold a *shard*: one per few cores, chosen by the creating thread, with a
+//! count, and a run of inode numbers, of its own.
+
+use std::{
+    hash::Hasher,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use pando_sync::{AtomicCounted, Counted, NameKey, NameLocks, Object, SeqRwLock};
+use siphasher::sip::SipHasher13;
+
+use crate::{Driver, dentry::Dentry};
+
+/// Inode numbers are handed to shards in runs of this many.
+const INO_RUN: u64 = 1 << 10;
+/// More shards than this help nobody.
+const SHARDS_MAX: usize = 64;
+/// The number of the name space's root: the one that FUSE expects.
+pub(crate) const ROOT_INO: u64 = 1;
+
+/// What all superblocks of one `Vfs` share: the locks of the name space. Lock order: the crate's documentation.
+pub(crate) struct NameSpace {
+    /// Taken by a directory that changes parents: ancestors stand still while it is held (P4).
+    pub topology: Mutex<()>,
+    /// A lock per name, striped (P2).
+    pub names: NameLocks,
+    /// Written around the instant at which a directory changes place (P9).
+    pub rename_seq: SeqRwLock,
+    /// Inode numbers are unique in the whole name space, so that a server may hand them out as node numbers.
+    next_ino: AtomicU64,
+    next_sb: AtomicU64,
+}
+
+impl NameSpace {
+    pub(crate) fn new() -> Self {
+        Self {
+            topology: Mutex::new(()),
+            names: NameLocks::for_this_machine(),
+            rename_seq: SeqRwLock::new(),
+            next_ino: AtomicU64::new(ROOT_INO),
+            next_sb: AtomicU64::new(1),
+        }
+    }
+}
+
+/// One tree.
+pub(crate) struct SuperBlock {
+    /// Its number in the name space: `st_dev`.
+    pub id: u64,
+    pub driver: Box<dyn Driver>,
+    pub name_space: Arc<NameSpace>,
+    /// The directory that this tree's root covers; none for the root of the name space.
+    pub covers: AtomicCounted<Dentry>,
+    /// Where new inodes find their shard; none once the tree is taken down.
+    pub shards: AtomicCounted<Shards>,
+    keys: (u64, u64),
+}
+
+impl SuperBlock {
+    pub(crate) fn new(driver: Box<dyn Driver>, name_space: Arc<NameSpace>) -> Arc<Self> {
+        let sb = Arc::new(Self {
+            id: name_space.next_sb.fetch_add(1, Ordering::Relaxed),
+            driver,
+            name_space,
+            covers: AtomicCounted::new(None),
+            shards: AtomicCounted::new(None),
+            keys: random_keys(),
+        });
+        drop(sb.shards.swap(Some(Counted::new(Shards::new(&sb)))));
+        sb
+    }
+
+    /// The keyed hash of a name in a directory. A pseudo-random function, and another one in each directory: the
+    /// cookies of readdir publish its values.
+    #[inline]
+    pub(crate) fn hash(&self, dir_ino: u64, name: &[u8]) -> u64 {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0 ^ dir_ino, self.keys.1);
+        hasher.write(name);
+        hasher.finish()
+    }
+
+    /// The lock of a name.
+    pub(crate) fn key(&self, dir_ino: u64, hash: u64) -> NameKey {
+        NameKey { dir: dir_ino ^ self.id << 48, hash }
+    }
+}
+
+/// Keys from the standard library's own random state: the operating system's entropy, with no `unsafe` and no crate.
+fn random_keys() -> (u64, u64) {
+    use std::hash::{BuildHasher, RandomState};
+    let key = || RandomState::new().build_hasher().finish();
+    (key(), key())
+}
+
+/// All shards of a superblock. They hold the superblock, and it holds them until it is taken down.
+pub(crate) struct Shards(Box<[Arc<Shard>]>);
+
+impl Object for Shards {}
+
+impl Shards {
+    fn new(sb: &Arc<SuperBlock>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = cores.next_power_of_two().min(SHARDS_MAX);
+        Self((0..count).map(|_| Arc::new(Shard::new(sb.clone()))).collect())
+    }
+
+    /// The shard of a thread, by its stripe hint.
+    pub(crate) fn of_thread(&self, hint: usize) -> &Arc<Shard> {
+        &self.0[hint & (self.0.len() - 1)]
+    }
+}
+
+/// A part of a superblock's bookkeeping, on lines of its own.
+#[repr(align(128))]
+pub(crate) struct Shard {
+    pub sb: Arc<SuperBlock>,
+    run: Mutex<(u64, u64)>,
+}
+
+impl Shard {
+    pub(crate) fn new(sb: Arc<SuperBlock>) -> Self {
+        Self { sb, run: Mutex::new((0, 0)) }
+    }
+
+    /// A number that no inode of this name space has had.
+    pub(crate) fn next_ino(&self) -> u64 {
+        let mut run = self.run.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if run.0 == run.1 {
+            let start = self.sb.name_space.next_ino.fetch_add(INO_RUN, Ordering::Relaxed);
+            *run = (start, start + INO_RUN);
+        }
+        run.0 += 1;
+        run.0 - 1
+    }
+}

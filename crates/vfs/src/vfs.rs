@@ -1,0 +1,278 @@
+//! The `Vfs`: one name space, from its root on, with what is mounted in it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pando_sync::{Counted, pin};
+
+use crate::{
+    At, Context, DentryRef, Driver, Error, Result, StatFs, Timestamp,
+    create::shard_of,
+    dentry::Dentry,
+    directory::Directory,
+    inode::{Body, Inode, PermView},
+    namei::walk,
+    nodes::Nodes,
+    superblock::{NameSpace, SuperBlock},
+    types::{Access, FileKind, Walk},
+};
+
+/// A name space: a tree, and the trees mounted in it.
+///
+/// Cheap to clone; all clones are the same name space. It has no thread of its own and no state outside itself but the
+/// reclaimer's. When the last clone goes, the trees are taken down; files still open keep what they need.
+#[derive(Clone)]
+pub struct Vfs(Arc<Inner>);
+
+struct Inner {
+    name_space: Arc<NameSpace>,
+    root: DentryRef,
+    mounts: Mutex<Vec<Mount>>,
+    nodes: Nodes,
+}
+
+/// A tree mounted in another.
+struct Mount {
+    point: DentryRef,
+    root: DentryRef,
+}
+
+impl std::fmt::Debug for Vfs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vfs").field("root", &self.0.root).finish_non_exhaustive()
+    }
+}
+
+impl Vfs {
+    /// A name space whose root is a new tree of `driver`.
+    ///
+    /// # Errors
+    /// ENOSPC when the driver has no room for the root directory.
+    pub fn new(driver: impl Driver) -> Result<Self> {
+        Self::with_root(driver, RootAttributes { uid: 0, gid: 0, mode: 0o755 })
+    }
+
+    /// As [`Vfs::new`], with the owner, group and mode of the root directory.
+    ///
+    /// # Errors
+    /// As [`Vfs::new`].
+    pub fn with_root_attributes(driver: impl Driver, uid: u32, gid: u32, mode: u32) -> Result<Self> {
+        Self::with_root(driver, RootAttributes { uid, gid, mode: mode & 0o7777 })
+    }
+
+    fn with_root(driver: impl Driver, root: RootAttributes) -> Result<Self> {
+        let name_space = Arc::new(NameSpace::new());
+        let root = new_tree(Box::new(driver), name_space.clone(), root)?;
+        Ok(Self(Arc::new(Inner { name_space, root, mounts: Mutex::new(Vec::new()), nodes: Nodes::default() })))
+    }
+
+    /// The root directory.
+    #[must_use]
+    pub fn root(&self) -> DentryRef {
+        self.0.root.clone()
+    }
+
+    pub(crate) fn name_space(&self) -> &NameSpace {
+        &self.0.name_space
+    }
+
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.0.nodes
+    }
+
+    /// Walks a path to its dentry. The reference keeps it, and costs one count of that file.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG; EINVAL for a NUL inside the path.
+    pub fn lookup(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<DentryRef> {
+        let path = path.as_ref();
+        loop {
+            let guard = pin();
+            // A dentry that died between the walk and here: another walk tells what is there now.
+            if let Some(dentry) = walk(context, &at, path, flags, &guard)?.get() {
+                return Ok(DentryRef(dentry));
+            }
+        }
+    }
+
+    /// Changes the working directory of a context.
+    ///
+    /// # Errors
+    /// ENOTDIR, EACCES without search permission, and those of the walk.
+    pub fn chdir(&self, context: &mut Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
+        context.cwd = self.enterable(context, at, path.as_ref())?;
+        Ok(())
+    }
+
+    /// Changes the root directory of a context. The working directory stays.
+    ///
+    /// # Errors
+    /// EPERM without the capability, ENOTDIR, and those of the walk.
+    pub fn chroot(&self, context: &mut Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
+        let root = self.enterable(context, at, path.as_ref())?;
+        if !context.cred.capable {
+            return Err(Error::NotPermitted);
+        }
+        context.root = root;
+        Ok(())
+    }
+
+    fn enterable(&self, context: &Context, at: At<'_>, path: &[u8]) -> Result<DentryRef> {
+        let dentry = self.lookup(context, at, path, Walk::empty())?;
+        let inode = dentry.0.expect_dir()?;
+        context.check(inode, &inode.perm(&pin()), Access::EXEC)?;
+        Ok(dentry)
+    }
+
+    /// What a superblock has and has left (statfs), by a path on it.
+    ///
+    /// # Errors
+    /// Those of the walk.
+    pub fn statfs(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<StatFs> {
+        Ok(self.lookup(context, at, path, Walk::EMPTY_PATH)?.0.sb().driver.statfs())
+    }
+
+    /// Mounts a new tree of `driver` on a directory.
+    ///
+    /// # Errors
+    /// EPERM without the capability, ENOTDIR, EBUSY when something is mounted there or it is the root, and those of the
+    /// walk.
+    pub fn mount(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, driver: impl Driver) -> Result<()> {
+        if !context.cred.capable {
+            return Err(Error::NotPermitted);
+        }
+        let path = path.as_ref();
+        let point = self.lookup(context, at, path, Walk::empty())?;
+        point.0.expect_dir()?;
+        let root = new_tree(
+            Box::new(driver),
+            self.0.name_space.clone(),
+            RootAttributes { uid: context.cred.uid, gid: context.cred.gid, mode: 0o755 },
+        )?;
+        let mut mounts = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        self.attach(&point, &root)?;
+        mounts.push(Mount { point, root });
+        Ok(())
+    }
+
+    /// Attaches a tree: with the lock of the mount point's name, so that nobody removes or moves it meanwhile.
+    fn attach(&self, point: &DentryRef, root: &DentryRef) -> Result<()> {
+        crate::locks::run(self.name_space(), |guard, locks| {
+            // A root (of the name space, or of a mounted tree) has no place: nothing is mounted over it.
+            let slot = point.0.place.load(guard).ok_or(Error::Busy)?.to_ref();
+            let parent = slot.anchor_dir().to_ref().inode();
+            let hash = parent.shard.sb.hash(parent.ino, slot.name.as_bytes());
+            locks.names(&[parent.shard.sb.key(parent.ino, hash)])?;
+            let still_there = point.0.place.load(guard).is_some_and(|now| std::ptr::eq(&**now.to_ref(), &**slot))
+                && slot.value.load(guard).is_some_and(|now| now.ptr_eq(point.0.as_shared()));
+            if !still_there {
+                return Err(Error::NoEntry.into());
+            }
+            let directory = point.0.directory()?;
+            if !directory.mounted.is_none() {
+                return Err(Error::Busy.into());
+            }
+            drop(root.0.sb().covers.swap(Some(point.0.clone())));
+            drop(directory.mounted.swap(Some(root.0.clone())));
+            Ok(())
+        })
+    }
+
+    /// Takes a mounted tree away again, by a path to its root.
+    ///
+    /// The tree is taken down: files still open keep their contents, and its directories are empty from then on.
+    ///
+    /// # Errors
+    /// EPERM without the capability, EINVAL if nothing is mounted there, EBUSY if something is mounted within, and those
+    /// of the walk.
+    pub fn umount(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
+        if !context.cred.capable {
+            return Err(Error::NotPermitted);
+        }
+        let root = self.lookup(context, at, path, Walk::empty())?;
+        let mut mounts = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = mounts.iter().position(|m| m.root.ptr_eq(&root)).ok_or(Error::Invalid)?;
+        let id = root.0.sb().id;
+        if mounts.iter().any(|m| m.point.0.sb().id == id) {
+            return Err(Error::Busy);
+        }
+        let mount = mounts.swap_remove(index);
+        drop(mounts);
+        detach(&mount);
+        take_down(&mount.root);
+        Ok(())
+    }
+
+    /// Makes everything durable: all mounted trees (sync).
+    ///
+    /// # Errors
+    /// The first error of a driver; the others are synchronised all the same.
+    pub fn sync(&self) -> Result<()> {
+        let mounts = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let roots: Vec<DentryRef> = mounts.iter().map(|m| m.root.clone()).chain([self.root()]).collect();
+        drop(mounts);
+        roots.iter().map(|root| root.0.sb().driver.sync()).fold(Ok(()), Result::and)
+    }
+}
+
+/// Owner and mode of a new root.
+struct RootAttributes {
+    uid: u32,
+    gid: u32,
+    mode: u32,
+}
+
+fn new_tree(driver: Box<dyn Driver>, name_space: Arc<NameSpace>, root: RootAttributes) -> Result<DentryRef> {
+    let sb = SuperBlock::new(driver, name_space);
+    sb.driver.charge_inode()?;
+    let shard = shard_of(&sb, &pin())?;
+    let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };
+    let body = Body::Directory(Box::new(Directory::new()));
+    let inode = Inode::new(shard, FileKind::Directory, perm, body, 1, Timestamp::now().0);
+    Ok(DentryRef(Dentry::new(inode)))
+}
+
+fn detach(mount: &Mount) {
+    if let Ok(directory) = mount.point.0.directory() {
+        drop(directory.mounted.swap(None));
+    }
+    drop(mount.root.0.sb().covers.swap(None));
+}
+
+/// Takes a tree apart, so that no reference within it keeps it alive: every slot is emptied, every directory lets go of
+/// itself. Goes by a list, not by recursion: a tree may be deeper than a stack.
+fn take_down(root: &DentryRef) {
+    let mut todo: Vec<Counted<Dentry>> = vec![root.0.clone()];
+    while let Some(dentry) = todo.pop() {
+        let Ok(directory) = dentry.directory() else { continue };
+        let mut position = 0;
+        loop {
+            // In batches, each under a guard of its own: garbage must not wait for the whole tree.
+            let guard = pin();
+            let mut count = 0;
+            for slot in directory.slots_after(position, &guard).take(1024) {
+                count += 1;
+                position = slot.to_ref().position();
+                if let Some(child) = slot.to_ref().value.replace(None).filter(|child| child.is_dir()) {
+                    todo.push(child);
+                }
+                directory.remove(slot, &guard);
+            }
+            if count == 0 {
+                break;
+            }
+        }
+        directory.detach();
+    }
+    drop(root.0.sb().shards.swap(None));
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mounts = std::mem::take(&mut *self.mounts.lock().unwrap_or_else(PoisonError::into_inner));
+        for mount in mounts.iter().rev() {
+            detach(mount);
+            take_down(&mount.root);
+        }
+        take_down(&self.root);
+    }
+}

@@ -1,0 +1,165 @@
+//! Extended attributes.
+
+use std::sync::{Arc, PoisonError};
+
+use pando_sync::pin;
+
+use crate::{
+    At, Context, DentryRef, Error, Result, Timestamp, Vfs,
+    inode::Inode,
+    types::{Access, FileKind, Walk, XattrFlags},
+};
+
+/// The longest name of an attribute, with its prefix.
+pub const XATTR_NAME_MAX: usize = 255;
+/// The longest value.
+pub const XATTR_SIZE_MAX: usize = 65536;
+
+/// The name spaces of attributes, and who may do what there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// `user.`: by the permission bits, on regular files and directories.
+    User,
+    /// `trusted.`: the capable only, and the others do not see it.
+    Trusted,
+    /// `security.`: read by all, written by the capable.
+    Security,
+}
+
+impl Class {
+    fn of(name: &[u8]) -> Result<Self> {
+        if name.is_empty() || name.len() > XATTR_NAME_MAX {
+            return Err(Error::Range);
+        }
+        let classes = [(&b"user."[..], Self::User), (b"trusted.", Self::Trusted), (b"security.", Self::Security)];
+        let found = classes.into_iter().find(|(prefix, _)| name.starts_with(prefix));
+        match found {
+            Some((prefix, _)) if name.len() == prefix.len() => Err(Error::Invalid),
+            Some((_, class)) => Ok(class),
+            None => Err(Error::NotSupported),
+        }
+    }
+
+    fn check(self, context: &Context, inode: &Inode, want: Access) -> Result<()> {
+        let write = want.contains(Access::WRITE);
+        let denied = if write { Error::NotPermitted } else { Error::NoData };
+        match self {
+            Self::Trusted if !context.capable() => Err(denied),
+            Self::Trusted => Ok(()),
+            Self::Security if write && !context.capable() => Err(Error::NotPermitted),
+            Self::Security => Ok(()),
+            Self::User if !matches!(inode.kind, FileKind::File | FileKind::Directory) => Err(denied),
+            Self::User => {
+                let perm = inode.perm(&pin());
+                if write && inode.is_dir() && perm.mode & crate::create::S_ISVTX != 0 && !context.owns(&perm) {
+                    return Err(Error::NotPermitted);
+                }
+                context.check(inode, &perm, want)
+            }
+        }
+    }
+}
+
+impl Vfs {
+    /// An attribute's value (getxattr).
+    ///
+    /// # Errors
+    /// ENODATA, EOPNOTSUPP for an unknown name space, ERANGE for a name too long, EACCES, and those of the walk.
+    pub fn getxattr(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        name: impl AsRef<[u8]>,
+        flags: Walk,
+    ) -> Result<Vec<u8>> {
+        let (name, class) = (name.as_ref(), Class::of(name.as_ref())?);
+        let dentry = self.lookup(context, at, path, flags)?;
+        let inode = dentry.0.inode();
+        class.check(context, inode, Access::READ)?;
+        let xattrs = inode.xattrs().ok_or(Error::NoData)?;
+        let map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = map.get(name).cloned();
+        drop(map);
+        value.map(|value| value.to_vec()).ok_or(Error::NoData)
+    }
+
+    /// Sets an attribute (setxattr).
+    ///
+    /// # Errors
+    /// EEXIST (CREATE), ENODATA (REPLACE), E2BIG for a value above 64 KiB, ERANGE for a name too long, EOPNOTSUPP,
+    /// EPERM, EACCES, and those of the walk.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of setxattrat")]
+    pub fn setxattr(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        name: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        how: XattrFlags,
+        flags: Walk,
+    ) -> Result<()> {
+        let (name, value, class) = (name.as_ref(), value.as_ref(), Class::of(name.as_ref())?);
+        if value.len() > XATTR_SIZE_MAX {
+            return Err(Error::ArgListTooLong);
+        }
+        if how.contains(XattrFlags::CREATE | XattrFlags::REPLACE) || !XattrFlags::all().contains(how) {
+            return Err(Error::Invalid);
+        }
+        let dentry = self.lookup(context, at, path, flags)?;
+        let inode = dentry.0.inode();
+        class.check(context, inode, Access::WRITE)?;
+        let mut map = inode.xattrs_or_new().lock().unwrap_or_else(PoisonError::into_inner);
+        match (map.contains_key(name), how) {
+            (true, XattrFlags::CREATE) => return Err(Error::Exists),
+            (false, XattrFlags::REPLACE) => return Err(Error::NoData),
+            _ => {}
+        }
+        map.insert(name.into(), Arc::from(value));
+        drop(map);
+        inode.times.changed(Timestamp::now().0);
+        Ok(())
+    }
+
+    /// The names of all attributes that the caller may see (listxattr).
+    ///
+    /// # Errors
+    /// Those of the walk.
+    pub fn listxattr(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        flags: Walk,
+    ) -> Result<Vec<Vec<u8>>> {
+        let dentry = self.lookup(context, at, path, flags)?;
+        let Some(xattrs) = dentry.0.inode().xattrs() else { return Ok(Vec::new()) };
+        let map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = |name: &[u8]| context.capable() || Class::of(name) != Ok(Class::Trusted);
+        Ok(map.keys().filter(|name| seen(name)).map(|name| name.to_vec()).collect())
+    }
+
+    /// Removes an attribute (removexattr).
+    ///
+    /// # Errors
+    /// ENODATA, EOPNOTSUPP, EPERM, EACCES, ERANGE, and those of the walk.
+    pub fn removexattr(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        name: impl AsRef<[u8]>,
+        flags: Walk,
+    ) -> Result<()> {
+        let (name, class) = (name.as_ref(), Class::of(name.as_ref())?);
+        let dentry: DentryRef = self.lookup(context, at, path, flags)?;
+        let inode = dentry.0.inode();
+        class.check(context, inode, Access::WRITE)?;
+        let xattrs = inode.xattrs().ok_or(Error::NoData)?;
+        let removed = xattrs.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        removed.ok_or(Error::NoData)?;
+        inode.times.changed(Timestamp::now().0);
+        Ok(())
+    }
+}
