@@ -1,0 +1,175 @@
+//! One page of a file, and a run of neighbouring ones.
+
+use pando_vfs::{Error, Result};
+
+/// The unit in which space is counted, allocated and freed.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Pages in a [`Chunk`]: 256 KiB of a file, so that the search for a chunk is paid once in 64 pages.
+pub(crate) const CHUNK_PAGES: usize = 64;
+
+/// The smallest allocation of a page's bytes.
+const SMALLEST: usize = 64;
+
+/// A page: the beginning of 4096 bytes, whose rest is zeros.
+///
+/// It is as long as a size class (64, 128, .. 4096) needs to be for what was written, so a file of a hundred bytes
+/// holds 128 of them in memory; it is *counted* as a whole page all the same, which keeps the accounting to one number
+/// and the memory below it. One of no bytes at all was allocated and not written to: it is paid for, and reads as a
+/// hole.
+#[derive(Debug, Default)]
+pub(crate) struct Page(Box<[u8]>);
+
+impl Page {
+    /// A page with `data` at `within`.
+    pub(crate) fn new(within: usize, data: &[u8]) -> Result<Self> {
+        Self::build(&[], within, data)
+    }
+
+    /// Puts `data` at `within`, into a larger allocation if it must be.
+    pub(crate) fn write(&mut self, within: usize, data: &[u8]) -> Result<()> {
+        match self.0.get_mut(within..within + data.len()) {
+            Some(bytes) => bytes.copy_from_slice(data),
+            None => *self = Self::build(&self.0, within, data)?,
+        }
+        Ok(())
+    }
+
+    /// `old`, then zeros up to `within`, then `data`, which goes beyond `old`, then zeros up to the size class. Each
+    /// byte is written once: a page that is written as a whole is not zeroed first.
+    fn build(old: &[u8], within: usize, data: &[u8]) -> Result<Self> {
+        debug_assert!(old.len() < within + data.len() && within + data.len() <= PAGE_BYTES);
+        let len = (within + data.len()).next_power_of_two().max(SMALLEST);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|_| Error::NoMemory)?;
+        bytes.extend_from_slice(&old[..old.len().min(within)]);
+        bytes.resize(within, 0);
+        bytes.extend_from_slice(data);
+        bytes.resize(len, 0);
+        Ok(Self(bytes.into_boxed_slice()))
+    }
+
+    /// Fills `buf` with what is at `within`.
+    pub(crate) fn read(&self, within: usize, buf: &mut [u8]) {
+        let here = self.0.get(within..).unwrap_or_default();
+        let n = here.len().min(buf.len());
+        buf[..n].copy_from_slice(&here[..n]);
+        buf[n..].fill(0);
+    }
+
+    /// Makes `from..to` zeros.
+    pub(crate) fn zero(&mut self, from: usize, to: usize) {
+        let len = self.0.len();
+        self.0[from.min(len)..to.min(len)].fill(0);
+    }
+
+    /// Whether anything was ever written to it.
+    pub(crate) fn is_data(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn allocated(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Up to [`CHUNK_PAGES`] neighbouring pages. As long as its last page needs, so a file of one page has one slot.
+#[derive(Debug, Default)]
+pub(crate) struct Chunk(Vec<Option<Page>>);
+
+impl Chunk {
+    /// The page in slot `index`; none: a hole that nobody paid for.
+    pub(crate) fn page(&self, index: usize) -> Option<&Page> {
+        self.0.get(index)?.as_ref()
+    }
+
+    /// As [`Chunk::page`], to change it.
+    pub(crate) fn page_mut(&mut self, index: usize) -> Option<&mut Page> {
+        self.0.get_mut(index)?.as_mut()
+    }
+
+    /// Whether slot `index` holds data.
+    pub(crate) fn is_data(&self, index: usize) -> bool {
+        self.page(index).is_some_and(Page::is_data)
+    }
+
+    /// The slot itself, which is made if it must be.
+    pub(crate) fn slot(&mut self, index: usize) -> Result<&mut Option<Page>> {
+        debug_assert!(index < CHUNK_PAGES);
+        if index >= self.0.len() {
+            if index >= self.0.capacity() {
+                let capacity = (index + 1).next_power_of_two();
+                self.0.try_reserve_exact(capacity - self.0.len()).map_err(|_| Error::NoMemory)?;
+            }
+            self.0.resize_with(index + 1, || None);
+        }
+        Ok(&mut self.0[index])
+    }
+
+    /// The slots up to the last page's.
+    pub(crate) fn slots(&self) -> &[Option<Page>] {
+        &self.0
+    }
+
+    /// Frees the pages in `from..to`; returns how many there were.
+    pub(crate) fn free(&mut self, from: usize, to: usize) -> u64 {
+        let to = to.min(self.0.len());
+        let mut freed = 0;
+        for slot in self.0.get_mut(from..to).unwrap_or_default() {
+            freed += u64::from(slot.take().is_some());
+        }
+        self.trim();
+        freed
+    }
+
+    /// Gives up the slots behind the last page, and most of their memory.
+    pub(crate) fn trim(&mut self) {
+        while let Some(None) = self.0.last() {
+            self.0.pop();
+        }
+        if self.0.is_empty() || self.0.len() * 4 <= self.0.capacity() {
+            self.0.shrink_to(self.0.len().next_power_of_two().min(self.0.len() * 2));
+        }
+    }
+
+    /// Whether there is no page.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_as_long_as_its_class() {
+        let mut page = Page::new(0, b"abc").unwrap();
+        assert_eq!(page.allocated(), 64);
+        page.write(60, b"12345").unwrap();
+        assert_eq!(page.allocated(), 128);
+        page.write(10, &[9; 118]).unwrap();
+        assert_eq!(page.allocated(), 128);
+        page.write(4095, b"z").unwrap();
+        assert_eq!(page.allocated(), PAGE_BYTES);
+        let mut bytes = [1; 12];
+        page.read(0, &mut bytes);
+        assert_eq!(&bytes, b"abc\0\0\0\0\0\0\0\x09\x09");
+        assert_eq!(Page::default().allocated(), 0);
+        assert!(!Page::default().is_data());
+    }
+
+    #[test]
+    fn a_chunk_has_slots_up_to_its_last_page() {
+        let mut chunk = Chunk::default();
+        *chunk.slot(0).unwrap() = Some(Page::default());
+        assert_eq!(chunk.0.capacity(), 1);
+        *chunk.slot(40).unwrap() = Some(Page::default());
+        assert_eq!((chunk.slots().len(), chunk.0.capacity()), (41, 64));
+        assert_eq!(chunk.free(1, 64), 1);
+        assert_eq!((chunk.slots().len(), chunk.0.capacity()), (1, 1));
+        assert_eq!(chunk.free(0, 64), 1);
+        assert!(chunk.is_empty() && chunk.0.capacity() == 0);
+    }
+}
