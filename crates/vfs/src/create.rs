@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pando_sync::{Counted, Guard, OpCell, Shared, stripe_hint};
+use pando_sync::{Counted, Guard, OpCell, Shared, pin, stripe_hint};
 
 use crate::{
     At, Context, DentryRef, Error, FileKind, Result, Timestamp, Vfs,
@@ -111,6 +111,24 @@ impl Vfs {
         }
         check_path(target)?;
         self.make(context, at, path.as_ref(), Make::Symlink(target), 0o777)
+    }
+
+    /// The target of a symbolic link (readlinkat); the link itself is never followed.
+    ///
+    /// # Errors
+    /// EINVAL if it is no symbolic link (ENOENT for an empty path), and those of the walk.
+    pub fn readlink(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Vec<u8>> {
+        let guard = pin();
+        let path = path.as_ref();
+        let dentry = walk(context, &at, path, flags | Walk::NOFOLLOW, &guard)?;
+        let inode = dentry.to_ref().inode();
+        match &inode.body {
+            Body::Symlink(target) => {
+                inode.times.accessed(&guard, || Timestamp::now().0);
+                Ok(target.to_vec())
+            }
+            _ => Err(if path.is_empty() { Error::NoEntry } else { Error::Invalid }),
+        }
     }
 
     fn make(&self, context: &Context, at: At<'_>, path: &[u8], make: Make<'_>, mode: u32) -> Result<DentryRef> {
