@@ -83,7 +83,8 @@ impl NameLocks {
         Self::new((64 * cores).min(4096))
     }
 
-    /// Locks up to [`MAX_NAMES`] names; waits for whoever holds one of their stripes. 10 to 15 ns for a free one.
+    /// Locks up to [`MAX_NAMES`] names; waits for whoever holds one of their stripes. One free name:
+    /// 28 ns, on a machine where a bare `std` mutex takes 11 ns.
     ///
     /// # Panics
     /// When there are more names. In debug builds also when this thread holds a reclamation guard, or a lock that comes

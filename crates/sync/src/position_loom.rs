@@ -98,14 +98,15 @@ fn check(threads: &'static [&'static [Op]]) {
     });
 }
 
-/// Seen to fail: a `finish` that stores instead of comparing; one that compares the position without the bit.
+/// Seen to fail: a `finish` that stores instead of comparing. (One that compares without the bit passes: with the
+/// position back where it started, the I/O may as well come last. That the seek stands even then is a unit test.)
 #[test]
 fn io_against_sets() {
     check(&[&[Op::Io(1), Op::Tell], &[Op::Set(START), Op::Tell]]);
     check(&[&[Op::Io(1)], &[Op::Set(10), Op::Set(START)], &[Op::Tell, Op::Tell]]);
 }
 
-/// Seen to fail: a relative seek that does not wait for the bit; one that keeps the bit set.
+/// Seen to fail: a relative seek that does not wait for the bit; `begin` without the mutex.
 #[test]
 fn io_against_relative_seeks() {
     check(&[&[Op::Io(1)], &[Op::Relative(10), Op::Tell]]);

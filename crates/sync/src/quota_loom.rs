@@ -5,7 +5,7 @@ use loom::{sync::Arc, thread};
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
+    builder.preemption_bound = Some(4);
     builder.check(model);
 }
 
@@ -21,7 +21,7 @@ fn spread(limit: u64, inline: u64, stripes: [u64; 2]) -> Arc<Quota> {
 }
 
 /// Two threads charge up to the limit, from wherever it lies: exactly the limit is charged.
-/// Seen to fail: a stripe that is charged from while closed and collected (charged twice); the rest not put back.
+/// Seen to fail: closing by a load and a store (credit is charged twice); the rest not put back.
 #[test]
 fn exactly_the_limit() {
     for (inline, stripes) in [(0, [2, 1]), (3, [0, 0]), (1, [0, 2])] {
@@ -39,42 +39,53 @@ fn exactly_the_limit() {
     }
 }
 
+/// A thread that holds two units moves credit: it releases one at `to`, then charges one at `from`. No less is free at any
+/// instant than before.
+fn move_credit(quota: &Quota, from: usize, to: usize) {
+    let part = |index| quota.credit.all().nth(index).expect("there are three parts");
+    part(to).put(1);
+    // From a stripe that is closed it charges nothing, and more stays free.
+    let _ = part(from).take(1, &mut false);
+}
+
 /// There are never less than two units free, but they wander from stripe to stripe: charging two is not refused.
-/// Seen to fail: stripes visited one after the other without closing them.
+/// Seen to fail: stripes not closed; closed ones charged from.
 #[test]
 fn no_refusal_unless_full() {
     check(|| {
-        // The other thread holds a unit, which it releases where the collection has been, to charge another one where
-        // it has not.
-        let quota = spread(3, 0, [0, 2]);
+        let quota = spread(4, 0, [0, 2]);
         let other = thread::spawn({
             let quota = quota.clone();
             move || {
-                quota.credit.all().nth(1).expect("striped").put(1);
-                quota.credit.all().nth(2).expect("striped").take(1, &mut false)
+                // From where the first visit has not been to where it has, then the same for the second.
+                move_credit(&quota, 2, 1);
+                move_credit(&quota, 1, 0);
             }
         });
         assert_eq!(quota.charge(2), Ok(()));
-        let _ = other.join().expect("ends");
+        other.join().expect("ends");
     });
 }
 
 /// The same while the quota inflates.
-/// Seen to fail: inflation without the mutex.
+/// Seen to fail: closing by a load and a store. Inflation without the mutex passes: the argument for it is the comment
+/// in `note_contention`, not this model.
 #[test]
 fn no_refusal_while_it_inflates() {
     check(|| {
-        let quota = Arc::new(Quota::new(3));
-        assert_eq!(quota.charge(1), Ok(()));
+        let quota = Arc::new(Quota::new(4));
+        assert_eq!(quota.charge(2), Ok(()));
         let other = thread::spawn({
             let quota = quota.clone();
             move || {
                 quota.note_contention();
-                quota.release(1);
-                quota.credit.inline().take(1, &mut false)
+                if quota.credit.is_inflated() {
+                    move_credit(&quota, 0, 2);
+                    move_credit(&quota, 2, 0);
+                }
             }
         });
         assert_eq!(quota.charge(2), Ok(()));
-        let _ = other.join().expect("ends");
+        other.join().expect("ends");
     });
 }

@@ -24,7 +24,7 @@ impl World {
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(4);
     builder.check(model);
 }
 
@@ -35,17 +35,19 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 fn optimistic() {
     check(|| {
         let world = Arc::new(World::default());
-        let writer = thread::spawn({
+        let reader = thread::spawn({
             let world = world.clone();
-            move || world.change()
+            move || {
+                let seq = world.lock.read_begin();
+                let (a, b) = world.get();
+                if !world.lock.read_retry(seq) {
+                    assert_eq!(a, b);
+                    assert_eq!(a, seq / 2);
+                }
+            }
         });
-        let seq = world.lock.read_begin();
-        let (a, b) = world.get();
-        if !world.lock.read_retry(seq) {
-            assert_eq!(a, b);
-            assert_eq!(a, seq / 2);
-        }
-        writer.join().expect("ends");
+        world.change();
+        reader.join().expect("ends");
     });
 }
 

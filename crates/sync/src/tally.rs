@@ -3,7 +3,7 @@
 use crate::facade::{AtomicI64, AtomicU64, Ordering};
 
 /// How often [`Counter::sum`] collects before it gives up on finding two collections equal.
-const COLLECTIONS: usize = if cfg!(loom) { 3 } else { 8 };
+const COLLECTIONS: usize = if cfg!(loom) { 2 } else { 8 };
 
 /// A count that goes up and down, as two numbers that only grow.
 ///
