@@ -2,10 +2,16 @@
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
-use crate::failure::Failure;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::failure::{Failure, While};
 
 /// Whether the run is to end. Clones are the same flag.
 #[derive(Clone, Default)]
@@ -49,15 +55,18 @@ impl Halt {
     /// next run then cleans up.
     ///
     /// # Errors
-    /// [`Failure::Refused`] if this process handles these signals already.
+    /// What sigaction answers.
     pub(crate) fn on_signals(&self) -> Result<(), Failure> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).during(|| "handling Ctrl-C".into())?;
         let halt = self.clone();
-        ctrlc::set_handler(move || {
-            if halt.ask() {
-                std::process::exit(130);
+        thread::spawn(move || {
+            for _ in signals.forever() {
+                if halt.ask() {
+                    std::process::exit(130);
+                }
             }
-        })
-        .map_err(|error| Failure::Refused(format!("handling Ctrl-C: {error}")))
+        });
+        Ok(())
     }
 }
 

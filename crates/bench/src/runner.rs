@@ -5,7 +5,7 @@ use std::{
     panic::resume_unwind,
     sync::{
         Barrier,
-        atomic::{AtomicU8, Ordering::Relaxed},
+        atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
@@ -120,24 +120,37 @@ fn seed_of(seed: u64, threads: usize, repeat: u32) -> u64 {
     fastrand::Rng::with_seed(seed ^ ((threads as u64) << 32) ^ u64::from(repeat)).u64(..)
 }
 
-/// Where all threads look between batches. On a line of its own, written twice in a measurement.
+/// Where all threads look between batches. On a line of its own, written a few times in a measurement.
 #[repr(align(128))]
-struct Phase(AtomicU8);
+struct Phase {
+    now: AtomicU8,
+    /// Threads that have begun to count: the end waits for the last of them, however crowded the machine.
+    counting: AtomicUsize,
+}
 
 const WARM_UP: u8 = 0;
 const COUNT: u8 = 1;
 const STOP: u8 = 2;
-/// A thread met an error: there is no point in waiting for the end.
-const FAILED: u8 = 3;
+/// A thread has left: after [`STOP`] that is the end of it; before, it met an error, and there is nothing to wait for.
+const LEFT: u8 = 3;
+
+/// Says that a thread has left, also when it panics.
+struct Leaving<'a>(&'a Phase);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.advance(LEFT);
+    }
+}
 
 impl Phase {
     // Relaxed: the phase says only when to count; what threads counted is handed over by joining them.
     fn get(&self) -> u8 {
-        self.0.load(Relaxed)
+        self.now.load(Relaxed)
     }
 
     fn advance(&self, to: u8) {
-        self.0.fetch_max(to, Relaxed);
+        self.now.fetch_max(to, Relaxed);
     }
 }
 
@@ -145,7 +158,8 @@ impl Phase {
 #[derive(Debug, Clone, Copy)]
 struct Share {
     ops: u64,
-    time: Duration,
+    from: Instant,
+    to: Instant,
 }
 
 fn measure(
@@ -156,7 +170,7 @@ fn measure(
     (warm_up, time): (Duration, Duration),
     halt: &Halt,
 ) -> Result<Sample, Failure> {
-    let phase = Phase(AtomicU8::new(WARM_UP));
+    let phase = Phase { now: AtomicU8::new(WARM_UP), counting: AtomicUsize::new(0) };
     let start = Barrier::new(threads + 1);
     let (used, shares) = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads as u64)
@@ -166,55 +180,54 @@ fn measure(
             })
             .collect();
         start.wait();
-        let used = conduct(&phase, warm_up, time, halt);
+        let used = conduct(&phase, threads, (warm_up, time), halt);
         phase.advance(STOP);
-        let shares: io::Result<Vec<Share>> =
+        let shares: io::Result<Vec<Option<Share>>> =
             workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect();
         (used, shares)
     });
-    let (shares, used) = (shares.during(|| workload.name().into())?, used?);
-    sample(&shares, used).ok_or_else(|| {
-        Failure::Refused(format!("{} did nothing within {time:?}: measure longer (--seconds)", workload.name()))
-    })
+    let shares: Vec<Share> = shares.during(|| workload.name().into())?.into_iter().flatten().collect();
+    Ok(sample(&shares, used?).expect("the end waited for all threads to count"))
 }
 
-/// One thread of a measurement.
+/// One thread of a measurement. No share if that ended before it began to count.
 fn work(
     workload: &dyn Workload,
     session: &dyn Session,
     seed: u64,
     phase: &Phase,
     start: &Barrier,
-) -> io::Result<Share> {
+) -> io::Result<Option<Share>> {
     // Made here, so that what threads write comes from their own part of the heap.
     let mut task = workload.task(seed);
+    let _leaving = Leaving(phase);
     let actor = session.actor();
     // Also after an error: the others wait for it.
     start.wait();
-    let mut actor = actor.inspect_err(|_| phase.advance(FAILED))?;
-    let mut counting: Option<Instant> = None;
+    let mut actor = actor?;
+    let mut from: Option<Instant> = None;
     let mut ops = 0;
     loop {
         match phase.get() {
             WARM_UP => {}
             COUNT => {
-                if counting.is_none() {
-                    (counting, ops) = (Some(Instant::now()), 0);
+                if from.is_none() {
+                    phase.counting.fetch_add(1, Relaxed);
+                    (from, ops) = (Some(Instant::now()), 0);
                 }
             }
             _ => break,
         }
-        ops += task.batch(&mut *actor).inspect_err(|_| phase.advance(FAILED))?;
+        ops += task.batch(&mut *actor)?;
     }
-    Ok(match counting {
-        Some(since) => Share { ops, time: since.elapsed() },
-        None => Share { ops: 0, time: Duration::ZERO },
-    })
+    let to = Instant::now();
+    Ok(from.map(|from| Share { ops, from, to }))
 }
 
 /// Lets the threads warm up, then count; returns what the process used meanwhile.
-fn conduct(phase: &Phase, warm_up: Duration, time: Duration, halt: &Halt) -> Result<Used, Failure> {
+fn conduct(phase: &Phase, threads: usize, (warm_up, time): (Duration, Duration), halt: &Halt) -> Result<Used, Failure> {
     const SLICE: Duration = Duration::from_millis(100);
+    const LATE: Duration = Duration::from_millis(1);
     halt.wait(warm_up)?;
     let usage = || Usage::now().during(|| "getrusage".into());
     let before = usage()?;
@@ -222,20 +235,23 @@ fn conduct(phase: &Phase, warm_up: Duration, time: Duration, halt: &Halt) -> Res
     let until = Instant::now() + time;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || phase.get() == FAILED {
+        let all_count = phase.counting.load(Relaxed) == threads;
+        if (left.is_zero() && all_count) || phase.get() == LEFT {
             return Ok(usage()? - before);
         }
-        halt.wait(left.min(SLICE))?;
+        halt.wait(if left.is_zero() { LATE } else { left.min(SLICE) })?;
     }
 }
 
-/// Each thread's rate over its own time, since threads notice the start and the end a batch apart.
+/// All operations over the time from the first thread's start to the last one's end. Not a sum of rates: on a crowded
+/// machine a thread may run for an instant only, and its rate in that instant is nobody's throughput.
 #[allow(clippy::cast_precision_loss)] // Counts of operations stay far below 2^53.
 fn sample(shares: &[Share], used: Used) -> Option<Sample> {
     let ops: u64 = shares.iter().map(|share| share.ops).sum();
-    let counted = shares.iter().filter(|share| share.ops > 0);
-    (ops > 0).then(|| Sample {
-        ops_per_s: counted.map(|share| share.ops as f64 / share.time.as_secs_f64()).sum(),
+    let from = shares.iter().map(|share| share.from).min()?;
+    let to = shares.iter().map(|share| share.to).max()?;
+    Some(Sample {
+        ops_per_s: ops as f64 / (to - from).as_secs_f64(),
         cpu_ns_per_op: used.cpu.as_secs_f64() * 1e9 / ops as f64,
         ctx_switches_per_s: used.voluntary_switches as f64 / used.wall.as_secs_f64(),
     })
@@ -269,7 +285,7 @@ mod tests {
     }
 
     fn targets(temp: &tempfile::TempDir) -> Vec<String> {
-        let mut targets = vec![format!("dir={}", temp.path().display())];
+        let mut targets = vec!["mem".into(), format!("dir={}", temp.path().display())];
         if cfg!(feature = "peers") {
             targets.extend(["peer:vfs", "peer:rsfs", "map:papaya", "map:scc"].map(String::from));
         }
@@ -357,14 +373,48 @@ mod tests {
         assert!(matches!(&failure, Failure::Io(_, error) if error.raw_os_error() == Some(28)), "{failure}");
     }
 
+    /// Panics where it should work.
+    struct Panicking;
+
+    impl Session for Panicking {
+        fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
+            Ok(Box::new(Panicking))
+        }
+    }
+
+    impl Actor for Panicking {
+        fn mkdir(&mut self, _: &TreePath) -> io::Result<()> {
+            panic!("on purpose")
+        }
+        fn create(&mut self, _: &TreePath) -> io::Result<()> {
+            panic!("on purpose")
+        }
+        fn unlink(&mut self, _: &TreePath) -> io::Result<()> {
+            panic!("on purpose")
+        }
+        fn stat(&mut self, _: &TreePath) -> io::Result<()> {
+            panic!("on purpose")
+        }
+    }
+
     #[test]
-    fn rates_are_over_each_threads_own_time() {
-        let share = |ops, millis| Share { ops, time: Duration::from_millis(millis) };
+    #[should_panic(expected = "on purpose")]
+    fn a_panic_ends_a_measurement_at_once() {
+        let stretch = (Duration::ZERO, Duration::from_secs(3600));
+        let _ = measure(&Crunl, &Panicking, 2, 1, stretch, &Halt::default());
+    }
+
+    #[test]
+    fn a_rate_is_over_the_whole_time() {
+        let zero = Instant::now();
+        let at = |millis| zero + Duration::from_millis(millis);
+        let share = |ops, from, to| Share { ops, from: at(from), to: at(to) };
         let used = Used { wall: Duration::from_secs(2), cpu: Duration::from_micros(300), voluntary_switches: 10 };
-        let sample = sample(&[share(100, 1000), share(200, 500), share(0, 0)], used).expect("there are operations");
-        assert!((sample.ops_per_s - 500.0).abs() < 1e-9);
+        // The second thread ran for a millisecond only.
+        let sample = sample(&[share(200, 0, 1999), share(100, 1999, 2000)], used).expect("there are operations");
+        assert!((sample.ops_per_s - 150.0).abs() < 1e-9);
         assert!((sample.cpu_ns_per_op - 1000.0).abs() < 1e-9);
         assert!((sample.ctx_switches_per_s - 5.0).abs() < 1e-9);
-        assert!(super::sample(&[share(0, 0)], used).is_none());
+        assert!(super::sample(&[], used).is_none());
     }
 }

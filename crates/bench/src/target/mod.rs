@@ -3,12 +3,13 @@
 mod dir;
 #[cfg(feature = "peers")]
 mod maps;
+mod mem;
 #[cfg(feature = "peers")]
 mod peers;
 
 use std::{io, path::PathBuf, str::FromStr};
 
-use self::dir::DirTarget;
+use self::{dir::DirTarget, mem::MemTarget};
 use crate::{failure::Failure, path::TreePath};
 
 /// A file system, or what stands in for one.
@@ -71,6 +72,7 @@ pub(crate) trait Actor {
 
 /// The names of targets on the command line.
 pub(crate) const TARGETS: &str = "\
+  mem          pandofs in process: the library over its in-memory driver
   dir=PATH     system calls in PATH: an empty directory, or one that is not there yet (it is removed afterwards)
   peer:vfs     the MemoryFS of the crate `vfs`, in process
   peer:rsfs    the in-memory file system of the crate `rsfs`, in process
@@ -87,6 +89,7 @@ pub struct TargetSpec {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
+    Mem,
     Dir(PathBuf),
     #[cfg(feature = "peers")]
     Vfs,
@@ -103,6 +106,7 @@ impl FromStr for TargetSpec {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let kind = match name {
+            "mem" => Kind::Mem,
             #[cfg(feature = "peers")]
             "peer:vfs" => Kind::Vfs,
             #[cfg(feature = "peers")]
@@ -133,6 +137,7 @@ impl TargetSpec {
 
     pub(crate) fn target(&self) -> Box<dyn Target> {
         match &self.kind {
+            Kind::Mem => Box::new(MemTarget),
             Kind::Dir(path) => Box::new(DirTarget::new(path)),
             #[cfg(feature = "peers")]
             Kind::Vfs => Box::new(peers::VfsTarget),
@@ -217,6 +222,11 @@ mod tests {
         let temp = tempfile::tempdir().expect("a temporary directory");
         behaves(&DirTarget::new(temp.path()));
         assert_eq!(std::fs::read_dir(temp.path()).expect("it stays").count(), 0);
+    }
+
+    #[test]
+    fn memory_behaves() {
+        behaves(&MemTarget);
     }
 
     #[cfg(feature = "peers")]
