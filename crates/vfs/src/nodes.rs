@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pando_sync::{Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped, pin};
+use pando_sync::{AtomicCounted, Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped, pin};
 
 use crate::{DentryRef, Vfs, dentry::Dentry};
 
@@ -20,7 +20,8 @@ pub(crate) struct Nodes {
 /// An inode and how often its number was handed out. Zero is dead: the node is about to leave the table.
 struct Remembered {
     ino: u64,
-    dentry: Counted<Dentry>,
+    /// None once the node has left the table: the inode must not wait for the node's reclamation.
+    dentry: AtomicCounted<Dentry>,
     lookups: AtomicU64,
 }
 
@@ -53,6 +54,8 @@ impl Nodes {
     }
 
     fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) {
+        // Put after the guard is gone: an inode's last put may wait.
+        let mut _left = None;
         let guard = pin();
         let ino = dentry.inode().ino;
         let mut new = None;
@@ -62,10 +65,11 @@ impl Nodes {
                     return;
                 }
                 // It is dying: it must be out before another can be in.
-                self.remove(node, &guard);
+                _left = self.remove(node, &guard);
             }
             let node = new.take().unwrap_or_else(|| {
-                Node::new(Remembered { ino, dentry: Dentry::first(dentry), lookups: AtomicU64::new(lookups) })
+                let dentry = AtomicCounted::new(Some(Dentry::first(dentry)));
+                Node::new(Remembered { ino, dentry, lookups: AtomicU64::new(lookups) })
             });
             match self.table.insert(spread(ino), |other| other.ino == ino, node, &guard) {
                 Ok(_) => {
@@ -82,16 +86,18 @@ impl Nodes {
     }
 
     fn forget(&self, ino: u64, lookups: u64) {
+        let mut _left = None;
         let guard = pin();
         if let Some(node) = self.get(ino, &guard)
             && node.to_ref().count_down(lookups)
         {
-            self.remove(node, &guard);
+            _left = self.remove(node, &guard);
         }
     }
 
     fn forget_all(&self) {
         loop {
+            let mut _left = Vec::new();
             let guard = pin();
             let batch: Vec<_> = self.table.iter_after(0, &guard).take(1024).collect();
             if batch.is_empty() {
@@ -99,15 +105,18 @@ impl Nodes {
             }
             for node in batch {
                 node.to_ref().lookups.store(0, Ordering::Relaxed);
-                self.remove(node, &guard);
+                _left.extend(self.remove(node, &guard));
             }
         }
     }
 
-    fn remove(&self, node: Shared<'_, Node<Remembered>>, guard: &Guard) {
-        if self.table.remove(node, guard).removed {
-            self.counted(false, guard);
+    /// Takes a dead node out, and its reference, which the caller puts without a guard; none if somebody else does.
+    fn remove(&self, node: Shared<'_, Node<Remembered>>, guard: &Guard) -> Option<Counted<Dentry>> {
+        if !self.table.remove(node, guard).removed {
+            return None;
         }
+        self.counted(false, guard);
+        node.to_ref().dentry.swap(None)
     }
 
     fn counted(&self, up: bool, guard: &Guard) {
@@ -128,8 +137,8 @@ impl Vfs {
     pub fn iget(&self, ino: u64) -> Option<DentryRef> {
         let guard = pin();
         let node = self.nodes().get(ino, &guard)?;
-        // The node holds a reference as long as it can be found, so this one can always be had.
-        Some(DentryRef(node.to_ref().dentry.clone()))
+        // None only for a node that is being forgotten at this moment.
+        node.to_ref().dentry.load(&guard)?.get().map(DentryRef)
     }
 
     /// Says that the number of a dentry's inode was handed out `lookups` times: it can be found by it from now on.
