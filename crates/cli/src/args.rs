@@ -1,0 +1,245 @@
+//! The command line: every command and option, with the help that teaches them.
+
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::{mount_flags::MountFlag, size};
+
+const EXAMPLES: &str = "\
+Examples:
+  pando mount grove                  an in-memory tree on ./grove, until Ctrl-C
+  pando mount --daemon /mnt/grove    the same in the background
+  pando umount grove                 unmount, and wait until the server has ended
+
+Exit codes: 0 done, 1 it failed (the message says what and why), 2 the command line is wrong.";
+
+/// A file-system tree in user space whose metadata path scales with cores
+#[derive(Debug, Parser)]
+#[command(name = "pando", version, after_help = EXAMPLES, propagate_version = false, max_term_width = 100)]
+pub struct Cli {
+    /// Say more on stderr: -v what happens, -vv each request refused, -vvv all
+    ///
+    /// The environment variable RUST_LOG chooses in detail, as in RUST_LOG=pando_fuse=debug, and wins over this.
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Mount an in-memory tree on a directory
+    Mount(MountArgs),
+    /// Unmount a tree, and wait until its server has ended
+    #[command(alias = "unmount")]
+    Umount(UmountArgs),
+    /// Print the version
+    Version(VersionArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  pando completions bash > /etc/bash_completion.d/pando")]
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Write the manual pages
+    #[command(after_help = "Example:\n  pando man --out /usr/local/share/man/man1")]
+    Man {
+        /// The directory to write them to (made if missing)
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+}
+
+const MOUNT_HELP: &str = "\
+The tree lives in memory and is gone when it is unmounted. The command makes the directory if it is missing, prints one
+line when the tree is ready, and serves it until Ctrl-C, SIGTERM or `pando umount`. Then it unmounts cleanly. If the
+server was killed before, and has left a dead mount there (\"Transport endpoint is not connected\"), that is cleaned
+first.
+
+Root mounts by itself; other users need fusermount3 (package fuse3). In a container, give it the device:
+  docker run --device /dev/fuse --cap-add SYS_ADMIN ...
+
+Options as in fstab go after -o: suid, dev, noexec, ro, noatime, sync, dirsync, allow_other, nonempty, and their
+opposites. Unless asked otherwise, setuid bits have no effect and device nodes are not devices (nosuid, nodev).
+
+Exit codes: 0 mounted, served and unmounted (with --daemon: mounted), 1 it failed, 2 the command line is wrong.";
+
+/// Options of `pando mount`.
+#[derive(Debug, Args)]
+#[command(after_long_help = MOUNT_HELP)]
+pub struct MountArgs {
+    /// The directory to mount on; made if it is missing
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// How much the files may hold, as in 512M or 1.5G [default: half of the memory]
+    #[arg(long, value_parser = size::parse)]
+    pub size: Option<u64>,
+
+    /// How many inodes (files, directories, links) there may be [default: half of the memory in KiB]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub inodes: Option<u64>,
+
+    /// Let other users in; the permission bits decide
+    ///
+    /// Users other than root may say this only if /etc/fuse.conf has a line user_allow_other.
+    #[arg(long)]
+    pub allow_other: bool,
+
+    /// The owner of the root directory [default: who mounts]
+    #[arg(long)]
+    pub uid: Option<u32>,
+
+    /// The group of the root directory [default: that of who mounts]
+    #[arg(long)]
+    pub gid: Option<u32>,
+
+    /// The permission bits of the root directory, in octal
+    #[arg(long, value_parser = parse_mode, default_value = "755")]
+    pub mode: u32,
+
+    /// Mount options, separated by commas: suid, dev, noexec, ro, noatime, sync ... (see --help)
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',', value_parser = MountFlag::parse)]
+    pub options: Vec<MountFlag>,
+
+    /// Mount over a directory that has entries (they are hidden until it is unmounted)
+    #[arg(long)]
+    pub nonempty: bool,
+
+    /// Threads that answer requests [default: as many as cores]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    pub threads: Option<NonZeroUsize>,
+
+    /// For how long the kernel may answer from its caches, in seconds; 0 makes it ask each time
+    ///
+    /// A day is right as long as the tree changes only through this mount, since the kernel sees those changes.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "86400")]
+    pub attr_timeout: Duration,
+
+    /// Go to the background once the tree is mounted
+    #[arg(short, long)]
+    pub daemon: bool,
+}
+
+/// Options of `pando umount`.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// Where the tree is mounted
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// Detach it now, even if it is in use; the server ends when the last user has left
+    #[arg(long, conflicts_with = "force")]
+    pub lazy: bool,
+
+    /// Break off requests that are waiting (they fail with an I/O error), then unmount
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Options of `pando version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// As a JSON object: {"name", "version", "os", "arch"}
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err("permission bits are an octal number up to 7777, as in 755 or 1777".into()),
+    }
+}
+
+/// More threads than this serve no machine, and each has a buffer.
+const MAX_THREADS: usize = 1024;
+
+fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
+    match text.parse::<NonZeroUsize>() {
+        Ok(threads) if threads.get() <= MAX_THREADS => Ok(threads),
+        _ => Err(format!("a number of threads is between 1 and {MAX_THREADS}")),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "a time is a number of seconds, as in 0, 0.5 or 86400".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, error::ErrorKind};
+
+    use super::*;
+
+    fn mount(args: &[&str]) -> Result<MountArgs, clap::Error> {
+        let line = ["pando", "mount"].iter().chain(args);
+        match Cli::try_parse_from(line)?.command {
+            Command::Mount(args) => Ok(args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_help() {
+        let args = mount(&["grove"]).unwrap();
+        assert_eq!((args.size, args.inodes, args.mode), (None, None, 0o755));
+        assert_eq!(args.attr_timeout, Duration::from_secs(86400));
+        assert!(!args.allow_other && !args.daemon && !args.nonempty && args.options.is_empty());
+    }
+
+    #[test]
+    fn values_are_taken() {
+        let args = mount(&["--size", "1G", "--inodes", "10", "--mode", "1777", "--attr-timeout", "0.5", "g"]).unwrap();
+        assert_eq!((args.size, args.inodes, args.mode), (Some(1 << 30), Some(10), 0o1777));
+        assert_eq!(args.attr_timeout, Duration::from_millis(500));
+        let args = mount(&["-o", "suid,dev", "-o", "ro", "--threads", "3", "-d", "g"]).unwrap();
+        assert_eq!(args.options, [MountFlag::Suid, MountFlag::Dev, MountFlag::ReadOnly]);
+        assert_eq!((args.threads, args.daemon), (NonZeroUsize::new(3), true));
+    }
+
+    #[test]
+    fn bad_values_are_named_with_a_remedy() {
+        for (args, says) in [
+            (&["--size", "10Q", "g"][..], "K, M, G"),
+            (&["--mode", "9", "g"], "octal"),
+            (&["--mode", "10000", "g"], "octal"),
+            (&["--threads", "0", "g"], "between 1 and 1024"),
+            (&["--threads", "many", "g"], "between 1 and 1024"),
+            (&["--attr-timeout=-1", "g"], "seconds"),
+            (&["--attr-timeout", "nan", "g"], "seconds"),
+            (&["--inodes", "0", "g"], "1.."),
+            (&["-o", "suid,swim", "g"], "swim"),
+        ] {
+            let error = mount(args).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ValueValidation, "{args:?}");
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(says), "{args:?}: {error}");
+        }
+        assert_eq!(mount(&[]).unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
+    }
+
+    #[test]
+    fn short_help_fits_a_screen() {
+        let mut command = Cli::command();
+        command.build();
+        for sub in command.get_subcommands_mut() {
+            let help = sub.render_help().to_string();
+            assert!(help.lines().count() <= 50, "{help}");
+        }
+        assert!(Cli::command().render_help().to_string().lines().count() <= 30);
+    }
+}

@@ -1,0 +1,67 @@
+//! What is made from the definitions of the command line: completions, manual pages, the version.
+
+use std::{io::Write, path::Path};
+
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+
+use crate::{
+    args::Cli,
+    failure::{Failure, Result},
+};
+
+/// Writes to stdout, all at once.
+pub fn print(text: &[u8]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+}
+
+/// Prints a completion script.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn completions(shell: Shell) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "pando", &mut script);
+    print(&script)
+}
+
+/// Writes `pando.1` and a page for each subcommand to `dir`.
+///
+/// # Errors
+/// The directory or a page cannot be written.
+pub fn man(dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).map_err(|error| Failure::system(dir.display(), &error))?;
+    let mut command = Cli::command();
+    command.build();
+    page(&command, "pando", dir)?;
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
+        page(sub, &format!("pando-{}", sub.get_name()), dir)?;
+    }
+    Ok(())
+}
+
+fn page(command: &Command, name: &str, dir: &Path) -> Result<()> {
+    let path = dir.join(format!("{name}.1"));
+    let mut text = Vec::new();
+    let command = command.clone().version(env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(command)
+        .render(&mut text)
+        .and_then(|()| std::fs::write(&path, &text))
+        .map_err(|error| Failure::system(path.display(), &error))
+}
+
+/// Prints the version.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn version(json: bool) -> Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    let line = if json {
+        format!("{{\"name\":\"pando\",\"version\":\"{version}\",\"os\":\"{os}\",\"arch\":\"{arch}\"}}\n")
+    } else {
+        format!("pando {version}\n")
+    };
+    print(line.as_bytes())
+}

@@ -1,0 +1,169 @@
+//! `pando mount`.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    thread,
+};
+
+use pando_fuse::{Connection, FuserTransport, Server, ServerOptions, Transport, unmount};
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::Vfs;
+use rustix::io::Errno;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use tracing::{info, warn};
+
+use crate::{
+    args::MountArgs,
+    daemon,
+    failure::{Failure, Result},
+    generate, mount_flags, mount_point, mountinfo,
+};
+
+/// Mounts a tree and serves it until it is unmounted.
+///
+/// # Errors
+/// It cannot be mounted, each reason with its remedy, or the device failed.
+pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
+    let mut asked = mount_flags::fold(&args.options, args.threads);
+    asked.mount.allow_other |= args.allow_other;
+    let shown = args.dir.display();
+    let prepared = mount_point::prepare(&args.dir, args.nonempty || asked.nonempty)?;
+    if prepared.cleaned {
+        eprintln!("pando: {shown}: cleaned a mount left dead by a server that was killed");
+    }
+    let server = Server::new(tree(args)?, ServerOptions { valid: args.attr_timeout });
+    // Before mounting: a signal between the two would leave a dead mount behind.
+    let signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| Failure::system("cannot catch signals", &error))?;
+    let connection =
+        FuserTransport.connect(server, &prepared.path, &asked.mount).map_err(|error| explain(&args.dir, &error))?;
+    let device = mountinfo::at(&prepared.path).ok().flatten().map(|mount| mount.device);
+    let leaver = Leaver { path: prepared.path.clone(), device };
+    let handle = signals.handle();
+    let waiter = thread::Builder::new()
+        .name("pando-signals".into())
+        .spawn(move || leaver.leave_on(signals))
+        .map_err(|error| Failure::system("cannot start a thread", &error))?;
+    let served = announce(args, &prepared.path, in_background).and_then(|()| serve(connection, &args.dir));
+    handle.close();
+    // Its answer is nothing; had it panicked, it said so.
+    let _ = waiter.join();
+    served?;
+    info!(path = %prepared.path.display(), "unmounted");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tree(args: &MountArgs) -> Result<Vfs> {
+    let half_of_memory = half_of_memory();
+    let memfs = MemFs::new(MemOptions {
+        size_bytes: Some(args.size.unwrap_or(half_of_memory)),
+        inodes: Some(args.inodes.unwrap_or(half_of_memory / INODE_BYTES)),
+    });
+    let uid = args.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
+    let gid = args.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
+    Vfs::with_root_attributes(memfs, uid, gid, args.mode)
+        .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))
+}
+
+/// What an inode with its name occupies, all told and rounded up: for the default limit on inodes.
+const INODE_BYTES: u64 = 1024;
+
+/// The default limits leave the machine usable when the tree is full, as tmpfs's do.
+fn half_of_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    let bytes = info.totalram.saturating_mul(info.mem_unit.into());
+    (bytes / 2).max(1 << 20)
+}
+
+/// The one line that says where, what, and how to leave.
+fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
+    let shown = args.dir.display();
+    let leave = if in_background { "to leave" } else { "to leave: Ctrl-C, or" };
+    let line = format!("{}: an in-memory tree is mounted ({leave} pando umount {shown})\n", path.display());
+    if in_background { daemon::ready(&line) } else { generate::print(line.as_bytes()) }.or_else(|failure| {
+        // Nobody may be reading (`pando mount x | head -0`): the tree is there all the same.
+        if failure.is_quiet() { Ok(()) } else { Err(failure) }
+    })
+}
+
+fn serve(connection: Box<dyn Connection>, dir: &Path) -> Result<()> {
+    connection.serve().map_err(|error| Failure::system(format_args!("{}: the server ended", dir.display()), &error))
+}
+
+/// Unmounts when a signal asks for it.
+struct Leaver {
+    path: PathBuf,
+    /// Which superblock is ours: what is mounted at `path` later may be another's.
+    device: Option<String>,
+}
+
+impl Leaver {
+    fn leave_on(&self, mut signals: Signals) {
+        for (count, signal) in signals.forever().enumerate() {
+            if count > 0 {
+                warn!(signal, "asked again: ending at once");
+                // The kernel breaks the connection off when we end; what is left of the mount goes with it.
+                std::process::exit(1);
+            }
+            info!(signal, "unmounting");
+            self.leave();
+        }
+    }
+
+    fn leave(&self) {
+        // The mount may have been moved with a directory above it, or be covered by another.
+        let mounts = mountinfo::all().unwrap_or_default();
+        let ours = mounts.into_iter().find(|mount| Some(&mount.device) == self.device.as_ref());
+        let path = ours.map_or_else(|| self.path.clone(), |mount| mount.point);
+        let shown = path.display();
+        match unmount::cleanly(&path) {
+            Ok(()) => {}
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+                eprintln!(
+                    "pando: {shown}: in use: detached; the server ends when the last user has left (signal again to end it now)"
+                );
+                if let Err(error) = unmount::detach(&path) {
+                    eprintln!("pando: {shown}: cannot be detached: {error}");
+                }
+            }
+            // Unmounted by somebody else in the same moment.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
+            Err(error) => eprintln!("pando: {shown}: cannot be unmounted: {error}"),
+        }
+    }
+}
+
+const WITHOUT: &str = "without a mount, the library (pando-vfs) and `pando bench` work as they are";
+
+/// Why mounting failed, in terms of what can be done about it.
+fn explain(dir: &Path, error: &io::Error) -> Failure {
+    let shown = dir.display();
+    let device = Path::new("/dev/fuse");
+    let failure = Failure::new(format!("{shown}: cannot be mounted: {}", error.to_string().trim()));
+    if !device.exists() {
+        return failure.remedy(format!(
+            "there is no /dev/fuse: load the kernel's module (modprobe fuse), or in a container pass it:\n\
+             docker run --device /dev/fuse --cap-add SYS_ADMIN ...\n{WITHOUT}"
+        ));
+    }
+    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open(device) {
+        return failure.remedy(format!(
+            "/dev/fuse cannot be opened ({error}): as root, chmod 666 /dev/fuse, or in a container pass it:\n\
+             docker run --device /dev/fuse --cap-add SYS_ADMIN ...\n{WITHOUT}"
+        ));
+    }
+    if error.to_string().contains("user_allow_other") {
+        return failure.remedy("let root add a line user_allow_other to /etc/fuse.conf, or leave --allow-other away");
+    }
+    let may_mount = if rustix::process::geteuid().is_root() {
+        "this root may not mount: in a container, add --cap-add SYS_ADMIN --device /dev/fuse to docker run"
+    } else {
+        "users other than root mount through fusermount3: install it (apt install fuse3, dnf install fuse3)"
+    };
+    failure.remedy(format!("{may_mount}\n{WITHOUT}"))
+}

@@ -1,0 +1,103 @@
+//! What is mounted where, as the kernel tells it: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+};
+
+/// The type that mounts of ours show in mount tables.
+pub const OUR_TYPE: &str = "fuse.pandofs";
+
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// The superblock's device number, `major:minor`: one superblock, one number, for as long as it lives.
+    pub device: String,
+    /// Where it is.
+    pub point: PathBuf,
+    /// The type with its subtype, as `fuse.pandofs`.
+    pub kind: String,
+}
+
+impl Mount {
+    /// Whether it is one of ours.
+    pub fn is_ours(&self) -> bool {
+        self.kind == OUR_TYPE
+    }
+}
+
+/// All mounts this process sees, in the order they were made: of several at one place, the last is on top.
+///
+/// # Errors
+/// `/proc` is not mounted, or does not let us read it.
+pub fn all() -> io::Result<Vec<Mount>> {
+    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
+}
+
+/// The mount on top at `point` (an absolute path without links), if one is.
+///
+/// # Errors
+/// As [`all`].
+pub fn at(point: &Path) -> io::Result<Option<Mount>> {
+    Ok(all()?.into_iter().rev().find(|mount| mount.point == point))
+}
+
+fn parse(table: &[u8]) -> Vec<Mount> {
+    table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
+}
+
+/// `id parent major:minor root point options [optional...] - type source options`
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+    let point = unescape(fields.nth(1)?);
+    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+    Some(Mount {
+        device,
+        point: PathBuf::from(OsString::from_vec(point)),
+        kind: String::from_utf8_lossy(&unescape(kind)).into_owned(),
+    })
+}
+
+/// Undoes the kernel's `\040` for space, tab, newline and backslash.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let octal = match tail {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] if byte == b'\\' => {
+                Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
+            }
+            _ => None,
+        };
+        bytes.push(octal.unwrap_or(byte));
+        rest = if octal.is_some() { &tail[3..] } else { tail };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_taken_apart() {
+        let table = b"22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n\
+            40 22 0:33 / /a\\040b\\134c rw,nosuid shared:5 master:2 - fuse.pandofs pandofs rw,user_id=0\n\
+            41 22 0:34 / /plain rw - tmpfs - rw\n\
+            broken line\n";
+        let mounts = parse(table);
+        assert_eq!(mounts.len(), 3);
+        assert_eq!(mounts[1].point, Path::new("/a b\\c"));
+        assert_eq!((mounts[1].device.as_str(), mounts[1].is_ours()), ("0:33", true));
+        assert_eq!((mounts[2].kind.as_str(), mounts[2].is_ours()), ("tmpfs", false));
+    }
+
+    #[test]
+    fn the_root_is_mounted() {
+        assert!(at(Path::new("/")).unwrap().is_some_and(|mount| !mount.is_ours()));
+        assert_eq!(at(Path::new("/proc/self/no such thing")).unwrap(), None);
+    }
+}

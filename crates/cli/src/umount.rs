@@ -1,0 +1,108 @@
+//! `pando umount`.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use pando_fuse::unmount;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::OwnedFd,
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use tracing::{debug, info};
+
+use crate::{
+    args::UmountArgs,
+    failure::{Failure, Result},
+    mount_point, mountinfo,
+};
+
+/// The longest wait for a server to end after a clean unmount. It has nothing left to do but to end.
+const SERVER_END: Duration = Duration::from_secs(10);
+
+/// Unmounts a tree of ours; returns when its server has ended (with `--lazy`: when it is detached).
+///
+/// # Errors
+/// It is not a mount of ours, it is in use, or the system refuses.
+pub fn run(args: &UmountArgs) -> Result<()> {
+    let shown = args.dir.display();
+    let path = mount_point::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
+    let mount = mountinfo::at(&path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
+    match mount {
+        Some(mount) if mount.is_ours() => {}
+        Some(mount) => {
+            return Err(Failure::new(format!("{shown}: not a pando tree but a mount of type {}", mount.kind))
+                .remedy(format!("unmount it with: umount {shown}")));
+        }
+        None => return Err(Failure::new(format!("{shown}: nothing is mounted here")).remedy(where_ours_are())),
+    }
+    let dead = std::fs::metadata(&path).is_err_and(|error| mount_point::is_dead(&error));
+    // A server that hangs, which --force is for, would not answer who it is.
+    let server = if args.lazy || args.force || dead { None } else { server(&path) };
+    let done = if args.lazy || dead {
+        unmount::detach(&path)
+    } else if args.force {
+        unmount::by_force(&path)
+    } else {
+        unmount::cleanly(&path)
+    };
+    done.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::BUSY) => Failure::new(format!("{shown}: in use: a process has a file open or its directory there"))
+            .remedy(format!(
+                "see who with: fuser -vm {shown}\nor detach it and let them finish: pando umount --lazy {shown}"
+            )),
+        Some(Errno::PERM) => {
+            Failure::new(format!("{shown}: only root may do this")).remedy(format!("try: sudo pando umount {shown}"))
+        }
+        _ => Failure::system(&shown, &error),
+    })?;
+    info!(path = %path.display(), "unmounted");
+    server.map_or(Ok(()), |server| wait_for_end(&server, &args.dir))
+}
+
+/// Where trees of ours are mounted, for those who named another place.
+fn where_ours_are() -> String {
+    let ours: Vec<PathBuf> = mountinfo::all()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(mountinfo::Mount::is_ours)
+        .map(|mount| mount.point)
+        .collect();
+    match ours.as_slice() {
+        [] => "no pando tree is mounted".into(),
+        ours => {
+            let list: Vec<String> = ours.iter().map(|path| path.display().to_string()).collect();
+            format!("pando trees are mounted at: {}", list.join(", "))
+        }
+    }
+}
+
+/// A handle to the process that serves the tree at `path`, if it can be known and seen from here.
+fn server(path: &Path) -> Option<OwnedFd> {
+    let mut value = [0_u8; 16];
+    let length = rustix::fs::getxattr(path, pando_fuse::SERVER_PID_XATTR, &mut value[..]).ok()?;
+    let pid = std::str::from_utf8(&value[..length]).ok()?.parse::<i32>().ok()?;
+    let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    // In another name space of processes the number means someone else, for whom not to wait.
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    debug!(pid, name = name.trim(), "the server");
+    name.starts_with("pando").then_some(handle)
+}
+
+fn wait_for_end(server: &OwnedFd, dir: &Path) -> Result<()> {
+    let timeout = Timespec::try_from(SERVER_END).ok();
+    loop {
+        match poll(&mut [PollFd::new(server, PollFlags::IN)], timeout.as_ref()) {
+            Err(Errno::INTR) => {}
+            Ok(0) => {
+                return Err(Failure::new(format!("{}: unmounted, but its server has not ended", dir.display()))
+                    .remedy("it may be serving the tree elsewhere; find it with: pgrep -a pando"));
+            }
+            // Gone, or it cannot be watched: in both cases there is nothing to wait for.
+            Ok(_) | Err(_) => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The command without a mount: help, messages, exit codes, generated files.
+
+mod common;
+
+use std::{fs, process::Stdio};
+
+use common::{pando, run, said};
+
+fn refused(args: &[&str], code: i32) -> String {
+    let output = run(args);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
+    assert!(output.stdout.is_empty());
+    said(&output)
+}
+
+#[test]
+fn usage_errors_exit_with_2() {
+    assert!(refused(&["mount", "--size", "10Q", "grove"], 2).contains("K, M, G"));
+    assert!(refused(&["mount", "-o", "swim", "grove"], 2).contains("noatime"));
+    assert!(refused(&["mount"], 2).contains("<DIR>"));
+    assert!(refused(&["moutn"], 2).contains("mount"));
+    assert!(refused(&["umount", "--lazy", "--force", "x"], 2).contains("cannot be used with"));
+    assert!(refused(&[], 2).contains("Usage"));
+}
+
+#[test]
+fn failures_name_the_thing_and_the_remedy() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("file"), "").unwrap();
+    let message = refused(&["mount", &path("file")], 1);
+    assert!(message.contains("file: not a directory") && message.contains("it is made"), "{message}");
+    let message = refused(&["mount", &path("no/parent")], 1);
+    assert!(message.contains("does not exist") && message.contains("mkdir -p"), "{message}");
+    let message = refused(&["mount", temp.path().to_str().unwrap()], 1);
+    assert!(message.contains("not empty") && message.contains("--nonempty"), "{message}");
+    let message = refused(&["umount", temp.path().to_str().unwrap()], 1);
+    assert!(message.contains("nothing is mounted here"), "{message}");
+    let message = refused(&["umount", "/proc"], 1);
+    assert!(message.contains("mount of type proc") && message.contains("umount /proc"), "{message}");
+    let message = refused(&["umount", &path("missing")], 1);
+    assert!(message.contains("missing: No such file"), "{message}");
+    let message = refused(&["mount", "--daemon", &path("file")], 1);
+    assert!(message.contains("not a directory"), "the parent shows its child's error: {message}");
+}
+
+#[test]
+fn the_version_is_stable_json() {
+    let output = run(&["version", "--json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(text.starts_with(&format!("{{\"name\":\"pando\",\"version\":\"{version}\",\"os\":\"")), "{text}");
+    assert_eq!(run(&["version"]).stdout, format!("pando {version}\n").as_bytes());
+    assert_eq!(run(&["--version"]).stdout, format!("pando {version}\n").as_bytes());
+}
+
+#[test]
+fn completions_and_pages_are_complete() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = String::from_utf8(run(&["completions", shell]).stdout).unwrap();
+        assert!(script.contains("umount") && script.contains("attr-timeout"), "{shell}");
+        assert!(!script.contains("daemon-child"), "hidden options stay hidden");
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let out = temp.path().join("man/man1");
+    assert!(run(&["man", "--out", out.to_str().unwrap()]).status.success());
+    let page = |name: &str| fs::read_to_string(out.join(name)).unwrap();
+    assert!(page("pando.1").contains("pando\\-mount"), "{}", page("pando.1"));
+    let mount = page("pando-mount.1");
+    assert!(mount.contains("fusermount3") && mount.contains("\\-\\-attr\\-timeout"), "{mount}");
+    for name in ["pando-umount.1", "pando-version.1", "pando-completions.1", "pando-man.1"] {
+        assert!(page(name).contains(".TH"), "{name}");
+    }
+}
+
+#[test]
+fn a_broken_pipe_is_quiet() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = pando(&["completions", "bash"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+}
+
+#[test]
+fn help_teaches() {
+    let short = String::from_utf8(run(&["mount", "-h"]).stdout).unwrap();
+    let long = String::from_utf8(run(&["mount", "--help"]).stdout).unwrap();
+    assert!(short.lines().count() < 50 && long.lines().count() > short.lines().count());
+    assert!(long.contains("docker run") && long.contains("Exit codes"));
+}

@@ -1,0 +1,122 @@
+//! What the tests of the mounted command share: a mount that is always taken down, and a reason to skip.
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+};
+
+use tempfile::TempDir;
+
+/// The command under test.
+pub fn pando(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pando"));
+    command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// Runs the command to its end.
+pub fn run(args: &[&str]) -> Output {
+    pando(args).output().expect("pando starts")
+}
+
+/// What was written to stderr.
+pub fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether this machine lets us mount. If not, says why, and fails where a skip is not allowed.
+pub fn can_mount() -> bool {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    let reason = match device {
+        Err(error) => format!("/dev/fuse: {error}"),
+        Ok(_) if !rustix::process::geteuid().is_root() => "not root".to_owned(),
+        Ok(_) => return true,
+    };
+    assert!(std::env::var_os("PANDO_NO_SKIP").is_none_or(|value| value != "1"), "must not skip: {reason}");
+    println!("skipped: {reason}");
+    false
+}
+
+/// A served tree.
+pub struct Mounted {
+    temp: TempDir,
+    child: Option<Child>,
+}
+
+impl Mounted {
+    /// Mounts on a new directory and waits for the ready line.
+    pub fn new(options: &[&str]) -> Self {
+        Self::again(tempfile::tempdir().expect("a directory"), options)
+    }
+
+    /// Mounts on `grove` in an existing directory.
+    pub fn again(temp: TempDir, options: &[&str]) -> Self {
+        let grove = temp.path().join("grove");
+        let mut child = pando(&["mount"])
+            .args(options)
+            .arg(&grove)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("pando starts");
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        out.read_line(&mut line).expect("a line");
+        if !line.contains("pando umount") {
+            let mut errors = String::new();
+            child.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("text");
+            panic!("not mounted: {line:?}, {errors}");
+        }
+        Self { temp, child: Some(child) }
+    }
+
+    /// Where it is mounted.
+    pub fn root(&self) -> PathBuf {
+        self.temp.path().join("grove")
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// The server's process.
+    pub fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(self.child.as_ref().expect("it runs"))
+    }
+
+    /// Unmounts with the command; it must succeed, and the server must have ended well and said nothing.
+    pub fn umount(mut self) {
+        let output = run(&["umount", self.root().to_str().expect("text")]);
+        assert!(output.status.success(), "{}", said(&output));
+        let (status, errors) = self.ended();
+        assert!(status.success() && errors.is_empty(), "{status}: {errors}");
+        assert_eq!(std::fs::read_dir(self.root()).expect("the directory below").count(), 0);
+    }
+
+    /// Waits for the server's end; answers how it ended and what it wrote to stderr.
+    pub fn ended(&mut self) -> (ExitStatus, String) {
+        let output = self.child.take().expect("it runs").wait_with_output().expect("it ends");
+        (output.status, said(&output))
+    }
+
+    /// Gives the directory back without unmounting.
+    pub fn into_temp(mut self) -> TempDir {
+        assert!(self.child.is_none(), "the server has ended");
+        std::mem::replace(&mut self.temp, tempfile::tempdir().expect("a directory"))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // After a failed assertion too: nothing stays mounted, nothing keeps running.
+        let flags = rustix::mount::UnmountFlags::DETACH;
+        let _ = rustix::mount::unmount(self.root(), flags);
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

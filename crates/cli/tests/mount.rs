@@ -1,0 +1,541 @@
+//! The mounted tree, through the real command and the real kernel.
+
+mod common;
+
+use std::{
+    collections::HashSet,
+    fs,
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink},
+    process::{Command, Stdio},
+    thread,
+};
+
+use common::{Mounted, can_mount, pando, run, said};
+use rustix::{
+    fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags},
+    io::Errno,
+    process::{Signal, kill_process},
+};
+
+fn names(dir: &std::path::Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_hold_what_is_written() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let big: Vec<u8> = (0..3_000_000_u32).map(|i| (i * 7 % 251) as u8).collect();
+    fs::write(mounted.path("big"), &big).unwrap();
+    assert_eq!(fs::read(mounted.path("big")).unwrap(), big);
+
+    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(mounted.path("f")).unwrap();
+    file.write_all_at(b"end", 1 << 40).unwrap();
+    assert_eq!(file.metadata().unwrap().size(), (1 << 40) + 3);
+    let mut middle = [1; 16];
+    file.read_exact_at(&mut middle, 1 << 20).unwrap();
+    assert_eq!(middle, [0; 16]);
+    let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap();
+    assert!(data > 0 && data <= 1 << 40, "{data}");
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)), Ok(0));
+    file.set_len(2).unwrap();
+    assert_eq!(fs::read(mounted.path("f")).unwrap(), [0, 0]);
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 8192).unwrap();
+    assert_eq!(file.metadata().unwrap().size(), 8192);
+    file.sync_all().unwrap();
+
+    // Appends from two descriptions, one after the other, land one after the other.
+    let append = || fs::OpenOptions::new().append(true).create(true).open(mounted.path("log")).unwrap();
+    let (mut one, mut two) = (append(), append());
+    one.write_all(b"one ").unwrap();
+    two.write_all(b"two ").unwrap();
+    one.write_all(b"three").unwrap();
+    assert_eq!(fs::read(mounted.path("log")).unwrap(), b"one two three");
+    // O_TRUNC goes along with the opening.
+    fs::write(mounted.path("log"), b"new").unwrap();
+    assert_eq!(fs::read(mounted.path("log")).unwrap(), b"new");
+    drop((file, one, two));
+    mounted.umount();
+}
+
+#[test]
+fn names_are_made_moved_and_removed() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let path = |name: &str| mounted.path(name);
+    fs::create_dir_all(path("a/b/c")).unwrap();
+    fs::write(path("a/f"), "f").unwrap();
+    fs::rename(path("a/f"), path("a/b/g")).unwrap();
+    assert_eq!((names(&path("a")), names(&path("a/b"))), (vec!["b".into()], vec!["c".into(), "g".into()]));
+    assert_eq!(fs::rename(path("a"), path("a/b/c/a")).unwrap_err().raw_os_error(), Some(Errno::INVAL.raw_os_error()));
+    assert_eq!(fs::remove_dir(path("a/b")).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
+
+    fs::hard_link(path("a/b/g"), path("h")).unwrap();
+    let (one, two) = (fs::metadata(path("a/b/g")).unwrap(), fs::metadata(path("h")).unwrap());
+    assert_eq!((one.ino(), one.nlink(), two.nlink()), (two.ino(), 2, 2));
+    fs::write(path("h"), "through the other name").unwrap();
+    assert_eq!(fs::read_to_string(path("a/b/g")).unwrap(), "through the other name");
+    fs::remove_file(path("a/b/g")).unwrap();
+    assert_eq!(fs::metadata(path("h")).unwrap().nlink(), 1);
+
+    symlink("a/b", path("link")).unwrap();
+    assert_eq!(fs::read_link(path("link")).unwrap().to_str(), Some("a/b"));
+    assert_eq!(names(&path("link")), ["c"]);
+
+    fs::write(path("x"), "x").unwrap();
+    let rename2 = |from, to, flags| rustix::fs::renameat_with(CWD, path(from), CWD, path(to), flags);
+    assert_eq!(rename2("x", "h", RenameFlags::NOREPLACE), Err(Errno::EXIST));
+    assert_eq!(rename2("x", "h", RenameFlags::WHITEOUT), Err(Errno::INVAL));
+    rename2("x", "h", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::read_to_string(path("h")).unwrap(), "x");
+    assert_eq!(fs::read_to_string(path("x")).unwrap(), "through the other name");
+
+    // A name that was missing is there as soon as it is made, though the kernel remembers missing names.
+    assert!(!path("later").exists());
+    fs::write(path("later"), "").unwrap();
+    assert!(path("later").exists());
+    let long = "n".repeat(256);
+    assert_eq!(fs::write(path(&long), "").unwrap_err().raw_os_error(), Some(Errno::NAMETOOLONG.raw_os_error()));
+    fs::write(path(&long[..255]), "").unwrap();
+
+    rustix::fs::mknodat(CWD, path("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    assert!(fs::metadata(path("pipe")).unwrap().file_type().is_fifo());
+    fs::remove_dir_all(path("a")).unwrap();
+    mounted.umount();
+}
+
+#[test]
+fn an_unlinked_file_lives_while_it_is_open() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let mut file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(mounted.path("f")).unwrap();
+    file.write_all(b"still here").unwrap();
+    fs::remove_file(mounted.path("f")).unwrap();
+    assert_eq!(names(&mounted.root()), Vec::<String>::new());
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "still here");
+    // The name can be had again, and is another file.
+    fs::write(mounted.path("f"), "other").unwrap();
+    assert_ne!(fs::metadata(mounted.path("f")).unwrap().ino(), file.metadata().unwrap().ino());
+    drop(file);
+    mounted.umount();
+}
+
+#[test]
+fn a_directory_of_ten_thousand_is_read_whole() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let dir = mounted.path("many");
+    fs::create_dir(&dir).unwrap();
+    thread::scope(|scope| {
+        for part in 0..2 {
+            let dir = &dir;
+            scope.spawn(move || {
+                for i in (part..10_000).step_by(2) {
+                    fs::write(dir.join(format!("name-{i}")), "").unwrap();
+                }
+            });
+        }
+    });
+    for with_attributes in [false, true] {
+        let mut seen = HashSet::new();
+        for entry in fs::read_dir(&dir).unwrap() {
+            let entry = entry.unwrap();
+            if with_attributes {
+                assert_eq!(entry.metadata().unwrap().size(), 0);
+            }
+            assert!(seen.insert(entry.file_name()), "{:?} came twice", entry.file_name());
+        }
+        assert_eq!(seen.len(), 10_000);
+    }
+    // Removing while reading: what is left is still read, each once.
+    let mut removed = 0;
+    for entry in fs::read_dir(&dir).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+        removed += 1;
+    }
+    assert_eq!((removed, fs::read_dir(&dir).unwrap().count()), (10_000, 0));
+    fs::remove_dir(&dir).unwrap();
+    mounted.umount();
+}
+
+#[test]
+fn attributes_are_kept() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--mode", "1777", "--uid", "12", "--gid", "34"]);
+    let root = fs::metadata(mounted.root()).unwrap();
+    assert_eq!((root.mode() & 0o7777, root.uid(), root.gid(), root.nlink()), (0o1777, 12, 34, 2));
+    // The umask is applied, and once.
+    let script = "umask 027; : > f; mkdir d; mkfifo -m 666 p";
+    assert!(Command::new("sh").args(["-c", script]).current_dir(mounted.root()).status().unwrap().success());
+    let mode = |name: &str| fs::metadata(mounted.path(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("f"), mode("d"), mode("p")), (0o640, 0o750, 0o666));
+
+    let file = mounted.path("f");
+    std::os::unix::fs::chown(&file, Some(5), Some(6)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o4711)).unwrap();
+    let found = fs::metadata(&file).unwrap();
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (5, 6, 0o4711));
+    std::os::unix::fs::chown(&file, Some(7), None).unwrap();
+    assert_eq!(mode("f"), 0o711);
+
+    let stamp = |secs, nanos| rustix::fs::Timespec { tv_sec: secs, tv_nsec: nanos };
+    for (atime, mtime) in [((1, 999_999_999), (1_700_000_000, 5)), ((-2, 800_000_000), (-5, 0))] {
+        let times =
+            rustix::fs::Timestamps { last_access: stamp(atime.0, atime.1), last_modification: stamp(mtime.0, mtime.1) };
+        rustix::fs::utimensat(CWD, &file, &times, rustix::fs::AtFlags::empty()).unwrap();
+        let found = fs::metadata(&file).unwrap();
+        assert_eq!((found.atime(), found.atime_nsec()), atime);
+        assert_eq!((found.mtime(), found.mtime_nsec()), mtime);
+    }
+    mounted.umount();
+}
+
+#[test]
+fn extended_attributes_are_kept() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let file = mounted.path("f");
+    fs::write(&file, "").unwrap();
+    let set = |name, value: &[u8], flags| rustix::fs::setxattr(&file, name, value, flags);
+    set("user.one", b"1", XattrFlags::CREATE).unwrap();
+    set("user.two", b"", XattrFlags::empty()).unwrap();
+    assert_eq!(set("user.one", b"2", XattrFlags::CREATE), Err(Errno::EXIST));
+    assert_eq!(set("user.three", b"3", XattrFlags::REPLACE), Err(Errno::NODATA));
+    let mut value = [0; 8];
+    assert_eq!(rustix::fs::getxattr(&file, "user.one", &mut value), Ok(1));
+    assert_eq!(value[0], b'1');
+    assert_eq!(rustix::fs::getxattr(&file, "user.none", &mut value), Err(Errno::NODATA));
+    set("user.long", &[7; 100], XattrFlags::empty()).unwrap();
+    assert_eq!(rustix::fs::getxattr(&file, "user.long", &mut value), Err(Errno::RANGE));
+    let mut list = [0; 256];
+    let length = rustix::fs::listxattr(&file, &mut list).unwrap();
+    let mut names: Vec<&[u8]> = list[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()).collect();
+    names.sort_unstable();
+    assert_eq!(names, [&b"user.long"[..], b"user.one", b"user.two"]);
+    rustix::fs::removexattr(&file, "user.two").unwrap();
+    assert_eq!(rustix::fs::removexattr(&file, "user.two"), Err(Errno::NODATA));
+    mounted.umount();
+}
+
+#[test]
+fn limits_are_those_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--size", "1M", "--inodes", "10"]);
+    let stat = rustix::fs::statvfs(mounted.root()).unwrap();
+    assert_eq!((stat.f_blocks * stat.f_frsize, stat.f_files, stat.f_namemax), (1 << 20, 10, 255));
+    let full = fs::write(mounted.path("f"), vec![1; 2 << 20]).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    assert_eq!(rustix::fs::statvfs(mounted.root()).unwrap().f_bfree, 0);
+    fs::remove_file(mounted.path("f")).unwrap();
+    // The inode is given back when the kernel forgets it, which it says a little later.
+    while rustix::fs::statvfs(mounted.root()).unwrap().f_ffree < 9 {
+        thread::yield_now();
+    }
+    for i in 0..9 {
+        fs::write(mounted.path(i.to_string()), "").unwrap();
+    }
+    let full = fs::write(mounted.path("one too many"), "").unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    mounted.umount();
+}
+
+#[test]
+fn what_is_not_served_has_its_errno() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let tmpfile = rustix::fs::open(mounted.root(), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR);
+    assert_eq!(tmpfile.unwrap_err(), Errno::OPNOTSUPP);
+    let file = fs::File::create(mounted.path("f")).unwrap();
+    assert_eq!(rustix::fs::ioctl_getflags(&file).unwrap_err(), Errno::NOTTY);
+    assert_eq!(rustix::fs::fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(Errno::OPNOTSUPP));
+    rustix::fs::syncfs(&file).unwrap();
+    // Copying within the kernel falls back to its own way.
+    fs::write(mounted.path("from"), "copied").unwrap();
+    fs::copy(mounted.path("from"), mounted.path("to")).unwrap();
+    assert_eq!(fs::read_to_string(mounted.path("to")).unwrap(), "copied");
+    drop(file);
+    mounted.umount();
+}
+
+#[test]
+fn mount_options_reach_the_kernel() {
+    if !can_mount() {
+        return;
+    }
+    let options = |mounted: &Mounted| {
+        let point = mounted.root().canonicalize().unwrap();
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.lines().find(|line| line.contains(point.to_str().unwrap())).unwrap().to_owned()
+    };
+    let plain = Mounted::new(&[]);
+    let line = options(&plain);
+    assert!(line.contains("rw,nosuid,nodev") && line.contains("fuse.pandofs pandofs"), "{line}");
+    assert!(line.contains("default_permissions") && !line.contains("allow_other"), "{line}");
+    plain.umount();
+    let asked = Mounted::new(&["-o", "suid,dev,noexec,ro", "--allow-other", "--threads", "1"]);
+    let line = options(&asked);
+    assert!(line.contains("ro,noexec") && !line.contains("nosuid") && !line.contains("nodev"), "{line}");
+    assert!(line.contains("allow_other"), "{line}");
+    let refused = fs::write(asked.path("f"), "").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    asked.umount();
+}
+
+#[test]
+fn writing_takes_privileges_away() {
+    if !can_mount() {
+        return;
+    }
+    for options in [&["--allow-other", "--mode", "1777"][..], &["--allow-other", "--mode", "1777", "-o", "suid"]] {
+        let mounted = Mounted::new(options);
+        let file = mounted.path("f");
+        for (script, left) in [("printf x >> f", 0o777), (": > f", 0o777), ("truncate -s 3 f", 0o777), ("true", 0o6777)]
+        {
+            fs::write(&file, "contents").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
+            let mut shell = Command::new("sh");
+            std::os::unix::process::CommandExt::uid(&mut shell, 65534);
+            assert!(shell.args(["-c", script]).current_dir(mounted.root()).status().unwrap().success());
+            assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, left, "{script}, {options:?}");
+        }
+        mounted.umount();
+    }
+}
+
+#[test]
+fn a_mapping_is_written_where_it_belongs() {
+    if !can_mount() {
+        return;
+    }
+    // Two descriptions of one file, one of them appending: what the page cache writes back goes to its own offset.
+    let mounted = Mounted::new(&["--attr-timeout", "0"]);
+    let append = fs::OpenOptions::new().read(true).append(true).create(true).open(mounted.path("f")).unwrap();
+    (&append).write_all(b"0123456789").unwrap();
+    let direct = fs::OpenOptions::new().write(true).open(mounted.path("f")).unwrap();
+    direct.write_all_at(b"ab", 2).unwrap();
+    (&append).write_all(b"!").unwrap();
+    assert_eq!(fs::read(mounted.path("f")).unwrap(), b"01ab456789!");
+    drop((append, direct));
+    mounted.umount();
+}
+
+#[test]
+fn signals_unmount() {
+    if !can_mount() {
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut mounted = Mounted::new(&[]);
+        fs::write(mounted.path("f"), "f").unwrap();
+        kill_process(mounted.pid(), signal).unwrap();
+        let (status, errors) = mounted.ended();
+        assert!(status.success() && errors.is_empty(), "{signal:?}: {status}: {errors}");
+        assert!(!mounted.path("f").exists());
+    }
+}
+
+#[test]
+fn a_busy_tree_says_so_and_can_be_detached() {
+    if !can_mount() {
+        return;
+    }
+    let mut mounted = Mounted::new(&[]);
+    let open = fs::File::create(mounted.path("f")).unwrap();
+    let root = mounted.root();
+    let refused = run(&["umount", root.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("in use") && said(&refused).contains("--lazy"), "{}", said(&refused));
+    assert!(run(&["umount", "--lazy", root.to_str().unwrap()]).status.success());
+    assert!(!root.join("f").exists());
+    // The last user leaves, and the server with it.
+    (&open).write_all(b"still served").unwrap();
+    drop(open);
+    let (status, errors) = mounted.ended();
+    assert!(status.success() && errors.is_empty(), "{status}: {errors}");
+}
+
+#[test]
+fn a_signal_detaches_a_busy_tree() {
+    if !can_mount() {
+        return;
+    }
+    let mut mounted = Mounted::new(&[]);
+    let open = fs::File::create(mounted.path("f")).unwrap();
+    kill_process(mounted.pid(), Signal::INT).unwrap();
+    // Gone from the tree: an event to wait for, since the kernel tells of changes of the mount table.
+    wait_until_unmounted(&mounted);
+    drop(open);
+    let (status, errors) = mounted.ended();
+    assert!(status.success() && errors.contains("in use: detached"), "{status}: {errors}");
+}
+
+/// Waits for the mount to leave the mount table: poll(2) on `/proc/self/mountinfo` reports each change.
+fn wait_until_unmounted(mounted: &Mounted) {
+    let point = mounted.root();
+    loop {
+        let mut table = fs::File::open("/proc/self/mountinfo").unwrap();
+        let mut text = String::new();
+        table.read_to_string(&mut text).unwrap();
+        if !text.contains(point.to_str().unwrap()) {
+            return;
+        }
+        let mut polled = [rustix::event::PollFd::new(&table, rustix::event::PollFlags::PRI)];
+        rustix::event::poll(&mut polled, None).unwrap();
+    }
+}
+
+#[test]
+fn force_breaks_off() {
+    if !can_mount() {
+        return;
+    }
+    let mut mounted = Mounted::new(&[]);
+    let root = mounted.root();
+    assert!(run(&["umount", "--force", root.to_str().unwrap()]).status.success());
+    let (status, errors) = mounted.ended();
+    assert!(status.success(), "{status}: {errors}");
+}
+
+#[test]
+fn a_killed_server_is_cleaned_up_after() {
+    if !can_mount() {
+        return;
+    }
+    let mut mounted = Mounted::new(&[]);
+    fs::write(mounted.path("f"), "lost").unwrap();
+    kill_process(mounted.pid(), Signal::KILL).unwrap();
+    mounted.ended();
+    let dead = fs::metadata(mounted.root()).unwrap_err();
+    assert_eq!(dead.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+    // Mounting again notices, says so, and works.
+    let mut mounted = Mounted::again(mounted.into_temp(), &[]);
+    assert_eq!(names(&mounted.root()), Vec::<String>::new());
+    kill_process(mounted.pid(), Signal::TERM).unwrap();
+    let (status, errors) = mounted.ended();
+    assert!(status.success() && errors.contains("cleaned a mount left dead"), "{status}: {errors}");
+
+    // Unmounting a dead mount works as well.
+    let mut mounted = Mounted::again(mounted.into_temp(), &[]);
+    kill_process(mounted.pid(), Signal::KILL).unwrap();
+    mounted.ended();
+    let output = run(&["umount", mounted.root().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(mounted.root().is_dir());
+}
+
+#[test]
+fn a_daemon_returns_when_it_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let grove = temp.path().join("grove");
+    let grove = grove.to_str().unwrap();
+    let output = run(&["mount", "--daemon", grove]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("pando umount"));
+    assert!(output.stderr.is_empty());
+    fs::write(format!("{grove}/f"), "in the background").unwrap();
+    let mut value = [0_u8; 16];
+    let length = rustix::fs::getxattr(grove, pando_fuse::SERVER_PID_XATTR, &mut value).unwrap();
+    let pid = std::str::from_utf8(&value[..length]).unwrap();
+    assert!(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().starts_with("pando"));
+
+    // Errors are seen by who started it.
+    let again = run(&["mount", "--daemon", grove]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(said(&again).contains("mounted here already"), "{}", said(&again));
+
+    let output = run(&["umount", grove]);
+    assert!(output.status.success(), "{}", said(&output));
+    // No process is left: gone, or a zombie where nobody collects orphans.
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_else(|_| "gone) Z".into());
+    assert!(state.rsplit(") ").next().unwrap().starts_with('Z'), "{state}");
+}
+
+#[test]
+fn what_cannot_be_mounted_says_why() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let root = mounted.root();
+    let output = run(&["mount", root.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("pando umount"), "{}", said(&output));
+    // One that was already taken away is not ours any more.
+    let inside = root.join("dir");
+    fs::create_dir(&inside).unwrap();
+    let output = run(&["umount", inside.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains(root.to_str().unwrap()), "it names where trees are: {}", said(&output));
+    mounted.umount();
+}
+
+#[test]
+fn nonempty_directories_come_back() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    fs::create_dir(temp.path().join("grove")).unwrap();
+    fs::write(temp.path().join("grove/below"), "kept").unwrap();
+    let mut mounted = Mounted::again(temp, &["--nonempty"]);
+    assert_eq!(names(&mounted.root()), Vec::<String>::new());
+    kill_process(mounted.pid(), Signal::TERM).unwrap();
+    assert!(mounted.ended().0.success());
+    assert_eq!(names(&mounted.root()), ["below"]);
+}
+
+#[test]
+fn the_reader_of_the_ready_line_may_go() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let grove = temp.path().join("grove");
+    // A pipe that nobody reads.
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    let mut child = pando(&["mount", grove.to_str().unwrap()]).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let mut table = fs::File::open("/proc/self/mountinfo").unwrap();
+    loop {
+        let mut text = String::new();
+        table.seek(SeekFrom::Start(0)).unwrap();
+        table.read_to_string(&mut text).unwrap();
+        if text.contains(grove.to_str().unwrap()) {
+            break;
+        }
+        let mut polled = [rustix::event::PollFd::new(&table, rustix::event::PollFlags::PRI)];
+        rustix::event::poll(&mut polled, None).unwrap();
+    }
+    fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(grove.join("f")).unwrap();
+    let output = run(&["umount", grove.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(child.wait().unwrap().success());
+}

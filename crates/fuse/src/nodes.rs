@@ -1,0 +1,90 @@
+//! Node numbers: what the kernel calls an inode by.
+//!
+//! A node number is the inode's number, except that the kernel calls the root 1: if the tree numbers its root
+//! otherwise, the two numbers change places. The tree's inode cache keeps what the kernel counts; numbers are not
+//! reused while the tree lives, so generations are all 0.
+
+use pando_vfs::{DentryRef, Error, Result, Vfs};
+
+/// What the kernel calls the root (`FUSE_ROOT_ID`).
+const ROOT: u64 = 1;
+
+/// The nodes the kernel knows.
+pub(crate) struct Nodes {
+    vfs: Vfs,
+    root: DentryRef,
+}
+
+impl Nodes {
+    pub(crate) fn new(vfs: Vfs) -> Self {
+        let root = vfs.root();
+        Self { vfs, root }
+    }
+
+    /// The inode that the kernel means by `node`.
+    pub(crate) fn get(&self, node: u64) -> Result<DentryRef> {
+        if node == ROOT {
+            return Ok(self.root.clone());
+        }
+        // The kernel counts it, so it is remembered: an unknown number is a malformed request.
+        self.vfs.iget(self.number(node)).ok_or(Error::Stale)
+    }
+
+    /// From inode number to node number, and back.
+    pub(crate) fn number(&self, number: u64) -> u64 {
+        let root = self.root.ino();
+        match number {
+            ROOT => root,
+            number if number == root => ROOT,
+            number => number,
+        }
+    }
+
+    /// The kernel gives up `lookups` of its counts.
+    pub(crate) fn forget(&self, node: u64, lookups: u64) {
+        // The root is never counted: it lives as long as the mount.
+        if node != ROOT {
+            self.vfs.forget(self.number(node), lookups);
+        }
+    }
+
+    /// The kernel has gone, and all its counts with it.
+    pub(crate) fn forget_all(&self) {
+        self.vfs.forget_all();
+    }
+
+    /// Starts an answer that hands out nodes.
+    pub(crate) fn hand_out(&self) -> Handout<'_> {
+        Handout { nodes: self, counted: Vec::new() }
+    }
+}
+
+/// The counts of one answer: taken back when it is dropped unsent (an error or a panic after some were counted).
+pub(crate) struct Handout<'a> {
+    nodes: &'a Nodes,
+    counted: Vec<u64>,
+}
+
+impl Handout<'_> {
+    /// Counts one look-up of `dentry`.
+    pub(crate) fn count(&mut self, dentry: &DentryRef) {
+        let ino = dentry.ino();
+        if ino != self.nodes.root.ino() {
+            self.nodes.vfs.remember(dentry, 1);
+            self.counted.push(ino);
+        }
+    }
+
+    /// The answer goes to the kernel, and the counts with it.
+    pub(crate) fn sent(mut self) {
+        self.counted.clear();
+    }
+}
+
+impl Drop for Handout<'_> {
+    fn drop(&mut self) {
+        for &ino in &self.counted {
+            self.nodes.vfs.forget(ino, 1);
+        }
+    }
+}

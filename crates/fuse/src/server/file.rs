@@ -1,0 +1,116 @@
+//! Open files.
+
+use pando_vfs::{Error, OpenFlags, Result, Seek};
+
+use super::{Caller, Server};
+
+/// What open(2) flags mean to the tree when the kernel opens on behalf of a process. APPEND is the kernel's business:
+/// it knows the end and sends the offset; pages of a shared mapping written back through the same handle go where they
+/// belong, not to the end. DIRECT and the flags of creating are done with too.
+pub(super) fn handle_flags(flags: u32) -> OpenFlags {
+    let kernels = OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY;
+    OpenFlags::from_bits_truncate(flags) - kernels
+}
+
+impl Server {
+    /// Opens `node`, a file or a directory; answers the handle. Truncates with `O_TRUNC`.
+    ///
+    /// # Errors
+    /// See [`Server`].
+    pub fn open(&self, caller: Caller, node: u64, flags: u32) -> Result<u64> {
+        self.guarded("open", || {
+            let (dentry, flags) = (self.nodes.get(node)?, handle_flags(flags));
+            if flags.contains(OpenFlags::TRUNC) && !caller.keeps_privileges() {
+                self.drop_privileges(&dentry)?;
+            }
+            let file = self.vfs.open_dentry(&self.context(caller, 0), &dentry, flags)?;
+            self.keep(file)
+        })
+    }
+
+    /// Closes a handle: nobody has it open any more.
+    ///
+    /// # Errors
+    /// See [`Server`].
+    pub fn release(&self, handle: u64) -> Result<()> {
+        self.guarded("release", || self.close(handle))
+    }
+
+    /// Fills `buf` from `offset` on; answers how many bytes there were, fewer only at the end.
+    ///
+    /// # Errors
+    /// See [`Server`].
+    pub fn read(&self, handle: u64, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.guarded("read", || {
+            self.with_file(handle, |file| {
+                let mut filled = 0;
+                // The kernel takes a short answer for the end of the file.
+                while filled < buf.len() {
+                    match file.pread(&mut buf[filled..], offset + filled as u64)? {
+                        0 => break,
+                        count => filled += count,
+                    }
+                }
+                Ok(filled)
+            })
+        })
+    }
+
+    /// Writes at `offset`; answers how many bytes were written. `drop_privileges`: the writer may not keep setuid and
+    /// setgid bits on the file.
+    ///
+    /// # Errors
+    /// ENOSPC when not one byte fits, EFBIG; see [`Server`].
+    pub fn write(&self, handle: u64, offset: u64, data: &[u8], drop_privileges: bool) -> Result<usize> {
+        self.guarded("write", || {
+            self.with_file(handle, |file| {
+                if drop_privileges {
+                    self.drop_privileges(file.dentry())?;
+                }
+                let mut written = 0;
+                while written < data.len() {
+                    match file.pwrite(&data[written..], offset + written as u64) {
+                        Ok(0) => break,
+                        Ok(count) => written += count,
+                        // What was written before counts; the error comes again with the next write.
+                        Err(_) if written > 0 => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(written)
+            })
+        })
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// See [`Server`].
+    pub fn fsync(&self, handle: u64) -> Result<()> {
+        self.guarded("fsync", || self.with_file(handle, pando_vfs::File::fsync))
+    }
+
+    /// Allocates or frees a range, as fallocate(2).
+    ///
+    /// # Errors
+    /// ENOSPC, EOPNOTSUPP for unknown modes; see [`Server`].
+    pub fn fallocate(&self, handle: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
+        self.guarded("fallocate", || self.with_file(handle, |file| file.fallocate(mode, offset, len)))
+    }
+
+    /// Where data (`SEEK_DATA`, 3) or a hole (`SEEK_HOLE`, 4) is, at or after `offset`. The other kinds are the
+    /// kernel's own: it keeps the position.
+    ///
+    /// # Errors
+    /// ENXIO beyond the end, EINVAL for other kinds; see [`Server`].
+    pub fn lseek(&self, handle: u64, offset: i64, whence: i32) -> Result<u64> {
+        self.guarded("lseek", || {
+            let seek = match whence {
+                3 => Seek::Data(offset),
+                4 => Seek::Hole(offset),
+                _ => return Err(Error::Invalid),
+            };
+            self.with_file(handle, |file| file.lseek(seek))
+        })
+    }
+}

@@ -1,0 +1,188 @@
+//! What the answers are: each request of the kernel in terms of the tree.
+
+mod attr;
+mod dir;
+mod file;
+mod namespace;
+mod xattr;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use pando_vfs::{Context, Credentials, DentryRef, Error, File, FileKind, Result, SetAttr, Stat, Vfs};
+use sharded_slab::Slab;
+use tracing::{debug, error};
+
+use crate::nodes::Nodes;
+
+pub use xattr::SERVER_PID_XATTR;
+
+/// How long the kernel may answer without asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// How long attributes and names (also missing ones) stay true. The tree changes only through this mount, and the
+    /// kernel sees all of those changes, so a long time is right; zero asks each time, for trees that change behind
+    /// the mount's back. Zero also turns off the caching of contents from one open to the next.
+    pub valid: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self { valid: Duration::from_secs(24 * 60 * 60) }
+    }
+}
+
+/// Whose request it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Caller {
+    /// Whether files keep setuid and setgid when this caller changes their size. Requests do not say who has
+    /// CAP_FSETID; root has it.
+    fn keeps_privileges(self) -> bool {
+        self.uid == 0
+    }
+}
+
+/// An inode as the kernel is told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// What the kernel is to call it by.
+    pub node: u64,
+    /// Its attributes.
+    pub stat: Stat,
+}
+
+/// Answers requests for one mounted tree. Any number of threads may ask at once.
+///
+/// Errors are those of the tree; besides, each method answers [`Error::Stale`] for a node and [`Error::BadHandle`] for
+/// a handle that was never handed out, and [`Error::Io`] if the operation panicked (which is logged, and harms no
+/// other request).
+pub struct Server {
+    vfs: Vfs,
+    nodes: Nodes,
+    /// Open files and directories by handle. Reading a slot takes no lock.
+    handles: Slab<File>,
+    options: ServerOptions,
+}
+
+impl Server {
+    /// A server for the tree `vfs`.
+    #[must_use]
+    pub fn new(vfs: Vfs, options: ServerOptions) -> Self {
+        Self { nodes: Nodes::new(vfs.clone()), vfs, handles: Slab::new(), options }
+    }
+
+    /// How long the kernel may answer without asking.
+    #[must_use]
+    pub fn options(&self) -> &ServerOptions {
+        &self.options
+    }
+
+    /// The kernel gives up `lookups` counts of `node`.
+    pub fn forget(&self, node: u64, lookups: u64) {
+        // There is no answer to carry an error.
+        let _ = self.guarded("forget", || {
+            self.nodes.forget(node, lookups);
+            Ok(())
+        });
+    }
+
+    /// The connection has ended: closes all handles and drops all counts.
+    pub fn disconnect(&mut self) {
+        let handles = std::mem::take(&mut self.handles);
+        let _ = self.guarded("disconnect", || {
+            drop(handles);
+            self.nodes.forget_all();
+            Ok(())
+        });
+    }
+
+    /// Runs one operation on its own: a panic in it is logged and answered with EIO.
+    fn guarded<T>(&self, operation: &'static str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        // Unwind safety: the tree undoes what a panic interrupts (each of its guards is a value with a destructor),
+        // the slab's slots are replaced whole, and hand-outs take their counts back when dropped.
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                debug!(operation, %error, "refused");
+                Err(error)
+            }
+            Err(panic) => {
+                let reason = panic
+                    .downcast_ref::<&str>()
+                    .copied()
+                    .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                    .unwrap_or("not a text");
+                error!(operation, reason, "a request panicked and was answered with EIO; the mount goes on");
+                Err(Error::Io)
+            }
+        }
+    }
+
+    /// In whose name the tree is changed. The kernel has checked permission already.
+    fn context(&self, caller: Caller, umask: u32) -> Context {
+        let cred = if caller.uid == 0 {
+            Credentials { gid: caller.gid, ..Credentials::root() }
+        } else {
+            Credentials::user(caller.uid, caller.gid, &[])
+        };
+        Context::new(&self.vfs, cred).with_umask(umask).checked_by_caller(true)
+    }
+
+    fn attr_of(&self, dentry: &DentryRef) -> Attr {
+        self.attr_from(self.vfs.getattr(dentry))
+    }
+
+    fn attr_from(&self, stat: Stat) -> Attr {
+        Attr { node: self.nodes.number(stat.ino), stat }
+    }
+
+    /// Contents change: setuid goes, and setgid if the group may execute (otherwise it is no privilege, but a mark for
+    /// locking). The kernel leaves this to us for those who may not keep such bits.
+    fn drop_privileges(&self, dentry: &DentryRef) -> Result<()> {
+        let Stat { kind, mode, .. } = self.vfs.getattr(dentry);
+        let kill = mode & 0o4000 | if mode & 0o010 != 0 { mode & 0o2000 } else { 0 };
+        if kill != 0 && kind == FileKind::File {
+            let context = self.context(Caller { uid: 0, gid: 0 }, 0);
+            let change = SetAttr { mode: Some(mode & !kill), ..SetAttr::default() };
+            self.vfs.setattr(&context, dentry, &change)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps an open file under a handle.
+    fn keep(&self, file: File) -> Result<u64> {
+        let slot = self.handles.insert(file).ok_or(Error::NoMemory)?;
+        Ok(slot as u64)
+    }
+
+    /// Runs `with` with the open file of a handle.
+    fn with_file<T>(&self, handle: u64, with: impl FnOnce(&File) -> Result<T>) -> Result<T> {
+        let slot = usize::try_from(handle).map_err(|_| Error::BadHandle)?;
+        let file = self.handles.get(slot).ok_or(Error::BadHandle)?;
+        with(&file)
+    }
+
+    /// Closes a handle.
+    fn close(&self, handle: u64) -> Result<()> {
+        let slot = usize::try_from(handle).map_err(|_| Error::BadHandle)?;
+        if self.handles.remove(slot) { Ok(()) } else { Err(Error::BadHandle) }
+    }
+}
+
+/// One component of a path, as requests carry it: anything else would walk, or is malformed.
+fn component(name: &[u8]) -> Result<&[u8]> {
+    match name {
+        b"" | b"." | b".." => Err(Error::Invalid),
+        name if name.contains(&b'/') || name.contains(&0) => Err(Error::Invalid),
+        name => Ok(name),
+    }
+}

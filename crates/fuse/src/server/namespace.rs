@@ -1,0 +1,160 @@
+//! Names: looking them up, making, moving and removing them.
+
+use pando_vfs::{At, DentryRef, Error, OpenFlags, RenameFlags, Result, Walk};
+
+use super::{Attr, Caller, Server, component, file::handle_flags};
+
+impl Server {
+    /// The node of `name` in `parent`; none if there is no such name, which the kernel may remember as well.
+    ///
+    /// # Errors
+    /// See [`Server`].
+    pub fn lookup(&self, caller: Caller, parent: u64, name: &[u8]) -> Result<Option<Attr>> {
+        self.guarded("lookup", || {
+            let dir = self.nodes.get(parent)?;
+            let context = self.context(caller, 0);
+            match self.vfs.lookup(&context, At::Dir(&dir), component(name)?, Walk::NOFOLLOW) {
+                Ok(dentry) => Ok(Some(self.hand_out(&dentry))),
+                Err(Error::NoEntry) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// Answers one node, counted.
+    fn hand_out(&self, dentry: &DentryRef) -> Attr {
+        let mut handout = self.nodes.hand_out();
+        handout.count(dentry);
+        let attr = self.attr_of(dentry);
+        handout.sent();
+        attr
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// EEXIST, ENOSPC; see [`Server`].
+    pub fn mkdir(&self, caller: Caller, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Attr> {
+        self.guarded("mkdir", || {
+            let dir = self.nodes.get(parent)?;
+            let context = self.context(caller, umask);
+            Ok(self.hand_out(&self.vfs.mkdir(&context, At::Dir(&dir), component(name)?, mode & 0o7777)?))
+        })
+    }
+
+    /// Makes a file, a pipe, a socket or a device node; `mode` has the kind.
+    ///
+    /// # Errors
+    /// EEXIST, ENOSPC, EINVAL for an unknown kind; see [`Server`].
+    pub fn mknod(&self, caller: Caller, parent: u64, name: &[u8], mode: u32, rdev: u32, umask: u32) -> Result<Attr> {
+        self.guarded("mknod", || {
+            let dir = self.nodes.get(parent)?;
+            let context = self.context(caller, umask);
+            Ok(self.hand_out(&self.vfs.mknod(&context, At::Dir(&dir), component(name)?, mode, rdev)?))
+        })
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// EEXIST, ENOSPC; see [`Server`].
+    pub fn symlink(&self, caller: Caller, parent: u64, name: &[u8], target: &[u8]) -> Result<Attr> {
+        self.guarded("symlink", || {
+            let dir = self.nodes.get(parent)?;
+            let context = self.context(caller, 0);
+            Ok(self.hand_out(&self.vfs.symlink(&context, target, At::Dir(&dir), component(name)?)?))
+        })
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// EINVAL if it is not one; see [`Server`].
+    pub fn readlink(&self, caller: Caller, node: u64) -> Result<Vec<u8>> {
+        self.guarded("readlink", || {
+            let dentry = self.nodes.get(node)?;
+            let walk = Walk::EMPTY_PATH | Walk::NOFOLLOW;
+            self.vfs.readlink(&self.context(caller, 0), At::Dir(&dentry), b"", walk)
+        })
+    }
+
+    /// Gives `node` one more name.
+    ///
+    /// # Errors
+    /// EEXIST, EMLINK, EPERM for a directory; see [`Server`].
+    pub fn link(&self, caller: Caller, node: u64, parent: u64, name: &[u8]) -> Result<Attr> {
+        self.guarded("link", || {
+            let dentry = self.nodes.get(node)?;
+            let dir = self.nodes.get(parent)?;
+            let context = self.context(caller, 0);
+            let (old, new) = (At::Dir(&dentry), At::Dir(&dir));
+            let linked = self.vfs.link(&context, old, b"", new, component(name)?, Walk::EMPTY_PATH)?;
+            Ok(self.hand_out(&linked))
+        })
+    }
+
+    /// Removes the name of something that is not a directory.
+    ///
+    /// # Errors
+    /// ENOENT, EISDIR; see [`Server`].
+    pub fn unlink(&self, caller: Caller, parent: u64, name: &[u8]) -> Result<()> {
+        self.guarded("unlink", || {
+            let dir = self.nodes.get(parent)?;
+            self.vfs.unlink(&self.context(caller, 0), At::Dir(&dir), component(name)?)
+        })
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, ENOTEMPTY; see [`Server`].
+    pub fn rmdir(&self, caller: Caller, parent: u64, name: &[u8]) -> Result<()> {
+        self.guarded("rmdir", || {
+            let dir = self.nodes.get(parent)?;
+            self.vfs.rmdir(&self.context(caller, 0), At::Dir(&dir), component(name)?)
+        })
+    }
+
+    /// Moves `from` (a directory's node and a name) to `to`; `flags` are those of renameat2(2).
+    ///
+    /// # Errors
+    /// EINVAL for flags that are not supported (WHITEOUT), and all of rename(2); see [`Server`].
+    pub fn rename(&self, caller: Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
+        self.guarded("rename", || {
+            let flags = RenameFlags::from_bits(flags).ok_or(Error::Invalid)?;
+            let (old, new) = (self.nodes.get(from.0)?, self.nodes.get(to.0)?);
+            let context = self.context(caller, 0);
+            let (old, new) = (At::Dir(&old), At::Dir(&new));
+            self.vfs.rename(&context, old, component(from.1)?, new, component(to.1)?, flags)
+        })
+    }
+
+    /// Makes a file and opens it, or opens the one that is there; answers its node and the handle.
+    ///
+    /// # Errors
+    /// EEXIST with `O_EXCL`, ENOSPC; see [`Server`].
+    pub fn create(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+        flags: u32,
+    ) -> Result<(Attr, u64)> {
+        self.guarded("create", || {
+            let dir = self.nodes.get(parent)?;
+            let context = self.context(caller, umask);
+            let exclusive = OpenFlags::from_bits_truncate(flags) & OpenFlags::EXCL;
+            // The kernel has looked the name up and followed links itself.
+            let flags = handle_flags(flags) | exclusive | OpenFlags::CREAT | OpenFlags::NOFOLLOW;
+            let file = self.vfs.open(&context, At::Dir(&dir), component(name)?, flags, mode & 0o7777)?;
+            let mut handout = self.nodes.hand_out();
+            handout.count(file.dentry());
+            let attr = self.attr_of(file.dentry());
+            let handle = self.keep(file)?;
+            handout.sent();
+            Ok((attr, handle))
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! Extended attributes.
+
+use pando_vfs::{At, Error, Result, Walk, XattrFlags};
+
+use super::{Caller, Server};
+
+/// An extended attribute that the root of every mount answers, though it is not in the tree nor in its lists: the
+/// process number of the server, in decimal. Whoever unmounts can wait for that process to end.
+pub const SERVER_PID_XATTR: &str = "system.pandofs.server_pid";
+
+/// The names of one inode, each ended by a zero byte, cannot be longer (`XATTR_LIST_MAX`).
+const LIST_MAX: usize = 65536;
+
+const SELF: Walk = Walk::EMPTY_PATH;
+
+impl Server {
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// ENODATA; see [`Server`].
+    pub fn getxattr(&self, caller: Caller, node: u64, name: &[u8]) -> Result<Vec<u8>> {
+        self.guarded("getxattr", || {
+            if name == SERVER_PID_XATTR.as_bytes() {
+                return Ok(std::process::id().to_string().into_bytes());
+            }
+            let dentry = self.nodes.get(node)?;
+            self.vfs.getxattr(&self.context(caller, 0), At::Dir(&dentry), b"", name, SELF)
+        })
+    }
+
+    /// The names of all extended attributes, each ended by a zero byte.
+    ///
+    /// # Errors
+    /// E2BIG for more than 64 KiB of names; see [`Server`].
+    pub fn listxattr(&self, caller: Caller, node: u64) -> Result<Vec<u8>> {
+        self.guarded("listxattr", || {
+            let dentry = self.nodes.get(node)?;
+            let mut list = Vec::new();
+            for name in self.vfs.listxattr(&self.context(caller, 0), At::Dir(&dentry), b"", SELF)? {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+            if list.len() > LIST_MAX { Err(Error::ArgListTooLong) } else { Ok(list) }
+        })
+    }
+
+    /// Sets an extended attribute; `flags` are those of setxattr(2).
+    ///
+    /// # Errors
+    /// EEXIST and ENODATA by flags, EINVAL for unknown flags; see [`Server`].
+    pub fn setxattr(&self, caller: Caller, node: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        self.guarded("setxattr", || {
+            let flags = XattrFlags::from_bits(flags).ok_or(Error::Invalid)?;
+            let dentry = self.nodes.get(node)?;
+            self.vfs.setxattr(&self.context(caller, 0), At::Dir(&dentry), b"", name, value, flags, SELF)
+        })
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// ENODATA; see [`Server`].
+    pub fn removexattr(&self, caller: Caller, node: u64, name: &[u8]) -> Result<()> {
+        self.guarded("removexattr", || {
+            let dentry = self.nodes.get(node)?;
+            self.vfs.removexattr(&self.context(caller, 0), At::Dir(&dentry), b"", name, SELF)
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! How requests come from the kernel, and answers go back.
+
+use std::{io, num::NonZeroUsize, path::Path};
+
+use crate::Server;
+
+/// How a tree is mounted: what the kernel is told, and how many threads listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What mount tables show as the source.
+    pub source: String,
+    /// Let other users in (the kernel then checks permission bits; without this only the owner of the mount gets in).
+    pub allow_other: bool,
+    /// Honour setuid and setgid bits.
+    pub suid: bool,
+    /// Let device nodes work as devices.
+    pub dev: bool,
+    /// Let programs be executed.
+    pub exec: bool,
+    /// No changes.
+    pub read_only: bool,
+    /// Reading does not change access times.
+    pub no_atime: bool,
+    /// Writes wait until they are durable.
+    pub sync: bool,
+    /// Changes of directories wait until they are durable.
+    pub dir_sync: bool,
+    /// Threads that read requests.
+    pub threads: NonZeroUsize,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            source: "pandofs".into(),
+            allow_other: false,
+            suid: false,
+            dev: false,
+            exec: true,
+            read_only: false,
+            no_atime: false,
+            sync: false,
+            dir_sync: false,
+            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        }
+    }
+}
+
+/// A way to be a FUSE server.
+pub trait Transport {
+    /// Mounts at `mount_point` and agrees with the kernel on what both can do. Requests wait from then on, and are
+    /// answered once [`Connection::serve`] runs.
+    ///
+    /// # Errors
+    /// The device cannot be opened, the mount is refused, or the kernel is too old.
+    fn connect(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>>;
+}
+
+/// A mounted tree.
+pub trait Connection: Send {
+    /// Answers requests until the tree is unmounted, by whomever.
+    ///
+    /// # Errors
+    /// The device failed in a way that an unmount does not explain.
+    fn serve(self: Box<Self>) -> io::Result<()>;
+}
