@@ -8,10 +8,10 @@
 //! Why it is sound: a place's own reference is put only after the pointer has left the place; an object is retired when
 //! its last reference is put; so a guard that found the pointer was alive before the object was retired, and the memory waits for it.
 
-use std::{marker::PhantomData, ops::Deref, ptr::NonNull};
+use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
 use crate::{
-    facade::{AtomicPtr, Ordering},
+    facade::{AtomicPtr, AtomicUsize, Ordering},
     lock_ref::LockRef,
     reclaim::{self, Guard},
 };
@@ -52,6 +52,30 @@ impl<T: Object> Counted<T> {
     pub fn new(value: T) -> Self {
         let block = Box::new(Block { refs: LockRef::new(), value });
         Self { block: NonNull::from(Box::leak(block)), _owns: PhantomData }
+    }
+
+    /// Two new objects, each with one reference and a life of its own, in one allocation and next to each other: for
+    /// what is mostly read together, and mostly dies together. `first` is made with the second in hand.
+    ///
+    /// The memory is given back when both are gone.
+    #[must_use]
+    pub fn pair<S: Object>(second: S, first: impl FnOnce(&Counted<S>) -> T) -> (Self, Counted<S>) {
+        let layout = Pair::layout::<T, S>();
+        // SAFETY: the layout is not empty: it has a head.
+        let Some(pair) = NonNull::new(unsafe { std::alloc::alloc(layout.whole) }.cast::<Pair>()) else {
+            std::alloc::handle_alloc_error(layout.whole)
+        };
+        // SAFETY: fresh memory of the layout that begins with a head and holds a block of `S` at `second`. One is alive so far.
+        let second = unsafe {
+            pair.write(Pair { alive: AtomicUsize::new(1), bytes: layout.whole.size() });
+            Pair::place(pair, layout.second, second)
+        };
+        let first = first(&second);
+        // Relaxed: nobody else knows of the first yet.
+        // SAFETY: `second` is alive, so the head is.
+        unsafe { pair.as_ref() }.alive.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above, a block of `T` at `first`.
+        (unsafe { Pair::place(pair, layout.first, first) }, second)
     }
 
     /// Whether both are the same object.
@@ -95,6 +119,64 @@ impl<T: Object> Counted<T> {
     }
 }
 
+/// The head of an allocation that two blocks share. Each block's count carries, in units of eight bytes, how far behind
+/// the head it lies; zero for a block on its own.
+#[repr(C, align(8))]
+struct Pair {
+    /// Blocks that have not been freed.
+    alive: AtomicUsize,
+    bytes: usize,
+}
+
+/// Where things lie in a pair.
+struct PairLayout {
+    whole: Layout,
+    first: usize,
+    second: usize,
+}
+
+impl Pair {
+    fn layout<T, S>() -> PairLayout {
+        const { assert!(align_of::<Block<T>>() == 8 && align_of::<Block<S>>() == 8, "a pair is of plain objects") };
+        let first = size_of::<Self>();
+        let second = first + size_of::<Block<T>>();
+        let bytes = second + size_of::<Block<S>>();
+        // Cannot fail: sizes of types are far below the limit.
+        let whole = Layout::from_size_align(bytes, align_of::<Self>()).expect("two objects fit the address space");
+        PairLayout { whole, first, second }
+    }
+
+    /// # Safety
+    /// `pair` is allocated, with uninitialised room for a `Block<U>` at `offset`.
+    unsafe fn place<U: Object>(pair: NonNull<Self>, offset: usize, value: U) -> Counted<U> {
+        let refs = LockRef::tagged(u16::try_from(offset / 8).expect("objects are small"));
+        // SAFETY: the caller's.
+        unsafe {
+            let block = pair.byte_add(offset).cast::<Block<U>>();
+            block.write(Block { refs, value });
+            Counted::from_raw(block)
+        }
+    }
+
+    /// Gives back a block's part.
+    ///
+    /// # Safety
+    /// `block` was made by `place` with an offset of `8 * tag`, and nobody uses it any more.
+    unsafe fn free<U>(block: *mut Block<U>, tag: u16) {
+        // SAFETY: the caller's; the head is alive as long as one of its blocks is.
+        unsafe {
+            std::ptr::drop_in_place(block);
+            let pair = block.byte_sub(usize::from(tag) * 8).cast::<Self>();
+            let bytes = (*pair).bytes;
+            // Release: our use of the memory is over. Acquire: the other's is too.
+            if (*pair).alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+                std::ptr::drop_in_place(pair);
+                std::alloc::dealloc(pair.cast(), Layout::from_size_align_unchecked(bytes, align_of::<Self>()));
+            }
+        }
+    }
+}
+
 fn check_access<T>(block: *const Block<T>) {
     #[cfg(loom)]
     reclaim::model::check_access(block.cast());
@@ -124,10 +206,16 @@ impl<T: Object> Drop for Counted<T> {
         }
         block.value.last_put();
         /// # Safety
-        /// `ptr` is a leaked `Box<Block<T>>` that nobody uses any more.
+        /// `ptr` is a block that nobody uses any more.
         unsafe fn free<T>(ptr: *mut ()) {
-            // SAFETY: allocated as a box in `Counted::new`; the caller's contract.
-            drop(unsafe { Box::from_raw(ptr.cast::<Block<T>>()) });
+            let block = ptr.cast::<Block<T>>();
+            // SAFETY: the caller's contract.
+            match unsafe { &*block }.refs.tag() {
+                // SAFETY: on its own: allocated as a box in `Counted::new`.
+                0 => drop(unsafe { Box::from_raw(block) }),
+                // SAFETY: made by `Pair::place`, which wrote the tag.
+                tag => unsafe { Pair::free(block, tag) },
+            }
         }
         // SAFETY: the count is dead, so no place owns a reference (each holds one) and no guard made from now on can
         // find the pointer; the dead count makes this the only retirement.
@@ -323,6 +411,40 @@ mod tests {
         for _ in 0..10_000 {
             crossbeam_epoch::pin().flush();
             if drops.load(SeqCst) == 1 {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        panic!("never reclaimed");
+    }
+
+    #[test]
+    fn a_pair_lives_and_dies_one_by_one() {
+        let count = || (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let ((a_last, a_drops), (b_last, b_drops)) = (count(), count());
+        for first_goes_first in [true, false] {
+            let b = Probe { last_puts: b_last.clone(), drops: b_drops.clone() };
+            let (a, b) = Counted::pair(b, |b| {
+                assert_eq!(Counted::count(b), 1);
+                Probe { last_puts: a_last.clone(), drops: a_drops.clone() }
+            });
+            let more = b.clone();
+            assert_eq!((Counted::count(&a), Counted::count(&b)), (1, 2));
+            drop(more);
+            let before = (a_last.load(SeqCst), b_last.load(SeqCst));
+            if first_goes_first {
+                drop(a);
+                assert_eq!((a_last.load(SeqCst), b_last.load(SeqCst)), (before.0 + 1, before.1));
+                drop(b);
+            } else {
+                drop(b);
+                assert_eq!((a_last.load(SeqCst), b_last.load(SeqCst)), (before.0, before.1 + 1));
+                drop(a);
+            }
+        }
+        for _ in 0..10_000 {
+            crossbeam_epoch::pin().flush();
+            if a_drops.load(SeqCst) + b_drops.load(SeqCst) == 4 {
                 return;
             }
             std::thread::yield_now();

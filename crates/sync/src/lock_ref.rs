@@ -4,13 +4,29 @@ use crate::facade::{AtomicUsize, Ordering};
 
 /// A reference count that knows it is dead: once the last reference is put, no other can be got.
 ///
-/// The word is the number of references; zero is dead and stays so.
+/// The word: the number of references in the low 48 bits, where zero is dead and stays so; above them a constant of the
+/// object's allocator (see `counted`), which no operation changes.
 #[derive(Debug)]
 pub struct LockRef {
     word: AtomicUsize,
 }
 
+/// The bits that count.
+const COUNT: usize = (1 << TAG_SHIFT) - 1;
+/// Where the constant begins.
+const TAG_SHIFT: u32 = usize::BITS - 16;
+
 impl LockRef {
+    /// A count of one, the caller's, beside a constant.
+    pub(crate) fn tagged(tag: u16) -> Self {
+        Self { word: AtomicUsize::new(1 | usize::from(tag) << TAG_SHIFT) }
+    }
+
+    /// The constant.
+    pub(crate) fn tag(&self) -> u16 {
+        (self.word.load(Ordering::Relaxed) >> TAG_SHIFT) as u16
+    }
+
     /// A count of one, the caller's.
     #[must_use]
     pub fn new() -> Self {
@@ -21,14 +37,14 @@ impl LockRef {
     pub fn clone_held(&self) {
         // Relaxed: the reference that the caller holds orders everything.
         let old = self.word.fetch_add(1, Ordering::Relaxed);
-        debug_assert!(old > 0, "a reference was cloned from a dead count");
+        debug_assert!(old & COUNT > 0, "a reference was cloned from a dead count");
     }
 
     /// One more reference, unless the count is dead.
     #[must_use]
     pub fn get(&self) -> bool {
         let mut old = self.word.load(Ordering::Relaxed);
-        while old != 0 {
+        while old & COUNT != 0 {
             match self.word.compare_exchange_weak(old, old + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -41,14 +57,14 @@ impl LockRef {
     #[must_use]
     pub fn put(&self) -> bool {
         let old = self.word.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(old > 0, "a reference was put twice");
-        old == 1
+        debug_assert!(old & COUNT > 0, "a reference was put twice");
+        old & COUNT == 1
     }
 
     /// The references now; a hint, for diagnostics and for caches that look for idle objects.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.word.load(Ordering::Relaxed)
+        self.word.load(Ordering::Relaxed) & COUNT
     }
 }
 

@@ -6,11 +6,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pando_sync::{Counted, Guard, OpCell, Shared, pin, stripe_hint};
+use pando_sync::{Counted, Guard, Node, OpCell, Shared, pin, stripe_hint};
 
 use crate::{
     At, Context, DentryRef, Error, FileKind, Result, Timestamp, Vfs,
-    dentry::Dentry,
+    dentry::{Dentry, Slot},
     directory::Directory,
     inode::{Body, Inode, PermView},
     locks::{Locks, Step, Stop, run},
@@ -185,7 +185,10 @@ impl Vfs {
             let now = Timestamp::now().0;
             let held = old.get().ok_or(Error::NoEntry).inspect_err(|_| inode.links.down())?;
             let dentry = Dentry::new_link(Dentry::first(&held));
-            let bound = bind(parent.dir, hash, name, dentry.clone(), &permit, now, guard);
+            let bound = dir.directory()?.anchor(parent.dir, guard).and_then(|anchor| {
+                let slot = Node::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
+                bind(dir, hash, slot, &dentry, &permit, now, guard)
+            });
             if bound.is_err() {
                 inode.links.down();
             }
@@ -212,7 +215,7 @@ impl Vfs {
             if linkable {
                 inode.links.allow();
             }
-            Ok(DentryRef(Dentry::new(inode)))
+            Ok(DentryRef(Counted::new(Dentry::new(inode))))
         })
     }
 }
@@ -257,25 +260,27 @@ pub(crate) fn make_at(
     locks.names(&[parent.shard.sb.key(parent.ino, hash)])?;
     let now = Timestamp::now().0;
     let inode = new_inode(context, parent, make, mode, 1, now, guard)?;
-    let dentry = Dentry::new(inode);
-    bind(dir, hash, name, dentry.clone(), &permit, now, guard)?;
+    let anchor = parent.directory()?.anchor(dir, guard)?;
+    // The slot and what it shows are read together, and mostly go together: one allocation.
+    let (slot, dentry) =
+        Node::pair(Dentry::new(inode), |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
+    bind(parent, hash, slot, &dentry, &permit, now, guard)?;
     Ok(dentry)
 }
 
-/// Binds a name to a dentry that has no place yet. The caller holds the name's lock.
+/// Puts a slot, in which a dentry that has no place yet is pending, into the directory `parent`. The caller holds the
+/// name's lock.
 fn bind(
-    dir: Shared<'_, Dentry>,
+    parent: &Inode,
     hash: u64,
-    name: &[u8],
-    dentry: Counted<Dentry>,
+    slot: Counted<Node<Slot>>,
+    dentry: &Counted<Dentry>,
     permit: &Permit<'_>,
     now: i64,
     guard: &Guard,
 ) -> Result<()> {
-    let parent = dir.to_ref().inode();
     let directory = parent.directory()?;
     let is_dir = dentry.is_dir();
-    let slot = directory.new_slot(dir, name, OpCell::new_pending(dentry.clone()), guard)?;
     drop(dentry.place.replace(Some(slot.clone())));
     let node = directory.insert(hash, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
     // Counted before it can be seen, so that no removal is counted before its creation.

@@ -49,8 +49,8 @@ impl Object for Dentry {
 
 impl Dentry {
     /// The first dentry of a new inode.
-    pub(crate) fn new(inode: Inode) -> Counted<Self> {
-        Counted::new(Self { place: OpCell::new(None), target: Target::Own(inode) })
+    pub(crate) fn new(inode: Inode) -> Self {
+        Self { place: OpCell::new(None), target: Target::Own(inode) }
     }
 
     /// A further dentry of an inode.
@@ -105,6 +105,11 @@ impl Dentry {
 }
 
 impl Slot {
+    /// A slot for a name, to be inserted into the directory that `anchor` belongs to.
+    pub(crate) fn new(anchor: Counted<Anchor>, name: &[u8], value: OpCell<Dentry>) -> Self {
+        Self { anchor, name: Name::new(name), value }
+    }
+
     /// The directory, as long as this slot can be seen.
     pub(crate) fn anchor_dir(&self) -> Shared<'_, Dentry> {
         // Method-call auto-deref: the node's own anchor keeps the directory alive.

@@ -6,13 +6,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Guard, Life, Node, OpCell, Rejected, Shared, SplitTable, Stamp, Striped, Sum,
+    AtomicCounted, Counted, Counter, Guard, Life, Node, Rejected, Shared, SplitTable, Stamp, Striped, Sum,
 };
 
 use crate::{
     Error, Result,
     dentry::{Anchor, Dentry, Slot},
-    name::Name,
 };
 
 /// A directory's own part of its inode.
@@ -67,21 +66,6 @@ impl Directory {
     #[inline]
     pub(crate) fn lookup<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
         self.slot(hash, name, guard)?.to_ref().value.load(guard)
-    }
-
-    /// A slot for a name of this directory, not yet in its table. `this` is the directory's dentry.
-    ///
-    /// # Errors
-    /// ENOENT once the directory is removed.
-    pub(crate) fn new_slot(
-        &self,
-        this: Shared<'_, Dentry>,
-        name: &[u8],
-        value: OpCell<Dentry>,
-        guard: &Guard,
-    ) -> Result<Counted<Node<Slot>>> {
-        let anchor = self.anchor(this, guard)?;
-        Ok(Node::new(Slot { anchor, name: Name::new(name), value }))
     }
 
     /// Puts a slot into the table; the caller holds the name's lock and has found no slot of that name.
@@ -204,8 +188,11 @@ impl Directory {
         self.table.iter_after(position, guard)
     }
 
-    /// The anchor of this thread's stripe.
-    fn anchor(&self, this: Shared<'_, Dentry>, guard: &Guard) -> Result<Counted<Anchor>> {
+    /// The anchor of this thread's stripe: what a new slot holds on to. `this` is the directory's dentry.
+    ///
+    /// # Errors
+    /// ENOENT once the directory is removed.
+    pub(crate) fn anchor(&self, this: Shared<'_, Dentry>, guard: &Guard) -> Result<Counted<Anchor>> {
         let place = &self.stripes.mine().anchor;
         loop {
             if let Some(anchor) = place.load(guard) {

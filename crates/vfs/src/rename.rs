@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use pando_sync::{Counted, Enlisted, Guard, Object, Op, OpCell, Shared};
+use pando_sync::{Counted, Enlisted, Guard, Node, Object, Op, OpCell, Shared};
 
 use crate::{
     At, Context, Error, Result, Timestamp, Vfs,
     create::Permit,
-    dentry::Dentry,
+    dentry::{Dentry, Slot},
     directory::Directory,
     inode::Inode,
     locks::{Locks, Step, Stop, run},
@@ -195,7 +195,7 @@ impl<'g> Move<'g> {
         let to = enlist(&target.slot.to_ref().value, &op, Some(target.dentry), Some(held(source.dentry)?))?;
         let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(held(target.slot)?))?;
         // The victim keeps a place of its own, which nothing is bound to: an open file renders it as deleted.
-        let ghost = self.new_parent.directory()?.new_slot(self.new_dir, self.new_name, OpCell::new(None), guard)?;
+        let ghost = self.new_slot(OpCell::new(None), guard)?;
         let victim_place = enlist(&target.dentry.to_ref().place, &op, Some(target.slot), Some(ghost))?;
         if removal.is_some() && holds_an_entry(victim, guard) {
             return Err(Error::NotEmpty.into());
@@ -227,7 +227,7 @@ impl<'g> Move<'g> {
         let source = &self.old;
         let new_directory = self.new_parent.directory()?;
         let cell = OpCell::new_enlisted(&op, held(source.dentry)?);
-        let slot = new_directory.new_slot(self.new_dir, self.new_name, cell, guard)?;
+        let slot = self.new_slot(cell, guard)?;
         let from = enlist(&source.slot.to_ref().value, &op, Some(source.dentry), None)?;
         let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(slot.clone()))?;
         // Inserted last: from here on a remover of the new directory may carry the rename out on its own.
@@ -251,6 +251,12 @@ impl<'g> Move<'g> {
         drop(place.finish());
         new_directory.entry_added(false, now, guard);
         self.leave_old_slot(now, guard)
+    }
+
+    /// A slot for the new name, in no table yet.
+    fn new_slot(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Counted<Node<Slot>>> {
+        let anchor = self.new_parent.directory()?.anchor(self.new_dir, guard)?;
+        Ok(Node::new(Slot::new(anchor, self.new_name, value)))
     }
 
     /// The old name is gone: its slot leaves the table.

@@ -228,7 +228,7 @@ fn new_tree(driver: Box<dyn Driver>, name_space: Arc<NameSpace>, root: RootAttri
     let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };
     let body = Body::Directory(Box::new(Directory::new()));
     let inode = Inode::new(shard, FileKind::Directory, perm, body, 1, Timestamp::now().0);
-    Ok(DentryRef(Dentry::new(inode)))
+    Ok(DentryRef(Counted::new(Dentry::new(inode))))
 }
 
 fn detach(mount: &Mount) {

@@ -27,6 +27,8 @@
 //! or its `next` has changed, and the compare-and-swap fails.
 
 mod buckets;
+#[cfg(loom)]
+mod loom_atomics;
 mod raw;
 
 use std::{fmt, marker::PhantomData, ops::Deref};
@@ -37,9 +39,16 @@ use self::{
 };
 use crate::{
     counted::{Counted, Object, Shared},
-    facade::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
+    facade::AtomicBool,
     reclaim::Guard,
 };
+
+#[cfg(not(loom))]
+use crate::facade as atomics;
+#[cfg(loom)]
+use loom_atomics as atomics;
+
+use self::atomics::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Distinguishers begin here: positions 0 to 2 belong to readdir (the start, `.` and `..`).
 const FIRST: u64 = 3;
@@ -62,6 +71,12 @@ impl<T: Send + Sync + 'static> Node<T> {
     #[must_use]
     pub fn new(value: T) -> Counted<Self> {
         Counted::new(Self { link: Link::nowhere(), value })
+    }
+
+    /// A node that is in no table, in one allocation with an object that is mostly read after it: see [`Counted::pair`].
+    #[must_use]
+    pub fn pair<S: Object>(mate: S, value: impl FnOnce(&Counted<S>) -> T) -> (Counted<Self>, Counted<S>) {
+        Counted::pair(mate, |mate| Self { link: Link::nowhere(), value: value(mate) })
     }
 
     /// The 63-bit position: fixed from insertion on, also after removal; zero before. Three or more.
