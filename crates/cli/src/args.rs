@@ -38,6 +38,8 @@ pub enum Command {
     /// Unmount a tree, and wait until its server has ended
     #[command(alias = "unmount")]
     Umount(UmountArgs),
+    /// Measure metadata workloads, here and elsewhere, side by side
+    Bench(pando_bench::cli::BenchArgs),
     /// Print the version
     Version(VersionArgs),
     /// Print a completion script for a shell

@@ -34,21 +34,21 @@ pub fn man(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(|error| Failure::system(dir.display(), &error))?;
     let mut command = Cli::command();
     command.build();
-    page(&command, "pando", dir)?;
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
-        page(sub, &format!("pando-{}", sub.get_name()), dir)?;
-    }
-    Ok(())
+    pages(&command, "pando", dir)
 }
 
-fn page(command: &Command, name: &str, dir: &Path) -> Result<()> {
+/// The page of a command, and those of its subcommands.
+fn pages(command: &Command, name: &str, dir: &Path) -> Result<()> {
     let path = dir.join(format!("{name}.1"));
     let mut text = Vec::new();
-    let command = command.clone().version(env!("CARGO_PKG_VERSION"));
-    clap_mangen::Man::new(command)
+    clap_mangen::Man::new(command.clone().version(env!("CARGO_PKG_VERSION")))
         .render(&mut text)
         .and_then(|()| std::fs::write(&path, &text))
-        .map_err(|error| Failure::system(path.display(), &error))
+        .map_err(|error| Failure::system(path.display(), &error))?;
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
+        pages(sub, &format!("{name}-{}", sub.get_name()), dir)?;
+    }
+    Ok(())
 }
 
 /// Prints the version.

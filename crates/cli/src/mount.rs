@@ -83,7 +83,7 @@ fn half_of_memory() -> u64 {
 /// The one line that says where, what, and how to leave.
 fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
     let shown = args.dir.display();
-    let leave = if in_background { "to leave" } else { "to leave: Ctrl-C, or" };
+    let leave = if in_background { "to leave:" } else { "to leave: Ctrl-C, or" };
     let line = format!("{}: an in-memory tree is mounted ({leave} pando umount {shown})\n", path.display());
     if in_background { daemon::ready(&line) } else { generate::print(line.as_bytes()) }.or_else(|failure| {
         // Nobody may be reading (`pando mount x | head -0`): the tree is there all the same.

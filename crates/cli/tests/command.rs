@@ -59,7 +59,6 @@ fn completions_and_pages_are_complete() {
     for shell in ["bash", "zsh", "fish"] {
         let script = String::from_utf8(run(&["completions", shell]).stdout).unwrap();
         assert!(script.contains("umount") && script.contains("attr-timeout"), "{shell}");
-        assert!(!script.contains("daemon-child"), "hidden options stay hidden");
     }
     let temp = tempfile::tempdir().unwrap();
     let out = temp.path().join("man/man1");
@@ -68,7 +67,14 @@ fn completions_and_pages_are_complete() {
     assert!(page("pando.1").contains("pando\\-mount"), "{}", page("pando.1"));
     let mount = page("pando-mount.1");
     assert!(mount.contains("fusermount3") && mount.contains("\\-\\-attr\\-timeout"), "{mount}");
-    for name in ["pando-umount.1", "pando-version.1", "pando-completions.1", "pando-man.1"] {
+    for name in [
+        "pando-umount.1",
+        "pando-bench.1",
+        "pando-bench-crunl.1",
+        "pando-version.1",
+        "pando-completions.1",
+        "pando-man.1",
+    ] {
         assert!(page(name).contains(".TH"), "{name}");
     }
 }
@@ -79,6 +85,13 @@ fn a_broken_pipe_is_quiet() {
     drop(reader);
     let output = pando(&["completions", "bash"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+}
+
+#[test]
+fn a_wrong_log_filter_is_named() {
+    let output = pando(&["version"]).env("RUST_LOG", "pando=loud").output().unwrap();
+    assert!(output.status.success());
+    assert!(said(&output).contains("RUST_LOG=pando=loud"), "{}", said(&output));
 }
 
 #[test]
