@@ -1,20 +1,37 @@
 //! The server without a kernel: what is counted, what is refused, what a panic costs.
 
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
 use pando_fuse::{Attr, Caller, Server, ServerOptions};
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{Error, Vfs};
+use pando_vfs::{Caps, Driver, Error, FileData, FileKind, Result, SetAttr, StatFs, Vfs};
 
 const ROOT: u64 = 1;
 const ME: Caller = Caller { uid: 0, gid: 0 };
+const YOU: Caller = Caller { uid: 1000, gid: 100 };
 const O_RDWR: u32 = 2;
+const O_TRUNC: u32 = 0o1000;
+const INODES: u64 = 10_000;
 
-fn server() -> Server {
-    let memfs = MemFs::new(MemOptions { size_bytes: Some(1 << 20), inodes: Some(100) });
-    Server::new(Vfs::new(memfs).unwrap(), ServerOptions::default())
+fn memfs() -> MemFs {
+    MemFs::new(MemOptions { size_bytes: Some(1 << 20), inodes: Some(INODES) })
 }
 
-fn free(server: &Server) -> u64 {
-    server.statfs(ME, ROOT).unwrap().ffree
+fn server() -> Server {
+    Server::new(Vfs::new(memfs()).unwrap(), ServerOptions::default())
+}
+
+/// Inodes that are charged, besides the root's.
+fn used(server: &Server) -> u64 {
+    INODES - 1 - server.statfs(ME, ROOT).unwrap().ffree
 }
 
 fn create(server: &Server, name: &str) -> (Attr, u64) {
@@ -24,7 +41,6 @@ fn create(server: &Server, name: &str) -> (Attr, u64) {
 #[test]
 fn a_node_is_known_while_it_is_counted() {
     let server = server();
-    let before = free(&server);
     let (made, handle) = create(&server, "f");
     let found = server.lookup(ME, ROOT, b"f").unwrap().unwrap();
     assert_eq!(found.node, made.node);
@@ -37,8 +53,363 @@ fn a_node_is_known_while_it_is_counted() {
     server.forget(made.node, 1);
     assert_eq!(server.getattr(made.node), Err(Error::Stale));
     assert_eq!(server.write(handle, 0, b"still open", false), Ok(10));
-    assert_eq!(free(&server), before - 1);
+    assert_eq!(used(&server), 1);
     server.release(handle).unwrap();
     assert_eq!(server.release(handle), Err(Error::BadHandle));
-    assert_eq!(free(&server), before, "nothing holds the inode any more");
+    assert_eq!(used(&server), 0, "nothing holds the inode any more");
+}
+
+#[test]
+fn refused_look_ups_are_not_counted() {
+    let server = server();
+    let (made, handle) = create(&server, "f");
+    server.release(handle).unwrap();
+    assert_eq!(server.mkdir(ME, ROOT, b"f", 0o755, 0), Err(Error::Exists));
+    assert_eq!(server.link(ME, made.node, ROOT, b"f"), Err(Error::Exists));
+    let exclusive = server.create(ME, ROOT, b"f", 0o644, 0, O_RDWR | 0o200);
+    assert_eq!(exclusive, Err(Error::Exists));
+    server.unlink(ME, ROOT, b"f").unwrap();
+    server.forget(made.node, 1);
+    assert_eq!(server.getattr(made.node), Err(Error::Stale));
+    assert_eq!(used(&server), 0);
+}
+
+/// Reads a directory in answers of `room` entries; names in order, and how many answers it took.
+fn scan(server: &Server, handle: u64, room: usize) -> (Vec<Vec<u8>>, usize) {
+    let (mut names, mut cookie, mut answers) = (Vec::new(), 0, 0);
+    loop {
+        let mut left = room;
+        let before = names.len();
+        server
+            .readdirplus(ME, handle, cookie, &mut |entry, attr| {
+                if left == 0 {
+                    return false;
+                }
+                left -= 1;
+                let dots = entry.name == b"." || entry.name == b"..";
+                assert!(attr.is_none_or(|attr| !dots && attr.node == entry.ino));
+                names.push(entry.name.to_vec());
+                cookie = entry.cookie;
+                true
+            })
+            .unwrap();
+        answers += 1;
+        if names.len() == before {
+            return (names, answers);
+        }
+    }
+}
+
+#[test]
+fn entries_that_did_not_fit_are_not_counted() {
+    let server = server();
+    let nodes: Vec<u64> = (0..1000)
+        .map(|i| {
+            let (made, handle) = create(&server, &format!("name-{i}"));
+            server.release(handle).unwrap();
+            server.forget(made.node, 1);
+            made.node
+        })
+        .collect();
+    let dir = server.open(ME, ROOT, 0).unwrap();
+    let (names, answers) = scan(&server, dir, 7);
+    assert_eq!((names.len(), answers), (1002, 1002_usize.div_ceil(7) + 1));
+    assert_eq!(names.iter().collect::<HashSet<_>>().len(), 1002);
+    // Each was counted exactly once: one forget makes its number unknown.
+    for &node in &nodes {
+        assert!(server.getattr(node).is_ok());
+        server.forget(node, 1);
+        assert_eq!(server.getattr(node), Err(Error::Stale));
+    }
+    // None of those that are refused is counted.
+    let mut offered = 0;
+    let refuse = &mut |_: &pando_vfs::DirEntry<'_>, _: Option<Attr>| {
+        offered += 1;
+        offered <= 2
+    };
+    server.readdirplus(ME, dir, 0, refuse).unwrap();
+    assert_eq!(offered, 3);
+    assert!(nodes.iter().all(|&node| server.getattr(node) == Err(Error::Stale)));
+    // Nor is any of an answer in the middle of which something panics.
+    quietly(|| {
+        let mut taken = 0;
+        let result = server.readdirplus(ME, dir, 0, &mut |_, _| {
+            taken += 1;
+            assert!(taken < 500, "a panic in the middle");
+            true
+        });
+        assert_eq!(result, Err(Error::Io));
+    });
+    assert!(nodes.iter().all(|&node| server.getattr(node) == Err(Error::Stale)));
+    server.release(dir).unwrap();
+}
+
+#[test]
+fn a_connection_that_ends_leaves_nothing() {
+    let vfs = Vfs::new(memfs()).unwrap();
+    let mut server = Server::new(vfs.clone(), ServerOptions::default());
+    for i in 0..100 {
+        let name = format!("name-{i}");
+        create(&server, &name);
+        server.unlink(ME, ROOT, name.as_bytes()).unwrap();
+    }
+    assert_eq!(used(&server), 100);
+    server.disconnect();
+    assert_eq!(used(&server), 0);
+}
+
+#[test]
+fn malformed_requests_are_refused() {
+    let server = server();
+    let (made, handle) = create(&server, "f");
+    for name in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0b"] {
+        assert_eq!(server.lookup(ME, ROOT, name), Err(Error::Invalid), "{name:?}");
+        assert_eq!(server.mkdir(ME, ROOT, name, 0o755, 0), Err(Error::Invalid));
+        assert_eq!(server.mknod(ME, ROOT, name, 0o100_644, 0, 0), Err(Error::Invalid));
+        assert_eq!(server.symlink(ME, ROOT, name, b"t"), Err(Error::Invalid));
+        assert_eq!(server.link(ME, made.node, ROOT, name), Err(Error::Invalid));
+        assert_eq!(server.unlink(ME, ROOT, name), Err(Error::Invalid));
+        assert_eq!(server.rmdir(ME, ROOT, name), Err(Error::Invalid));
+        assert_eq!(server.rename(ME, (ROOT, name), (ROOT, b"x"), 0), Err(Error::Invalid));
+        assert_eq!(server.rename(ME, (ROOT, b"f"), (ROOT, name), 0), Err(Error::Invalid));
+        assert_eq!(server.create(ME, ROOT, name, 0o644, 0, O_RDWR), Err(Error::Invalid));
+    }
+    assert_eq!(server.lookup(ME, ROOT, &[b'n'; 256]), Err(Error::NameTooLong));
+    assert_eq!(server.rename(ME, (ROOT, b"f"), (ROOT, b"g"), 4), Err(Error::Invalid));
+    assert_eq!(server.mknod(ME, ROOT, b"x", 0o170_644, 0, 0), Err(Error::Invalid));
+    assert_eq!(server.setxattr(ME, made.node, b"user.a", b"", 8), Err(Error::Invalid));
+    for node in [0, 1 << 20, u64::MAX] {
+        assert_eq!(server.getattr(node), Err(Error::Stale));
+        assert_eq!(server.lookup(ME, node, b"f"), Err(Error::Stale));
+        server.forget(node, u64::MAX);
+    }
+    for handle in [handle + 1, 1 << 40, u64::MAX] {
+        assert_eq!(server.read(handle, 0, &mut [0]), Err(Error::BadHandle));
+        assert_eq!(server.write(handle, 0, b"x", true), Err(Error::BadHandle));
+        assert_eq!(server.readdir(handle, 0, &mut |_| true), Err(Error::BadHandle));
+        assert_eq!(server.release(handle), Err(Error::BadHandle));
+    }
+    assert_eq!(server.read(handle, u64::MAX, &mut [0; 2]), Err(Error::Invalid));
+    assert_eq!(server.write(handle, u64::MAX, b"xy", false), Err(Error::Invalid));
+    assert_eq!(server.fallocate(handle, 1 << 30, 0, 1), Err(Error::NotSupported));
+    assert_eq!(server.lseek(handle, 0, 0), Err(Error::Invalid));
+    assert_eq!(server.lseek(handle, 0, 3), Err(Error::NoDeviceAddress));
+    assert_eq!(server.readdir(handle, 0, &mut |_| true), Err(Error::NotDirectory));
+    assert_eq!(server.lookup(ME, made.node, b"x"), Err(Error::NotDirectory));
+    let dir = server.open(ME, ROOT, 0).unwrap();
+    assert_eq!(server.readdir(dir, u64::MAX, &mut |_| true), Err(Error::Invalid));
+    assert_eq!(server.read(dir, 0, &mut [0]), Err(Error::IsDirectory));
+    // The root is never counted, so it cannot be forgotten.
+    server.forget(ROOT, u64::MAX);
+    assert_eq!(server.getattr(ROOT).unwrap().stat.kind, FileKind::Directory);
+}
+
+#[test]
+fn new_nodes_are_the_callers_under_its_umask() {
+    let server = server();
+    let (made, _) = server.create(YOU, ROOT, b"f", 0o666, 0o027, O_RDWR).unwrap();
+    let stat = made.stat;
+    assert_eq!((stat.uid, stat.gid, stat.mode, stat.nlink), (1000, 100, 0o640, 1));
+    let stat = server.mkdir(YOU, ROOT, b"d", 0o777, 0o022).unwrap().stat;
+    assert_eq!((stat.uid, stat.gid, stat.mode, stat.nlink), (1000, 100, 0o755, 2));
+    let link = server.symlink(YOU, ROOT, b"l", b"f").unwrap();
+    assert_eq!((link.stat.uid, link.stat.mode, link.stat.size), (1000, 0o777, 1));
+    assert_eq!(server.readlink(YOU, link.node).unwrap(), b"f");
+    let pipe = server.mknod(YOU, ROOT, b"p", 0o010_666, 0, 0o022).unwrap();
+    assert_eq!((pipe.stat.kind, pipe.stat.mode), (FileKind::Fifo, 0o644));
+}
+
+#[test]
+fn changed_contents_lose_privileges() {
+    let server = server();
+    let (made, handle) = server.create(YOU, ROOT, b"f", 0o777, 0, O_RDWR).unwrap();
+    let marked = |mode| server.setattr(YOU, made.node, &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
+    let mode = || server.getattr(made.node).unwrap().stat.mode;
+    let cut = SetAttr { size: Some(3), ..SetAttr::default() };
+    marked(0o6777);
+    server.write(handle, 0, b"xxxx", false).unwrap();
+    server.setattr(ME, made.node, &cut).unwrap();
+    assert_eq!(mode(), 0o6777, "who may keep them keeps them");
+    server.write(handle, 0, b"x", true).unwrap();
+    assert_eq!(mode(), 0o777);
+    marked(0o6767);
+    server.setattr(YOU, made.node, &cut).unwrap();
+    assert_eq!(mode(), 0o2767, "setgid without group execution marks for locking");
+    marked(0o6777);
+    server.open(YOU, made.node, O_RDWR | O_TRUNC).unwrap();
+    assert_eq!((mode(), server.getattr(made.node).unwrap().stat.size), (0o777, 0));
+}
+
+/// A tree whose files panic while `armed`.
+struct Fragile {
+    inner: MemFs,
+    armed: Arc<AtomicBool>,
+}
+
+struct FragileData {
+    inner: Box<dyn FileData>,
+    armed: Arc<AtomicBool>,
+}
+
+impl FragileData {
+    fn crack(&self) {
+        assert!(!self.armed.load(Ordering::Relaxed), "a file cracked");
+    }
+}
+
+impl Driver for Fragile {
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+    fn statfs(&self) -> StatFs {
+        self.inner.statfs()
+    }
+    fn charge_inode(&self) -> Result<()> {
+        assert!(!self.armed.load(Ordering::Relaxed), "an inode cracked");
+        self.inner.charge_inode()
+    }
+    fn release_inode(&self) {
+        self.inner.release_inode();
+    }
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        Box::new(FragileData { inner: self.inner.data(ino), armed: self.armed.clone() })
+    }
+}
+
+impl FileData for FragileData {
+    fn read_at(&self, buf: &mut [u8], offset: u64, size: u64) -> Result<usize> {
+        self.crack();
+        self.inner.read_at(buf, offset, size)
+    }
+    fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize> {
+        self.crack();
+        self.inner.write_at(data, offset)
+    }
+    fn truncate(&mut self, old_size: u64, new_size: u64) -> Result<()> {
+        self.crack();
+        self.inner.truncate(old_size, new_size)
+    }
+    fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
+        self.inner.allocate(offset, len)
+    }
+    fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
+        self.inner.punch(offset, len)
+    }
+    fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
+        self.inner.seek_data(offset, size)
+    }
+    fn seek_hole(&self, offset: u64, size: u64) -> u64 {
+        self.inner.seek_hole(offset, size)
+    }
+    fn blocks(&self) -> u64 {
+        self.inner.blocks()
+    }
+    fn sync(&mut self) -> Result<()> {
+        self.inner.sync()
+    }
+}
+
+/// Runs what panics on purpose without the hook's printing of it.
+fn quietly(run: impl FnOnce()) {
+    thread_local! {
+        static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    run();
+    QUIET.set(false);
+}
+
+#[test]
+fn a_panic_costs_one_request() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let fragile = Fragile { inner: memfs(), armed: armed.clone() };
+    let server = Server::new(Vfs::new(fragile).unwrap(), ServerOptions::default());
+    let (made, handle) = create(&server, "f");
+    server.write(handle, 0, b"whole", false).unwrap();
+    armed.store(true, Ordering::Relaxed);
+    quietly(|| {
+        assert_eq!(server.write(handle, 0, b"lost", false), Err(Error::Io));
+        assert_eq!(server.read(handle, 0, &mut [0; 5]), Err(Error::Io));
+        let cut = SetAttr { size: Some(1), ..SetAttr::default() };
+        assert_eq!(server.setattr(ME, made.node, &cut), Err(Error::Io));
+        assert_eq!(server.mkdir(ME, ROOT, b"d", 0o755, 0), Err(Error::Io));
+        assert_eq!(server.create(ME, ROOT, b"g", 0o644, 0, O_RDWR), Err(Error::Io));
+    });
+    armed.store(false, Ordering::Relaxed);
+    // Nothing stayed locked, pending or half made, also for other threads and for the same names.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut text = [0; 8];
+            assert_eq!(server.read(handle, 0, &mut text), Ok(5));
+            assert_eq!(&text[..5], b"whole");
+            assert_eq!(server.write(handle, 5, b"!", false), Ok(1));
+            assert_eq!(server.lookup(ME, ROOT, b"d"), Ok(None));
+            server.mkdir(ME, ROOT, b"d", 0o755, 0).unwrap();
+            server.rmdir(ME, ROOT, b"d").unwrap();
+            let (_, other) = create(&server, "g");
+            server.release(other).unwrap();
+        });
+    });
+    assert_eq!(server.getattr(made.node).unwrap().stat.size, 6);
+}
+
+#[test]
+fn counts_are_exact_under_contention() {
+    let server = server();
+    let (made, handle) = create(&server, "f");
+    server.release(handle).unwrap();
+    // Threads look one file up and forget it, each its own count: the number stays known, and nothing is left over.
+    let barrier = Barrier::new(4);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                barrier.wait();
+                for _ in 0..2000 {
+                    let found = server.lookup(ME, ROOT, b"f").unwrap().unwrap();
+                    assert_eq!(server.getattr(found.node).unwrap().node, made.node);
+                    server.forget(found.node, 1);
+                }
+            });
+        }
+    });
+    server.unlink(ME, ROOT, b"f").unwrap();
+    assert!(server.getattr(made.node).is_ok());
+    server.forget(made.node, 1);
+    assert_eq!(server.getattr(made.node), Err(Error::Stale));
+    assert_eq!(used(&server), 0);
+
+    // The last count is given up and taken again, over and over, by threads at once.
+    let (made, handle) = create(&server, "g");
+    server.release(handle).unwrap();
+    server.forget(made.node, 1);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..2000 {
+                    let found = server.lookup(ME, ROOT, b"g").unwrap().unwrap();
+                    server.forget(found.node, 1);
+                }
+            });
+        }
+    });
+    server.unlink(ME, ROOT, b"g").unwrap();
+    assert_eq!(server.getattr(made.node), Err(Error::Stale));
+    assert_eq!(used(&server), 0);
+}
+
+#[test]
+fn no_time_means_no_caching() {
+    let options = ServerOptions { valid: Duration::ZERO };
+    let server = Server::new(Vfs::new(memfs()).unwrap(), options);
+    assert_eq!(*server.options(), options);
+    assert_eq!(server.lookup(ME, ROOT, b"missing"), Ok(None));
 }
