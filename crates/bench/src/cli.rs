@@ -4,6 +4,7 @@ use std::{
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -32,20 +33,54 @@ enum Command {
     ///
     /// One operation is the three calls. With a lock per directory the threads take turns; with a lock per name they
     /// do not meet.
-    #[command(after_long_help = TARGETS_HELP.as_str())]
+    #[command(after_long_help = SIDE_BY_SIDE_HELP.as_str())]
     Crunl(SideBySide),
     /// stat by path, four components deep, random among 1000 directories of 100 files, hot
-    #[command(after_long_help = TARGETS_HELP.as_str())]
+    #[command(after_long_help = SIDE_BY_SIDE_HELP.as_str())]
     Stat(SideBySide),
     /// Bytes of memory per empty file, and per empty directory
     ///
     /// For targets in process: the growth of this program's resident memory, measured in a fresh process each time.
     /// For dir=PATH: the growth of the kernel's memory, exact only for root (/proc/slabinfo), and meant for tmpfs.
-    #[command(after_long_help = TARGETS_HELP.as_str())]
+    #[command(after_long_help = FOOTPRINT_HELP.as_str())]
     Footprint(FootprintArgs),
 }
 
-static TARGETS_HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| format!("Targets:\n{TARGETS}"));
+static SIDE_BY_SIDE_HELP: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "\
+Targets:
+{TARGETS}
+
+Each target is measured in turn, again and again, so that a machine that drifts drifts for all; ratios are formed repeat
+by repeat. Rates depend on what else the machine does: CPU ns/op (user and system time of this process; not that of a
+FUSE server) depends on it far less.
+
+Examples:
+  pando bench crunl mem dir=/dev/shm/bench             pandofs in process beside the kernel's tmpfs
+  pando bench stat mem mem                             how much two equal things differ here
+  pando bench crunl dir=/mnt/grove --threads 1,2,4,8   a mounted tree
+
+{EXIT_CODES}"
+    )
+});
+
+static FOOTPRINT_HELP: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "\
+Targets:
+{TARGETS}
+
+Example:
+  pando bench footprint mem dir=/dev/shm/bench
+
+{EXIT_CODES}"
+    )
+});
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 measured, 1 an operation failed, 2 the request cannot be met, 130 interrupted. What was made is removed,
+also after Ctrl-C; what a killed run left, by the next run in the same directory.";
 
 #[derive(Debug, Args)]
 struct SideBySide {
@@ -68,6 +103,9 @@ struct SideBySide {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Also write the results to this file, as JSON
+    ///
+    /// An array with one object for each target and number of threads: workload, target, threads, ops_per_s {min,
+    /// median, max}, cpu_ns_per_op, ctx_switches_per_s, ratio_to_first {min, median, max}. Fields may be added.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -91,6 +91,12 @@ fn footprint_measures_in_a_child() {
     assert!(output.status.success(), "{stderr}");
     assert!(stdout.contains("empty file") && stdout.contains("empty directory"), "{stdout}");
     assert!(is_empty(temp.path()));
+
+    let output = run(&["footprint", "mem", "--count", "20000"]);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let sizes: Vec<f64> = stdout.split_whitespace().filter(|word| word.contains('.')).flat_map(str::parse).collect();
+    // A name alone takes 16; nothing that is empty should take a page.
+    assert!(sizes.len() == 2 && sizes.iter().all(|bytes| (16.0..4096.0).contains(bytes)), "{stdout}");
 }
 
 fn ctrl_c_cleans_up() {
