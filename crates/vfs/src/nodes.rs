@@ -55,13 +55,15 @@ impl Nodes {
 
     fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) {
         // Put after the guard is gone: an inode's last put may wait.
-        let mut _left = None;
+        let (mut _left, mut _unused) = (None, None);
         let guard = pin();
         let ino = dentry.inode().ino;
-        let mut new = None;
+        let mut new: Option<Counted<Node<Remembered>>> = None;
         loop {
             if let Some(node) = self.get(ino, &guard) {
                 if node.to_ref().count_up(lookups) {
+                    // A node of ours that came too late: nor must the inode wait for its reclamation.
+                    _unused = new.and_then(|new| new.dentry.swap(None));
                     return;
                 }
                 // It is dying: it must be out before another can be in.
