@@ -26,12 +26,10 @@ use std::alloc::Layout;
 
 use super::{
     SplitTable,
+    atomics::{AtomicPtr, AtomicUsize, Ordering},
     raw::{self, Link, Walk},
 };
-use crate::{
-    facade::{AtomicPtr, AtomicUsize, Ordering},
-    reclaim::{self, Guard},
-};
+use crate::reclaim::{self, Guard};
 
 /// Segment 0 has `2^BASE_BITS` buckets. (Fewer under the model checker, whose worlds are small.)
 pub(super) const BASE_BITS: u32 = if cfg!(loom) { 1 } else { 3 };
@@ -196,6 +194,8 @@ impl Buckets {
     #[inline]
     fn line(&self, index: usize) -> *mut Line {
         let (segment, place) = self.place(index);
+        #[cfg(loom)]
+        reclaim::model::check_access(self.segments[segment].cast());
         // SAFETY: `place` is within the segment as long as `index < 2^bits`, which `index()` and the loops grant; the
         // table's segments are allocated while the table can be reached, and then for the guards that reached it.
         unsafe { Segment::line(self.segments[segment], place) }
@@ -275,7 +275,7 @@ fn sampled() -> bool {
 }
 
 impl<T: Send + Sync + 'static> SplitTable<T> {
-    fn load_buckets<'g>(&self, _guard: &'g Guard) -> Option<&'g Buckets> {
+    pub(super) fn load_buckets<'g>(&self, _guard: &'g Guard) -> Option<&'g Buckets> {
         // Acquire: pairs with the release of who published it.
         let buckets = self.buckets.load(Ordering::Acquire);
         #[cfg(loom)]

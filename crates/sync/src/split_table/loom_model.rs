@@ -1,1 +1,256 @@
-//! Models of [`SplitTable`].
+//! Models of [`SplitTable`]. Each has been seen to fail on the bug its comment names.
+
+use loom::{cell::UnsafeCell, sync::Arc, thread};
+
+use super::*;
+use crate::{pin, reclaim::model};
+
+/// The name is in a cell of the model's, so that reading it before it was published is found out.
+struct Entry(UnsafeCell<u64>);
+// SAFETY: written before it is shared only; the model checks just that.
+unsafe impl Sync for Entry {}
+
+impl Entry {
+    fn name(&self) -> u64 {
+        // SAFETY: as above.
+        self.0.with(|p| unsafe { *p })
+    }
+}
+
+type Table = SplitTable<Entry>;
+
+/// Checks all executions with at most so many preemptions.
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        model();
+        model::end_of_execution();
+    });
+}
+
+/// Hashes of names below 16 are neighbours in the list, and in bucket 0 if there are buckets.
+const LOWER: fn(u64) -> u64 = |name| name << 20;
+/// The same at the upper end.
+const UPPER: fn(u64) -> u64 = |name| u64::MAX << 30 | name << 20;
+/// All in one run.
+const SAME: fn(u64) -> u64 = |_| 5 << 20;
+
+fn insert(table: &Table, hash: fn(u64) -> u64, name: u64) -> bool {
+    let guard = pin();
+    let node = Node::new(Entry(UnsafeCell::new(name)));
+    match table.insert(hash(name), |e| e.name() == name, node, &guard) {
+        Ok(_) => true,
+        Err(Rejected::Exists { found, .. }) => {
+            assert_eq!(found.name(), name);
+            false
+        }
+        Err(Rejected::Exhausted { .. }) => panic!("a few elements exhausted a run"),
+    }
+}
+
+fn has(table: &Table, hash: fn(u64) -> u64, name: u64) -> bool {
+    let guard = pin();
+    table.get(hash(name), |e| e.name() == name, &guard).is_some_and(|n| n.name() == name)
+}
+
+fn remove(table: &Table, hash: fn(u64) -> u64, name: u64) -> bool {
+    let guard = pin();
+    let found = table.get(hash(name), |e| e.name() == name, &guard);
+    found.is_some_and(|n| table.remove(n, &guard).removed)
+}
+
+fn names(table: &Table) -> Vec<u64> {
+    let guard = pin();
+    table.iter_after(0, &guard).map(|n| n.name()).collect()
+}
+
+fn resize(table: &Table, bits: u32) {
+    let guard = pin();
+    table.resize(table.load_buckets(&guard), bits, 0, &guard);
+}
+
+/// A table of these names, with this many bits of buckets.
+fn table(bits: u32, hash: fn(u64) -> u64, names: &[u64]) -> Arc<Table> {
+    let table = Table::new();
+    if bits > 0 {
+        resize(&table, bits);
+    }
+    for &name in names {
+        assert!(insert(&table, hash, name));
+    }
+    Arc::new(table)
+}
+
+fn spawn<R: 'static>(table: &Arc<Table>, run: impl FnOnce(&Table) -> R + 'static) -> thread::JoinHandle<R> {
+    let table = table.clone();
+    thread::spawn(move || run(&table))
+}
+
+/// Of two inserts of one name, one wins.
+/// Seen to fail: `Spot::link` expecting what is there now instead of what the walk saw; its compare-and-swap Relaxed.
+#[test]
+fn insert_against_insert() {
+    check(3, || {
+        let table = table(0, SAME, &[1]);
+        let other = spawn(&table, |t| insert(t, SAME, 2));
+        let mine = insert(&table, SAME, 2);
+        assert!(mine != other.join().expect("it ends"), "inserted twice, or never");
+        assert_eq!(names(&table), [1, 2]);
+    });
+}
+
+/// As above, while the end of the run, behind which both insert, is removed.
+/// Seen to fail: `Spot::link` linking behind a marked link.
+#[test]
+fn insert_against_insert_at_an_end_that_goes() {
+    check(2, || {
+        let table = table(0, SAME, &[1]);
+        let other = spawn(&table, |t| insert(t, SAME, 2));
+        let remover = spawn(&table, |t| remove(t, SAME, 1));
+        let mine = insert(&table, SAME, 2);
+        assert!(mine != other.join().expect("it ends"), "inserted twice, or never");
+        assert!(remover.join().expect("it ends"));
+        assert_eq!(names(&table), [2]);
+    });
+}
+
+/// An insert behind a link that is being removed is not lost, nor are two neighbours' removals.
+/// Seen to fail: `mark` by a load and a store; `walk` disposing without the compare-and-swap's consent.
+#[test]
+fn insert_and_removals_of_neighbours() {
+    check(2, || {
+        let table = table(0, LOWER, &[1, 2]);
+        let first = spawn(&table, |t| remove(t, LOWER, 1));
+        let second = spawn(&table, |t| remove(t, LOWER, 2));
+        assert!(insert(&table, LOWER, 3));
+        assert!(first.join().expect("it ends") && second.join().expect("it ends"));
+        assert_eq!(names(&table), [3]);
+    });
+}
+
+/// One of two removers removes, and the table's reference is put once.
+/// Seen to fail: `mark` setting a mark that was set.
+#[test]
+fn remove_against_remove() {
+    check(3, || {
+        let table = table(0, LOWER, &[1]);
+        let node = {
+            let guard = pin();
+            table.get(LOWER(1), |_| true, &guard).and_then(Shared::get).expect("it is there")
+        };
+        let other = spawn(&table, |t| remove(t, LOWER, 1));
+        let mine = remove(&table, LOWER, 1);
+        assert!(mine != other.join().expect("it ends"), "removed twice, or never");
+        assert_eq!(Counted::count(&node), 1, "the table's reference");
+        assert!(names(&table).is_empty());
+    });
+}
+
+/// A reader finds what stays, behind links that come and go.
+/// Seen to fail: `get` ending at a marked link; `remove` disposing of the node when it is marked.
+#[test]
+fn get_while_neighbours_change() {
+    check(3, || {
+        let table = table(0, LOWER, &[1, 3]);
+        let writer = spawn(&table, |t| {
+            assert!(remove(t, LOWER, 1));
+            assert!(insert(t, LOWER, 2));
+            assert!(insert(t, LOWER, 1));
+        });
+        let guard = pin();
+        let one = table.get(LOWER(1), |e| e.name() == 1, &guard).map(|n| n.name());
+        assert!(one.is_none_or(|n| n == 1));
+        assert!(has(&table, LOWER, 3), "it was there all the time");
+        drop(guard);
+        writer.join().expect("it ends");
+        assert_eq!(names(&table), [1, 2, 3]);
+    });
+}
+
+/// A scan meets what stays exactly once, in order.
+/// Seen to fail: `iter_after` ending at a marked link.
+#[test]
+fn scan_while_elements_come_and_go() {
+    check(2, || {
+        let table = table(0, LOWER, &[1, 2, 4]);
+        let remover = spawn(&table, |t| assert!(remove(t, LOWER, 2)));
+        let inserter = spawn(&table, |t| assert!(insert(t, LOWER, 3)));
+        let met = names(&table);
+        assert!(met.is_sorted_by(|a, b| a < b), "{met:?}");
+        assert!(met.contains(&1) && met.contains(&4), "{met:?}");
+        remover.join().expect("it ends");
+        inserter.join().expect("it ends");
+        assert_eq!(names(&table), [1, 3, 4]);
+    });
+}
+
+/// Growing loses nobody's insert.
+/// Seen to fail: `link_bucket` setting LINKED when it claims (walks run in a circle).
+#[test]
+fn growth_against_insert() {
+    check(2, || {
+        let table = table(0, UPPER, &[1]);
+        let writer = spawn(&table, |t| {
+            resize(t, 1);
+            assert!(insert(t, UPPER, 3));
+        });
+        assert!(insert(&table, UPPER, 2));
+        writer.join().expect("it ends");
+        resize(&table, 2);
+        assert!((1..=3).all(|name| has(&table, UPPER, name)));
+        assert_eq!(names(&table), [1, 2, 3]);
+    });
+}
+
+/// Readers start from sentinels only when those are in the list.
+/// Seen to fail: `link_bucket` setting LINKED when it claims; `is_linked` content with LINKING.
+#[test]
+fn a_sentinel_being_linked_against_get_and_insert() {
+    check(2, || {
+        let table = table(0, UPPER, &[1]);
+        resize(&table, 1);
+        let writer = spawn(&table, |t| assert!(insert(t, UPPER, 2)));
+        assert!(has(&table, UPPER, 1), "it was there all the time");
+        assert!(insert(&table, UPPER, 3));
+        writer.join().expect("it ends");
+        assert_eq!(names(&table), [1, 2, 3]);
+    });
+}
+
+/// Shrinking while an insert links a sentinel of the segment that goes: nothing is lost, and no sentinel of it stays.
+/// Seen to fail: `kill_bucket` not counting who is linking as a holder; `link_bucket` not unlinking what was killed
+/// meanwhile.
+#[test]
+fn shrink_against_a_sentinel_being_linked() {
+    check(3, || {
+        let table = table(2, LOWER, &[1]);
+        let shrinker = spawn(&table, |t| {
+            resize(t, 1);
+            assert!(has(t, LOWER, 1) && !has(t, UPPER, 3));
+        });
+        assert!(insert(&table, UPPER, 2));
+        shrinker.join().expect("it ends");
+        assert!(has(&table, LOWER, 1) && has(&table, UPPER, 2));
+        assert_eq!(names(&table), [1, 2]);
+        assert!(remove(&table, UPPER, 2) && !has(&table, UPPER, 2));
+    });
+}
+
+/// Shrinking to a bare list under a reader and a writer that start from sentinels that go.
+/// Seen to fail: `resize` publishing after it released the segments; `kill_bucket` not unlinking.
+#[test]
+fn shrink_against_insert_and_get() {
+    check(3, || {
+        let table = table(1, UPPER, &[1]);
+        let shrinker = spawn(&table, |t| resize(t, 0));
+        assert!(has(&table, UPPER, 1), "it was there all the time");
+        assert!(insert(&table, UPPER, 2));
+        shrinker.join().expect("it ends");
+        assert_eq!(names(&table), [1, 2]);
+        assert!(remove(&table, UPPER, 1));
+        assert_eq!(names(&table), [2]);
+        resize(&table, 1);
+        assert!(insert(&table, UPPER, 3) && has(&table, UPPER, 2));
+    });
+}

@@ -213,7 +213,8 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             if key > last {
                 return None;
             }
-            next = link.next.load(Ordering::Acquire);
+            // SAFETY: met just now.
+            next = unsafe { raw::following::<T>(here, link) };
             if key > first && !raw::is_marked(next) {
                 // SAFETY: between `first` and `last` are elements only, and F2 says that the guard protects it.
                 let node = unsafe { raw::element::<T>(here) };
@@ -309,7 +310,9 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
                 let link = unsafe { raw::met::<T>(here, guard) };
                 at = Some(&link.next);
                 let key = link.key.load(Ordering::Relaxed);
-                if key & 1 == 1 && key >> 1 > after && !raw::is_marked(link.next.load(Ordering::Acquire)) {
+                // SAFETY: met just now.
+                let removed = || raw::is_marked(unsafe { raw::following::<T>(here, link) });
+                if key & 1 == 1 && key >> 1 > after && !removed() {
                     // SAFETY: an odd key in the list is an element's, and F2 says that the guard protects it.
                     return Some(unsafe { raw::element::<T>(here) });
                 }

@@ -17,10 +17,13 @@
 
 use std::ptr::NonNull;
 
-use super::Node;
+use super::{
+    Node,
+    atomics::{AtomicPtr, Ordering},
+};
 use crate::{
     counted::{Block, Counted, Shared},
-    facade::{AtomicPtr, AtomicU64, Ordering},
+    facade::AtomicU64,
     reclaim::Guard,
 };
 
@@ -91,14 +94,46 @@ pub(super) unsafe fn met<T: Send + Sync + 'static>(ptr: *mut Link, _guard: &Guar
     // SAFETY: F2: it was in the list while the guard was alive, so its memory waits for the guard.
     let link = unsafe { &*ptr };
     #[cfg(loom)]
-    if link.key.load(Ordering::Relaxed) & 1 == 0 {
-        // SAFETY: an even key in the list is a sentinel's.
-        unsafe { super::buckets::check_access(ptr) };
-    } else {
-        // SAFETY: an odd key in the list is an element's.
-        let _ = unsafe { element::<T>(ptr) }.to_ref();
+    // SAFETY: met in the list.
+    unsafe {
+        check_access::<T>(ptr);
     }
     link
+}
+
+/// What follows a link that was met, and perhaps the mark.
+///
+/// # Safety
+/// As for `met`, which gave `link` for `ptr`.
+#[inline]
+#[allow(clippy::extra_unused_type_parameters, reason = "the model checker's part needs it")]
+pub(super) unsafe fn following<T: Send + Sync + 'static>(ptr: *mut Link, link: &Link) -> *mut Link {
+    // Acquire: pairs with the release that published what follows.
+    let next = link.next.load(Ordering::Acquire);
+    // After the load, before which other threads may have run.
+    #[cfg(loom)]
+    // SAFETY: met in the list.
+    unsafe {
+        check_access::<T>(ptr);
+    }
+    let _ = ptr;
+    next
+}
+
+/// Fails the model when the link's object has been reclaimed.
+///
+/// # Safety
+/// `link` was met in a list of `T`. (The model's reclaimer frees nothing before the end.)
+#[cfg(loom)]
+unsafe fn check_access<T: Send + Sync + 'static>(link: *mut Link) {
+    // SAFETY: the caller's; an even key in a list is a sentinel's, an odd one an element's.
+    unsafe {
+        if (*link).key.load(Ordering::Relaxed) & 1 == 0 {
+            super::buckets::check_access(link);
+        } else {
+            let _ = element::<T>(link).to_ref();
+        }
+    }
 }
 
 /// The element whose link this is.
@@ -157,7 +192,7 @@ pub(super) unsafe fn walk<'a, T: Send + Sync + 'static, R>(
     mut visit: impl FnMut(*mut Link, u64) -> Option<R>,
 ) -> Walk<'a, R> {
     let mut pred = start;
-    // Acquire, here and below: pairs with the release that published the link, and passes on what it has seen.
+    // Acquire: pairs with the release that published the link, and passes on what it has seen.
     let mut curr = pred.load(Ordering::Acquire);
     if is_marked(curr) {
         return Walk::Lost;
@@ -169,7 +204,8 @@ pub(super) unsafe fn walk<'a, T: Send + Sync + 'static, R>(
         if key > bound {
             break;
         }
-        let next = link.next.load(Ordering::Acquire);
+        // SAFETY: met just now.
+        let next = unsafe { following::<T>(curr, link) };
         if is_marked(next) {
             let next = unmarked(next);
             if pred.compare_exchange(curr, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
