@@ -11,6 +11,7 @@ mod dpath;
 mod driver;
 mod error;
 mod file;
+pub mod fs;
 mod inode;
 mod locks;
 mod name;

@@ -1,0 +1,71 @@
+//! The traits of `std::io` on an open file.
+//!
+//! Also on `&File`, since an open file description may be shared: threads that write through it share its position,
+//! and each single call is atomic against the others.
+
+use std::io::{Read, Result, Seek, SeekFrom, Write};
+
+use crate::{Error, File};
+
+/// Where `std` seeks to, as lseek says it.
+fn lseek_of(position: SeekFrom) -> std::result::Result<crate::Seek, Error> {
+    Ok(match position {
+        // Beyond what a file can have: the errno that lseek has for it.
+        SeekFrom::Start(offset) => crate::Seek::Set(i64::try_from(offset).map_err(|_| Error::Overflow)?),
+        SeekFrom::Current(delta) => crate::Seek::Cur(delta),
+        SeekFrom::End(delta) => crate::Seek::End(delta),
+    })
+}
+
+impl Read for &File {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        Ok(File::read(self, buffer)?)
+    }
+}
+
+impl Write for &File {
+    fn write(&mut self, data: &[u8]) -> Result<usize> {
+        Ok(File::write(self, data)?)
+    }
+
+    /// Nothing to do: a write is seen by everybody at once. Durable is another matter: [`File::fsync`].
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for &File {
+    fn seek(&mut self, position: SeekFrom) -> Result<u64> {
+        Ok(self.lseek(lseek_of(position)?)?)
+    }
+
+    fn stream_position(&mut self) -> Result<u64> {
+        Ok(self.tell())
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        Read::read(&mut &*self, buffer)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, data: &[u8]) -> Result<usize> {
+        Write::write(&mut &*self, data)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Write::flush(&mut &*self)
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, position: SeekFrom) -> Result<u64> {
+        Seek::seek(&mut &*self, position)
+    }
+
+    fn stream_position(&mut self) -> Result<u64> {
+        Seek::stream_position(&mut &*self)
+    }
+}

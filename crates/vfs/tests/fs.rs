@@ -1,0 +1,297 @@
+//! The layer in the manner of `std::fs`: each call once as it should go, and once as it should not.
+
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::{
+    Context, Credentials, Error, FileKind, OpenFlags, Vfs,
+    fs::{Fs, OpenOptions},
+};
+
+fn fs() -> Fs {
+    Fs::new(MemFs::new(MemOptions::default())).expect("a new tree")
+}
+
+fn names(fs: &Fs, path: &str) -> Vec<String> {
+    let entries = fs.read_dir(path).expect("opens");
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn contents_go_in_and_out() {
+    let fs = fs();
+    fs.write("/a", "one").expect("made");
+    fs.write("/a", b"longer than that").expect("replaced");
+    assert_eq!(fs.read_to_string("/a").as_deref(), Ok("longer than that"));
+    fs.write("/a", "").expect("emptied");
+    assert_eq!(fs.read("/a"), Ok(Vec::new()));
+    let large: Vec<u8> = (0..300_001_u32).map(|i| (i % 251) as u8).collect();
+    fs.write("/large", &large).expect("made");
+    assert!(fs.read("/large").expect("read") == large);
+    fs.write("/binary", [0xff, 0xfe]).expect("made");
+    assert_eq!(fs.read_to_string("/binary"), Err(Error::Invalid));
+    assert_eq!(fs.read("/missing"), Err(Error::NoEntry));
+    assert_eq!(fs.read("/"), Err(Error::IsDirectory));
+    assert_eq!(fs.write("/missing/file", "x"), Err(Error::NoEntry));
+}
+
+#[test]
+fn a_full_file_system_says_so() {
+    let fs = Fs::new(MemFs::new(MemOptions { size_bytes: Some(8192), inodes: Some(3) })).expect("a new tree");
+    assert_eq!(fs.write("/a", vec![1; 8193]), Err(Error::NoSpace));
+    assert_eq!(fs.metadata("/a").map(|stat| stat.size), Ok(8192), "what was written stays");
+    fs.write("/b", "").expect("an inode is left");
+    assert_eq!(fs.write("/c", ""), Err(Error::NoSpace));
+    fs.remove_file("/a").expect("removed");
+    fs.write("/c", vec![1; 8192]).expect("there is room again");
+}
+
+#[test]
+fn open_files_speak_std_io() {
+    let fs = fs();
+    let mut file = OpenOptions::new().read(true).write(true).create(true).open(&fs, "/lines").expect("made");
+    write!(file, "one\ntwo\n").expect("written");
+    writeln!(&file, "three").expect("written through a shared reference");
+    file.flush().expect("nothing to do");
+    assert_eq!(file.stream_position().expect("told"), 14);
+    file.rewind().expect("sought");
+    let lines: Vec<String> = BufReader::new(&file).lines().map(|line| line.expect("text")).collect();
+    assert_eq!(lines, ["one", "two", "three"]);
+    assert_eq!(file.seek(SeekFrom::End(-6)).expect("sought"), 8);
+    let mut rest = String::new();
+    file.read_to_string(&mut rest).expect("text");
+    assert_eq!(rest, "three\n");
+    assert_eq!(file.seek(SeekFrom::Current(-100)).expect_err("before the start").raw_os_error(), Some(22));
+    assert_eq!(file.seek(SeekFrom::Start(u64::MAX)).expect_err("beyond the end").raw_os_error(), Some(75));
+    assert_eq!(file.stream_position().expect("told"), 14, "unmoved");
+    let error = fs.open("/lines").expect("opens").write_all(b"x").expect_err("not for writing");
+    assert_eq!(error.raw_os_error(), Some(9));
+    let copied = std::io::copy(&mut fs.open("/lines").expect("opens"), &mut std::io::sink()).expect("copied");
+    assert_eq!(copied, 14);
+}
+
+#[test]
+fn open_options_combine_as_they_do_in_std() {
+    let fs = fs();
+    let open = |options: OpenOptions| options.open(&fs, "/f").map(drop);
+    let new = OpenOptions::new;
+    assert_eq!(open(new()), Err(Error::Invalid));
+    assert_eq!(open(new().read(true).create(true)), Err(Error::Invalid));
+    assert_eq!(open(new().read(true).truncate(true)), Err(Error::Invalid));
+    assert_eq!(open(new().append(true).truncate(true)), Err(Error::Invalid));
+    assert_eq!(open(new().read(true)), Err(Error::NoEntry));
+    assert_eq!(open(new().write(true)), Err(Error::NoEntry));
+    assert_eq!(open(new().write(true).create_new(true).mode(0o640)), Ok(()));
+    assert_eq!(fs.metadata("/f").map(|stat| stat.mode), Ok(0o640));
+    assert_eq!(open(new().write(true).create_new(true)), Err(Error::Exists));
+    fs.write("/f", "head").expect("written");
+    assert_eq!(open(new().write(true).create(true)), Ok(()));
+    assert_eq!(fs.read_to_string("/f").as_deref(), Ok("head"), "not emptied");
+    let mut tail = new().append(true).open(&fs, "/f").expect("opens");
+    tail.rewind().expect("sought");
+    tail.write_all(b" and tail").expect("appended");
+    assert_eq!(fs.read_to_string("/f").as_deref(), Ok("head and tail"));
+    assert_eq!(open(new().write(true).truncate(true)), Ok(()));
+    assert_eq!(fs.read_to_string("/f").as_deref(), Ok(""));
+    assert_eq!(open(new().read(true).custom_flags(OpenFlags::DIRECTORY)), Err(Error::NotDirectory));
+    // The access mode is not to be smuggled in.
+    let file = new().read(true).custom_flags(OpenFlags::RDWR | OpenFlags::TRUNC).open(&fs, "/f").expect("opens");
+    assert_eq!(pando_vfs::File::write(&file, b"x"), Err(Error::BadHandle));
+}
+
+#[test]
+fn directories_are_made_read_and_removed() {
+    let fs = fs();
+    assert_eq!(fs.create_dir("/a/b"), Err(Error::NoEntry));
+    fs.create_dir_all("/a/b/c").expect("made");
+    fs.create_dir_all("/a/b/c").expect("there already");
+    fs.create_dir_all("a/b/../b/./d/").expect("relative, and winding");
+    fs.create_dir_all("/").expect("the root is there");
+    fs.create_dir_all("").expect("nothing to make");
+    fs.write("/a/file", "").expect("made");
+    assert_eq!(fs.create_dir_all("/a/file"), Err(Error::Exists));
+    assert_eq!(fs.create_dir_all("/a/file/x"), Err(Error::NotDirectory));
+    assert_eq!(names(&fs, "/a/b"), ["c", "d"]);
+    assert_eq!(fs.remove_dir("/a"), Err(Error::NotEmpty));
+    assert_eq!(fs.remove_dir("/a/file"), Err(Error::NotDirectory));
+    assert_eq!(fs.remove_file("/a/b"), Err(Error::IsDirectory));
+    fs.remove_dir("/a/b/c").expect("removed");
+    assert_eq!(names(&fs, "/a/b"), ["d"]);
+    assert_eq!(fs.read_dir("/a/file").err(), Some(Error::NotDirectory));
+}
+
+#[test]
+fn a_scan_meets_each_entry_once_over_many_batches() {
+    let fs = fs();
+    fs.create_dir("/many").expect("made");
+    for i in 0..1000 {
+        fs.write(format!("/many/{i}"), "").expect("made");
+    }
+    let mut scan = fs.read_dir("/many").expect("opens");
+    let mut seen = BTreeSet::new();
+    // Every other entry goes as soon as it is met; the rest of the scan does not mind.
+    while let Some(entry) = scan.next().transpose().expect("an entry") {
+        assert!(seen.insert(entry.file_name()), "twice: {entry:?}");
+        if seen.len() % 2 == 0 {
+            fs.remove_file(entry.path()).expect("removed");
+        }
+    }
+    assert_eq!(seen.len(), 1000);
+    assert!(scan.next().is_none());
+    assert_eq!(names(&fs, "/many").len(), 500);
+}
+
+#[test]
+fn entries_know_what_they_are() {
+    let mut fs = fs();
+    fs.create_dir_all("/d/sub").expect("made");
+    fs.write("/d/file", "123").expect("made");
+    fs.symlink("nowhere", "/d/link").expect("made");
+    fs.set_current_dir("/d").expect("there");
+    let mut seen = BTreeSet::new();
+    for entry in fs.read_dir(".").expect("opens") {
+        let entry = entry.expect("an entry");
+        let stat = entry.metadata().expect("there");
+        assert_eq!((stat.kind, stat.ino), (entry.file_type(), entry.ino()));
+        assert_eq!(fs.symlink_metadata(entry.path()), Ok(stat));
+        seen.insert((entry.path(), stat.is_dir(), stat.is_file(), stat.is_symlink()));
+    }
+    let expected = [("./file", false, true, false), ("./link", false, false, true), ("./sub", true, false, false)];
+    assert_eq!(seen, expected.map(|(path, dir, file, link)| (PathBuf::from(path), dir, file, link)).into());
+    // An entry is found in the directory that was read, wherever that is by now.
+    let entry = fs.read_dir("/d/.").expect("opens").find(|e| e.as_ref().is_ok_and(|e| e.file_name() == "file"));
+    let entry = entry.expect("met").expect("an entry");
+    fs.rename("/d", "/e").expect("moved");
+    assert_eq!(entry.metadata().map(|stat| stat.size), Ok(3));
+    fs.remove_file("/e/file").expect("removed");
+    assert_eq!(entry.metadata(), Err(Error::NoEntry));
+}
+
+#[test]
+fn trees_are_removed_whole_and_nothing_else() {
+    let fs = fs();
+    fs.create_dir_all("/keep/inside").expect("made");
+    fs.create_dir_all("/go/a/b").expect("made");
+    fs.symlink("/keep", "/go/a/to_keep").expect("made");
+    fs.symlink("/go", "/link_to_go").expect("made");
+    for i in 0..700 {
+        fs.write(format!("/go/a/{i}"), "x").expect("made");
+        fs.create_dir(format!("/go/a/b/{i}")).expect("made");
+    }
+    assert_eq!(fs.remove_dir_all("/missing"), Err(Error::NoEntry));
+    assert_eq!(fs.remove_dir_all("/go/a/7"), Err(Error::NotDirectory));
+    fs.remove_dir_all("/link_to_go").expect("the link only");
+    assert_eq!(fs.exists("/go/a/7"), Ok(true));
+    fs.remove_dir_all("/go").expect("removed");
+    assert_eq!(names(&fs, "/"), ["keep"]);
+    assert_eq!(fs.exists("/keep/inside"), Ok(true));
+    assert_eq!(fs.remove_dir_all("/"), Err(Error::Busy));
+}
+
+#[test]
+fn a_tree_deeper_than_a_path_is_removed() {
+    let mut fs = fs();
+    fs.create_dir("/deep").expect("made");
+    let mut inner = fs.clone();
+    inner.set_current_dir("/deep").expect("there");
+    for _ in 0..3000 {
+        inner.create_dir("down").expect("made");
+        inner.set_current_dir("down").expect("there");
+    }
+    inner.write("bottom", "x").expect("made");
+    assert_eq!(inner.current_dir().map(|path| path.components().count()), Ok(3002));
+    fs.set_current_dir("/").expect("there");
+    fs.remove_dir_all("deep").expect("removed");
+    assert_eq!(names(&fs, "/"), Vec::<String>::new());
+    assert_eq!(inner.current_dir(), Err(Error::NoEntry));
+}
+
+#[test]
+fn names_move_multiply_and_lead_elsewhere() {
+    let fs = fs();
+    fs.write("/a", "text").expect("made");
+    fs.hard_link("/a", "/b").expect("linked");
+    assert_eq!(fs.metadata("/a").map(|stat| stat.nlink), Ok(2));
+    fs.symlink("b", "/c").expect("linked");
+    assert_eq!(fs.read_link("/c").as_deref(), Ok(Path::new("b")));
+    assert_eq!(fs.read_link("/a"), Err(Error::Invalid));
+    assert_eq!(fs.read_to_string("/c").as_deref(), Ok("text"));
+    assert_eq!(fs.symlink_metadata("/c").map(|stat| stat.kind), Ok(FileKind::Symlink));
+    fs.hard_link("/c", "/d").expect("the link itself gets a name");
+    assert!(fs.symlink_metadata("/d").expect("there").is_symlink());
+    fs.rename("/a", "/moved").expect("moved");
+    assert_eq!(fs.exists("/a"), Ok(false));
+    fs.rename("/moved", "/b").expect("both are names of one file: nothing happens");
+    fs.remove_file("/b").expect("removed");
+    assert_eq!(fs.exists("/c"), Ok(false), "dangling");
+    assert_eq!(fs.exists("/moved/x"), Ok(false));
+    assert_eq!(fs.exists("/a\0b"), Err(Error::Invalid));
+    assert_eq!(fs.rename("/missing", "/x"), Err(Error::NoEntry));
+}
+
+#[test]
+fn a_copy_has_contents_and_permissions() {
+    let fs = fs();
+    let text = vec![7; 200_000];
+    fs.write("/from", &text).expect("made");
+    fs.set_permissions("/from", 0o751).expect("set");
+    fs.write("/to", vec![1; 300_000]).expect("made");
+    assert_eq!(fs.copy("/from", "/to"), Ok(200_000));
+    assert_eq!(fs.copy("/from", "/new"), Ok(200_000));
+    for path in ["/to", "/new"] {
+        assert!(fs.read(path).expect("read") == text, "{path}");
+        assert_eq!(fs.metadata(path).map(|stat| stat.mode), Ok(0o751), "{path}");
+    }
+    fs.hard_link("/from", "/same").expect("linked");
+    assert_eq!(fs.copy("/from", "/same"), Err(Error::Invalid));
+    assert_eq!(fs.copy("/", "/x"), Err(Error::Invalid));
+    assert!(fs.read("/from").expect("read") == text, "untouched");
+    assert_eq!(fs.exists("/x"), Ok(false));
+}
+
+#[test]
+fn the_context_decides_what_is_allowed() {
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
+    let root = Fs::with_context(vfs.clone(), Context::new(&vfs, Credentials::root()));
+    let user = Fs::with_context(vfs.clone(), Context::new(&vfs, Credentials::user(1000, 1000, &[])));
+    root.write("/public", "read me").expect("made");
+    root.write("/private", "do not").expect("made");
+    root.set_permissions("/private", 0o600).expect("set");
+    assert_eq!(user.read_to_string("/public").as_deref(), Ok("read me"));
+    assert_eq!(user.read("/private"), Err(Error::Access));
+    assert_eq!(user.write("/mine", ""), Err(Error::Access));
+    assert_eq!(user.set_permissions("/public", 0o777), Err(Error::NotPermitted));
+    root.create_dir("/home").expect("made");
+    root.set_permissions("/home", 0o1777).expect("set");
+    user.write("/home/mine", "").expect("made");
+    let stat = root.metadata("/home/mine").expect("there");
+    assert_eq!((stat.uid, stat.mode), (1000, 0o644));
+    let error: std::io::Error = user.read("/private").expect_err("private").into();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+}
+
+#[test]
+fn threads_share_one_or_have_one_each() {
+    let fs = fs();
+    fs.create_dir("/d").expect("made");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (shared, own) = (&fs, fs.clone());
+            scope.spawn(move || {
+                for i in 0..500 {
+                    let which = if i % 2 == 0 { shared } else { &own };
+                    which.create_dir_all(format!("/d/{}/x", i % 50)).expect("made by somebody");
+                    which.write(format!("/d/{thread}-{i}"), "x").expect("made");
+                }
+            });
+        }
+    });
+    assert_eq!(fs.read_dir("/d").expect("opens").count(), 4 * 500 + 50);
+}
