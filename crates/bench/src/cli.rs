@@ -48,16 +48,14 @@ enum Command {
 
 static SIDE_BY_SIDE_HELP: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "\
-Targets:
-{TARGETS}
+        "{TARGETS}
 
-Each target is measured in turn, again and again, so that a machine that drifts drifts for all; ratios are formed repeat
-by repeat. Rates depend on what else the machine does: CPU ns/op (user and system time of this process; not that of a
-FUSE server) depends on it far less.
+Each target is measured in turn, again and again, so that a machine that drifts drifts for all; \
+ratios are formed repeat by repeat. Rates depend on what else the machine does; CPU ns/op (user and \
+system time of this process, not that of a FUSE server) depends on it far less.
 
 Examples:
-  pando bench crunl mem dir=/dev/shm/bench             pandofs in process beside the kernel's tmpfs
+  pando bench crunl mem dir=/dev/shm/bench             in process beside the kernel's tmpfs
   pando bench stat mem mem                             how much two equal things differ here
   pando bench crunl dir=/mnt/grove --threads 1,2,4,8   a mounted tree
 
@@ -67,9 +65,7 @@ Examples:
 
 static FOOTPRINT_HELP: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "\
-Targets:
-{TARGETS}
+        "{TARGETS}
 
 Example:
   pando bench footprint mem dir=/dev/shm/bench
@@ -79,8 +75,9 @@ Example:
 });
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 measured, 1 an operation failed, 2 the request cannot be met, 130 interrupted. What was made is removed,
-also after Ctrl-C; what a killed run left, by the next run in the same directory.";
+Exit codes: 0 measured, 1 an operation failed, 2 the request cannot be met, 130 interrupted. \
+What was made is removed, also after Ctrl-C; what a killed run left, by the next run in the same \
+directory.";
 
 #[derive(Debug, Args)]
 struct SideBySide {

@@ -71,12 +71,12 @@ pub(crate) trait Actor {
 }
 
 /// The names of targets on the command line.
-pub(crate) const TARGETS: &str = "\
+pub(crate) const TARGETS: &str = "Targets:
   mem          pandofs in process: the library over its in-memory driver
-  dir=PATH     system calls in PATH: an empty directory, or one that is not there yet (it is removed afterwards)
+  dir=PATH     system calls in PATH: an empty directory, or a new one (removed afterwards)
   peer:vfs     the MemoryFS of the crate `vfs`, in process
   peer:rsfs    the in-memory file system of the crate `rsfs`, in process
-  map:papaya   no file system: keys inserted, removed and looked up in a bare concurrent map; the limit
+  map:papaya   no file system, the keys alone in a bare concurrent map: the limit
   map:scc      the same with another map
 peer: and map: need the cargo feature `peers`.";
 
@@ -122,7 +122,7 @@ impl FromStr for TargetSpec {
             _ => match name.strip_prefix("dir=") {
                 Some("") => return Err("dir= needs a path".into()),
                 Some(path) => Kind::Dir(path.into()),
-                None => return Err(format!("no such target; there are:\n{TARGETS}")),
+                None => return Err(format!("no such target\n\n{TARGETS}")),
             },
         };
         Ok(Self { kind, name: name.into() })
