@@ -158,21 +158,23 @@ impl Pair {
         }
     }
 
-    /// Gives back a block's part.
+    /// Gives back a block's part. Returns whether it was the last, and the memory went with it.
     ///
     /// # Safety
     /// `block` was made by `place` with an offset of `8 * tag`, and nobody uses it any more.
-    unsafe fn free<U>(block: *mut Block<U>, tag: u16) {
+    unsafe fn free<U>(block: *mut Block<U>, tag: u16) -> bool {
         // SAFETY: the caller's; the head is alive as long as one of its blocks is.
         unsafe {
             std::ptr::drop_in_place(block);
             let pair = block.byte_sub(usize::from(tag) * 8).cast::<Self>();
             let bytes = (*pair).bytes;
             // Release: our use of the memory is over. Acquire: the other's is too.
-            if (*pair).alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let last = (*pair).alive.fetch_sub(1, Ordering::AcqRel) == 1;
+            if last {
                 std::ptr::drop_in_place(pair);
                 std::alloc::dealloc(pair.cast(), Layout::from_size_align_unchecked(bytes, align_of::<Self>()));
             }
+            last
         }
     }
 }
@@ -214,7 +216,7 @@ impl<T: Object> Drop for Counted<T> {
                 // SAFETY: on its own: allocated as a box in `Counted::new`.
                 0 => drop(unsafe { Box::from_raw(block) }),
                 // SAFETY: made by `Pair::place`, which wrote the tag.
-                tag => unsafe { Pair::free(block, tag) },
+                tag => drop(unsafe { Pair::free(block, tag) }),
             }
         }
         // SAFETY: the count is dead, so no place owns a reference (each holds one) and no guard made from now on can

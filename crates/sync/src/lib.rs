@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`Guard`], [`pin`] | `reclaim` | readers that take no lock; freed memory waits for them |
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
+//! | [`LockRef`], [`IdleRef`] | `lock_ref`, `idle_ref` | counts in one word: dead at zero, or resting there |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
 //! | [`lock_order`] | `lock_order` | the order of locks, asserted in debug builds |
 //! | [`SeqRwLock`] | `seq_rw_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
@@ -20,6 +21,7 @@
 mod counted;
 mod facade;
 mod fair_lock;
+mod idle_ref;
 pub mod lock_order;
 mod lock_ref;
 mod name_locks;
@@ -33,6 +35,7 @@ mod striped;
 mod tally;
 
 pub use counted::{AtomicCounted, Counted, Object, Shared};
+pub use idle_ref::{IdleRef, Rest};
 pub use lock_ref::LockRef;
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};

@@ -73,3 +73,7 @@ impl Default for LockRef {
         Self::new()
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "lock_ref_loom.rs"]
+mod loom_model;

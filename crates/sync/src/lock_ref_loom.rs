@@ -1,0 +1,85 @@
+//! Models of [`LockRef`]. Each has been seen to fail on the bugs its comment names.
+
+use loom::{cell::UnsafeCell, sync::Arc, thread};
+
+use super::*;
+
+/// An object that its users change before they put their reference, and that whoever puts the last one takes apart.
+struct Object {
+    refs: LockRef,
+    /// Each user's own, read by the last one.
+    marks: [UnsafeCell<u32>; 2],
+}
+
+// SAFETY: `marks[i]` is written by user `i`, and read after the count died: the model checks just that.
+unsafe impl Sync for Object {}
+// SAFETY: as above.
+unsafe impl Send for Object {}
+
+impl Object {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { refs: LockRef::new(), marks: [UnsafeCell::new(0), UnsafeCell::new(0)] })
+    }
+
+    fn mark(&self, user: usize) {
+        // SAFETY: only this user, and only before its put.
+        self.marks[user].with_mut(|mark| unsafe { *mark += 1 });
+    }
+
+    /// The last reference's owner sees what all did.
+    fn sum(&self) -> u32 {
+        assert!(!self.refs.get(), "a dead count gave out a reference");
+        // SAFETY: the count is dead, so every user has put its reference.
+        self.marks.iter().map(|mark| mark.with(|mark| unsafe { *mark })).sum()
+    }
+}
+
+/// Two owners put: just one of them is the last, and it sees what the other did.
+/// Seen to fail: `put` Relaxed; `put` as a load and a store; `clone_held` as a load and a store.
+#[test]
+fn the_last_put_is_one_and_sees_all() {
+    loom::model(|| {
+        let object = Object::new();
+        object.refs.clone_held();
+        let other = thread::spawn({
+            let object = object.clone();
+            move || {
+                // A third reference comes and goes on the way.
+                object.refs.clone_held();
+                object.mark(1);
+                assert!(!object.refs.put(), "one more was held");
+                if object.refs.put() { Some(object.sum()) } else { None }
+            }
+        });
+        object.mark(0);
+        let mine = object.refs.put().then(|| object.sum());
+        let theirs = other.join().expect("no panic");
+        assert_eq!((mine.is_some(), theirs.is_some()), (theirs.is_none(), mine.is_none()), "one is the last");
+        assert_eq!(mine.or(theirs), Some(2));
+    });
+}
+
+/// A reader that found the object gets a reference, or finds it dead; never both that and a last put before it.
+/// Seen to fail: `get` without the test for zero; `get` that adds unconditionally and looks afterwards; `put` Relaxed.
+#[test]
+fn get_against_the_last_put() {
+    loom::model(|| {
+        let object = Object::new();
+        let reader = thread::spawn({
+            let object = object.clone();
+            move || {
+                if !object.refs.get() {
+                    assert_eq!(object.refs.count(), 0);
+                    return (false, None);
+                }
+                object.mark(1);
+                (true, object.refs.put().then(|| object.sum()))
+            }
+        });
+        object.mark(0);
+        let mine = object.refs.put().then(|| object.sum());
+        let (got, theirs) = reader.join().expect("no panic");
+        assert!(mine.is_some() != theirs.is_some(), "one is the last");
+        assert_eq!(mine.or(theirs), Some(1 + u32::from(got)));
+    });
+}
