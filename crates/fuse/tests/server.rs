@@ -12,7 +12,7 @@ use std::{
 
 use pando_fuse::{Attr, Caller, Server, ServerOptions};
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{Caps, Driver, Error, FileData, FileKind, Result, SetAttr, StatFs, Vfs};
+use pando_vfs::{Driver, Error, FileData, FileKind, Result, SetAttr, StatFs, Vfs};
 
 const ROOT: u64 = 1;
 const ME: Caller = Caller { uid: 0, gid: 0 };
@@ -258,9 +258,6 @@ impl FragileData {
 }
 
 impl Driver for Fragile {
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
     fn statfs(&self) -> StatFs {
         self.inner.statfs()
     }

@@ -27,7 +27,7 @@ mod space;
 use std::sync::Arc;
 
 pub use page::PAGE_BYTES;
-use pando_vfs::{Caps, Driver, FileData, Result, StatFs};
+use pando_vfs::{Driver, FileData, Result, StatFs};
 
 use crate::{data::MemData, space::Space};
 
@@ -62,9 +62,6 @@ impl MemFs {
 }
 
 impl Driver for MemFs {
-    fn caps(&self) -> Caps {
-        Caps { may_wait: false }
-    }
 
     fn statfs(&self) -> StatFs {
         self.space.statfs()

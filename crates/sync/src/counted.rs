@@ -91,6 +91,21 @@ impl<T: Object> Counted<T> {
         unsafe { Shared::from_raw(self.block) }
     }
 
+    /// A view that lasts as long as a guard, also when this reference goes before it: the object is alive now, so whatever
+    /// retires it waits for the guard.
+    #[must_use]
+    pub fn share<'g>(&self, _guard: &'g Guard) -> Shared<'g, T> {
+        // SAFETY: alive while the guard is, hence retired after the guard was made, if at all.
+        unsafe { Shared::from_raw(self.block) }
+    }
+
+    /// If there are exactly `references` to the object (this one and others that the caller answers for), makes sure that
+    /// nobody gets another: [`Shared::get`] fails from now on. For caches that throw out what only they hold.
+    #[must_use]
+    pub fn condemn(this: &Self, references: usize) -> bool {
+        this.block().refs.condemn(references)
+    }
+
     /// How many references there are; a hint.
     #[must_use]
     pub fn count(this: &Self) -> usize {

@@ -4,7 +4,8 @@ use crate::facade::{AtomicUsize, Ordering};
 
 /// A reference count that knows it is dead: once the last reference is put, no other can be got.
 ///
-/// The word: the number of references in the low 48 bits, where zero is dead and stays so; above them a constant of the
+/// The word: the number of references in the low 47 bits, where zero is dead and stays so; a bit that says that no more
+/// will be given out although some are left; above them a constant of the
 /// object's allocator (see `counted`), which no operation changes.
 #[derive(Debug)]
 pub struct LockRef {
@@ -12,7 +13,9 @@ pub struct LockRef {
 }
 
 /// The bits that count.
-const COUNT: usize = (1 << TAG_SHIFT) - 1;
+const COUNT: usize = CONDEMNED - 1;
+/// References are put and cloned as ever, but none is got any more.
+const CONDEMNED: usize = 1 << (TAG_SHIFT - 1);
 /// Where the constant begins.
 const TAG_SHIFT: u32 = usize::BITS - 16;
 
@@ -44,7 +47,7 @@ impl LockRef {
     #[must_use]
     pub fn get(&self) -> bool {
         let mut old = self.word.load(Ordering::Relaxed);
-        while old & COUNT != 0 {
+        while old & COUNT != 0 && old & CONDEMNED == 0 {
             match self.word.compare_exchange_weak(old, old + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -59,6 +62,15 @@ impl LockRef {
         let old = self.word.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(old & COUNT > 0, "a reference was put twice");
         old & COUNT == 1
+    }
+
+    /// If there are exactly `references`, all of which the caller answers for: gives out no more. False if there are others.
+    #[must_use]
+    pub fn condemn(&self, references: usize) -> bool {
+        let old = self.word.load(Ordering::Relaxed);
+        // AcqRel: what the holders of other references did before they put them has happened.
+        old & (COUNT | CONDEMNED) == references
+            && self.word.compare_exchange(old, old | CONDEMNED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The references now; a hint, for diagnostics and for caches that look for idle objects.

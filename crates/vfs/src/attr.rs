@@ -1,11 +1,13 @@
 //! Attributes: stat, access, chmod, chown, utimens, truncate.
 
-use pando_sync::{Guard, LifeState, pin};
+use pando_sync::{Guard, LifeState, NameGuard, pin};
 
 use crate::{
-    At, Context, DentryRef, Error, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    At, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    backed::attr_of,
     create::{S_ISGID, S_ISUID, S_IXGRP},
     inode::{Body, Inode, PermView},
+    locks::look,
     namei::walk,
     types::{Access, FileKind, Walk},
 };
@@ -56,9 +58,11 @@ impl Vfs {
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG.
     pub fn stat(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Stat> {
-        let guard = pin();
-        let dentry = walk(context, &at, path.as_ref(), flags, &guard)?;
-        Ok(stat_of(dentry.to_ref().inode(), &guard))
+        let path = path.as_ref();
+        look(self.name_space(), |guard| {
+            let dentry = walk(context, &at, path, flags, guard)?;
+            Ok(stat_of(dentry.to_ref().inode(), guard))
+        })
     }
 
     /// Everything about the inode of a dentry (fstat).
@@ -79,10 +83,11 @@ impl Vfs {
         want: Access,
         flags: Walk,
     ) -> Result<()> {
-        let guard = pin();
-        let dentry = walk(context, &at, path.as_ref(), flags, &guard)?;
-        let inode = dentry.to_ref().inode();
-        context.check(inode, &inode.perm(&guard), want)
+        let path = path.as_ref();
+        look(self.name_space(), |guard| {
+            let inode = walk(context, &at, path, flags, guard)?.to_ref().inode();
+            Ok(context.check(inode, &inode.perm(guard), want)?)
+        })
     }
 
     /// Changes the permission bits (fchmodat).
@@ -108,7 +113,7 @@ impl Vfs {
         flags: Walk,
     ) -> Result<()> {
         let dentry = self.lookup(context, at, path, flags)?;
-        chown_inode(context, dentry.0.inode(), uid, gid, &pin())
+        chown_inode(context, dentry.0.inode(), uid, gid)
     }
 
     /// Sets the times (utimensat).
@@ -153,36 +158,33 @@ impl Vfs {
         if let Some(size) = change.size {
             truncate_inode(inode, size, context.capable())?;
         }
-        let guard = pin();
         if change.uid.is_some() || change.gid.is_some() {
-            chown_inode(context, inode, change.uid, change.gid, &guard)?;
+            chown_inode(context, inode, change.uid, change.gid)?;
         }
         if let Some(mode) = change.mode {
-            chmod_inode(context, inode, mode, &guard)?;
+            chmod_inode(context, inode, mode)?;
         }
-        set_times(context, inode, change.atime, change.mtime, &guard)?;
-        Ok(stat_of(inode, &guard))
+        set_times(context, inode, change.atime, change.mtime)?;
+        Ok(stat_of(inode, &pin()))
     }
 }
 
-fn chmod_inode(context: &Context, inode: &Inode, mode: u32, guard: &Guard) -> Result<()> {
+fn chmod_inode(context: &Context, inode: &Inode, mode: u32) -> Result<()> {
     if inode.kind == FileKind::Symlink {
         return Err(Error::NotSupported);
     }
-    inode.change_perm(guard, |perm| {
+    change_perm(inode, |perm| {
         if !context.owns(&perm) {
             return Err(Error::NotPermitted);
         }
         let foreign_group = !context.capable() && !context.cred.in_group(perm.gid);
         let cut = if foreign_group { S_ISGID } else { 0 };
         Ok(PermView { mode: mode & 0o7777 & !cut, ..perm })
-    })?;
-    inode.times.changed(Timestamp::now().0);
-    Ok(())
+    })
 }
 
-fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u32>, guard: &Guard) -> Result<()> {
-    inode.change_perm(guard, |perm| {
+fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    change_perm(inode, |perm| {
         let owner = context.cred.uid == perm.uid;
         let uid_ok = uid.is_none_or(|uid| owner && uid == perm.uid);
         let gid_ok = gid.is_none_or(|gid| owner && (gid == perm.gid || context.cred.in_group(gid)));
@@ -191,8 +193,44 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
         }
         let mode = if inode.is_dir() { perm.mode } else { without_privileges(perm.mode, context, perm.gid) };
         Ok(PermView { mode, uid: uid.unwrap_or(perm.uid), gid: gid.unwrap_or(perm.gid) })
+    })
+}
+
+/// Changes mode, owner and group as a whole; a backing agrees first. No guard is held.
+fn change_perm(inode: &Inode, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
+    let now = Timestamp::now().0;
+    let _order = store_first(inode, |attr| {
+        let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
+        (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
+        attr.ctime = Timestamp(now);
+        Ok(())
     })?;
-    inode.times.changed(Timestamp::now().0);
+    inode.change_perm(&pin(), change)?;
+    inode.times.changed(now);
+    Ok(())
+}
+
+/// Stores changed attributes in the backing, if there is one; what it refuses does not happen. Changes of one inode
+/// come one after the other: the lock that orders them is returned, to be held until the cache is changed too.
+fn store_first<'i>(
+    inode: &'i Inode,
+    change: impl FnOnce(&mut NodeAttr) -> Result<()>,
+) -> Result<Option<NameGuard<'i>>> {
+    let sb = &inode.shard.sb;
+    let Some(backing) = sb.driver.backing() else { return Ok(None) };
+    // No name has this hash in the directory of this number: the key stands for the inode itself.
+    let order = sb.name_space.names.lock(&[sb.key(inode.ino, u64::MAX)]);
+    let mut attr = attr_of(inode, &pin());
+    change(&mut attr)?;
+    backing.setattr(inode.ino, &attr)?;
+    Ok(Some(order))
+}
+
+/// Stores the times that only the cache knows, if there are any. No guard is held.
+pub(crate) fn store_times(inode: &Inode) -> Result<()> {
+    if inode.shard.sb.driver.backing().is_some() && inode.take_dirty() {
+        store_first(inode, |_| Ok(())).inspect_err(|_| inode.set_dirty())?;
+    }
     Ok(())
 }
 
@@ -202,11 +240,11 @@ fn without_privileges(mode: u32, context: &Context, gid: u32) -> u32 {
     mode & !S_ISUID & if keep_setgid { !0 } else { !S_ISGID }
 }
 
-fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime, guard: &Guard) -> Result<()> {
+fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -> Result<()> {
     if atime == SetTime::Omit && mtime == SetTime::Omit {
         return Ok(());
     }
-    let perm = inode.perm(guard);
+    let perm = inode.perm(&pin());
     if !context.owns(&perm) {
         if atime != SetTime::Now || mtime != SetTime::Now {
             return Err(Error::NotPermitted);
@@ -219,7 +257,14 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime, g
         SetTime::Now => Some(now),
         SetTime::At(time) => Some(time),
     };
-    inode.times.set(guard, value(atime), value(mtime), now.0);
+    let (atime, mtime) = (value(atime), value(mtime));
+    let _order = store_first(inode, |attr| {
+        attr.atime = atime.unwrap_or(attr.atime);
+        attr.mtime = mtime.unwrap_or(attr.mtime);
+        attr.ctime = now;
+        Ok(())
+    })?;
+    inode.times.set(&pin(), atime, mtime, now.0);
     Ok(())
 }
 
@@ -239,6 +284,7 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool) -> Result<
         data.truncate(old, size)?;
         inode.set_size(size);
         inode.times.modified(now);
+        inode.set_dirty();
         Ok(())
     })
 }

@@ -6,16 +6,17 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pando_sync::{Counted, Guard, Node, OpCell, Shared, pin, stripe_hint};
+use pando_sync::{Counted, Guard, Node, OpCell, stripe_hint};
 
 use crate::{
-    At, Context, DentryRef, Error, FileKind, Result, Timestamp, Vfs,
+    At, Context, DentryRef, Error, FileKind, NodeAttr, Result, Timestamp, Vfs,
+    backed::{Call, change_count, find},
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::{Body, Inode, PermView},
-    locks::{Locks, Step, Stop, run},
+    locks::{Locks, Step, Stop, look, run},
     name::{PATH_MAX, check_path},
-    namei::{walk, walk_parent},
+    namei::{Parent, lookup, walk, walk_parent},
     superblock::{Shard, SuperBlock},
     types::{Access, Walk},
 };
@@ -118,30 +119,29 @@ impl Vfs {
     /// # Errors
     /// EINVAL if it is no symbolic link (ENOENT for an empty path), and those of the walk.
     pub fn readlink(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Vec<u8>> {
-        let guard = pin();
         let path = path.as_ref();
-        let dentry = walk(context, &at, path, flags | Walk::NOFOLLOW, &guard)?;
-        let inode = dentry.to_ref().inode();
-        match &inode.body {
-            Body::Symlink(target) => {
-                inode.times.accessed(&guard, || Timestamp::now().0);
-                Ok(target.to_vec())
+        look(self.name_space(), |guard| {
+            let dentry = walk(context, &at, path, flags | Walk::NOFOLLOW, guard)?;
+            let inode = dentry.to_ref().inode();
+            match &inode.body {
+                Body::Symlink(target) => {
+                    inode.times.accessed(guard, || Timestamp::now().0);
+                    Ok(target.to_vec())
+                }
+                _ => Err(if path.is_empty() { Error::NoEntry } else { Error::Invalid }.into()),
             }
-            _ => Err(if path.is_empty() { Error::NoEntry } else { Error::Invalid }),
-        }
+        })
     }
 
     fn make(&self, context: &Context, at: At<'_>, path: &[u8], make: Make<'_>, mode: u32) -> Result<DentryRef> {
-        run(self.name_space(), |guard, locks| {
-            let parent = walk_parent(context, &at, path, false, guard)?;
-            let name = parent.name(Error::Exists)?;
+        run(self.name_space(), |attempt, locks| {
+            let guard = attempt.guard;
+            let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;
             if parent.slash && !matches!(make, Make::Directory) {
-                let dir = parent.dir.to_ref().expect_dir()?;
-                let hash = dir.shard.sb.hash(dir.ino, name);
-                let taken = dir.directory()?.lookup(hash, name, guard).is_some();
+                let taken = lookup(parent.dir, parent.name(Error::Exists)?, guard)?.is_some();
                 return Err(Stop::Error(if taken { Error::Exists } else { Error::NoEntry }));
             }
-            make_at(context, parent.dir, name, make, mode, guard, locks).map(DentryRef)
+            make_at(context, parent, make, mode, guard, locks).map(DentryRef)
         })
     }
 
@@ -160,13 +160,15 @@ impl Vfs {
         flags: Walk,
     ) -> Result<DentryRef> {
         let (old_path, new_path) = (old_path.as_ref(), new_path.as_ref());
-        run(self.name_space(), |guard, locks| {
-            let old = walk(context, &old_at, old_path, flags, guard)?;
-            let parent = walk_parent(context, &new_at, new_path, false, guard)?;
-            let (dir, inode) = (parent.dir.to_ref().expect_dir()?, old.to_ref().inode());
+        let old = self.lookup(context, old_at, old_path, flags)?;
+        let inode = old.0.inode();
+        run(self.name_space(), |attempt, locks| {
+            let guard = attempt.guard;
+            let parent = attempt.parent(0, || walk_parent(context, &new_at, new_path, false, guard))?;
+            let dir = parent.dir.to_ref().expect_dir()?;
             let name = parent.name(Error::Exists)?;
             let hash = dir.shard.sb.hash(dir.ino, name);
-            if dir.directory()?.lookup(hash, name, guard).is_some() {
+            if find(parent.dir, hash, name, guard)?.is_some() {
                 return Err(Error::Exists.into());
             }
             if parent.slash {
@@ -175,16 +177,23 @@ impl Vfs {
             if !Arc::ptr_eq(&dir.shard.sb, &inode.shard.sb) {
                 return Err(Error::CrossDevice.into());
             }
-            let permit = Permit::to_change(context, dir, guard)?;
+            let permit =
+                if locks.answered() { Permit::given(context) } else { Permit::to_change(context, dir, guard)? };
             if inode.is_dir() {
                 return Err(Error::NotPermitted.into());
             }
-            locks.names(&[dir.shard.sb.key(dir.ino, hash)])?;
+            let sb = &dir.shard.sb;
+            locks.names(&[sb.key(dir.ino, hash)])?;
+            if sb.driver.backing().is_some() {
+                locks.call(&[parent], || {
+                    let (ino, dir, name) = (inode.ino, dir.ino, Box::<[u8]>::from(name));
+                    Call::new(sb, move |backing| backing.link(ino, dir, &name).map(|()| 0))
+                })?;
+            }
             // Counted before the name is there, so the count is never too low (protocol 6).
             inode.links.up()?;
             let now = Timestamp::now().0;
-            let held = old.get().ok_or(Error::NoEntry).inspect_err(|_| inode.links.down())?;
-            let dentry = Dentry::new_link(Dentry::first(&held));
+            let dentry = Dentry::new_link(Dentry::first(&old.0));
             let bound = dir.directory()?.anchor(parent.dir, guard).and_then(|anchor| {
                 let slot = Node::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
                 bind(dir, hash, slot, &dentry, &permit, now, guard)
@@ -207,11 +216,15 @@ impl Vfs {
         mode: u32,
         linkable: bool,
     ) -> Result<DentryRef> {
-        run(self.name_space(), |guard, _| {
+        look(self.name_space(), |guard| {
             let dentry = walk(context, &at, path, Walk::empty(), guard)?;
             let dir = dentry.to_ref().expect_dir()?;
+            if dir.shard.sb.driver.backing().is_some() {
+                return Err(Error::NotSupported.into());
+            }
             context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
-            let inode = new_inode(context, dir, Make::File, mode & MODE_BITS, 0, Timestamp::now().0, guard)?;
+            let perm = new_perm(context, dir, FileKind::File, mode & MODE_BITS, guard);
+            let inode = new_inode(&dir.shard.sb, Make::File, perm, 0, Timestamp::now().0, guard)?;
             if linkable {
                 inode.links.allow();
             }
@@ -223,7 +236,8 @@ impl Vfs {
 /// A permission to change a directory, and under which permissions it was given.
 pub(crate) struct Permit<'a> {
     context: &'a Context,
-    seq: u32,
+    /// None: the change is made already, and was permitted then.
+    seq: Option<u32>,
 }
 
 impl<'a> Permit<'a> {
@@ -231,12 +245,17 @@ impl<'a> Permit<'a> {
     pub(crate) fn to_change(context: &'a Context, dir: &Inode, guard: &Guard) -> Result<Self> {
         let seq = dir.directory()?.perm_seq();
         context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
-        Ok(Self { context, seq })
+        Ok(Self { context, seq: Some(seq) })
+    }
+
+    /// The permission for what a backing has already done.
+    pub(crate) fn given(context: &'a Context) -> Self {
+        Self { context, seq: None }
     }
 
     /// Whether the permission still holds, now that everything is prepared.
     pub(crate) fn still_holds(&self, dir: &Inode, guard: &Guard) -> bool {
-        let unchanged = dir.directory().is_ok_and(|d| d.perm_seq() == self.seq);
+        let unchanged = self.seq.is_none_or(|seq| dir.directory().is_ok_and(|d| d.perm_seq() == seq));
         unchanged || self.context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC).is_ok()
     }
 }
@@ -244,28 +263,84 @@ impl<'a> Permit<'a> {
 /// Makes an inode and a name for it in a directory.
 pub(crate) fn make_at(
     context: &Context,
-    dir: Shared<'_, Dentry>,
-    name: &[u8],
+    place: Parent<'_>,
     make: Make<'_>,
     mode: u32,
     guard: &Guard,
     locks: &mut Locks<'_>,
 ) -> Step<Counted<Dentry>> {
-    let parent = dir.to_ref().expect_dir()?;
-    let hash = parent.shard.sb.hash(parent.ino, name);
-    if parent.directory()?.lookup(hash, name, guard).is_some() {
+    let parent = place.dir.to_ref().expect_dir()?;
+    let (sb, name) = (&parent.shard.sb, place.name(Error::Exists)?);
+    let hash = sb.hash(parent.ino, name);
+    if find(place.dir, hash, name, guard)?.is_some() {
         return Err(Error::Exists.into());
     }
-    let permit = Permit::to_change(context, parent, guard)?;
-    locks.names(&[parent.shard.sb.key(parent.ino, hash)])?;
+    let permit = if locks.answered() { Permit::given(context) } else { Permit::to_change(context, parent, guard)? };
+    locks.names(&[sb.key(parent.ino, hash)])?;
     let now = Timestamp::now().0;
-    let inode = new_inode(context, parent, make, mode, 1, now, guard)?;
-    let anchor = parent.directory()?.anchor(dir, guard)?;
+    let perm = new_perm(context, parent, make.kind(), mode, guard);
+    let inode = if sb.driver.backing().is_some() {
+        let ino = locks.call(&[place], || create_call(parent, name, make, perm, now))?;
+        new_backed_inode(sb, make, perm, ino, now, guard)?
+    } else {
+        new_inode(sb, make, perm, 1, now, guard)?
+    };
+    let anchor = parent.directory()?.anchor(place.dir, guard)?;
     // The slot and what it shows are read together, and mostly go together: one allocation.
     let (slot, dentry) =
         Node::pair(Dentry::new(inode), |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
     bind(parent, hash, slot, &dentry, &permit, now, guard)?;
+    if let Some(backed) = &parent.directory()?.backed {
+        sb.nodes.adopt(&dentry, guard);
+        backed.note_present(hash, name, guard);
+        parent.set_dirty();
+    }
     Ok(dentry)
+}
+
+/// Tells the backing of a new inode and its name.
+fn create_call(parent: &Inode, name: &[u8], make: Make<'_>, perm: PermView, now: i64) -> Call {
+    let attr = new_attr(make, perm, now);
+    let (dir, name) = (parent.ino, Box::<[u8]>::from(name));
+    Call::new(&parent.shard.sb, move |backing| backing.create(dir, &name, &attr))
+}
+
+/// A new inode's attributes, but for the number.
+fn new_attr(make: Make<'_>, perm: PermView, now: i64) -> NodeAttr {
+    let target: Box<[u8]> = if let Make::Symlink(target) = make { target.into() } else { Box::default() };
+    let now = Timestamp(now);
+    NodeAttr {
+        ino: 0,
+        kind: make.kind(),
+        mode: perm.mode,
+        uid: perm.uid,
+        gid: perm.gid,
+        nlink: if matches!(make, Make::Directory) { 2 } else { 1 },
+        size: target.len() as u64,
+        rdev: if let Make::Special(_, rdev) = make { rdev } else { 0 },
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        target,
+    }
+}
+
+/// The inode that a backing has just made.
+fn new_backed_inode(
+    sb: &Arc<SuperBlock>,
+    make: Make<'_>,
+    perm: PermView,
+    ino: u64,
+    now: i64,
+    guard: &Guard,
+) -> Result<Inode> {
+    let body = match make {
+        Make::Directory => Body::Directory(Box::new(Directory::backed(change_count(sb, ino)))),
+        _ => make.body(),
+    };
+    sb.driver.charge_inode()?;
+    Ok(Inode::loaded(shard_of(sb, guard)?, &NodeAttr { ino, ..new_attr(make, perm, now) }, body))
 }
 
 /// Puts a slot, in which a dentry that has no place yet is pending, into the directory `parent`. The caller holds the
@@ -307,20 +382,9 @@ fn bind(
     }
 }
 
-/// A new inode on the superblock of `parent`: paid for, owned, and with its mode cut by umask and setgid rules.
-fn new_inode(
-    context: &Context,
-    parent: &Inode,
-    make: Make<'_>,
-    mode: u32,
-    nlink: u32,
-    now: i64,
-    guard: &Guard,
-) -> Result<Inode> {
-    let sb = &parent.shard.sb;
-    let shard = shard_of(sb, guard)?;
+/// Owner and mode of a new inode in `parent`: the mode cut by the umask, the group by the setgid rules.
+fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: u32, guard: &Guard) -> PermView {
     let dir_perm = parent.perm(guard);
-    let kind = make.kind();
     let mut mode = mode & if kind == FileKind::Symlink { 0o777 } else { !context.umask };
     let mut gid = context.cred.gid;
     if dir_perm.mode & S_ISGID != 0 {
@@ -331,9 +395,15 @@ fn new_inode(
             mode &= !S_ISGID;
         }
     }
+    PermView { mode, uid: context.cred.uid, gid }
+}
+
+/// A new inode on a superblock in memory, paid for.
+fn new_inode(sb: &SuperBlock, make: Make<'_>, perm: PermView, nlink: u32, now: i64, guard: &Guard) -> Result<Inode> {
+    let shard = shard_of(sb, guard)?;
     sb.driver.charge_inode()?;
     // From here on the inode pays back when it is dropped with its dentry.
-    Ok(Inode::new(shard, kind, PermView { mode, uid: context.cred.uid, gid }, make.body(), nlink, now))
+    Ok(Inode::new(shard, make.kind(), perm, make.body(), nlink, now))
 }
 
 /// The shard of this thread.

@@ -8,7 +8,16 @@
 
 use pando_sync::{Counted, Guard, Node, Object, OpCell, Shared};
 
-use crate::{Error, Result, directory::Directory, inode::Inode, name::Name, superblock::SuperBlock};
+use crate::{
+    Error, Result,
+    attr::stat_of,
+    directory::Directory,
+    inode::Inode,
+    locks::{Stop, look},
+    name::Name,
+    namei::lookup,
+    superblock::SuperBlock,
+};
 
 /// A name in a directory. Immutable but for `value`.
 pub(crate) struct Slot {
@@ -134,6 +143,15 @@ impl DentryRef {
     #[must_use]
     pub fn kind(&self) -> crate::FileKind {
         self.0.inode().kind
+    }
+
+    /// What a name in this directory is bound to, and its attributes; a backing is asked if the cache does not know.
+    pub(crate) fn child(&self, name: &[u8]) -> Result<Option<(crate::Stat, DentryRef)>> {
+        look(&self.0.sb().name_space, |guard| {
+            let Some(found) = lookup(self.0.share(guard), name, guard)? else { return Ok(None) };
+            let held = found.get().ok_or(Stop::Again)?;
+            Ok(Some((stat_of(held.inode(), guard), DentryRef(held))))
+        })
     }
 
     /// Whether both are the same dentry (the same name of the same inode).

@@ -11,6 +11,7 @@ use pando_sync::{
 
 use crate::{
     Error, Result,
+    backed::BackedDir,
     dentry::{Anchor, Dentry, Slot},
 };
 
@@ -22,6 +23,8 @@ pub(crate) struct Directory {
     /// Rises with each change of the permissions: a create that was checked against older ones checks again.
     perm_seq: AtomicU32,
     stripes: Striped<Stripe>,
+    /// Of a tree that is kept elsewhere; none when this table is all there is.
+    pub backed: Option<Box<BackedDir>>,
     /// The root of the tree that is mounted here.
     pub mounted: AtomicCounted<Dentry>,
 }
@@ -52,8 +55,14 @@ impl Directory {
             life: Life::new(),
             perm_seq: AtomicU32::new(0),
             stripes: Striped::new(Stripe::default()),
+            backed: None,
             mounted: AtomicCounted::new(None),
         }
+    }
+
+    /// A directory of a tree that is kept elsewhere: nothing of it is cached yet.
+    pub(crate) fn backed(change_count: u64) -> Self {
+        Self { backed: Some(Box::new(BackedDir::new(change_count))), ..Self::new() }
     }
 
     /// The slot of a name, whatever it shows.

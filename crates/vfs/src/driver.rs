@@ -1,33 +1,35 @@
 //! Where trees come from: the interface between the name space and a driver.
+//!
+//! Two kinds of driver stand behind one trait. Of a *memory driver* the name space's cache is the tree itself: it only
+//! grants inodes and space, and holds the bytes of files; its calls never wait. A driver with a [`Backing`] has the tree
+//! elsewhere (a disk, a database, a host): the cache holds what was asked for lately, every change goes through to the
+//! backing first, and what is not in use can be evicted at any time. Its calls may wait: they are made without a
+//! reclamation guard, and with no lock but those of the names concerned.
 
-use crate::{Result, types::StatFs};
-
-/// How a driver wants to be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caps {
-    /// Calls may wait (for a disk, a network): they are then made without a reclamation guard.
-    pub may_wait: bool,
-}
+use crate::{
+    Result,
+    types::{FileKind, StatFs, Timestamp},
+};
 
 /// A driver: what stands behind a superblock.
 ///
 /// A driver knows nothing of paths, open files or other drivers. The name space calls it with numbers and names, and
 /// never twice at the same time for the same name.
 pub trait Driver: Send + Sync + 'static {
-    /// How it wants to be used; asked once.
-    fn caps(&self) -> Caps;
-
     /// Space and inodes, all and free.
     fn statfs(&self) -> StatFs;
 
-    /// Pays for one inode. Called before the inode is made.
+    /// Pays for one inode. Called before the inode is made. Never waits.
     ///
     /// # Errors
     /// [`crate::Error::NoSpace`] if the limit is reached at an instant of the call.
     fn charge_inode(&self) -> Result<()>;
 
-    /// Gives back what [`Driver::charge_inode`] took: the inode is gone, or was never made.
+    /// Gives back what [`Driver::charge_inode`] took: the inode is gone, or was never made. Never waits.
     fn release_inode(&self);
+
+    /// The contents of a regular file, asked for when they are first needed. Never waits.
+    fn data(&self, ino: u64) -> Box<dyn FileData>;
 
     /// Makes durable what was written.
     ///
@@ -37,14 +39,144 @@ pub trait Driver: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The contents of a new regular file, made when they are first needed.
-    fn data(&self, ino: u64) -> Box<dyn FileData>;
+    /// Where the tree is, if it is not the cache itself.
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
+    }
+}
+
+/// What a backing knows of an inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeAttr {
+    /// Its number in the backing: one identity, never another's as long as anybody here remembers it.
+    pub ino: u64,
+    /// What it is.
+    pub kind: FileKind,
+    /// 07777.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Of a device node.
+    pub rdev: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of contents.
+    pub mtime: Timestamp,
+    /// Last change of contents or attributes.
+    pub ctime: Timestamp,
+    /// Birth.
+    pub btime: Timestamp,
+    /// Where a symbolic link leads; empty for anything else.
+    pub target: Box<[u8]>,
+}
+
+/// A tree that is kept elsewhere. All calls may wait.
+///
+/// Changes arrive in an order that the name space has checked: a name is created only where none is known, removed only
+/// by one caller at a time. The backing has the last word all the same, since others may change it too: what it answers is
+/// what the caller gets, and what it refuses has not happened.
+pub trait Backing: Send + Sync {
+    /// The root directory.
+    ///
+    /// # Errors
+    /// What the store answers.
+    fn root(&self) -> Result<NodeAttr>;
+
+    /// What a name is bound to; none: nothing, and that is remembered too.
+    ///
+    /// # Errors
+    /// What the store answers; nothing is remembered then.
+    fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<NodeAttr>>;
+
+    /// A number that changes when somebody else changes something that this directory's names lead to. What is cached of
+    /// the directory is asked for again then. Called on every walk through the directory: a load, no more.
+    fn change_count(&self, dir: u64) -> u64 {
+        let _ = dir;
+        0
+    }
+
+    /// Attributes of many inodes, in whatever order suits the store: `each` is told the place in `inos`.
+    ///
+    /// # Errors
+    /// Only what concerns the call as a whole; what concerns one inode is told to `each`.
+    fn getattr_many(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()>;
+
+    /// Makes an inode and its first name. `attr` is complete but for the number, which is the backing's to give.
+    ///
+    /// # Errors
+    /// EEXIST when somebody else was quicker, and what the store answers.
+    fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<u64>;
+
+    /// Makes a further name for an inode.
+    ///
+    /// # Errors
+    /// EEXIST, ENOENT, and what the store answers.
+    fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<()>;
+
+    /// Takes a name away; a directory must be empty. An inode without names stays until [`Backing::forget`].
+    ///
+    /// # Errors
+    /// ENOTEMPTY, ENOENT, and what the store answers.
+    fn remove(&self, dir: u64, name: &[u8]) -> Result<()>;
+
+    /// Moves a name, over an existing one if there is one; with `exchange` the two change places.
+    ///
+    /// # Errors
+    /// ENOTEMPTY, ENOENT, and what the store answers.
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), exchange: bool) -> Result<()>;
+
+    /// Stores mode, owner, group and times of an inode.
+    ///
+    /// # Errors
+    /// What the store answers.
+    fn setattr(&self, ino: u64, attr: &NodeAttr) -> Result<()>;
+
+    /// Nobody here uses this inode any more. If it has no names, its contents may go.
+    fn forget(&self, ino: u64);
+
+    /// Calls `each` for the entries of a directory after `cookie` (0: the first) until it returns false. Cookies are the
+    /// backing's own, 3 or more, and lead on for ever.
+    ///
+    /// # Errors
+    /// What the store answers.
+    fn scan(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(Scanned<'_>) -> bool) -> Result<()>;
+
+    /// An inode's extended attributes, all of them.
+    ///
+    /// # Errors
+    /// What the store answers.
+    fn xattrs(&self, ino: u64) -> Result<Vec<(Box<[u8]>, Box<[u8]>)>>;
+
+    /// Sets an extended attribute, or removes it.
+    ///
+    /// # Errors
+    /// What the store answers.
+    fn set_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()>;
+}
+
+/// An entry that a backing's scan has met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scanned<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode's number in the backing.
+    pub ino: u64,
+    /// What it is.
+    pub kind: FileKind,
+    /// Where to go on after this entry.
+    pub cookie: u64,
 }
 
 /// One file's bytes.
 ///
 /// Called with the inode's data lock held: shared for `&self`, exclusive for `&mut self`. Offsets and sizes were
-/// checked before: nothing here goes beyond `i64::MAX`. Dropping it gives the space back.
+/// checked before: nothing here goes beyond `i64::MAX`. Dropping it gives the space of a memory driver back.
 pub trait FileData: Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset` of a file of `size` bytes: zeros in holes, fewer bytes only at the end.
     ///

@@ -4,7 +4,7 @@ use pando_sync::{Position, pin};
 
 use crate::{
     Context, DentryRef, Error, Result, Seek, Stat, Timestamp,
-    attr::{drop_privileges, stat_of, truncate_inode},
+    attr::{drop_privileges, stat_of, store_times, truncate_inode},
     inode::Inode,
     types::{FileKind, OpenFlags},
 };
@@ -99,7 +99,9 @@ impl File {
         let inode = self.inode();
         let count = read_at(inode, buffer, offset)?;
         if !self.flags.contains(OpenFlags::NOATIME) && !buffer.is_empty() {
-            inode.times.accessed(&pin(), || Timestamp::now().0);
+            if inode.times.accessed(&pin(), || Timestamp::now().0) {
+                inode.set_dirty();
+            }
         }
         Ok(count)
     }
@@ -152,6 +154,7 @@ impl File {
                 inode.set_size(offset + count as u64);
             }
             inode.times.modified(Timestamp::now().0);
+            inode.set_dirty();
             if self.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
                 contents.sync()?;
             }
@@ -271,6 +274,7 @@ impl File {
                 }
             }
             inode.times.modified(Timestamp::now().0);
+            inode.set_dirty();
             Ok(())
         })
     }
@@ -283,6 +287,7 @@ impl File {
         if self.flags.contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }
+        store_times(self.inode())?;
         match self.inode().file_state_if_any() {
             Some(state) => state.change(|data| data.sync()),
             None => Ok(()),

@@ -14,7 +14,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -23,7 +23,7 @@ use pando_sync::{
     lock_order::{self, LockClass},
 };
 
-use crate::{Error, FileData, FileKind, Result, Timestamp, directory::Directory, superblock::Shard};
+use crate::{Error, FileData, FileKind, NodeAttr, Result, Timestamp, directory::Directory, superblock::Shard};
 
 /// Mode, owner and group: one record, changed as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +68,8 @@ type Xattrs = Mutex<BTreeMap<Box<[u8]>, Arc<[u8]>>>;
 pub(crate) struct Inode {
     pub ino: u64,
     pub kind: FileKind,
+    /// Times have changed that a backing does not know yet: stored before an eviction, and by fsync.
+    dirty: AtomicBool,
     /// What it was made with; in force until `perm` holds a record.
     birth: PermView,
     perm: AtomicCounted<PermView>,
@@ -88,6 +90,7 @@ impl Inode {
         Self {
             ino: shard.next_ino(),
             kind,
+            dirty: AtomicBool::new(false),
             birth: perm,
             perm: AtomicCounted::new(None),
             links: Links::new(nlink),
@@ -97,6 +100,51 @@ impl Inode {
             xattrs: OnceLock::new(),
             shard,
         }
+    }
+
+    /// An inode that a backing knows.
+    pub(crate) fn loaded(shard: Arc<Shard>, attr: &NodeAttr, body: Body) -> Self {
+        Self {
+            ino: attr.ino,
+            kind: attr.kind,
+            dirty: AtomicBool::new(false),
+            birth: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
+            perm: AtomicCounted::new(None),
+            links: Links::new(attr.nlink),
+            size: AtomicU64::new(attr.size),
+            times: Times::loaded(attr),
+            body,
+            xattrs: OnceLock::new(),
+            shard,
+        }
+    }
+
+    /// Takes over what somebody else has changed in the backing.
+    pub(crate) fn refresh(&self, attr: &NodeAttr, guard: &Guard) {
+        let perm = PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid };
+        if self.perm(guard) != perm {
+            // Infallible: the change never refuses.
+            let _ = self.change_perm(guard, |_| Ok(perm));
+        }
+        self.links.set(attr.nlink);
+        self.set_size(attr.size);
+        self.times.refresh(attr, guard);
+    }
+
+    /// Says that the cache knows something of this inode (its times) that its backing does not.
+    pub(crate) fn set_dirty(&self) {
+        if !self.is_dirty() {
+            self.dirty.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Acquire)
+    }
+
+    /// Whether it was dirty; it is clean from here on.
+    pub(crate) fn take_dirty(&self) -> bool {
+        self.dirty.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn is_dir(&self) -> bool {
@@ -150,12 +198,25 @@ impl Inode {
         self.size.store(size, Ordering::Release);
     }
 
-    pub(crate) fn xattrs(&self) -> Option<&Xattrs> {
-        self.xattrs.get().map(|boxed| &**boxed)
+    /// The extended attributes, if there have ever been any; a backing's are loaded. No guard is held.
+    pub(crate) fn xattrs(&self) -> Result<Option<&Xattrs>> {
+        match self.xattrs.get() {
+            None if self.shard.sb.driver.backing().is_some() => self.xattrs_or_new().map(Some),
+            found => Ok(found.map(|boxed| &**boxed)),
+        }
     }
 
-    pub(crate) fn xattrs_or_new(&self) -> &Xattrs {
-        self.xattrs.get_or_init(Box::default)
+    /// The extended attributes, to be changed. No guard is held.
+    pub(crate) fn xattrs_or_new(&self) -> Result<&Xattrs> {
+        if self.xattrs.get().is_none()
+            && let Some(backing) = self.shard.sb.driver.backing()
+        {
+            let stored = backing.xattrs(self.ino)?;
+            let map = stored.into_iter().map(|(name, value)| (name, Arc::from(value))).collect();
+            // Losing this race to another loader is as good: changes are made after loading only.
+            let _ = self.xattrs.set(Box::new(Mutex::new(map)));
+        }
+        Ok(self.xattrs.get_or_init(Box::default))
     }
 
     /// The contents' state, made if need be.
@@ -186,7 +247,12 @@ impl Inode {
             // Nobody does I/O any more (that takes a reference), so nobody holds the lock.
             state.data.write().unwrap_or_else(PoisonError::into_inner).take();
         }
-        self.shard.sb.driver.release_inode();
+        let sb = &self.shard.sb;
+        sb.driver.release_inode();
+        if sb.driver.backing().is_some() {
+            // Told later: this may run under a guard, and the backing may wait.
+            sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(self.ino);
+        }
     }
 }
 
@@ -201,6 +267,11 @@ impl Links {
 
     fn new(count: u32) -> Self {
         Self(AtomicU64::new(u64::from(count)))
+    }
+
+    /// What the backing says.
+    fn set(&self, count: u32) {
+        self.0.store(u64::from(count), Ordering::Release);
     }
 
     /// A nameless file may be linked once it is open.
@@ -258,6 +329,22 @@ impl Times {
         }
     }
 
+    fn loaded(attr: &NodeAttr) -> Self {
+        Self {
+            atime: AtomicI64::new(attr.atime.0),
+            mtime: AtomicI64::new(attr.mtime.0),
+            ctime: AtomicI64::new(attr.ctime.0),
+            btime: attr.btime.0,
+            explicit: AtomicCounted::new(None),
+        }
+    }
+
+    /// The backing's times, as if set by utimens: they hold until a change that is younger than they are.
+    fn refresh(&self, attr: &NodeAttr, guard: &Guard) {
+        let now = Timestamp::now().0;
+        self.set(guard, Some(attr.atime), Some(attr.mtime), now);
+    }
+
     /// The contents changed.
     pub(crate) fn modified(&self, now: i64) {
         raise(&self.mtime, now);
@@ -269,20 +356,18 @@ impl Times {
         raise(&self.ctime, now);
     }
 
-    /// The contents were read: writes only if relatime asks for it.
-    pub(crate) fn accessed(&self, guard: &Guard, now: impl FnOnce() -> i64) {
+    /// The contents were read: writes only if relatime asks for it, and says so.
+    pub(crate) fn accessed(&self, guard: &Guard, now: impl FnOnce() -> i64) -> bool {
         const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
         let (atime, mtime, ctime) =
             (self.atime(guard), self.mtime(guard, i64::MIN), self.ctime.load(Ordering::Relaxed));
-        if atime > mtime && atime > ctime {
-            // Fresh: only the clock can tell whether it is older than a day.
-            let now = now();
-            if now.saturating_sub(atime) >= DAY_NS {
-                raise(&self.atime, now);
-            }
-        } else {
-            raise(&self.atime, now());
+        let now = now();
+        // Older than the last change, or than a day.
+        let due = atime <= mtime || atime <= ctime || now.saturating_sub(atime) >= DAY_NS;
+        if due {
+            raise(&self.atime, now);
         }
+        due
     }
 
     pub(crate) fn atime(&self, guard: &Guard) -> i64 {

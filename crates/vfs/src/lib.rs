@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod backed;
 mod context;
 mod create;
 mod cred;
@@ -29,7 +30,7 @@ mod xattr;
 pub use context::{At, Context};
 pub use cred::Credentials;
 pub use dentry::DentryRef;
-pub use driver::{Caps, Driver, FileData};
+pub use driver::{Backing, Driver, FileData, NodeAttr, Scanned};
 pub use error::{Error, Result};
 pub use file::File;
 pub use name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX};

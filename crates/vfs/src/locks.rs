@@ -11,10 +11,14 @@ use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 use pando_sync::{Guard, NameGuard, NameKey, WriteGuard, pin};
 
-use crate::{Error, Result, superblock::NameSpace};
+use crate::{
+    Error, Result,
+    backed::{Ask, Call, Pinned},
+    namei::Parent,
+    superblock::NameSpace,
+};
 
 /// Why an attempt ended without a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// It failed.
     Error(Error),
@@ -22,6 +26,8 @@ pub(crate) enum Stop {
     Wait,
     /// What it works on has changed under it: another attempt sees a consistent picture.
     Again,
+    /// Only the backing knows: it is asked, without a guard, and the next attempt finds the answer.
+    Ask(Box<Ask>),
 }
 
 impl From<Error> for Stop {
@@ -51,7 +57,27 @@ pub(crate) struct Locks<'v> {
     topology: Option<MutexGuard<'v, ()>>,
     held: Wanted,
     wanted: Wanted,
+    /// What the backing has answered to this operation's change, until the attempt takes it up.
+    answer: Option<Result<u64>>,
     name_space: &'v NameSpace,
+}
+
+/// What an attempt works with: its guard, and what an earlier attempt has pinned.
+#[derive(Clone, Copy)]
+pub(crate) struct Attempt<'g> {
+    pub guard: &'g Guard,
+    pinned: &'g Pinned,
+}
+
+impl<'g> Attempt<'g> {
+    /// The directory and name that this operation is about: pinned, once the backing has been told of the change, and
+    /// by a walk before.
+    pub(crate) fn parent(self, which: usize, walk: impl FnOnce() -> Step<Parent<'g>>) -> Step<Parent<'g>> {
+        match self.pinned.parent(which, self.guard) {
+            Some(parent) => Ok(parent),
+            None => walk(),
+        }
+    }
 }
 
 impl<'v> Locks<'v> {
@@ -62,7 +88,22 @@ impl<'v> Locks<'v> {
             topology: None,
             held: Wanted::default(),
             wanted: Wanted::default(),
+            answer: None,
             name_space,
+        }
+    }
+
+    /// Whether the backing has already made the change: what was checked before is not checked again.
+    pub(crate) fn answered(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// Tells the backing of a change, with the locks held that are held now: the attempt ends here, the call is made
+    /// without a guard, and the next attempt, with the same `parents`, comes here again and gets the answer.
+    pub(crate) fn call(&mut self, parents: &[Parent<'_>], call: impl FnOnce() -> Call) -> Step<u64> {
+        match self.answer {
+            Some(answer) => Ok(answer?),
+            None => Err(Stop::Ask(Box::new(Ask::Change(Pinned::new(parents)?, call())))),
         }
     }
 
@@ -136,16 +177,43 @@ impl<'v> Locks<'v> {
 /// Runs attempts until one has a result.
 pub(crate) fn run<T>(
     name_space: &NameSpace,
-    mut attempt: impl for<'g> FnMut(&'g Guard, &mut Locks<'_>) -> Step<T>,
+    mut attempt: impl for<'g> FnMut(Attempt<'g>, &mut Locks<'_>) -> Step<T>,
 ) -> Result<T> {
     let mut locks = Locks::new(name_space);
+    let mut pinned = Pinned::default();
     loop {
-        let step = attempt(&pin(), &mut locks);
+        let step = attempt(Attempt { guard: &pin(), pinned: &pinned }, &mut locks);
         match step {
             Ok(result) => return Ok(result),
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Wait) => locks.wait(),
-            Err(Stop::Again) => {}
+            // What was found has changed or died: whoever is at it may need the processor to go on.
+            Err(Stop::Again) => std::thread::yield_now(),
+            Err(Stop::Ask(ask)) => match *ask {
+                Ask::Change(parents, call) => {
+                    pinned = parents;
+                    locks.answer = Some(call.make());
+                }
+                question => {
+                    // A question takes a name's lock itself.
+                    locks.release();
+                    question.answer(name_space)?;
+                }
+            },
+        }
+    }
+}
+
+/// As [`run`], for what only looks: without locks.
+pub(crate) fn look<T>(name_space: &NameSpace, mut attempt: impl for<'g> FnMut(&'g Guard) -> Step<T>) -> Result<T> {
+    loop {
+        let step = attempt(&pin());
+        match step {
+            Ok(result) => return Ok(result),
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Ask(question)) => question.answer(name_space)?,
+            // What was found died: whoever takes it away may need the processor to go on.
+            Err(Stop::Again | Stop::Wait) => std::thread::yield_now(),
         }
     }
 }

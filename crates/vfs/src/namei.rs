@@ -6,8 +6,10 @@ use pando_sync::{Guard, Shared};
 
 use crate::{
     At, Context, Error, Result,
+    backed::{check_fresh, find},
     dentry::Dentry,
     inode::Body,
+    locks::Step,
     name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, skip_slashes, split},
     types::{Access, Walk},
 };
@@ -61,7 +63,7 @@ pub(crate) fn walk<'g>(
     path: &'g [u8],
     flags: Walk,
     guard: &'g Guard,
-) -> Result<Shared<'g, Dentry>> {
+) -> Step<Shared<'g, Dentry>> {
     if path.is_empty() && flags.contains(Walk::EMPTY_PATH) {
         return Ok(at.dentry(context));
     }
@@ -79,7 +81,7 @@ pub(crate) fn walk_parent<'g>(
     path: &'g [u8],
     follow: bool,
     guard: &'g Guard,
-) -> Result<Parent<'g>> {
+) -> Step<Parent<'g>> {
     match Walker::new(context, guard).run(at.dentry(context), path, Goal::Parent { follow })? {
         Found::Parent(parent) => Ok(parent),
         Found::Target(_) => unreachable!("the goal was a parent"),
@@ -99,10 +101,10 @@ impl<'g> Walker<'g> {
         Self { context, guard, links: 0, interrupted: Vec::new() }
     }
 
-    fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Result<Found<'g>> {
+    fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Found<'g>> {
         check_path(path)?;
         if path.is_empty() {
-            return Err(Error::NoEntry);
+            return Err(Error::NoEntry.into());
         }
         let (mut dir, mut path) = self.enter(start, path);
         let mut slash = false;
@@ -114,7 +116,7 @@ impl<'g> Walker<'g> {
                 }
                 // Nothing but slashes, or a link to nothing but slashes.
                 return match goal {
-                    Goal::Target { .. } if slash && !dir.is_dir() => Err(Error::NotDirectory),
+                    Goal::Target { .. } if slash && !dir.is_dir() => Err(Error::NotDirectory.into()),
                     Goal::Target { .. } => Ok(Found::Target(dir)),
                     Goal::Parent { .. } => Ok(Found::Parent(Parent { dir, last: Last::Root, slash: true })),
                 };
@@ -143,7 +145,7 @@ impl<'g> Walker<'g> {
                             dir
                         }
                         Body::Directory(_) => child,
-                        _ if !last || slash => return Err(Error::NotDirectory),
+                        _ if !last || slash => return Err(Error::NotDirectory.into()),
                         _ => child,
                     }
                 }
@@ -158,12 +160,12 @@ impl<'g> Walker<'g> {
         component: Component<'g>,
         slash: bool,
         goal: Goal,
-    ) -> Result<Option<Parent<'g>>> {
+    ) -> Step<Option<Parent<'g>>> {
         let Goal::Parent { follow } = goal else { return Ok(None) };
         let last = match component {
             Component::Dot => Last::Dot,
             Component::DotDot => Last::DotDot,
-            Component::Name(name) if name.len() > NAME_MAX => return Err(Error::NameTooLong),
+            Component::Name(name) if name.len() > NAME_MAX => return Err(Error::NameTooLong.into()),
             Component::Name(name) => {
                 let is_link = |child: Shared<'g, Dentry>| matches!(child.to_ref().inode().body, Body::Symlink(_));
                 if follow && lookup(dir, name, self.guard)?.is_some_and(is_link) {
@@ -194,14 +196,14 @@ impl<'g> Walker<'g> {
 }
 
 /// One step down, across a mount if there is one.
-pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Result<Option<Shared<'g, Dentry>>> {
+pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Option<Shared<'g, Dentry>>> {
     if name.len() > NAME_MAX {
-        return Err(Error::NameTooLong);
+        return Err(Error::NameTooLong.into());
     }
-    let dentry = dir.to_ref();
-    let inode = dentry.expect_dir()?;
+    let inode = dir.to_ref().expect_dir()?;
+    check_fresh(dir, inode, inode.directory()?)?;
     let hash = inode.shard.sb.hash(inode.ino, name);
-    Ok(inode.directory()?.lookup(hash, name, guard).map(|child| cross(child, guard)))
+    Ok(find(dir, hash, name, guard)?.map(|child| cross(child, guard)))
 }
 
 /// Down into what is mounted on a directory.

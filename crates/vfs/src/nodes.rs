@@ -15,6 +15,8 @@ use crate::{DentryRef, Vfs, dentry::Dentry};
 pub(crate) struct Nodes {
     table: SplitTable<Remembered>,
     len: Striped<Counter>,
+    /// Where the search for idle inodes goes on.
+    hand: AtomicU64,
 }
 
 /// An inode and how often its number was handed out. Zero is dead: the node is about to leave the table.
@@ -49,8 +51,55 @@ fn spread(ino: u64) -> u64 {
 }
 
 impl Nodes {
-    fn get<'g>(&self, ino: u64, guard: &'g Guard) -> Option<Shared<'g, Node<Remembered>>> {
+    fn node<'g>(&self, ino: u64, guard: &'g Guard) -> Option<Shared<'g, Node<Remembered>>> {
         self.table.get(spread(ino), |node| node.ino == ino, guard)
+    }
+
+    /// The inode of a number, unless it is not known here, or is on its way out.
+    pub(crate) fn get(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
+        self.node(ino, guard)?.to_ref().dentry.load(guard)?.get()
+    }
+
+    /// Takes in an inode that was loaded from a backing, with one count for the cache itself; false if its number is
+    /// there already.
+    pub(crate) fn adopt(&self, dentry: &Counted<Dentry>, guard: &Guard) -> bool {
+        let ino = dentry.inode().ino;
+        let node = Remembered { ino, dentry: AtomicCounted::new(Some(dentry.clone())), lookups: AtomicU64::new(1) };
+        match self.table.insert(spread(ino), |other| other.ino == ino, Node::new(node), guard) {
+            Ok(_) => {
+                self.counted(true, guard);
+                true
+            }
+            Err(Rejected::Exists { node, .. } | Rejected::Exhausted { node }) => {
+                drop(node.dentry.swap(None));
+                false
+            }
+        }
+    }
+
+    /// Some inodes that only the cache counts, from where the last batch ended; and whether that was the end.
+    pub(crate) fn idle_batch(&self, guard: &Guard) -> (Vec<Counted<Dentry>>, bool) {
+        const BATCH: usize = 64;
+        let mut count = 0;
+        let mut batch = Vec::new();
+        for node in self.table.iter_after(self.hand.load(Ordering::Relaxed), guard).take(BATCH) {
+            count += 1;
+            self.hand.store(node.to_ref().position(), Ordering::Relaxed);
+            let idle = node.to_ref().lookups.load(Ordering::Relaxed) == 1;
+            batch.extend(idle.then(|| node.to_ref().dentry.load(guard)?.get()).flatten());
+        }
+        if count < BATCH {
+            self.hand.store(0, Ordering::Relaxed);
+        }
+        (batch, count < BATCH)
+    }
+
+    /// Takes out an inode that was condemned: nobody can have counted it since.
+    pub(crate) fn evict(&self, ino: u64, guard: &Guard) {
+        if let Some(node) = self.node(ino, guard) {
+            node.to_ref().lookups.store(0, Ordering::Relaxed);
+            drop(self.remove(node, guard));
+        }
     }
 
     fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) {
@@ -60,7 +109,7 @@ impl Nodes {
         let ino = dentry.inode().ino;
         let mut new: Option<Counted<Node<Remembered>>> = None;
         loop {
-            if let Some(node) = self.get(ino, &guard) {
+            if let Some(node) = self.node(ino, &guard) {
                 if node.to_ref().count_up(lookups) {
                     // A node of ours that came too late: nor must the inode wait for its reclamation.
                     _unused = new.and_then(|new| new.dentry.swap(None));
@@ -87,27 +136,33 @@ impl Nodes {
         }
     }
 
-    fn forget(&self, ino: u64, lookups: u64) {
+    /// Counts `lookups` less; whether the number was known.
+    fn forget(&self, ino: u64, lookups: u64) -> bool {
         let mut _left = None;
         let guard = pin();
-        if let Some(node) = self.get(ino, &guard)
-            && node.to_ref().count_down(lookups)
-        {
+        let Some(node) = self.node(ino, &guard) else { return false };
+        if node.to_ref().count_down(lookups) {
             _left = self.remove(node, &guard);
         }
+        true
     }
 
-    fn forget_all(&self) {
+    /// Forgets what was handed out: each inode keeps `rest` counts (one for a cache that holds it anyway), or goes.
+    pub(crate) fn forget_all(&self, rest: u64) {
+        let mut after = 0;
         loop {
             let mut _left = Vec::new();
             let guard = pin();
-            let batch: Vec<_> = self.table.iter_after(0, &guard).take(1024).collect();
+            let batch: Vec<_> = self.table.iter_after(after, &guard).take(1024).collect();
             if batch.is_empty() {
                 return;
             }
             for node in batch {
-                node.to_ref().lookups.store(0, Ordering::Relaxed);
-                _left.extend(self.remove(node, &guard));
+                after = node.to_ref().position();
+                node.to_ref().lookups.store(rest, Ordering::Relaxed);
+                if rest == 0 {
+                    _left.extend(self.remove(node, &guard));
+                }
             }
         }
     }
@@ -134,29 +189,33 @@ impl Nodes {
 }
 
 impl Vfs {
-    /// The remembered inode of a number. No lock, one count.
+    /// The inode of a number that was handed out ([`Vfs::remember`]). No lock, one count.
+    ///
+    /// Numbers of memory drivers are unique in the whole name space. A backing brings numbers of its own: the root's tree
+    /// is searched first.
     #[must_use]
     pub fn iget(&self, ino: u64) -> Option<DentryRef> {
         let guard = pin();
-        let node = self.nodes().get(ino, &guard)?;
-        // None only for a node that is being forgotten at this moment.
-        node.to_ref().dentry.load(&guard)?.get().map(DentryRef)
+        self.superblocks(|sb| sb.nodes.get(ino, &guard)).map(DentryRef)
     }
 
     /// Says that the number of a dentry's inode was handed out `lookups` times: it can be found by it from now on.
     pub fn remember(&self, dentry: &DentryRef, lookups: u64) {
         if lookups > 0 {
-            self.nodes().remember(&dentry.0, lookups);
+            dentry.0.sb().nodes.remember(&dentry.0, lookups);
         }
     }
 
     /// Takes back `lookups` of what [`Vfs::remember`] counted.
     pub fn forget(&self, ino: u64, lookups: u64) {
-        self.nodes().forget(ino, lookups);
+        self.superblocks(|sb| sb.nodes.forget(ino, lookups).then_some(()));
     }
 
     /// Takes everything back: whoever knew numbers is gone.
     pub fn forget_all(&self) {
-        self.nodes().forget_all();
+        self.superblocks(|sb| -> Option<()> {
+            sb.nodes.forget_all(u64::from(sb.driver.backing().is_some()));
+            None
+        });
     }
 }

@@ -77,8 +77,9 @@ impl Vfs {
     fn open_or_create(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<File> {
         let exclusive = flags.contains(OpenFlags::EXCL);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
-        let (dentry, made) = run(self.name_space(), |guard, locks| -> Step<_> {
-            let parent = walk_parent(context, &at, path, follow, guard)?;
+        let (dentry, made) = run(self.name_space(), |attempt, locks| -> Step<_> {
+            let guard = attempt.guard;
+            let parent = attempt.parent(0, || walk_parent(context, &at, path, follow, guard))?;
             let name = parent.name(if exclusive { Error::Exists } else { Error::IsDirectory })?;
             if parent.slash {
                 return Err(Error::IsDirectory.into());
@@ -89,7 +90,7 @@ impl Vfs {
                 }
                 return Ok((held(found)?, false));
             }
-            match make_at(context, parent.dir, name, Make::File, mode, guard, locks) {
+            match make_at(context, parent, Make::File, mode, guard, locks) {
                 Ok(dentry) => Ok((DentryRef(dentry), true)),
                 // Somebody was quicker: the next attempt opens what is there.
                 Err(Stop::Error(Error::Exists)) if !exclusive => Err(Stop::Again),

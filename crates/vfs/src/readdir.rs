@@ -119,6 +119,10 @@ impl File {
         if cookie < AFTER_DOTDOT {
             batch.push(b"..", dotdot(this, None, &guard).to_ref().inode(), AFTER_DOTDOT, None);
         }
+        if directory.backed.is_some() {
+            drop(guard);
+            return self.gather_backed(cookie.max(AFTER_DOTDOT), plus, batch);
+        }
         for slot in directory.slots_after(cookie.max(AFTER_DOTDOT), &guard) {
             if batch.entries.len() >= BATCH {
                 break;
@@ -128,6 +132,36 @@ impl File {
             let child = dentry.to_ref().inode();
             let plus = if plus { dentry.get().map(|held| (stat_of(child, &guard), DentryRef(held))) } else { None };
             batch.push(slot.name.as_bytes(), child, slot.position(), plus);
+        }
+        Ok(())
+    }
+
+    /// The next entries of a tree that is kept elsewhere, in the backing's order and with its cookies. No guard is held.
+    fn gather_backed(&self, cookie: u64, plus: bool, batch: &mut Batch) -> Result<()> {
+        let inode = self.dentry().0.inode();
+        let backing = inode.shard.sb.driver.backing().ok_or(Error::NotSupported)?;
+        let cookie = if cookie == AFTER_DOTDOT { 0 } else { cookie };
+        let first = batch.entries.len();
+        backing.scan(inode.ino, cookie, &mut |entry| {
+            batch.names.extend_from_slice(entry.name);
+            batch.entries.push(Gathered {
+                name_end: batch.names.len(),
+                ino: entry.ino,
+                kind: entry.kind,
+                cookie: entry.cookie,
+                plus: None,
+            });
+            batch.entries.len() < BATCH
+        })?;
+        if !plus {
+            return Ok(());
+        }
+        let mut name_start = first.checked_sub(1).map_or(0, |last| batch.entries[last].name_end);
+        for entry in &mut batch.entries[first..] {
+            let name = &batch.names[name_start..entry.name_end];
+            name_start = entry.name_end;
+            // One that vanished meanwhile, or cannot be had, is shown without attributes.
+            entry.plus = self.dentry().child(name).ok().flatten();
         }
         Ok(())
     }

@@ -4,11 +4,12 @@ use pando_sync::{Guard, Node, Op, Shared};
 
 use crate::{
     At, Context, Error, Result, Timestamp, Vfs,
+    backed::{Call, miss},
     create::{Permit, S_ISVTX},
     dentry::{Dentry, Slot},
     inode::{Inode, PermView},
     locks::{Locks, Step, Stop, run},
-    namei::{Last, walk_parent},
+    namei::{Last, Parent, walk_parent},
 };
 
 impl Vfs {
@@ -18,8 +19,9 @@ impl Vfs {
     /// ENOENT, EISDIR, EACCES, EPERM (sticky directory), EBUSY, ENOTDIR, ELOOP, ENAMETOOLONG.
     pub fn unlink(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
-        run(self.name_space(), |guard, locks| {
-            let parent = walk_parent(context, &at, path, false, guard)?;
+        run(self.name_space(), |attempt, locks| {
+            let guard = attempt.guard;
+            let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;
             let name = parent.name(Error::IsDirectory)?;
             let bound = Bound::lookup(parent.dir, name, guard)?;
             if parent.slash {
@@ -27,7 +29,10 @@ impl Vfs {
                 return Err(Stop::Error(if is_dir { Error::IsDirectory } else { Error::NotDirectory }));
             }
             let bound = bound.locked(context, locks, guard)?;
-            bound.may_delete(context, Some(false), guard)?;
+            if !locks.answered() {
+                bound.may_delete(context, Some(false), guard)?;
+            }
+            bound.remove_in_backing(parent, locks)?;
             let now = Timestamp::now().0;
             // The instant at which the name is gone.
             let gone = bound.slot.to_ref().value.replace(None);
@@ -37,6 +42,7 @@ impl Vfs {
             // Counted down after the name is gone, so the count is never too low (protocol 6).
             bound.inode().links.down();
             bound.inode().times.changed(now);
+            bound.note_removed(guard);
             drop(gone);
             Ok(())
         })
@@ -48,8 +54,9 @@ impl Vfs {
     /// ENOENT, ENOTDIR, ENOTEMPTY, EBUSY (mount point, root), EINVAL (`.`), EACCES, EPERM, ELOOP, ENAMETOOLONG.
     pub fn rmdir(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
-        run(self.name_space(), |guard, locks| {
-            let parent = walk_parent(context, &at, path, false, guard)?;
+        run(self.name_space(), |attempt, locks| {
+            let guard = attempt.guard;
+            let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;
             let name = match parent.last {
                 Last::Name(name) => name,
                 Last::Dot => return Err(Error::Invalid.into()),
@@ -57,7 +64,10 @@ impl Vfs {
                 Last::Root => return Err(Error::Busy.into()),
             };
             let bound = Bound::lookup(parent.dir, name, guard)?.locked(context, locks, guard)?;
-            bound.may_delete(context, Some(true), guard)?;
+            if !locks.answered() {
+                bound.may_delete(context, Some(true), guard)?;
+            }
+            bound.remove_in_backing(parent, locks)?;
             bound.remove_dir(guard)
         })
     }
@@ -75,23 +85,31 @@ pub(crate) struct Bound<'g> {
 
 impl<'g> Bound<'g> {
     /// Looks the name up, without a lock.
-    pub(crate) fn lookup(dir: Shared<'g, Dentry>, name: &'g [u8], guard: &'g Guard) -> Result<Self> {
+    pub(crate) fn lookup(dir: Shared<'g, Dentry>, name: &'g [u8], guard: &'g Guard) -> Step<Self> {
         let parent = dir.to_ref().expect_dir()?;
         let hash = parent.shard.sb.hash(parent.ino, name);
-        Self::find(dir, hash, name, guard)?.ok_or(Error::NoEntry)
+        Ok(Self::find(dir, hash, name, guard)?.ok_or(Error::NoEntry)?)
     }
 
-    /// The binding now, if there is one.
-    pub(crate) fn find(dir: Shared<'g, Dentry>, hash: u64, name: &'g [u8], guard: &'g Guard) -> Result<Option<Self>> {
+    /// The binding now, if there is one; a backing is asked if the cache does not know.
+    pub(crate) fn find(dir: Shared<'g, Dentry>, hash: u64, name: &'g [u8], guard: &'g Guard) -> Step<Option<Self>> {
         let parent = dir.to_ref().expect_dir()?;
-        let Some(slot) = parent.directory()?.slot(hash, name, guard) else { return Ok(None) };
-        let dentry = slot.to_ref().value.load(guard);
-        Ok(dentry.map(|dentry| Self { dir, parent, hash, name, slot, dentry }))
+        let directory = parent.directory()?;
+        let bound = directory.slot(hash, name, guard).and_then(|slot| {
+            let dentry = slot.to_ref().value.load(guard)?;
+            Some(Self { dir, parent, hash, name, slot, dentry })
+        });
+        if bound.is_none() && directory.backed.is_some() {
+            miss(dir, parent, directory, hash, name, guard)?;
+        }
+        Ok(bound)
     }
 
     /// The same binding under its name's lock, as it is then; and permission to change the directory.
     fn locked(self, context: &Context, locks: &mut Locks<'_>, guard: &'g Guard) -> Step<Self> {
-        Permit::to_change(context, self.parent, guard)?;
+        if !locks.answered() {
+            Permit::to_change(context, self.parent, guard)?;
+        }
         locks.names(&[self.parent.shard.sb.key(self.parent.ino, self.hash)])?;
         Ok(Self::find(self.dir, self.hash, self.name, guard)?.ok_or(Error::NoEntry)?)
     }
@@ -113,6 +131,23 @@ impl<'g> Bound<'g> {
             _ => {}
         }
         if is_mount_point(self.dentry) { Err(Error::Busy) } else { Ok(()) }
+    }
+
+    /// Tells a backing, if there is one, that the name goes.
+    fn remove_in_backing(&self, parent: Parent<'_>, locks: &mut Locks<'_>) -> Step<()> {
+        let sb = &self.parent.shard.sb;
+        if sb.driver.backing().is_some() {
+            locks.call(&[parent], || {
+                let (dir, name) = (self.parent.ino, Box::<[u8]>::from(self.name));
+                Call::new(sb, move |backing| backing.remove(dir, &name).map(|()| 0))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The name is gone: a backed directory remembers that.
+    fn note_removed(&self, guard: &Guard) {
+        note_gone(self.parent, self.hash, self.name, guard);
     }
 
     /// rmdir, with the name's lock held: one operation over the directory's life and its slot.
@@ -137,7 +172,16 @@ impl<'g> Bound<'g> {
         directory.entry_removed(true, now, guard);
         victim.detach();
         self.inode().times.changed(now);
+        self.note_removed(guard);
         Ok(())
+    }
+}
+
+/// A name of a directory is gone: a backed one remembers that. The caller holds the name's lock.
+pub(crate) fn note_gone(parent: &Inode, hash: u64, name: &[u8], guard: &Guard) {
+    if let Some(backed) = parent.directory().ok().and_then(|directory| directory.backed.as_ref()) {
+        backed.note_absent(hash, name, guard);
+        parent.set_dirty();
     }
 }
 

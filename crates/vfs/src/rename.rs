@@ -11,13 +11,14 @@ use pando_sync::{Counted, Enlisted, Guard, Node, Object, Op, OpCell, Shared};
 
 use crate::{
     At, Context, Error, Result, Timestamp, Vfs,
+    backed::Call,
     create::Permit,
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::Inode,
     locks::{Locks, Step, Stop, run},
     namei::{Parent, walk_parent},
-    remove::{Bound, holds_an_entry},
+    remove::{Bound, holds_an_entry, note_gone},
     types::{Access, RenameFlags},
 };
 
@@ -41,9 +42,10 @@ impl Vfs {
             return Err(Error::Invalid);
         }
         let (old_path, new_path) = (old_path.as_ref(), new_path.as_ref());
-        run(self.name_space(), |guard, locks| {
-            let old = walk_parent(context, &old_at, old_path, false, guard)?;
-            let new = walk_parent(context, &new_at, new_path, false, guard)?;
+        run(self.name_space(), |attempt, locks| {
+            let guard = attempt.guard;
+            let old = attempt.parent(0, || walk_parent(context, &old_at, old_path, false, guard))?;
+            let new = attempt.parent(1, || walk_parent(context, &new_at, new_path, false, guard))?;
             match Move::prepare(context, old, new, flags, guard, locks)? {
                 Some(prepared) => prepared.carry_out(guard),
                 None => Ok(()),
@@ -125,7 +127,14 @@ impl<'g> Move<'g> {
         {
             return Ok(None);
         }
-        let permit = check_permissions(context, &source, new.dir, target.as_ref(), exchange, guard)?;
+        let permit = if locks.answered() {
+            Permit::given(context)
+        } else {
+            check_permissions(context, &source, new.dir, target.as_ref(), exchange, guard)?
+        };
+        if sb.driver.backing().is_some() {
+            locks.call(&[old, new], || rename_call(old_parent, old_name, new_parent, new_name, exchange))?;
+        }
         let prepared = Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange, permit };
         Ok(Some(prepared))
     }
@@ -157,6 +166,12 @@ impl<'g> Move<'g> {
             new_dir.entry_changed(now);
         }
         self.old.inode().times.changed(now);
+        if !self.exchange {
+            note_gone(self.old.parent, self.old.hash, self.old.name, guard);
+        }
+        if let Some(backed) = &new_dir.backed {
+            backed.note_present(self.new_hash, self.new_name, guard);
+        }
         Ok(())
     }
 
@@ -266,6 +281,15 @@ impl<'g> Move<'g> {
         directory.entry_removed(false, now, guard);
         Ok(())
     }
+}
+
+/// Tells a backing of a rename.
+fn rename_call(old_parent: &Inode, old_name: &[u8], new_parent: &Inode, new_name: &[u8], exchange: bool) -> Call {
+    let (old_dir, new_dir) = (old_parent.ino, new_parent.ino);
+    let (old_name, new_name) = (Box::<[u8]>::from(old_name), Box::<[u8]>::from(new_name));
+    Call::new(&old_parent.shard.sb, move |backing| {
+        backing.rename((old_dir, &old_name), (new_dir, &new_name), exchange).map(|()| 0)
+    })
 }
 
 /// Whether a directory changes its place: that takes more locks.

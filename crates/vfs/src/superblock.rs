@@ -15,7 +15,7 @@ use std::{
 use pando_sync::{AtomicCounted, Counted, NameKey, NameLocks, Object, SeqRwLock};
 use siphasher::sip::SipHasher13;
 
-use crate::{Driver, dentry::Dentry};
+use crate::{Driver, dentry::Dentry, nodes::Nodes};
 
 /// Inode numbers are handed to shards in runs of this many.
 const INO_RUN: u64 = 1 << 10;
@@ -57,6 +57,10 @@ pub(crate) struct SuperBlock {
     pub name_space: Arc<NameSpace>,
     /// The directory that this tree's root covers; none for the root of the name space.
     pub covers: AtomicCounted<Dentry>,
+    /// Inodes by number: those that were handed out, and all of a tree with a backing.
+    pub nodes: Nodes,
+    /// Inodes that nobody uses any more, for the backing to hear of.
+    pub forgotten: Mutex<Vec<u64>>,
     /// Where new inodes find their shard; none once the tree is taken down.
     pub shards: AtomicCounted<Shards>,
     keys: (u64, u64),
@@ -69,6 +73,8 @@ impl SuperBlock {
             driver,
             name_space,
             covers: AtomicCounted::new(None),
+            nodes: Nodes::default(),
+            forgotten: Mutex::new(Vec::new()),
             shards: AtomicCounted::new(None),
             keys: random_keys(),
         });

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pando_sync::{Counted, pin};
 
 use crate::{
-    At, Context, DentryRef, Driver, Error, Result, StatFs, Timestamp,
+    At, Backing, Context, DentryRef, Driver, Error, Result, StatFs, Timestamp,
+    backed::change_count,
     create::shard_of,
     dentry::Dentry,
     directory::Directory,
     inode::{Body, Inode, PermView},
+    locks::{Stop, look, run},
     namei::walk,
-    nodes::Nodes,
     superblock::{NameSpace, SuperBlock},
     types::{Access, FileKind, Walk},
 };
@@ -27,7 +28,6 @@ struct Inner {
     name_space: Arc<NameSpace>,
     root: DentryRef,
     mounts: Mutex<Vec<Mount>>,
-    nodes: Nodes,
 }
 
 /// A tree mounted in another.
@@ -62,7 +62,7 @@ impl Vfs {
     fn with_root(driver: impl Driver, root: RootAttributes) -> Result<Self> {
         let name_space = Arc::new(NameSpace::new());
         let root = new_tree(Box::new(driver), name_space.clone(), root)?;
-        Ok(Self(Arc::new(Inner { name_space, root, mounts: Mutex::new(Vec::new()), nodes: Nodes::default() })))
+        Ok(Self(Arc::new(Inner { name_space, root, mounts: Mutex::new(Vec::new()) })))
     }
 
     /// The root directory.
@@ -75,8 +75,29 @@ impl Vfs {
         &self.0.name_space
     }
 
-    pub(crate) fn nodes(&self) -> &Nodes {
-        &self.0.nodes
+    /// The first answer that a superblock gives, the root's first.
+    pub(crate) fn superblocks<T>(&self, mut ask: impl FnMut(&Arc<SuperBlock>) -> Option<T>) -> Option<T> {
+        ask(&self.0.root.0.inode().shard.sb).or_else(|| {
+            let mounts = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+            mounts.iter().find_map(|mount| ask(&mount.root.0.inode().shard.sb))
+        })
+    }
+
+    /// Evicts up to `count` inodes that nobody uses from the caches of trees with a backing; how many went. What only the
+    /// cache knew of them is stored first. Trees in memory are their cache: nothing of them is evicted.
+    ///
+    /// # Errors
+    /// What a backing answers when it is to store something; nothing is lost then.
+    pub fn evict(&self, count: usize) -> Result<usize> {
+        let mut gone = 0;
+        let failed = self.superblocks(|sb| match sb.evict(self.name_space(), count - gone) {
+            Ok(more) => {
+                gone += more;
+                None
+            }
+            Err(error) => Some(error),
+        });
+        failed.map_or(Ok(gone), Err)
     }
 
     /// Walks a path to its dentry. The reference keeps it, and costs one count of that file.
@@ -85,13 +106,10 @@ impl Vfs {
     /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG; EINVAL for a NUL inside the path.
     pub fn lookup(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<DentryRef> {
         let path = path.as_ref();
-        loop {
-            let guard = pin();
+        look(self.name_space(), |guard| {
             // A dentry that died between the walk and here: another walk tells what is there now.
-            if let Some(dentry) = walk(context, &at, path, flags, &guard)?.get() {
-                return Ok(DentryRef(dentry));
-            }
-        }
+            walk(context, &at, path, flags, guard)?.get().map(DentryRef).ok_or(Stop::Again)
+        })
     }
 
     /// Changes the working directory of a context.
@@ -156,7 +174,8 @@ impl Vfs {
 
     /// Attaches a tree: with the lock of the mount point's name, so that nobody removes or moves it meanwhile.
     fn attach(&self, point: &DentryRef, root: &DentryRef) -> Result<()> {
-        crate::locks::run(self.name_space(), |guard, locks| {
+        run(self.name_space(), |attempt, locks| {
+            let guard = attempt.guard;
             // A root (of the name space, or of a mounted tree) has no place: nothing is mounted over it.
             let slot = point.0.place.load(guard).ok_or(Error::Busy)?.to_ref();
             let parent = slot.anchor_dir().to_ref().inode();
@@ -223,8 +242,13 @@ struct RootAttributes {
 
 fn new_tree(driver: Box<dyn Driver>, name_space: Arc<NameSpace>, root: RootAttributes) -> Result<DentryRef> {
     let sb = SuperBlock::new(driver, name_space);
+    let stored = sb.driver.backing().map(Backing::root).transpose()?;
     sb.driver.charge_inode()?;
     let shard = shard_of(&sb, &pin())?;
+    if let Some(attr) = stored {
+        let body = Body::Directory(Box::new(Directory::backed(change_count(&sb, attr.ino))));
+        return Ok(DentryRef(Counted::new(Dentry::new(Inode::loaded(shard, &attr, body)))));
+    }
     let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };
     let body = Body::Directory(Box::new(Directory::new()));
     let inode = Inode::new(shard, FileKind::Directory, perm, body, 1, Timestamp::now().0);
@@ -263,7 +287,9 @@ fn take_down(root: &DentryRef) {
         }
         directory.detach();
     }
+    root.0.sb().nodes.forget_all(0);
     drop(root.0.sb().shards.swap(None));
+    root.0.sb().drain_forgotten();
 }
 
 impl Drop for Inner {

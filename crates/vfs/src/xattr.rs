@@ -77,7 +77,7 @@ impl Vfs {
         let dentry = self.lookup(context, at, path, flags)?;
         let inode = dentry.0.inode();
         class.check(context, inode, Access::READ)?;
-        let xattrs = inode.xattrs().ok_or(Error::NoData)?;
+        let xattrs = inode.xattrs()?.ok_or(Error::NoData)?;
         let map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
         let value = map.get(name).cloned();
         drop(map);
@@ -110,11 +110,14 @@ impl Vfs {
         let dentry = self.lookup(context, at, path, flags)?;
         let inode = dentry.0.inode();
         class.check(context, inode, Access::WRITE)?;
-        let mut map = inode.xattrs_or_new().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut map = inode.xattrs_or_new()?.lock().unwrap_or_else(PoisonError::into_inner);
         match (map.contains_key(name), how) {
             (true, XattrFlags::CREATE) => return Err(Error::Exists),
             (false, XattrFlags::REPLACE) => return Err(Error::NoData),
             _ => {}
+        }
+        if let Some(backing) = inode.shard.sb.driver.backing() {
+            backing.set_xattr(inode.ino, name, Some(value))?;
         }
         map.insert(name.into(), Arc::from(value));
         drop(map);
@@ -134,7 +137,7 @@ impl Vfs {
         flags: Walk,
     ) -> Result<Vec<Vec<u8>>> {
         let dentry = self.lookup(context, at, path, flags)?;
-        let Some(xattrs) = dentry.0.inode().xattrs() else { return Ok(Vec::new()) };
+        let Some(xattrs) = dentry.0.inode().xattrs()? else { return Ok(Vec::new()) };
         let map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = |name: &[u8]| context.capable() || Class::of(name) != Ok(Class::Trusted);
         Ok(map.keys().filter(|name| seen(name)).map(|name| name.to_vec()).collect())
@@ -156,9 +159,16 @@ impl Vfs {
         let dentry: DentryRef = self.lookup(context, at, path, flags)?;
         let inode = dentry.0.inode();
         class.check(context, inode, Access::WRITE)?;
-        let xattrs = inode.xattrs().ok_or(Error::NoData)?;
-        let removed = xattrs.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-        removed.ok_or(Error::NoData)?;
+        let xattrs = inode.xattrs()?.ok_or(Error::NoData)?;
+        let mut map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
+        if !map.contains_key(name) {
+            return Err(Error::NoData);
+        }
+        if let Some(backing) = inode.shard.sb.driver.backing() {
+            backing.set_xattr(inode.ino, name, None)?;
+        }
+        map.remove(name);
+        drop(map);
         inode.times.changed(Timestamp::now().0);
         Ok(())
     }
