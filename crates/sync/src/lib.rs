@@ -41,7 +41,7 @@ pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
 pub use position::{Io, Position};
 pub use quota::{Quota, QuotaFull};
-pub use reclaim::{Guard, assert_unpinned, back_pressure, pin, retired_bytes};
+pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, pin, retired_bytes};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, ReadGuard, SeqRwLock, WriteGuard};
 pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable};
 pub use striped::Striped;

@@ -66,10 +66,15 @@ pub fn retired_bytes() -> usize {
 
 /// Waits until less than `limit_bytes` are retired and not yet freed; helps freeing meanwhile.
 ///
-/// Returns at once in the common case. The caller holds no guard and no lock.
+/// Returns at once in the common case. The caller holds no guard and no lock; one that holds a guard all the same (an
+/// embedder's own) is let through, since it would wait for itself.
 pub fn back_pressure(limit_bytes: usize) {
-    assert_unpinned("back-pressure");
     scheme::back_pressure(limit_bytes);
+}
+
+/// Frees what can be freed now, and what that frees in turn; best effort. Returns at once when this thread holds a guard.
+pub fn collect() {
+    scheme::collect();
 }
 
 /// Something that has been unlinked: freed by `free(ptr)` after a grace period.
@@ -132,9 +137,21 @@ pub(crate) mod real {
         RETIRED.iter().map(|s| s.0.load(Ordering::Relaxed)).sum::<isize>().max(0) as usize
     }
 
+    /// Objects that own objects are freed one generation after the other, each after a grace period of three epochs.
+    const COLLECT_ROUNDS: usize = 16;
+
+    pub(crate) fn collect() {
+        if crossbeam_epoch::is_pinned() {
+            return;
+        }
+        for _ in 0..COLLECT_ROUNDS {
+            crossbeam_epoch::pin().flush();
+        }
+    }
+
     pub(crate) fn back_pressure(limit_bytes: usize) {
         let mut spins = 0_u32;
-        while retired_bytes() >= limit_bytes {
+        while retired_bytes() >= limit_bytes && !crossbeam_epoch::is_pinned() {
             crossbeam_epoch::pin().flush();
             spins += 1;
             if spins < 64 {
@@ -217,6 +234,8 @@ pub(crate) mod model {
     }
 
     pub(crate) fn back_pressure(_limit_bytes: usize) {}
+
+    pub(crate) fn collect() {}
 
     pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
         loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);

@@ -98,8 +98,10 @@ pub(crate) enum Ask {
 /// A change to be made in the backing.
 pub(crate) struct Call {
     sb: Arc<SuperBlock>,
-    make: Box<dyn FnOnce(&dyn Backing) -> Result<u64>>,
+    make: Box<Change>,
 }
+
+type Change = dyn FnOnce(&dyn Backing) -> Result<u64>;
 
 impl Call {
     pub(crate) fn new(sb: &Arc<SuperBlock>, make: impl FnOnce(&dyn Backing) -> Result<u64> + 'static) -> Self {

@@ -151,7 +151,7 @@ pub trait Backing: Send + Sync {
     ///
     /// # Errors
     /// What the store answers.
-    fn xattrs(&self, ino: u64) -> Result<Vec<(Box<[u8]>, Box<[u8]>)>>;
+    fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>>;
 
     /// Sets an extended attribute, or removes it.
     ///
@@ -159,6 +159,9 @@ pub trait Backing: Send + Sync {
     /// What the store answers.
     fn set_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()>;
 }
+
+/// An extended attribute: its name and its value.
+pub type Xattr = (Box<[u8]>, Box<[u8]>);
 
 /// An entry that a backing's scan has met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,7 +30,7 @@ mod xattr;
 pub use context::{At, Context};
 pub use cred::Credentials;
 pub use dentry::DentryRef;
-pub use driver::{Backing, Driver, FileData, NodeAttr, Scanned};
+pub use driver::{Backing, Driver, FileData, NodeAttr, Scanned, Xattr};
 pub use error::{Error, Result};
 pub use file::File;
 pub use name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX};

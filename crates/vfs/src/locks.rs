@@ -179,12 +179,20 @@ pub(crate) fn run<T>(
     name_space: &NameSpace,
     mut attempt: impl for<'g> FnMut(Attempt<'g>, &mut Locks<'_>) -> Step<T>,
 ) -> Result<T> {
+    breathe();
     let mut locks = Locks::new(name_space);
     let mut pinned = Pinned::default();
+    let mut collected = false;
     loop {
         let step = attempt(Attempt { guard: &pin(), pinned: &pinned }, &mut locks);
         match step {
             Ok(result) => return Ok(result),
+            Err(Stop::Error(Error::NoSpace)) if !collected => {
+                // Removed directories give their inode back when they are reclaimed: no refusal before that was tried.
+                locks.release();
+                pando_sync::collect();
+                collected = true;
+            }
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Wait) => locks.wait(),
             // What was found has changed or died: whoever is at it may need the processor to go on.
@@ -201,6 +209,20 @@ pub(crate) fn run<T>(
                 }
             },
         }
+    }
+}
+
+/// Garbage that waits for readers stays below this: a reader that stalls delays those who make more, and memory does not
+/// grow without bound.
+const RETIRED_MAX_BYTES: usize = 64 << 20;
+
+/// Looks at the garbage now and then, before an operation that will make more. No guard and no lock is held.
+fn breathe() {
+    const OPERATIONS: u32 = 64;
+    std::thread_local!(static COUNT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+    let count = COUNT.with(|count| count.replace(count.get().wrapping_add(1)));
+    if count.is_multiple_of(OPERATIONS) {
+        pando_sync::back_pressure(RETIRED_MAX_BYTES);
     }
 }
 
