@@ -1,4 +1,131 @@
-//! The file-system tree of pandofs.
+//! The file-system tree of pandofs: names in parallel, POSIX semantics, no FUSE, embeddable.
+//!
+//! # The locks
+//!
+//! A thread takes them in this order only, and debug builds assert it. What is indented is taken while what stands above
+//! it may be held.
+//!
+//! ```text
+//! NameSpace::topology            a directory changes its parent: ancestors stand still (P4)
+//!   NameSpace::names             a lock per name, striped; at most two at once, by stripe (P2)
+//!     NameSpace::rename_seq      written around the instant at which a directory changes its place (P9)
+//!       (a driver's Backing is called with names locked, and never under a reclamation guard)
+//! File's Position                a read or write with the shared position (P6)
+//!   FileState::data              a file's contents: shared by readers, exclusive for writers
+//! Inode::xattrs                  a leaf: an inode's extended attributes
+//! SuperBlock::forgotten, Shard's run of numbers, Vfs's list of mounts      leaves: held for a few instructions
+//! ```
+//!
+//! A path walk, stat, access, a look-up, path rendering in the common case, and every seek but a relative one take none
+//! of them. There is no lock per directory.
+//!
+//! # The data
+//!
+//! ```text
+//!  Directory (in its inode)                    one allocation
+//!  +--------------------------+      +----------------------------------------+
+//!  | table: SplitTable<Slot> --+---->| Slot                  | Dentry         |
+//!  | life: alive/being removed |     |  anchor  name         |  place --> Slot|
+//!  | stripes: counts, stamp,   |<----+--'       value -------+> inode         |
+//!  |          anchor           |     |  next, position       |   ino, perm,   |
+//!  +--------------------------+      +-----------------------|   times, body  |
+//!                                                            +----------------+
+//! ```
+//!
+//! A *slot* stands in a directory's table for a name; `value` says which dentry it shows. A *dentry* is the identity that
+//! an open file keeps; `place` says in which slot it stands now. The first dentry of an inode holds the inode itself, and
+//! lies in one allocation with the slot it was made in; further hard links refer to it. All of them are reference-counted
+//! and may be read under a reclamation guard without being counted ([`pando_sync::Counted`]).
+//!
+//! What many threads would write on every create is spread: a directory's entry counts, its time stamp, and the *anchor* by
+//! which its slots hold it, are striped once threads contend; inodes hold a *shard* of their superblock, with its own run
+//! of inode numbers, and not the superblock itself.
+//!
+//! # How an operation runs
+//!
+//! **A look-up** pins a guard, hashes each name (a keyed pseudo-random function, another one in each directory: the cookies of readdir
+//! publish it), finds the slot in the table and reads its value. It writes nothing that another core reads (P1). Its
+//! linearization point is the load of the value, or, when the value is an operation's entry, the load of that
+//! operation's state.
+//!
+//! **A change** is an *attempt* under a guard: walk, look, check, *try* the locks of its names, and do it. If a lock is taken, the
+//! attempt gives everything up, waits for the locks it wanted (they are numbers, so nothing need be kept alive for
+//! them) and begins again with these in hand. So nobody waits under a guard, and nobody counts references on a directory
+//! that others are working in.
+//!
+//! **create** (mkdir, mknod, symlink, link, open) does all that can fail first, inserts the slot *pending*, which nobody sees, and
+//! then asks whether the directory is alive. If so, it publishes: the instant of the operation. If a removal is under
+//! way it aborts the removal; if the removal is done it takes the slot back: ENOENT.
+//!
+//! **rmdir** puts an operation into the directory's life and looks for entries. A pending one it publishes itself, and
+//! refuses: ENOTEMPTY. If there is none, the commit of the operation is the instant at which the directory and its name are gone.
+//!
+//! **rename** enlists all words that change — the two slots, the place of what moves, the place of what is replaced,
+//! the life of a directory that is replaced — in one operation. Its commit, one compare-and-swap, is the instant (P3). Readers who
+//! meet an entry of it answer from its state and never wait.
+//!
+//! ```text
+//!  create in d                                rmdir d
+//!  insert the slot, pending
+//!                                             d.life := removing
+//!  fence                                      fence
+//!  read d.life: removing -> abort it          look at the slots: pending -> publish it, abort
+//!  publish                                    ENOTEMPTY
+//! ```
+//!
+//! Whichever fence comes second, its thread sees what the other did before: both cannot miss each other. The models
+//! are in `pando_sync::op`, with the page of all linearization points.
+//!
+//! **unlink** empties the slot (the instant), takes it out of the table, and counts the link down. **link** counts up
+//! before it inserts: a link count is never too low.
+//!
+//! **Path rendering** climbs from place to place within a window of the rename sequence, and starts over if a directory has
+//! changed its place meanwhile; after four tries it keeps directories in place for the time of one climb.
+//!
+//! **Seeking** stores the position, and nothing else; reads and writes finish by compare-and-swap, so that a seek that
+//! came after them stands ([`pando_sync::Position`]).
+//!
+//! **A tree with a [`Backing`]** is a cache of what was asked for lately: see [`Driver`] and the module `backed`.
+//!
+//! # Which paths write shared lines, and how to see it
+//!
+//! | operation | lines that another core may want |
+//! | --- | --- |
+//! | look-up, stat, access, readdir, d_path | none; a relatime stamp when it is due |
+//! | lseek SET, END, DATA, HOLE, tell | the handle's position |
+//! | open, close | the file's count |
+//! | create, unlink, link, symlink, mknod | the bucket of the name, the name's lock, this core's stripe of the directory |
+//! | mkdir, rmdir | the same, and the directory's own |
+//! | rename of a file | the two names' buckets and locks, the file's place |
+//! | rename of a directory | the same, and the rename sequence; across parents the topology lock as well |
+//! | write | the file's data lock and times |
+//!
+//! `perf c2c record` shows them on hardware that counts; `pando bench crunl --threads 1,2` shows what they cost.
+//!
+//! # Limitations
+//!
+//! * A create that was permitted may be published a moment after the permission was taken away: permissions are looked at
+//!   again right before, not at the same instant. In Linux a directory's lock makes the two exclude each other.
+//! * DATA and HOLE seeks share the data lock with reads, so they wait for a write in progress on that file.
+//! * Names of one stripe wait for each other (64 stripes a core), also while a backing is asked for one of them.
+//! * Files with several hard links, in a tree with a backing, are not evicted.
+//! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and devices are names:
+//!   opening one is ENXIO.
+//!
+//! # Example
+//!
+//! ```
+//! use pando_memfs::{MemFs, MemOptions};
+//! use pando_vfs::{At, Context, Credentials, OpenFlags, Vfs};
+//!
+//! let vfs = Vfs::new(MemFs::new(MemOptions::default()))?;
+//! let context = Context::new(&vfs, Credentials::root());
+//! vfs.mkdir(&context, At::Cwd, "/grove", 0o755)?;
+//! let file = vfs.open(&context, At::Cwd, "/grove/aspen", OpenFlags::RDWR | OpenFlags::CREAT, 0o644)?;
+//! file.write(b"one root, many trunks")?;
+//! assert_eq!(vfs.d_path(&context, file.dentry(), 4096)?, b"/grove/aspen");
+//! # Ok::<(), pando_vfs::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod attr;
