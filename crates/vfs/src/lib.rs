@@ -164,3 +164,8 @@ pub use name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX};
 pub use types::*;
 pub use vfs::Vfs;
 pub use xattr::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
+
+/// The README's examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
