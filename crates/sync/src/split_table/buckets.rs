@@ -4,7 +4,8 @@
 //! wanted it. All sentinels that doubling the buckets adds live in one *segment*, so growing allocates one segment
 //! (zeroed, and untouched until used) and publishes a small table of segments; shrinking gives whole segments back.
 //! Segment 0 has the first `2^BASE_BITS` buckets, segment `s` those with an odd multiple of `2^-(BASE_BITS + s)`.
-//! Each sentinel has a line of its own: its `next` is what the writers of a bucket compare and swap.
+//! A sentinel's `next` is what the writers of a bucket compare and swap. Two sentinels share a cache line: the same
+//! number of lines with twice the buckets keeps as many writers apart, and halves the walks.
 //!
 //! A sentinel's life:
 //!
@@ -41,14 +42,14 @@ const LIST: usize = 8;
 /// So many reports of contention ask for more buckets.
 const HOT: usize = if cfg!(loom) { 1 } else { 8 };
 /// The first contention asks for `2^HOT_BITS` buckets, more of it for more.
-const HOT_BITS: u32 = if cfg!(loom) { BASE_BITS } else { 6 };
+const HOT_BITS: u32 = if cfg!(loom) { BASE_BITS } else { 7 };
 /// So many samples of an empty table without contention take back what contention asked for.
 const CALM: usize = if cfg!(loom) { 1 } else { 64 };
 /// One in so many calls is a sample.
 const SAMPLE: u32 = 64;
 
-/// A sentinel, on a line of its own.
-#[repr(C, align(64))]
+/// A sentinel.
+#[repr(C, align(32))]
 pub(super) struct Line {
     link: Link,
     state: AtomicUsize,
@@ -65,6 +66,9 @@ const LINKING: usize = 1;
 const LINKED: usize = 2;
 /// Its segment is being given back.
 const DEAD: usize = 3;
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Line>() == 32 && size_of::<Segment>() == 64);
 
 impl Line {
     // Acquire: pairs with the release of who linked it, so its key and `next` are there.
@@ -112,7 +116,7 @@ impl Segment {
     /// `segment` is allocated and has more than `index` lines.
     #[inline]
     unsafe fn line(segment: *mut Self, index: usize) -> *mut Line {
-        // SAFETY: the lines follow the head without a gap, as both are aligned to a line; the caller's bound.
+        // SAFETY: the lines follow the head without a gap, as its size is a multiple of their alignment; the caller's bound.
         unsafe { segment.add(1).cast::<Line>().add(index) }
     }
 
@@ -244,26 +248,26 @@ impl Buckets {
     }
 }
 
-/// How many bits of buckets a table of `len` elements should have, which has `bits`: a load of two to four after a
-/// change, and none before it has left one half to four. Zero means no buckets.
+/// How many bits of buckets a table of `len` elements should have, which has `bits`: a load of one to two after a
+/// change, and none before it has left one quarter to two. Zero means no buckets.
 fn wanted(len: usize, bits: u32, floor: u32) -> u32 {
     let buckets = if bits == 0 { 0 } else { 1_usize << bits };
-    let due = len > (4 * buckets).max(LIST) || len < buckets / 4;
+    let due = len > (2 * buckets).max(LIST) || len < buckets / 4;
     let fitting = match len {
         _ if !due => bits,
         0..=LIST => 0,
-        _ => (len / 2).ilog2().clamp(BASE_BITS, MAX_BITS),
+        _ => len.ilog2().clamp(BASE_BITS, MAX_BITS),
     };
     fitting.max(floor)
 }
 
-/// The most that contention can ask for: 64 buckets, with many cores 256.
+/// The most that contention can ask for: 128 buckets (4 KiB), with many cores 512.
 fn most_bits() -> u32 {
     use std::sync::OnceLock;
     static MOST: OnceLock<u32> = OnceLock::new();
     *MOST.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        (32 * cores).clamp(64, 256).ilog2()
+        (64 * cores).clamp(128, 512).ilog2()
     })
 }
 
@@ -375,7 +379,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     /// [`super::Removed`] reported. Meant to be called after every insertion and removal: mostly it compares a few
     /// numbers. Never waits; one caller resizes at a time, and others go on meanwhile.
     ///
-    /// Buckets that contention asked for (at most 256) outlast the contention, and are given back only when the table
+    /// Buckets that contention asked for (at most 512) outlast the contention, and are given back only when the table
     /// is found empty, by some thousands of calls, without more of it: names that come and go in an otherwise empty
     /// directory would else build and tear them down all the time.
     #[inline]

@@ -252,7 +252,7 @@ fn a_million_come_and_go_and_leave_nothing() {
         table.adapt(name as usize + 1, false, &guard);
     }
     let full = table.bucket_bytes();
-    assert!(full > 64 * count as usize / 8 && full < 64 * count as usize / 2, "{full} bytes of buckets");
+    assert!(full > 32 * count as usize / 4 && full < 32 * count as usize, "{full} bytes of buckets");
     for name in 0..count {
         let guard = pin();
         let found = table.get(good(name), |e| e.name == name, &guard).expect("inserted above");
