@@ -5,6 +5,7 @@
 //! | [`Guard`], [`pin`] | `reclaim` | readers that take no lock; freed memory waits for them |
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
 //! | [`LockRef`], [`IdleRef`] | `lock_ref`, `idle_ref` | counts in one word: dead at zero, or resting there |
+//! | [`ShardedRef`] | `sharded_ref` | a count that spreads over the cores while threads contend for it |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
 //! | [`lock_order`] | `lock_order` | the order of locks, asserted in debug builds |
 //! | [`SeqRwLock`] | `seq_rw_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
@@ -30,6 +31,7 @@ mod position;
 mod quota;
 mod reclaim;
 mod seq_rw_lock;
+mod sharded_ref;
 mod split_table;
 mod striped;
 mod tally;
@@ -43,6 +45,7 @@ pub use position::{Io, Position};
 pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, pin, retired_bytes};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, ReadGuard, SeqRwLock, WriteGuard};
+pub use sharded_ref::ShardedRef;
 pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable};
 pub use striped::Striped;
 pub use tally::{Counter, Stamp, Sum};

@@ -106,30 +106,31 @@ impl<T> Striped<T> {
 impl<T: Default + Send + Sync> Striped<T> {
     /// Reports that this thread found another one in its way; after a few reports the value inflates.
     ///
-    /// Allocates then, and never waits. Cheap and without effect once inflated.
+    /// Allocates then, and never waits. Cheap and without effect once inflated. Returns whether this call made the stripes.
     #[cold]
-    pub fn note_contention(&self) {
+    pub fn note_contention(&self) -> bool {
         if !self.stripes.load(Ordering::Relaxed).is_null() {
-            return;
+            return false;
         }
         // Relaxed: a heuristic.
-        if self.reports.fetch_add(1, Ordering::Relaxed) + 1 >= PATIENCE {
-            self.inflate();
-        }
+        self.reports.fetch_add(1, Ordering::Relaxed) + 1 >= PATIENCE && self.inflate()
     }
 
-    /// Makes the stripes now, unless there are some or never will be. Without effect on a single core.
-    pub fn inflate(&self) {
+    /// Makes the stripes now, unless there are some or never will be. Without effect on a single core. Returns whether
+    /// this call made them.
+    pub fn inflate(&self) -> bool {
         let length = stripe_count();
         if length < 2 || !self.stripes.load(Ordering::Relaxed).is_null() {
-            return;
+            return false;
         }
         let tagged = allocate::<T>(length);
         // Release: the array is seen whole. Relaxed on failure: ours goes, and the other one is not touched here.
-        if self.stripes.compare_exchange(std::ptr::null_mut(), tagged, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        let ours = self.stripes.compare_exchange(std::ptr::null_mut(), tagged, Ordering::AcqRel, Ordering::Relaxed);
+        if ours.is_err() {
             // SAFETY: just allocated, and not published.
             unsafe { free::<T>(tagged) };
         }
+        ours.is_ok()
     }
 
     /// Decides that there will be no stripes, unless there are some already: from then on `all` does not change.
@@ -211,7 +212,7 @@ mod tests {
     fn inflates_after_some_contention_and_keeps_the_inline_part() {
         let striped = Striped::<AtomicU64>::default();
         striped.mine().fetch_add(5, SeqCst);
-        (1..PATIENCE).for_each(|_| striped.note_contention());
+        assert!((1..PATIENCE).all(|_| !striped.note_contention()));
         assert!(!striped.is_inflated());
         let seen_alone = striped.mine();
         striped.note_contention();
