@@ -129,6 +129,10 @@ impl Vfs {
         mtime: SetTime,
         flags: Walk,
     ) -> Result<()> {
+        if atime == SetTime::Omit && mtime == SetTime::Omit {
+            // Linux does not even look at the path then.
+            return Ok(());
+        }
         let dentry = self.lookup(context, at, path, flags)?;
         self.setattr(context, &dentry, &SetAttr { atime, mtime, ..SetAttr::default() }).map(drop)
     }
@@ -138,6 +142,9 @@ impl Vfs {
     /// # Errors
     /// EISDIR, EINVAL for anything else that is no regular file or a size beyond 2^63 - 1, EACCES, ENOSPC, those of the walk.
     pub fn truncate(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
+        if size > i64::MAX as u64 {
+            return Err(Error::Invalid);
+        }
         let dentry = self.lookup(context, at, path, Walk::empty())?;
         let inode = dentry.0.inode();
         match inode.kind {
@@ -146,7 +153,7 @@ impl Vfs {
             _ => return Err(Error::Invalid),
         }
         context.check(inode, &inode.perm(&pin()), Access::WRITE)?;
-        truncate_inode(inode, size, context.capable())
+        truncate_inode(inode, size, context.capable(), Stamp::IfChanged)
     }
 
     /// Changes several attributes of a dentry, each with its own checks, in the order size, owner, mode, times.
@@ -156,7 +163,7 @@ impl Vfs {
     pub fn setattr(&self, context: &Context, dentry: &DentryRef, change: &SetAttr) -> Result<Stat> {
         let inode = dentry.0.inode();
         if let Some(size) = change.size {
-            truncate_inode(inode, size, context.capable())?;
+            truncate_inode(inode, size, context.capable(), Stamp::Always)?;
         }
         if change.uid.is_some() || change.gid.is_some() {
             chown_inode(context, inode, change.uid, change.gid)?;
@@ -192,6 +199,10 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
             return Err(Error::NotPermitted);
         }
         let mode = if inode.is_dir() { perm.mode } else { without_privileges(perm.mode, context, perm.gid) };
+        if mode != perm.mode && !context.owns(&perm) {
+            // Even a chown that changes no owner takes these bits away, which only the owner may.
+            return Err(Error::NotPermitted);
+        }
         Ok(PermView { mode, uid: uid.unwrap_or(perm.uid), gid: gid.unwrap_or(perm.gid) })
     })
 }
@@ -268,17 +279,26 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
     Ok(())
 }
 
+/// When a truncation is a modification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stamp {
+    /// Whatever the size was (ftruncate, O_TRUNC).
+    Always,
+    /// If the size changes (truncate).
+    IfChanged,
+}
+
 /// Changes the size of a regular file. Waits for the data lock; the caller holds no guard.
-pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool) -> Result<()> {
+pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Stamp) -> Result<()> {
     if size > i64::MAX as u64 {
         return Err(Error::Invalid);
     }
     inode.file_state()?.change(|data| {
         let old = inode.size();
         let now = Timestamp::now().0;
-        if size == old {
-            inode.times.changed(now);
-            return Ok(());
+        if size == old && stamp == Stamp::IfChanged {
+            // What was allocated beyond the end goes all the same.
+            return data.truncate(old, size);
         }
         drop_privileges(inode, capable);
         data.truncate(old, size)?;

@@ -83,10 +83,7 @@ impl Vfs {
             FileKind::File => Make::File,
             FileKind::Directory => return Err(Error::NotPermitted),
             FileKind::Symlink => return Err(Error::Invalid),
-            kind @ (FileKind::CharDevice | FileKind::BlockDevice) if context.capable() => Make::Special(kind, rdev),
-            // A whiteout (character device 0/0) may be made by anybody.
-            FileKind::CharDevice if rdev == 0 => Make::Special(FileKind::CharDevice, 0),
-            FileKind::CharDevice | FileKind::BlockDevice => return Err(Error::NotPermitted),
+            kind @ (FileKind::CharDevice | FileKind::BlockDevice) => Make::Special(kind, rdev),
             kind => Make::Special(kind, 0),
         };
         self.make(context, at, path.as_ref(), make, mode & MODE_BITS)
@@ -180,7 +177,8 @@ impl Vfs {
             let permit =
                 if locks.answered() { Permit::given(context) } else { Permit::to_change(context, dir, guard)? };
             if inode.is_dir() {
-                return Err(Error::NotPermitted.into());
+                let removed = dir.directory()?.is_removed(guard);
+                return Err(if removed { Error::NoEntry } else { Error::NotPermitted }.into());
             }
             let sb = &dir.shard.sb;
             locks.names(&[sb.key(dir.ino, hash)])?;
@@ -213,11 +211,12 @@ impl Vfs {
         context: &Context,
         at: At<'_>,
         path: &[u8],
+        flags: Walk,
         mode: u32,
         linkable: bool,
     ) -> Result<DentryRef> {
         look(self.name_space(), |guard| {
-            let dentry = walk(context, &at, path, Walk::empty(), guard)?;
+            let dentry = walk(context, &at, path, flags, guard)?;
             let dir = dentry.to_ref().expect_dir()?;
             if dir.shard.sb.driver.backing().is_some() {
                 return Err(Error::NotSupported.into());
@@ -276,6 +275,14 @@ pub(crate) fn make_at(
         return Err(Error::Exists.into());
     }
     let permit = if locks.answered() { Permit::given(context) } else { Permit::to_change(context, parent, guard)? };
+    match make {
+        // A whiteout (character device 0/0) may be made by anybody.
+        Make::Special(FileKind::CharDevice, 0) => {}
+        Make::Special(FileKind::CharDevice | FileKind::BlockDevice, _) if !context.capable() => {
+            return Err(Error::NotPermitted.into());
+        }
+        _ => {}
+    }
     locks.names(&[sb.key(parent.ino, hash)])?;
     let now = Timestamp::now().0;
     let perm = new_perm(context, parent, make.kind(), mode, guard);

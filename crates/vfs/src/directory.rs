@@ -213,6 +213,11 @@ impl Directory {
         }
     }
 
+    /// Whether it was removed: nothing is in it, and nothing will be.
+    pub(crate) fn is_removed(&self, guard: &Guard) -> bool {
+        matches!(self.life.state(guard), pando_sync::LifeState::Removed)
+    }
+
     /// Lets go of the directory's own dentry: from now on only slots that open files keep hold it.
     ///
     /// Called when the directory was removed. A creator that came late may make a new anchor; it finds the directory

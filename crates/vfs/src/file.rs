@@ -4,7 +4,7 @@ use pando_sync::{Position, pin};
 
 use crate::{
     Context, DentryRef, Error, Result, Seek, Stat, Timestamp,
-    attr::{drop_privileges, stat_of, store_times, truncate_inode},
+    attr::{Stamp, drop_privileges, stat_of, store_times, truncate_inode},
     inode::Inode,
     types::{FileKind, OpenFlags},
 };
@@ -71,6 +71,7 @@ impl File {
         self.readable()?;
         let io = self.position.begin();
         let start = io.position();
+        self.check_range(start, buffer.len())?;
         let count = self.read_inode(buffer, start)?;
         io.finish(start + count as u64);
         Ok(count)
@@ -81,16 +82,23 @@ impl File {
     /// # Errors
     /// EBADF, EISDIR; EINVAL for an offset beyond 2^63 - 1.
     pub fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.readable()?;
         if offset > OFFSET_MAX {
             return Err(Error::Invalid);
         }
+        self.readable()?;
+        self.check_range(offset, buffer.len())?;
         self.read_inode(buffer, offset)
     }
 
     fn readable(&self) -> Result<()> {
-        if !self.flags.reads() || self.flags.contains(OpenFlags::PATH) {
-            return Err(Error::BadHandle);
+        let ok = self.flags.reads() && !self.flags.contains(OpenFlags::PATH);
+        if ok { Ok(()) } else { Err(Error::BadHandle) }
+    }
+
+    /// What is read or written must end at 2^63 - 1 at the latest; and directories are not read so.
+    fn check_range(&self, offset: u64, len: usize) -> Result<()> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > OFFSET_MAX) {
+            return Err(Error::Invalid);
         }
         if self.kind == FileKind::Directory { Err(Error::IsDirectory) } else { Ok(()) }
     }
@@ -108,10 +116,12 @@ impl File {
     /// Writes at the position (with O_APPEND: at the end) and moves it (write).
     ///
     /// # Errors
-    /// EBADF if not open for writing, ENOSPC when not one byte fits, EFBIG at the greatest offset.
+    /// EBADF if not open for writing, EINVAL for what would end beyond 2^63 - 1, ENOSPC when not one byte fits, EFBIG
+    /// when appending to the greatest size.
     pub fn write(&self, data: &[u8]) -> Result<usize> {
         self.writable()?;
         let io = self.position.begin();
+        self.check_range(io.position(), data.len())?;
         let (start, count) = self.write_inode(data, io.position(), self.flags.contains(OpenFlags::APPEND))?;
         io.finish(start + count as u64);
         Ok(count)
@@ -122,10 +132,11 @@ impl File {
     /// # Errors
     /// EBADF, EINVAL for an offset beyond 2^63 - 1, ENOSPC, EFBIG.
     pub fn pwrite(&self, data: &[u8], offset: u64) -> Result<usize> {
-        self.writable()?;
         if offset > OFFSET_MAX {
             return Err(Error::Invalid);
         }
+        self.writable()?;
+        self.check_range(offset, data.len())?;
         self.write_inode(data, offset, self.flags.contains(OpenFlags::APPEND)).map(|(_, count)| count)
     }
 
@@ -239,7 +250,7 @@ impl File {
         if !self.flags.writes() || self.kind != FileKind::File {
             return Err(Error::Invalid);
         }
-        truncate_inode(self.inode(), size, self.capable)
+        truncate_inode(self.inode(), size, self.capable, Stamp::Always)
     }
 
     /// Allocates or frees space (fallocate): `KEEP_SIZE` (1) and `PUNCH_HOLE` (2, with KEEP_SIZE).
@@ -250,22 +261,28 @@ impl File {
     pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
+        if self.flags.contains(OpenFlags::PATH) {
+            return Err(Error::BadHandle);
+        }
         if offset > OFFSET_MAX || len == 0 || len > OFFSET_MAX {
             return Err(Error::Invalid);
         }
-        if !matches!(mode, 0 | KEEP_SIZE) && mode != (KEEP_SIZE | PUNCH_HOLE) {
+        // What Linux knows and memory does not have (collapse, zero, insert, unshare) is refused after the handle is.
+        if !matches!(mode, 0 | KEEP_SIZE | 3 | 0x8 | 0x10 | 0x11 | 0x20 | 0x40 | 0x41) {
             return Err(Error::NotSupported);
         }
         self.writable()?;
+        if mode > KEEP_SIZE | PUNCH_HOLE {
+            return Err(Error::NotSupported);
+        }
         let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooBig)?;
         let inode = self.inode();
         inode.file_state()?.change(|contents| {
             drop_privileges(inode, self.capable);
             let size = inode.size();
             if mode & PUNCH_HOLE != 0 {
-                if offset < size {
-                    contents.punch(offset, len.min(size - offset))?;
-                }
+                // Beyond the end too: the last page as a whole, and what was allocated there.
+                contents.punch(offset, len)?;
             } else {
                 contents.allocate(offset, len)?;
                 if mode & KEEP_SIZE == 0 && end > size {

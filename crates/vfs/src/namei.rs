@@ -42,9 +42,19 @@ pub(crate) enum Last<'g> {
 }
 
 impl<'g> Parent<'g> {
+    /// As [`Parent::name`], however long: a rename asks for the old name before it asks whether the new one is too long.
+    pub(crate) fn any_name(&self, otherwise: Error) -> Result<&'g [u8]> {
+        match self.last {
+            Last::Name(name) => Ok(name),
+            _ => Err(otherwise),
+        }
+    }
+
     /// The name to be made, removed or moved; `otherwise` for `.`, `..` and the root.
     pub(crate) fn name(&self, otherwise: Error) -> Result<&'g [u8]> {
         match self.last {
+            // Asked last: the directories of all names come before the names.
+            Last::Name(name) if name.len() > NAME_MAX => Err(Error::NameTooLong),
             Last::Name(name) => Ok(name),
             _ => Err(otherwise),
         }
@@ -165,10 +175,10 @@ impl<'g> Walker<'g> {
         let last = match component {
             Component::Dot => Last::Dot,
             Component::DotDot => Last::DotDot,
-            Component::Name(name) if name.len() > NAME_MAX => return Err(Error::NameTooLong.into()),
             Component::Name(name) => {
                 let is_link = |child: Shared<'g, Dentry>| matches!(child.to_ref().inode().body, Body::Symlink(_));
-                if follow && lookup(dir, name, self.guard)?.is_some_and(is_link) {
+                // A name with a slash behind it is not looked at: nothing but a directory could be made of it.
+                if follow && !slash && name.len() <= NAME_MAX && lookup(dir, name, self.guard)?.is_some_and(is_link) {
                     return Ok(None);
                 }
                 Last::Name(name)
@@ -197,10 +207,10 @@ impl<'g> Walker<'g> {
 
 /// One step down, across a mount if there is one.
 pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Option<Shared<'g, Dentry>>> {
-    if name.len() > NAME_MAX {
-        return Err(Error::NameTooLong.into());
-    }
     let inode = dir.to_ref().expect_dir()?;
+    if name.len() > NAME_MAX {
+        return Err(if inode.directory()?.is_removed(guard) { Error::NoEntry } else { Error::NameTooLong }.into());
+    }
     check_fresh(dir, inode, inode.directory()?)?;
     let hash = inode.shard.sb.hash(inode.ino, name);
     Ok(find(dir, hash, name, guard)?.map(|child| cross(child, guard)))

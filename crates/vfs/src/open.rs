@@ -4,13 +4,13 @@ use pando_sync::{Shared, pin};
 
 use crate::{
     At, Context, DentryRef, Error, File, Result, Vfs,
-    attr::truncate_inode,
+    attr::{Stamp, truncate_inode},
     create::{Make, make_at},
     dentry::Dentry,
     inode::Inode,
     locks::{Step, Stop, run},
     namei::{lookup, walk_parent},
-    types::{FileKind, OpenFlags, Walk},
+    types::{Access, FileKind, OpenFlags, Walk},
 };
 
 impl Vfs {
@@ -35,10 +35,12 @@ impl Vfs {
             return self.open_path(context, at, path, flags);
         }
         if flags.contains(OpenFlags::TMPFILE) {
-            if !flags.contains(OpenFlags::DIRECTORY) || !flags.writes() || flags.contains(OpenFlags::CREAT) {
+            let writes = flags.bits() & 3 != 0;
+            if !flags.contains(OpenFlags::DIRECTORY) || !writes || flags.contains(OpenFlags::CREAT) {
                 return Err(Error::Invalid);
             }
-            let dentry = self.make_nameless(context, at, path, mode, !flags.contains(OpenFlags::EXCL))?;
+            let walk_flags = if flags.contains(OpenFlags::NOFOLLOW) { Walk::NOFOLLOW } else { Walk::empty() };
+            let dentry = self.make_nameless(context, at, path, walk_flags, mode, !flags.contains(OpenFlags::EXCL))?;
             return Ok(File::new(dentry, flags, context));
         }
         if flags.contains(OpenFlags::CREAT) {
@@ -117,8 +119,9 @@ fn held(found: Shared<'_, Dentry>) -> Step<DentryRef> {
 fn check_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
     let access = flags.access();
     match inode.kind {
+        FileKind::Symlink if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
         FileKind::Symlink => return Err(Error::Loop),
-        FileKind::Directory if access.contains(crate::Access::WRITE) => return Err(Error::IsDirectory),
+        FileKind::Directory if access.contains(Access::WRITE) => return Err(Error::IsDirectory),
         FileKind::Directory => {}
         _ if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
         _ => {}
@@ -136,7 +139,7 @@ fn check_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> 
 
 fn truncate_on_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
     if flags.contains(OpenFlags::TRUNC) && inode.kind == FileKind::File {
-        truncate_inode(inode, 0, context.capable())?;
+        truncate_inode(inode, 0, context.capable(), Stamp::Always)?;
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ impl File {
     }
 
     fn scan(&self, mut cookie: u64, plus: Option<&Context>, each: &mut Each<'_>) -> Result<()> {
-        if !self.flags().reads() || self.flags().contains(OpenFlags::PATH) {
+        if self.flags().contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }
         if i64::try_from(cookie).is_err() {
@@ -114,6 +114,8 @@ impl File {
         }
         if cookie < AFTER_DOT {
             batch.push(b".", inode, AFTER_DOT, None);
+        }
+        if cookie < AFTER_DOT && !self.flags().contains(OpenFlags::NOATIME) {
             inode.times.accessed(&guard, || crate::Timestamp::now().0);
         }
         if cookie < AFTER_DOTDOT {

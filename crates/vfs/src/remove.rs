@@ -58,7 +58,7 @@ impl Vfs {
             let guard = attempt.guard;
             let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;
             let name = match parent.last {
-                Last::Name(name) => name,
+                Last::Name(_) => parent.name(Error::Invalid)?,
                 Last::Dot => return Err(Error::Invalid.into()),
                 Last::DotDot => return Err(Error::NotEmpty.into()),
                 Last::Root => return Err(Error::Busy.into()),

@@ -84,12 +84,14 @@ impl<'g> Move<'g> {
         }
         let noreplace = flags.contains(RenameFlags::NOREPLACE);
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let old_name = old.name(Error::Busy)?;
-        let new_name = new.name(if noreplace { Error::Exists } else { Error::Busy })?;
+        let old_name = old.any_name(Error::Busy)?;
+        let new_name = new.any_name(if noreplace { Error::Exists } else { Error::Busy })?;
         let (old_hash, new_hash) = (sb.hash(old_parent.ino, old_name), sb.hash(new_parent.ino, new_name));
         let keys = [sb.key(old_parent.ino, old_hash), sb.key(new_parent.ino, new_hash)];
         let find = || -> Step<(Bound<'g>, Option<Bound<'g>>)> {
+            old.name(Error::Busy)?;
             let source = Bound::find(old.dir, old_hash, old_name, guard)?.ok_or(Error::NoEntry)?;
+            new.name(Error::Busy)?;
             Ok((source, Bound::find(new.dir, new_hash, new_name, guard)?))
         };
         let (mut source, mut target) = find()?;

@@ -24,23 +24,30 @@ enum Class {
     Trusted,
     /// `security.`: read by all, written by the capable.
     Security,
+    /// No name space that is known.
+    Unknown,
 }
 
 impl Class {
-    fn of(name: &[u8]) -> Result<Self> {
-        if name.is_empty() || name.len() > XATTR_NAME_MAX {
-            return Err(Error::Range);
-        }
-        let classes = [(&b"user."[..], Self::User), (b"trusted.", Self::Trusted), (b"security.", Self::Security)];
-        let found = classes.into_iter().find(|(prefix, _)| name.starts_with(prefix));
-        match found {
-            Some((prefix, _)) if name.len() == prefix.len() => Err(Error::Invalid),
-            Some((_, class)) => Ok(class),
-            None => Err(Error::NotSupported),
-        }
+    const PREFIXES: [(&[u8], Self); 3] =
+        [(b"user.", Self::User), (b"trusted.", Self::Trusted), (b"security.", Self::Security)];
+
+    fn of(name: &[u8]) -> Self {
+        let found = Self::PREFIXES.into_iter().find(|(prefix, _)| name.starts_with(prefix));
+        found.map_or(Self::Unknown, |(_, class)| class)
     }
 
-    fn check(self, context: &Context, inode: &Inode, want: Access) -> Result<()> {
+    /// Whether an inode may have such an attribute and the caller may use it so. In Linux's order: the right to it comes
+    /// before the question whether the name makes sense.
+    fn check(self, name: &[u8], context: &Context, inode: &Inode, want: Access) -> Result<()> {
+        self.permitted(context, inode, want)?;
+        if self == Self::Unknown {
+            return Err(Error::NotSupported);
+        }
+        if Self::PREFIXES.iter().any(|(prefix, _)| name == *prefix) { Err(Error::Invalid) } else { Ok(()) }
+    }
+
+    fn permitted(self, context: &Context, inode: &Inode, want: Access) -> Result<()> {
         let write = want.contains(Access::WRITE);
         let denied = if write { Error::NotPermitted } else { Error::NoData };
         match self {
@@ -48,6 +55,7 @@ impl Class {
             Self::Trusted => Ok(()),
             Self::Security if write && !context.capable() => Err(Error::NotPermitted),
             Self::Security => Ok(()),
+            Self::Unknown => context.check(inode, &inode.perm(&pin()), want),
             Self::User if !matches!(inode.kind, FileKind::File | FileKind::Directory) => Err(denied),
             Self::User => {
                 let perm = inode.perm(&pin());
@@ -58,6 +66,11 @@ impl Class {
             }
         }
     }
+}
+
+/// A name is asked for before anything else.
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.len() > XATTR_NAME_MAX { Err(Error::Range) } else { Ok(()) }
 }
 
 impl Vfs {
@@ -73,10 +86,11 @@ impl Vfs {
         name: impl AsRef<[u8]>,
         flags: Walk,
     ) -> Result<Vec<u8>> {
-        let (name, class) = (name.as_ref(), Class::of(name.as_ref())?);
+        let name = name.as_ref();
+        check_name(name)?;
         let dentry = self.lookup(context, at, path, flags)?;
         let inode = dentry.0.inode();
-        class.check(context, inode, Access::READ)?;
+        Class::of(name).check(name, context, inode, Access::READ)?;
         let xattrs = inode.xattrs()?.ok_or(Error::NoData)?;
         let map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
         let value = map.get(name).cloned();
@@ -100,20 +114,22 @@ impl Vfs {
         how: XattrFlags,
         flags: Walk,
     ) -> Result<()> {
-        let (name, value, class) = (name.as_ref(), value.as_ref(), Class::of(name.as_ref())?);
+        let (name, value) = (name.as_ref(), value.as_ref());
+        if !XattrFlags::all().contains(how) {
+            return Err(Error::Invalid);
+        }
+        check_name(name)?;
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::ArgListTooLong);
         }
-        if how.contains(XattrFlags::CREATE | XattrFlags::REPLACE) || !XattrFlags::all().contains(how) {
-            return Err(Error::Invalid);
-        }
         let dentry = self.lookup(context, at, path, flags)?;
         let inode = dentry.0.inode();
-        class.check(context, inode, Access::WRITE)?;
+        Class::of(name).check(name, context, inode, Access::WRITE)?;
         let mut map = inode.xattrs_or_new()?.lock().unwrap_or_else(PoisonError::into_inner);
-        match (map.contains_key(name), how) {
-            (true, XattrFlags::CREATE) => return Err(Error::Exists),
-            (false, XattrFlags::REPLACE) => return Err(Error::NoData),
+        // Both together never succeed, and say what is in the way.
+        match map.contains_key(name) {
+            true if how.contains(XattrFlags::CREATE) => return Err(Error::Exists),
+            false if how.contains(XattrFlags::REPLACE) => return Err(Error::NoData),
             _ => {}
         }
         if let Some(backing) = inode.shard.sb.driver.backing() {
@@ -139,7 +155,7 @@ impl Vfs {
         let dentry = self.lookup(context, at, path, flags)?;
         let Some(xattrs) = dentry.0.inode().xattrs()? else { return Ok(Vec::new()) };
         let map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = |name: &[u8]| context.capable() || Class::of(name) != Ok(Class::Trusted);
+        let seen = |name: &[u8]| context.capable() || Class::of(name) != Class::Trusted;
         Ok(map.keys().filter(|name| seen(name)).map(|name| name.to_vec()).collect())
     }
 
@@ -155,10 +171,11 @@ impl Vfs {
         name: impl AsRef<[u8]>,
         flags: Walk,
     ) -> Result<()> {
-        let (name, class) = (name.as_ref(), Class::of(name.as_ref())?);
+        let name = name.as_ref();
+        check_name(name)?;
         let dentry: DentryRef = self.lookup(context, at, path, flags)?;
         let inode = dentry.0.inode();
-        class.check(context, inode, Access::WRITE)?;
+        Class::of(name).check(name, context, inode, Access::WRITE)?;
         let xattrs = inode.xattrs()?.ok_or(Error::NoData)?;
         let mut map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
         if !map.contains_key(name) {
