@@ -67,7 +67,9 @@ impl FairLock {
 
     /// The lock, if it is free and a newcomer may pass; never waits.
     pub(crate) fn try_lock(&self) -> Option<FairGuard<'_>> {
-        facade::lock(&self.queue).admit().then_some(FairGuard(self))
+        // The queue's own lock is let go before there is a guard, whose drop takes it.
+        let admitted = facade::lock(&self.queue).admit();
+        if admitted { Some(FairGuard(self)) } else { None }
     }
 
     /// Queues up and returns when the lock is the caller's.
@@ -124,6 +126,16 @@ mod tests {
         assert_eq!(count.load(SeqCst), 30_000);
         let queue = facade::lock(&lock.queue);
         assert!(!queue.held && !queue.someone_waits());
+    }
+
+    #[test]
+    fn trying_takes_a_free_lock_and_leaves_a_held_one_alone() {
+        let lock = FairLock::new();
+        let held = lock.try_lock().expect("it is free");
+        assert!(lock.try_lock().is_none());
+        assert!(facade::lock(&lock.queue).held, "a vain try released somebody else's lock");
+        drop(held);
+        assert!(lock.try_lock().is_some());
     }
 
     /// Threads that take the lock again and again, as fast as they can, pass a waiting one only so often.

@@ -197,7 +197,7 @@ impl Vfs {
                 bind(dir, hash, slot, &dentry, &permit, now, guard)
             });
             if bound.is_err() {
-                inode.links.down();
+                inode.links.undo_up();
             }
             bound?;
             inode.times.changed(now);

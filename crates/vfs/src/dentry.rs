@@ -36,6 +36,7 @@ pub(crate) struct Anchor {
 impl Object for Anchor {}
 
 /// An identity in the tree.
+#[repr(C)]
 pub(crate) struct Dentry {
     /// The present place, or the last one; none for a root and for a file that never had a name. Guarded by the name lock of the
     /// present place.

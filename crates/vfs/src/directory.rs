@@ -15,19 +15,26 @@ use crate::{
     dentry::{Anchor, Dentry, Slot},
 };
 
-/// A directory's own part of its inode.
+/// A directory's own part of its inode. The first line is what walks through it read and changes of names do not write.
+#[repr(C, align(64))]
 pub(crate) struct Directory {
     table: SplitTable<Slot>,
-    /// Alive, being removed, removed (protocol 2).
-    pub life: Life,
-    /// Rises with each change of the permissions: a create that was checked against older ones checks again.
-    perm_seq: AtomicU32,
-    stripes: Striped<Stripe>,
     /// Of a tree that is kept elsewhere; none when this table is all there is.
     pub backed: Option<Box<BackedDir>>,
     /// The root of the tree that is mounted here.
     pub mounted: AtomicCounted<Dentry>,
+    /// Alive, being removed, removed (protocol 2).
+    pub life: Life,
+    /// Rises with each change of the permissions: a create that was checked against older ones checks again.
+    perm_seq: AtomicU32,
+    stripes: Line<Striped<Stripe>>,
 }
+
+/// Something on a cache line of its own.
+#[repr(align(64))]
+struct Line<T>(T);
+
+const _: () = assert!(std::mem::offset_of!(Directory, stripes) == 64 && size_of::<Directory>() <= 192);
 
 /// What each name that comes or goes changes: one stripe until threads contend, then one per core.
 #[derive(Default)]
@@ -54,7 +61,7 @@ impl Directory {
             table: SplitTable::new(),
             life: Life::new(),
             perm_seq: AtomicU32::new(0),
-            stripes: Striped::new(Stripe::default()),
+            stripes: Line(Striped::new(Stripe::default())),
             backed: None,
             mounted: AtomicCounted::new(None),
         }
@@ -108,13 +115,13 @@ impl Directory {
     }
 
     fn contended(&self, guard: &Guard) {
-        self.stripes.note_contention();
+        self.stripes.0.note_contention();
         self.table.adapt(self.approximate_len(), true, guard);
     }
 
     /// An entry has come: counted and stamped, on this thread's stripe.
     pub(crate) fn entry_added(&self, is_dir: bool, now: i64, guard: &Guard) {
-        let stripe = self.stripes.mine();
+        let stripe = self.stripes.0.mine();
         let mut contended = stripe.entries.add(1);
         if is_dir {
             contended |= stripe.subdirs.add(1);
@@ -125,7 +132,7 @@ impl Directory {
 
     /// An entry has gone.
     pub(crate) fn entry_removed(&self, is_dir: bool, now: i64, guard: &Guard) {
-        let stripe = self.stripes.mine();
+        let stripe = self.stripes.0.mine();
         let mut contended = stripe.entries.sub(1);
         if is_dir {
             contended |= stripe.subdirs.sub(1);
@@ -136,28 +143,28 @@ impl Directory {
 
     /// Something about an entry changed, and their number did not (rename over, exchange).
     pub(crate) fn entry_changed(&self, now: i64) {
-        self.stamp(self.stripes.mine(), now, false);
+        self.stamp(self.stripes.0.mine(), now, false);
     }
 
     /// A subdirectory came from another directory, or took the place of something else, or the reverse.
     pub(crate) fn subdirs_changed(&self, up: bool) {
-        let subdirs = &self.stripes.mine().subdirs;
+        let subdirs = &self.stripes.0.mine().subdirs;
         if if up { subdirs.add(1) } else { subdirs.sub(1) } {
-            self.stripes.note_contention();
+            self.stripes.0.note_contention();
         }
     }
 
     fn stamp(&self, stripe: &Stripe, now: i64, contended: bool) {
         if stripe.stamp.raise(now) || contended {
-            self.stripes.note_contention();
+            self.stripes.0.note_contention();
         }
     }
 
     /// Lets the table grow or shrink: looked at for every change of a small directory, and for each few of a large one,
     /// where counting means reading all stripes.
     fn adapt_now_and_then(&self, guard: &Guard) {
-        let mine = self.stripes.mine().entries.changes();
-        if !self.stripes.is_inflated() || mine.is_multiple_of(16) {
+        let mine = self.stripes.0.mine().entries.changes();
+        if !self.stripes.0.is_inflated() || mine.is_multiple_of(16) {
             self.table.adapt(self.approximate_len(), false, guard);
         }
     }
@@ -167,15 +174,15 @@ impl Directory {
     }
 
     fn entries(&self) -> Sum {
-        Counter::sum(|| self.stripes.all().map(|stripe| &stripe.entries))
+        Counter::sum(|| self.stripes.0.all().map(|stripe| &stripe.entries))
     }
 
     /// Entries, subdirectories and the latest stamp. Exact when quiescent, never an impossible value.
     pub(crate) fn census(&self) -> Census {
         Census {
             entries: self.entries().value,
-            subdirs: Counter::sum(|| self.stripes.all().map(|stripe| &stripe.subdirs)).value,
-            stamp: Stamp::latest(self.stripes.all().map(|stripe| &stripe.stamp)),
+            subdirs: Counter::sum(|| self.stripes.0.all().map(|stripe| &stripe.subdirs)).value,
+            stamp: Stamp::latest(self.stripes.0.all().map(|stripe| &stripe.stamp)),
         }
     }
 
@@ -202,7 +209,7 @@ impl Directory {
     /// # Errors
     /// ENOENT once the directory is removed.
     pub(crate) fn anchor(&self, this: Shared<'_, Dentry>, guard: &Guard) -> Result<Counted<Anchor>> {
-        let place = &self.stripes.mine().anchor;
+        let place = &self.stripes.0.mine().anchor;
         loop {
             if let Some(anchor) = place.load(guard) {
                 return anchor.get().ok_or(Error::NoEntry);
@@ -223,7 +230,7 @@ impl Directory {
     /// Called when the directory was removed. A creator that came late may make a new anchor; it finds the directory
     /// removed afterwards, and calls this again.
     pub(crate) fn detach(&self) {
-        for stripe in self.stripes.all() {
+        for stripe in self.stripes.0.all() {
             drop(stripe.anchor.swap(None));
         }
     }

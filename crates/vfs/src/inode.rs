@@ -64,22 +64,26 @@ pub(crate) struct FileState {
 
 type Xattrs = Mutex<BTreeMap<Box<[u8]>, Arc<[u8]>>>;
 
-/// The inode.
+/// The inode. Its first 64 bytes are what a walk through it reads; what stat reads besides comes next.
+#[repr(C)]
 pub(crate) struct Inode {
+    pub body: Body,
+    pub shard: Arc<Shard>,
     pub ino: u64,
+    perm: AtomicCounted<PermView>,
+    /// What it was made with; in force until `perm` holds a record.
+    birth: PermView,
     pub kind: FileKind,
     /// Times have changed that a backing does not know yet: stored before an eviction, and by fsync.
     dirty: AtomicBool,
-    /// What it was made with; in force until `perm` holds a record.
-    birth: PermView,
-    perm: AtomicCounted<PermView>,
     pub links: Links,
     size: AtomicU64,
     pub times: Times,
-    pub body: Body,
     xattrs: OnceLock<Box<Xattrs>>,
-    pub shard: Arc<Shard>,
 }
+
+// There are millions of them.
+const _: () = assert!(size_of::<Inode>() <= 136);
 
 impl Inode {
     pub(crate) fn new(shard: Arc<Shard>, kind: FileKind, perm: PermView, body: Body, nlink: u32, now: i64) -> Self {
@@ -260,7 +264,7 @@ impl Inode {
 pub(crate) struct Links(AtomicU64);
 
 impl Links {
-    /// No name yet, and may get one (`O_TMPFILE` without `O_EXCL`).
+    /// No name was ever taken away, and the first may be given (`O_TMPFILE` without `O_EXCL`).
     const LINKABLE: u64 = 1 << 63;
     /// As many as ext4 allows would be 65000; tmpfs has no limit but the word.
     const MAX: u64 = u32::MAX as u64;
@@ -293,18 +297,31 @@ impl Links {
             if word & Self::MAX == Self::MAX {
                 return Err(Error::TooManyLinks);
             }
-            let new = (word & Self::MAX) + 1;
-            match self.0.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
+            // LINKABLE stays: whether this becomes a name is not known yet.
+            match self.0.compare_exchange_weak(word, word + 1, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Ok(()),
                 Err(now) => word = now,
             }
         }
     }
 
-    /// One link less, after its name was removed.
-    pub(crate) fn down(&self) {
+    /// Takes back an [`Links::up`] whose name could not be made: a file that may get its first name still may.
+    pub(crate) fn undo_up(&self) {
         let old = self.0.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(old & Self::MAX > 0, "a link was taken away that was never there");
+        debug_assert!(old & Self::MAX > 0, "a link was taken back that was never counted");
+    }
+
+    /// One link less, after its name was removed. There has been a name, so the last one is gone for good.
+    pub(crate) fn down(&self) {
+        let mut word = self.0.load(Ordering::Acquire);
+        loop {
+            debug_assert!(word & Self::MAX > 0, "a link was taken away that was never there");
+            let new = (word & Self::MAX).saturating_sub(1);
+            match self.0.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
     }
 }
 
