@@ -300,6 +300,57 @@ fn bind_loaded(
     Err(Error::NoEntry)
 }
 
+/// What a directory's cached names, and the inodes of its tree, were at some instant: numbers that only rise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
+    changes: u64,
+    evictions: u64,
+}
+
+impl Version {
+    pub(crate) fn of(dir: &Inode) -> Result<Self> {
+        Ok(Self { changes: dir.directory()?.changes(), evictions: dir.shard.sb.nodes.evictions() })
+    }
+}
+
+/// Takes many names of a directory into the cache at once, as a scan has found them: one call for all attributes, in
+/// whatever order suits the backing. `before` is from before the scan. What has changed since is left out, and so is
+/// what cannot be had: whoever wants it asks for it alone.
+pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Version) -> Result<()> {
+    let inode = dir.inode();
+    let sb = &inode.shard.sb;
+    let directory = inode.directory()?;
+    let hashed = |name: &[u8]| sb.hash(inode.ino, name);
+    let missing: Vec<&(&[u8], u64)> = {
+        let guard = pin();
+        found.iter().filter(|(name, _)| directory.slot(hashed(name), name, &guard).is_none()).collect()
+    };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let numbers: Vec<u64> = missing.iter().map(|(_, ino)| *ino).collect();
+    let mut attributes: Vec<Option<NodeAttr>> = numbers.iter().map(|_| None).collect();
+    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
+    backing.getattr_many(&numbers, &mut |place, attr| {
+        if let Some(known) = attributes.get_mut(place) {
+            *known = attr.ok();
+        }
+    })?;
+    for ((name, _), attr) in missing.into_iter().zip(attributes) {
+        let Some(attr) = attr else { continue };
+        let hash = hashed(name);
+        let _lock = sb.name_space.names.lock(&[sb.key(inode.ino, hash)]);
+        let guard = pin();
+        // Under the name's lock: whoever changed the name since has counted that before he let the lock go.
+        if directory.slot(hash, name, &guard).is_some() || Version::of(inode)? != before {
+            continue;
+        }
+        let Ok(dentry) = dentry_for(sb, &attr, &guard) else { continue };
+        let _ = bind_loaded(dir, directory, hash, name, dentry, &guard);
+    }
+    Ok(())
+}
+
 /// Somebody else has changed a directory: everything cached of it is asked for again.
 fn refresh(name_space: &NameSpace, dir: &Counted<Dentry>, count: u64) -> Result<()> {
     let inode = dir.inode();

@@ -173,6 +173,11 @@ impl Directory {
         usize::try_from(self.entries().value).unwrap_or(usize::MAX)
     }
 
+    /// How many names have come and gone: a number that only rises.
+    pub(crate) fn changes(&self) -> u64 {
+        self.stripes.0.all().map(|stripe| stripe.entries.changes()).fold(0, u64::wrapping_add)
+    }
+
     fn entries(&self) -> Sum {
         Counter::sum(|| self.stripes.0.all().map(|stripe| &stripe.entries))
     }

@@ -17,6 +17,8 @@ pub(crate) struct Nodes {
     len: Striped<Counter>,
     /// Where the search for idle inodes goes on.
     hand: AtomicU64,
+    /// How many were evicted: whoever knew attributes before one of them may know old ones.
+    evictions: AtomicU64,
 }
 
 /// An inode and how often its number was handed out. Zero is dead: the node is about to leave the table.
@@ -77,6 +79,11 @@ impl Nodes {
         }
     }
 
+    /// A number that rises before each eviction is seen.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::SeqCst)
+    }
+
     /// Some inodes that only the cache counts, from where the last batch ended; and whether that was the end.
     pub(crate) fn idle_batch(&self, guard: &Guard) -> (Vec<Counted<Dentry>>, bool) {
         const BATCH: usize = 64;
@@ -96,6 +103,7 @@ impl Nodes {
 
     /// Takes out an inode that was condemned: nobody can have counted it since.
     pub(crate) fn evict(&self, ino: u64, guard: &Guard) {
+        self.evictions.fetch_add(1, Ordering::SeqCst);
         if let Some(node) = self.node(ino, guard) {
             node.to_ref().lookups.store(0, Ordering::Relaxed);
             drop(self.remove(node, guard));

@@ -13,6 +13,7 @@ use pando_sync::{LifeState, pin};
 use crate::{
     Context, DentryRef, DirEntry, Error, File, Result, Stat,
     attr::stat_of,
+    backed::{Version, fill},
     inode::Inode,
     namei::dotdot,
     types::{FileKind, OpenFlags},
@@ -143,6 +144,7 @@ impl File {
         let inode = self.dentry().0.inode();
         let backing = inode.shard.sb.driver.backing().ok_or(Error::NotSupported)?;
         let cookie = if cookie == AFTER_DOTDOT { 0 } else { cookie };
+        let before = Version::of(inode)?;
         let first = batch.entries.len();
         backing.scan(inode.ino, cookie, &mut |entry| {
             batch.names.extend_from_slice(entry.name);
@@ -159,9 +161,13 @@ impl File {
             return Ok(());
         }
         let mut name_start = first.checked_sub(1).map_or(0, |last| batch.entries[last].name_end);
-        for entry in &mut batch.entries[first..] {
-            let name = &batch.names[name_start..entry.name_end];
+        let mut found = Vec::with_capacity(batch.entries.len() - first);
+        for entry in &batch.entries[first..] {
+            found.push((&batch.names[name_start..entry.name_end], entry.ino));
             name_start = entry.name_end;
+        }
+        fill(&self.dentry().0, &found, before)?;
+        for (entry, (name, _)) in batch.entries[first..].iter_mut().zip(found) {
             // One that vanished meanwhile, or cannot be had, is shown without attributes.
             entry.plus = self.dentry().child(name).ok().flatten();
         }
