@@ -104,25 +104,36 @@ struct Leaver {
 
 impl Leaver {
     fn leave_on(&self, mut signals: Signals) {
-        for (count, signal) in signals.forever().enumerate() {
-            if count > 0 {
-                warn!(signal, "asked again: ending at once");
-                // The kernel breaks the connection off when we end; what is left of the mount goes with it.
-                std::process::exit(1);
+        let mut lingers = None;
+        for signal in signals.forever() {
+            match lingers {
+                None => {
+                    info!(signal, "unmounting");
+                    lingers = Some(self.leave());
+                }
+                Some(true) => {
+                    warn!(signal, "asked again: ending at once");
+                    // The kernel breaks the connection off when we end; what is left of the mount goes with it.
+                    std::process::exit(1);
+                }
+                // Unmounted: the server is ending, well, and no second signal (Ctrl-C comes twice through some
+                // wrappers) may turn that into a failure.
+                Some(false) => {}
             }
-            info!(signal, "unmounting");
-            self.leave();
         }
     }
 
-    fn leave(&self) {
+    /// Unmounts; true if the server has to go on for those who still use the tree.
+    fn leave(&self) -> bool {
         // The mount may have been moved with a directory above it, or be covered by another.
         let mounts = mountinfo::all().unwrap_or_default();
         let ours = mounts.into_iter().find(|mount| Some(&mount.device) == self.device.as_ref());
         let path = ours.map_or_else(|| self.path.clone(), |mount| mount.point);
         let shown = path.display();
         match unmount::cleanly(&path) {
-            Ok(()) => {}
+            Ok(()) => false,
+            // Unmounted by somebody else in the same moment.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => false,
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
                 eprintln!(
                     "pando: {shown}: in use: detached; the server ends when the last user has left (signal again to end it now)"
@@ -130,10 +141,12 @@ impl Leaver {
                 if let Err(error) = unmount::detach(&path) {
                     eprintln!("pando: {shown}: cannot be detached: {error}");
                 }
+                true
             }
-            // Unmounted by somebody else in the same moment.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
-            Err(error) => eprintln!("pando: {shown}: cannot be unmounted: {error}"),
+            Err(error) => {
+                eprintln!("pando: {shown}: cannot be unmounted: {error} (signal again to end the server)");
+                true
+            }
         }
     }
 }

@@ -394,6 +394,30 @@ fn a_signal_detaches_a_busy_tree() {
     assert!(status.success() && errors.contains("in use: detached"), "{status}: {errors}");
 }
 
+#[test]
+fn a_second_signal_ends_a_busy_server_and_only_that() {
+    if !can_mount() {
+        return;
+    }
+    let mut mounted = Mounted::new(&[]);
+    let open = fs::File::create(mounted.path("f")).unwrap();
+    kill_process(mounted.pid(), Signal::TERM).unwrap();
+    wait_until_unmounted(&mounted);
+    kill_process(mounted.pid(), Signal::TERM).unwrap();
+    let (status, errors) = mounted.ended();
+    assert_eq!(status.code(), Some(1), "{errors}");
+    assert_eq!((&open).write(b"x").unwrap_err().raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+    drop(open);
+
+    let mut mounted = Mounted::new(&[]);
+    for signal in [Signal::INT, Signal::TERM, Signal::INT] {
+        // The process may have ended by the third: it is not collected yet, so the number is still its own.
+        kill_process(mounted.pid(), signal).unwrap();
+    }
+    let (status, errors) = mounted.ended();
+    assert!(status.success() && errors.is_empty(), "{status}: {errors}");
+}
+
 /// Waits for the mount to leave the mount table: poll(2) on `/proc/self/mountinfo` reports each change.
 fn wait_until_unmounted(mounted: &Mounted) {
     let point = mounted.root();
