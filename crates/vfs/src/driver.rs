@@ -226,3 +226,24 @@ pub trait FileData: Send + Sync {
     /// What the store answers.
     fn sync(&mut self) -> Result<()>;
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A driver with nothing behind it, for tests of what does not ask it.
+    pub(crate) struct Nothing;
+
+    impl Driver for Nothing {
+        fn statfs(&self) -> StatFs {
+            StatFs { bsize: 4096, blocks: 0, bfree: 0, bavail: 0, files: 0, ffree: 0, namelen: 255 }
+        }
+        fn charge_inode(&self) -> Result<()> {
+            Ok(())
+        }
+        fn release_inode(&self) {}
+        fn data(&self, _ino: u64) -> Box<dyn FileData> {
+            unreachable!("no test here opens a file")
+        }
+    }
+}

@@ -33,7 +33,7 @@ pub(crate) struct NameSpace {
     /// Written around the instant at which a directory changes place (P9).
     pub rename_seq: SeqRwLock,
     /// Inode numbers are unique in the whole name space, so that a server may hand them out as node numbers.
-    next_ino: AtomicU64,
+    next_run: AtomicU64,
     next_sb: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ impl NameSpace {
             topology: Mutex::new(()),
             names: NameLocks::for_this_machine(),
             rename_seq: SeqRwLock::new(),
-            next_ino: AtomicU64::new(ROOT_INO),
+            next_run: AtomicU64::new(0),
             next_sb: AtomicU64::new(1),
         }
     }
@@ -126,22 +126,60 @@ impl Shards {
 #[repr(align(128))]
 pub(crate) struct Shard {
     pub sb: Arc<SuperBlock>,
-    run: Mutex<(u64, u64)>,
+    /// The next number of this shard's run, less [`ROOT_INO`].
+    next: AtomicU64,
 }
 
 impl Shard {
     pub(crate) fn new(sb: Arc<SuperBlock>) -> Self {
-        Self { sb, run: Mutex::new((0, 0)) }
+        Self { sb, next: AtomicU64::new(0) }
     }
 
     /// A number that no inode of this name space has had.
+    ///
+    /// Runs begin at multiples of their length, and the number that begins a run is handed out by whoever fetched the
+    /// run: so a `next` that is such a multiple says that there is no run, or none any more.
     pub(crate) fn next_ino(&self) -> u64 {
-        let mut run = self.run.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if run.0 == run.1 {
-            let start = self.sb.name_space.next_ino.fetch_add(INO_RUN, Ordering::Relaxed);
-            *run = (start, start + INO_RUN);
+        // Relaxed: the numbers order nothing.
+        let mut next = self.next.load(Ordering::Relaxed);
+        loop {
+            let fetched = next.is_multiple_of(INO_RUN);
+            let raw = if fetched { self.sb.name_space.next_run.fetch_add(INO_RUN, Ordering::Relaxed) } else { next };
+            // A thread of the same shard that was quicker leaves a fetched run unused: there are enough.
+            match self.next.compare_exchange(next, raw + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return raw + ROOT_INO,
+                Err(now) => next = now,
+            }
         }
-        run.0 += 1;
-        run.0 - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::tests::Nothing;
+
+    #[test]
+    fn numbers_are_handed_out_once_and_the_root_is_the_first() {
+        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(NameSpace::new()));
+        let shards: Vec<_> = (0..3).map(|_| Shard::new(sb.clone())).collect();
+        assert_eq!(shards[0].next_ino(), ROOT_INO);
+        let mut seen: Vec<u64> = std::thread::scope(|scope| {
+            let take = |shard: &Shard| (0..3 * INO_RUN).map(|_| shard.next_ino()).collect::<Vec<_>>();
+            let threads: Vec<_> = (0..6)
+                .map(|i| {
+                    scope.spawn({
+                        let shard = &shards[i % 3];
+                        move || take(shard)
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("ends")).collect()
+        });
+        let count = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
+        assert!(seen[0] > ROOT_INO);
     }
 }
