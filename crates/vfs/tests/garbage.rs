@@ -1,0 +1,54 @@
+//! A reader that stalls bounds garbage: whoever makes more of it waits, and goes on when the reader does.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::{At, Context, Credentials, OpenFlags, Vfs};
+
+/// What the library allows (64 MiB), and what operations under way may add.
+const BOUND_BYTES: usize = (64 << 20) + (1 << 20);
+
+#[test]
+fn a_stalled_reader_bounds_garbage() {
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
+    let (made, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let stalled = pando_sync::pin();
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (vfs, made, stop) = (&vfs, &made, &stop);
+            scope.spawn(move || {
+                let context = Context::new(vfs, Credentials::root());
+                let name = format!("/{thread}");
+                while !stop.load(SeqCst) {
+                    let flags = OpenFlags::CREAT | OpenFlags::RDWR;
+                    drop(vfs.open(&context, At::Cwd, &name, flags, 0o600).expect("made"));
+                    vfs.unlink(&context, At::Cwd, &name).expect("removed");
+                    made.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        // Garbage grows up to the bound, and then nobody gets on.
+        let mut last = 0;
+        loop {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            assert!(pando_sync::retired_bytes() < BOUND_BYTES, "{} bytes wait", pando_sync::retired_bytes());
+            let now = made.load(SeqCst);
+            if now == last && now > 0 && pando_sync::retired_bytes() > BOUND_BYTES / 2 {
+                break;
+            }
+            last = now;
+        }
+        drop(stalled);
+        while made.load(SeqCst) < last + 1000 {
+            std::thread::yield_now();
+        }
+        stop.store(true, SeqCst);
+    });
+    for _ in 0..1000 {
+        pando_sync::collect();
+        if pando_sync::retired_bytes() < 1 << 20 {
+            return;
+        }
+    }
+    panic!("{} bytes are never freed", pando_sync::retired_bytes());
+}
