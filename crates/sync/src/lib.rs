@@ -14,6 +14,7 @@
 //! | [`Counter`], [`Stamp`] | `tally` | what striped values are made of: exact counts, latest times |
 //! | [`Quota`] | `quota` | a limit that is exact, and striped under contention |
 //! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
+//! | [`siphash13`] | `siphash` | the keyed hash that such tables want |
 //! | [`SplitTable`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
 //!
 //! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
@@ -32,6 +33,7 @@ mod quota;
 mod reclaim;
 mod seq_rw_lock;
 mod sharded_ref;
+mod siphash;
 mod split_table;
 mod striped;
 mod tally;
@@ -46,6 +48,7 @@ pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, pin, retired_bytes};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, ReadGuard, SeqRwLock, WriteGuard};
 pub use sharded_ref::ShardedRef;
+pub use siphash::siphash13;
 pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable};
 pub use striped::Striped;
 pub use tally::{Counter, Stamp, Sum};

@@ -4,16 +4,12 @@
 //! busiest line of the system. So inodes hold a *shard*: one per few cores, chosen by the creating thread, with a
 //! count, and a run of inode numbers, of its own.
 
-use std::{
-    hash::Hasher,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
 };
 
-use pando_sync::{AtomicCounted, Counted, NameKey, NameLocks, Object, SeqRwLock};
-use siphasher::sip::SipHasher13;
+use pando_sync::{AtomicCounted, Counted, NameKey, NameLocks, Object, SeqRwLock, siphash13};
 
 use crate::{Driver, dentry::Dentry, nodes::Nodes};
 
@@ -86,9 +82,7 @@ impl SuperBlock {
     /// cookies of readdir publish its values.
     #[inline]
     pub(crate) fn hash(&self, dir_ino: u64, name: &[u8]) -> u64 {
-        let mut hasher = SipHasher13::new_with_keys(self.keys.0 ^ dir_ino, self.keys.1);
-        hasher.write(name);
-        hasher.finish()
+        siphash13((self.keys.0 ^ dir_ino, self.keys.1), name)
     }
 
     /// The lock of a name.
@@ -99,7 +93,7 @@ impl SuperBlock {
 
 /// Keys from the standard library's own random state: the operating system's entropy, with no `unsafe` and no crate.
 fn random_keys() -> (u64, u64) {
-    use std::hash::{BuildHasher, RandomState};
+    use std::hash::{BuildHasher, Hasher, RandomState};
     let key = || RandomState::new().build_hasher().finish();
     (key(), key())
 }
