@@ -1,0 +1,162 @@
+//! What was used comes back: inodes, pages, and the garbage of readers without locks.
+
+use std::sync::{
+    Arc, Barrier,
+    atomic::{AtomicBool, Ordering},
+};
+
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::{At, Driver, Error, FileData, OpenFlags, RenameFlags, StatFs, Walk, XattrFlags};
+
+use crate::{
+    harness::{THREADS, Worker, alone, crew, scale, seed},
+    tree::{NEW, RW, Tree, collect},
+};
+
+/// Makes, fills, links, moves and removes things below a directory of its own, and leaves some.
+fn churn(tree: &Tree, me: &mut Worker<'_>, round: usize) {
+    let (vfs, context) = (&tree.vfs, &tree.context);
+    let base = format!("/{}.{round}", me.id);
+    tree.mkdir(&base);
+    for i in 0..4 {
+        let path = format!("{base}/{i}");
+        let file = vfs.open(context, At::Cwd, &path, NEW, 0o600).expect("made");
+        file.pwrite(&[7; 5000], me.rng.below(1 << 20) as u64).expect("written");
+        vfs.link(context, At::Cwd, &path, At::Cwd, format!("{path}l"), Walk::empty()).expect("linked");
+        vfs.symlink(context, &path, At::Cwd, format!("{path}s")).expect("made");
+        vfs.setxattr(context, At::Cwd, &path, "user.x", "value", XattrFlags::empty(), Walk::empty()).expect("set");
+        vfs.chmod(context, At::Cwd, &path, 0o640, Walk::empty()).expect("set");
+        if me.rng.one_in(2) {
+            vfs.unlink(context, At::Cwd, &path).expect("removed");
+        }
+    }
+    tree.mkdir(&format!("{base}/sub"));
+    vfs.rename(
+        context,
+        At::Cwd,
+        format!("{base}/sub"),
+        At::Cwd,
+        format!("/moved{}.{round}", me.id),
+        RenameFlags::empty(),
+    )
+    .expect("moved");
+    drop(vfs.open(context, At::Cwd, &base, RW | OpenFlags::TMPFILE | OpenFlags::DIRECTORY, 0o600).expect("made"));
+    if me.rng.one_in(2) {
+        tree.remove_below(&base);
+        vfs.rmdir(context, At::Cwd, &base).expect("removed");
+    }
+}
+
+/// After all that, and the tree removed: every inode and page is free, and no garbage is left.
+#[test]
+fn memory_comes_back_when_the_tree_is_emptied() {
+    let _alone = alone();
+    let (tree, seed, rounds) = (Tree::new(), seed(), scale(15));
+    crew("memory_comes_back_when_the_tree_is_emptied", THREADS, seed, |me| {
+        for round in 0..rounds {
+            if !me.go_on() {
+                return;
+            }
+            churn(&tree, me, round);
+        }
+    });
+    assert!(tree.used().0 > 1, "some of it stayed");
+    tree.remove_below("/");
+    assert_eq!(tree.used(), (1, 0));
+    collect();
+    assert_eq!(pando_sync::retired_bytes(), 0);
+}
+
+/// A driver that can be seen to be gone.
+struct Witnessed {
+    memfs: MemFs,
+    _witness: Arc<()>,
+}
+
+impl Driver for Witnessed {
+    fn statfs(&self) -> StatFs {
+        self.memfs.statfs()
+    }
+    fn charge_inode(&self) -> pando_vfs::Result<()> {
+        self.memfs.charge_inode()
+    }
+    fn release_inode(&self) {
+        self.memfs.release_inode();
+    }
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        self.memfs.data(ino)
+    }
+}
+
+/// A tree that is dropped with everything in it leaves nothing either: not its superblock, not its driver.
+#[test]
+fn memory_comes_back_when_the_tree_is_dropped() {
+    let _alone = alone();
+    let seed = seed();
+    for round in 0..scale(4) {
+        let witness = Arc::new(());
+        let driver = Witnessed { memfs: MemFs::new(MemOptions::default()), _witness: witness.clone() };
+        let tree = Tree::of(driver);
+        crew("memory_comes_back_when_the_tree_is_dropped", THREADS, seed ^ round as u64, |me| {
+            churn(&tree, me, 0);
+        });
+        drop(tree);
+        collect();
+        assert_eq!(pando_sync::retired_bytes(), 0);
+        assert_eq!(Arc::strong_count(&witness), 1, "the driver is still held");
+    }
+}
+
+/// Inodes of removed directories are free again as soon as anybody needs them: a tree with few inodes never runs full
+/// while it is empty.
+#[test]
+fn inodes_of_removed_directories_can_be_had_at_once() {
+    let _alone = alone();
+    let tree = Tree::with_limits(10, 10);
+    for round in 0..scale(500) {
+        let made = tree.vfs.mkdir(&tree.context, At::Cwd, "/d", 0o777);
+        assert!(made.is_ok(), "round {round}: {made:?}, and the tree is empty");
+        drop(made);
+        for i in 0..8 {
+            let made = tree.vfs.open(&tree.context, At::Cwd, format!("/d/{i}"), NEW, 0o600);
+            assert!(made.is_ok(), "round {round}: {made:?}, with {} of 10 inodes in use", i + 2);
+        }
+        assert_eq!(tree.vfs.mkdir(&tree.context, At::Cwd, "/more", 0o777).err(), Some(Error::NoSpace));
+        tree.remove_below("/");
+    }
+}
+
+/// A reader that stalls with its guard in hand: everybody else goes on, and when it lets go the garbage goes.
+#[test]
+fn a_stalled_reader_delays_only_garbage() {
+    let _alone = alone();
+    let (tree, seed, rounds) = (Tree::new(), seed(), scale(20));
+    collect();
+    let (stalled, over) = (Barrier::new(2), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let guard = pando_sync::pin();
+            stalled.wait();
+            // Parked, not asleep: it goes when it is told to.
+            while !over.load(Ordering::Relaxed) {
+                std::thread::park();
+            }
+            drop(guard);
+        });
+        stalled.wait();
+        crew("a_stalled_reader_delays_only_garbage", 4, seed, |me| {
+            for round in 0..rounds {
+                if !me.go_on() {
+                    return;
+                }
+                churn(&tree, me, round);
+            }
+        });
+        assert!(pando_sync::retired_bytes() > 0, "a guard as old as the garbage keeps it");
+        over.store(true, Ordering::Relaxed);
+        reader.thread().unpark();
+    });
+    tree.remove_below("/");
+    assert_eq!(tree.used(), (1, 0));
+    assert_eq!(pando_sync::retired_bytes(), 0);
+}

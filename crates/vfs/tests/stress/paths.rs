@@ -1,0 +1,173 @@
+//! P9: a rendered path existed, renames cannot starve rendering, and rendering cannot starve renames.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pando_vfs::{At, DentryRef, RenameFlags};
+
+use crate::{
+    harness::{THREADS, Worker, alone, crew, scale, seed},
+    tree::{FOLLOW, Tree},
+};
+
+/// Runs `rename` on the first threads until all others have rendered `renders` paths, each one of `allowed`; then the
+/// renaming threads go on alone for as many more. Neither side can finish if the other starves it.
+fn render_against(
+    what: &str,
+    tree: &Tree,
+    renamers: usize,
+    renders: usize,
+    targets: &[(&DentryRef, &[&str])],
+    rename: impl Fn(&mut Worker<'_>) + Sync,
+) {
+    let seed = seed();
+    let (rendering, renamed) = (AtomicUsize::new(THREADS - renamers), AtomicUsize::new(0));
+    crew(what, THREADS, seed, |me| {
+        if me.id < renamers {
+            // At least as many as the other side does, and until it is through.
+            let mut left = renders / 4;
+            while left > 0 || rendering.load(Ordering::Relaxed) > 0 {
+                if !me.go_on() {
+                    return;
+                }
+                rename(me);
+                left = left.saturating_sub(1);
+                renamed.fetch_add(1, Ordering::Relaxed);
+            }
+            return;
+        }
+        for _ in 0..renders {
+            if !me.go_on() {
+                return;
+            }
+            let (dentry, allowed) = targets[me.rng.below(targets.len())];
+            let path = tree.vfs.d_path(&tree.context, dentry, 4096).expect("renders");
+            let path = String::from_utf8_lossy(&path);
+            assert!(allowed.contains(&&*path), "{path} has never existed");
+        }
+        rendering.fetch_sub(1, Ordering::Relaxed);
+    });
+    assert!(renamed.into_inner() >= renamers * (renders / 4));
+}
+
+fn rename(tree: &Tree, old: &str, new: &str) {
+    tree.vfs
+        .rename(&tree.context, At::Cwd, old, At::Cwd, new, RenameFlags::empty())
+        .unwrap_or_else(|e| panic!("{old} to {new}: {e}"));
+}
+
+/// Two directories exchange places all the time; their contents follow.
+#[test]
+fn p9_paths_below_exchanged_directories() {
+    let _alone = alone();
+    let tree = Tree::new();
+    for dir in ["/p", "/q", "/p/x", "/q/y", "/p/x/deep"] {
+        tree.mkdir(dir);
+    }
+    let inside = ["/p/x/deep/f", "/q/y/g"].map(|path| {
+        tree.touch(path);
+        tree.vfs.lookup(&tree.context, At::Cwd, path, FOLLOW).expect("there")
+    });
+    let targets: [(&DentryRef, &[&str]); 2] =
+        [(&inside[0], &["/p/x/deep/f", "/q/y/deep/f"]), (&inside[1], &["/q/y/g", "/p/x/g"])];
+    render_against("p9_paths_below_exchanged_directories", &tree, 4, scale(10000), &targets, |_| {
+        let swapped = tree.vfs.rename(&tree.context, At::Cwd, "/p/x", At::Cwd, "/q/y", RenameFlags::EXCHANGE);
+        assert_eq!(swapped, Ok(()));
+    });
+}
+
+/// A top directory, a directory below it and a file in that one move, each by a thread of its own.
+#[test]
+fn p9_paths_with_every_part_moving() {
+    let _alone = alone();
+    let tree = Tree::new();
+    for dir in ["/t0", "/t0/x", "/q"] {
+        tree.mkdir(dir);
+    }
+    tree.touch("/t0/x/f0");
+    let look = |path: &str| tree.vfs.lookup(&tree.context, At::Cwd, path, FOLLOW).expect("there");
+    let (x, file) = (look("/t0/x"), look("/t0/x/f0"));
+    let top = look("/t0");
+    let x_paths = ["/t0/x", "/t1/x", "/q/x"];
+    let file_paths = ["/t0/x/f0", "/t0/x/f1", "/t1/x/f0", "/t1/x/f1", "/q/x/f0", "/q/x/f1"];
+    let targets: [(&DentryRef, &[&str]); 2] = [(&x, &x_paths), (&file, &file_paths)];
+    let none = RenameFlags::empty();
+    render_against("p9_paths_with_every_part_moving", &tree, 3, scale(10000), &targets, |me| match me.id {
+        0 => {
+            rename(&tree, "/t0", "/t1");
+            rename(&tree, "/t1", "/t0");
+        }
+        1 => {
+            tree.vfs.rename(&tree.context, At::Dir(&top), "x", At::Cwd, "/q/x", none).expect("moved");
+            tree.vfs.rename(&tree.context, At::Cwd, "/q/x", At::Dir(&top), "x", none).expect("moved");
+        }
+        _ => {
+            tree.vfs.rename(&tree.context, At::Dir(&x), "f0", At::Dir(&x), "f1", none).expect("moved");
+            tree.vfs.rename(&tree.context, At::Dir(&x), "f1", At::Dir(&x), "f0", none).expect("moved");
+        }
+    });
+}
+
+/// Each part of a path takes two values, and one combination never exists: a rendering that mixes two instants shows it.
+#[test]
+fn p9_no_path_of_two_instants() {
+    let _alone = alone();
+    let tree = Tree::new();
+    for dir in ["/a", "/b", "/a/t", "/a/t/s0"] {
+        tree.mkdir(dir);
+    }
+    tree.touch("/a/t/f0");
+    tree.touch("/a/t/s0/in");
+    let look = |path: &str| tree.vfs.lookup(&tree.context, At::Cwd, path, FOLLOW).expect("there");
+    let (file, dir, inside) = (look("/a/t/f0"), look("/a/t/s0"), look("/a/t/s0/in"));
+    let targets: [(&DentryRef, &[&str]); 3] = [
+        (&file, &["/a/t/f0", "/b/t/f0", "/b/t/f1"]),
+        (&dir, &["/a/t/s0", "/b/t/s0", "/b/t/s1"]),
+        (&inside, &["/a/t/s0/in", "/b/t/s0/in", "/b/t/s1/in"]),
+    ];
+    render_against("p9_no_path_of_two_instants", &tree, 1, scale(10000), &targets, |_| {
+        rename(&tree, "/a/t", "/b/t");
+        // Only while it lies in /b do these have their second names.
+        rename(&tree, "/b/t/f0", "/b/t/f1");
+        rename(&tree, "/b/t/s0", "/b/t/s1");
+        rename(&tree, "/b/t/f1", "/b/t/f0");
+        rename(&tree, "/b/t/s1", "/b/t/s0");
+        rename(&tree, "/b/t", "/a/t");
+    });
+}
+
+/// A file that is replaced while it is open: its path, or its path and "(deleted)"; never another's, never alive again.
+#[test]
+fn p9_deleted_is_said_once_and_for_all() {
+    let _alone = alone();
+    let (tree, seed, rounds) = (Tree::new(), seed(), scale(2000));
+    tree.mkdir("/d");
+    tree.touch("/d/target");
+    crew("p9_deleted_is_said_once_and_for_all", THREADS, seed, |me| {
+        for round in 0..rounds {
+            if !me.go_on() {
+                return;
+            }
+            if me.id < 4 {
+                let temp = format!("/d/t{}.{round}", me.id);
+                tree.touch(&temp);
+                rename(&tree, &temp, "/d/target");
+                continue;
+            }
+            let dentry = tree.vfs.lookup(&tree.context, At::Cwd, "/d/target", FOLLOW).expect("always there");
+            let mut dead = false;
+            for _ in 0..4 {
+                let path = tree.vfs.d_path(&tree.context, &dentry, 4096).expect("renders");
+                match path.as_slice() {
+                    b"/d/target" => assert!(!dead, "alive again"),
+                    b"/d/target (deleted)" => dead = true,
+                    other => panic!("{}", String::from_utf8_lossy(other)),
+                }
+            }
+            let now = tree.ino("/d/target").expect("always there");
+            if dead {
+                assert_ne!(now, dentry.ino(), "a deleted file is back");
+            }
+        }
+    });
+    assert_eq!(tree.used(), (3, 0));
+}
