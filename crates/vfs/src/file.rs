@@ -147,10 +147,21 @@ impl File {
 
     /// Writes, and says where.
     fn write_inode(&self, data: &[u8], offset: u64, append: bool) -> Result<(u64, usize)> {
-        let inode = self.inode();
         if data.is_empty() {
             return Ok((offset, 0));
         }
+        match self.try_write(data, offset, append) {
+            Err(Error::NoSpace) => {
+                // The space of files that are gone may wait to be reclaimed: no refusal before that was tried.
+                pando_sync::collect();
+                self.try_write(data, offset, append)
+            }
+            done => done,
+        }
+    }
+
+    fn try_write(&self, data: &[u8], offset: u64, append: bool) -> Result<(u64, usize)> {
+        let inode = self.inode();
         inode.file_state()?.change(|contents| {
             let size = inode.size();
             let offset = if append { size } else { offset };
