@@ -108,29 +108,44 @@ fn p9_paths_with_every_part_moving() {
 }
 
 /// Each part of a path takes two values, and one combination never exists: a rendering that mixes two instants shows it.
+/// The two parts are far apart, so that renames fall between the readings of the one and of the other.
 #[test]
 fn p9_no_path_of_two_instants() {
+    const DEPTH: usize = 300;
     let _alone = alone();
     let tree = Tree::new();
-    for dir in ["/a", "/b", "/a/t", "/a/t/s0"] {
+    for dir in ["/a", "/b", "/a/t"] {
         tree.mkdir(dir);
     }
-    tree.touch("/a/t/f0");
-    tree.touch("/a/t/s0/in");
-    let look = |path: &str| tree.vfs.lookup(&tree.context, At::Cwd, path, FOLLOW).expect("there");
-    let (file, dir, inside) = (look("/a/t/f0"), look("/a/t/s0"), look("/a/t/s0/in"));
-    let targets: [(&DentryRef, &[&str]); 3] = [
-        (&file, &["/a/t/f0", "/b/t/f0", "/b/t/f1"]),
-        (&dir, &["/a/t/s0", "/b/t/s0", "/b/t/s1"]),
-        (&inside, &["/a/t/s0/in", "/b/t/s0/in", "/b/t/s1/in"]),
-    ];
-    render_against("p9_no_path_of_two_instants", &tree, 1, scale(10000), &targets, |_| {
+    let middle = "/d".repeat(DEPTH);
+    for depth in 1..=DEPTH {
+        tree.mkdir(&format!("/a/t{}", &middle[..2 * depth]));
+    }
+    tree.mkdir(&format!("/a/t{middle}/s0"));
+    tree.touch(&format!("/a/t{middle}/f0"));
+    tree.touch(&format!("/a/t{middle}/s0/in"));
+    let look =
+        |end: &str| tree.vfs.lookup(&tree.context, At::Cwd, format!("/a/t{middle}{end}"), FOLLOW).expect("there");
+    let (bottom, file, dir, inside) = (look(""), look("/f0"), look("/s0"), look("/s0/in"));
+    let allowed = |end: &str| {
+        [("a", 0), ("b", 0), ("b", 1)]
+            .map(|(top, n)| format!("/{top}/t{middle}/{}", end.replace('#', if n == 0 { "0" } else { "1" })))
+    };
+    let (file_paths, dir_paths, inside_paths) = (allowed("f#"), allowed("s#"), allowed("s#/in"));
+    let [file_paths, dir_paths, inside_paths] =
+        [&file_paths, &dir_paths, &inside_paths].map(|paths| paths.each_ref().map(String::as_str));
+    let targets: [(&DentryRef, &[&str]); 3] = [(&file, &file_paths), (&dir, &dir_paths), (&inside, &inside_paths)];
+    render_against("p9_no_path_of_two_instants", &tree, 1, scale(1500), &targets, |_| {
+        let below = |old: &str, new: &str| {
+            let none = RenameFlags::empty();
+            tree.vfs.rename(&tree.context, At::Dir(&bottom), old, At::Dir(&bottom), new, none).expect("moved");
+        };
         rename(&tree, "/a/t", "/b/t");
-        // Only while it lies in /b do these have their second names.
-        rename(&tree, "/b/t/f0", "/b/t/f1");
-        rename(&tree, "/b/t/s0", "/b/t/s1");
-        rename(&tree, "/b/t/f1", "/b/t/f0");
-        rename(&tree, "/b/t/s1", "/b/t/s0");
+        // Only while they lie in /b do these have their second names.
+        below("f0", "f1");
+        below("s0", "s1");
+        below("f1", "f0");
+        below("s1", "s0");
         rename(&tree, "/b/t", "/a/t");
     });
 }
