@@ -57,6 +57,18 @@ impl Counter {
         self.up.load(Ordering::Relaxed).wrapping_add(self.down.load(Ordering::Relaxed))
     }
 
+    /// About the sum over `parts`, from one look at each: for statistics. Never below zero.
+    #[inline]
+    #[must_use]
+    pub fn estimate<'a>(parts: impl Iterator<Item = &'a Counter>) -> u64 {
+        // Relaxed: an estimate, ordered with nothing.
+        let difference = parts.fold(0_i64, |sum, c| {
+            let (down, up) = (c.down.load(Ordering::Relaxed), c.up.load(Ordering::Relaxed));
+            sum.wrapping_add(up.wrapping_sub(down) as i64)
+        });
+        difference.max(0) as u64
+    }
+
     /// The sum over the parts that `parts` gives, each time that it is called: `|| striped.all().map(|t| &t.links)`.
     ///
     /// Writes nothing and never waits: bounded collections, two in the quiet case.

@@ -138,7 +138,7 @@ impl Pinned {
 
     pub(crate) fn parent<'g>(&'g self, which: usize, guard: &'g Guard) -> Option<Parent<'g>> {
         let parent = self.parents.get(which)?;
-        Some(Parent { dir: parent.dir.share(guard), last: Last::Name(&parent.name), slash: parent.slash })
+        Some(Parent { dir: parent.dir.share(guard), last: Last::Name(&parent.name), slash: parent.slash, seen: None })
     }
 }
 

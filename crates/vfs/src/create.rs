@@ -270,8 +270,15 @@ pub(crate) fn make_at(
 ) -> Step<Counted<Dentry>> {
     let parent = place.dir.to_ref().expect_dir()?;
     let (sb, name) = (&parent.shard.sb, place.name(Error::Exists)?);
-    let hash = sb.hash(parent.ino, name);
-    if find(place.dir, hash, name, guard)?.is_some() {
+    let (hash, exists) = match place.seen {
+        Some(seen) => (seen.hash, seen.dentry.is_some()),
+        None => {
+            let hash = sb.hash(parent.ino, name);
+            (hash, find(place.dir, hash, name, guard)?.is_some())
+        }
+    };
+    // Who binds the name from now on is met by the insertion, under the name's lock.
+    if exists {
         return Err(Error::Exists.into());
     }
     let permit = if locks.answered() { Permit::given(context) } else { Permit::to_change(context, parent, guard)? };

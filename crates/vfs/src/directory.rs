@@ -170,7 +170,8 @@ impl Directory {
     }
 
     fn approximate_len(&self) -> usize {
-        usize::try_from(self.entries().value).unwrap_or(usize::MAX)
+        let entries = Counter::estimate(self.stripes.0.all().map(|stripe| &stripe.entries));
+        usize::try_from(entries).unwrap_or(usize::MAX)
     }
 
     /// How many names have come and gone: a number that only rises.

@@ -43,11 +43,22 @@ pub(crate) type Step<T> = std::result::Result<T, Stop>;
 const NAMES_MAX: usize = 2;
 
 /// What an attempt needs locked.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy)]
 struct Wanted {
+    names: [NameKey; NAMES_MAX],
+    /// So many of `names`.
+    count: u8,
     topology: bool,
-    names: [Option<NameKey>; NAMES_MAX],
     rename_seq: bool,
+}
+
+impl Wanted {
+    const NOTHING: Self =
+        Self { names: [NameKey { dir: 0, hash: 0 }; NAMES_MAX], count: 0, topology: false, rename_seq: false };
+
+    fn names(&self) -> &[NameKey] {
+        &self.names[..usize::from(self.count)]
+    }
 }
 
 /// The locks of one operation. Dropping releases them, the last taken first.
@@ -55,8 +66,9 @@ pub(crate) struct Locks<'v> {
     rename_seq: Option<WriteGuard<'v>>,
     names: Option<NameGuard<'v>>,
     topology: Option<MutexGuard<'v, ()>>,
-    held: Wanted,
     wanted: Wanted,
+    /// Whether all of `wanted` is held; otherwise nothing of it counts.
+    held: bool,
     /// What the backing has answered to this operation's change, until the attempt takes it up.
     answer: Option<Result<u64>>,
     name_space: &'v NameSpace,
@@ -86,8 +98,8 @@ impl<'v> Locks<'v> {
             rename_seq: None,
             names: None,
             topology: None,
-            held: Wanted::default(),
-            wanted: Wanted::default(),
+            wanted: Wanted::NOTHING,
+            held: false,
             answer: None,
             name_space,
         }
@@ -114,16 +126,15 @@ impl<'v> Locks<'v> {
 
     /// Takes the locks of `names`, and those that a directory needs which changes its place (`rename_seq`) or its
     /// parent (`topology`), without waiting.
+    #[inline]
     pub(crate) fn all(&mut self, topology: bool, names: &[NameKey], rename_seq: bool) -> Step<()> {
-        let mut wanted = Wanted { topology, rename_seq, names: [None; NAMES_MAX] };
-        for (place, name) in wanted.names.iter_mut().zip(names) {
-            *place = Some(*name);
+        if self.held {
+            if self.covers(topology, names, rename_seq) {
+                return Ok(());
+            }
+            self.release();
         }
-        if self.covers(&wanted) {
-            return Ok(());
-        }
-        self.release();
-        self.wanted = wanted;
+        self.want(topology, names, rename_seq);
         if topology {
             match self.name_space.topology.try_lock() {
                 Ok(guard) => self.topology = Some(guard),
@@ -135,22 +146,26 @@ impl<'v> Locks<'v> {
         if rename_seq {
             self.rename_seq = Some(self.name_space.rename_seq.try_write().ok_or(Stop::Wait)?);
         }
-        self.held = wanted;
+        self.held = true;
         Ok(())
     }
 
-    fn covers(&self, wanted: &Wanted) -> bool {
-        self.names.is_some()
-            && self.held.names == wanted.names
-            && (self.held.topology || !wanted.topology)
-            && (self.held.rename_seq || !wanted.rename_seq)
+    fn want(&mut self, topology: bool, names: &[NameKey], rename_seq: bool) {
+        self.wanted.names[..names.len()].copy_from_slice(names);
+        self.wanted.count = names.len() as u8;
+        self.wanted.topology = topology;
+        self.wanted.rename_seq = rename_seq;
+    }
+
+    fn covers(&self, topology: bool, names: &[NameKey], rename_seq: bool) -> bool {
+        self.wanted.names() == names && (self.wanted.topology || !topology) && (self.wanted.rename_seq || !rename_seq)
     }
 
     fn release(&mut self) {
         self.rename_seq = None;
         self.names = None;
         self.topology = None;
-        self.held = Wanted::default();
+        self.held = false;
     }
 
     /// Waits for what the last attempt wanted. No guard is held.
@@ -160,17 +175,11 @@ impl<'v> Locks<'v> {
         if wanted.topology {
             self.topology = Some(self.name_space.topology.lock().unwrap_or_else(PoisonError::into_inner));
         }
-        let mut names = [NameKey { dir: 0, hash: 0 }; NAMES_MAX];
-        let mut count = 0;
-        for name in wanted.names.into_iter().flatten() {
-            names[count] = name;
-            count += 1;
-        }
-        self.names = Some(self.name_space.names.lock(&names[..count]));
+        self.names = Some(self.name_space.names.lock(wanted.names()));
         if wanted.rename_seq {
             self.rename_seq = Some(self.name_space.rename_seq.write());
         }
-        self.held = wanted;
+        self.held = true;
     }
 }
 

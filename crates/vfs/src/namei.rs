@@ -30,6 +30,17 @@ pub(crate) struct Parent<'g> {
     pub last: Last<'g>,
     /// The path ended in a slash: only a directory will do.
     pub slash: bool,
+    /// What the walk has seen there, if it looked.
+    pub seen: Option<Seen<'g>>,
+}
+
+/// What one look at a name has found.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'g> {
+    /// The name's hash.
+    pub hash: u64,
+    /// What it was bound to, across a mount if there is one.
+    pub dentry: Option<Shared<'g, Dentry>>,
 }
 
 /// The last component of a path.
@@ -128,7 +139,7 @@ impl<'g> Walker<'g> {
                 return match goal {
                     Goal::Target { .. } if slash && !dir.is_dir() => Err(Error::NotDirectory.into()),
                     Goal::Target { .. } => Ok(Found::Target(dir)),
-                    Goal::Parent { .. } => Ok(Found::Parent(Parent { dir, last: Last::Root, slash: true })),
+                    Goal::Parent { .. } => Ok(Found::Parent(Parent { dir, last: Last::Root, slash: true, seen: None })),
                 };
             };
             let last = rest.is_empty() && self.interrupted.is_empty();
@@ -172,19 +183,24 @@ impl<'g> Walker<'g> {
         goal: Goal,
     ) -> Step<Option<Parent<'g>>> {
         let Goal::Parent { follow } = goal else { return Ok(None) };
+        let mut seen = None;
         let last = match component {
             Component::Dot => Last::Dot,
             Component::DotDot => Last::DotDot,
             Component::Name(name) => {
                 let is_link = |child: Shared<'g, Dentry>| matches!(child.to_ref().inode().body, Body::Symlink(_));
                 // A name with a slash behind it is not looked at: nothing but a directory could be made of it.
-                if follow && !slash && name.len() <= NAME_MAX && lookup(dir, name, self.guard)?.is_some_and(is_link) {
-                    return Ok(None);
+                if follow && !slash && name.len() <= NAME_MAX {
+                    let look = look_at(dir, name, self.guard)?;
+                    if look.dentry.is_some_and(is_link) {
+                        return Ok(None);
+                    }
+                    seen = Some(look);
                 }
                 Last::Name(name)
             }
         };
-        Ok(Some(Parent { dir, last, slash }))
+        Ok(Some(Parent { dir, last, slash, seen }))
     }
 
     /// An absolute path starts at the root.
@@ -206,14 +222,22 @@ impl<'g> Walker<'g> {
 }
 
 /// One step down, across a mount if there is one.
+#[inline]
 pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Option<Shared<'g, Dentry>>> {
+    Ok(look_at(dir, name, guard)?.dentry)
+}
+
+/// As [`lookup`], for whoever goes on with the name.
+#[inline]
+pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Seen<'g>> {
     let inode = dir.to_ref().expect_dir()?;
     if name.len() > NAME_MAX {
         return Err(if inode.directory()?.is_removed(guard) { Error::NoEntry } else { Error::NameTooLong }.into());
     }
     check_fresh(dir, inode, inode.directory()?)?;
     let hash = inode.shard.sb.hash(inode.ino, name);
-    Ok(find(dir, hash, name, guard)?.map(|child| cross(child, guard)))
+    let dentry = find(dir, hash, name, guard)?.map(|child| cross(child, guard));
+    Ok(Seen { hash, dentry })
 }
 
 /// Down into what is mounted on a directory.

@@ -9,7 +9,7 @@ use crate::{
     dentry::Dentry,
     inode::Inode,
     locks::{Step, Stop, run},
-    namei::{lookup, walk_parent},
+    namei::{look_at, walk_parent},
     types::{Access, FileKind, OpenFlags, Walk},
 };
 
@@ -81,12 +81,16 @@ impl Vfs {
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
         let (dentry, made) = run(self.name_space(), |attempt, locks| -> Step<_> {
             let guard = attempt.guard;
-            let parent = attempt.parent(0, || walk_parent(context, &at, path, follow, guard))?;
+            let mut parent = attempt.parent(0, || walk_parent(context, &at, path, follow, guard))?;
             let name = parent.name(if exclusive { Error::Exists } else { Error::IsDirectory })?;
             if parent.slash {
                 return Err(Error::IsDirectory.into());
             }
-            if let Some(found) = lookup(parent.dir, name, guard)? {
+            let seen = match parent.seen {
+                Some(seen) => seen,
+                None => *parent.seen.insert(look_at(parent.dir, name, guard)?),
+            };
+            if let Some(found) = seen.dentry {
                 if exclusive {
                     return Err(Error::Exists.into());
                 }

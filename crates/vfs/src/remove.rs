@@ -23,12 +23,12 @@ impl Vfs {
             let guard = attempt.guard;
             let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;
             let name = parent.name(Error::IsDirectory)?;
-            let bound = Bound::lookup(parent.dir, name, guard)?;
             if parent.slash {
+                let bound = Bound::lookup(parent.dir, name, guard)?;
                 let is_dir = bound.dentry.to_ref().is_dir();
                 return Err(Stop::Error(if is_dir { Error::IsDirectory } else { Error::NotDirectory }));
             }
-            let bound = bound.locked(context, locks, guard)?;
+            let bound = Bound::locked(parent.dir, name, locks, guard)?;
             if !locks.answered() {
                 bound.may_delete(context, Some(false), guard)?;
             }
@@ -63,7 +63,7 @@ impl Vfs {
                 Last::DotDot => return Err(Error::NotEmpty.into()),
                 Last::Root => return Err(Error::Busy.into()),
             };
-            let bound = Bound::lookup(parent.dir, name, guard)?.locked(context, locks, guard)?;
+            let bound = Bound::locked(parent.dir, name, locks, guard)?;
             if !locks.answered() {
                 bound.may_delete(context, Some(true), guard)?;
             }
@@ -105,13 +105,13 @@ impl<'g> Bound<'g> {
         Ok(bound)
     }
 
-    /// The same binding under its name's lock, as it is then; and permission to change the directory.
-    fn locked(self, context: &Context, locks: &mut Locks<'_>, guard: &'g Guard) -> Step<Self> {
-        if !locks.answered() {
-            Permit::to_change(context, self.parent, guard)?;
-        }
-        locks.names(&[self.parent.shard.sb.key(self.parent.ino, self.hash)])?;
-        Ok(Self::find(self.dir, self.hash, self.name, guard)?.ok_or(Error::NoEntry)?)
+    /// Looks the name up under its lock. A name that is not there costs a lock that is mostly free; one that is there is
+    /// looked up once.
+    fn locked(dir: Shared<'g, Dentry>, name: &'g [u8], locks: &mut Locks<'_>, guard: &'g Guard) -> Step<Self> {
+        let parent = dir.to_ref().expect_dir()?;
+        let hash = parent.shard.sb.hash(parent.ino, name);
+        locks.names(&[parent.shard.sb.key(parent.ino, hash)])?;
+        Ok(Self::find(dir, hash, name, guard)?.ok_or(Error::NoEntry)?)
     }
 
     pub(crate) fn inode(&self) -> &'g Inode {
