@@ -62,7 +62,6 @@ impl MemFs {
 }
 
 impl Driver for MemFs {
-
     fn statfs(&self) -> StatFs {
         self.space.statfs()
     }
