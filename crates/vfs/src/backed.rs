@@ -182,6 +182,10 @@ pub(crate) fn miss(
 #[inline]
 pub(crate) fn check_fresh(dir: Shared<'_, Dentry>, inode: &Inode, directory: &Directory) -> Step<()> {
     let Some(backed) = &directory.backed else { return Ok(()) };
+    check_backed(dir, inode, backed)
+}
+
+fn check_backed(dir: Shared<'_, Dentry>, inode: &Inode, backed: &BackedDir) -> Step<()> {
     let Some(backing) = inode.shard.sb.driver.backing() else { return Ok(()) };
     let now = backing.change_count(inode.ino);
     if backed.checked.load(Ordering::Acquire) == now {

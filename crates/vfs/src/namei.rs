@@ -6,7 +6,7 @@ use pando_sync::{Guard, Shared};
 
 use crate::{
     At, Context, Error, Result,
-    backed::{check_fresh, find},
+    backed::{check_fresh, miss},
     dentry::Dentry,
     inode::Body,
     locks::Step,
@@ -230,14 +230,22 @@ pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard)
 /// As [`lookup`], for whoever goes on with the name.
 #[inline]
 pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Seen<'g>> {
-    let inode = dir.to_ref().expect_dir()?;
+    let inode = dir.to_ref().inode();
+    let directory = inode.directory()?;
     if name.len() > NAME_MAX {
-        return Err(if inode.directory()?.is_removed(guard) { Error::NoEntry } else { Error::NameTooLong }.into());
+        return Err(if directory.is_removed(guard) { Error::NoEntry } else { Error::NameTooLong }.into());
     }
-    check_fresh(dir, inode, inode.directory()?)?;
+    check_fresh(dir, inode, directory)?;
     let hash = inode.shard.sb.hash(inode.ino, name);
-    let dentry = find(dir, hash, name, guard)?.map(|child| cross(child, guard));
-    Ok(Seen { hash, dentry })
+    match directory.lookup(hash, name, guard) {
+        Some(child) => Ok(Seen { hash, dentry: Some(cross(child, guard)) }),
+        None => {
+            if directory.backed.is_some() {
+                miss(dir, inode, directory, hash, name, guard)?;
+            }
+            Ok(Seen { hash, dentry: None })
+        }
+    }
 }
 
 /// Down into what is mounted on a directory.

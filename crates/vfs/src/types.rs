@@ -70,7 +70,7 @@ impl Timestamp {
     #[must_use]
     pub fn now() -> Self {
         match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
-            Ok(since) => Self(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)),
+            Ok(since) => Self::from_parts(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
             Err(before) => Self(i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n)),
         }
     }
