@@ -89,6 +89,11 @@ impl Dentry {
         }
     }
 
+    /// Whether this is a further link: it holds its inode until it is reclaimed.
+    pub(crate) fn is_link(&self) -> bool {
+        matches!(self.target, Target::Link(_))
+    }
+
     pub(crate) fn sb(&self) -> &SuperBlock {
         &self.inode().shard.sb
     }

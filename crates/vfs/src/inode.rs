@@ -76,6 +76,8 @@ pub(crate) struct Inode {
     pub kind: FileKind,
     /// Times have changed that a backing does not know yet: stored before an eviction, and by fsync.
     dirty: AtomicBool,
+    /// The driver has been charged for it.
+    charged: AtomicBool,
     pub links: Links,
     size: AtomicU64,
     pub times: Times,
@@ -95,6 +97,7 @@ impl Inode {
             ino: shard.next_ino(),
             kind,
             dirty: AtomicBool::new(false),
+            charged: AtomicBool::new(true),
             birth: perm,
             perm: AtomicCounted::new(None),
             links: Links::new(nlink),
@@ -112,6 +115,7 @@ impl Inode {
             ino: attr.ino,
             kind: attr.kind,
             dirty: AtomicBool::new(false),
+            charged: AtomicBool::new(true),
             birth: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
             perm: AtomicCounted::new(None),
             links: Links::new(attr.nlink),
@@ -245,14 +249,22 @@ impl Inode {
         }
     }
 
+    /// Gives back what the driver was charged for this inode, once. A directory's is given back when it is removed: what
+    /// holds it longer (slots of its former entries, waiting to be reclaimed) is no business of the limit's.
+    pub(crate) fn release(&self) {
+        if self.charged.swap(false, Ordering::AcqRel) {
+            self.shard.sb.driver.release_inode();
+        }
+    }
+
     /// The last reference is gone: gives back what must be exact at once.
     pub(crate) fn last_put(&self) {
         if let Some(state) = self.file_state_if_any() {
             // Nobody does I/O any more (that takes a reference), so nobody holds the lock.
             state.data.write().unwrap_or_else(PoisonError::into_inner).take();
         }
+        self.release();
         let sb = &self.shard.sb;
-        sb.driver.release_inode();
         if sb.driver.backing().is_some() {
             // Told later: this may run under a guard, and the backing may wait.
             sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(self.ino);

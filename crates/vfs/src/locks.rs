@@ -69,6 +69,9 @@ pub(crate) struct Locks<'v> {
     wanted: Wanted,
     /// Whether all of `wanted` is held; otherwise nothing of it counts.
     held: bool,
+    /// What was removed holds more than itself until it is reclaimed (a further link, its inode): reclaimed at once, if
+    /// nobody reads.
+    pub collect: bool,
     /// What the backing has answered to this operation's change, until the attempt takes it up.
     answer: Option<Result<u64>>,
     name_space: &'v NameSpace,
@@ -100,6 +103,7 @@ impl<'v> Locks<'v> {
             topology: None,
             wanted: Wanted::NOTHING,
             held: false,
+            collect: false,
             answer: None,
             name_space,
         }
@@ -195,7 +199,14 @@ pub(crate) fn run<T>(
     loop {
         let step = attempt(Attempt { guard: &pin(), pinned: &pinned }, &mut locks);
         match step {
-            Ok(result) => return Ok(result),
+            Ok(result) => {
+                let collect = locks.collect;
+                drop(locks);
+                if collect {
+                    pando_sync::collect();
+                }
+                return Ok(result);
+            }
             Err(Stop::Error(Error::NoSpace)) if !collected => {
                 // Removed directories give their inode back when they are reclaimed: no refusal before that was tried.
                 locks.release();

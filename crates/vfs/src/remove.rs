@@ -43,6 +43,7 @@ impl Vfs {
             bound.inode().links.down();
             bound.inode().times.changed(now);
             bound.note_removed(guard);
+            locks.collect = bound.dentry.to_ref().is_link();
             drop(gone);
             Ok(())
         })
@@ -171,6 +172,7 @@ impl<'g> Bound<'g> {
         directory.remove(self.slot, guard);
         directory.entry_removed(true, now, guard);
         victim.detach();
+        self.inode().release();
         self.inode().times.changed(now);
         self.note_removed(guard);
         Ok(())

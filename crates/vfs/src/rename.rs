@@ -47,7 +47,10 @@ impl Vfs {
             let old = attempt.parent(0, || walk_parent(context, &old_at, old_path, false, guard))?;
             let new = attempt.parent(1, || walk_parent(context, &new_at, new_path, false, guard))?;
             match Move::prepare(context, old, new, flags, guard, locks)? {
-                Some(prepared) => prepared.carry_out(guard),
+                Some(prepared) => {
+                    locks.collect = prepared.target.as_ref().is_some_and(|target| target.dentry.to_ref().is_link());
+                    prepared.carry_out(guard)
+                }
                 None => Ok(()),
             }
         })
@@ -94,13 +97,15 @@ impl<'g> Move<'g> {
             new.name(Error::Busy)?;
             Ok((source, Bound::find(new.dir, new_hash, new_name, guard)?))
         };
+        let same_dir = old.dir.ptr_eq(new.dir);
         let (mut source, mut target) = find()?;
         loop {
-            let moves_dir = moves_dir(&source, target.as_ref(), exchange);
-            locks.all(moves_dir && !old.dir.ptr_eq(new.dir), &keys, moves_dir)?;
+            let (topology, rename_seq) = needs(&source, target.as_ref(), exchange, same_dir);
+            locks.all(topology, &keys, rename_seq)?;
             (source, target) = find()?;
             // What is found under the locks may need more of them than what was found before.
-            if !self::moves_dir(&source, target.as_ref(), exchange) || moves_dir {
+            let now = needs(&source, target.as_ref(), exchange, same_dir);
+            if now.0 <= topology && now.1 <= rename_seq {
                 break;
             }
         }
@@ -115,10 +120,12 @@ impl<'g> Move<'g> {
         if !source.inode().is_dir() && (old.slash || (!exchange && new.slash)) {
             return Err(Error::NotDirectory.into());
         }
-        if source.inode().is_dir() && is_self_or_ancestor(source.dentry, new.dir, guard) {
+        // What lies in a directory is never above it; and across directories the topology lock holds ancestors in place.
+        if !same_dir && source.inode().is_dir() && is_self_or_ancestor(source.dentry, new.dir, guard) {
             return Err(Error::Invalid.into());
         }
         if let Some(target) = &target
+            && !same_dir
             && target.inode().is_dir()
             && is_self_or_ancestor(target.dentry, old.dir, guard)
         {
@@ -229,6 +236,7 @@ impl<'g> Move<'g> {
         if let Some(removal) = removal {
             removal.finish();
             victim.directory()?.detach();
+            victim.release();
             self.new_parent.directory()?.subdirs_changed(false);
         } else {
             victim.links.down();
@@ -294,9 +302,11 @@ fn rename_call(old_parent: &Inode, old_name: &[u8], new_parent: &Inode, new_name
     })
 }
 
-/// Whether a directory changes its place: that takes more locks.
-fn moves_dir(source: &Bound<'_>, target: Option<&Bound<'_>>, exchange: bool) -> bool {
-    source.inode().is_dir() || (exchange && target.is_some_and(|t| t.inode().is_dir()))
+/// Which locks a rename needs besides those of its names: the topology lock, where ancestors matter (a directory is
+/// moved to, or over, another parent's); the rename sequence, where a directory changes its place.
+fn needs(source: &Bound<'_>, target: Option<&Bound<'_>>, exchange: bool, same_dir: bool) -> (bool, bool) {
+    let (source, target) = (source.inode().is_dir(), target.is_some_and(|target| target.inode().is_dir()));
+    (!same_dir && (source || target), source || (exchange && target))
 }
 
 /// Whether `dentry` is `below` or one of its ancestors (in the same tree).

@@ -366,3 +366,32 @@ fn limits_are_exact_and_given_back() {
     }
     assert_eq!(vfs.statfs(&context, At::Cwd, "/").map(|s| s.ffree), Ok(9));
 }
+
+#[test]
+fn what_is_removed_is_given_back_at_once() {
+    let options = MemOptions { inodes: Some(100), size_bytes: Some(1 << 20) };
+    let vfs = Vfs::new(MemFs::new(options)).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    let free = || vfs.statfs(&context, At::Cwd, "/").map(|s| (s.ffree, s.bfree));
+    let empty = free();
+    // A directory whose former entry is still open.
+    vfs.mkdir(&context, At::Cwd, "/d", 0o777).expect("made");
+    touch(&vfs, &context, "/d/f");
+    let open = vfs.open(&context, At::Cwd, "/d/f", RW, 0).expect("opens");
+    vfs.unlink(&context, At::Cwd, "/d/f").expect("removed");
+    vfs.rmdir(&context, At::Cwd, "/d").expect("removed");
+    assert_eq!(vfs.d_path(&context, open.dentry(), 100), Ok(b"/d/f (deleted)".to_vec()));
+    drop(open);
+    assert_eq!(free(), empty);
+    // A file whose last name was not its first.
+    touch(&vfs, &context, "/a");
+    vfs.open(&context, At::Cwd, "/a", RW, 0).expect("opens").write(&[1; 10_000]).expect("written");
+    vfs.link(&context, At::Cwd, "/a", At::Cwd, "/b", Walk::NOFOLLOW).expect("linked");
+    vfs.unlink(&context, At::Cwd, "/a").expect("removed");
+    assert_ne!(free(), empty);
+    vfs.unlink(&context, At::Cwd, "/b").expect("removed");
+    // Tests beside this one may be reading, each for a moment.
+    while free() != empty {
+        pando_sync::collect();
+    }
+}
