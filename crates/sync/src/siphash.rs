@@ -1,9 +1,9 @@
 //! SipHash of a whole slice at once.
 //!
 //! The keyed hash of Aumasson and Bernstein (*SipHash: a fast short-input PRF*, 2012), in its variant with one round for
-//! each word and three at the end, which is what hash tables use. A streaming hasher keeps bytes that do not fill a
-//! word, and branches on them; names come whole, so here is none of that: a name of 16 bytes costs about 90
-//! instructions, where the streaming one needs 190.
+//! each word and three at the end, which is what hash tables use. Names come whole, so there is none of a streaming
+//! hasher's state here. That makes it simple and not faster: about 100 instructions and 6 ns for a name of up to 10
+//! bytes, as with the crate `siphasher` (against which it is tested), since most of it are the rounds.
 
 /// The SipHash-1-3 of `bytes` under a key of 128 bits, in two halves as they lie in memory, little-endian.
 ///

@@ -182,6 +182,14 @@ mod tests {
     }
 
     #[test]
+    fn an_estimate_of_a_quiet_count_is_exact() {
+        let parts = [Counter::new(5), Counter::new(0)];
+        assert!(!parts[1].add(2) && !parts[0].sub(1) && !parts[1].sub(4));
+        assert_eq!(Counter::estimate(parts.iter()), 2);
+        assert_eq!(Counter::estimate(parts[1..].iter()), 0, "a part alone may be below zero");
+    }
+
+    #[test]
     fn sums_are_never_impossible_and_exact_when_quiet() {
         let striped = Striped::new(Times { links: Counter::new(2), mtime: Stamp::default() });
         let stop = AtomicBool::new(false);
