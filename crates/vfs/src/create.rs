@@ -243,7 +243,10 @@ impl<'a> Permit<'a> {
     /// Checks that entries may be made in (or taken out of) `dir`.
     pub(crate) fn to_change(context: &'a Context, dir: &Inode, guard: &Guard) -> Result<Self> {
         let seq = dir.directory()?.perm_seq();
-        context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
+        context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC).map_err(|error| {
+            // In a directory that was removed nothing can be made, by nobody.
+            if dir.directory().is_ok_and(|directory| directory.is_removed(guard)) { Error::NoEntry } else { error }
+        })?;
         Ok(Self { context, seq: Some(seq) })
     }
 
@@ -399,13 +402,14 @@ fn bind(
 /// Owner and mode of a new inode in `parent`: the mode cut by the umask, the group by the setgid rules.
 fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: u32, guard: &Guard) -> PermView {
     let dir_perm = parent.perm(guard);
-    let mut mode = mode & if kind == FileKind::Symlink { 0o777 } else { !context.umask };
+    let (asked, mut mode) = (mode, mode & if kind == FileKind::Symlink { 0o777 } else { !context.umask });
     let mut gid = context.cred.gid;
     if dir_perm.mode & S_ISGID != 0 {
         gid = dir_perm.gid;
         if kind == FileKind::Directory {
             mode |= S_ISGID;
-        } else if mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP && !context.capable() && !context.cred.in_group(gid) {
+        } else if asked & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP && !context.capable() && !context.cred.in_group(gid)
+        {
             mode &= !S_ISGID;
         }
     }

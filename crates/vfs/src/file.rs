@@ -255,6 +255,9 @@ impl File {
     /// # Errors
     /// EINVAL if not open for writing or no regular file, ENOSPC.
     pub fn truncate(&self, size: u64) -> Result<()> {
+        if size > OFFSET_MAX {
+            return Err(Error::Invalid);
+        }
         if self.flags.contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }
