@@ -1,0 +1,306 @@
+//! Random operations over few names, so that they collide.
+//!
+//! What comes next depends on the seed and on nothing else, least of all on what was answered: so an operation can be
+//! left out and all others stay the same, which is what shrinking a failure needs.
+
+use crate::op::{At, COMMON_GROUP, Flags, Mode, Op, Place, SLOTS, When, Whence, Who};
+
+/// xorshift64* (Marsaglia, *Xorshift RNGs*, 2003; Vigna, 2016).
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        // Seeds that differ little must not begin alike; zero must not be the state.
+        let mixed = (seed ^ (seed >> 31)).wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        Self((mixed ^ (mixed >> 27)) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 8
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// True in `percent` of the cases.
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// What kind of run it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    /// Ordinary users take turns with root.
+    pub users: bool,
+    /// The sticky bit may be set: not where the machine protects what is in sticky directories in ways of its own
+    /// (`fs.protected_symlinks` and the like), which are not the file system's.
+    pub sticky: bool,
+    /// `trusted.*` may be set: not in a user name space.
+    pub trusted: bool,
+    /// Bytes that fit, if limited.
+    pub size_bytes: Option<u64>,
+}
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+const MODES: [u32; 16] = [
+    0o777, 0o755, 0o755, 0o700, 0o644, 0o666, 0o600, 0o000, 0o070, 0o007, 0o555, 0o2755, 0o4755, 0o6777, 0o1777, 0o444,
+];
+const USERS: [u32; 2] = [1000, 1001];
+
+/// The operations of one run.
+pub struct Generator {
+    rng: Rng,
+    style: Style,
+}
+
+impl Generator {
+    pub fn new(seed: u64, style: Style) -> Self {
+        Self { rng: Rng::new(seed), style }
+    }
+
+    fn slot(&mut self) -> usize {
+        self.rng.below(SLOTS as u64) as usize
+    }
+
+    fn name(&mut self) -> String {
+        match self.rng.below(60) {
+            0 if self.rng.chance(20) => "x".repeat(255),
+            0 if self.rng.chance(20) => "x".repeat(256),
+            0 => ".".into(),
+            1 | 2 => "..".into(),
+            // Some names more than others: what is there is met again.
+            3..=40 => self.rng.pick(&NAMES[..3]).into(),
+            _ => self.rng.pick(&NAMES).into(),
+        }
+    }
+
+    fn path(&mut self) -> String {
+        if self.rng.chance(1) {
+            return self.rng.pick(&["", "/", ".", "..", "//", "./", "/..", "../.."]).into();
+        }
+        let mut path = String::new();
+        if self.rng.chance(12) {
+            path.push('/');
+        }
+        for i in 0..self.rng.pick(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 3]) {
+            if i > 0 {
+                path.push_str(if self.rng.chance(3) { "//" } else { "/" });
+            }
+            let name = self.name();
+            path.push_str(&name);
+        }
+        if self.rng.chance(4) {
+            path.push_str(self.rng.pick(&["/", "/", "/.", "//", "/.."]));
+        }
+        path
+    }
+
+    fn at(&mut self) -> At {
+        if self.rng.chance(20) { At::Slot(self.slot()) } else { At::Cwd }
+    }
+
+    fn place(&mut self) -> Place {
+        Place { at: self.at(), path: self.path() }
+    }
+
+    fn mode(&mut self) -> Mode {
+        let mode = self.rng.pick(&MODES);
+        Mode(if self.style.sticky { mode } else { mode & !0o1000 })
+    }
+
+    fn flags(&mut self) -> Flags {
+        let mut flags = self.rng.pick(&[0, 1, 2, 2, 0, 2]);
+        if self.rng.chance(1) {
+            flags = 3;
+        }
+        for (percent, flag) in [
+            (50, Flags::CREAT),
+            (15, Flags::EXCL),
+            (18, Flags::TRUNC),
+            (15, Flags::APPEND),
+            (10, Flags::NONBLOCK),
+            (10, Flags::DIRECTORY),
+            (10, Flags::NOFOLLOW),
+            (5, Flags::NOATIME),
+            (5, Flags::PATH),
+            (5, Flags::TMPFILE),
+        ] {
+            if self.rng.chance(percent) {
+                flags |= flag;
+            }
+        }
+        Flags(flags)
+    }
+
+    fn len(&mut self) -> usize {
+        match self.rng.below(4) {
+            0 => self.rng.below(10) as usize,
+            1 => self.rng.below(4097) as usize,
+            2 => self.rng.pick(&[0, 1, 4096, 8192, 12288]),
+            _ => self.rng.below(15000) as usize,
+        }
+    }
+
+    /// Beyond the greatest offset, or well below it: never in the last pages that a file can have, where tmpfs does not
+    /// find the data that is there.
+    fn offset(&mut self) -> u64 {
+        match self.rng.below(20) {
+            0 => i64::MAX as u64 - self.rng.below(3) * 4096 - self.rng.below(3) - 8 * 4096,
+            1 => u64::MAX - self.rng.below(3),
+            2 => 1 << (12 + self.rng.below(50)),
+            3 => i64::MAX as u64,
+            4..=8 => self.rng.below(8) * 4096,
+            _ => self.rng.below(30_000),
+        }
+    }
+
+    fn signed_offset(&mut self) -> i64 {
+        match self.rng.below(12) {
+            0 => i64::MAX,
+            1 => i64::MIN + self.rng.below(3) as i64,
+            2 => 1 << (12 + self.rng.below(50)),
+            3..=5 => -(self.rng.below(10_000) as i64),
+            6 => 0,
+            _ => self.rng.below(30_000) as i64,
+        }
+    }
+
+    /// Sizes stay moderate more often than offsets, or every file would be a huge hole.
+    fn size(&mut self) -> u64 {
+        let size = if self.rng.chance(90) { self.rng.below(30_000) } else { self.offset() };
+        if size == i64::MAX as u64 { size + 1 } else { size }
+    }
+
+    fn when(&mut self) -> When {
+        match self.rng.below(4) {
+            0 => When::Omit,
+            1 => When::Now,
+            _ => When::At { secs: self.rng.below(100_000_000) as i64, nanos: self.rng.below(1_000_000_000) as u32 },
+        }
+    }
+
+    fn xattr_name(&mut self) -> String {
+        match self.rng.below(30) {
+            0 => "user.".into(),
+            1 => "nonsense.a".into(),
+            2 => "nodot".into(),
+            3 => format!("user.{}", "x".repeat(250)),
+            4 => format!("user.{}", "x".repeat(251)),
+            5..=8 if self.style.trusted => self.rng.pick(&["trusted.a", "trusted.b"]).into(),
+            _ => self.rng.pick(&["user.a", "user.b", "user.c"]).into(),
+        }
+    }
+
+    fn id(&mut self) -> Option<u32> {
+        self.rng.pick(&[None, Some(0), Some(USERS[0]), Some(USERS[1]), Some(COMMON_GROUP)])
+    }
+
+    /// The next one.
+    pub fn op(&mut self) -> Op {
+        match self.rng.below(100) {
+            0..=30 => self.op_on_handle(),
+            31..=66 => self.op_on_names(),
+            67..=90 => self.op_on_attributes(),
+            _ => self.op_on_caller(),
+        }
+    }
+
+    fn op_on_handle(&mut self) -> Op {
+        let slot = self.slot();
+        match self.rng.below(40) {
+            0..=11 => Op::Open { slot, place: self.place(), flags: self.flags(), mode: self.mode() },
+            12 => Op::Close { slot },
+            13 => Op::Read { slot, len: self.len() },
+            14..=17 => Op::Write { slot, len: self.len(), fill: self.rng.next() as u8 },
+            18 | 19 => Op::Pread { slot, len: self.len(), offset: self.offset() },
+            20..=22 => Op::Pwrite { slot, len: self.len(), fill: self.rng.next() as u8, offset: self.offset() },
+            23..=27 => {
+                let whence = self.rng.pick(&[Whence::Set, Whence::Cur, Whence::End, Whence::Data, Whence::Hole]);
+                Op::Lseek { slot, whence, offset: self.signed_offset() }
+            }
+            28 | 29 => Op::Ftruncate { slot, size: self.size() },
+            30 | 31 => {
+                // Plain, KEEP_SIZE, PUNCH_HOLE with KEEP_SIZE; seldom what no one has (COLLAPSE_RANGE) or knows.
+                let mode = self.rng.pick(&[0, 0, 1, 1, 3, 3, 3, 3, 2, 8, 0x4000]);
+                let (offset, len) = (self.size(), self.size());
+                // What is written to later must not be 2^60 bytes of memory.
+                let len = if mode < 2 { len % 100_000 } else { len };
+                Op::Fallocate { slot, mode, offset, len }
+            }
+            32 => Op::Fsync { slot },
+            33 | 34 => Op::Fstat { slot },
+            35 => Op::Fchmod { slot, mode: self.mode() },
+            36 | 37 => Op::PathOf { slot },
+            _ => Op::Readdir { slot },
+        }
+    }
+
+    fn op_on_names(&mut self) -> Op {
+        let place = self.place();
+        match self.rng.below(40) {
+            0..=7 => Op::Mkdir { place, mode: self.mode() },
+            8 | 9 => {
+                let kind = self.rng.pick(&[0o010_000, 0o140_000, 0o100_000, 0o020_000, 0o060_000, 0o040_000]);
+                Op::Mknod { place, mode: Mode(kind | self.mode().0), rdev: self.rng.pick(&[0, 0x103, 0x801]) }
+            }
+            10..=12 => Op::Symlink { target: self.path(), place },
+            13 => Op::Readlink { place },
+            14..=18 => Op::Link { old: place, new: self.place(), follow: self.rng.chance(30) },
+            19 => Op::LinkHandle { slot: self.slot(), new: place },
+            20..=24 => Op::Unlink { place },
+            25..=28 => Op::Rmdir { place },
+            _ => {
+                let flags = self.rng.pick(&[0, 0, 0, 0, 1, 2, 2, 3, 8]);
+                Op::Rename { old: place, new: self.place(), flags }
+            }
+        }
+    }
+
+    fn op_on_attributes(&mut self) -> Op {
+        let follow = self.rng.chance(60);
+        match self.rng.below(40) {
+            0..=7 => Op::Stat { place: self.place(), follow },
+            8..=11 => Op::Access { place: self.place(), mask: self.rng.below(8) as u32 },
+            12..=17 => Op::Chmod { place: self.place(), mode: self.mode() },
+            18..=21 => Op::Chown { place: self.place(), uid: self.id(), gid: self.id(), follow },
+            22..=25 => Op::Utimens { place: self.place(), atime: self.when(), mtime: self.when(), follow },
+            26 | 27 => Op::Truncate { path: self.path(), size: self.size() },
+            28..=32 => Op::Setxattr {
+                path: self.path(),
+                name: self.xattr_name(),
+                value: vec![b'v'; self.rng.pick(&[0, 1, 10, 300])],
+                flags: self.rng.pick(&[0, 0, 1, 2, 3]),
+                follow,
+            },
+            33 | 34 => Op::Getxattr { path: self.path(), name: self.xattr_name(), follow },
+            35 => Op::Listxattr { path: self.path(), follow },
+            36 | 37 => Op::Removexattr { path: self.path(), name: self.xattr_name(), follow },
+            // An empty path means the starting point to pandofs's library, as a dentry is what callers have.
+            _ => Op::Statfs { path: Some(self.path()).filter(|path| !path.is_empty()).unwrap_or_else(|| "/".into()) },
+        }
+    }
+
+    fn op_on_caller(&mut self) -> Op {
+        match self.rng.below(12) {
+            0..=3 => Op::Chdir { path: self.path() },
+            4 => Op::Chdir { path: "/".into() },
+            5 => Op::Fchdir { slot: self.slot() },
+            6 | 7 => Op::Getcwd,
+            8 => Op::Umask { mask: Mode(self.rng.pick(&[0, 0o022, 0o077, 0o777, 0o027])) },
+            _ if self.style.users => {
+                let who = self.rng.pick(&[Who::Root, Who::User(USERS[0]), Who::User(USERS[0]), Who::User(USERS[1])]);
+                Op::Become { who }
+            }
+            _ => Op::Getcwd,
+        }
+    }
+}

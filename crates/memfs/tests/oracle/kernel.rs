@@ -1,0 +1,381 @@
+//! The oracle: a real tmpfs, in a process that has nothing else as its root.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::unistd::{Gid, Uid, setegid, seteuid, setgroups};
+use rustix::{
+    fs::{self, AtFlags, CWD, Mode as KernelMode, OFlags, SeekFrom, Timespec, Timestamps},
+    io::{self, Errno},
+    mount::MountFlags,
+};
+
+use crate::op::{
+    Answer, Aside, At, COMMON_GROUP, Entry, Facts, LAST_SEEK, Mode, Op, Outcome, Place, RawStat, S_IFBLK, S_IFCHR,
+    S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, Who, mask_number,
+};
+
+/// A tmpfs that this process is confined to, and its open handles.
+pub struct Kernel {
+    slots: [Option<OwnedFd>; SLOTS + 1],
+    /// Who opened each.
+    openers: [Who; SLOTS + 1],
+    /// `/proc/self/fd`, opened while it could be.
+    handles: OwnedFd,
+    who: Who,
+    limited: bool,
+    /// `fs.protected_hardlinks`: an ordinary user links only to what is its own or could be.
+    protected_hardlinks: bool,
+}
+
+impl Kernel {
+    /// Mounts a fresh tmpfs over the directory for temporary files and makes it the root. The process has a mount name
+    /// space of its own, so nobody else sees it, and it goes when the process does.
+    pub fn enter(size_bytes: Option<u64>) -> std::io::Result<Self> {
+        let handles = fs::open("/proc/self/fd", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())?;
+        let protected_hardlinks = sysctl("protected_hardlinks");
+        let point = std::env::temp_dir();
+        let options = match size_bytes {
+            Some(bytes) => format!("mode=755,huge=never,size={bytes}"),
+            None => "mode=755,size=0,nr_inodes=0".into(),
+        };
+        let options = std::ffi::CString::new(options)?;
+        rustix::mount::mount("none", &point, "tmpfs", MountFlags::NODEV | MountFlags::NOSUID, &*options)?;
+        rustix::process::chroot(&point)?;
+        rustix::process::chdir("/")?;
+        rustix::process::umask(KernelMode::from_raw_mode(0o022));
+        Ok(Self {
+            slots: Default::default(),
+            openers: [Who::Root; SLOTS + 1],
+            handles,
+            who: Who::Root,
+            limited: size_bytes.is_some(),
+            protected_hardlinks,
+        })
+    }
+
+    /// Whether an operation must not be carried out, on either tree:
+    /// - opening a pipe or a device, which would wait for somebody or reach a driver that is not the file system;
+    /// - a user's link to what is not its own, where the machine has a policy of its own for that;
+    /// - a user's link by handle, which Linux allows or not by the history of the process's credentials;
+    /// - a change of contents by another than opened the file: whether that takes setuid away is a question of who
+    ///   writes to Linux, and of who opened to pandofs, whose handles know nobody else;
+    /// - a seek in the last pages that a file can have, where tmpfs answers 2^63;
+    /// - a seek in a directory, where positions mean nothing to others.
+    pub fn must_skip(&self, op: &Op) -> bool {
+        match op {
+            Op::Open { place, .. } => self
+                .stat_place(place, true)
+                .is_ok_and(|stat| matches!(stat.st_mode & S_IFMT, S_IFIFO | S_IFCHR | S_IFBLK)),
+            Op::Link { old, follow, .. } => match self.who {
+                Who::Root => false,
+                Who::User(user) => {
+                    self.protected_hardlinks && self.stat_place(old, *follow).is_ok_and(|stat| stat.st_uid != user)
+                }
+            },
+            Op::LinkHandle { .. } => self.who != Who::Root,
+            Op::Write { slot, .. }
+            | Op::Pwrite { slot, .. }
+            | Op::Ftruncate { slot, .. }
+            | Op::Fallocate { slot, .. } => self.openers[*slot] != self.who,
+            Op::Lseek { whence: Whence::Data | Whence::Hole, offset, .. } if *offset > LAST_SEEK => true,
+            Op::Lseek { slot, .. } => self.slots[*slot]
+                .as_ref()
+                .is_some_and(|fd| fs::fstat(fd).is_ok_and(|stat| stat.st_mode & S_IFMT == S_IFDIR)),
+            _ => false,
+        }
+    }
+
+    fn stat_place(&self, place: &Place, follow: bool) -> io::Result<fs::Stat> {
+        fs::statat(self.at(place)?, &*place.path, nofollow(follow))
+    }
+
+    fn fd(&self, slot: usize) -> io::Result<BorrowedFd<'_>> {
+        self.slots[slot].as_ref().map(AsFd::as_fd).ok_or(Errno::BADF)
+    }
+
+    fn at(&self, place: &Place) -> io::Result<BorrowedFd<'_>> {
+        match place.at {
+            At::Cwd => Ok(CWD),
+            At::Slot(slot) => self.fd(slot),
+        }
+    }
+
+    fn become_who(&mut self, who: Who) -> io::Result<()> {
+        let become_ids = |user: u32, groups: &[Gid]| {
+            seteuid(Uid::from_raw(0))?;
+            setgroups(groups)?;
+            setegid(Gid::from_raw(user))?;
+            seteuid(Uid::from_raw(user))
+        };
+        match who {
+            Who::Root if self.who == Who::Root => Ok(()),
+            Who::Root => become_ids(0, &[]),
+            Who::User(user) => become_ids(user, &[Gid::from_raw(COMMON_GROUP)]),
+        }
+        .map_err(|error| Errno::from_raw_os_error(error as i32))?;
+        self.who = who;
+        Ok(())
+    }
+
+    fn on_handle(&mut self, op: &Op) -> io::Result<Answer> {
+        Ok(match *op {
+            Op::Open { slot, ref place, flags, mode } => {
+                let at = self.at(place)?;
+                let flags = OFlags::from_bits_retain(flags.0) | OFlags::CLOEXEC;
+                let opened = fs::openat(at, &*place.path, flags, KernelMode::from_raw_mode(mode.0))?;
+                self.slots[slot] = Some(opened);
+                self.openers[slot] = self.who;
+                Answer::Done
+            }
+            Op::Close { slot } => self.slots[slot].take().map(|_| Answer::Done).ok_or(Errno::BADF)?,
+            Op::Read { slot, len } => read(len, |buf| io::read(self.fd(slot)?, buf))?,
+            Op::Pread { slot, len, offset } => read(len, |buf| io::pread(self.fd(slot)?, buf, offset))?,
+            Op::Write { slot, len, fill } => number(io::write(self.fd(slot)?, &vec![fill; len])?),
+            Op::Pwrite { slot, len, fill, offset } => number(io::pwrite(self.fd(slot)?, &vec![fill; len], offset)?),
+            Op::Lseek { slot, whence, offset } => {
+                let seek = match whence {
+                    Whence::Set => SeekFrom::Start(offset as u64),
+                    Whence::Cur => SeekFrom::Current(offset),
+                    Whence::End => SeekFrom::End(offset),
+                    Whence::Data => SeekFrom::Data(offset as u64),
+                    Whence::Hole => SeekFrom::Hole(offset as u64),
+                };
+                Answer::Number(fs::seek(self.fd(slot)?, seek)?)
+            }
+            Op::Ftruncate { slot, size } => done(fs::ftruncate(self.fd(slot)?, size)?),
+            Op::Fallocate { slot, mode, offset, len } => {
+                done(fs::fallocate(self.fd(slot)?, fs::FallocateFlags::from_bits_retain(mode), offset, len)?)
+            }
+            Op::Fsync { slot } => done(fs::fsync(self.fd(slot)?)?),
+            Op::Fstat { slot } => Answer::Facts(facts(&fs::fstat(self.fd(slot)?)?)),
+            Op::Fchmod { slot, mode } => done(fs::fchmod(self.fd(slot)?, KernelMode::from_raw_mode(mode.0))?),
+            Op::PathOf { slot } => self.path_of(slot)?,
+            Op::Readdir { slot } => readdir(self.fd(slot)?)?,
+            _ => unreachable!("not an operation on a handle"),
+        })
+    }
+
+    /// What the link in `/proc` says; it may be read by the superuser only, once credentials have changed.
+    fn path_of(&mut self, slot: usize) -> io::Result<Answer> {
+        let name = self.fd(slot)?.as_raw_fd().to_string();
+        let who = self.who;
+        self.become_who(Who::Root)?;
+        let path = fs::readlinkat(&self.handles, name, Vec::new());
+        self.become_who(who)?;
+        Ok(Answer::Bytes(mask_number(path?.into_bytes())))
+    }
+
+    fn on_names(&mut self, op: &Op) -> io::Result<Answer> {
+        Ok(match op {
+            Op::Mkdir { place, mode } => done(fs::mkdirat(self.at(place)?, &*place.path, kernel_mode(*mode))?),
+            Op::Mknod { place, mode, rdev } => {
+                let kind = fs::FileType::from_raw_mode(mode.0);
+                done(fs::mknodat(self.at(place)?, &*place.path, kind, kernel_mode(*mode), *rdev)?)
+            }
+            Op::Symlink { target, place } => done(fs::symlinkat(&**target, self.at(place)?, &*place.path)?),
+            Op::Readlink { place } => {
+                Answer::Bytes(fs::readlinkat(self.at(place)?, &*place.path, Vec::new())?.into_bytes())
+            }
+            Op::Link { old, new, follow } => {
+                let flags = if *follow { AtFlags::SYMLINK_FOLLOW } else { AtFlags::empty() };
+                done(fs::linkat(self.at(old)?, &*old.path, self.at(new)?, &*new.path, flags)?)
+            }
+            Op::LinkHandle { slot, new } => {
+                done(fs::linkat(self.fd(*slot)?, "", self.at(new)?, &*new.path, AtFlags::EMPTY_PATH)?)
+            }
+            Op::Unlink { place } => done(fs::unlinkat(self.at(place)?, &*place.path, AtFlags::empty())?),
+            Op::Rmdir { place } => done(fs::unlinkat(self.at(place)?, &*place.path, AtFlags::REMOVEDIR)?),
+            Op::Rename { old, new, flags } => {
+                let flags = fs::RenameFlags::from_bits_retain(*flags);
+                done(fs::renameat_with(self.at(old)?, &*old.path, self.at(new)?, &*new.path, flags)?)
+            }
+            _ => return self.on_attributes(op),
+        })
+    }
+
+    fn on_attributes(&mut self, op: &Op) -> io::Result<Answer> {
+        Ok(match op {
+            Op::Stat { place, follow } => Answer::Facts(facts(&self.stat_place(place, *follow)?)),
+            Op::Access { place, mask } => {
+                let want = fs::Access::from_bits_retain(*mask);
+                done(fs::accessat(self.at(place)?, &*place.path, want, AtFlags::EACCESS)?)
+            }
+            Op::Chmod { place, mode } => {
+                done(fs::chmodat(self.at(place)?, &*place.path, kernel_mode(*mode), AtFlags::empty())?)
+            }
+            Op::Chown { place, uid, gid, follow } => {
+                let (uid, gid) = (uid.map(fs::Uid::from_raw), gid.map(fs::Gid::from_raw));
+                done(fs::chownat(self.at(place)?, &*place.path, uid, gid, nofollow(*follow))?)
+            }
+            Op::Utimens { place, atime, mtime, follow } => {
+                let times = Timestamps { last_access: timespec(*atime), last_modification: timespec(*mtime) };
+                done(fs::utimensat(self.at(place)?, &*place.path, &times, nofollow(*follow))?)
+            }
+            Op::Truncate { path, size } => {
+                nix::unistd::truncate(&**path, *size as i64).map_err(|error| Errno::from_raw_os_error(error as i32))?;
+                Answer::Done
+            }
+            Op::Statfs { path } => {
+                let stat = fs::statfs(&**path)?;
+                Answer::Space(self.limited.then_some((stat.f_blocks, stat.f_bfree)))
+            }
+            _ => return self.on_xattrs(op),
+        })
+    }
+
+    fn on_xattrs(&mut self, op: &Op) -> io::Result<Answer> {
+        const LONGEST: usize = 70_000;
+        Ok(match op {
+            Op::Setxattr { path, name, value, flags, follow } => {
+                let flags = fs::XattrFlags::from_bits_retain(*flags);
+                let set = if *follow {
+                    fs::setxattr(&**path, &**name, value, flags)
+                } else {
+                    fs::lsetxattr(&**path, &**name, value, flags)
+                };
+                done(set?)
+            }
+            Op::Getxattr { path, name, follow } => read(LONGEST, |buf| {
+                if *follow { fs::getxattr(&**path, &**name, buf) } else { fs::lgetxattr(&**path, &**name, buf) }
+            })?,
+            Op::Listxattr { path, follow } => {
+                let mut list = vec![0_u8; LONGEST];
+                let buf = &mut list[..];
+                let n = if *follow { fs::listxattr(&**path, buf)? } else { fs::llistxattr(&**path, buf)? };
+                let mut names: Vec<_> =
+                    list[..n].split(|&byte| byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect();
+                names.sort();
+                Answer::Names(names)
+            }
+            Op::Removexattr { path, name, follow } => {
+                let (path, name) = (&**path, &**name);
+                let removed = if *follow { fs::removexattr(path, name) } else { fs::lremovexattr(path, name) };
+                done(removed?)
+            }
+            _ => return self.on_caller(op),
+        })
+    }
+
+    fn on_caller(&mut self, op: &Op) -> io::Result<Answer> {
+        Ok(match op {
+            Op::Chdir { path } => done(rustix::process::chdir(&**path)?),
+            Op::Fchdir { slot } => done(rustix::process::fchdir(self.fd(*slot)?)?),
+            Op::Getcwd => Answer::Bytes(rustix::process::getcwd(Vec::new())?.into_bytes()),
+            Op::Umask { mask } => Answer::Number(rustix::process::umask(kernel_mode(*mask)).as_raw_mode().into()),
+            Op::Become { who } => done(self.become_who(*who)?),
+            _ => unreachable!("every operation is carried out somewhere"),
+        })
+    }
+}
+
+impl Tree for Kernel {
+    fn apply(&mut self, op: &Op) -> Outcome {
+        let outcome = match op {
+            Op::Open { .. }
+            | Op::Close { .. }
+            | Op::Read { .. }
+            | Op::Write { .. }
+            | Op::Pread { .. }
+            | Op::Pwrite { .. }
+            | Op::Lseek { .. }
+            | Op::Ftruncate { .. }
+            | Op::Fallocate { .. }
+            | Op::Fsync { .. }
+            | Op::Fstat { .. }
+            | Op::Fchmod { .. }
+            | Op::PathOf { .. }
+            | Op::Readdir { .. } => self.on_handle(op),
+            _ => self.on_names(op),
+        };
+        outcome.map_err(Errno::raw_os_error)
+    }
+}
+
+/// Whether a sysctl below `fs.` is on; unreadable counts as on.
+pub fn sysctl(name: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/sys/fs/{name}")).map_or(true, |text| text.trim() != "0")
+}
+
+/// Waits until the kernel's coarse clock, from which tmpfs takes most of its times, has come past all that it may have
+/// given out so far: what changes from now on has another time than what changed before.
+pub fn next_tick() {
+    let time = |clock| {
+        let time = rustix::time::clock_gettime(clock);
+        (time.tv_sec, time.tv_nsec)
+    };
+    let now = time(rustix::time::ClockId::Realtime);
+    while time(rustix::time::ClockId::RealtimeCoarse) <= now {
+        std::thread::yield_now();
+    }
+}
+
+fn done((): ()) -> Answer {
+    Answer::Done
+}
+
+fn number(n: usize) -> Answer {
+    Answer::Number(n as u64)
+}
+
+fn kernel_mode(mode: Mode) -> KernelMode {
+    KernelMode::from_raw_mode(mode.0)
+}
+
+fn nofollow(follow: bool) -> AtFlags {
+    if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW }
+}
+
+fn timespec(when: When) -> Timespec {
+    let (tv_sec, tv_nsec) = match when {
+        When::Omit => (0, fs::UTIME_OMIT),
+        When::Now => (0, fs::UTIME_NOW),
+        When::At { secs, nanos } => (secs, nanos.into()),
+    };
+    Timespec { tv_sec, tv_nsec }
+}
+
+fn read(len: usize, work: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Answer> {
+    let mut buf = vec![0; len];
+    let n = work(&mut buf)?;
+    buf.truncate(n);
+    Ok(Answer::Bytes(buf))
+}
+
+fn facts(stat: &fs::Stat) -> Facts {
+    let time = |secs: i64, nanos: u64| secs * 1_000_000_000 + nanos as i64;
+    Facts::from(RawStat {
+        mode: stat.st_mode,
+        nlink: stat.st_nlink as u32,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: stat.st_rdev,
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        ino: stat.st_ino,
+        times: [
+            time(stat.st_atime, stat.st_atime_nsec),
+            time(stat.st_mtime, stat.st_mtime_nsec),
+            time(stat.st_ctime, stat.st_ctime_nsec),
+        ],
+    })
+}
+
+fn readdir(fd: BorrowedFd<'_>) -> io::Result<Answer> {
+    // Only a directory is wound back: a file that is asked for entries keeps its position.
+    if fs::fstat(fd)?.st_mode & S_IFMT == S_IFDIR && !fs::fcntl_getfl(fd)?.contains(OFlags::PATH) {
+        fs::seek(fd, SeekFrom::Start(0))?;
+    }
+    let mut buf = Vec::with_capacity(8192);
+    let mut dir = fs::RawDir::new(fd, buf.spare_capacity_mut());
+    let mut entries = Vec::new();
+    while let Some(entry) = dir.next() {
+        let entry = entry?;
+        entries.push(Entry {
+            name: entry.file_name().to_bytes().to_vec(),
+            kind: Mode(entry.file_type().as_raw_mode()),
+            ino: Aside(entry.ino()),
+        });
+    }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Answer::Entries(entries))
+}

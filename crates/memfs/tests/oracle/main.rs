@@ -1,0 +1,220 @@
+//! The oracle: random operations on a real tmpfs and on pandofs, which must answer alike.
+//!
+//! Each run is a process of its own: it has a mount name space of its own, mounts a tmpfs there, makes it its root and
+//! carries out the same operations on it and on a `Vfs` in memory. Every result is compared, and every few operations
+//! the whole trees are. See `op` for what is not compared. In half of the runs root takes turns with ordinary users; in
+//! some of them space is short.
+//!
+//! | variable | meaning | default |
+//! | --- | --- | --- |
+//! | `PANDO_SEED` | only this run | seeds 1, 2, .. |
+//! | `PANDO_RUNS` | how many runs | 50 |
+//! | `PANDO_OPS` | operations in a run | 2000 |
+//! | `PANDO_KEEP` | only the operations with these numbers, `3,7,9-12` | all |
+//! | `PANDO_SHRINK` | 0: report a failure as it is | 1 |
+//! | `PANDO_ONLY` | stop at this kind of failure, as `PANDO_TRIAGE` names it | at any |
+//! | `PANDO_TRIAGE` | 1: go on after a failure, and list the different ones | 0 |
+//!
+//! A failure is shrunk: operations are left out as long as it still fails, and what is left is printed with both
+//! answers. Without root a user name space is used, and there are no other users in it; where that is forbidden too,
+//! or there is no util-linux, nothing is tested and the output says so (with `PANDO_ORACLE_REQUIRED=1` it fails).
+#![forbid(unsafe_code)]
+
+mod generate;
+mod kernel;
+mod op;
+mod pando;
+mod parent;
+mod snapshot;
+
+use std::{collections::BTreeMap, env, process::ExitCode};
+
+use crate::{
+    generate::{Generator, Style},
+    kernel::Kernel,
+    op::{Op, Outcome, Tree, Whence, Who, alike, show},
+    pando::Pando,
+    parent::Keep,
+    snapshot::{Looker, Snapshot},
+};
+
+/// The exit status of a run whose trees disagree.
+const DISAGREE: u8 = 10;
+/// That of one that could not begin.
+const NO_ORACLE: u8 = 11;
+/// Set for the process that carries out a run.
+const CHILD: &str = "PANDO_ORACLE_CHILD";
+
+fn main() -> ExitCode {
+    // As the test harness that this is not: asked for a list, there is none.
+    if env::args().any(|arg| arg == "--list") {
+        return ExitCode::SUCCESS;
+    }
+    if env::var_os(CHILD).is_some() { child() } else { parent::run_all() }
+}
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+/// What kind of run a seed stands for.
+fn style(seed: u64) -> Style {
+    let root = env::var(CHILD).is_ok_and(|how| how == "root");
+    let protections = ["protected_symlinks", "protected_regular", "protected_fifos"];
+    Style {
+        users: root && seed.is_multiple_of(2),
+        trusted: root,
+        sticky: !protections.iter().any(|name| kernel::sysctl(name)),
+        size_bytes: seed.is_multiple_of(5).then_some(96 << 10),
+    }
+}
+
+/// One run, in a process that was started for it.
+fn child() -> ExitCode {
+    let seed = number("PANDO_SEED").expect("a run has a seed");
+    let ops = number("PANDO_OPS").unwrap_or(parent::OPS);
+    let keep = Keep::from_env();
+    let style = style(seed);
+    let triage = number("PANDO_TRIAGE") == Some(1);
+    let only = env::var("PANDO_ONLY").ok();
+    let kernel = match Kernel::enter(style.size_bytes) {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            eprintln!("cannot mount a tmpfs and make it the root: {error}");
+            return ExitCode::from(NO_ORACLE);
+        }
+    };
+    let mut run = Run {
+        kernel,
+        pando: Pando::new(style.size_bytes),
+        who: Who::Root,
+        lookers: Default::default(),
+        log: Vec::new(),
+        answers: BTreeMap::new(),
+    };
+    run.prepare();
+    let mut generator = Generator::new(seed, style);
+    // When little is left of a failure, trees are compared after each operation, so that the last one is the culprit.
+    let every = if keep.is_small() { 1 } else { 25 };
+    for index in 0..ops {
+        let op = generator.op();
+        if !keep.contains(index) {
+            continue;
+        }
+        if let Err(Disagreement { what, kind, apart }) = run.step(index, &op, index % every == every - 1) {
+            if triage || only.as_ref().is_some_and(|only| *only != kind) {
+                println!("DIFFERENT {kind} seed {seed} operation {index} {}", what.replace('\n', " "));
+                if triage && apart {
+                    break;
+                }
+                continue;
+            }
+            println!("seed {seed}, operation {index}, {style:?}: {what}\nthe last operations, and tmpfs's answers:");
+            run.log.iter().rev().take(30).rev().for_each(|line| println!("{line}"));
+            println!("FAILED AT {index}");
+            return ExitCode::from(DISAGREE);
+        }
+    }
+    for (name, [good, bad]) in &run.answers {
+        println!("COUNT {name} {good} {bad}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// How the trees disagree.
+struct Disagreement {
+    what: String,
+    /// In a word or two, the same for what looks like the same mistake.
+    kind: String,
+    /// Whether the trees are different from now on: not if both refused, with different errnos.
+    apart: bool,
+}
+
+/// Both trees, side by side.
+struct Run {
+    kernel: Kernel,
+    pando: Pando,
+    who: Who,
+    lookers: [Looker; 2],
+    log: Vec<String>,
+    /// By the operation's name: how often it succeeded and failed.
+    answers: BTreeMap<String, [u64; 2]>,
+}
+
+impl Run {
+    /// Opens the root to all.
+    fn prepare(&mut self) {
+        let root = op::Place { at: op::At::Cwd, path: "/".into() };
+        for op in [Op::Umask { mask: op::Mode(0) }, Op::Chmod { place: root, mode: op::Mode(0o777) }] {
+            let (left, right) = (self.kernel.apply(&op), self.pando.apply(&op));
+            assert_eq!((left.is_ok(), &left), (true, &right), "{op:?}");
+        }
+    }
+
+    /// One operation on both; the error says how they disagree.
+    fn step(&mut self, index: u64, op: &Op, look: bool) -> Result<(), Disagreement> {
+        if self.kernel.must_skip(op) || self.asks_for_allocated_holes(op) {
+            self.log.push(format!("{index:>6} {op:?} (skipped)"));
+        } else {
+            let expected = self.kernel.apply(op);
+            self.log.push(format!("{index:>6} {op:?} = {}", show(&expected)));
+            let found = self.pando.apply(op);
+            if let (Op::Become { who }, Ok(_)) = (op, &expected) {
+                self.who = *who;
+            }
+            self.count(op, &expected);
+            if let (Op::Fallocate { slot, mode: 0 | 1, .. }, Ok(_)) = (op, &expected) {
+                self.lookers[0].note_allocation(&mut self.kernel, *slot);
+                self.lookers[1].note_allocation(&mut self.pando, *slot);
+            }
+            if !alike(op, &expected, &found) {
+                let short = |outcome: &Outcome| outcome.as_ref().map_or_else(i32::to_string, |_| "ok".into());
+                return Err(Disagreement {
+                    what: format!("{op:?}\n  tmpfs:  {}\n  pando:  {}", show(&expected), show(&found)),
+                    kind: format!("{}:{}:{}", name_of(op), short(&expected), short(&found)),
+                    apart: expected.is_ok() || found.is_ok(),
+                });
+            }
+        }
+        if look { self.compare_trees() } else { Ok(()) }
+    }
+
+    /// Whether the operation asks where data is in a file with allocated ranges: see [`Looker`].
+    fn asks_for_allocated_holes(&mut self, op: &Op) -> bool {
+        let Op::Lseek { slot, whence: Whence::Data | Whence::Hole, .. } = op else { return false };
+        self.lookers[0].has_allocated(&mut self.kernel, *slot)
+    }
+
+    fn count(&mut self, op: &Op, outcome: &Outcome) {
+        self.answers.entry(name_of(op)).or_default()[usize::from(outcome.is_err())] += 1;
+    }
+
+    fn compare_trees(&mut self) -> Result<(), Disagreement> {
+        let expected = self.lookers[0].look(&mut self.kernel, self.who);
+        let found = self.lookers[1].look(&mut self.pando, self.who);
+        kernel::next_tick();
+        first_difference(&expected, &found).map_or(Ok(()), Err)
+    }
+}
+
+/// The operation's name.
+fn name_of(op: &Op) -> String {
+    format!("{op:?}").chars().take_while(char::is_ascii_alphabetic).collect()
+}
+
+/// Where two looks at the trees differ first.
+fn first_difference(expected: &Snapshot, found: &Snapshot) -> Option<Disagreement> {
+    let at = (0..expected.len().max(found.len())).find(|&at| expected.get(at) != found.get(at))?;
+    let show = |snapshot: &Snapshot| match snapshot.get(at) {
+        Some((what, outcome)) => format!("{what}: {}", show(outcome)),
+        None => "nothing more".into(),
+    };
+    let (expected, found) = (show(expected), show(found));
+    Some(Disagreement {
+        kind: format!("trees:{}", expected.split([' ', ':']).next().unwrap_or_default()),
+        what: format!("the trees differ\n  tmpfs:  {expected}\n  pando:  {found}"),
+        apart: true,
+    })
+}

@@ -1,0 +1,329 @@
+//! What is asked of both trees, and what they answer.
+//!
+//! # What is not compared, and why
+//! - Inode and device numbers: free to choose. That two names are one inode *is* compared (see `snapshot`).
+//! - The size and blocks of directories: tmpfs says 20 bytes an entry, others otherwise; no standard says anything.
+//! - The blocks of symbolic links: a matter of where the target is kept.
+//! - Times that a clock set. Times that utimens set are compared to the nanosecond; of the others, whether they
+//!   changed since the last snapshot.
+//! - The order of a directory's entries, and so any part of a listing: whole listings are compared, sorted.
+//! - setgid of regular files that the group may not execute: it means nothing, and whether a write takes it away is a
+//!   question of who writes to Linux, and pandofs's handles do not know.
+//! - The atime of symbolic links: a walk of pandofs writes nothing, so following a link does not touch it.
+//! - The errno of a seek beyond the greatest position: tmpfs says EINVAL, pandofs EOVERFLOW, which is what POSIX says.
+//! - statfs: the numbers of inodes (tmpfs counts links and attributes too); and space where it is not limited.
+
+use std::fmt;
+
+/// Open handles are numbered; this many are for the generator.
+pub const SLOTS: usize = 3;
+
+/// One more handle, for looking at the trees.
+pub const SNAPSHOT_SLOT: usize = SLOTS;
+
+/// Beyond this, holes are not looked for: tmpfs answers 2^63 where the last page of the largest file ends.
+pub const LAST_SEEK: i64 = i64::MAX - 3 * 4096;
+
+/// Where a path starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    Cwd,
+    Slot(usize),
+}
+
+/// Who asks. Users have a group of their own and one in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    Root,
+    User(u32),
+}
+
+/// The group that all users are in.
+pub const COMMON_GROUP: u32 = 100;
+
+/// A time for utimens. Those that are set lie long before any clock of today.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    Omit,
+    Now,
+    At { secs: i64, nanos: u32 },
+}
+
+/// Which end lseek starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whence {
+    Set,
+    Cur,
+    End,
+    Data,
+    Hole,
+}
+
+/// A path with where it starts.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Place {
+    pub at: At,
+    pub path: String,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.replace(&"x".repeat(256), "X").replace(&"x".repeat(255), "x");
+        match self.at {
+            At::Cwd => write!(f, "{path:?}"),
+            At::Slot(slot) => write!(f, "#{slot}:{path:?}"),
+        }
+    }
+}
+
+/// One operation. Flags and modes are Linux's numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    Open { slot: usize, place: Place, flags: Flags, mode: Mode },
+    Close { slot: usize },
+    Read { slot: usize, len: usize },
+    Write { slot: usize, len: usize, fill: u8 },
+    Pread { slot: usize, len: usize, offset: u64 },
+    Pwrite { slot: usize, len: usize, fill: u8, offset: u64 },
+    Lseek { slot: usize, whence: Whence, offset: i64 },
+    Ftruncate { slot: usize, size: u64 },
+    Fallocate { slot: usize, mode: u32, offset: u64, len: u64 },
+    Fsync { slot: usize },
+    Fstat { slot: usize },
+    Fchmod { slot: usize, mode: Mode },
+    PathOf { slot: usize },
+    Readdir { slot: usize },
+    Truncate { path: String, size: u64 },
+    Mkdir { place: Place, mode: Mode },
+    Mknod { place: Place, mode: Mode, rdev: u64 },
+    Symlink { target: String, place: Place },
+    Readlink { place: Place },
+    Link { old: Place, new: Place, follow: bool },
+    LinkHandle { slot: usize, new: Place },
+    Unlink { place: Place },
+    Rmdir { place: Place },
+    Rename { old: Place, new: Place, flags: u32 },
+    Stat { place: Place, follow: bool },
+    Access { place: Place, mask: u32 },
+    Chmod { place: Place, mode: Mode },
+    Chown { place: Place, uid: Option<u32>, gid: Option<u32>, follow: bool },
+    Utimens { place: Place, atime: When, mtime: When, follow: bool },
+    Setxattr { path: String, name: String, value: Vec<u8>, flags: u32, follow: bool },
+    Getxattr { path: String, name: String, follow: bool },
+    Listxattr { path: String, follow: bool },
+    Removexattr { path: String, name: String, follow: bool },
+    Statfs { path: String },
+    Chdir { path: String },
+    Fchdir { slot: usize },
+    Getcwd,
+    Umask { mask: Mode },
+    Become { who: Who },
+}
+
+/// A mode, shown in octal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Mode(pub u32);
+
+impl fmt::Debug for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0o{:o}", self.0)
+    }
+}
+
+/// The flags of open, shown by name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    pub const CREAT: u32 = 0o100;
+    pub const EXCL: u32 = 0o200;
+    pub const TRUNC: u32 = 0o1000;
+    pub const APPEND: u32 = 0o2000;
+    pub const NONBLOCK: u32 = 0o4000;
+    pub const DIRECTORY: u32 = 0o200_000;
+    pub const NOFOLLOW: u32 = 0o400_000;
+    pub const NOATIME: u32 = 0o1_000_000;
+    pub const PATH: u32 = 0o10_000_000;
+    pub const TMPFILE: u32 = 0o20_000_000 | Self::DIRECTORY;
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(["RDONLY", "WRONLY", "RDWR", "ACCMODE"][self.0 as usize & 3])?;
+        let mut left = self.0 & !3;
+        for (name, bits) in [
+            ("TMPFILE", Self::TMPFILE),
+            ("CREAT", Self::CREAT),
+            ("EXCL", Self::EXCL),
+            ("TRUNC", Self::TRUNC),
+            ("APPEND", Self::APPEND),
+            ("NONBLOCK", Self::NONBLOCK),
+            ("DIRECTORY", Self::DIRECTORY),
+            ("NOFOLLOW", Self::NOFOLLOW),
+            ("NOATIME", Self::NOATIME),
+            ("PATH", Self::PATH),
+        ] {
+            if left & bits == bits {
+                left &= !bits;
+                write!(f, "|{name}")?;
+            }
+        }
+        if left == 0 { Ok(()) } else { write!(f, "|0o{left:o}") }
+    }
+}
+
+/// Something that is kept beside an answer and not compared.
+#[derive(Clone, Copy)]
+pub struct Aside<T>(pub T);
+
+impl<T> PartialEq for Aside<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> fmt::Debug for Aside<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("_")
+    }
+}
+
+/// What stat says, without what is free to differ.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// Kind and permissions.
+    pub mode: Mode,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u64,
+    /// 0 for directories.
+    pub size: u64,
+    /// 0 for anything but regular files.
+    pub blocks: u64,
+    /// Nanoseconds since the epoch, if utimens set it.
+    pub atime: Option<i64>,
+    pub mtime: Option<i64>,
+    pub ino: Aside<u64>,
+    /// atime, mtime, ctime.
+    pub times: Aside<[i64; 3]>,
+}
+
+/// Times before this were set by utimens: see [`When`].
+const CLOCKS_BEGIN_NS: i64 = 1_000_000_000_000_000_000;
+
+/// What stat says, to be masked.
+pub struct RawStat {
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u64,
+    pub size: u64,
+    pub blocks: u64,
+    pub ino: u64,
+    pub times: [i64; 3],
+}
+
+pub const S_IFMT: u32 = 0o170_000;
+pub const S_IFLNK: u32 = 0o120_000;
+pub const S_IFREG: u32 = 0o100_000;
+pub const S_IFBLK: u32 = 0o060_000;
+pub const S_IFDIR: u32 = 0o040_000;
+pub const S_IFCHR: u32 = 0o020_000;
+pub const S_IFIFO: u32 = 0o010_000;
+
+impl From<RawStat> for Facts {
+    fn from(raw: RawStat) -> Self {
+        const SETGID: u32 = 0o2000;
+        const GROUP_EXECUTE: u32 = 0o010;
+        let kind = raw.mode & S_IFMT;
+        let means_nothing = kind == S_IFREG && raw.mode & (SETGID | GROUP_EXECUTE) == SETGID;
+        let mode = if means_nothing { raw.mode & !SETGID } else { raw.mode };
+        let explicit = |time: i64| (time < CLOCKS_BEGIN_NS).then_some(time);
+        Self {
+            mode: Mode(mode),
+            nlink: raw.nlink,
+            uid: raw.uid,
+            gid: raw.gid,
+            rdev: raw.rdev,
+            size: if kind == S_IFDIR { 0 } else { raw.size },
+            blocks: if kind == S_IFREG { raw.blocks } else { 0 },
+            atime: if kind == S_IFLNK { None } else { explicit(raw.times[0]) },
+            mtime: explicit(raw.times[1]),
+            ino: Aside(raw.ino),
+            times: Aside(raw.times),
+        }
+    }
+}
+
+/// One entry of a listing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    pub name: Vec<u8>,
+    /// The `d_type`, as the kind's bits of a mode.
+    pub kind: Mode,
+    pub ino: Aside<u64>,
+}
+
+/// What an operation answers if it succeeds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    Done,
+    Number(u64),
+    Bytes(Vec<u8>),
+    Names(Vec<Vec<u8>>),
+    Entries(Vec<Entry>),
+    Facts(Facts),
+    /// Blocks, and free ones, where they are limited.
+    Space(Option<(u64, u64)>),
+}
+
+/// An answer, or an errno.
+pub type Outcome = Result<Answer, i32>;
+
+/// A tree that can be asked.
+pub trait Tree {
+    /// Carries out one operation.
+    fn apply(&mut self, op: &Op) -> Outcome;
+}
+
+/// Whether two outcomes are alike, after what is deliberately otherwise (see above).
+pub fn alike(op: &Op, tmpfs: &Outcome, pando: &Outcome) -> bool {
+    const EINVAL: i32 = 22;
+    const EOVERFLOW: i32 = 75;
+    match (op, tmpfs, pando) {
+        (Op::Lseek { whence: Whence::Cur | Whence::End, .. }, Err(EINVAL), Err(EOVERFLOW)) => true,
+        _ => tmpfs == pando,
+    }
+}
+
+/// Shows an outcome on one line of bearable length.
+pub fn show(outcome: &Outcome) -> String {
+    let text = match outcome {
+        Ok(Answer::Bytes(bytes)) => {
+            let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).escape_debug().to_string();
+            format!("Ok({} bytes, hash {:x}: \"{shown}\")", bytes.len(), hash(bytes))
+        }
+        Ok(answer) => format!("Ok({answer:?})"),
+        Err(errno) => format!("Err({errno}: {})", std::io::Error::from_raw_os_error(*errno)),
+    };
+    if text.len() > 1500 { text.chars().take(1500).chain("...".chars()).collect() } else { text }
+}
+
+/// A short name for some bytes (FNV-1a; Fowler, Noll & Vo, 1991).
+pub fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A path whose last component is `#` and an inode number, as that of a file that never had a name: the number is free
+/// to choose, and so is the directory that is said to hold it.
+pub fn mask_number(path: Vec<u8>) -> Vec<u8> {
+    match path.windows(2).rposition(|pair| pair == b"/#") {
+        Some(at) => {
+            let rest = path[at + 2..].iter().skip_while(|byte| byte.is_ascii_digit());
+            b"/#N".iter().chain(rest).copied().collect()
+        }
+        None => path,
+    }
+}

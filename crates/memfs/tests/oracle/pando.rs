@@ -1,0 +1,264 @@
+//! The tree under test: the name space of pando-vfs over the memory driver.
+
+use std::sync::Arc;
+
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::{
+    Access, At as VfsAt, Context, Credentials, Error, File, OpenFlags, RenameFlags, Result, Seek, SetTime, Stat,
+    Timestamp, Vfs, Walk, XattrFlags,
+};
+
+use crate::op::{
+    Answer, Aside, At, COMMON_GROUP, Entry, Facts, Mode, Op, Outcome, Place, RawStat, SLOTS, Tree, When, Whence, Who,
+    mask_number,
+};
+
+/// A `Vfs` over a `MemFs`, and its open handles.
+pub struct Pando {
+    vfs: Vfs,
+    context: Context,
+    umask: u32,
+    slots: [Option<Arc<File>>; SLOTS + 1],
+    limited: bool,
+}
+
+impl Pando {
+    pub fn new(size_bytes: Option<u64>) -> Self {
+        let vfs = Vfs::new(MemFs::new(MemOptions { size_bytes, inodes: None })).expect("a tree in memory");
+        let context = Context::new(&vfs, Credentials::root()).with_umask(0o022);
+        Self { vfs, context, umask: 0o022, slots: Default::default(), limited: size_bytes.is_some() }
+    }
+
+    fn file(&self, slot: usize) -> Result<&File> {
+        self.slots[slot].as_deref().ok_or(Error::BadHandle)
+    }
+
+    fn at(&self, place: &Place) -> Result<VfsAt<'_>> {
+        Ok(match place.at {
+            At::Cwd => VfsAt::Cwd,
+            At::Slot(slot) => VfsAt::Dir(self.file(slot)?.dentry()),
+        })
+    }
+
+    fn on_handle(&mut self, op: &Op) -> Result<Answer> {
+        Ok(match *op {
+            Op::Open { slot, ref place, flags, mode } => {
+                let flags = OpenFlags::from_bits_retain(flags.0);
+                let file = self.vfs.open(&self.context, self.at(place)?, &place.path, flags, mode.0)?;
+                self.slots[slot] = Some(Arc::new(file));
+                Answer::Done
+            }
+            Op::Close { slot } => self.slots[slot].take().map(|_| Answer::Done).ok_or(Error::BadHandle)?,
+            Op::Read { slot, len } => read(len, |buf| self.file(slot)?.read(buf))?,
+            Op::Pread { slot, len, offset } => read(len, |buf| self.file(slot)?.pread(buf, offset))?,
+            Op::Write { slot, len, fill } => Answer::Number(self.file(slot)?.write(&vec![fill; len])? as u64),
+            Op::Pwrite { slot, len, fill, offset } => {
+                Answer::Number(self.file(slot)?.pwrite(&vec![fill; len], offset)? as u64)
+            }
+            Op::Lseek { slot, whence, offset } => Answer::Number(self.file(slot)?.lseek(match whence {
+                Whence::Set => Seek::Set(offset),
+                Whence::Cur => Seek::Cur(offset),
+                Whence::End => Seek::End(offset),
+                Whence::Data => Seek::Data(offset),
+                Whence::Hole => Seek::Hole(offset),
+            })?),
+            Op::Ftruncate { slot, size } => done(self.file(slot)?.truncate(size)?),
+            Op::Fallocate { slot, mode, offset, len } => done(self.file(slot)?.fallocate(mode, offset, len)?),
+            Op::Fsync { slot } => done(self.file(slot)?.fsync()?),
+            Op::Fstat { slot } => Answer::Facts(facts(&self.file(slot)?.stat())),
+            Op::Fchmod { slot, mode } => {
+                let file = self.file(slot)?;
+                if file.flags().contains(OpenFlags::PATH) {
+                    // The library has no fchmod: a caller with handles of its own refuses this one.
+                    return Err(Error::BadHandle);
+                }
+                done(self.vfs.chmod(&self.context, VfsAt::Dir(file.dentry()), "", mode.0, Walk::EMPTY_PATH)?)
+            }
+            Op::PathOf { slot } => {
+                let path = self.vfs.d_path(&self.context, self.file(slot)?.dentry(), pando_vfs::PATH_MAX)?;
+                Answer::Bytes(mask_number(path))
+            }
+            Op::Readdir { slot } => readdir(self.file(slot)?)?,
+            _ => unreachable!("not an operation on a handle"),
+        })
+    }
+
+    fn on_names(&mut self, op: &Op) -> Result<Answer> {
+        let (vfs, context) = (&self.vfs, &self.context);
+        match op {
+            Op::Mkdir { place, mode } => vfs.mkdir(context, self.at(place)?, &place.path, mode.0).map(drop)?,
+            Op::Mknod { place, mode, rdev } => {
+                vfs.mknod(context, self.at(place)?, &place.path, mode.0, *rdev as u32).map(drop)?;
+            }
+            Op::Symlink { target, place } => {
+                vfs.symlink(context, target, self.at(place)?, &place.path).map(drop)?;
+            }
+            Op::Readlink { place } => {
+                return vfs.readlink(context, self.at(place)?, &place.path, Walk::EMPTY_PATH).map(Answer::Bytes);
+            }
+            Op::Link { old, new, follow } => {
+                let (old_at, new_at) = (self.at(old)?, self.at(new)?);
+                vfs.link(context, old_at, &old.path, new_at, &new.path, walk(*follow)).map(drop)?;
+            }
+            Op::LinkHandle { slot, new } => {
+                let (old_at, new_at) = (VfsAt::Dir(self.file(*slot)?.dentry()), self.at(new)?);
+                vfs.link(context, old_at, "", new_at, &new.path, Walk::EMPTY_PATH | Walk::NOFOLLOW).map(drop)?;
+            }
+            Op::Unlink { place } => vfs.unlink(context, self.at(place)?, &place.path)?,
+            Op::Rmdir { place } => vfs.rmdir(context, self.at(place)?, &place.path)?,
+            Op::Rename { old, new, flags } => {
+                let flags = RenameFlags::from_bits_retain(*flags);
+                vfs.rename(context, self.at(old)?, &old.path, self.at(new)?, &new.path, flags)?;
+            }
+            _ => return self.on_attributes(op),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn on_attributes(&mut self, op: &Op) -> Result<Answer> {
+        let (vfs, context) = (&self.vfs, &self.context);
+        match op {
+            Op::Stat { place, follow } => {
+                let stat = vfs.stat(context, self.at(place)?, &place.path, walk(*follow))?;
+                return Ok(Answer::Facts(facts(&stat)));
+            }
+            Op::Access { place, mask } => {
+                vfs.access(context, self.at(place)?, &place.path, Access::from_bits_retain(*mask), Walk::empty())?;
+            }
+            Op::Chmod { place, mode } => vfs.chmod(context, self.at(place)?, &place.path, mode.0, Walk::empty())?,
+            Op::Chown { place, uid, gid, follow } => {
+                vfs.chown(context, self.at(place)?, &place.path, *uid, *gid, walk(*follow))?;
+            }
+            Op::Utimens { place, atime, mtime, follow } => {
+                let (atime, mtime) = (set_time(*atime), set_time(*mtime));
+                vfs.utimens(context, self.at(place)?, &place.path, atime, mtime, walk(*follow))?;
+            }
+            Op::Truncate { path, size } => vfs.truncate(context, VfsAt::Cwd, path, *size)?,
+            Op::Statfs { path } => {
+                // What was put is given back when its last reader is gone: tmpfs is not as lazy.
+                pando_sync::back_pressure(1);
+                let stat = vfs.statfs(context, VfsAt::Cwd, path)?;
+                return Ok(Answer::Space(self.limited.then_some((stat.blocks, stat.bfree))));
+            }
+            _ => return self.on_xattrs(op),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn on_xattrs(&mut self, op: &Op) -> Result<Answer> {
+        let (vfs, context, at) = (&self.vfs, &self.context, VfsAt::Cwd);
+        match op {
+            Op::Setxattr { path, name, value, flags, follow } => {
+                let how = XattrFlags::from_bits_retain(*flags);
+                vfs.setxattr(context, at, path, name, value, how, walk(*follow))?;
+            }
+            Op::Getxattr { path, name, follow } => {
+                return vfs.getxattr(context, at, path, name, walk(*follow)).map(Answer::Bytes);
+            }
+            Op::Listxattr { path, follow } => {
+                let mut names = vfs.listxattr(context, at, path, walk(*follow))?;
+                names.sort();
+                return Ok(Answer::Names(names));
+            }
+            Op::Removexattr { path, name, follow } => vfs.removexattr(context, at, path, name, walk(*follow))?,
+            _ => return self.on_caller(op),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn on_caller(&mut self, op: &Op) -> Result<Answer> {
+        match op {
+            Op::Chdir { path } => self.vfs.chdir(&mut self.context, VfsAt::Cwd, path)?,
+            Op::Fchdir { slot } => {
+                let file = self.slots[*slot].clone().ok_or(Error::BadHandle)?;
+                // Empty paths are accepted at a dentry; fchdir needs the right to search, as chdir does.
+                self.vfs.chdir(&mut self.context, VfsAt::Dir(file.dentry()), ".")?;
+            }
+            Op::Getcwd => return self.vfs.getcwd(&self.context, pando_vfs::PATH_MAX).map(Answer::Bytes),
+            Op::Umask { mask } => {
+                let before = std::mem::replace(&mut self.umask, mask.0);
+                self.context = self.context.clone().with_umask(mask.0);
+                return Ok(Answer::Number(before.into()));
+            }
+            Op::Become { who } => {
+                let cred = match *who {
+                    Who::Root => Credentials::root(),
+                    Who::User(user) => Credentials::user(user, user, &[COMMON_GROUP]),
+                };
+                self.context = self.context.clone().with_credentials(cred);
+            }
+            _ => unreachable!("every operation is carried out somewhere"),
+        }
+        Ok(Answer::Done)
+    }
+}
+
+impl Tree for Pando {
+    fn apply(&mut self, op: &Op) -> Outcome {
+        let outcome = match op {
+            Op::Open { .. }
+            | Op::Close { .. }
+            | Op::Read { .. }
+            | Op::Write { .. }
+            | Op::Pread { .. }
+            | Op::Pwrite { .. }
+            | Op::Lseek { .. }
+            | Op::Ftruncate { .. }
+            | Op::Fallocate { .. }
+            | Op::Fsync { .. }
+            | Op::Fstat { .. }
+            | Op::Fchmod { .. }
+            | Op::PathOf { .. }
+            | Op::Readdir { .. } => self.on_handle(op),
+            _ => self.on_names(op),
+        };
+        outcome.map_err(Error::errno)
+    }
+}
+
+fn done((): ()) -> Answer {
+    Answer::Done
+}
+
+fn walk(follow: bool) -> Walk {
+    if follow { Walk::empty() } else { Walk::NOFOLLOW }
+}
+
+fn set_time(when: When) -> SetTime {
+    match when {
+        When::Omit => SetTime::Omit,
+        When::Now => SetTime::Now,
+        When::At { secs, nanos } => SetTime::At(Timestamp::from_parts(secs, nanos)),
+    }
+}
+
+fn read(len: usize, work: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<Answer> {
+    let mut buf = vec![0; len];
+    let n = work(&mut buf)?;
+    buf.truncate(n);
+    Ok(Answer::Bytes(buf))
+}
+
+fn facts(stat: &Stat) -> Facts {
+    Facts::from(RawStat {
+        mode: stat.kind.to_mode() | stat.mode,
+        nlink: stat.nlink,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: stat.rdev,
+        size: stat.size,
+        blocks: stat.blocks,
+        ino: stat.ino,
+        times: [stat.atime.0, stat.mtime.0, stat.ctime.0],
+    })
+}
+
+fn readdir(file: &File) -> Result<Answer> {
+    let mut entries = Vec::new();
+    file.readdir(0, |entry| {
+        entries.push(Entry { name: entry.name.to_vec(), kind: Mode(entry.kind.to_mode()), ino: Aside(entry.ino) });
+        true
+    })?;
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Answer::Entries(entries))
+}

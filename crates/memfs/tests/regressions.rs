@@ -1,0 +1,241 @@
+//! What the oracle found: each test is the shortest way to an answer that once differed from tmpfs's.
+
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::{
+    At, Context, Credentials, Error, File, OpenFlags, RenameFlags, SetTime, Timestamp, Vfs, Walk, XattrFlags,
+};
+
+const FOLLOW: Walk = Walk::empty();
+const MAX: u64 = i64::MAX as u64;
+
+fn tree() -> (Vfs, Context) {
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a tree in memory");
+    let context = Context::new(&vfs, Credentials::root()).with_umask(0);
+    (vfs, context)
+}
+
+fn user(vfs: &Vfs) -> Context {
+    Context::new(vfs, Credentials::user(1000, 1000, &[100])).with_umask(0)
+}
+
+fn open(vfs: &Vfs, context: &Context, path: &str, flags: OpenFlags) -> Result<File, Error> {
+    vfs.open(context, At::Cwd, path, flags, 0o644)
+}
+
+fn make(vfs: &Vfs, context: &Context, path: &str) -> File {
+    open(vfs, context, path, OpenFlags::RDWR | OpenFlags::CREAT).expect("made")
+}
+
+/// A time that no clock tells.
+const LONG_AGO: SetTime = SetTime::At(Timestamp(1_000_000_007));
+
+fn set_long_ago(vfs: &Vfs, context: &Context, path: &str) {
+    vfs.utimens(context, At::Cwd, path, LONG_AGO, LONG_AGO, FOLLOW).expect("set");
+}
+
+#[test]
+fn the_path_comes_before_the_name_of_an_attribute() {
+    let (vfs, root) = tree();
+    for name in ["nonsense.a", "user."] {
+        assert_eq!(vfs.getxattr(&root, At::Cwd, "/a", name, FOLLOW), Err(Error::NoEntry));
+        assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", name, FOLLOW), Err(Error::NoEntry));
+        let how = XattrFlags::empty();
+        assert_eq!(vfs.setxattr(&root, At::Cwd, "/a", name, b"v", how, FOLLOW), Err(Error::NoEntry));
+    }
+}
+
+#[test]
+fn the_right_to_an_attribute_comes_before_its_name() {
+    let (vfs, root) = tree();
+    make(&vfs, &root, "/a");
+    vfs.chmod(&root, At::Cwd, "/a", 0, FOLLOW).expect("chmod");
+    for name in ["nonsense.a", "user."] {
+        assert_eq!(vfs.getxattr(&user(&vfs), At::Cwd, "/a", name, FOLLOW), Err(Error::Access));
+    }
+    assert_eq!(vfs.getxattr(&root, At::Cwd, "/a", "nonsense.a", FOLLOW), Err(Error::NotSupported));
+    assert_eq!(vfs.getxattr(&root, At::Cwd, "/a", "user.", FOLLOW), Err(Error::Invalid));
+}
+
+#[test]
+fn create_and_replace_together_say_what_is_in_the_way() {
+    let (vfs, root) = tree();
+    make(&vfs, &root, "/a");
+    let set = |how| vfs.setxattr(&root, At::Cwd, "/a", "user.a", b"v", how, FOLLOW);
+    assert_eq!(set(XattrFlags::all()), Err(Error::NoData));
+    assert_eq!(set(XattrFlags::empty()), Ok(()));
+    assert_eq!(set(XattrFlags::all()), Err(Error::Exists));
+}
+
+#[test]
+fn a_range_beyond_the_greatest_offset_is_invalid() {
+    let (vfs, root) = tree();
+    let file = make(&vfs, &root, "/a");
+    assert_eq!(file.pread(&mut [0; 2], MAX - 1), Err(Error::Invalid));
+    assert_eq!(file.pwrite(&[0; 2], MAX - 1), Err(Error::Invalid));
+    assert_eq!(file.pread(&mut [0; 1], MAX - 1), Ok(0));
+    file.lseek(pando_vfs::Seek::Set(i64::MAX - 1)).expect("seek");
+    assert_eq!(file.read(&mut [0; 2]), Err(Error::Invalid));
+    assert_eq!(file.write(&[0; 2]), Err(Error::Invalid));
+    assert_eq!(file.tell(), MAX - 1);
+    let write_only = open(&vfs, &root, "/a", OpenFlags::WRONLY).expect("opened");
+    assert_eq!(write_only.pread(&mut [0; 1], u64::MAX), Err(Error::Invalid), "before the access mode is looked at");
+    assert_eq!(vfs.truncate(&root, At::Cwd, "/none", u64::MAX), Err(Error::Invalid), "before the path is");
+}
+
+#[test]
+fn listing_a_directory_without_atime_leaves_it() {
+    let (vfs, root) = tree();
+    vfs.mkdir(&root, At::Cwd, "/d", 0o755).expect("made");
+    set_long_ago(&vfs, &root, "/d");
+    let list = |flags| open(&vfs, &root, "/d", flags).expect("opened").readdir(0, |_| true).expect("listed");
+    let atime = || vfs.stat(&root, At::Cwd, "/d", FOLLOW).expect("stat").atime;
+    list(OpenFlags::DIRECTORY | OpenFlags::NOATIME);
+    assert_eq!(SetTime::At(atime()), LONG_AGO);
+    list(OpenFlags::DIRECTORY);
+    assert_ne!(SetTime::At(atime()), LONG_AGO);
+}
+
+#[test]
+fn a_file_is_no_directory_to_list() {
+    let (vfs, root) = tree();
+    make(&vfs, &root, "/a");
+    let file = open(&vfs, &root, "/a", OpenFlags::WRONLY).expect("opened");
+    assert_eq!(file.readdir(0, |_| true), Err(Error::NotDirectory));
+}
+
+#[test]
+fn truncating_to_the_same_size_is_a_modification_through_a_handle_only() {
+    let (vfs, root) = tree();
+    let file = make(&vfs, &root, "/a");
+    let unchanged = || SetTime::At(vfs.stat(&root, At::Cwd, "/a", FOLLOW).expect("stat").mtime) == LONG_AGO;
+    set_long_ago(&vfs, &root, "/a");
+    vfs.truncate(&root, At::Cwd, "/a", 0).expect("truncated");
+    assert!(unchanged());
+    file.truncate(0).expect("truncated");
+    assert!(!unchanged());
+    set_long_ago(&vfs, &root, "/a");
+    open(&vfs, &root, "/a", OpenFlags::RDWR | OpenFlags::TRUNC).expect("opened");
+    assert!(!unchanged());
+}
+
+#[test]
+fn what_was_allocated_beyond_the_end_is_given_back() {
+    let (vfs, root) = tree();
+    let file = make(&vfs, &root, "/a");
+    let blocks = || file.stat().blocks;
+    file.fallocate(1, 0, 20_000).expect("allocated");
+    assert_eq!((file.stat().size, blocks()), (0, 40));
+    file.truncate(0).expect("truncated");
+    assert_eq!(blocks(), 0, "truncated to the same size");
+    file.fallocate(1, 0, 20_000).expect("allocated");
+    file.fallocate(3, 0, 20_000).expect("punched");
+    assert_eq!(blocks(), 8, "only the page that is not covered stays");
+    file.pwrite(b"x", 5000).expect("written");
+    file.fallocate(3, 4096, 100_000).expect("punched");
+    assert_eq!(blocks(), 0, "the last page lies in the hole as a whole");
+}
+
+#[test]
+fn a_path_handle_is_no_handle_to_allocate_with() {
+    let (vfs, root) = tree();
+    make(&vfs, &root, "/a");
+    let file = open(&vfs, &root, "/a", OpenFlags::PATH).expect("opened");
+    assert_eq!(file.fallocate(3, 0, 0), Err(Error::BadHandle));
+    let file = open(&vfs, &root, "/a", OpenFlags::RDONLY).expect("opened");
+    assert_eq!(file.fallocate(8, 0, 1), Err(Error::BadHandle), "known, and not to be had here");
+    assert_eq!(file.fallocate(0x4000, 0, 1), Err(Error::NotSupported), "unknown");
+}
+
+#[test]
+fn times_that_are_both_left_alone_need_no_path() {
+    let (vfs, root) = tree();
+    assert_eq!(vfs.utimens(&root, At::Cwd, "/none", SetTime::Omit, SetTime::Omit, FOLLOW), Ok(()));
+}
+
+#[test]
+fn a_chown_that_takes_setuid_away_is_the_owners() {
+    let (vfs, root) = tree();
+    make(&vfs, &root, "/a");
+    let chown = || vfs.chown(&user(&vfs), At::Cwd, "/a", None, None, FOLLOW);
+    assert_eq!(chown(), Ok(()));
+    vfs.chmod(&root, At::Cwd, "/a", 0o4755, FOLLOW).expect("chmod");
+    assert_eq!(chown(), Err(Error::NotPermitted));
+}
+
+#[test]
+fn a_device_is_refused_after_its_place() {
+    let (vfs, root) = tree();
+    vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
+    vfs.mkdir(&root, At::Cwd, "/shut", 0o755).expect("made");
+    let mknod = |path: &str| vfs.mknod(&user(&vfs), At::Cwd, path, 0o060_644, 0x801).map(drop);
+    assert_eq!(mknod("/none/x"), Err(Error::NoEntry));
+    assert_eq!(mknod("/d"), Err(Error::Exists));
+    assert_eq!(mknod("/shut/x"), Err(Error::Access));
+    assert_eq!(mknod("/d/x"), Err(Error::NotPermitted));
+}
+
+#[test]
+fn open_flags_and_links() {
+    let (vfs, root) = tree();
+    vfs.symlink(&root, "none", At::Cwd, "/l").expect("made");
+    vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
+    vfs.symlink(&root, "d", At::Cwd, "/to_d").expect("made");
+    let open = |path, flags| open(&vfs, &root, path, flags).map(drop);
+    let tmpfile = OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
+    assert_eq!(open("/l", OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW), Err(Error::NotDirectory));
+    assert_eq!(open("/l/", OpenFlags::RDWR | OpenFlags::CREAT), Err(Error::IsDirectory));
+    assert_eq!(open("/to_d", OpenFlags::RDWR | OpenFlags::NOFOLLOW | tmpfile), Err(Error::NotDirectory));
+    assert_eq!(open("/d", OpenFlags::from_bits_retain(3) | tmpfile), Ok(()));
+    assert_eq!(open("/d", OpenFlags::TRUNC | tmpfile), Err(Error::Invalid));
+}
+
+#[test]
+fn a_rename_asks_for_the_old_name_before_the_new_one_is_too_long() {
+    let (vfs, root) = tree();
+    let long = format!("/{}", "x".repeat(256));
+    let rename = |old: &str, new: &str| vfs.rename(&root, At::Cwd, old, At::Cwd, new, RenameFlags::empty());
+    assert_eq!(rename("/a", &long), Err(Error::NoEntry));
+    assert_eq!(rename(&long, "/none/a"), Err(Error::NoEntry));
+    make(&vfs, &root, "/a");
+    assert_eq!(rename("/a", &long), Err(Error::NameTooLong));
+    assert_eq!(rename(&long, "/a"), Err(Error::NameTooLong));
+    assert_eq!(vfs.rmdir(&root, At::Cwd, &long), Err(Error::NameTooLong));
+}
+
+#[test]
+fn nothing_is_in_a_directory_that_was_removed() {
+    let (vfs, mut root) = tree();
+    vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
+    vfs.chdir(&mut root, At::Cwd, "/d").expect("entered");
+    vfs.rmdir(&root, At::Cwd, "/d").expect("removed");
+    assert_eq!(vfs.stat(&root, At::Cwd, "x".repeat(256), FOLLOW).map(drop), Err(Error::NoEntry));
+    assert_eq!(vfs.link(&root, At::Cwd, "..", At::Cwd, "a", FOLLOW).map(drop), Err(Error::NoEntry));
+}
+
+#[test]
+fn a_user_makes_nothing_in_a_directory_that_was_removed() {
+    let (vfs, root) = tree();
+    vfs.mkdir(&root, At::Cwd, "/d", 0o755).expect("made");
+    let mut user = user(&vfs);
+    vfs.chdir(&mut user, At::Cwd, "/d").expect("entered");
+    assert_eq!(vfs.mkdir(&user, At::Cwd, "a", 0o777).map(drop), Err(Error::Access));
+    vfs.rmdir(&root, At::Cwd, "/d").expect("removed");
+    assert_eq!(vfs.mkdir(&user, At::Cwd, "a", 0o777).map(drop), Err(Error::NoEntry));
+}
+
+#[test]
+fn setgid_goes_by_the_mode_before_the_umask() {
+    let (vfs, root) = tree();
+    vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
+    vfs.chmod(&root, At::Cwd, "/d", 0o2777, FOLLOW).expect("chmod");
+    let user = user(&vfs).with_umask(0o777);
+    vfs.open(&user, At::Cwd, "/d/a", OpenFlags::RDWR | OpenFlags::CREAT, 0o2777).expect("made");
+    assert_eq!(vfs.stat(&root, At::Cwd, "/d/a", FOLLOW).expect("stat").mode, 0);
+}
+
+#[test]
+fn a_size_beyond_the_greatest_is_refused_before_the_handle() {
+    let (vfs, root) = tree();
+    make(&vfs, &root, "/a");
+    assert_eq!(open(&vfs, &root, "/a", OpenFlags::PATH).expect("opened").truncate(MAX + 1), Err(Error::Invalid));
+}
