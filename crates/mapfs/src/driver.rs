@@ -1,0 +1,230 @@
+//! The driver: every call goes through [`Trouble`], then takes the one lock and does what it is to do.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use pando_vfs::{Backing, Driver, Error, FileData, FileKind, NodeAttr, Result, Scanned, StatFs};
+
+use crate::{
+    Call, MapHandle, MapOptions,
+    data::MapData,
+    store::{ROOT, Store},
+    trouble::Trouble,
+};
+
+/// Change counts are kept for so many classes of directories: one that changes costs its class a look, no more.
+const CHANGE_COUNTS: usize = 1024;
+
+/// What a driver, its handles and its files share.
+pub(crate) struct Shared {
+    store: Mutex<Store>,
+    pub(crate) trouble: Trouble,
+    /// Raised with the store locked, so that whoever sees a change sees its count.
+    changes: Box<[AtomicU64]>,
+    /// Inodes in caches.
+    cached: AtomicU64,
+}
+
+impl Shared {
+    /// The tree. Nothing waits while it is held.
+    pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
+        // A panic while it is held is a test that has failed already.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count_of(&self, dir: u64) -> &AtomicU64 {
+        &self.changes[dir as usize % CHANGE_COUNTS]
+    }
+
+    /// What the names of a directory lead to has changed underneath. The store is locked.
+    pub(crate) fn changed_underneath(&self, dir: u64) {
+        self.count_of(dir).fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn cached(&self) -> u64 {
+        self.cached.load(Ordering::SeqCst)
+    }
+}
+
+/// A tree in plain maps: the driver to give to `pando_vfs::Vfs::new`.
+pub struct MapFs {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for MapFs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MapFs").field("trouble", &self.shared.trouble).finish_non_exhaustive()
+    }
+}
+
+impl MapFs {
+    /// A store with an empty root directory (owner 0, mode 0755).
+    #[must_use]
+    pub fn new(options: MapOptions) -> Self {
+        let store = Store::new(options.inodes.unwrap_or(u64::MAX));
+        let shared = Shared {
+            store: Mutex::new(store),
+            trouble: Trouble::new(options.delays, options.faults),
+            changes: (0..CHANGE_COUNTS).map(|_| AtomicU64::new(0)).collect(),
+            cached: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A driver over a store that is there already: what is mounted again.
+    #[must_use]
+    pub fn over(handle: &MapHandle) -> Self {
+        Self { shared: handle.0.clone() }
+    }
+
+    /// A handle to the store, behind the name space's back.
+    #[must_use]
+    pub fn handle(&self) -> MapHandle {
+        MapHandle(self.shared.clone())
+    }
+
+    /// A call of a kind: counted, slow or failing as asked for; then the store.
+    fn call(&self, call: Call) -> Result<MutexGuard<'_, Store>> {
+        self.shared.trouble.enter(call)?;
+        Ok(self.shared.store())
+    }
+}
+
+impl Driver for MapFs {
+    fn statfs(&self) -> StatFs {
+        let store = self.shared.store();
+        let blocks = 1 << 40;
+        StatFs {
+            bsize: 4096,
+            blocks,
+            bfree: blocks,
+            bavail: blocks,
+            files: store.limit(),
+            ffree: store.limit() - store.len(),
+            namelen: 255,
+        }
+    }
+
+    /// Counts an inode in the cache: those of the store are limited in `create`.
+    fn charge_inode(&self) -> Result<()> {
+        self.shared.cached.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn release_inode(&self) {
+        let old = self.shared.cached.fetch_sub(1, Ordering::SeqCst);
+        assert!(old > 0, "an inode was given back that was never paid for");
+    }
+
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        Box::new(MapData::new(self.shared.clone(), ino))
+    }
+
+    fn backing(&self) -> Option<&dyn Backing> {
+        Some(self)
+    }
+}
+
+impl Backing for MapFs {
+    fn root(&self) -> Result<NodeAttr> {
+        self.shared.store().attr(ROOT)
+    }
+
+    fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<NodeAttr>> {
+        let store = self.call(Call::Lookup)?;
+        store.lookup(dir, name)?.map(|ino| store.attr(ino)).transpose()
+    }
+
+    fn change_count(&self, dir: u64) -> u64 {
+        self.shared.count_of(dir).load(Ordering::SeqCst)
+    }
+
+    fn getattr_many(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()> {
+        let store = self.call(Call::Getattr)?;
+        let found: Vec<_> = inos.iter().map(|ino| store.attr(*ino)).collect();
+        drop(store);
+        found.into_iter().enumerate().for_each(|(place, attr)| each(place, attr));
+        Ok(())
+    }
+
+    fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<u64> {
+        self.call(Call::Create)?.create(dir, name, attr)
+    }
+
+    fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<()> {
+        self.call(Call::Link)?.link(ino, dir, name)
+    }
+
+    fn remove(&self, dir: u64, name: &[u8]) -> Result<()> {
+        self.call(Call::Remove)?.remove(dir, name).map(drop)
+    }
+
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), exchange: bool) -> Result<()> {
+        self.call(Call::Rename)?.rename(from, to, exchange)
+    }
+
+    fn setattr(&self, ino: u64, attr: &NodeAttr) -> Result<()> {
+        let mut store = self.call(Call::Setattr)?;
+        let stored = &mut store.node_mut(ino)?.attr;
+        // Kind, number, links and size are not the caller's to set, and a birth happens once.
+        *stored = NodeAttr {
+            mode: attr.mode,
+            uid: attr.uid,
+            gid: attr.gid,
+            atime: attr.atime,
+            mtime: attr.mtime,
+            ctime: attr.ctime,
+            ..stored.clone()
+        };
+        Ok(())
+    }
+
+    fn forget(&self, ino: u64) {
+        if let Ok(mut store) = self.call(Call::Forget) {
+            store.forget(ino);
+        }
+    }
+
+    fn scan(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(Scanned<'_>) -> bool) -> Result<()> {
+        /// Entries copied with the store locked; `each` is called without.
+        const BATCH: usize = 64;
+        let mut after = cookie;
+        loop {
+            let batch: Vec<(u64, Box<[u8]>, u64, FileKind)> = {
+                let store = self.call(Call::Scan)?;
+                let names = store.dir(dir)?.names.after(after).take(BATCH);
+                let entry =
+                    |(cookie, name, ino): (u64, &[u8], u64)| Ok((cookie, name.into(), ino, store.node(ino)?.attr.kind));
+                names.map(entry).collect::<Result<_>>()?
+            };
+            for (cookie, name, ino, kind) in &batch {
+                if !each(Scanned { name, ino: *ino, kind: *kind, cookie: *cookie }) {
+                    return Ok(());
+                }
+                after = *cookie;
+            }
+            if batch.len() < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    fn xattrs(&self, ino: u64) -> Result<Vec<(Box<[u8]>, Box<[u8]>)>> {
+        let store = self.call(Call::Xattrs)?;
+        Ok(store.node(ino)?.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+
+    fn set_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let mut store = self.call(Call::SetXattr)?;
+        let xattrs = &mut store.node_mut(ino)?.xattrs;
+        match value {
+            Some(value) => {
+                xattrs.insert(name.into(), value.into());
+                Ok(())
+            }
+            None => xattrs.remove(name).map(drop).ok_or(Error::NoData),
+        }
+    }
+}

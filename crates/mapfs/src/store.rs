@@ -1,0 +1,293 @@
+//! The tree itself: inodes and names in maps. Not a word about calls, delays or locks: each function is one change.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp};
+
+/// The number of the root directory.
+pub(crate) const ROOT: u64 = 1;
+/// The cookie of the first name that is ever made: those before it mean start, `.` and `..`.
+const FIRST_COOKIE: u64 = 3;
+
+/// An inode.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    /// Complete but for `size` of files, which is the length of `bytes`.
+    pub attr: NodeAttr,
+    pub bytes: Vec<u8>,
+    pub xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    /// Of a directory.
+    pub names: Names,
+}
+
+impl Node {
+    /// Whether it has a name (or is the root). A directory counts itself, too.
+    pub(crate) fn is_named(&self) -> bool {
+        self.attr.nlink > u32::from(self.attr.kind == FileKind::Directory)
+    }
+}
+
+/// A directory's names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Names {
+    by_name: HashMap<Box<[u8]>, Entry>,
+    /// By cookie, for scans.
+    in_order: BTreeMap<u64, Box<[u8]>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    ino: u64,
+    cookie: u64,
+}
+
+impl Names {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<u64> {
+        self.by_name.get(name).map(|entry| entry.ino)
+    }
+
+    /// Cookies, names and numbers after a cookie.
+    pub(crate) fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
+        self.in_order.range(cookie + 1..).map(|(cookie, name)| (*cookie, &**name, self.by_name[name].ino))
+    }
+
+    fn insert(&mut self, name: &[u8], ino: u64, cookie: u64) {
+        self.by_name.insert(name.into(), Entry { ino, cookie });
+        self.in_order.insert(cookie, name.into());
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        if let Some(entry) = self.by_name.remove(name) {
+            self.in_order.remove(&entry.cookie);
+        }
+    }
+
+    /// Another inode under a name that is there: the name keeps its cookie.
+    fn rebind(&mut self, name: &[u8], ino: u64) {
+        if let Some(entry) = self.by_name.get_mut(name) {
+            entry.ino = ino;
+        }
+    }
+}
+
+/// All inodes.
+#[derive(Debug)]
+pub(crate) struct Store {
+    nodes: HashMap<u64, Node>,
+    limit: u64,
+    next_ino: u64,
+    next_cookie: u64,
+}
+
+impl Store {
+    /// A root directory and nothing else.
+    pub(crate) fn new(limit: u64) -> Self {
+        let now = Timestamp::now();
+        let attr = NodeAttr {
+            ino: ROOT,
+            kind: FileKind::Directory,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            nlink: 2,
+            size: 0,
+            rdev: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            target: Box::default(),
+        };
+        let mut store = Self { nodes: HashMap::new(), limit, next_ino: ROOT, next_cookie: FIRST_COOKIE };
+        store.insert(&attr);
+        store
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.nodes.keys().copied()
+    }
+
+    pub(crate) fn node(&self, ino: u64) -> Result<&Node> {
+        self.nodes.get(&ino).ok_or(Error::Stale)
+    }
+
+    pub(crate) fn node_mut(&mut self, ino: u64) -> Result<&mut Node> {
+        self.nodes.get_mut(&ino).ok_or(Error::Stale)
+    }
+
+    pub(crate) fn attr(&self, ino: u64) -> Result<NodeAttr> {
+        let node = self.node(ino)?;
+        let size = if node.attr.kind == FileKind::File { node.bytes.len() as u64 } else { node.attr.size };
+        let nlink = if node.is_named() { node.attr.nlink } else { 0 };
+        Ok(NodeAttr { size, nlink, ..node.attr.clone() })
+    }
+
+    /// A directory that has not been removed.
+    pub(crate) fn dir(&self, ino: u64) -> Result<&Node> {
+        let node = self.nodes.get(&ino).ok_or(Error::NoEntry)?;
+        match node.attr.kind {
+            FileKind::Directory if node.is_named() => Ok(node),
+            FileKind::Directory => Err(Error::NoEntry),
+            _ => Err(Error::NotDirectory),
+        }
+    }
+
+    pub(crate) fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<u64>> {
+        Ok(self.dir(dir)?.names.get(name))
+    }
+
+    /// The directories in which an inode has names.
+    pub(crate) fn parents(&self, ino: u64) -> Vec<u64> {
+        let holds = |node: &Node| node.names.after(0).any(|(_, _, child)| child == ino);
+        self.nodes.iter().filter(|(_, node)| holds(node)).map(|(number, _)| *number).collect()
+    }
+
+    pub(crate) fn create(&mut self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<u64> {
+        self.free(dir, name)?;
+        if self.len() >= self.limit {
+            return Err(Error::NoSpace);
+        }
+        let ino = self.insert(attr);
+        self.bind(dir, name, ino);
+        Ok(ino)
+    }
+
+    fn insert(&mut self, attr: &NodeAttr) -> u64 {
+        let ino = self.next_ino;
+        self.next_ino += 1;
+        // Names count themselves in; a directory counts itself, and the root is bound nowhere.
+        let nlink = match attr.kind {
+            FileKind::Directory if ino == ROOT => 2,
+            FileKind::Directory => 1,
+            _ => 0,
+        };
+        let attr = NodeAttr { ino, nlink, ..attr.clone() };
+        self.nodes.insert(ino, Node { attr, bytes: Vec::new(), xattrs: BTreeMap::new(), names: Names::default() });
+        ino
+    }
+
+    pub(crate) fn link(&mut self, ino: u64, dir: u64, name: &[u8]) -> Result<()> {
+        self.free(dir, name)?;
+        let node = self.nodes.get(&ino).filter(|node| node.is_named()).ok_or(Error::NoEntry)?;
+        if node.attr.kind == FileKind::Directory {
+            return Err(Error::NotPermitted);
+        }
+        self.bind(dir, name, ino);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, dir: u64, name: &[u8]) -> Result<u64> {
+        let ino = self.lookup(dir, name)?.ok_or(Error::NoEntry)?;
+        self.empty(ino)?;
+        self.unbind(dir, name, ino);
+        Ok(ino)
+    }
+
+    pub(crate) fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), exchange: bool) -> Result<()> {
+        let moved = self.lookup(from.0, from.1)?.ok_or(Error::NoEntry)?;
+        let target = self.lookup(to.0, to.1)?;
+        self.not_below(moved, to.0)?;
+        let Some(target) = target else {
+            if exchange {
+                return Err(Error::NoEntry);
+            }
+            self.unbind(from.0, from.1, moved);
+            self.bind(to.0, to.1, moved);
+            return Ok(());
+        };
+        if target == moved {
+            return Ok(());
+        }
+        if exchange {
+            self.not_below(target, from.0)?;
+            self.rebind(from.0, from.1, moved, target);
+            self.rebind(to.0, to.1, target, moved);
+            return Ok(());
+        }
+        match (self.is_dir(moved), self.is_dir(target)) {
+            (true, false) => return Err(Error::NotDirectory),
+            (false, true) => return Err(Error::IsDirectory),
+            _ => self.empty(target)?,
+        }
+        self.rebind(to.0, to.1, target, moved);
+        self.unbind(from.0, from.1, moved);
+        Ok(())
+    }
+
+    /// Frees an inode that has no names.
+    pub(crate) fn forget(&mut self, ino: u64) {
+        if self.nodes.get(&ino).is_some_and(|node| !node.is_named()) {
+            self.nodes.remove(&ino);
+        }
+    }
+
+    fn is_dir(&self, ino: u64) -> bool {
+        self.nodes.get(&ino).is_some_and(|node| node.attr.kind == FileKind::Directory)
+    }
+
+    /// A name that can be made.
+    fn free(&self, dir: u64, name: &[u8]) -> Result<()> {
+        if self.lookup(dir, name)?.is_some() { Err(Error::Exists) } else { Ok(()) }
+    }
+
+    /// A directory must be empty to be removed.
+    fn empty(&self, ino: u64) -> Result<()> {
+        let names = &self.node(ino)?.names;
+        if names.by_name.is_empty() { Ok(()) } else { Err(Error::NotEmpty) }
+    }
+
+    /// A directory does not go into itself.
+    fn not_below(&self, ino: u64, dir: u64) -> Result<()> {
+        let mut up = dir;
+        while self.is_dir(ino) && up != ROOT {
+            if up == ino {
+                return Err(Error::Invalid);
+            }
+            up = self.parents(up).first().copied().ok_or(Error::NoEntry)?;
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, dir: u64, name: &[u8], ino: u64) {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        self.count(dir, ino, 1);
+        if let Some(node) = self.nodes.get_mut(&dir) {
+            node.names.insert(name, ino, cookie);
+        }
+    }
+
+    fn unbind(&mut self, dir: u64, name: &[u8], ino: u64) {
+        self.count(dir, ino, -1);
+        if let Some(node) = self.nodes.get_mut(&dir) {
+            node.names.remove(name);
+        }
+    }
+
+    fn rebind(&mut self, dir: u64, name: &[u8], old: u64, new: u64) {
+        self.count(dir, old, -1);
+        self.count(dir, new, 1);
+        if let Some(node) = self.nodes.get_mut(&dir) {
+            node.names.rebind(name, new);
+        }
+    }
+
+    /// A name for `ino` comes to `dir`, or goes.
+    fn count(&mut self, dir: u64, ino: u64, by: i32) {
+        let is_dir = self.is_dir(ino);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.attr.nlink = node.attr.nlink.saturating_add_signed(by);
+        }
+        if is_dir && let Some(node) = self.nodes.get_mut(&dir) {
+            node.attr.nlink = node.attr.nlink.saturating_add_signed(by);
+        }
+    }
+}

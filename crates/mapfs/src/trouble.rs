@@ -1,0 +1,209 @@
+//! What goes wrong on demand: slow calls, failing calls; and how many calls there were.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use pando_vfs::{Error, Result};
+
+/// The kinds of calls that reach the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// [`pando_vfs::Backing::lookup`].
+    Lookup,
+    /// [`pando_vfs::Backing::getattr_many`].
+    Getattr,
+    /// [`pando_vfs::Backing::create`].
+    Create,
+    /// [`pando_vfs::Backing::link`].
+    Link,
+    /// [`pando_vfs::Backing::remove`].
+    Remove,
+    /// [`pando_vfs::Backing::rename`].
+    Rename,
+    /// [`pando_vfs::Backing::setattr`].
+    Setattr,
+    /// [`pando_vfs::Backing::forget`]. It cannot fail: faults of this kind are without effect.
+    Forget,
+    /// [`pando_vfs::Backing::scan`].
+    Scan,
+    /// [`pando_vfs::Backing::xattrs`].
+    Xattrs,
+    /// [`pando_vfs::Backing::set_xattr`].
+    SetXattr,
+    /// Reading a file's bytes.
+    Read,
+    /// Changing a file's bytes: write, truncate, allocate, punch.
+    Write,
+}
+
+impl Call {
+    /// All kinds.
+    pub const ALL: [Self; 13] = [
+        Self::Lookup,
+        Self::Getattr,
+        Self::Create,
+        Self::Link,
+        Self::Remove,
+        Self::Rename,
+        Self::Setattr,
+        Self::Forget,
+        Self::Scan,
+        Self::Xattrs,
+        Self::SetXattr,
+        Self::Read,
+        Self::Write,
+    ];
+}
+
+/// How a slow call spends its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// On the processor: what a store in the same process costs.
+    Spin(Duration),
+    /// Asleep: what a disk or another machine costs.
+    Sleep(Duration),
+}
+
+/// How long calls of a kind take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delay {
+    /// Which calls; none: all.
+    pub call: Option<Call>,
+    /// How long.
+    pub wait: Wait,
+}
+
+/// Calls that fail. They fail before they change anything.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    /// One call fails.
+    Nth {
+        /// Which calls are counted; none: all that can fail.
+        call: Option<Call>,
+        /// How many more calls succeed before the one that fails.
+        after: u64,
+        /// What it answers.
+        error: Error,
+    },
+    /// Each call fails with a probability, as a generator with a seed says.
+    Random {
+        /// Which calls; none: all that can fail.
+        call: Option<Call>,
+        /// One call in so many fails; at least 1.
+        one_in: u64,
+        /// The seed of the generator.
+        seed: u64,
+        /// What a failing call answers.
+        error: Error,
+    },
+}
+
+impl Fault {
+    fn call(&self) -> Option<Call> {
+        match self {
+            Self::Nth { call, .. } | Self::Random { call, .. } => *call,
+        }
+    }
+
+    /// Whether the next call of its kind fails; counts it.
+    fn strikes(&mut self) -> Option<Error> {
+        match self {
+            Self::Nth { after, error, .. } => {
+                let strikes = *after == 0;
+                // Struck: never again.
+                *after = after.checked_sub(1).unwrap_or(u64::MAX);
+                strikes.then_some(*error)
+            }
+            Self::Random { one_in, seed, error, .. } => {
+                *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                mix(*seed).is_multiple_of((*one_in).max(1)).then_some(*error)
+            }
+        }
+    }
+}
+
+/// The output function of splitmix64 (Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, 2014).
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Delays, faults and counters of one store.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    delays: Mutex<Vec<Delay>>,
+    faults: Mutex<Vec<Fault>>,
+    calls: [AtomicU64; Call::ALL.len()],
+    struck: AtomicU64,
+}
+
+impl Trouble {
+    pub(crate) fn new(delays: Vec<Delay>, faults: Vec<Fault>) -> Self {
+        Self {
+            delays: Mutex::new(delays),
+            faults: Mutex::new(faults),
+            calls: std::array::from_fn(|_| AtomicU64::new(0)),
+            struck: AtomicU64::new(0),
+        }
+    }
+
+    /// What every call does first: it is counted, takes its time, and fails if it is to fail. The store's lock is not
+    /// held.
+    pub(crate) fn enter(&self, call: Call) -> Result<()> {
+        // Relaxed: statistics.
+        self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
+        let wait = lock(&self.delays).iter().rev().find(|d| d.call.is_none_or(|c| c == call)).map(|d| d.wait);
+        match wait {
+            Some(Wait::Spin(time)) => {
+                let start = Instant::now();
+                while start.elapsed() < time {
+                    std::hint::spin_loop();
+                }
+            }
+            Some(Wait::Sleep(time)) => std::thread::sleep(time),
+            None => {}
+        }
+        if call == Call::Forget {
+            return Ok(());
+        }
+        let mut faults = lock(&self.faults);
+        let mut concerned = faults.iter_mut().filter(|fault| fault.call().is_none_or(|c| c == call));
+        match concerned.find_map(Fault::strikes) {
+            Some(error) => {
+                self.struck.fetch_add(1, Ordering::Relaxed);
+                Err(error)
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn calls(&self, call: Call) -> u64 {
+        self.calls[call as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn struck(&self) -> u64 {
+        self.struck.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn inject(&self, fault: Fault) {
+        lock(&self.faults).push(fault);
+    }
+
+    pub(crate) fn clear(&self) {
+        lock(&self.faults).clear();
+    }
+
+    pub(crate) fn set_delays(&self, delays: Vec<Delay>) {
+        *lock(&self.delays) = delays;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

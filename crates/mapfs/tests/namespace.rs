@@ -1,0 +1,13 @@
+//! The name space over a tree that is kept elsewhere.
+
+use pando_mapfs::{MapFs, MapOptions};
+use pando_vfs::Driver;
+
+#[path = "../../vfs/tests/scenarios/mod.rs"]
+mod scenarios;
+
+const TRAITS: scenarios::Traits = scenarios::Traits { tmpfile: false, dir_size: false, holes: false };
+
+fn driver(inodes: Option<u64>) -> impl Driver {
+    MapFs::new(MapOptions { inodes, ..MapOptions::default() })
+}

@@ -1,0 +1,388 @@
+//! The name space, one operation after the other: what each does, and which errno each refusal gets.
+//!
+//! The same on every driver: a test crate that includes this module defines `driver`, which makes an empty tree (with a
+//! limit of inodes, or without), and says in `TRAITS` where its driver legitimately differs.
+
+use pando_vfs::{
+    Access, At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Seek, SetTime, Timestamp, Vfs, Walk,
+    XattrFlags,
+};
+
+const FOLLOW: Walk = Walk::empty();
+const RW: OpenFlags = OpenFlags::RDWR;
+
+use super::{TRAITS, driver};
+
+/// In what drivers may differ.
+#[derive(Debug, Clone, Copy)]
+pub struct Traits {
+    /// Files without a name can be made (O_TMPFILE). A backing has no place for them.
+    pub tmpfile: bool,
+    /// A directory's size counts its entries, 20 bytes each, as tmpfs has it. A backing's directory has the backing's size.
+    pub dir_size: bool,
+    /// Files have holes, in pages of 4096 bytes, and SEEK_DATA finds them.
+    pub holes: bool,
+}
+
+fn tree() -> (Vfs, Context) {
+    let vfs = Vfs::new(driver(None)).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root()).with_umask(0o022);
+    (vfs, context)
+}
+
+fn touch(vfs: &Vfs, context: &Context, path: &str) {
+    vfs.open(context, At::Cwd, path, RW | OpenFlags::CREAT, 0o644).unwrap_or_else(|e| panic!("{path}: {e}"));
+}
+
+fn names(vfs: &Vfs, context: &Context, path: &str) -> Vec<String> {
+    let dir = vfs.open(context, At::Cwd, path, OpenFlags::DIRECTORY, 0).expect("opens");
+    let mut names = Vec::new();
+    dir.readdir(0, |entry| {
+        names.push(String::from_utf8_lossy(entry.name).into_owned());
+        true
+    })
+    .expect("reads");
+    names.sort();
+    names
+}
+
+#[test]
+fn files_are_made_written_read_and_removed() {
+    let (vfs, context) = tree();
+    let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT | OpenFlags::EXCL, 0o666).expect("made");
+    assert_eq!(file.write(b"hello"), Ok(5));
+    assert_eq!(file.tell(), 5);
+    assert_eq!(file.lseek(Seek::Set(1)), Ok(1));
+    let mut buffer = [0; 10];
+    assert_eq!(file.read(&mut buffer), Ok(4));
+    assert_eq!(&buffer[..4], b"ello");
+    let stat = vfs.stat(&context, At::Cwd, "a", FOLLOW).expect("there");
+    assert_eq!((stat.size, stat.mode, stat.nlink, stat.kind), (5, 0o644, 1, FileKind::File));
+    assert_eq!(
+        vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT | OpenFlags::EXCL, 0).err(),
+        Some(Error::Exists)
+    );
+    assert_eq!(vfs.unlink(&context, At::Cwd, "/a"), Ok(()));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/a", FOLLOW), Err(Error::NoEntry));
+    assert_eq!(file.stat().nlink, 0);
+    assert_eq!(file.pread(&mut buffer, 0), Ok(5), "an open file lives on");
+    assert_eq!(vfs.d_path(&context, file.dentry(), 100), Ok(b"/a (deleted)".to_vec()));
+}
+
+#[test]
+fn directories_count_and_refuse() {
+    let (vfs, context) = tree();
+    vfs.mkdir(&context, At::Cwd, "/d/", 0o777).expect("made, trailing slash and all");
+    vfs.mkdir(&context, At::Cwd, "/d/e", 0o777).expect("made");
+    touch(&vfs, &context, "/d/f");
+    let stat = vfs.stat(&context, At::Cwd, "/d", FOLLOW).expect("there");
+    assert_eq!(stat.nlink, 3);
+    assert!(!TRAITS.dir_size || stat.size == 40);
+    assert_eq!(names(&vfs, &context, "/d"), [".", "..", "e", "f"]);
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/d"), Err(Error::NotEmpty));
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/d/f"), Err(Error::NotDirectory));
+    assert_eq!(vfs.unlink(&context, At::Cwd, "/d/e"), Err(Error::IsDirectory));
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/d/."), Err(Error::Invalid));
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/d/.."), Err(Error::NotEmpty));
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/"), Err(Error::Busy));
+    let open = vfs.open(&context, At::Cwd, "/d/e", OpenFlags::DIRECTORY, 0).expect("opens");
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/d/e"), Ok(()));
+    assert_eq!(open.readdir(0, |_| true), Err(Error::NoEntry));
+    assert_eq!(open.stat().nlink, 0);
+    assert_eq!(vfs.mkdir(&context, At::Dir(open.dentry()), "x", 0o777).err(), Some(Error::NoEntry));
+    assert_eq!(vfs.unlink(&context, At::Cwd, "/d/f"), Ok(()));
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/d"), Ok(()));
+    assert_eq!(names(&vfs, &context, "/"), [".", ".."]);
+}
+
+#[test]
+fn names_are_checked() {
+    let (vfs, context) = tree();
+    let long = "x".repeat(256);
+    assert_eq!(vfs.mkdir(&context, At::Cwd, &long, 0o777).err(), Some(Error::NameTooLong));
+    assert_eq!(vfs.stat(&context, At::Cwd, &long, FOLLOW), Err(Error::NameTooLong));
+    vfs.mkdir(&context, At::Cwd, &long[..255], 0o777).expect("255 bytes are a name");
+    assert_eq!(vfs.stat(&context, At::Cwd, "a\0b", FOLLOW), Err(Error::Invalid));
+    assert_eq!(vfs.stat(&context, At::Cwd, "", FOLLOW), Err(Error::NoEntry));
+    assert_eq!(vfs.stat(&context, At::Cwd, "a/".repeat(2048), FOLLOW), Err(Error::NameTooLong));
+    assert_eq!(vfs.mkdir(&context, At::Cwd, ".", 0o777).err(), Some(Error::Exists));
+    assert_eq!(vfs.mknod(&context, At::Cwd, "n/", 0o644, 0).err(), Some(Error::NoEntry));
+    assert_eq!(vfs.open(&context, At::Cwd, "n/", RW | OpenFlags::CREAT, 0o644).err(), Some(Error::IsDirectory));
+}
+
+#[test]
+fn symlinks_are_followed_and_loops_end() {
+    let (vfs, context) = tree();
+    vfs.mkdir(&context, At::Cwd, "/d", 0o777).expect("made");
+    touch(&vfs, &context, "/d/f");
+    vfs.symlink(&context, "d", At::Cwd, "/l").expect("made");
+    vfs.symlink(&context, "/l/f", At::Cwd, "/d/back").expect("made");
+    vfs.symlink(&context, "loop", At::Cwd, "/loop").expect("made");
+    vfs.symlink(&context, "l/new", At::Cwd, "/dangling").expect("made");
+    let ino = vfs.stat(&context, At::Cwd, "/d/f", FOLLOW).expect("there").ino;
+    assert_eq!(vfs.stat(&context, At::Cwd, "/l/back", FOLLOW).map(|s| s.ino), Ok(ino));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/l/back", Walk::NOFOLLOW).map(|s| s.kind), Ok(FileKind::Symlink));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/l/", Walk::NOFOLLOW).map(|s| s.kind), Ok(FileKind::Directory));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/loop", FOLLOW), Err(Error::Loop));
+    assert_eq!(vfs.open(&context, At::Cwd, "/l", OpenFlags::NOFOLLOW, 0).err(), Some(Error::Loop));
+    touch(&vfs, &context, "/dangling");
+    assert!(vfs.stat(&context, At::Cwd, "/d/new", FOLLOW).is_ok(), "O_CREAT goes through a dangling link");
+    assert_eq!(vfs.readlink(&context, At::Cwd, "/l", FOLLOW), Ok(b"d".to_vec()));
+    assert_eq!(vfs.readlink(&context, At::Cwd, "/d", FOLLOW), Err(Error::Invalid));
+}
+
+#[test]
+fn links_share_an_inode() {
+    let (vfs, context) = tree();
+    touch(&vfs, &context, "/a");
+    vfs.link(&context, At::Cwd, "/a", At::Cwd, "/b", Walk::NOFOLLOW).expect("linked");
+    let (a, b) = (vfs.stat(&context, At::Cwd, "/a", FOLLOW), vfs.stat(&context, At::Cwd, "/b", FOLLOW));
+    assert_eq!(a, b);
+    assert_eq!(a.map(|s| s.nlink), Ok(2));
+    assert_eq!(vfs.rename(&context, At::Cwd, "/a", At::Cwd, "/b", RenameFlags::empty()), Ok(()));
+    assert!(vfs.stat(&context, At::Cwd, "/a", FOLLOW).is_ok(), "two names of one file: rename does nothing");
+    assert_eq!(vfs.unlink(&context, At::Cwd, "/a"), Ok(()));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/b", FOLLOW).map(|s| s.nlink), Ok(1));
+    assert_eq!(vfs.link(&context, At::Cwd, "/", At::Cwd, "/c", Walk::NOFOLLOW).err(), Some(Error::NotPermitted));
+    let tmpfile = RW | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
+    if !TRAITS.tmpfile {
+        assert_eq!(vfs.open(&context, At::Cwd, "/", tmpfile, 0o600).err(), Some(Error::NotSupported));
+        return;
+    }
+    let nameless = vfs.open(&context, At::Cwd, "/", tmpfile, 0o600).expect("made");
+    assert_eq!(nameless.stat().nlink, 0);
+    vfs.link(&context, At::Dir(nameless.dentry()), "", At::Cwd, "/t", Walk::EMPTY_PATH).expect("linked");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/t", FOLLOW).map(|s| s.ino), Ok(nameless.dentry().ino()));
+    vfs.unlink(&context, At::Cwd, "/t").expect("unlinked");
+    assert_eq!(
+        vfs.link(&context, At::Dir(nameless.dentry()), "", At::Cwd, "/u", Walk::EMPTY_PATH).err(),
+        Some(Error::NoEntry),
+        "the last name is gone for good"
+    );
+}
+
+#[test]
+fn rename_moves_replaces_and_exchanges() {
+    let (vfs, context) = tree();
+    let rename = |old: &str, new: &str, flags| vfs.rename(&context, At::Cwd, old, At::Cwd, new, flags);
+    let none = RenameFlags::empty();
+    for dir in ["/d", "/d/sub", "/e", "/empty"] {
+        vfs.mkdir(&context, At::Cwd, dir, 0o777).expect("made");
+    }
+    touch(&vfs, &context, "/d/f");
+    touch(&vfs, &context, "/e/g");
+    let f = vfs.open(&context, At::Cwd, "/d/f", RW, 0).expect("opens");
+    let g = vfs.open(&context, At::Cwd, "/e/g", RW, 0).expect("opens");
+    assert_eq!(rename("/d/f", "/e/f", none), Ok(()));
+    assert_eq!(vfs.d_path(&context, f.dentry(), 100), Ok(b"/e/f".to_vec()));
+    assert_eq!(rename("/e/f", "/e/g", RenameFlags::NOREPLACE), Err(Error::Exists));
+    assert_eq!(rename("/e/f", "/e/g", RenameFlags::EXCHANGE), Ok(()));
+    assert_eq!(vfs.d_path(&context, f.dentry(), 100), Ok(b"/e/g".to_vec()));
+    assert_eq!(rename("/e/f", "/e/g", none), Ok(()));
+    assert_eq!(vfs.d_path(&context, g.dentry(), 100), Ok(b"/e/g".to_vec()));
+    assert_eq!(vfs.d_path(&context, f.dentry(), 100), Ok(b"/e/g (deleted)".to_vec()));
+    assert_eq!(rename("/d", "/d/sub/x", none), Err(Error::Invalid));
+    assert_eq!(rename("/d/sub", "/d", none), Err(Error::NotEmpty));
+    assert_eq!(rename("/d/sub", "/e", none), Err(Error::NotEmpty));
+    assert_eq!(rename("/e/g", "/empty", none), Err(Error::IsDirectory));
+    assert_eq!(rename("/d", "/e/g", none), Err(Error::NotDirectory));
+    assert_eq!(rename("/nothing", "/x", none), Err(Error::NoEntry));
+    assert_eq!(rename("/e/g", "/x/", none), Err(Error::NotDirectory));
+    assert_eq!(rename("/e/.", "/x", none), Err(Error::Busy));
+    let empty = vfs.open(&context, At::Cwd, "/empty", OpenFlags::DIRECTORY, 0).expect("opens");
+    assert_eq!(rename("/d", "/empty", none), Ok(()), "over an empty directory");
+    assert_eq!(empty.stat().nlink, 0);
+    assert_eq!(vfs.stat(&context, At::Cwd, "/", FOLLOW).map(|s| s.nlink), Ok(4));
+    assert_eq!(names(&vfs, &context, "/empty"), [".", "..", "sub"]);
+    assert_eq!(rename("/empty/sub", "/e/sub", none), Ok(()));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/empty", FOLLOW).map(|s| s.nlink), Ok(2));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/e", FOLLOW).map(|s| s.nlink), Ok(3));
+    assert_eq!(rename("/e", "/e", none), Ok(()));
+    let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
+    assert_eq!(rename("/e", "/h", both), Err(Error::Invalid));
+}
+
+#[test]
+fn permissions_are_checked() {
+    let (vfs, root) = tree();
+    let user = Context::new(&vfs, Credentials::user(1000, 1000, &[])).with_umask(0o022);
+    assert_eq!(vfs.mkdir(&user, At::Cwd, "/mine", 0o777).err(), Some(Error::Access));
+    vfs.mkdir(&root, At::Cwd, "/tmp", 0o777).expect("made");
+    vfs.chmod(&root, At::Cwd, "/tmp", 0o1777, FOLLOW).expect("sticky");
+    touch(&vfs, &root, "/tmp/roots");
+    touch(&vfs, &user, "/tmp/users");
+    assert_eq!(vfs.unlink(&user, At::Cwd, "/tmp/roots"), Err(Error::NotPermitted));
+    assert_eq!(vfs.chmod(&user, At::Cwd, "/tmp/roots", 0, FOLLOW), Err(Error::NotPermitted));
+    assert_eq!(vfs.open(&user, At::Cwd, "/tmp/roots", RW, 0).err(), Some(Error::Access));
+    assert_eq!(vfs.access(&user, At::Cwd, "/tmp/roots", Access::READ, FOLLOW), Ok(()));
+    assert_eq!(vfs.chown(&user, At::Cwd, "/tmp/users", Some(0), None, FOLLOW), Err(Error::NotPermitted));
+    vfs.chmod(&user, At::Cwd, "/tmp/users", 0o4755, FOLLOW).expect("setuid");
+    vfs.chown(&root, At::Cwd, "/tmp/users", Some(1001), None, FOLLOW).expect("given away");
+    let stat = vfs.stat(&root, At::Cwd, "/tmp/users", FOLLOW).expect("there");
+    assert_eq!((stat.mode, stat.uid), (0o755, 1001), "setuid does not go with the file");
+    vfs.chmod(&root, At::Cwd, "/tmp", 0o700, FOLLOW).expect("closed");
+    assert_eq!(vfs.stat(&user, At::Cwd, "/tmp/users", FOLLOW), Err(Error::Access));
+}
+
+#[test]
+fn times_are_set_and_rise() {
+    let (vfs, context) = tree();
+    touch(&vfs, &context, "/a");
+    let old = Timestamp::from_parts(1, 5);
+    vfs.utimens(&context, At::Cwd, "/a", SetTime::At(old), SetTime::At(old), FOLLOW).expect("set");
+    let stat = vfs.stat(&context, At::Cwd, "/a", FOLLOW).expect("there");
+    assert_eq!((stat.atime, stat.mtime), (old, old));
+    let file = vfs.open(&context, At::Cwd, "/a", RW, 0).expect("opens");
+    file.write(b"x").expect("written");
+    let first = file.stat();
+    assert!(first.mtime > old && first.ctime > stat.ctime);
+    file.write(b"x").expect("written");
+    assert!(file.stat().mtime > first.mtime, "two changes in a row differ");
+    vfs.utimens(&context, At::Cwd, "/", SetTime::Omit, SetTime::At(old), FOLLOW).expect("set");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/", FOLLOW).map(|s| s.mtime), Ok(old));
+    touch(&vfs, &context, "/b");
+    assert!(vfs.stat(&context, At::Cwd, "/", FOLLOW).expect("there").mtime > old);
+}
+
+#[test]
+fn xattrs_by_name_space() {
+    let (vfs, root) = tree();
+    let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+    touch(&vfs, &root, "/a");
+    let set = |context: &Context, name: &str, value: &str, how| {
+        vfs.setxattr(context, At::Cwd, "/a", name, value, how, FOLLOW)
+    };
+    let any = XattrFlags::empty();
+    assert_eq!(set(&root, "user.k", "v", XattrFlags::REPLACE), Err(Error::NoData));
+    assert_eq!(set(&root, "user.k", "v", any), Ok(()));
+    assert_eq!(set(&root, "user.k", "v", XattrFlags::CREATE), Err(Error::Exists));
+    assert_eq!(set(&root, "trusted.k", "v", any), Ok(()));
+    assert_eq!(set(&root, "nobody.k", "v", any), Err(Error::NotSupported));
+    assert_eq!(set(&user, "user.k", "v", any), Err(Error::Access));
+    assert_eq!(vfs.getxattr(&user, At::Cwd, "/a", "user.k", FOLLOW), Ok(b"v".to_vec()));
+    assert_eq!(vfs.getxattr(&user, At::Cwd, "/a", "trusted.k", FOLLOW), Err(Error::NoData));
+    assert_eq!(vfs.listxattr(&user, At::Cwd, "/a", FOLLOW), Ok(vec![b"user.k".to_vec()]));
+    assert_eq!(vfs.listxattr(&root, At::Cwd, "/a", FOLLOW).map(|l| l.len()), Ok(2));
+    assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Ok(()));
+    assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Err(Error::NoData));
+}
+
+#[test]
+fn seeks_refuse_what_does_not_fit() {
+    let (vfs, context) = tree();
+    let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
+    assert_eq!(file.lseek(Seek::Set(-1)), Err(Error::Invalid));
+    assert_eq!(file.lseek(Seek::Set(i64::MAX)), Ok(i64::MAX as u64));
+    assert_eq!(file.lseek(Seek::Cur(1)), Err(Error::Overflow));
+    assert_eq!(file.lseek(Seek::Cur(i64::MIN)), Err(Error::Invalid));
+    assert_eq!(file.tell(), i64::MAX as u64, "unchanged");
+    assert_eq!(file.write(b"x"), Err(Error::Invalid), "as Linux: the range would end beyond 2^63 - 1");
+    file.truncate(100_000).expect("grown");
+    assert_eq!(file.lseek(Seek::End(-1)), Ok(99_999));
+    assert_eq!(file.lseek(Seek::Hole(5)), Ok(if TRAITS.holes { 5 } else { 100_000 }));
+    assert_eq!(file.lseek(Seek::Data(5)), if TRAITS.holes { Err(Error::NoDeviceAddress) } else { Ok(5) });
+    file.pwrite(b"data", 50_000).expect("written");
+    assert_eq!(file.lseek(Seek::Data(5)), Ok(if TRAITS.holes { 49_152 } else { 5 }));
+    assert_eq!(file.lseek(Seek::Hole(50_000)), Ok(if TRAITS.holes { 53_248 } else { 100_000 }));
+    assert_eq!(file.lseek(Seek::Data(100_000)), Err(Error::NoDeviceAddress));
+    let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+    assert_eq!(dir.read(&mut [0; 4]), Err(Error::IsDirectory));
+    assert_eq!(dir.write(b"x"), Err(Error::BadHandle));
+}
+
+#[test]
+fn mounts_are_crossed_and_protected() {
+    let (vfs, context) = tree();
+    for dir in ["/m", "/m/below", "/n"] {
+        vfs.mkdir(&context, At::Cwd, dir, 0o777).expect("made");
+    }
+    vfs.mount(&context, At::Cwd, "/m", driver(None)).expect("mounted");
+    assert_eq!(names(&vfs, &context, "/m"), [".", ".."]);
+    vfs.mkdir(&context, At::Cwd, "/m/x", 0o777).expect("made");
+    touch(&vfs, &context, "/m/x/f");
+    let file = vfs.open(&context, At::Cwd, "/m/x/../x/f", RW, 0).expect("opens");
+    assert_eq!(vfs.d_path(&context, file.dentry(), 100), Ok(b"/m/x/f".to_vec()));
+    let root = vfs.stat(&context, At::Cwd, "/", FOLLOW).expect("there");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/m/..", FOLLOW).map(|s| (s.dev, s.ino)), Ok((root.dev, root.ino)));
+    assert_ne!(vfs.stat(&context, At::Cwd, "/m", FOLLOW).map(|s| s.dev), Ok(root.dev));
+    let none = RenameFlags::empty();
+    assert_eq!(vfs.rename(&context, At::Cwd, "/m/x", At::Cwd, "/x", none), Err(Error::CrossDevice));
+    assert_eq!(vfs.rename(&context, At::Cwd, "/m", At::Cwd, "/x", none), Err(Error::Busy));
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/m"), Err(Error::Busy));
+    assert_eq!(vfs.umount(&context, At::Cwd, "/n"), Err(Error::Invalid));
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
+    assert_eq!(names(&vfs, &context, "/m"), [".", "..", "below"]);
+    assert_eq!(file.write(b"still open"), Ok(10));
+}
+
+#[test]
+fn working_directory_and_root() {
+    let (vfs, mut context) = tree();
+    for dir in ["/a", "/a/b", "/a/b/c"] {
+        vfs.mkdir(&context, At::Cwd, dir, 0o777).expect("made");
+    }
+    vfs.chdir(&mut context, At::Cwd, "a/b").expect("entered");
+    assert_eq!(vfs.getcwd(&context, 100), Ok(b"/a/b".to_vec()));
+    assert_eq!(vfs.getcwd(&context, 3), Err(Error::Range));
+    assert!(vfs.stat(&context, At::Cwd, "c", FOLLOW).is_ok());
+    vfs.rename(&context, At::Cwd, "/a/b", At::Cwd, "/z", RenameFlags::empty()).expect("moved");
+    assert_eq!(vfs.getcwd(&context, 100), Ok(b"/z".to_vec()));
+    vfs.chroot(&mut context, At::Cwd, "/z").expect("confined");
+    assert_eq!(vfs.getcwd(&context, 100), Ok(b"/".to_vec()));
+    assert_eq!(names(&vfs, &context, "/../.."), [".", "..", "c"]);
+    assert_eq!(vfs.d_path(&context, &vfs.root(), 100), Ok(b"/".to_vec()));
+    vfs.chdir(&mut context, At::Cwd, "/c").expect("entered");
+    vfs.rmdir(&context, At::Cwd, "/c").expect("removed");
+    assert_eq!(vfs.getcwd(&context, 100), Err(Error::NoEntry));
+    assert_eq!(vfs.mkdir(&context, At::Cwd, "x", 0o777).err(), Some(Error::NoEntry));
+    assert_eq!(names(&vfs, &context, ".."), [".", ".."]);
+}
+
+#[test]
+fn scans_resume_from_any_cookie() {
+    let (vfs, context) = tree();
+    let all: Vec<String> = (0..1000).map(|i| format!("file{i:04}")).collect();
+    all.iter().for_each(|name| touch(&vfs, &context, name));
+    let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+    let (mut cookie, mut seen) = (0, Vec::new());
+    loop {
+        let mut left = 7;
+        let before = seen.len();
+        dir.readdir(cookie, |entry| {
+            left -= 1;
+            if left < 0 {
+                return false;
+            }
+            seen.push(String::from_utf8_lossy(entry.name).into_owned());
+            cookie = entry.cookie;
+            true
+        })
+        .expect("reads");
+        if seen.len() == before {
+            break;
+        }
+        // What was just read goes; the cookie of a gone entry still leads on.
+        if let Some(name) = seen.last().filter(|name| name.starts_with("file")) {
+            vfs.unlink(&context, At::Cwd, name).expect("removed");
+        }
+    }
+    seen.sort();
+    assert_eq!(seen[..2], [".", ".."]);
+    assert_eq!(seen[2..], all);
+}
+
+#[test]
+fn limits_are_exact_and_given_back() {
+    let vfs = Vfs::new(driver(Some(10))).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    for round in 0..100 {
+        for i in 0..9 {
+            touch(&vfs, &context, &format!("/{i}"));
+        }
+        assert_eq!(vfs.mkdir(&context, At::Cwd, "/more", 0o777).err(), Some(Error::NoSpace), "round {round}");
+        for i in 0..9 {
+            vfs.unlink(&context, At::Cwd, format!("/{i}")).expect("removed");
+        }
+    }
+    assert_eq!(vfs.statfs(&context, At::Cwd, "/").map(|s| s.ffree), Ok(9));
+}
