@@ -26,7 +26,9 @@ pub(crate) fn stat_of(inode: &Inode, guard: &Guard) -> Stat {
             let census = directory.census();
             let removed = matches!(directory.life.state(guard), LifeState::Removed);
             nlink = if removed { 0 } else { u32::try_from(census.subdirs).map_or(u32::MAX, |n| n.saturating_add(2)) };
-            size = census.entries.saturating_mul(DIRENT_BYTES);
+            if directory.backed.is_none() {
+                size = census.entries.saturating_mul(DIRENT_BYTES);
+            }
             stamp = census.stamp;
         }
         Body::File(_) => blocks = inode.blocks(),
@@ -217,7 +219,7 @@ fn change_perm(inode: &Inode, change: impl Fn(PermView) -> Result<PermView>) -> 
         Ok(())
     })?;
     inode.change_perm(&pin(), change)?;
-    inode.times.changed(now);
+    inode.touch(now);
     Ok(())
 }
 
@@ -229,8 +231,7 @@ fn store_first<'i>(
 ) -> Result<Option<NameGuard<'i>>> {
     let sb = &inode.shard.sb;
     let Some(backing) = sb.driver.backing() else { return Ok(None) };
-    // No name has this hash in the directory of this number: the key stands for the inode itself.
-    let order = sb.name_space.names.lock(&[sb.key(inode.ino, u64::MAX)]);
+    let order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
     let mut attr = attr_of(inode, &pin());
     change(&mut attr)?;
     backing.setattr(inode.ino, &attr)?;
@@ -276,6 +277,7 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
         Ok(())
     })?;
     inode.times.set(&pin(), atime, mtime, now.0);
+    inode.set_dirty();
     Ok(())
 }
 
@@ -323,5 +325,6 @@ pub(crate) fn drop_privileges(inode: &Inode, capable: bool) {
         };
         // Infallible: the change never refuses.
         let _ = inode.change_perm(&guard, cut);
+        inode.set_dirty();
     }
 }

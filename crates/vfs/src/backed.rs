@@ -11,8 +11,8 @@
 //!   the references that the cache itself holds: from then on nobody can get one, and it is taken out.
 
 use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+    Arc, PoisonError,
+    atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
 };
 
 use pando_sync::{Counted, Guard, LifeState, Node, OpCell, Shared, SplitTable, pin};
@@ -38,6 +38,8 @@ const ABSENT_MAX: usize = 4096;
 pub(crate) struct BackedDir {
     absent: SplitTable<Name>,
     absent_count: AtomicUsize,
+    /// Names that were loaded and are cached, less those of them that left the cache: others than made here.
+    loaded: AtomicI64,
     /// The backing's change count that the cached names belong to.
     checked: AtomicU64,
 }
@@ -46,6 +48,16 @@ impl BackedDir {
     /// A directory of which nothing is cached yet.
     pub(crate) fn new(change_count: u64) -> Self {
         Self { checked: AtomicU64::new(change_count), ..Self::default() }
+    }
+
+    /// A name was taken into the cache, or has left it. Relaxed: how large the table should be is a hint.
+    pub(crate) fn loaded(&self, more: bool) {
+        self.loaded.fetch_add(if more { 1 } else { -1 }, Ordering::Relaxed);
+    }
+
+    /// How many more names are cached than were made here.
+    pub(crate) fn loaded_len(&self) -> i64 {
+        self.loaded.load(Ordering::Relaxed)
     }
 
     fn is_absent(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
@@ -108,8 +120,11 @@ impl Call {
         Self { sb: sb.clone(), make: Box::new(make) }
     }
 
+    pub(crate) fn sb(&self) -> &Arc<SuperBlock> {
+        &self.sb
+    }
+
     pub(crate) fn make(self) -> Result<u64> {
-        self.sb.drain_forgotten();
         (self.make)(self.sb.driver.backing().ok_or(Error::NotSupported)?)
     }
 }
@@ -209,16 +224,31 @@ impl Ask {
 fn load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<()> {
     dir.sb().drain_forgotten();
     loop {
-        match try_load(name_space, dir, name) {
-            Err(Error::TryAgain) => std::thread::yield_now(),
-            done => return done,
+        match try_load(name_space, dir, name)? {
+            Loaded::Done => return Ok(()),
+            Loaded::Again => std::thread::yield_now(),
+            Loaded::Elsewhere(moved) => move_here(name_space, dir, name, &moved)?,
+            Loaded::Refresh(dentry) => return refresh_inode(name_space, dentry.inode()),
         }
     }
 }
 
-fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<()> {
+/// How a load ended that failed at nothing.
+enum Loaded {
+    /// The cache knows the name now, or that there is none.
+    Done,
+    /// Something changed meanwhile: ask again.
+    Again,
+    /// It is a directory that the cache has in another place.
+    Elsewhere(Counted<Dentry>),
+    /// The inode was known, and the backing knows more of it.
+    Refresh(Counted<Dentry>),
+}
+
+fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<Loaded> {
     let inode = dir.inode();
     let sb = &inode.shard.sb;
+    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
     let hash = sb.hash(inode.ino, name);
     let _lock = name_space.names.lock(&[sb.key(inode.ino, hash)]);
     {
@@ -228,48 +258,88 @@ fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Resul
             || miss(dir.as_shared(), inode, directory, hash, name, &guard).is_ok()
         {
             // Somebody else has asked meanwhile.
-            return Ok(());
+            return Ok(Loaded::Done);
         }
     }
-    let answer = sb.driver.backing().ok_or(Error::NotSupported)?.lookup(inode.ino, name)?;
+    let count = backing.change_count(inode.ino);
+    let answer = backing.lookup(inode.ino, name)?;
     let guard = pin();
     let directory = inode.directory()?;
     let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
-    let Some(attr) = answer else {
-        backed.note_absent(hash, name, &guard);
-        return Ok(());
+    let result = match answer {
+        None => {
+            backed.note_absent(hash, name, &guard);
+            Loaded::Done
+        }
+        Some(attr) => match dentry_for(sb, &attr, &guard)? {
+            None => return Ok(Loaded::Again),
+            Some(Found::Elsewhere(dentry)) => return Ok(Loaded::Elsewhere(dentry)),
+            Some(Found::New(dentry)) => {
+                bind_loaded(dir, directory, hash, name, dentry, &guard)?;
+                Loaded::Done
+            }
+            Some(Found::Link(dentry)) => {
+                let known = attr_of(dentry.inode(), &guard);
+                bind_loaded(dir, directory, hash, name, dentry.clone(), &guard)?;
+                if known == attr { Loaded::Done } else { Loaded::Refresh(dentry) }
+            }
+        },
     };
-    let dentry = dentry_for(sb, &attr, &guard)?;
-    bind_loaded(dir, directory, hash, name, dentry, &guard)
+    // A refresh that looked at the cache before this was in it did not see it: what is older than the count goes.
+    if backing.change_count(inode.ino) != count {
+        backed.note_present(hash, name, &guard);
+        unbind_stale(directory, hash, name, &guard);
+        return Ok(Loaded::Again);
+    }
+    Ok(result)
 }
 
-/// A dentry for a name of the inode that `attr` describes: its first, if it has none yet, otherwise a further link.
-fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, guard: &Guard) -> Result<Counted<Dentry>> {
-    let first = loop {
-        if let Some(known) = sb.nodes.get(attr.ino, guard) {
-            break known;
-        }
-        sb.driver.charge_inode()?;
-        let dentry = Counted::new(Dentry::new(Inode::loaded(shard_of(sb, guard)?, attr, body_of(sb, attr))));
-        // Concurrent loads by two names: one inode wins, and both use it (P7).
-        if sb.nodes.adopt(&dentry, guard) {
-            break dentry;
-        }
-        if sb.nodes.get(attr.ino, guard).is_none() {
-            // The number's old inode is on its way out, and whoever evicts it must come to it.
-            return Err(Error::TryAgain);
-        }
+/// What a loaded name is bound to.
+enum Found {
+    /// The first dentry of an inode that was not known, or of one with further names than this: then a link to it.
+    New(Counted<Dentry>),
+    /// A further link of an inode that was known.
+    Link(Counted<Dentry>),
+    /// A directory that was known: it has one place only.
+    Elsewhere(Counted<Dentry>),
+}
+
+/// A dentry for a name of the inode that `attr` describes. None: the number's old inode is on its way out, and whoever
+/// evicts it must come to it.
+fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, guard: &Guard) -> Result<Option<Found>> {
+    let found = |known: Counted<Dentry>| {
+        Some(if known.is_dir() { Found::Elsewhere(known) } else { Found::Link(Dentry::new_link(known)) })
     };
-    let has_place = first.place.load(guard).is_some();
-    let is_first = !has_place && attr.nlink <= 1;
-    if is_first || attr.kind == crate::FileKind::Directory { Ok(first) } else { Ok(Dentry::new_link(first)) }
+    if let Some(known) = sb.nodes.get(attr.ino, guard) {
+        return Ok(found(known));
+    }
+    sb.driver.charge_inode()?;
+    let dentry = Counted::new(Dentry::new(Inode::loaded(shard_of(sb, guard)?, attr, body_of(sb, attr))));
+    // Concurrent loads by two names: one inode wins, and both use it (P7).
+    if !adopt(sb, &dentry, guard) {
+        return Ok(sb.nodes.get(attr.ino, guard).and_then(found));
+    }
+    let single = attr.nlink <= 1 || dentry.is_dir();
+    Ok(Some(Found::New(if single { dentry } else { Dentry::new_link(dentry) })))
+}
+
+/// Makes an inode the one of its number; false if there is another.
+pub(crate) fn adopt(sb: &SuperBlock, dentry: &Counted<Dentry>, guard: &Guard) -> bool {
+    let adopted = sb.nodes.adopt(dentry, guard);
+    if adopted {
+        dentry.inode().set_adopted(true);
+        // It is used again: what its predecessor left to be said is not true any more. Whoever says it just now holds the
+        // inode's lock, without which the last name does not go: nothing is freed.
+        sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).remove(&dentry.inode().ino);
+    }
+    adopted
 }
 
 fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
     use crate::FileKind::{Directory as Dir, File, Symlink};
     match attr.kind {
         File => Body::File(std::sync::OnceLock::new()),
-        Dir => Body::Directory(Box::new(Directory::backed(change_count(sb, attr.ino)))),
+        Dir => Body::Directory(Box::new(Directory::backed(change_count(sb, attr.ino), attr.nlink))),
         Symlink => Body::Symlink(attr.target.clone()),
         _ => Body::Special(attr.rdev),
     }
@@ -290,11 +360,12 @@ fn bind_loaded(
 ) -> Result<()> {
     let anchor = directory.anchor(dir.as_shared(), guard)?;
     let slot = Node::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
-    // A directory moved by somebody else leaves its old place; whoever finds that name asks again.
     drop(dentry.place.replace(Some(slot.clone())));
     let node = directory.insert(hash, slot, guard)?;
     if directory.life.keep_alive(guard) {
         node.to_ref().value.publish(guard);
+        directory.entry_cached(true, guard);
+        dentry.sb().links.add(&dentry);
         return Ok(());
     }
     if node.to_ref().value.retract().is_some() {
@@ -309,11 +380,15 @@ fn bind_loaded(
 pub(crate) struct Version {
     changes: u64,
     evictions: u64,
+    /// Of the backing: somebody else's.
+    others: u64,
 }
 
 impl Version {
     pub(crate) fn of(dir: &Inode) -> Result<Self> {
-        Ok(Self { changes: dir.directory()?.changes(), evictions: dir.shard.sb.nodes.evictions() })
+        let sb = &dir.shard.sb;
+        let others = change_count(sb, dir.ino);
+        Ok(Self { changes: dir.directory()?.changes(), evictions: sb.nodes.evictions(), others })
     }
 }
 
@@ -349,8 +424,13 @@ pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Versio
         if directory.slot(hash, name, &guard).is_some() || Version::of(inode)? != before {
             continue;
         }
-        let Ok(dentry) = dentry_for(sb, &attr, &guard) else { continue };
-        let _ = bind_loaded(dir, directory, hash, name, dentry, &guard);
+        // Inodes that were known may be newer than what was asked for: whoever wants this name asks for it alone.
+        let Ok(Some(Found::New(dentry))) = dentry_for(sb, &attr, &guard) else { continue };
+        if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok()
+            && change_count(sb, inode.ino) != before.others
+        {
+            unbind_stale(directory, hash, name, &guard);
+        }
     }
     Ok(())
 }
@@ -358,9 +438,7 @@ pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Versio
 /// Somebody else has changed a directory: everything cached of it is asked for again.
 fn refresh(name_space: &NameSpace, dir: &Counted<Dentry>, count: u64) -> Result<()> {
     let inode = dir.inode();
-    let sb = &inode.shard.sb;
     let directory = inode.directory()?;
-    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
     let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
     backed.forget_absent(&pin());
     let names: Vec<Box<[u8]>> = {
@@ -368,109 +446,143 @@ fn refresh(name_space: &NameSpace, dir: &Counted<Dentry>, count: u64) -> Result<
         directory.slots_after(0, &guard).map(|slot| slot.to_ref().name.as_bytes().into()).collect()
     };
     for name in names {
-        let hash = sb.hash(inode.ino, &name);
-        let _lock = name_space.names.lock(&[sb.key(inode.ino, hash)]);
-        let answer = backing.lookup(inode.ino, &name)?;
-        let guard = pin();
-        let Some(slot) = directory.slot(hash, &name, &guard) else { continue };
-        let Some(dentry) = slot.to_ref().value.load(&guard) else { continue };
-        match answer {
-            Some(attr) if attr.ino == dentry.to_ref().inode().ino => dentry.to_ref().inode().refresh(&attr, &guard),
-            _ => unbind(directory, slot, &guard),
+        if let Some(dentry) = refresh_name(name_space, dir, &name)? {
+            refresh_inode(name_space, dentry.inode())?;
         }
+    }
+    if !directory.is_removed(&pin()) {
+        refresh_inode(name_space, inode)?;
     }
     backed.checked.store(count, Ordering::Release);
     Ok(())
 }
 
+/// A cached name is asked for again, and goes if it leads elsewhere; what it leads to, if that has changed.
+fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<Option<Counted<Dentry>>> {
+    let inode = dir.inode();
+    let sb = &inode.shard.sb;
+    let directory = inode.directory()?;
+    let hash = sb.hash(inode.ino, name);
+    let _lock = name_space.names.lock(&[sb.key(inode.ino, hash)]);
+    let answer = match sb.driver.backing().ok_or(Error::NotSupported)?.lookup(inode.ino, name) {
+        // The directory itself is gone.
+        Err(Error::NoEntry | Error::Stale) => None,
+        answer => answer?,
+    };
+    let guard = pin();
+    let Some(slot) = directory.slot(hash, name, &guard) else { return Ok(None) };
+    let Some(dentry) = slot.to_ref().value.load(&guard).and_then(|dentry| dentry.get()) else { return Ok(None) };
+    match answer {
+        Some(attr) if attr.ino == dentry.inode().ino => Ok((attr != attr_of(dentry.inode(), &guard)).then_some(dentry)),
+        _ => {
+            unbind(directory, slot, &guard);
+            Ok(None)
+        }
+    }
+}
+
+/// Attributes that somebody else has changed are asked for, in the order in which they are changed here.
+fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()> {
+    let sb = &inode.shard.sb;
+    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
+    let _order = name_space.names.lock(&[sb.inode_key(inode.ino)]);
+    let ask = || {
+        let mut answer = Err(Error::Io);
+        backing.getattr_many(&[inode.ino], &mut |_, attr| answer = attr)?;
+        match answer {
+            Ok(attr) => {
+                inode.refresh(&attr, &pin());
+                Ok(())
+            }
+            // Gone: whoever has it open keeps what was known of it.
+            Err(Error::NoEntry | Error::Stale) => Ok(()),
+            Err(error) => Err(error),
+        }
+    };
+    match &inode.body {
+        // The size is changed with the data locked.
+        Body::File(_) => inode.file_state()?.change(|_| ask()),
+        _ => ask(),
+    }
+}
+
+/// A directory that the cache has in another place was moved by somebody else: it leaves that place for this one.
+///
+/// Both names are locked, and ancestors stand still: in the cache, too, a directory has one place and is not below itself.
+fn move_here(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], moved: &Counted<Dentry>) -> Result<()> {
+    let inode = dir.inode();
+    let sb = &inode.shard.sb;
+    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
+    let directory = inode.directory()?;
+    let hash = sb.hash(inode.ino, name);
+    let _topology = name_space.topology.lock().unwrap_or_else(PoisonError::into_inner);
+    let old = {
+        let guard = pin();
+        moved.place.load(&guard).and_then(|place| place.get())
+    };
+    let old_ino = |slot: &Counted<Node<Slot>>| slot.anchor.dir.inode().ino;
+    let old_key = old.as_ref().map(|slot| sb.key(old_ino(slot), sb.hash(old_ino(slot), slot.name.as_bytes())));
+    let key = sb.key(inode.ino, hash);
+    let _names = name_space.names.lock(&[key, old_key.unwrap_or(key)]);
+    let leads_here = |dir, name: &[u8]| match backing.lookup(dir, name) {
+        Err(Error::NoEntry | Error::Stale) => Ok(false),
+        answer => Ok(answer?.is_some_and(|attr| attr.ino == moved.inode().ino)),
+    };
+    if !leads_here(inode.ino, name)? {
+        return Ok(());
+    }
+    if let Some(slot) = &old
+        && leads_here(old_ino(slot), slot.name.as_bytes())?
+    {
+        // Moved back between the two answers, or this is the place that the cache has lost: then nothing shows it.
+        let shown = {
+            let guard = pin();
+            slot.value.load(&guard).is_some_and(|shown| shown.ptr_eq(moved.as_shared()))
+        };
+        if shown {
+            return Ok(());
+        }
+    }
+    let _seq = name_space.rename_seq.write();
+    let guard = pin();
+    let still = moved.place.load(&guard);
+    let unmoved = match (&old, still) {
+        (Some(old), Some(still)) => still.ptr_eq(old.as_shared()),
+        (None, None) => true,
+        _ => false,
+    };
+    if !unmoved || directory.slot(hash, name, &guard).is_some() {
+        return Ok(());
+    }
+    let mut up = Some(dir.as_shared());
+    while let Some(above) = up {
+        if above.ptr_eq(moved.as_shared()) {
+            // What the cache knows of the places above is older still.
+            return Err(Error::Stale);
+        }
+        up = above.to_ref().parent(&guard);
+    }
+    if let Some(slot) = still
+        && slot.to_ref().value.load(&guard).is_some_and(|shown| shown.ptr_eq(moved.as_shared()))
+    {
+        unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, &guard);
+    }
+    bind_loaded(dir, directory, hash, name, moved.clone(), &guard)
+}
+
 /// A name is no more what the cache has: it is asked for when somebody wants it. The caller holds its lock.
-fn unbind(directory: &Directory, slot: Shared<'_, Node<Slot>>, guard: &Guard) {
-    drop(slot.to_ref().value.replace(None));
+pub(crate) fn unbind(directory: &Directory, slot: Shared<'_, Node<Slot>>, guard: &Guard) {
+    if let Some(shown) = slot.to_ref().value.replace(None) {
+        shown.sb().links.remove(&shown);
+        directory.entry_cached(false, guard);
+    }
     directory.remove(slot, guard);
 }
 
-/// How an eviction ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Evicted {
-    Gone,
-    InUse,
-}
-
-impl SuperBlock {
-    /// Evicts up to `count` inodes that nobody uses, from where the last eviction stopped; how many went.
-    pub(crate) fn evict(self: &Arc<Self>, name_space: &NameSpace, count: usize) -> Result<usize> {
-        if self.driver.backing().is_none() {
-            return Ok(0);
-        }
-        let (mut gone, mut rounds) = (0, 0);
-        while gone < count && rounds < 2 {
-            let (batch, wrapped) = self.nodes.idle_batch(&pin());
-            rounds += u32::from(wrapped);
-            for dentry in batch {
-                if gone == count {
-                    break;
-                }
-                gone += usize::from(self.evict_one(name_space, dentry)? == Evicted::Gone);
-            }
-        }
-        self.drain_forgotten();
-        Ok(gone)
-    }
-
-    fn evict_one(self: &Arc<Self>, name_space: &NameSpace, dentry: Counted<Dentry>) -> Result<Evicted> {
-        let key = {
-            let guard = pin();
-            dentry.place.load(&guard).map(|place| {
-                let slot = place.to_ref();
-                let dir = slot.anchor_dir().to_ref().inode().ino;
-                self.key(dir, self.hash(dir, slot.name.as_bytes()))
-            })
-        };
-        let keys: &[_] = match &key {
-            Some(key) => std::slice::from_ref(key),
-            None if dentry.is_dir() => return Ok(Evicted::InUse),
-            None => &[],
-        };
-        let _lock = (!keys.is_empty()).then(|| name_space.names.lock(keys));
-        let inode = dentry.inode();
-        if inode.take_dirty() {
-            let attr = attr_of(inode, &pin());
-            let stored = self.driver.backing().ok_or(Error::NotSupported)?.setattr(inode.ino, &attr);
-            stored.inspect_err(|_| inode.set_dirty())?;
-        }
-        let guard = pin();
-        let slot = dentry
-            .place
-            .load(&guard)
-            .filter(|place| place.to_ref().value.load(&guard).is_some_and(|shown| shown.ptr_eq(dentry.as_shared())));
-        if let Ok(directory) = inode.directory() {
-            if directory.slots_after(0, &guard).next().is_some() {
-                return Ok(Evicted::InUse);
-            }
-            directory.detach();
-        }
-        // Ours, the table's of numbers, and the slot's: with these and no other it is condemned.
-        let references = 2 + usize::from(slot.is_some());
-        if inode.is_dirty() || !Counted::condemn(&dentry, references) {
-            return Ok(Evicted::InUse);
-        }
-        if let Some(slot) = slot {
-            unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, &guard);
-        }
-        self.nodes.evict(inode.ino, &guard);
-        Ok(Evicted::Gone)
-    }
-
-    /// Tells the backing what nobody uses any more. No guard is held.
-    pub(crate) fn drain_forgotten(&self) {
-        let Some(backing) = self.driver.backing() else { return };
-        loop {
-            let next = self.forgotten.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
-            match next {
-                Some(ino) => backing.forget(ino),
-                None => return,
-            }
-        }
+/// Whatever the cache has of a name, the backing says otherwise. The caller holds the name's lock.
+pub(crate) fn unbind_stale(directory: &Directory, hash: u64, name: &[u8], guard: &Guard) {
+    if let Some(slot) = directory.slot(hash, name, guard) {
+        unbind(directory, slot, guard);
     }
 }
 

@@ -6,11 +6,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pando_sync::{Counted, Guard, Node, OpCell, stripe_hint};
+use pando_sync::{Counted, Guard, Node, OpCell, Shared, stripe_hint};
 
 use crate::{
     At, Context, DentryRef, Error, FileKind, NodeAttr, Result, Timestamp, Vfs,
-    backed::{Call, change_count, find},
+    backed::{Call, adopt, change_count, check_fresh, find, unbind_stale},
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::{Body, Inode, PermView},
@@ -122,7 +122,9 @@ impl Vfs {
             let inode = dentry.to_ref().inode();
             match &inode.body {
                 Body::Symlink(target) => {
-                    inode.times.accessed(guard, || Timestamp::now().0);
+                    if inode.times.accessed(guard, || Timestamp::now().0) {
+                        inode.set_dirty();
+                    }
                     Ok(target.to_vec())
                 }
                 _ => Err(if path.is_empty() { Error::NoEntry } else { Error::Invalid }.into()),
@@ -165,8 +167,11 @@ impl Vfs {
             let dir = parent.dir.to_ref().expect_dir()?;
             let name = parent.name(Error::Exists)?;
             let hash = dir.shard.sb.hash(dir.ino, name);
-            if find(parent.dir, hash, name, guard)?.is_some() {
-                return Err(Error::Exists.into());
+            if !locks.answered() {
+                check_fresh(parent.dir, dir, dir.directory()?)?;
+                if find(parent.dir, hash, name, guard)?.is_some() {
+                    return Err(Error::Exists.into());
+                }
             }
             if parent.slash {
                 return Err(Error::NoEntry.into());
@@ -181,12 +186,18 @@ impl Vfs {
                 return Err(if removed { Error::NoEntry } else { Error::NotPermitted }.into());
             }
             let sb = &dir.shard.sb;
-            locks.names(&[sb.key(dir.ino, hash)])?;
-            if sb.driver.backing().is_some() {
+            let keys = [sb.key(dir.ino, hash), sb.inode_key(inode.ino)];
+            let backed = sb.driver.backing().is_some();
+            locks.names(&keys[..1 + usize::from(backed)])?;
+            if backed {
+                if !locks.answered() && inode.links.count() == 0 {
+                    return Err(Error::NoEntry.into());
+                }
                 locks.call(&[parent], || {
                     let (ino, dir, name) = (inode.ino, dir.ino, Box::<[u8]>::from(name));
                     Call::new(sb, move |backing| backing.link(ino, dir, &name).map(|()| 0))
                 })?;
+                unbind_stale(dir.directory()?, hash, name, guard);
             }
             // Counted before the name is there, so the count is never too low (protocol 6).
             inode.links.up()?;
@@ -200,7 +211,10 @@ impl Vfs {
                 inode.links.undo_up();
             }
             bound?;
-            inode.times.changed(now);
+            inode.touch(now);
+            if backed {
+                sb.links.add(&dentry);
+            }
             Ok(DentryRef(dentry))
         })
     }
@@ -275,8 +289,11 @@ pub(crate) fn make_at(
     let (sb, name) = (&parent.shard.sb, place.name(Error::Exists)?);
     let (hash, exists) = match place.seen {
         Some(seen) => (seen.hash, seen.dentry.is_some()),
+        // What the backing has made is not asked for.
+        None if locks.answered() => (sb.hash(parent.ino, name), false),
         None => {
             let hash = sb.hash(parent.ino, name);
+            check_fresh(place.dir, parent, parent.directory()?)?;
             (hash, find(place.dir, hash, name, guard)?.is_some())
         }
     };
@@ -294,10 +311,12 @@ pub(crate) fn make_at(
         _ => {}
     }
     locks.names(&[sb.key(parent.ino, hash)])?;
-    let now = Timestamp::now().0;
-    let perm = new_perm(context, parent, make.kind(), mode, guard);
+    let fresh = || (new_perm(context, parent, make.kind(), mode, guard), Timestamp::now().0);
+    let (perm, now) = locks.made.filter(|_| locks.answered()).unwrap_or_else(fresh);
     let inode = if sb.driver.backing().is_some() {
+        locks.made = Some((perm, now));
         let ino = locks.call(&[place], || create_call(parent, name, make, perm, now))?;
+        unbind_stale(parent.directory()?, hash, name, guard);
         new_backed_inode(sb, make, perm, ino, now, guard)?
     } else {
         new_inode(sb, make, perm, 1, now, guard)?
@@ -306,12 +325,16 @@ pub(crate) fn make_at(
     // The slot and what it shows are read together, and mostly go together: one allocation.
     let (slot, dentry) =
         Node::pair(Dentry::new(inode), |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
-    bind(parent, hash, slot, &dentry, &permit, now, guard)?;
-    if let Some(backed) = &parent.directory()?.backed {
-        sb.nodes.adopt(&dentry, guard);
-        backed.note_present(hash, name, guard);
-        parent.set_dirty();
+    let backed = sb.driver.backing().is_some();
+    if backed {
+        // Before anybody can come to it by its name.
+        adopt(sb, &dentry, guard);
     }
+    let bound = bind(parent, hash, slot, &dentry, &permit, now, guard);
+    if backed && bound.is_err() {
+        drop(sb.nodes.drop_nameless(dentry.inode().ino, guard));
+    }
+    bound?;
     Ok(dentry)
 }
 
@@ -319,7 +342,12 @@ pub(crate) fn make_at(
 fn create_call(parent: &Inode, name: &[u8], make: Make<'_>, perm: PermView, now: i64) -> Call {
     let attr = new_attr(make, perm, now);
     let (dir, name) = (parent.ino, Box::<[u8]>::from(name));
-    Call::new(&parent.shard.sb, move |backing| backing.create(dir, &name, &attr))
+    let sb = parent.shard.sb.clone();
+    Call::new(&parent.shard.sb, move |backing| {
+        // Paid for before it is made: what a backing has made is not refused afterwards.
+        sb.driver.charge_inode()?;
+        backing.create(dir, &name, &attr).inspect_err(|_| sb.driver.release_inode())
+    })
 }
 
 /// A new inode's attributes, but for the number.
@@ -343,7 +371,7 @@ fn new_attr(make: Make<'_>, perm: PermView, now: i64) -> NodeAttr {
     }
 }
 
-/// The inode that a backing has just made.
+/// The inode that a backing has just made. It is paid for.
 fn new_backed_inode(
     sb: &Arc<SuperBlock>,
     make: Make<'_>,
@@ -353,10 +381,9 @@ fn new_backed_inode(
     guard: &Guard,
 ) -> Result<Inode> {
     let body = match make {
-        Make::Directory => Body::Directory(Box::new(Directory::backed(change_count(sb, ino)))),
+        Make::Directory => Body::Directory(Box::new(Directory::backed(change_count(sb, ino), 2))),
         _ => make.body(),
     };
-    sb.driver.charge_inode()?;
     Ok(Inode::loaded(shard_of(sb, guard)?, &NodeAttr { ino, ..new_attr(make, perm, now) }, body))
 }
 
@@ -382,10 +409,12 @@ fn bind(
     let permitted = alive && permit.still_holds(parent, guard);
     if permitted {
         creation.publish(guard);
+        note_bound(parent, hash, node, guard);
         return Ok(());
     }
     let Some(_taken_back) = creation.retract() else {
         // Whoever tried to remove the directory published it for us: then it has been there.
+        note_bound(parent, hash, node, guard);
         return Ok(());
     };
     drop(dentry.place.replace(None));
@@ -396,6 +425,14 @@ fn bind(
     } else {
         directory.detach();
         Err(Error::NoEntry)
+    }
+}
+
+/// A name of a directory is there: a backed one no longer remembers that it is not. The caller holds the name's lock.
+fn note_bound(parent: &Inode, hash: u64, slot: Shared<'_, Node<Slot>>, guard: &Guard) {
+    if let Some(backed) = parent.directory().ok().and_then(|directory| directory.backed.as_ref()) {
+        backed.note_present(hash, slot.to_ref().name.as_bytes(), guard);
+        parent.set_dirty();
     }
 }
 

@@ -46,7 +46,8 @@ pub(crate) struct Dentry {
 
 enum Target {
     Own(Inode),
-    Link(Counted<Dentry>),
+    /// The first dentry, and this one's number among [`crate::evict::CachedLinks`].
+    Link(Counted<Dentry>, u64),
 }
 
 impl Object for Dentry {
@@ -66,7 +67,8 @@ impl Dentry {
     /// A further dentry of an inode.
     pub(crate) fn new_link(first: Counted<Self>) -> Counted<Self> {
         debug_assert!(matches!(first.target, Target::Own(_)), "links go to the first dentry");
-        Counted::new(Self { place: OpCell::new(None), target: Target::Link(first) })
+        let id = first.sb().links.next_id();
+        Counted::new(Self { place: OpCell::new(None), target: Target::Link(first, id) })
     }
 
     /// The inode.
@@ -74,9 +76,9 @@ impl Dentry {
     pub(crate) fn inode(&self) -> &Inode {
         match &self.target {
             Target::Own(inode) => inode,
-            Target::Link(first) => match &first.target {
+            Target::Link(first, _) => match &first.target {
                 Target::Own(inode) => inode,
-                Target::Link(_) => unreachable!("links go to the first dentry"),
+                Target::Link(..) => unreachable!("links go to the first dentry"),
             },
         }
     }
@@ -85,13 +87,21 @@ impl Dentry {
     pub(crate) fn first(this: &Counted<Self>) -> Counted<Self> {
         match &this.target {
             Target::Own(_) => this.clone(),
-            Target::Link(first) => first.clone(),
+            Target::Link(first, _) => first.clone(),
+        }
+    }
+
+    /// Its number among the further links; none for a first dentry.
+    pub(crate) fn link_id(&self) -> Option<u64> {
+        match self.target {
+            Target::Own(_) => None,
+            Target::Link(_, id) => Some(id),
         }
     }
 
     /// Whether this is a further link: it holds its inode until it is reclaimed.
     pub(crate) fn is_link(&self) -> bool {
-        matches!(self.target, Target::Link(_))
+        matches!(self.target, Target::Link(..))
     }
 
     pub(crate) fn sb(&self) -> &SuperBlock {
@@ -110,6 +120,11 @@ impl Dentry {
     pub(crate) fn parent<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
         let slot = self.place.load(guard)?.to_ref();
         Some(slot.anchor_dir())
+    }
+
+    /// As [`Dentry::parent`], held.
+    pub(crate) fn to_parent(&self, guard: &Guard) -> Option<Counted<Dentry>> {
+        self.parent(guard)?.get()
     }
 
     /// The inode, if it is a directory.

@@ -68,8 +68,10 @@ impl Directory {
     }
 
     /// A directory of a tree that is kept elsewhere: nothing of it is cached yet.
-    pub(crate) fn backed(change_count: u64) -> Self {
-        Self { backed: Some(Box::new(BackedDir::new(change_count))), ..Self::new() }
+    pub(crate) fn backed(change_count: u64, nlink: u32) -> Self {
+        let subdirs = Counter::new(u64::from(nlink.saturating_sub(2)));
+        let stripes = Line(Striped::new(Stripe { subdirs, ..Stripe::default() }));
+        Self { backed: Some(Box::new(BackedDir::new(change_count))), stripes, ..Self::new() }
     }
 
     /// The slot of a name, whatever it shows.
@@ -169,7 +171,28 @@ impl Directory {
         }
     }
 
+    /// An entry that is there already was taken into the cache, or has left it.
+    pub(crate) fn entry_cached(&self, more: bool, guard: &Guard) {
+        if let Some(backed) = &self.backed {
+            backed.loaded(more);
+            self.table.adapt(self.approximate_len(), false, guard);
+        }
+    }
+
+    /// A backing says how many links the directory has.
+    pub(crate) fn set_nlink(&self, nlink: u32) {
+        let subdirs = u64::from(nlink.saturating_sub(2));
+        let known = self.census().subdirs;
+        let mine = &self.stripes.0.mine().subdirs;
+        let _ = if subdirs > known { mine.add(subdirs - known) } else { mine.sub(known - subdirs) };
+    }
+
     fn approximate_len(&self) -> usize {
+        if let Some(backed) = &self.backed {
+            // Of entries that were loaded and then removed, only the removal is among the counted.
+            let here = self.entries().value.cast_signed();
+            return usize::try_from(here.saturating_add(backed.loaded_len())).unwrap_or(0);
+        }
         let entries = Counter::estimate(self.stripes.0.all().map(|stripe| &stripe.entries));
         usize::try_from(entries).unwrap_or(usize::MAX)
     }

@@ -229,7 +229,7 @@ impl File {
     fn seek_data(&self, offset: i64) -> Result<u64> {
         let offset = u64::try_from(offset).map_err(|_| Error::NoDeviceAddress)?;
         let inode = self.inode();
-        let state = inode.file_state_if_any().ok_or(Error::NoDeviceAddress)?;
+        let state = inode.contents()?.ok_or(Error::NoDeviceAddress)?;
         state.look(|data| {
             let size = inode.size();
             if offset >= size { None } else { data.seek_data(offset, size) }.ok_or(Error::NoDeviceAddress)
@@ -240,7 +240,7 @@ impl File {
         let offset = u64::try_from(offset).map_err(|_| Error::NoDeviceAddress)?;
         let inode = self.inode();
         let inside = |size| if offset < size { Ok(()) } else { Err(Error::NoDeviceAddress) };
-        let Some(state) = inode.file_state_if_any() else {
+        let Some(state) = inode.contents()? else {
             // Nothing was ever written: all of it is a hole.
             return inside(inode.size()).map(|()| offset);
         };
@@ -300,6 +300,10 @@ impl File {
             } else {
                 contents.allocate(offset, len)?;
                 if mode & KEEP_SIZE == 0 && end > size {
+                    if inode.shard.sb.driver.backing().is_some() {
+                        // What is kept elsewhere must hear of the size.
+                        contents.truncate(size, end)?;
+                    }
                     inode.set_size(end);
                 }
             }
@@ -338,7 +342,7 @@ fn add(base: u64, delta: i64) -> Result<u64> {
 
 /// Reads from an inode's contents: zeros where nothing was ever written.
 fn read_at(inode: &Inode, buffer: &mut [u8], offset: u64) -> Result<usize> {
-    let Some(state) = inode.file_state_if_any() else {
+    let Some(state) = inode.contents()? else {
         let size = inode.size();
         let count = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(buffer.len());
         buffer[..count].fill(0);

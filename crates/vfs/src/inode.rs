@@ -78,6 +78,8 @@ pub(crate) struct Inode {
     dirty: AtomicBool,
     /// The driver has been charged for it.
     charged: AtomicBool,
+    /// The backing is to hear when nobody uses it any more: it is the one inode of its number.
+    adopted: AtomicBool,
     pub links: Links,
     size: AtomicU64,
     pub times: Times,
@@ -98,6 +100,7 @@ impl Inode {
             kind,
             dirty: AtomicBool::new(false),
             charged: AtomicBool::new(true),
+            adopted: AtomicBool::new(false),
             birth: perm,
             perm: AtomicCounted::new(None),
             links: Links::new(nlink),
@@ -116,6 +119,7 @@ impl Inode {
             kind: attr.kind,
             dirty: AtomicBool::new(false),
             charged: AtomicBool::new(true),
+            adopted: AtomicBool::new(false),
             birth: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
             perm: AtomicCounted::new(None),
             links: Links::new(attr.nlink),
@@ -129,14 +133,51 @@ impl Inode {
 
     /// Takes over what somebody else has changed in the backing.
     pub(crate) fn refresh(&self, attr: &NodeAttr, guard: &Guard) {
-        let perm = PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid };
+        // A write takes setuid and setgid away at once, and the backing hears of it later.
+        const PRIVILEGES: u32 = 0o6000;
+        let dropped = if self.is_dirty() { PRIVILEGES & !self.perm(guard).mode } else { 0 };
+        let perm = PermView { mode: attr.mode & !dropped, uid: attr.uid, gid: attr.gid };
         if self.perm(guard) != perm {
             // Infallible: the change never refuses.
             let _ = self.change_perm(guard, |_| Ok(perm));
         }
-        self.links.set(attr.nlink);
-        self.set_size(attr.size);
-        self.times.refresh(attr, guard);
+        match &self.body {
+            Body::Directory(directory) => directory.set_nlink(attr.nlink),
+            _ => self.links.set(attr.nlink),
+        }
+        if attr.size != self.size() {
+            self.set_size(attr.size);
+        }
+        // What the cache knows better stays.
+        if !self.is_dirty() {
+            self.times.refresh(attr, guard);
+        }
+    }
+
+    /// The one inode of its number: from now on, the backing is to hear when it goes.
+    pub(crate) fn set_adopted(&self, adopted: bool) {
+        self.adopted.store(adopted, Ordering::Release);
+    }
+
+    /// Whether it has no name any more. A root has none either, and is not meant.
+    pub(crate) fn is_nameless(&self, guard: &Guard) -> bool {
+        match &self.body {
+            Body::Directory(directory) => directory.is_removed(guard),
+            _ => self.links.count() == 0,
+        }
+    }
+
+    /// A name of a file is gone. Others may have taken away some that are not known here.
+    pub(crate) fn link_gone(&self) {
+        if self.shard.sb.driver.backing().is_none() || self.links.count() > 0 {
+            self.links.down();
+        }
+    }
+
+    /// Attributes have changed: the change of a name, say. A backing hears of it later.
+    pub(crate) fn touch(&self, now: i64) {
+        self.times.changed(now);
+        self.set_dirty();
     }
 
     /// Says that the cache knows something of this inode (its times) that its backing does not.
@@ -231,13 +272,20 @@ impl Inode {
     pub(crate) fn file_state(&self) -> Result<&FileState> {
         match &self.body {
             Body::File(state) => Ok(state.get_or_init(|| {
-                Box::new(FileState {
-                    data: RwLock::new(Some(self.shard.sb.driver.data(self.ino))),
-                    blocks: AtomicU64::new(0),
-                })
+                let data = self.shard.sb.driver.data(self.ino);
+                let blocks = AtomicU64::new(data.blocks());
+                Box::new(FileState { data: RwLock::new(Some(data)), blocks })
             })),
             Body::Directory(_) => Err(Error::IsDirectory),
             _ => Err(Error::Invalid),
+        }
+    }
+
+    /// The contents' state, if there are any contents: none where nothing was ever written, which reads as zeros.
+    pub(crate) fn contents(&self) -> Result<Option<&FileState>> {
+        match self.file_state_if_any() {
+            None if self.shard.sb.driver.backing().is_some() => self.file_state().map(Some),
+            found => Ok(found),
         }
     }
 
@@ -265,9 +313,9 @@ impl Inode {
         }
         self.release();
         let sb = &self.shard.sb;
-        if sb.driver.backing().is_some() {
+        if self.adopted.load(Ordering::Acquire) {
             // Told later: this may run under a guard, and the backing may wait.
-            sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(self.ino);
+            sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(self.ino);
         }
     }
 }
@@ -359,19 +407,26 @@ impl Times {
     }
 
     fn loaded(attr: &NodeAttr) -> Self {
+        let now = Timestamp::now().0;
+        // A time beyond now can only have been set: it holds until the next change, and is nothing to be raised.
+        let explicit = |time: Timestamp| (time.0 > now).then_some((time.0, now));
+        let (atime, mtime) = (explicit(attr.atime), explicit(attr.mtime));
+        let record = (atime.is_some() || mtime.is_some()).then(|| Counted::new(ExplicitTimes { atime, mtime }));
         Self {
-            atime: AtomicI64::new(attr.atime.0),
-            mtime: AtomicI64::new(attr.mtime.0),
+            atime: AtomicI64::new(attr.atime.0.min(now)),
+            mtime: AtomicI64::new(attr.mtime.0.min(now)),
             ctime: AtomicI64::new(attr.ctime.0),
             btime: attr.btime.0,
-            explicit: AtomicCounted::new(None),
+            explicit: AtomicCounted::new(record),
         }
     }
 
     /// The backing's times, as if set by utimens: they hold until a change that is younger than they are.
     fn refresh(&self, attr: &NodeAttr, guard: &Guard) {
         let now = Timestamp::now().0;
-        self.set(guard, Some(attr.atime), Some(attr.mtime), now);
+        self.set_explicit(guard, Some(attr.atime), Some(attr.mtime), now);
+        // Relaxed: an independent value.
+        self.ctime.store(attr.ctime.0, Ordering::Relaxed);
     }
 
     /// The contents changed.
@@ -419,6 +474,11 @@ impl Times {
 
     /// utimens: `now` is the clock at the call.
     pub(crate) fn set(&self, guard: &Guard, atime: Option<Timestamp>, mtime: Option<Timestamp>, now: i64) {
+        self.set_explicit(guard, atime, mtime, now);
+        self.changed(now);
+    }
+
+    fn set_explicit(&self, guard: &Guard, atime: Option<Timestamp>, mtime: Option<Timestamp>, now: i64) {
         loop {
             let current = self.explicit.load(guard);
             let old = current.map_or(ExplicitTimes { atime: None, mtime: None }, |e| *e.to_ref());
@@ -427,10 +487,9 @@ impl Times {
                 mtime: mtime.map(|t| (t.0, now)).or(old.mtime),
             };
             if self.explicit.compare_exchange(current, Some(Counted::new(new))).is_ok() {
-                break;
+                return;
             }
         }
-        self.changed(now);
     }
 }
 
@@ -480,6 +539,11 @@ impl FileState {
 impl Inode {
     /// Occupied space in units of 512 bytes: one load, also beside a write.
     pub(crate) fn blocks(&self) -> u64 {
-        self.file_state_if_any().map_or(0, |state| state.blocks.load(Ordering::Relaxed))
+        match self.file_state_if_any() {
+            Some(state) => state.blocks.load(Ordering::Relaxed),
+            // Nothing was ever written, or a backing has it, without holes for all we know.
+            None if self.shard.sb.driver.backing().is_some() => self.size().div_ceil(512),
+            None => 0,
+        }
     }
 }

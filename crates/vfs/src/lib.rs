@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! NameSpace::topology            a directory changes its parent: ancestors stand still (P4)
-//!   NameSpace::names             a lock per name, striped; at most two at once, by stripe (P2)
+//!   NameSpace::names             a lock per name, striped; those of an operation at once, by stripe (P2)
 //!     NameSpace::rename_seq      written around the instant at which a directory changes its place (P9)
 //!       (a driver's Backing is called with names locked, and never under a reclamation guard)
 //! File's Position                a read or write with the shared position (P6)
@@ -138,6 +138,7 @@ mod directory;
 mod dpath;
 mod driver;
 mod error;
+mod evict;
 mod file;
 pub mod fs;
 mod inode;

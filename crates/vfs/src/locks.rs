@@ -7,15 +7,16 @@
 //!
 //! Order: topology, names (by stripe), rename sequence. The handle's mutex and the data lock come after and never here.
 
-use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 
 use pando_sync::{Guard, NameGuard, NameKey, WriteGuard, pin};
 
 use crate::{
     Error, Result,
     backed::{Ask, Call, Pinned},
+    inode::PermView,
     namei::Parent,
-    superblock::NameSpace,
+    superblock::{NameSpace, SuperBlock},
 };
 
 /// Why an attempt ended without a result.
@@ -39,8 +40,8 @@ impl From<Error> for Stop {
 /// What an attempt yields.
 pub(crate) type Step<T> = std::result::Result<T, Stop>;
 
-/// At most this many names change in one operation.
-const NAMES_MAX: usize = 2;
+/// At most this many names change in one operation, counting an inode that loses or gets one ([`SuperBlock::inode_key`]).
+const NAMES_MAX: usize = 3;
 
 /// What an attempt needs locked.
 #[derive(Clone, Copy)]
@@ -74,6 +75,8 @@ pub(crate) struct Locks<'v> {
     pub collect: bool,
     /// What the backing has answered to this operation's change, until the attempt takes it up.
     answer: Option<Result<u64>>,
+    /// Permissions and times of the inode that the backing was told to make: the next attempt's are younger.
+    pub made: Option<(PermView, i64)>,
     name_space: &'v NameSpace,
 }
 
@@ -105,13 +108,19 @@ impl<'v> Locks<'v> {
             held: false,
             collect: false,
             answer: None,
+            made: None,
             name_space,
         }
     }
 
-    /// Whether the backing has already made the change: what was checked before is not checked again.
+    /// Whether the backing has already made the change: what was checked before is not checked again, and nothing is asked.
     pub(crate) fn answered(&self) -> bool {
         self.answer.is_some()
+    }
+
+    /// A refusal that the operation does not accept: the next attempt asks again.
+    fn forget_refusal(&mut self) {
+        self.answer = self.answer.filter(Result::is_ok);
     }
 
     /// Tells the backing of a change, with the locks held that are held now: the attempt ends here, the call is made
@@ -193,10 +202,28 @@ pub(crate) fn run<T>(
     mut attempt: impl for<'g> FnMut(Attempt<'g>, &mut Locks<'_>) -> Step<T>,
 ) -> Result<T> {
     breathe();
+    let mut told = None;
+    let result = run_attempts(name_space, &mut attempt, &mut told);
+    // The last name of an inode may have gone, and nobody had it open.
+    if let Some(sb) = told {
+        sb.drain_forgotten();
+    }
+    result
+}
+
+/// As [`run`]; `told` is the tree whose backing was told of a change.
+fn run_attempts<T>(
+    name_space: &NameSpace,
+    attempt: &mut impl for<'g> FnMut(Attempt<'g>, &mut Locks<'_>) -> Step<T>,
+    told: &mut Option<Arc<SuperBlock>>,
+) -> Result<T> {
     let mut locks = Locks::new(name_space);
     let mut pinned = Pinned::default();
     let mut collected = false;
     loop {
+        if !locks.answered() {
+            pinned = Pinned::default();
+        }
         let step = attempt(Attempt { guard: &pin(), pinned: &pinned }, &mut locks);
         match step {
             Ok(result) => {
@@ -210,20 +237,30 @@ pub(crate) fn run<T>(
             Err(Stop::Error(Error::NoSpace)) if !collected => {
                 // Removed directories give their inode back when they are reclaimed: no refusal before that was tried.
                 locks.release();
+                locks.forget_refusal();
                 pando_sync::collect();
+                if let Some(sb) = told {
+                    sb.drain_forgotten();
+                }
                 collected = true;
             }
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Wait) => locks.wait(),
             // What was found has changed or died: whoever is at it may need the processor to go on.
-            Err(Stop::Again) => std::thread::yield_now(),
+            Err(Stop::Again) => {
+                locks.forget_refusal();
+                std::thread::yield_now();
+            }
             Err(Stop::Ask(ask)) => match *ask {
                 Ask::Change(parents, call) => {
                     pinned = parents;
+                    *told = Some(call.sb().clone());
                     locks.answer = Some(call.make());
                 }
                 question => {
-                    // A question takes a name's lock itself.
+                    // A question takes a name's lock itself. What the backing has already done is not left alone with it.
+                    debug_assert!(!matches!(locks.answer, Some(Ok(_))), "a question after the change was made");
+                    locks.forget_refusal();
                     locks.release();
                     question.answer(name_space)?;
                 }

@@ -110,6 +110,31 @@ impl Nodes {
         }
     }
 
+    /// Takes out an inode that has no name any more, if only the cache counts it: nobody can come to it. The caller puts
+    /// the reference, without a guard if it can.
+    pub(crate) fn drop_nameless(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
+        let node = self.node(ino, guard)?;
+        let last = node.to_ref().lookups.compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if last { self.remove(node, guard) } else { None }
+    }
+
+    /// All inodes in the table; no guard is held.
+    pub(crate) fn all(&self) -> Vec<Counted<Dentry>> {
+        let (mut all, mut after) = (Vec::new(), 0);
+        loop {
+            let guard = pin();
+            let mut count = 0;
+            for node in self.table.iter_after(after, &guard).take(1024) {
+                count += 1;
+                after = node.to_ref().position();
+                all.extend(node.to_ref().dentry.load(&guard).and_then(|dentry| dentry.get()));
+            }
+            if count == 0 {
+                return all;
+            }
+        }
+    }
+
     fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) {
         // Put after the guard is gone: an inode's last put may wait.
         let (mut _left, mut _unused) = (None, None);
@@ -127,8 +152,10 @@ impl Nodes {
                 _left = self.remove(node, &guard);
             }
             let node = new.take().unwrap_or_else(|| {
+                // What a cache holds anyway has a count of the cache's, too: an eviction must not take ours for it.
+                let caches = u64::from(dentry.sb().driver.backing().is_some());
                 let dentry = AtomicCounted::new(Some(Dentry::first(dentry)));
-                Node::new(Remembered { ino, dentry, lookups: AtomicU64::new(lookups) })
+                Node::new(Remembered { ino, dentry, lookups: AtomicU64::new(lookups + caches) })
             });
             match self.table.insert(spread(ino), |other| other.ino == ino, node, &guard) {
                 Ok(_) => {
@@ -151,6 +178,11 @@ impl Nodes {
         let Some(node) = self.node(ino, &guard) else { return false };
         if node.to_ref().count_down(lookups) {
             _left = self.remove(node, &guard);
+        } else if node.to_ref().dentry.load(&guard).is_some_and(|dentry| {
+            let inode = dentry.to_ref().inode();
+            inode.shard.sb.driver.backing().is_some() && inode.is_nameless(&guard)
+        }) {
+            _left = self.drop_nameless(ino, &guard);
         }
         true
     }

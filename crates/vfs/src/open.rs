@@ -87,10 +87,12 @@ impl Vfs {
                 return Err(Error::IsDirectory.into());
             }
             let seen = match parent.seen {
-                Some(seen) => seen,
-                None => *parent.seen.insert(look_at(parent.dir, name, guard)?),
+                // What the backing has made is not asked for.
+                _ if locks.answered() => None,
+                Some(seen) => seen.dentry,
+                None => parent.seen.insert(look_at(parent.dir, name, guard)?).dentry,
             };
-            if let Some(found) = seen.dentry {
+            if let Some(found) = seen {
                 if exclusive {
                     return Err(Error::Exists.into());
                 }

@@ -116,8 +116,9 @@ impl File {
         if cookie < AFTER_DOT {
             batch.push(b".", inode, AFTER_DOT, None);
         }
-        if cookie < AFTER_DOT && !self.flags().contains(OpenFlags::NOATIME) {
-            inode.times.accessed(&guard, || crate::Timestamp::now().0);
+        let counts = cookie < AFTER_DOT && !self.flags().contains(OpenFlags::NOATIME);
+        if counts && inode.times.accessed(&guard, || crate::Timestamp::now().0) {
+            inode.set_dirty();
         }
         if cookie < AFTER_DOTDOT {
             batch.push(b"..", dotdot(this, None, &guard).to_ref().inode(), AFTER_DOTDOT, None);

@@ -4,7 +4,7 @@ use pando_sync::{Guard, Node, Op, Shared};
 
 use crate::{
     At, Context, Error, Result, Timestamp, Vfs,
-    backed::{Call, miss},
+    backed::{Call, check_fresh, miss},
     create::{Permit, S_ISVTX},
     dentry::{Dentry, Slot},
     inode::{Inode, PermView},
@@ -24,7 +24,7 @@ impl Vfs {
             let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;
             let name = parent.name(Error::IsDirectory)?;
             if parent.slash {
-                let bound = Bound::lookup(parent.dir, name, guard)?;
+                let bound = Bound::lookup(parent.dir, name, locks, guard)?;
                 let is_dir = bound.dentry.to_ref().is_dir();
                 return Err(Stop::Error(if is_dir { Error::IsDirectory } else { Error::NotDirectory }));
             }
@@ -40,10 +40,11 @@ impl Vfs {
             directory.remove(bound.slot, guard);
             directory.entry_removed(false, now, guard);
             // Counted down after the name is gone, so the count is never too low (protocol 6).
-            bound.inode().links.down();
-            bound.inode().times.changed(now);
+            bound.inode().link_gone();
+            bound.inode().touch(now);
             bound.note_removed(guard);
             locks.collect = bound.dentry.to_ref().is_link();
+            forget_name(bound.dentry, guard);
             drop(gone);
             Ok(())
         })
@@ -69,7 +70,7 @@ impl Vfs {
                 bound.may_delete(context, Some(true), guard)?;
             }
             bound.remove_in_backing(parent, locks)?;
-            bound.remove_dir(guard)
+            bound.remove_dir(locks, guard)
         })
     }
 }
@@ -86,33 +87,51 @@ pub(crate) struct Bound<'g> {
 
 impl<'g> Bound<'g> {
     /// Looks the name up, without a lock.
-    pub(crate) fn lookup(dir: Shared<'g, Dentry>, name: &'g [u8], guard: &'g Guard) -> Step<Self> {
+    fn lookup(dir: Shared<'g, Dentry>, name: &'g [u8], locks: &Locks<'_>, guard: &'g Guard) -> Step<Self> {
         let parent = dir.to_ref().expect_dir()?;
         let hash = parent.shard.sb.hash(parent.ino, name);
-        Ok(Self::find(dir, hash, name, guard)?.ok_or(Error::NoEntry)?)
+        Ok(Self::find(dir, hash, name, locks, guard)?.ok_or(Error::NoEntry)?)
     }
 
-    /// The binding now, if there is one; a backing is asked if the cache does not know.
-    pub(crate) fn find(dir: Shared<'g, Dentry>, hash: u64, name: &'g [u8], guard: &'g Guard) -> Step<Option<Self>> {
+    /// The binding now, if there is one; a backing is asked if the cache does not know, unless it has already made the
+    /// change that this is about.
+    pub(crate) fn find(
+        dir: Shared<'g, Dentry>,
+        hash: u64,
+        name: &'g [u8],
+        locks: &Locks<'_>,
+        guard: &'g Guard,
+    ) -> Step<Option<Self>> {
         let parent = dir.to_ref().expect_dir()?;
         let directory = parent.directory()?;
+        if !locks.answered() {
+            check_fresh(dir, parent, directory)?;
+        }
         let bound = directory.slot(hash, name, guard).and_then(|slot| {
             let dentry = slot.to_ref().value.load(guard)?;
             Some(Self { dir, parent, hash, name, slot, dentry })
         });
-        if bound.is_none() && directory.backed.is_some() {
+        if bound.is_none() && directory.backed.is_some() && !locks.answered() {
             miss(dir, parent, directory, hash, name, guard)?;
         }
         Ok(bound)
     }
 
     /// Looks the name up under its lock. A name that is not there costs a lock that is mostly free; one that is there is
-    /// looked up once.
+    /// looked up once. In a tree with a backing, the inode is locked as well, whose names are counted.
     fn locked(dir: Shared<'g, Dentry>, name: &'g [u8], locks: &mut Locks<'_>, guard: &'g Guard) -> Step<Self> {
         let parent = dir.to_ref().expect_dir()?;
-        let hash = parent.shard.sb.hash(parent.ino, name);
-        locks.names(&[parent.shard.sb.key(parent.ino, hash)])?;
-        Ok(Self::find(dir, hash, name, guard)?.ok_or(Error::NoEntry)?)
+        let sb = &parent.shard.sb;
+        let hash = sb.hash(parent.ino, name);
+        let key = sb.key(parent.ino, hash);
+        if sb.driver.backing().is_none() {
+            locks.names(&[key])?;
+            return Ok(Self::find(dir, hash, name, locks, guard)?.ok_or(Error::NoEntry)?);
+        }
+        let found = Self::find(dir, hash, name, locks, guard)?.ok_or(Error::NoEntry)?;
+        locks.names(&[key, sb.inode_key(found.inode().ino)])?;
+        let now = Self::find(dir, hash, name, locks, guard)?.ok_or(Error::NoEntry)?;
+        if now.inode().ino == found.inode().ino { Ok(now) } else { Err(Stop::Again) }
     }
 
     pub(crate) fn inode(&self) -> &'g Inode {
@@ -152,13 +171,14 @@ impl<'g> Bound<'g> {
     }
 
     /// rmdir, with the name's lock held: one operation over the directory's life and its slot.
-    fn remove_dir(&self, guard: &Guard) -> Step<()> {
+    fn remove_dir(&self, locks: &Locks<'_>, guard: &Guard) -> Step<()> {
         let victim = self.inode().directory()?;
         let op = Op::new();
         let removal = victim.life.begin_removal(&op).map_err(|_| Error::NoEntry)?;
         let slot = self.slot.to_ref();
         let name = slot.value.enlist(&op, Some(self.dentry), None).map_err(|_| Stop::Again)?;
-        if holds_an_entry(self.inode(), guard) {
+        // A backing has had the last word: what the cache still shows in there, others have removed.
+        if !locks.answered() && holds_an_entry(self.inode(), guard) {
             return Err(Error::NotEmpty.into());
         }
         // The instant. A creator that came in between has aborted it; its entry may not be seen yet, so look again.
@@ -175,6 +195,7 @@ impl<'g> Bound<'g> {
         self.inode().release();
         self.inode().times.changed(now);
         self.note_removed(guard);
+        forget_name(self.dentry, guard);
         Ok(())
     }
 }
@@ -184,6 +205,18 @@ pub(crate) fn note_gone(parent: &Inode, hash: u64, name: &[u8], guard: &Guard) {
     if let Some(backed) = parent.directory().ok().and_then(|directory| directory.backed.as_ref()) {
         backed.note_absent(hash, name, guard);
         parent.set_dirty();
+    }
+}
+
+/// A dentry has lost its name for good: the caches of a backed tree do not keep what nobody can come to.
+pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) {
+    let dentry = dentry.to_ref();
+    let sb = dentry.sb();
+    if sb.driver.backing().is_some() {
+        sb.links.remove(dentry);
+        if dentry.inode().is_nameless(guard) {
+            drop(sb.nodes.drop_nameless(dentry.inode().ino, guard));
+        }
     }
 }
 

@@ -11,14 +11,14 @@ use pando_sync::{Counted, Enlisted, Guard, Node, Object, Op, OpCell, Shared};
 
 use crate::{
     At, Context, Error, Result, Timestamp, Vfs,
-    backed::Call,
+    backed::{Call, unbind_stale},
     create::Permit,
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::Inode,
     locks::{Locks, Step, Stop, run},
     namei::{Parent, walk_parent},
-    remove::{Bound, holds_an_entry, note_gone},
+    remove::{Bound, forget_name, holds_an_entry, note_gone},
     types::{Access, RenameFlags},
 };
 
@@ -49,7 +49,7 @@ impl Vfs {
             match Move::prepare(context, old, new, flags, guard, locks)? {
                 Some(prepared) => {
                     locks.collect = prepared.target.as_ref().is_some_and(|target| target.dentry.to_ref().is_link());
-                    prepared.carry_out(guard)
+                    prepared.carry_out(locks, guard)
                 }
                 None => Ok(()),
             }
@@ -91,21 +91,25 @@ impl<'g> Move<'g> {
         let new_name = new.any_name(if noreplace { Error::Exists } else { Error::Busy })?;
         let (old_hash, new_hash) = (sb.hash(old_parent.ino, old_name), sb.hash(new_parent.ino, new_name));
         let keys = [sb.key(old_parent.ino, old_hash), sb.key(new_parent.ino, new_hash)];
-        let find = || -> Step<(Bound<'g>, Option<Bound<'g>>)> {
+        let find = |locks: &Locks<'_>| -> Step<(Bound<'g>, Option<Bound<'g>>)> {
             old.name(Error::Busy)?;
-            let source = Bound::find(old.dir, old_hash, old_name, guard)?.ok_or(Error::NoEntry)?;
+            let source = Bound::find(old.dir, old_hash, old_name, locks, guard)?.ok_or(Error::NoEntry)?;
             new.name(Error::Busy)?;
-            Ok((source, Bound::find(new.dir, new_hash, new_name, guard)?))
+            Ok((source, Bound::find(new.dir, new_hash, new_name, locks, guard)?))
         };
         let same_dir = old.dir.ptr_eq(new.dir);
-        let (mut source, mut target) = find()?;
+        let backed = sb.driver.backing().is_some();
+        let victim = |target: &Option<Bound<'g>>| target.as_ref().filter(|_| backed).map(|target| target.inode().ino);
+        let (mut source, mut target) = find(locks)?;
         loop {
             let (topology, rename_seq) = needs(&source, target.as_ref(), exchange, same_dir);
-            locks.all(topology, &keys, rename_seq)?;
-            (source, target) = find()?;
+            let loses = victim(&target);
+            let keys = [keys[0], keys[1], loses.map_or(keys[1], |ino| sb.inode_key(ino))];
+            locks.all(topology, &keys[..2 + usize::from(loses.is_some())], rename_seq)?;
+            (source, target) = find(locks)?;
             // What is found under the locks may need more of them than what was found before.
             let now = needs(&source, target.as_ref(), exchange, same_dir);
-            if now.0 <= topology && now.1 <= rename_seq {
+            if now.0 <= topology && now.1 <= rename_seq && victim(&target) == loses {
                 break;
             }
         }
@@ -143,16 +147,19 @@ impl<'g> Move<'g> {
         };
         if sb.driver.backing().is_some() {
             locks.call(&[old, new], || rename_call(old_parent, old_name, new_parent, new_name, exchange))?;
+            if target.is_none() {
+                unbind_stale(new_parent.directory()?, new_hash, new_name, guard);
+            }
         }
         let prepared = Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange, permit };
         Ok(Some(prepared))
     }
 
-    fn carry_out(self, guard: &Guard) -> Step<()> {
+    fn carry_out(self, locks: &Locks<'_>, guard: &Guard) -> Step<()> {
         let now = Timestamp::now().0;
         match &self.target {
             Some(target) if self.exchange => self.exchange_with(target)?,
-            Some(target) => self.replace(target, now, guard)?,
+            Some(target) => self.replace(target, now, locks, guard)?,
             None => self.to_free_name(now, guard)?,
         }
         let (old_dir, new_dir) = (self.old.parent.directory()?, self.new_parent.directory()?);
@@ -168,13 +175,15 @@ impl<'g> Move<'g> {
             if !self.same_dir() && target.inode().is_dir() {
                 count_over(new_dir, old_dir);
             }
-            target.inode().times.changed(now);
+            target.inode().touch(now);
         }
         old_dir.entry_changed(now);
         if !self.same_dir() {
             new_dir.entry_changed(now);
         }
-        self.old.inode().times.changed(now);
+        self.old.inode().touch(now);
+        self.old.parent.set_dirty();
+        self.new_parent.set_dirty();
         if !self.exchange {
             note_gone(self.old.parent, self.old.hash, self.old.name, guard);
         }
@@ -208,7 +217,7 @@ impl<'g> Move<'g> {
     }
 
     /// Over what the new name shows; an empty directory dies at the same instant.
-    fn replace(&self, target: &Bound<'g>, now: i64, guard: &Guard) -> Step<()> {
+    fn replace(&self, target: &Bound<'g>, now: i64, locks: &Locks<'_>, guard: &Guard) -> Step<()> {
         let op = Op::new();
         let (source, victim) = (&self.old, target.inode());
         let removal = match victim.directory() {
@@ -221,7 +230,8 @@ impl<'g> Move<'g> {
         // The victim keeps a place of its own, which nothing is bound to: an open file renders it as deleted.
         let ghost = self.new_slot(OpCell::new(None), guard)?;
         let victim_place = enlist(&target.dentry.to_ref().place, &op, Some(target.slot), Some(ghost))?;
-        if removal.is_some() && holds_an_entry(victim, guard) {
+        // A backing has had the last word: what the cache still shows in there, others have removed.
+        if removal.is_some() && !locks.answered() && holds_an_entry(victim, guard) {
             return Err(Error::NotEmpty.into());
         }
         // The instant. If a creator in the victim has aborted it, the next attempt finds its entry.
@@ -239,9 +249,10 @@ impl<'g> Move<'g> {
             victim.release();
             self.new_parent.directory()?.subdirs_changed(false);
         } else {
-            victim.links.down();
+            victim.link_gone();
         }
-        victim.times.changed(now);
+        victim.touch(now);
+        forget_name(target.dentry, guard);
         drop(replaced);
         Ok(())
     }

@@ -4,14 +4,17 @@
 //! busiest line of the system. So inodes hold a *shard*: one per few cores, chosen by the creating thread, with a
 //! count, and a run of inode numbers, of its own.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use pando_sync::{AtomicCounted, Counted, NameKey, NameLocks, Object, SeqRwLock, siphash13};
 
-use crate::{Driver, dentry::Dentry, nodes::Nodes};
+use crate::{Driver, dentry::Dentry, evict::CachedLinks, nodes::Nodes};
 
 /// Inode numbers are handed to shards in runs of this many.
 const INO_RUN: u64 = 1 << 10;
@@ -55,8 +58,10 @@ pub(crate) struct SuperBlock {
     pub covers: AtomicCounted<Dentry>,
     /// Inodes by number: those that were handed out, and all of a tree with a backing.
     pub nodes: Nodes,
-    /// Inodes that nobody uses any more, for the backing to hear of.
-    pub forgotten: Mutex<Vec<u64>>,
+    /// Numbers of inodes that nobody uses any more, for the backing to hear of. One that is loaded again leaves.
+    pub forgotten: Mutex<BTreeSet<u64>>,
+    /// Further links that are in the cache, of a tree with a backing.
+    pub links: CachedLinks,
     /// Where new inodes find their shard; none once the tree is taken down.
     pub shards: AtomicCounted<Shards>,
     keys: (u64, u64),
@@ -70,7 +75,8 @@ impl SuperBlock {
             name_space,
             covers: AtomicCounted::new(None),
             nodes: Nodes::default(),
-            forgotten: Mutex::new(Vec::new()),
+            forgotten: Mutex::default(),
+            links: CachedLinks::default(),
             shards: AtomicCounted::new(None),
             keys: random_keys(),
         });
@@ -85,9 +91,25 @@ impl SuperBlock {
         siphash13((self.keys.0 ^ dir_ino, self.keys.1), name)
     }
 
+    /// The lock of an inode of a tree with a backing: its attributes and its number of names are changed, stored and asked
+    /// for one after the other, and it is not forgotten meanwhile. No name has this hash in the directory of this number.
+    pub(crate) fn inode_key(&self, ino: u64) -> NameKey {
+        self.key(ino, u64::MAX)
+    }
+
     /// The lock of a name.
     pub(crate) fn key(&self, dir_ino: u64, hash: u64) -> NameKey {
         NameKey { dir: dir_ino ^ self.id << 48, hash }
+    }
+}
+
+impl Drop for SuperBlock {
+    fn drop(&mut self) {
+        // Files that were open when the tree was taken down: nobody else is left to say that they are closed.
+        let forgotten = self.forgotten.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(backing) = self.driver.backing() {
+            std::mem::take(forgotten).into_iter().for_each(|ino| backing.forget(ino));
+        }
     }
 }
 

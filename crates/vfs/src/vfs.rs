@@ -214,6 +214,7 @@ impl Vfs {
         if mounts.iter().any(|m| m.point.0.sb().id == id) {
             return Err(Error::Busy);
         }
+        root.0.sb().store_times(&root)?;
         let mount = mounts.swap_remove(index);
         drop(mounts);
         detach(&mount);
@@ -229,7 +230,8 @@ impl Vfs {
         let mounts = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner);
         let roots: Vec<DentryRef> = mounts.iter().map(|m| m.root.clone()).chain([self.root()]).collect();
         drop(mounts);
-        roots.iter().map(|root| root.0.sb().driver.sync()).fold(Ok(()), Result::and)
+        let sync = |root: &DentryRef| root.0.sb().store_times(root).and(root.0.sb().driver.sync());
+        roots.iter().map(sync).fold(Ok(()), Result::and)
     }
 }
 
@@ -246,7 +248,7 @@ fn new_tree(driver: Box<dyn Driver>, name_space: Arc<NameSpace>, root: RootAttri
     sb.driver.charge_inode()?;
     let shard = shard_of(&sb, &pin())?;
     if let Some(attr) = stored {
-        let body = Body::Directory(Box::new(Directory::backed(change_count(&sb, attr.ino))));
+        let body = Body::Directory(Box::new(Directory::backed(change_count(&sb, attr.ino), attr.nlink)));
         return Ok(DentryRef(Counted::new(Dentry::new(Inode::loaded(shard, &attr, body)))));
     }
     let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };
@@ -266,6 +268,15 @@ fn detach(mount: &Mount) {
 /// itself. Goes by a list, not by recursion: a tree may be deeper than a stack.
 fn take_down(root: &DentryRef) {
     let mut todo: Vec<Counted<Dentry>> = vec![root.0.clone()];
+    if root.0.sb().driver.backing().is_some() {
+        // Directories that others have moved or removed may lead nowhere, and still hold what was cached of them.
+        let guard = pin();
+        for known in root.0.sb().nodes.all() {
+            todo.extend(known.to_parent(&guard));
+            todo.push(known);
+        }
+        root.0.sb().links.clear();
+    }
     while let Some(dentry) = todo.pop() {
         let Ok(directory) = dentry.directory() else { continue };
         let mut position = 0;
@@ -296,9 +307,12 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let mounts = std::mem::take(&mut *self.mounts.lock().unwrap_or_else(PoisonError::into_inner));
         for mount in mounts.iter().rev() {
+            // Whoever wants to hear of errors calls `sync` before.
+            let _ = mount.root.0.sb().store_times(&mount.root);
             detach(mount);
             take_down(&mount.root);
         }
+        let _ = self.root.0.sb().store_times(&self.root);
         take_down(&self.root);
     }
 }

@@ -137,7 +137,7 @@ impl Vfs {
         }
         map.insert(name.into(), Arc::from(value));
         drop(map);
-        inode.times.changed(Timestamp::now().0);
+        inode.touch(Timestamp::now().0);
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl Vfs {
         }
         map.remove(name);
         drop(map);
-        inode.times.changed(Timestamp::now().0);
+        inode.touch(Timestamp::now().0);
         Ok(())
     }
 }

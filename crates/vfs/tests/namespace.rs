@@ -1,7 +1,7 @@
 //! The name space over a tree in memory.
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::Driver;
+use pando_vfs::{At, Context, Credentials, Driver, OpenFlags, Vfs, Walk};
 
 mod scenarios;
 
@@ -17,19 +17,21 @@ fn what_is_removed_is_given_back_at_once() {
     let vfs = Vfs::new(MemFs::new(options)).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     let free = || vfs.statfs(&context, At::Cwd, "/").map(|s| (s.ffree, s.bfree));
+    let touch =
+        |path| drop(vfs.open(&context, At::Cwd, path, OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made"));
     let empty = free();
     // A directory whose former entry is still open.
     vfs.mkdir(&context, At::Cwd, "/d", 0o777).expect("made");
-    touch(&vfs, &context, "/d/f");
-    let open = vfs.open(&context, At::Cwd, "/d/f", RW, 0).expect("opens");
+    touch("/d/f");
+    let open = vfs.open(&context, At::Cwd, "/d/f", OpenFlags::RDWR, 0).expect("opens");
     vfs.unlink(&context, At::Cwd, "/d/f").expect("removed");
     vfs.rmdir(&context, At::Cwd, "/d").expect("removed");
     assert_eq!(vfs.d_path(&context, open.dentry(), 100), Ok(b"/d/f (deleted)".to_vec()));
     drop(open);
     assert_eq!(free(), empty);
     // A file whose last name was not its first.
-    touch(&vfs, &context, "/a");
-    vfs.open(&context, At::Cwd, "/a", RW, 0).expect("opens").write(&[1; 10_000]).expect("written");
+    touch("/a");
+    vfs.open(&context, At::Cwd, "/a", OpenFlags::RDWR, 0).expect("opens").write(&[1; 10_000]).expect("written");
     vfs.link(&context, At::Cwd, "/a", At::Cwd, "/b", Walk::NOFOLLOW).expect("linked");
     vfs.unlink(&context, At::Cwd, "/a").expect("removed");
     assert_ne!(free(), empty);
