@@ -1,0 +1,5 @@
+//! The name space over a tree that is kept elsewhere: what the cache does, and that nobody notices.
+
+mod cache;
+mod random;
+mod support;

@@ -1,0 +1,160 @@
+//! A tree seen through a name space, and the same tree in the store.
+
+use std::collections::BTreeMap;
+
+use pando_mapfs::{MapFs, MapHandle, MapOptions};
+use pando_vfs::{At, Context, Credentials, FileKind, OpenFlags, Vfs, Walk};
+
+/// What stands at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thing {
+    pub kind: FileKind,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub nlink: u32,
+    pub bytes: Vec<u8>,
+    pub target: Vec<u8>,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// Paths and what stands there.
+pub type Tree = BTreeMap<String, Thing>;
+
+/// A small generator of random numbers (splitmix64: Steele, Lea, Flood, *Fast splittable pseudorandom number
+/// generators*, 2014).
+#[derive(Debug, Clone)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// The seed of `PANDO_TEST_SEED`, or a new one; printed, so that a failing run can be repeated.
+pub fn seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let given = std::env::var("PANDO_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    println!("PANDO_TEST_SEED={seed}");
+    seed
+}
+
+/// A name space over an empty store, its superuser, and the store.
+pub fn mounted(options: MapOptions) -> (Vfs, Context, MapHandle) {
+    let driver = MapFs::new(options);
+    let store = driver.handle();
+    let vfs = Vfs::new(driver).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    (vfs, context, store)
+}
+
+/// Names in a directory without `.` and `..`.
+pub fn names(vfs: &Vfs, context: &Context, path: &str) -> Vec<String> {
+    let dir = vfs.open(context, At::Cwd, path, OpenFlags::DIRECTORY, 0).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let mut names = Vec::new();
+    dir.readdir(0, |entry| {
+        if entry.name != b"." && entry.name != b".." {
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
+        }
+        true
+    })
+    .unwrap_or_else(|e| panic!("{path}: {e}"));
+    names
+}
+
+/// The whole tree, as the name space shows it.
+pub fn seen(vfs: &Vfs, context: &Context) -> Tree {
+    let (mut tree, mut todo) = (Tree::new(), vec![String::from("/")]);
+    while let Some(path) = todo.pop() {
+        let stat = vfs.stat(context, At::Cwd, &path, Walk::NOFOLLOW).unwrap_or_else(|e| panic!("{path}: {e}"));
+        let mut bytes = Vec::new();
+        if stat.kind == FileKind::File {
+            let file =
+                vfs.open(context, At::Cwd, &path, OpenFlags::NOATIME, 0).unwrap_or_else(|e| panic!("{path}: {e}"));
+            bytes = vec![0; usize::try_from(stat.size).expect("small")];
+            assert_eq!(file.pread(&mut bytes, 0), Ok(bytes.len()), "{path}");
+        }
+        if stat.kind == FileKind::Directory {
+            let slash = if path == "/" { "" } else { "/" };
+            todo.extend(names(vfs, context, &path).into_iter().map(|name| format!("{path}{slash}{name}")));
+        }
+        let link = stat.kind == FileKind::Symlink;
+        let target =
+            if link { vfs.readlink(context, At::Cwd, &path, Walk::NOFOLLOW).expect("reads") } else { Vec::new() };
+        let value = |name: &Vec<u8>| vfs.getxattr(context, At::Cwd, &path, name, Walk::NOFOLLOW).expect("there");
+        let xattrs = vfs.listxattr(context, At::Cwd, &path, Walk::NOFOLLOW).expect("lists");
+        let xattrs = xattrs.into_iter().map(|name| (name.clone(), value(&name))).collect();
+        let (kind, mode, uid, gid, nlink) = (stat.kind, stat.mode, stat.uid, stat.gid, stat.nlink);
+        tree.insert(path, Thing { kind, mode, uid, gid, nlink, bytes, target, xattrs });
+    }
+    tree
+}
+
+/// The whole tree, as it is in the store.
+pub fn stored(store: &MapHandle) -> Tree {
+    let (mut tree, mut todo) = (Tree::new(), vec![(String::from("/"), MapHandle::ROOT)]);
+    while let Some((path, ino)) = todo.pop() {
+        let node = store.node(ino).unwrap_or_else(|e| panic!("{path}: {e}"));
+        let slash = if path == "/" { "" } else { "/" };
+        for (name, child) in &node.names {
+            todo.push((format!("{path}{slash}{}", String::from_utf8_lossy(name)), *child));
+        }
+        let thing = Thing {
+            kind: node.attr.kind,
+            mode: node.attr.mode,
+            uid: node.attr.uid,
+            gid: node.attr.gid,
+            nlink: node.attr.nlink,
+            bytes: node.bytes,
+            target: node.attr.target.to_vec(),
+            xattrs: node.xattrs.into_iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect(),
+        };
+        tree.insert(path, thing);
+    }
+    tree
+}
+
+/// Fails with the first difference.
+pub fn assert_same(left: &Tree, right: &Tree, what: &str) {
+    for path in left.keys().chain(right.keys()) {
+        assert_eq!(left.get(path), right.get(path), "{what}: {path}");
+    }
+}
+
+/// Evicts until so many inodes are cached and none is left without a name: what was just dropped waits for tests beside
+/// this one that are reading, each for a moment.
+pub fn evict_down_to(vfs: &Vfs, store: &MapHandle, inodes: u64) {
+    let reached = || {
+        evict_all(vfs);
+        store.cached_inodes() == inodes && store.nameless().is_empty()
+    };
+    assert!(
+        (0..1000).any(|_| reached()),
+        "{} inodes are cached, nameless {:?}",
+        store.cached_inodes(),
+        store.nameless()
+    );
+}
+
+/// Evicts until nothing idle is left: what was just dropped may wait for its reclamation.
+pub fn evict_all(vfs: &Vfs) -> usize {
+    let mut gone = 0;
+    for _ in 0..50 {
+        pando_sync::collect();
+        let more = vfs.evict(usize::MAX).expect("stored");
+        gone += more;
+        std::thread::yield_now();
+    }
+    gone
+}
