@@ -236,12 +236,16 @@ impl Directory {
     /// The anchor of this thread's stripe: what a new slot holds on to. `this` is the directory's dentry.
     ///
     /// # Errors
-    /// ENOENT once the directory is removed.
+    /// ENOENT once the directory is gone.
     pub(crate) fn anchor(&self, this: Shared<'_, Dentry>, guard: &Guard) -> Result<Counted<Anchor>> {
         let place = &self.stripes.0.mine().anchor;
         loop {
             if let Some(anchor) = place.load(guard) {
-                return anchor.get().ok_or(Error::NoEntry);
+                match anchor.get() {
+                    Some(anchor) => return Ok(anchor),
+                    // Just let go of, by a removal or by an eviction that found the directory in use: it has left its place.
+                    None => continue,
+                }
             }
             let dir = this.get().ok_or(Error::NoEntry)?;
             // Losing this race to another thread of the same stripe is as good as winning it.
