@@ -1,5 +1,7 @@
 //! The name space over a tree that is kept elsewhere: what the cache does, and that nobody notices.
 
 mod cache;
+mod faults;
 mod random;
+mod stress;
 mod support;

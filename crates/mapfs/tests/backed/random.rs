@@ -10,13 +10,13 @@ use pando_vfs::{
     XattrFlags,
 };
 
-use crate::support::{Rng, assert_same, evict_all, evict_down_to, mounted, names, seed, seen, stored};
+use crate::support::{Rng, assert_same, evict_all, evict_down_to, mounted, seed, seen, stored};
 
 const OPERATIONS: usize = 20_000;
 
 /// One operation, with all that is random about it.
 #[derive(Debug, Clone)]
-enum Op {
+pub enum Op {
     Mkdir(String, u32),
     Create(String, OpenFlags, u32),
     Symlink(String, String),
@@ -41,7 +41,7 @@ enum Op {
 
 /// What an operation answers, as far as both trees must agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Answer {
+pub enum Answer {
     Nothing,
     Bytes(Vec<u8>),
     Names(Vec<String>),
@@ -54,7 +54,8 @@ fn path(rng: &mut Rng) -> String {
     (0..depth).map(|_| format!("/{}", NAMES[rng.below(6) as usize])).collect()
 }
 
-fn op(rng: &mut Rng) -> Op {
+/// The next one.
+pub fn op(rng: &mut Rng) -> Op {
     let (at, to) = (path(rng), path(rng));
     let k = rng.below(3) as u8;
     match rng.below(40) {
@@ -90,7 +91,8 @@ fn op(rng: &mut Rng) -> Op {
     }
 }
 
-fn carry_out(vfs: &Vfs, who: &Context, op: &Op) -> Result<Answer> {
+/// Does it, and says what came of it.
+pub fn carry_out(vfs: &Vfs, who: &Context, op: &Op) -> Result<Answer> {
     const FOLLOW: Walk = Walk::empty();
     let (cwd, key) = (At::Cwd, |k: &u8| format!("user.{k}"));
     match op {
@@ -128,8 +130,12 @@ fn carry_out(vfs: &Vfs, who: &Context, op: &Op) -> Result<Answer> {
         }
         Op::Readlink(at) => return vfs.readlink(who, cwd, at, Walk::NOFOLLOW).map(Answer::Bytes),
         Op::List(at) => {
-            vfs.open(who, cwd, at, OpenFlags::DIRECTORY, 0)?;
-            let mut names = names(vfs, who, at);
+            let dir = vfs.open(who, cwd, at, OpenFlags::DIRECTORY, 0)?;
+            let mut names = Vec::new();
+            dir.readdir(0, |entry| {
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+                true
+            })?;
             names.sort();
             return Ok(Answer::Names(names));
         }
@@ -160,6 +166,7 @@ fn same_results(mut between: impl FnMut(&Vfs, &mut Rng), beside: impl Fn(&Vfs, &
                 let found = carry_out(&backed, &who(&backed_root), &op);
                 assert_eq!(found, expected, "operation {i}: {op:?}");
                 if i % 1000 == 0 {
+                    backed.sync().expect("stored");
                     assert_same(&seen(&backed, &backed_root), &seen(&memory, &root), "the trees");
                     assert_same(&seen(&backed, &backed_root), &stored(&store), "cache and store");
                 }

@@ -1,0 +1,102 @@
+//! A store that fails: whoever asked is told so, nothing has happened, and the next operation finds all in order.
+
+use pando_mapfs::{Call, Fault, MapOptions};
+use pando_vfs::{At, Error, FileKind, OpenFlags, RenameFlags, Walk};
+
+use crate::{
+    random::{carry_out, op},
+    support::{Rng, assert_same, evict_down_to, mounted, seed, seen, stored},
+};
+
+const FAILURES: usize = 1000;
+
+#[test]
+fn each_kind_of_call_reports_its_failure() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    let cwd = At::Cwd;
+    let new = OpenFlags::RDWR | OpenFlags::CREAT;
+    let file = vfs.open(&root, cwd, "/f", new, 0o644).expect("made");
+    vfs.mkdir(&root, cwd, "/d", 0o755).expect("made");
+    let fails = |call: Call, what: &dyn Fn() -> pando_vfs::Result<()>| {
+        let tree = stored(&store);
+        store.inject(Fault::Nth { call: Some(call), after: 0, error: Error::Quota });
+        let struck = store.faults_struck();
+        assert_eq!(what(), Err(Error::Quota), "{call:?}");
+        assert_eq!(store.faults_struck(), struck + 1, "{call:?}");
+        assert_same(&stored(&store), &tree, "the store");
+        assert_same(&seen(&vfs, &root), &tree, "the name space");
+        assert_eq!(what(), Ok(()), "{call:?} the second time");
+    };
+    fails(Call::Lookup, &|| match vfs.stat(&root, cwd, "/nothing", Walk::empty()) {
+        Err(Error::NoEntry) => Ok(()),
+        other => other.map(drop),
+    });
+    fails(Call::Create, &|| vfs.mkdir(&root, cwd, "/made", 0o755).map(drop));
+    fails(Call::Create, &|| vfs.open(&root, cwd, "/opened", new, 0o644).map(drop));
+    fails(Call::Link, &|| vfs.link(&root, cwd, "/f", cwd, "/linked", Walk::empty()).map(drop));
+    fails(Call::Rename, &|| vfs.rename(&root, cwd, "/linked", cwd, "/opened", RenameFlags::empty()));
+    fails(Call::Rename, &|| vfs.rename(&root, cwd, "/d", cwd, "/made/d", RenameFlags::empty()));
+    fails(Call::Remove, &|| vfs.unlink(&root, cwd, "/opened"));
+    fails(Call::Remove, &|| vfs.rmdir(&root, cwd, "/made/d"));
+    fails(Call::Setattr, &|| vfs.chmod(&root, cwd, "/f", 0o600, Walk::empty()));
+    fails(Call::Write, &|| file.write(b"bytes").map(drop));
+    fails(Call::Write, &|| file.truncate(3));
+    fails(Call::Read, &|| file.pread(&mut [0; 9], 0).map(drop));
+    fails(Call::SetXattr, &|| {
+        vfs.setxattr(&root, cwd, "/f", "user.k", "v", pando_vfs::XattrFlags::empty(), Walk::empty())
+    });
+    fails(Call::Scan, &|| {
+        let dir = vfs.open(&root, cwd, "/", OpenFlags::DIRECTORY, 0)?;
+        dir.readdir(0, |_| true)
+    });
+    assert_eq!(vfs.stat(&root, cwd, "/f", Walk::empty()).map(|stat| stat.kind), Ok(FileKind::File));
+}
+
+#[test]
+fn an_eviction_that_cannot_store_keeps_what_it_knows() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    let file = vfs.open(&root, At::Cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made");
+    file.write(b"x").expect("written");
+    let stat = file.stat();
+    drop(file);
+    store.inject(Fault::Nth { call: Some(Call::Setattr), after: 0, error: Error::Io });
+    assert_eq!(vfs.evict(usize::MAX), Err(Error::Io));
+    assert_eq!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()), Ok(stat));
+    evict_down_to(&vfs, &store, 1);
+    assert_eq!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()), Ok(stat));
+}
+
+#[test]
+fn after_any_failure_cache_and_store_agree() {
+    let mut rng = Rng(seed());
+    let (vfs, root, store) = mounted(MapOptions::default());
+    let mut failures = 0;
+    let mut tree = stored(&store);
+    while failures < FAILURES {
+        let op = op(&mut rng);
+        let struck = store.faults_struck();
+        // Most operations make a call or two; after an eviction some more.
+        store.inject(Fault::Nth { call: None, after: rng.below(5), error: Error::Quota });
+        if rng.below(4) == 0 {
+            let evicted = vfs.evict(1 + rng.below(30) as usize);
+            assert!(evicted.is_ok() || evicted == Err(Error::Quota), "{evicted:?}");
+        }
+        let in_eviction = store.faults_struck() > struck;
+        let result = carry_out(&vfs, &root, &op);
+        let failed = !in_eviction && store.faults_struck() > struck;
+        store.clear_faults();
+        if failed {
+            failures += 1;
+            assert_eq!(result, Err(Error::Quota), "{op:?}");
+            assert_same(&stored(&store), &tree, &format!("{op:?} has failed"));
+        } else {
+            assert_ne!(result, Err(Error::Quota), "{op:?}");
+            tree = stored(&store);
+        }
+        if failed || in_eviction {
+            assert_same(&seen(&vfs, &root), &tree, &format!("after {op:?}"));
+        }
+    }
+    evict_down_to(&vfs, &store, 1);
+    assert_same(&seen(&vfs, &root), &tree, "at the end");
+}

@@ -1,0 +1,78 @@
+//! Many threads on a slow store that fails now and then, with evictions beside them.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use pando_mapfs::{Call, Delay, Fault, MapOptions, Wait};
+use pando_vfs::{At, Error, FileKind, Walk};
+
+use crate::{
+    random::{carry_out, op},
+    support::{Rng, assert_same, evict_down_to, mounted, names, seed, seen, stored},
+};
+
+const THREADS: u64 = 8;
+const OPERATIONS: usize = 1500;
+
+#[test]
+fn threads_evictions_delays_and_errors_end_in_agreement() {
+    let seed = seed();
+    let delays = vec![
+        Delay { call: None, wait: Wait::Spin(Duration::from_micros(5)) },
+        Delay { call: Some(Call::Lookup), wait: Wait::Sleep(Duration::from_micros(20)) },
+    ];
+    let faults = vec![Fault::Random { call: None, one_in: 20, seed, error: Error::Quota }];
+    let (vfs, root, store) = mounted(MapOptions { delays, faults, inodes: Some(10_000) });
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let evictor = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let evicted = vfs.evict(64);
+                assert!(evicted.is_ok() || evicted == Err(Error::Quota), "{evicted:?}");
+            }
+        });
+        let work = |id: u64| {
+            let mut rng = Rng(seed ^ id.wrapping_mul(0xa076_1d64_78bd_642f));
+            for _ in 0..OPERATIONS {
+                let op = op(&mut rng);
+                let result = carry_out(&vfs, &root, &op);
+                // What only a cache that has lost its way would answer.
+                assert!(!matches!(result, Err(Error::Stale | Error::TryAgain | Error::Io)), "{op:?}: {result:?}");
+            }
+        };
+        let threads: Vec<_> = (1..=THREADS).map(|id| scope.spawn(move || work(id))).collect();
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        stop.store(true, Ordering::Relaxed);
+        evictor.join().expect("evicts");
+        assert!(results.iter().all(Result::is_ok), "a thread has failed");
+    });
+    assert!(store.faults_struck() > 50, "only {} failures", store.faults_struck());
+    store.clear_faults();
+    store.set_delays(Vec::new());
+    assert_same(&seen(&vfs, &root), &stored(&store), "after the storm");
+    evict_down_to(&vfs, &store, 1);
+    assert_same(&seen(&vfs, &root), &stored(&store), "loaded anew");
+    let mut todo = vec![String::new()];
+    while let Some(dir) = todo.last().cloned() {
+        let before = todo.len();
+        for name in names(&vfs, &root, &format!("{dir}/")) {
+            let path = format!("{dir}/{name}");
+            let stat = vfs.stat(&root, At::Cwd, &path, Walk::NOFOLLOW).expect("there");
+            if stat.kind == FileKind::Directory {
+                todo.push(path);
+            } else {
+                vfs.unlink(&root, At::Cwd, &path).expect("removed");
+            }
+        }
+        if todo.len() == before {
+            todo.pop();
+            if !dir.is_empty() {
+                vfs.rmdir(&root, At::Cwd, &dir).expect("empty");
+            }
+        }
+    }
+    evict_down_to(&vfs, &store, 1);
+    assert_eq!(store.inodes(), 1, "nothing is left but the root");
+}
