@@ -69,8 +69,7 @@ fn marked(mark: &Mark) -> u32 {
 }
 
 /// The halves of a pair die on two threads while a guard still reads both; each is dropped once.
-/// Seen to fail: a half whose tag is a unit off (the head is not found); the halves' offsets swapped; `pair` that counts
-/// three alive (nothing is ever freed).
+/// Seen to fail: a half whose tag is a unit off (the head is not found); the halves' offsets swapped.
 #[test]
 fn a_pair_dies_on_two_threads() {
     model::check(|| {
@@ -97,8 +96,8 @@ fn a_pair_dies_on_two_threads() {
 }
 
 /// Two threads free the halves at the same time: the memory goes once, after both.
-/// Seen to fail: `alive` counted down Relaxed; by a load and a store (freed twice or never); `pair` that begins at one
-/// and does not count the first.
+/// Seen to fail: `alive` counted down Relaxed; by a load and a store (freed twice or never); `pair` that counts three
+/// alive (never freed), or that does not count the first.
 #[test]
 fn a_pair_is_freed_on_two_threads() {
     loom::model(|| {

@@ -4,9 +4,15 @@
 //! very code that ships.
 
 #[cfg(loom)]
+mod loom_atomics;
+
+#[cfg(loom)]
+#[allow(unused_imports)]
+pub(crate) use self::loom_atomics::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering, Readers};
+#[cfg(loom)]
 #[allow(unused_imports)]
 pub(crate) use loom::{
-    sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::fence,
     sync::{Condvar, Mutex, MutexGuard},
     thread,
 };

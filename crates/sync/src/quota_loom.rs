@@ -68,8 +68,7 @@ fn no_refusal_unless_full() {
 }
 
 /// The same while the quota inflates.
-/// Seen to fail: closing by a load and a store. Inflation without the mutex passes: the argument for it is the comment
-/// in `note_contention`, not this model.
+/// Seen to fail: closing by a load and a store; inflation without the mutex.
 #[test]
 fn no_refusal_while_it_inflates() {
     check(|| {

@@ -185,16 +185,19 @@ pub(crate) mod real {
 pub(crate) mod model {
     //! The strictest reclaimer, for the model checker.
     //!
-    //! Its own state lives outside the model (plain `std`), so it adds no order between threads and no interleaving of
-    //! its own. What order the real scheme gives, and no more, is given by two fences: a guard that is made after an
-    //! object was retired must not find a pointer to it.
+    //! Its own state lives outside the model (plain `std`), so it adds no order between threads. What order the real
+    //! scheme gives, and no more, is given by two fences: a guard that is made after an object was retired must not find
+    //! a pointer to it. That a guard is made before or after an object is retired is a choice of the search: without,
+    //! a guard is always made right after what its thread did before.
     //!
     //! Nothing is freed before the model's execution ends (`end_of_execution`): a reclaimed object is *dropped late* but *marked dead at
     //! once*, and `check_access` fails the model when a dead one is touched.
 
+    use crate::facade::Readers;
     use std::{
         cell::RefCell,
         collections::{BTreeMap, BTreeSet},
+        rc::Rc,
     };
 
     #[derive(Default)]
@@ -203,13 +206,20 @@ pub(crate) mod model {
         alive: BTreeSet<u64>,
         /// Address to the guards that it waits for; an empty set: it is reclaimed.
         retired: BTreeMap<usize, (BTreeSet<u64>, usize, unsafe fn(*mut ()))>,
+        /// Those who make guards; those who retire are the writers.
+        readers: Rc<Readers>,
     }
     // loom runs all threads of one execution on one OS thread.
     std::thread_local!(static STATE: RefCell<State> = RefCell::new(State::default()));
 
     pub(crate) struct Inner(u64);
 
+    fn readers() -> Rc<Readers> {
+        STATE.with_borrow(|s| s.readers.clone())
+    }
+
     pub(crate) fn pin() -> Inner {
+        readers().before_load();
         loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
         STATE.with_borrow_mut(|s| {
             s.next_guard += 1;
@@ -238,6 +248,7 @@ pub(crate) mod model {
     pub(crate) fn collect() {}
 
     pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
+        readers().before_write();
         loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
         STATE.with_borrow_mut(|s| {
             let waits = s.alive.clone();
@@ -266,11 +277,18 @@ pub(crate) mod model {
             // SAFETY: the contract of `retire`; no guard is alive.
             unsafe { free(ptr as *mut ()) };
         }
+        // They belong to this execution.
+        STATE.with_borrow_mut(|s| s.readers = Rc::default());
     }
 
     /// Runs a model to its end, with the reclaimer's state fresh in each execution.
     pub(crate) fn check(model: impl Fn() + Sync + Send + 'static) {
-        loom::model(move || {
+        check_with(&loom::model::Builder::new(), model);
+    }
+
+    /// The same with other bounds than the environment's.
+    pub(crate) fn check_with(builder: &loom::model::Builder, model: impl Fn() + Sync + Send + 'static) {
+        builder.check(move || {
             // An execution that loom cut short leaves its objects: they belong to a world that is gone.
             STATE.with_borrow_mut(|s| *s = State::default());
             model();

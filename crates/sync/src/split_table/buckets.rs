@@ -27,10 +27,12 @@ use std::alloc::Layout;
 
 use super::{
     SplitTable,
-    atomics::{AtomicPtr, AtomicUsize, Ordering},
     raw::{self, Link, Walk},
 };
-use crate::reclaim::{self, Guard};
+use crate::{
+    facade::{AtomicPtr, AtomicUsize, Ordering},
+    reclaim::{self, Guard},
+};
 
 /// Segment 0 has `2^BASE_BITS` buckets. (Fewer under the model checker, whose worlds are small.)
 pub(super) const BASE_BITS: u32 = if cfg!(loom) { 1 } else { 3 };
@@ -211,7 +213,11 @@ impl Buckets {
         loop {
             // SAFETY: as for `self.line`: allocated for as long as `self` is.
             let line = unsafe { &*self.line(index) };
-            if line.is_linked() {
+            let linked = line.is_linked();
+            // Checks the access again, after the load, before which other threads may have run.
+            #[cfg(loom)]
+            let _ = self.line(index);
+            if linked {
                 return Some(line);
             }
             if index == 0 {

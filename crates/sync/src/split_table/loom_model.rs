@@ -23,10 +23,7 @@ type Table = SplitTable<Entry>;
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    builder.check(move || {
-        model();
-        model::end_of_execution();
-    });
+    model::check_with(&builder, model);
 }
 
 /// Hashes of names below 16 are neighbours in the list, and in bucket 0 if there are buckets.

@@ -27,8 +27,6 @@
 //! or its `next` has changed, and the compare-and-swap fails.
 
 mod buckets;
-#[cfg(loom)]
-mod loom_atomics;
 mod raw;
 
 use std::{fmt, marker::PhantomData, ops::Deref};
@@ -39,16 +37,9 @@ use self::{
 };
 use crate::{
     counted::{Counted, Object, Shared},
-    facade::AtomicBool,
+    facade::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
     reclaim::Guard,
 };
-
-#[cfg(not(loom))]
-use crate::facade as atomics;
-#[cfg(loom)]
-use loom_atomics as atomics;
-
-use self::atomics::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Distinguishers begin here: positions 0 to 2 belong to readdir (the start, `.` and `..`).
 const FIRST: u64 = 3;

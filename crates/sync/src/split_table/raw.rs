@@ -17,13 +17,10 @@
 
 use std::ptr::NonNull;
 
-use super::{
-    Node,
-    atomics::{AtomicPtr, Ordering},
-};
+use super::Node;
 use crate::{
     counted::{Block, Counted, Shared},
-    facade::AtomicU64,
+    facade::{AtomicPtr, AtomicU64, Ordering},
     reclaim::Guard,
 };
 
