@@ -403,23 +403,25 @@ fn bind(
     drop(dentry.place.replace(Some(slot.clone())));
     let node = directory.insert(hash, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
     // Counted before it can be seen, so that no removal is counted before its creation.
-    directory.entry_added(is_dir, now, guard);
+    directory.count_up(is_dir, guard);
     let creation = node.to_ref().value.creation();
     let alive = directory.life.keep_alive(guard);
     let permitted = alive && permit.still_holds(parent, guard);
     if permitted {
         creation.publish(guard);
+        directory.stamp(now);
         note_bound(parent, hash, node, guard);
         return Ok(());
     }
     let Some(_taken_back) = creation.retract() else {
         // Whoever tried to remove the directory published it for us: then it has been there.
+        directory.stamp(now);
         note_bound(parent, hash, node, guard);
         return Ok(());
     };
     drop(dentry.place.replace(None));
     directory.remove(node, guard);
-    directory.entry_removed(is_dir, now, guard);
+    directory.count_down(is_dir, guard);
     if alive {
         Err(Error::Access)
     } else {

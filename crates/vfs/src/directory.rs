@@ -121,43 +121,38 @@ impl Directory {
         self.table.adapt(self.approximate_len(), true, guard);
     }
 
-    /// An entry has come: counted and stamped, on this thread's stripe.
-    pub(crate) fn entry_added(&self, is_dir: bool, now: i64, guard: &Guard) {
+    /// Counts an entry that comes, on this thread's stripe.
+    pub(crate) fn count_up(&self, is_dir: bool, guard: &Guard) {
         let stripe = self.stripes.0.mine();
-        let mut contended = stripe.entries.add(1);
-        if is_dir {
-            contended |= stripe.subdirs.add(1);
+        let contended = stripe.entries.add(1) | (is_dir && stripe.subdirs.add(1));
+        self.counted(contended, guard);
+    }
+
+    /// Counts an entry that has gone.
+    pub(crate) fn count_down(&self, is_dir: bool, guard: &Guard) {
+        let stripe = self.stripes.0.mine();
+        let contended = stripe.entries.sub(1) | (is_dir && stripe.subdirs.sub(1));
+        self.counted(contended, guard);
+    }
+
+    fn counted(&self, contended: bool, guard: &Guard) {
+        if contended {
+            self.stripes.0.note_contention();
         }
-        self.stamp(stripe, now, contended);
         self.adapt_now_and_then(guard);
     }
 
-    /// An entry has gone.
-    pub(crate) fn entry_removed(&self, is_dir: bool, now: i64, guard: &Guard) {
-        let stripe = self.stripes.0.mine();
-        let mut contended = stripe.entries.sub(1);
-        if is_dir {
-            contended |= stripe.subdirs.sub(1);
+    /// Stamps a change of the entries: mtime and ctime, on this thread's stripe.
+    pub(crate) fn stamp(&self, now: i64) {
+        if self.stripes.0.mine().stamp.raise(now) {
+            self.stripes.0.note_contention();
         }
-        self.stamp(stripe, now, contended);
-        self.adapt_now_and_then(guard);
-    }
-
-    /// Something about an entry changed, and their number did not (rename over, exchange).
-    pub(crate) fn entry_changed(&self, now: i64) {
-        self.stamp(self.stripes.0.mine(), now, false);
     }
 
     /// A subdirectory came from another directory, or took the place of something else, or the reverse.
     pub(crate) fn subdirs_changed(&self, up: bool) {
         let subdirs = &self.stripes.0.mine().subdirs;
         if if up { subdirs.add(1) } else { subdirs.sub(1) } {
-            self.stripes.0.note_contention();
-        }
-    }
-
-    fn stamp(&self, stripe: &Stripe, now: i64, contended: bool) {
-        if stripe.stamp.raise(now) || contended {
             self.stripes.0.note_contention();
         }
     }

@@ -170,12 +170,13 @@ impl File {
                 return Err(Error::TooBig);
             }
             drop_privileges(inode, self.capable);
+            // Stamped before, also if there turns out to be no space: as Linux does.
+            inode.times.modified(Timestamp::now().0);
+            inode.set_dirty();
             let count = contents.write_at(&data[..data.len().min(room)], offset)?;
             if offset + count as u64 > size {
                 inode.set_size(offset + count as u64);
             }
-            inode.times.modified(Timestamp::now().0);
-            inode.set_dirty();
             if self.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
                 contents.sync()?;
             }

@@ -38,7 +38,8 @@ impl Vfs {
             let gone = bound.slot.to_ref().value.replace(None);
             let directory = bound.parent.directory()?;
             directory.remove(bound.slot, guard);
-            directory.entry_removed(false, now, guard);
+            directory.count_down(false, guard);
+            directory.stamp(now);
             // Counted down after the name is gone, so the count is never too low (protocol 6).
             bound.inode().link_gone();
             bound.inode().touch(now);
@@ -190,7 +191,8 @@ impl<'g> Bound<'g> {
         let now = Timestamp::now().0;
         let directory = self.parent.directory()?;
         directory.remove(self.slot, guard);
-        directory.entry_removed(true, now, guard);
+        directory.count_down(true, guard);
+        directory.stamp(now);
         victim.detach();
         self.inode().release();
         self.inode().times.changed(now);

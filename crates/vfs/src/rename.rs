@@ -160,7 +160,7 @@ impl<'g> Move<'g> {
         match &self.target {
             Some(target) if self.exchange => self.exchange_with(target)?,
             Some(target) => self.replace(target, now, locks, guard)?,
-            None => self.to_free_name(now, guard)?,
+            None => self.to_free_name(guard)?,
         }
         let (old_dir, new_dir) = (self.old.parent.directory()?, self.new_parent.directory()?);
         let count_over = |from: &Directory, to: &Directory| {
@@ -177,9 +177,9 @@ impl<'g> Move<'g> {
             }
             target.inode().touch(now);
         }
-        old_dir.entry_changed(now);
+        old_dir.stamp(now);
         if !self.same_dir() {
-            new_dir.entry_changed(now);
+            new_dir.stamp(now);
         }
         self.old.inode().touch(now);
         self.old.parent.set_dirty();
@@ -242,7 +242,7 @@ impl<'g> Move<'g> {
         let replaced = to.finish();
         drop(place.finish());
         drop(victim_place.finish());
-        self.leave_old_slot(now, guard)?;
+        self.leave_old_slot(guard)?;
         if let Some(removal) = removal {
             removal.finish();
             victim.directory()?.detach();
@@ -258,7 +258,7 @@ impl<'g> Move<'g> {
     }
 
     /// To a name that is free: a create in its directory (protocol 2).
-    fn to_free_name(&self, now: i64, guard: &Guard) -> Step<()> {
+    fn to_free_name(&self, guard: &Guard) -> Step<()> {
         let op = Op::new();
         let source = &self.old;
         let new_directory = self.new_parent.directory()?;
@@ -285,8 +285,8 @@ impl<'g> Move<'g> {
         drop(to.finish());
         drop(from.finish());
         drop(place.finish());
-        new_directory.entry_added(false, now, guard);
-        self.leave_old_slot(now, guard)
+        new_directory.count_up(false, guard);
+        self.leave_old_slot(guard)
     }
 
     /// A slot for the new name, in no table yet.
@@ -296,10 +296,10 @@ impl<'g> Move<'g> {
     }
 
     /// The old name is gone: its slot leaves the table.
-    fn leave_old_slot(&self, now: i64, guard: &Guard) -> Step<()> {
+    fn leave_old_slot(&self, guard: &Guard) -> Step<()> {
         let directory = self.old.parent.directory()?;
         directory.remove(self.old.slot, guard);
-        directory.entry_removed(false, now, guard);
+        directory.count_down(false, guard);
         Ok(())
     }
 }
