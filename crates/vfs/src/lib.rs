@@ -13,7 +13,7 @@
 //! File's Position                a read or write with the shared position (P6)
 //!   FileState::data              a file's contents: shared by readers, exclusive for writers
 //! Inode::xattrs                  a leaf: an inode's extended attributes
-//! SuperBlock::forgotten, Shard's run of numbers, Vfs's list of mounts      leaves: held for a few instructions
+//! SuperBlock::forgotten and links, Shard's run of numbers, Vfs's list of mounts    leaves: held for a few instructions
 //! ```
 //!
 //! A path walk, stat, access, a look-up, path rendering in the common case, and every seek but a relative one take none
@@ -85,7 +85,7 @@
 //! **Seeking** stores the position, and nothing else; reads and writes finish by compare-and-swap, so that a seek that
 //! came after them stands ([`pando_sync::Position`]).
 //!
-//! **A tree with a [`Backing`]** is a cache of what was asked for lately: see [`Driver`] and the module `backed`.
+//! **A tree with a [`Backing`]** is a cache of what was asked for lately: see [`Driver`] and the modules `backed` and `evict`.
 //!
 //! # Which paths write shared lines, and how to see it
 //!
@@ -108,7 +108,6 @@
 //!   again right before, not at the same instant. In Linux a directory's lock makes the two exclude each other.
 //! * DATA and HOLE seeks share the data lock with reads, so they wait for a write in progress on that file.
 //! * Names of one stripe wait for each other (64 stripes a core), also while a backing is asked for one of them.
-//! * Files with several hard links, in a tree with a backing, are not evicted.
 //! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and devices are names:
 //!   opening one is ENXIO.
 //!
