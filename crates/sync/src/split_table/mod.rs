@@ -198,6 +198,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             if here.is_null() {
                 return None;
             }
+            raw::prefetch_behind(here);
             // SAFETY: read from a link met in the list, or from the start, under the guard.
             let link = unsafe { raw::met::<T>(here, guard) };
             let key = link.key.load(Ordering::Relaxed);
