@@ -235,7 +235,7 @@ fn run_attempts<T>(
                 return Ok(result);
             }
             Err(Stop::Error(Error::NoSpace)) if !collected => {
-                // Removed directories give their inode back when they are reclaimed: no refusal before that was tried.
+                // A further link that was removed gives its inode back when it is reclaimed: no refusal before that was tried.
                 locks.release();
                 locks.forget_refusal();
                 pando_sync::collect();
