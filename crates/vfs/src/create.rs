@@ -311,6 +311,8 @@ pub(crate) fn make_at(
         _ => {}
     }
     locks.names(&[sb.key(parent.ino, hash)])?;
+    // All that can fail comes before the inode, which only its dentry pays back.
+    let anchor = parent.directory()?.anchor(place.dir, guard)?;
     let fresh = || (new_perm(context, parent, make.kind(), mode, guard), Timestamp::now().0);
     let (perm, now) = locks.made.filter(|_| locks.answered()).unwrap_or_else(fresh);
     let inode = if sb.driver.backing().is_some() {
@@ -321,7 +323,6 @@ pub(crate) fn make_at(
     } else {
         new_inode(sb, make, perm, 1, now, guard)?
     };
-    let anchor = parent.directory()?.anchor(place.dir, guard)?;
     // The slot and what it shows are read together, and mostly go together: one allocation.
     let (slot, dentry) =
         Node::pair(Dentry::new(inode), |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));

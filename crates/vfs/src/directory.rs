@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Guard, Life, Node, Rejected, Shared, SplitTable, Stamp, Striped, Sum,
+    AtomicCounted, Counted, Counter, Guard, Life, LifeState, Node, Rejected, Shared, SplitTable, Stamp, Striped, Sum,
 };
 
 use crate::{
@@ -245,6 +245,12 @@ impl Directory {
             let dir = this.get().ok_or(Error::NoEntry)?;
             // Losing this race to another thread of the same stripe is as good as winning it.
             let _ = place.compare_exchange(None, Some(Counted::new(Anchor { dir })));
+            // A removal that has let go of the anchors before this one was there is seen here: both are exchanges of one
+            // word, and the removal was decided before its own.
+            if matches!(self.life.state(guard), LifeState::Removed) {
+                self.detach();
+                return Err(Error::NoEntry);
+            }
         }
     }
 

@@ -29,6 +29,12 @@ fn what_is_removed_is_given_back_at_once() {
     assert_eq!(vfs.d_path(&context, open.dentry(), 100), Ok(b"/d/f (deleted)".to_vec()));
     drop(open);
     assert_eq!(free(), empty);
+    // What could not be made in a directory that is removed.
+    vfs.mkdir(&context, At::Cwd, "/gone", 0o777).expect("made");
+    let gone = vfs.open(&context, At::Cwd, "/gone", OpenFlags::DIRECTORY, 0).expect("opens");
+    vfs.rmdir(&context, At::Cwd, "/gone").expect("removed");
+    let made = vfs.mkdir(&context, At::Dir(gone.dentry()), "x", 0o777).map(drop);
+    assert_eq!((made, free()), (Err(pando_vfs::Error::NoEntry), empty));
     // A file whose last name was not its first.
     touch("/a");
     vfs.open(&context, At::Cwd, "/a", OpenFlags::RDWR, 0).expect("opens").write(&[1; 10_000]).expect("written");
