@@ -312,7 +312,11 @@ pub(crate) fn make_at(
     }
     locks.names(&[sb.key(parent.ino, hash)])?;
     // All that can fail comes before the inode, which only its dentry pays back.
-    let anchor = parent.directory()?.anchor(place.dir, guard)?;
+    let anchor = match parent.directory()?.anchor(place.dir, guard) {
+        // Not removed, but evicted since the walk: another walk finds it again.
+        Err(Error::NoEntry) if !parent.directory()?.is_removed(guard) => return Err(Stop::Again),
+        anchor => anchor?,
+    };
     let fresh = || (new_perm(context, parent, make.kind(), mode, guard), Timestamp::now().0);
     let (perm, now) = locks.made.filter(|_| locks.answered()).unwrap_or_else(fresh);
     let inode = if sb.driver.backing().is_some() {

@@ -247,7 +247,7 @@ impl Directory {
             let _ = place.compare_exchange(None, Some(Counted::new(Anchor { dir })));
             // A removal that has let go of the anchors before this one was there is seen here: both are exchanges of one
             // word, and the removal was decided before its own.
-            if matches!(self.life.state(guard), LifeState::Removed) {
+            if self.is_removed(guard) {
                 self.detach();
                 return Err(Error::NoEntry);
             }
@@ -256,7 +256,7 @@ impl Directory {
 
     /// Whether it was removed: nothing is in it, and nothing will be.
     pub(crate) fn is_removed(&self, guard: &Guard) -> bool {
-        matches!(self.life.state(guard), pando_sync::LifeState::Removed)
+        matches!(self.life.state(guard), LifeState::Removed)
     }
 
     /// Lets go of the directory's own dentry: from now on only slots that open files keep hold it.
