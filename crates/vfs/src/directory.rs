@@ -245,8 +245,9 @@ impl Directory {
             let dir = this.get().ok_or(Error::NoEntry)?;
             // Losing this race to another thread of the same stripe is as good as winning it.
             let _ = place.compare_exchange(None, Some(Counted::new(Anchor { dir })));
-            // A removal that has let go of the anchors before this one was there is seen here: both are exchanges of one
-            // word, and the removal was decided before its own.
+            // A removal that has let go of this place before is seen here: both are exchanges of one word, and the removal
+            // was decided before its own. (One that missed a stripe made since may not be; who goes on to bind a name
+            // learns of it from `keep_alive`, which has the fence, and lets go again.)
             if self.is_removed(guard) {
                 self.detach();
                 return Err(Error::NoEntry);
