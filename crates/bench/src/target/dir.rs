@@ -1,4 +1,4 @@
-//! A directory of the kernel's: system calls.
+//! A directory of the kernel's: what is ours in it, and that it is left as it was.
 //!
 //! Everything is made in one subdirectory; a marker beside it says that both are ours, and is locked while we work.
 //! So what is removed, at the end or at the start of the run after one that was killed, is never anybody else's.
@@ -9,16 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags},
-    io::Errno,
-};
+use rustix::{fs::FlockOperation, io::Errno};
 
-use super::{Actor, Session, Target};
-use crate::{
-    failure::{Failure, While},
-    path::TreePath,
-};
+use super::{Actor, Session, Target, calls::DirActor};
+use crate::failure::{Failure, While};
 
 /// The file that says that this directory is ours.
 const MARKER: &str = ".pando-bench";
@@ -154,9 +148,7 @@ impl Drop for DirSession {
 
 impl Session for DirSession {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
-        // A descriptor of its own: with a shared one, threads would count on the same open file at each call.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Box::new(DirActor { tree: rustix::fs::open(self.tree(), flags, Mode::empty())? }))
+        Ok(Box::new(DirActor::at(self.tree())?))
     }
 
     fn close(mut self: Box<Self>) -> Result<(), Failure> {
@@ -164,34 +156,10 @@ impl Session for DirSession {
     }
 }
 
-struct DirActor {
-    tree: OwnedFd,
-}
-
-impl Actor for DirActor {
-    fn mkdir(&mut self, path: &TreePath) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(&self.tree, path.relative_c(), Mode::RWXU)?)
-    }
-
-    fn create(&mut self, path: &TreePath) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        drop(rustix::fs::openat(&self.tree, path.relative_c(), flags, Mode::RUSR | Mode::WUSR)?);
-        Ok(())
-    }
-
-    fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.tree, path.relative_c(), AtFlags::empty())?)
-    }
-
-    fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        std::hint::black_box(rustix::fs::statat(&self.tree, path.relative_c(), AtFlags::empty())?);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::TreePath;
 
     fn refusal(path: &Path) -> String {
         match DirTarget::new(path).open() {

@@ -1,5 +1,7 @@
 //! Whom the work is done to.
 
+mod backed;
+mod calls;
 mod dir;
 #[cfg(feature = "peers")]
 mod maps;
@@ -7,9 +9,14 @@ mod mem;
 #[cfg(feature = "peers")]
 mod peers;
 
-use std::{io, path::PathBuf, str::FromStr};
+use std::{
+    ffi::CStr,
+    io::{self, SeekFrom},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
-use self::{dir::DirTarget, mem::MemTarget};
+use self::{backed::BackedTarget, dir::DirTarget, mem::MemTarget};
 use crate::{failure::Failure, path::TreePath};
 
 /// A file system, or what stands in for one.
@@ -44,35 +51,153 @@ pub(crate) trait Session: Sync {
 }
 
 /// What a thread can do to a target. New workloads add their operations here.
+///
+/// Four operations every target has. The others default to "not supported", which a run reports as a row without
+/// figures ([`unsupported`]), since it says nothing about speed.
 pub(crate) trait Actor {
     /// Makes a directory in one that is there.
     ///
     /// # Errors
-    /// What the target answers.
+    /// What the target answers; for all operations.
     fn mkdir(&mut self, path: &TreePath) -> io::Result<()>;
 
     /// Makes a file that is not there, and closes it.
-    ///
-    /// # Errors
-    /// What the target answers.
     fn create(&mut self, path: &TreePath) -> io::Result<()>;
 
     /// Removes a file.
-    ///
-    /// # Errors
-    /// What the target answers.
     fn unlink(&mut self, path: &TreePath) -> io::Result<()>;
 
     /// Looks up a file and reads its attributes.
+    fn stat(&mut self, path: &TreePath) -> io::Result<()>;
+
+    /// Removes an empty directory.
+    fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
+        unsupported(path)
+    }
+
+    /// Moves a file or a directory to a name that is free.
+    fn rename(&mut self, from: &TreePath, to: &TreePath) -> io::Result<()> {
+        unsupported((from, to))
+    }
+
+    /// Opens a file that is there for reading, and closes it.
+    fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
+        unsupported(path)
+    }
+
+    /// Opens a file for reading and writing; makes it if it is not there. Any thread may use the handle.
+    fn open(&mut self, path: &TreePath) -> io::Result<Box<dyn Handle>> {
+        unsupported(path)
+    }
+
+    /// Reads all entries of a directory (without `.` and `..`), and of each, with calls of its own, what `level` says.
+    fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
+        unsupported((dir, level))
+    }
+
+    /// As [`Actor::list`], by calls that answer for many entries at once.
+    #[allow(dead_code)]
+    fn records(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
+        unsupported((dir, level))
+    }
+
+    /// Gives a file an extended attribute.
+    fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {
+        unsupported((path, name, value))
+    }
+
+    /// Makes a directory this thread's working directory. Paths of other operations stay relative to the root.
+    fn chdir(&mut self, path: &TreePath) -> io::Result<()> {
+        unsupported(path)
+    }
+
+    /// The path of the working directory; returns its length.
+    fn getcwd(&mut self) -> io::Result<usize> {
+        unsupported(())
+    }
+
+    /// Empties the target's caches, if it has such besides the tree itself.
+    fn forget(&mut self, what: Forget) -> io::Result<()> {
+        unsupported(what)
+    }
+
+    /// Where the host has the root of the tree, for programs to be run in it.
+    #[allow(dead_code)]
+    fn host_path(&self) -> Option<&Path> {
+        None
+    }
+}
+
+/// An open file.
+pub(crate) trait Handle: Send + Sync {
+    /// Moves the position; returns the new one.
     ///
     /// # Errors
-    /// What the target answers.
-    fn stat(&mut self, path: &TreePath) -> io::Result<()>;
+    /// What the target answers; for all operations.
+    fn seek(&self, to: SeekFrom) -> io::Result<u64>;
+
+    /// Reads at the position.
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes at the position.
+    fn write(&self, data: &[u8]) -> io::Result<usize>;
+
+    /// Changes the size.
+    fn truncate(&self, size: u64) -> io::Result<()>;
+
+    /// Writes out what only caches hold.
+    fn fsync(&self) -> io::Result<()>;
+
+    /// Renders the path (d_path); returns its length.
+    fn path(&self) -> io::Result<usize>;
+}
+
+/// What a listing reads of each entry: each level what those before it read, and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Its name.
+    Names,
+    /// Its attributes (stat).
+    Stat,
+    /// The names of its extended attributes.
+    XattrNames,
+    /// Their values.
+    XattrValues,
+}
+
+impl Level {
+    pub(crate) const ALL: [Self; 4] = [Self::Names, Self::Stat, Self::XattrNames, Self::XattrValues];
+}
+
+/// Which caches are emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forget {
+    /// Those of names and inodes.
+    Inodes,
+    /// Those, and what was read from a disk.
+    Disk,
+}
+
+/// What a listing found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Listed {
+    pub(crate) entries: u64,
+    pub(crate) xattrs: u64,
+    /// Of the values of extended attributes.
+    pub(crate) value_bytes: u64,
+}
+
+/// What a target answers that has no such operation.
+#[cold]
+pub(crate) fn unsupported<T>(_arguments: impl Sized) -> io::Result<T> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The names of targets on the command line.
 pub(crate) const TARGETS: &str = "Targets:
   mem          pandofs in process: the library over its in-memory driver
+  backed       the same over a driver whose tree is elsewhere (maps behind one lock), with
+               at most 4096 inodes in its cache
   dir=PATH     system calls in PATH: an empty directory, or a new one (removed afterwards)
   peer:vfs     the MemoryFS of the crate `vfs`, in process
   peer:rsfs    the in-memory file system of the crate `rsfs`, in process
@@ -90,6 +215,7 @@ pub struct TargetSpec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     Mem,
+    Backed,
     Dir(PathBuf),
     #[cfg(feature = "peers")]
     Vfs,
@@ -107,6 +233,7 @@ impl FromStr for TargetSpec {
     fn from_str(name: &str) -> Result<Self, String> {
         let kind = match name {
             "mem" => Kind::Mem,
+            "backed" => Kind::Backed,
             #[cfg(feature = "peers")]
             "peer:vfs" => Kind::Vfs,
             #[cfg(feature = "peers")]
@@ -138,6 +265,7 @@ impl TargetSpec {
     pub(crate) fn target(&self) -> Box<dyn Target> {
         match &self.kind {
             Kind::Mem => Box::new(MemTarget),
+            Kind::Backed => Box::new(BackedTarget),
             Kind::Dir(path) => Box::new(DirTarget::new(path)),
             #[cfg(feature = "peers")]
             Kind::Vfs => Box::new(peers::VfsTarget),
@@ -179,6 +307,54 @@ impl Actor for Nothing {
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
         look_at(path)
     }
+    fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
+        look_at(path)
+    }
+    fn rename(&mut self, from: &TreePath, to: &TreePath) -> io::Result<()> {
+        look_at(from)?;
+        look_at(to)
+    }
+    fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
+        look_at(path)
+    }
+    fn open(&mut self, _: &TreePath) -> io::Result<Box<dyn Handle>> {
+        Ok(Box::new(Nothing))
+    }
+    fn set_xattr(&mut self, path: &TreePath, _: &CStr, _: &[u8]) -> io::Result<()> {
+        look_at(path)
+    }
+    fn chdir(&mut self, path: &TreePath) -> io::Result<()> {
+        look_at(path)
+    }
+    fn getcwd(&mut self) -> io::Result<usize> {
+        Ok(0)
+    }
+    fn forget(&mut self, _: Forget) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Handle for Nothing {
+    fn seek(&self, to: SeekFrom) -> io::Result<u64> {
+        std::hint::black_box(to);
+        Ok(0)
+    }
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(buffer.len())
+    }
+    fn write(&self, data: &[u8]) -> io::Result<usize> {
+        Ok(data.len())
+    }
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        std::hint::black_box(size);
+        Ok(())
+    }
+    fn fsync(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn path(&self) -> io::Result<usize> {
+        Ok(0)
+    }
 }
 
 /// Reads the path: fetching it from memory is the loop's cost, not the target's.
@@ -200,11 +376,21 @@ mod tests {
         assert_eq!("map:scc".parse::<TargetSpec>().is_ok(), cfg!(feature = "peers"));
     }
 
-    /// What each in-process target must agree on, for the workloads to mean the same.
-    fn behaves(target: &dyn Target) {
+    /// Whether a target has an operation; if so, it must have done it.
+    fn has<T>(result: io::Result<T>) -> Option<T> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+            other => Some(other.expect("the operation is there, and fails")),
+        }
+    }
+
+    /// What each target must agree on, for the workloads to mean the same. Returns which operations it lacks.
+    fn behaves(target: &dyn Target) -> Vec<&'static str> {
         let session = target.open().expect("it opens");
         let mut actor = session.actor().expect("an actor");
-        let [dir, file] = ["d", "d/f"].map(TreePath::new);
+        let [dir, file, other] = ["d", "d/f", "d/g"].map(TreePath::new);
+        let mut lacks = Vec::new();
+        let mut note = |name, there: bool| lacks.extend((!there).then_some(name));
         actor.mkdir(&dir).expect("mkdir");
         assert!(actor.stat(&file).is_err());
         actor.create(&file).expect("create");
@@ -213,27 +399,86 @@ mod tests {
         assert!(actor.stat(&file).is_err());
         assert!(actor.unlink(&file).is_err());
         actor.create(&file).expect("create it again");
+
+        note("rename", has(actor.rename(&file, &other)).is_some());
+        if actor.stat(&other).is_ok() {
+            assert!(actor.stat(&file).is_err(), "renamed, not linked");
+            actor.rename(&other, &file).expect("and back");
+        }
+        note("open_close", has(actor.open_close(&file)).is_some());
+        let xattr = has(actor.set_xattr(&file, c"user.colour", b"green"));
+        note("set_xattr", xattr.is_some());
+        for level in Level::ALL {
+            let listed = has(actor.list(&dir, level));
+            let count = |from, count| if level >= from && xattr.is_some() { count } else { 0 };
+            let (xattrs, value_bytes) = (count(Level::XattrNames, 1), count(Level::XattrValues, 5));
+            assert!(listed.is_none_or(|listed| listed == Listed { entries: 1, xattrs, value_bytes }), "{listed:?}");
+            note("list", listed.is_some());
+        }
+        if let Some(handle) = has(actor.open(&file)) {
+            handle_behaves(&*handle);
+            assert_eq!(has(handle.path()).map(|len| len >= "/d/f".len()), Some(true));
+        } else {
+            note("open", false);
+        }
+        // On a thread of its own: a working directory of a thread stays with it.
+        let cwd = std::thread::scope(|scope| {
+            let render = || {
+                let mut actor = session.actor().expect("an actor");
+                has(actor.chdir(&dir)).map(|()| actor.getcwd().expect("getcwd"))
+            };
+            scope.spawn(render).join().expect("no panic")
+        });
+        note("getcwd", cwd.is_some());
+        assert!(cwd.is_none_or(|len| len >= "/d".len()));
+        note("forget", has(actor.forget(Forget::Inodes)).is_some());
+        actor.stat(&file).expect("forgotten by the cache, not by the tree");
+        actor.unlink(&file).expect("unlink");
+        note("rmdir", has(actor.rmdir(&dir)).is_some());
         drop(actor);
         session.close().expect("it closes");
+        lacks
+    }
+
+    fn handle_behaves(handle: &dyn Handle) {
+        handle.truncate(1000).expect("truncate");
+        assert_eq!(handle.seek(SeekFrom::End(-10)).expect("END"), 990);
+        assert_eq!(handle.seek(SeekFrom::Current(-90)).expect("CUR"), 900);
+        assert_eq!(handle.write(b"pando").expect("write"), 5);
+        assert_eq!(handle.seek(SeekFrom::Current(0)).expect("tell"), 905);
+        assert_eq!(handle.seek(SeekFrom::Start(900)).expect("SET"), 900);
+        let mut buffer = [1; 8];
+        assert_eq!(handle.read(&mut buffer).expect("read"), 8);
+        assert_eq!(&buffer, b"pando\0\0\0");
+        assert!(handle.seek(SeekFrom::Current(-2000)).is_err());
+        handle.fsync().expect("fsync");
     }
 
     #[test]
     fn a_directory_behaves() {
         let temp = tempfile::tempdir().expect("a temporary directory");
-        behaves(&DirTarget::new(temp.path()));
+        let lacks = behaves(&DirTarget::new(temp.path()));
+        // Extended attributes are the file system's affair, dropping caches root's.
+        assert!(lacks.iter().all(|lack| matches!(*lack, "set_xattr" | "list" | "forget")), "{lacks:?}");
         assert_eq!(std::fs::read_dir(temp.path()).expect("it stays").count(), 0);
     }
 
     #[test]
     fn memory_behaves() {
-        behaves(&MemTarget);
+        assert_eq!(behaves(&MemTarget), ["forget"]);
+    }
+
+    #[test]
+    fn a_backed_tree_behaves() {
+        assert!(behaves(&BackedTarget).is_empty());
     }
 
     #[cfg(feature = "peers")]
     #[test]
     fn peers_behave() {
         for name in ["peer:vfs", "peer:rsfs", "map:papaya", "map:scc"] {
-            behaves(&*name.parse::<TargetSpec>().expect("a name").target());
+            let lacks = behaves(&*name.parse::<TargetSpec>().expect("a name").target());
+            assert!(lacks.contains(&"open") && lacks.contains(&"set_xattr"), "{name}: {lacks:?}");
         }
     }
 }

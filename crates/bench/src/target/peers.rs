@@ -2,10 +2,10 @@
 
 use std::io;
 
-use rsfs::GenFS;
+use rsfs::{DirEntry as _, GenFS};
 use vfs::FileSystem;
 
-use super::{Actor, Session, Target};
+use super::{Actor, Level, Listed, Session, Target, unsupported};
 use crate::{failure::Failure, path::TreePath};
 
 /// The crate `vfs`: one map from whole paths to files, behind one lock for readers or a writer.
@@ -45,6 +45,30 @@ impl Actor for VfsActor<'_> {
         std::hint::black_box(self.0.metadata(path.absolute()).map_err(io::Error::other)?);
         Ok(())
     }
+
+    fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
+        self.0.remove_dir(path.absolute()).map_err(io::Error::other)
+    }
+
+    fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
+        drop(self.0.open_file(path.absolute()).map_err(io::Error::other)?);
+        Ok(())
+    }
+
+    fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
+        let mut listed = Listed::default();
+        if level > Level::Stat {
+            return unsupported(dir);
+        }
+        for name in self.0.read_dir(dir.absolute()).map_err(io::Error::other)? {
+            listed.entries += 1;
+            if level == Level::Stat {
+                let path = format!("{}/{name}", dir.absolute());
+                std::hint::black_box(self.0.metadata(&path).map_err(io::Error::other)?);
+            }
+        }
+        Ok(listed)
+    }
 }
 
 /// The crate `rsfs`: a tree of hash maps behind one mutex.
@@ -83,5 +107,33 @@ impl Actor for RsfsActor<'_> {
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
         std::hint::black_box(self.0.metadata(path.absolute())?);
         Ok(())
+    }
+
+    fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
+        self.0.remove_dir(path.absolute())
+    }
+
+    fn rename(&mut self, from: &TreePath, to: &TreePath) -> io::Result<()> {
+        self.0.rename(from.absolute(), to.absolute())
+    }
+
+    fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
+        drop(self.0.open_file(path.absolute())?);
+        Ok(())
+    }
+
+    fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
+        let mut listed = Listed::default();
+        if level > Level::Stat {
+            return unsupported(dir);
+        }
+        for entry in self.0.read_dir(dir.absolute())? {
+            let entry = entry?;
+            listed.entries += 1;
+            if level == Level::Stat {
+                std::hint::black_box(entry.metadata()?);
+            }
+        }
+        Ok(listed)
     }
 }
