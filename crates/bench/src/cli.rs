@@ -11,6 +11,7 @@ use std::{
 use clap::{Args, Subcommand};
 
 use crate::{
+    conflicts,
     failure::{Failure, While},
     footprint,
     halt::Halt,
@@ -44,6 +45,8 @@ enum Command {
     /// For dir=PATH: the growth of the kernel's memory, exact only for root (/proc/slabinfo), and meant for tmpfs.
     #[command(after_long_help = FOOTPRINT_HELP.as_str())]
     Footprint(FootprintArgs),
+    /// Which cache lines do two operations that commute fight for? (needs no second core to see)
+    Conflicts(conflicts::ConflictsArgs),
 }
 
 static SIDE_BY_SIDE_HELP: LazyLock<String> = LazyLock::new(|| {
@@ -146,6 +149,7 @@ fn dispatch(args: BenchArgs) -> Result<(), Failure> {
     match args.command {
         Command::Crunl(how) => side_by_side(&Crunl, &how, &halt),
         Command::Stat(how) => side_by_side(&Stat::new(Shape::default()), &how, &halt),
+        Command::Conflicts(how) => print(&conflicts::run(&how)?),
         Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, &halt)?),
     }
 }

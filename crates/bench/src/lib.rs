@@ -7,6 +7,7 @@
 //!   target/    whom it is done to: pandofs in process, a directory of the kernel's, other crates, bare maps
 //!   measure    CPU time and context switches; minimum, median, maximum
 //!   report/    the table and the JSON
+//!   conflicts/ which cache lines operations would fight for, traced without a second core
 //!   footprint  bytes per empty file and per empty directory
 //! ```
 //!
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+mod conflicts;
 mod failure;
 mod footprint;
 mod halt;
