@@ -13,6 +13,7 @@ use crate::{
     Error, Result,
     backed::BackedDir,
     dentry::{Anchor, Dentry, Slot},
+    probe::Part,
 };
 
 /// A directory's own part of its inode. The first line is what walks through it read and changes of names do not write.
@@ -116,7 +117,8 @@ impl Directory {
         }
     }
 
-    fn contended(&self, guard: &Guard) {
+    /// Another thread was in the way.
+    pub(crate) fn contended(&self, guard: &Guard) {
         self.stripes.0.note_contention();
         self.table.adapt(self.approximate_len(), true, guard);
     }
@@ -267,6 +269,20 @@ impl Directory {
     pub(crate) fn detach(&self) {
         for stripe in self.stripes.0.all() {
             drop(stripe.anchor.swap(None));
+        }
+    }
+
+    /// Where it lies.
+    pub(crate) fn parts(&self, guard: &Guard, parts: &mut Vec<Part>) {
+        parts.push(Part::of("Directory", self));
+        parts.push(Part::of("Directory.table", &self.table));
+        parts.push(Part::of("Directory.life", &self.life));
+        parts.push(Part::of("Directory.stripes", &self.stripes));
+        for (i, stripe) in self.stripes.0.all().enumerate() {
+            if i > 0 {
+                parts.push(Part::of("a stripe of Directory", stripe));
+            }
+            parts.extend(stripe.anchor.load(guard).map(|anchor| Part::of("Anchor", anchor.to_ref())));
         }
     }
 }

@@ -23,7 +23,9 @@ use pando_sync::{
     lock_order::{self, LockClass},
 };
 
-use crate::{Error, FileData, FileKind, NodeAttr, Result, Timestamp, directory::Directory, superblock::Shard};
+use crate::{
+    Error, FileData, FileKind, NodeAttr, Result, Timestamp, directory::Directory, probe::Part, superblock::Shard,
+};
 
 /// Mode, owner and group: one record, changed as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -295,6 +297,21 @@ impl Inode {
             Body::File(state) => state.get().map(|boxed| &**boxed),
             _ => None,
         }
+    }
+
+    /// Where it lies.
+    pub(crate) fn parts(&self, parts: &mut Vec<Part>) {
+        parts.push(Part::of("Inode.body", &self.body));
+        parts.push(Part::of("Inode.perm", &self.perm));
+        parts.push(Part::of("Inode.links", &self.links));
+        parts.push(Part::of("Inode.size", &self.size));
+        parts.push(Part::of("Inode.times", &self.times));
+        if let Some(state) = self.file_state_if_any() {
+            parts.push(Part::of("FileState", state));
+            parts.push(Part::of("FileState.data (its lock)", &state.data));
+            parts.push(Part::of("FileState.blocks", &state.blocks));
+        }
+        parts.extend(self.xattrs.get().map(|xattrs| Part::of("Inode.xattrs (the lock and map)", &**xattrs)));
     }
 
     /// Gives back what the driver was charged for this inode, once. A directory's is given back when it is removed: what

@@ -146,6 +146,8 @@ mod name;
 mod namei;
 mod nodes;
 mod open;
+#[doc(hidden)]
+pub mod probe;
 mod readdir;
 mod remove;
 mod rename;

@@ -14,7 +14,7 @@ use std::{
 
 use pando_sync::{AtomicCounted, Counted, NameKey, NameLocks, Object, SeqRwLock, siphash13};
 
-use crate::{Driver, dentry::Dentry, evict::CachedLinks, nodes::Nodes};
+use crate::{Driver, dentry::Dentry, evict::CachedLinks, nodes::Nodes, probe::Part};
 
 /// Inode numbers are handed to shards in runs of this many.
 const INO_RUN: u64 = 1 << 10;
@@ -34,6 +34,8 @@ pub(crate) struct NameSpace {
     /// Inode numbers are unique in the whole name space, so that a server may hand them out as node numbers.
     next_run: AtomicU64,
     next_sb: AtomicU64,
+    /// For measurements: the key of all hashes, instead of one that nobody knows.
+    hash_key: Option<(u64, u64)>,
 }
 
 impl NameSpace {
@@ -44,7 +46,13 @@ impl NameSpace {
             rename_seq: SeqRwLock::new(),
             next_run: AtomicU64::new(0),
             next_sb: AtomicU64::new(1),
+            hash_key: None,
         }
+    }
+
+    /// For measurements: names fall into the same buckets in each run.
+    pub(crate) fn with_hash_key(key: (u64, u64)) -> Self {
+        Self { hash_key: Some(key), ..Self::new() }
     }
 }
 
@@ -69,6 +77,7 @@ pub(crate) struct SuperBlock {
 
 impl SuperBlock {
     pub(crate) fn new(driver: Box<dyn Driver>, name_space: Arc<NameSpace>) -> Arc<Self> {
+        let keys = name_space.hash_key.unwrap_or_else(random_keys);
         let sb = Arc::new(Self {
             id: name_space.next_sb.fetch_add(1, Ordering::Relaxed),
             driver,
@@ -78,7 +87,7 @@ impl SuperBlock {
             forgotten: Mutex::default(),
             links: CachedLinks::default(),
             shards: AtomicCounted::new(None),
-            keys: random_keys(),
+            keys,
         });
         drop(sb.shards.swap(Some(Counted::new(Shards::new(&sb)))));
         sb
@@ -149,6 +158,16 @@ pub(crate) struct Shard {
 impl Shard {
     pub(crate) fn new(sb: Arc<SuperBlock>) -> Self {
         Self { sb, next: AtomicU64::new(0) }
+    }
+
+    /// Where it and its superblock lie.
+    pub(crate) fn parts(&self, parts: &mut Vec<Part>) {
+        parts.push(Part::of("Shard", self));
+        parts.push(Part::of("SuperBlock", &*self.sb));
+        parts.push(Part::of("NameSpace", &*self.sb.name_space));
+        parts.push(Part::of("NameSpace.topology", &self.sb.name_space.topology));
+        parts.push(Part::of("NameSpace.rename_seq", &self.sb.name_space.rename_seq));
+        parts.push(Part::of("NameSpace.next_run", &self.sb.name_space.next_run));
     }
 
     /// A number that no inode of this name space has had.

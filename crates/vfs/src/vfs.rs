@@ -48,7 +48,7 @@ impl Vfs {
     /// # Errors
     /// ENOSPC when the driver has no room for the root directory.
     pub fn new(driver: impl Driver) -> Result<Self> {
-        Self::with_root(driver, RootAttributes { uid: 0, gid: 0, mode: 0o755 })
+        Self::with_root(driver, RootAttributes { uid: 0, gid: 0, mode: 0o755 }, NameSpace::new())
     }
 
     /// As [`Vfs::new`], with the owner, group and mode of the root directory.
@@ -56,11 +56,17 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::new`].
     pub fn with_root_attributes(driver: impl Driver, uid: u32, gid: u32, mode: u32) -> Result<Self> {
-        Self::with_root(driver, RootAttributes { uid, gid, mode: mode & 0o7777 })
+        Self::with_root(driver, RootAttributes { uid, gid, mode: mode & 0o7777 }, NameSpace::new())
     }
 
-    fn with_root(driver: impl Driver, root: RootAttributes) -> Result<Self> {
-        let name_space = Arc::new(NameSpace::new());
+    /// See [`crate::probe::vfs_with_hash_key`].
+    pub(crate) fn with_hash_key(driver: impl Driver, uid: u32, gid: u32, mode: u32, key: (u64, u64)) -> Result<Self> {
+        let root = RootAttributes { uid, gid, mode: mode & 0o7777 };
+        Self::with_root(driver, root, NameSpace::with_hash_key(key))
+    }
+
+    fn with_root(driver: impl Driver, root: RootAttributes, name_space: NameSpace) -> Result<Self> {
+        let name_space = Arc::new(name_space);
         let root = new_tree(Box::new(driver), name_space.clone(), root)?;
         Ok(Self(Arc::new(Inner { name_space, root, mounts: Mutex::new(Vec::new()) })))
     }

@@ -1,0 +1,123 @@
+//! What instruments need and no user: a hash that is the same in each run, the state that contention leaves behind, and
+//! where things lie in memory. `pando bench conflicts` and `pando bench cost` are made with it.
+//!
+//! Not part of the stable interface.
+
+use pando_sync::pin;
+
+use crate::{DentryRef, Driver, Result, Vfs};
+
+/// Something that lies in memory, for naming what an address belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Type and field, as in `Inode.times`.
+    pub name: &'static str,
+    /// Where it begins.
+    pub address: usize,
+    /// How long it is.
+    pub bytes: usize,
+}
+
+impl Part {
+    /// Where `value` lies.
+    pub(crate) fn of<T>(name: &'static str, value: &T) -> Self {
+        Self { name, address: std::ptr::from_ref(value).addr(), bytes: size_of::<T>() }
+    }
+}
+
+/// As [`Vfs::with_root_attributes`], with a hash key that is no secret: names fall into the same buckets and locks in each run.
+///
+/// For measurements only. With a key that is known, whoever chooses names can make all of them collide.
+///
+/// # Errors
+/// As [`Vfs::new`].
+pub fn vfs_with_hash_key(driver: impl Driver, uid: u32, gid: u32, mode: u32, key: (u64, u64)) -> Result<Vfs> {
+    Vfs::with_hash_key(driver, uid, gid, mode, key)
+}
+
+/// Puts a directory into the state that contention would bring about: spread over the cores, with buckets. What threads
+/// that work in it at the same time do to it in any case, and one thread alone never does.
+///
+/// # Errors
+/// ENOTDIR.
+pub fn as_if_contended(dir: &DentryRef) -> Result<()> {
+    /// More reports than any part of a directory asks for before it spreads.
+    const REPORTS: usize = 64;
+    let directory = dir.0.directory()?;
+    let guard = pin();
+    (0..REPORTS).for_each(|_| directory.contended(&guard));
+    Ok(())
+}
+
+/// What a dentry consists of, where it lies; from the outside in: a part that lies within another comes after it.
+#[must_use]
+pub fn parts(dentry: &DentryRef) -> Vec<Part> {
+    /// A counted object has its count in front of it.
+    const COUNT_BYTES: usize = size_of::<usize>();
+    let guard = pin();
+    let inode = dentry.0.inode();
+    let whole = Part::of("Dentry", &*dentry.0);
+    let count = Part { name: "Dentry's count", address: whole.address - COUNT_BYTES, bytes: COUNT_BYTES };
+    let mut parts = vec![count, whole, Part::of("Dentry.place", &dentry.0.place), Part::of("Inode", inode)];
+    inode.parts(&mut parts);
+    if let Ok(directory) = dentry.0.directory() {
+        directory.parts(&guard, &mut parts);
+    }
+    if let Some(slot) = dentry.0.place.load(&guard) {
+        let slot = slot.to_ref();
+        parts.push(Part::of("Slot", slot));
+        parts.push(Part::of("Slot.value", &slot.value));
+        parts.push(Part::of("Slot.name", &slot.name));
+    }
+    let shard = &*inode.shard;
+    shard.parts(&mut parts);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{At, Context, Credentials, Walk, driver::tests::Nothing};
+
+    fn vfs(key: (u64, u64)) -> Vfs {
+        vfs_with_hash_key(Nothing, 0, 0, 0o755, key).expect("a tree")
+    }
+
+    fn order(vfs: &Vfs) -> Vec<Vec<u8>> {
+        let context = Context::new(vfs, Credentials::root());
+        for i in 0..20 {
+            vfs.mkdir(&context, At::Cwd, format!("d{i}"), 0o755).expect("mkdir");
+        }
+        let root = vfs.open(&context, At::Cwd, "/", crate::OpenFlags::RDONLY, 0).expect("open");
+        let mut names = Vec::new();
+        root.readdir(0, |entry| {
+            names.push(entry.name.to_vec());
+            true
+        })
+        .expect("readdir");
+        names
+    }
+
+    #[test]
+    fn the_order_of_names_depends_on_the_key_alone() {
+        assert_eq!(order(&vfs((1, 2))), order(&vfs((1, 2))));
+        assert_ne!(order(&vfs((1, 2))), order(&vfs((1, 3))));
+    }
+
+    #[test]
+    fn parts_lie_where_they_should_and_contention_adds_stripes() {
+        let vfs = vfs((1, 2));
+        let context = Context::new(&vfs, Credentials::root());
+        let dir = vfs.mkdir(&context, At::Cwd, "d", 0o755).expect("mkdir");
+        let find = |name: &str| parts(&dir).into_iter().find(|part| part.name == name);
+        let (inode, times) = (find("Inode").expect("an inode"), find("Inode.times").expect("times"));
+        assert!(times.address >= inode.address && times.address + times.bytes <= inode.address + inode.bytes);
+        assert!(find("a stripe of Directory").is_none());
+        as_if_contended(&dir).expect("a directory");
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        assert_eq!(find("a stripe of Directory").is_some(), cores > 1);
+        // It is the same directory still.
+        vfs.mkdir(&context, At::Dir(&dir), "e", 0o755).expect("mkdir");
+        assert_eq!(vfs.stat(&context, At::Cwd, "d", Walk::empty()).expect("stat").nlink, 3);
+    }
+}
