@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use pando_vfs::{Error, FileData, Result};
 
-use crate::{Call, driver::Shared};
+use crate::{Call, bytes::Bytes, driver::Shared};
 
-/// A file longer than this does not fit: a vector has no holes.
-const FILE_MAX_BYTES: u64 = 1 << 26;
+/// Ranges longer than this are not allocated: they would be memory.
+const ALLOCATE_MAX_BYTES: u64 = 1 << 26;
 
 /// The contents of an inode of the store.
 pub(crate) struct MapData {
@@ -20,86 +20,55 @@ impl MapData {
         Self { shared, ino }
     }
 
-    fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    fn look<T>(&self, look: impl FnOnce(&Bytes) -> T) -> Result<T> {
         let store = self.shared.store();
         Ok(look(&store.node(self.ino)?.bytes))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<u8>) -> Result<T>) -> Result<T> {
+    fn change<T>(&self, change: impl FnOnce(&mut Bytes) -> T) -> Result<T> {
         self.shared.trouble.enter(Call::Write)?;
         let mut store = self.shared.store();
-        change(&mut store.node_mut(self.ino)?.bytes)
+        Ok(change(&mut store.node_mut(self.ino)?.bytes))
     }
-}
-
-/// A size that a vector can have.
-fn bounded(size: u64) -> Result<usize> {
-    if size > FILE_MAX_BYTES {
-        return Err(Error::NoSpace);
-    }
-    usize::try_from(size).map_err(|_| Error::NoSpace)
 }
 
 impl FileData for MapData {
     fn read_at(&self, buf: &mut [u8], offset: u64, size: u64) -> Result<usize> {
         self.shared.trouble.enter(Call::Read)?;
         let count = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
-        self.look(|bytes| {
-            let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-            let stored = &bytes[start..bytes.len().min(start.saturating_add(count))];
-            buf[..stored.len()].copy_from_slice(stored);
-            buf[stored.len()..count].fill(0);
-            count
-        })
+        self.look(|bytes| bytes.read(&mut buf[..count], offset)).map(|()| count)
     }
 
     fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize> {
-        let end = bounded(offset.saturating_add(data.len() as u64))?;
-        self.change(|bytes| {
-            if bytes.len() < end {
-                bytes.resize(end, 0);
-            }
-            bytes[end - data.len()..end].copy_from_slice(data);
-            Ok(data.len())
-        })
+        self.change(|bytes| bytes.write(data, offset)).map(|()| data.len())
     }
 
     fn truncate(&mut self, _old_size: u64, new_size: u64) -> Result<()> {
-        let size = bounded(new_size)?;
-        self.change(|bytes| {
-            bytes.resize(size, 0);
-            Ok(())
-        })
+        self.change(|bytes| bytes.resize(new_size))
     }
 
     fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
-        let end = bounded(offset.saturating_add(len))?;
-        self.change(|bytes| {
-            bytes.reserve(end.saturating_sub(bytes.len()));
-            Ok(())
-        })
+        if len > ALLOCATE_MAX_BYTES {
+            return Err(Error::NoSpace);
+        }
+        self.change(|bytes| bytes.allocate(offset, len))
     }
 
     fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
-        self.change(|bytes| {
-            let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
-            let (start, end) = (place(offset), place(offset.saturating_add(len)));
-            bytes[start..end].fill(0);
-            Ok(())
-        })
+        self.change(|bytes| bytes.punch(offset, len))
     }
 
-    /// A vector has no holes: all of it is data.
-    fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
-        (offset < size).then_some(offset)
+    fn seek_data(&self, offset: u64, _size: u64) -> Option<u64> {
+        self.look(|bytes| bytes.data_after(offset)).ok().flatten()
     }
 
-    fn seek_hole(&self, _offset: u64, size: u64) -> u64 {
-        size
+    fn seek_hole(&self, offset: u64, size: u64) -> u64 {
+        self.look(|bytes| bytes.hole_after(offset)).unwrap_or(size)
     }
 
+    /// As if it had no holes: the name space says the same of a file that it has not opened.
     fn blocks(&self) -> u64 {
-        self.look(|bytes| bytes.len().div_ceil(512) as u64).unwrap_or(0)
+        self.look(|bytes| bytes.size().div_ceil(512)).unwrap_or(0)
     }
 
     fn sync(&mut self) -> Result<()> {

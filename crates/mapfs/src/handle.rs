@@ -6,6 +6,7 @@ use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp};
 
 use crate::{
     Call, Delay, Fault,
+    bytes::Bytes,
     driver::Shared,
     store::{ROOT, Store},
 };
@@ -86,16 +87,19 @@ impl MapHandle {
         store.numbers().filter(|ino| store.node(*ino).is_ok_and(|node| !node.is_named())).collect()
     }
 
-    /// An inode.
+    /// An inode. All of a file's bytes are copied, those of its holes too.
     ///
     /// # Errors
     /// ESTALE if there is none of this number.
+    ///
+    /// # Panics
+    /// If a file is larger than memory.
     pub fn node(&self, ino: u64) -> Result<MapNode> {
         let store = self.0.store();
         let node = store.node(ino)?;
         Ok(MapNode {
             attr: store.attr(ino)?,
-            bytes: node.bytes.clone(),
+            bytes: node.bytes.to_vec(),
             xattrs: node.xattrs.clone(),
             names: node.names.after(0).map(|(_, name, ino)| (name.into(), ino)).collect(),
         })
@@ -180,7 +184,7 @@ impl MapHandle {
     pub fn write(&self, ino: u64, bytes: &[u8]) -> Result<()> {
         self.underneath(&[ino], |store| {
             let node = store.node_mut(ino)?;
-            node.bytes = bytes.to_vec();
+            node.bytes = Bytes::new(bytes);
             node.attr.mtime = Timestamp::now();
             node.attr.ctime = node.attr.mtime;
             Ok(())

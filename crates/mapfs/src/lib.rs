@@ -26,6 +26,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod data;
 mod driver;
 mod handle;

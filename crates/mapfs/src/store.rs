@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp};
 
+use crate::bytes::Bytes;
+
 /// The number of the root directory.
 pub(crate) const ROOT: u64 = 1;
 /// The cookie of the first name that is ever made: those before it mean start, `.` and `..`.
@@ -12,9 +14,9 @@ const FIRST_COOKIE: u64 = 3;
 /// An inode.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// Complete but for `size` of files, which is the length of `bytes`.
+    /// Complete but for `size` of files, which is that of `bytes`.
     pub attr: NodeAttr,
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     pub xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
     /// Of a directory.
     pub names: Names,
@@ -125,7 +127,7 @@ impl Store {
 
     pub(crate) fn attr(&self, ino: u64) -> Result<NodeAttr> {
         let node = self.node(ino)?;
-        let size = if node.attr.kind == FileKind::File { node.bytes.len() as u64 } else { node.attr.size };
+        let size = if node.attr.kind == FileKind::File { node.bytes.size() } else { node.attr.size };
         let nlink = if node.is_named() { node.attr.nlink } else { 0 };
         Ok(NodeAttr { size, nlink, ..node.attr.clone() })
     }
@@ -170,7 +172,8 @@ impl Store {
             _ => 0,
         };
         let attr = NodeAttr { ino, nlink, ..attr.clone() };
-        self.nodes.insert(ino, Node { attr, bytes: Vec::new(), xattrs: BTreeMap::new(), names: Names::default() });
+        self.nodes
+            .insert(ino, Node { attr, bytes: Bytes::default(), xattrs: BTreeMap::new(), names: Names::default() });
         ino
     }
 

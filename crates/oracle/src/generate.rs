@@ -39,6 +39,10 @@ impl Rng {
 /// What kind of run it is.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
+    /// The number that the run is drawn from.
+    pub seed: u64,
+    /// The tree is kept elsewhere: no files without a name, and nobody says how much space one takes.
+    pub kept_elsewhere: bool,
     /// Ordinary users take turns with root.
     pub users: bool,
     /// The sticky bit may be set: not where the machine protects what is in sticky directories in ways of its own

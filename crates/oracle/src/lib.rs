@@ -1,9 +1,13 @@
-//! The oracle: random operations on a real tmpfs and on pandofs, which must answer alike.
+//! The oracle: random operations on a real tmpfs and on a tree of pandofs, which must answer alike.
 //!
-//! Each run is a process of its own: it has a mount name space of its own, mounts a tmpfs there, makes it its root and
-//! carries out the same operations on it and on a `Vfs` in memory. Every result is compared, and every few operations
-//! the whole trees are. See `op` for what is not compared. In half of the runs root takes turns with ordinary users; in
-//! some of them space is short.
+//! A driver's test hands over a name space ([`Subject`]) and calls [`run`]. Each run is a process of its own: it has a
+//! mount name space of its own, mounts a tmpfs there, makes it its root and carries out the same operations on it and on
+//! the subject. Every result is compared, and every few operations the whole trees are. See `op` for what is not
+//! compared. In half of the runs root takes turns with ordinary users; in some of them space is short.
+//!
+//! A subject that can fail brings its [`Trouble`]: before each operation it evicts and makes a later call fail. An
+//! operation that answers the injected error must have had no effect: it is carried out once more, without failures, and
+//! then has to answer what tmpfs does.
 //!
 //! | variable | meaning | default |
 //! | --- | --- | --- |
@@ -30,13 +34,16 @@ mod snapshot;
 use std::{collections::BTreeMap, env, process::ExitCode};
 
 use crate::{
-    generate::{Generator, Style},
+    generate::Generator,
     kernel::Kernel,
     op::{Op, Outcome, Tree, Whence, Who, alike, show},
     pando::Pando,
     parent::Keep,
     snapshot::{Looker, Snapshot},
 };
+
+pub use generate::Style;
+pub use pando::{Subject, Trouble};
 
 /// The exit status of a run whose trees disagree.
 const DISAGREE: u8 = 10;
@@ -45,12 +52,15 @@ const NO_ORACLE: u8 = 11;
 /// Set for the process that carries out a run.
 const CHILD: &str = "PANDO_ORACLE_CHILD";
 
-fn main() -> ExitCode {
+/// The whole test, for a `main` of its own: runs of many seeds, each in a process that this function is called in again.
+///
+/// `kept_elsewhere`: the subject's tree has a backing, whose trees do not do all that one in memory does (see `op`).
+pub fn run(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
     // As the test harness that this is not: asked for a list, there is none.
     if env::args().any(|arg| arg == "--list") {
         return ExitCode::SUCCESS;
     }
-    if env::var_os(CHILD).is_some() { child() } else { parent::run_all() }
+    if env::var_os(CHILD).is_some() { child(kept_elsewhere, subject) } else { parent::run_all() }
 }
 
 /// A number from the environment.
@@ -60,26 +70,28 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// What kind of run a seed stands for.
-fn style(seed: u64) -> Style {
+fn style(seed: u64, kept_elsewhere: bool) -> Style {
     let root = env::var(CHILD).is_ok_and(|how| how == "root");
     let protections = ["protected_symlinks", "protected_regular", "protected_fifos"];
     Style {
+        seed,
+        kept_elsewhere,
         users: root && seed.is_multiple_of(2),
         trusted: root,
         sticky: !protections.iter().any(|name| kernel::sysctl(name)),
-        size_bytes: seed.is_multiple_of(5).then_some(96 << 10),
+        size_bytes: (!kept_elsewhere && seed.is_multiple_of(5)).then_some(96 << 10),
     }
 }
 
 /// One run, in a process that was started for it.
-fn child() -> ExitCode {
+fn child(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
     let seed = number("PANDO_SEED").expect("a run has a seed");
     let ops = number("PANDO_OPS").unwrap_or(parent::OPS);
     let keep = Keep::from_env();
-    let style = style(seed);
+    let style = style(seed, kept_elsewhere);
     let triage = number("PANDO_TRIAGE") == Some(1);
     let only = env::var("PANDO_ONLY").ok();
-    let kernel = match Kernel::enter(style.size_bytes) {
+    let kernel = match Kernel::enter(&style) {
         Ok(kernel) => kernel,
         Err(error) => {
             eprintln!("cannot mount a tmpfs and make it the root: {error}");
@@ -88,7 +100,7 @@ fn child() -> ExitCode {
     };
     let mut run = Run {
         kernel,
-        pando: Pando::new(style.size_bytes),
+        pando: Pando::new(subject(&style), &style),
         who: Who::Root,
         lookers: Default::default(),
         log: Vec::new(),
@@ -116,6 +128,9 @@ fn child() -> ExitCode {
             println!("FAILED AT {index}");
             return ExitCode::from(DISAGREE);
         }
+    }
+    if let Some(answered) = run.pando.answered_injected() {
+        run.answers.insert("InjectedError".into(), answered);
     }
     for (name, [good, bad]) in &run.answers {
         println!("COUNT {name} {good} {bad}");
@@ -160,7 +175,7 @@ impl Run {
         } else {
             let expected = self.kernel.apply(op);
             self.log.push(format!("{index:>6} {op:?} = {}", show(&expected)));
-            let found = self.pando.apply(op);
+            let found = self.pando.apply_in_trouble(index, op);
             if let (Op::Become { who }, Ok(_)) = (op, &expected) {
                 self.who = *who;
             }

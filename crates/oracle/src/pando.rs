@@ -1,32 +1,90 @@
-//! The tree under test: the name space of pando-vfs over the memory driver.
+//! The tree under test: a name space of pando-vfs over somebody's driver.
 
 use std::sync::Arc;
 
-use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
     Access, At as VfsAt, Context, Credentials, Error, File, OpenFlags, RenameFlags, Result, Seek, SetTime, Stat,
     Timestamp, Vfs, Walk, XattrFlags,
 };
 
-use crate::op::{
-    Answer, Aside, At, COMMON_GROUP, Entry, Facts, Mode, Op, Outcome, Place, RawStat, SLOTS, Tree, When, Whence, Who,
-    mask_number,
+use crate::{
+    generate::Style,
+    op::{
+        Answer, Aside, At, COMMON_GROUP, Entry, Facts, Mode, Op, Outcome, Place, RawStat, SLOTS, Tree, When, Whence,
+        Who, mask_number,
+    },
 };
 
-/// A `Vfs` over a `MemFs`, and its open handles.
+/// What a driver's test brings.
+pub struct Subject {
+    /// The tree: an empty root directory, owner 0, mode 0755.
+    pub vfs: Vfs,
+    /// What can go wrong in it.
+    pub trouble: Option<Box<dyn Trouble>>,
+}
+
+impl std::fmt::Debug for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subject").field("vfs", &self.vfs).field("trouble", &self.trouble.is_some()).finish()
+    }
+}
+
+/// Makes things go wrong on demand, by the number of an operation and nothing else: a failure is found again.
+pub trait Trouble {
+    /// Before operation `index`: evicts what it will, and has a later call to the store fail.
+    fn arm(&mut self, vfs: &Vfs, index: u64);
+
+    /// After it: no call fails any more. The error, if one did since [`Trouble::arm`]: one that nothing else answers.
+    fn disarm(&mut self) -> Option<Error>;
+}
+
+/// A `Vfs`, and its open handles.
 pub struct Pando {
     vfs: Vfs,
     context: Context,
     umask: u32,
     slots: [Option<Arc<File>>; SLOTS + 1],
-    limited: bool,
+    style: Style,
+    trouble: Option<Box<dyn Trouble>>,
+    /// Operations that answered the injected error, and that succeeded all the same or failed otherwise.
+    injected: [u64; 2],
 }
 
 impl Pando {
-    pub fn new(size_bytes: Option<u64>) -> Self {
-        let vfs = Vfs::new(MemFs::new(MemOptions { size_bytes, inodes: None })).expect("a tree in memory");
+    pub fn new(subject: Subject, style: &Style) -> Self {
+        let Subject { vfs, trouble } = subject;
         let context = Context::new(&vfs, Credentials::root()).with_umask(0o022);
-        Self { vfs, context, umask: 0o022, slots: Default::default(), limited: size_bytes.is_some() }
+        Self { vfs, context, umask: 0o022, slots: Default::default(), style: *style, trouble, injected: [0; 2] }
+    }
+
+    /// One operation, while things go wrong. If it answers the injected error it has had no effect: it is tried again.
+    pub fn apply_in_trouble(&mut self, index: u64, op: &Op) -> Outcome {
+        let Some(trouble) = &mut self.trouble else { return self.apply(op) };
+        trouble.arm(&self.vfs, index);
+        let outcome = self.apply(op);
+        let Some(injected) = self.trouble.as_mut().and_then(|trouble| trouble.disarm()) else { return outcome };
+        let told = outcome == Err(injected.errno());
+        self.injected[usize::from(!told)] += 1;
+        if told { self.apply(op) } else { outcome }
+    }
+
+    /// How many operations answered an injected error, and how many met one and did not; none: nothing was injected.
+    pub fn answered_injected(&self) -> Option<[u64; 2]> {
+        self.trouble.is_some().then_some(self.injected)
+    }
+
+    fn facts(&self, stat: &Stat) -> Facts {
+        Facts::from(RawStat {
+            mode: stat.kind.to_mode() | stat.mode,
+            nlink: stat.nlink,
+            uid: stat.uid,
+            gid: stat.gid,
+            rdev: stat.rdev,
+            size: stat.size,
+            blocks: if self.style.kept_elsewhere { 0 } else { stat.blocks },
+            ino: stat.ino,
+            times: [stat.atime.0, stat.mtime.0, stat.ctime.0],
+        })
     }
 
     fn file(&self, slot: usize) -> Result<&File> {
@@ -65,7 +123,7 @@ impl Pando {
             Op::Ftruncate { slot, size } => done(self.file(slot)?.truncate(size)?),
             Op::Fallocate { slot, mode, offset, len } => done(self.file(slot)?.fallocate(mode, offset, len)?),
             Op::Fsync { slot } => done(self.file(slot)?.fsync()?),
-            Op::Fstat { slot } => Answer::Facts(facts(&self.file(slot)?.stat())),
+            Op::Fstat { slot } => Answer::Facts(self.facts(&self.file(slot)?.stat())),
             Op::Fchmod { slot, mode } => {
                 let file = self.file(slot)?;
                 if file.flags().contains(OpenFlags::PATH) {
@@ -120,7 +178,7 @@ impl Pando {
         match op {
             Op::Stat { place, follow } => {
                 let stat = vfs.stat(context, self.at(place)?, &place.path, walk(*follow))?;
-                return Ok(Answer::Facts(facts(&stat)));
+                return Ok(Answer::Facts(self.facts(&stat)));
             }
             Op::Access { place, mask } => {
                 vfs.access(context, self.at(place)?, &place.path, Access::from_bits_retain(*mask), Walk::empty())?;
@@ -138,7 +196,7 @@ impl Pando {
                 // What was put is given back when its last reader is gone: tmpfs is not as lazy.
                 pando_sync::back_pressure(1);
                 let stat = vfs.statfs(context, VfsAt::Cwd, path)?;
-                return Ok(Answer::Space(self.limited.then_some((stat.blocks, stat.bfree))));
+                return Ok(Answer::Space(self.style.size_bytes.is_some().then_some((stat.blocks, stat.bfree))));
             }
             _ => return self.on_xattrs(op),
         }
@@ -237,20 +295,6 @@ fn read(len: usize, work: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<Ans
     let n = work(&mut buf)?;
     buf.truncate(n);
     Ok(Answer::Bytes(buf))
-}
-
-fn facts(stat: &Stat) -> Facts {
-    Facts::from(RawStat {
-        mode: stat.kind.to_mode() | stat.mode,
-        nlink: stat.nlink,
-        uid: stat.uid,
-        gid: stat.gid,
-        rdev: stat.rdev,
-        size: stat.size,
-        blocks: stat.blocks,
-        ino: stat.ino,
-        times: [stat.atime.0, stat.mtime.0, stat.ctime.0],
-    })
 }
 
 fn readdir(file: &File) -> Result<Answer> {

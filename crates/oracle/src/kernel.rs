@@ -9,9 +9,12 @@ use rustix::{
     mount::MountFlags,
 };
 
-use crate::op::{
-    Answer, Aside, At, COMMON_GROUP, Entry, Facts, LAST_SEEK, Mode, Op, Outcome, Place, RawStat, S_IFBLK, S_IFCHR,
-    S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, Who, mask_number,
+use crate::{
+    generate::Style,
+    op::{
+        Answer, Aside, At, COMMON_GROUP, Entry, Facts, Flags, LAST_SEEK, Mode, Op, Outcome, Place, RawStat, S_IFBLK,
+        S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, Who, mask_number,
+    },
 };
 
 /// A tmpfs that this process is confined to, and its open handles.
@@ -22,7 +25,7 @@ pub struct Kernel {
     /// `/proc/self/fd`, opened while it could be.
     handles: OwnedFd,
     who: Who,
-    limited: bool,
+    style: Style,
     /// `fs.protected_hardlinks`: an ordinary user links only to what is its own or could be.
     protected_hardlinks: bool,
 }
@@ -30,11 +33,11 @@ pub struct Kernel {
 impl Kernel {
     /// Mounts a fresh tmpfs over the directory for temporary files and makes it the root. The process has a mount name
     /// space of its own, so nobody else sees it, and it goes when the process does.
-    pub fn enter(size_bytes: Option<u64>) -> std::io::Result<Self> {
+    pub fn enter(style: &Style) -> std::io::Result<Self> {
         let handles = fs::open("/proc/self/fd", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())?;
         let protected_hardlinks = sysctl("protected_hardlinks");
         let point = std::env::temp_dir();
-        let options = match size_bytes {
+        let options = match style.size_bytes {
             Some(bytes) => format!("mode=755,huge=never,size={bytes}"),
             None => "mode=755,size=0,nr_inodes=0".into(),
         };
@@ -48,7 +51,7 @@ impl Kernel {
             openers: [Who::Root; SLOTS + 1],
             handles,
             who: Who::Root,
-            limited: size_bytes.is_some(),
+            style: *style,
             protected_hardlinks,
         })
     }
@@ -60,9 +63,11 @@ impl Kernel {
     /// - a change of contents by another than opened the file: whether that takes setuid away is a question of who
     ///   writes to Linux, and of who opened to pandofs, whose handles know nobody else;
     /// - a seek in the last pages that a file can have, where tmpfs answers 2^63;
-    /// - a seek in a directory, where positions mean nothing to others.
+    /// - a seek in a directory, where positions mean nothing to others;
+    /// - a file without a name, in a tree that is kept elsewhere.
     pub fn must_skip(&self, op: &Op) -> bool {
         match op {
+            Op::Open { flags, .. } if self.style.kept_elsewhere && flags.0 & Flags::TMPFILE == Flags::TMPFILE => true,
             Op::Open { place, .. } => self
                 .stat_place(place, true)
                 .is_ok_and(|stat| matches!(stat.st_mode & S_IFMT, S_IFIFO | S_IFCHR | S_IFBLK)),
@@ -87,6 +92,25 @@ impl Kernel {
 
     fn stat_place(&self, place: &Place, follow: bool) -> io::Result<fs::Stat> {
         fs::statat(self.at(place)?, &*place.path, nofollow(follow))
+    }
+
+    fn facts(&self, stat: &fs::Stat) -> Facts {
+        let time = |secs: i64, nanos: u64| secs * 1_000_000_000 + nanos as i64;
+        Facts::from(RawStat {
+            mode: stat.st_mode,
+            nlink: stat.st_nlink as u32,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            rdev: stat.st_rdev,
+            size: stat.st_size as u64,
+            blocks: if self.style.kept_elsewhere { 0 } else { stat.st_blocks as u64 },
+            ino: stat.st_ino,
+            times: [
+                time(stat.st_atime, stat.st_atime_nsec),
+                time(stat.st_mtime, stat.st_mtime_nsec),
+                time(stat.st_ctime, stat.st_ctime_nsec),
+            ],
+        })
     }
 
     fn fd(&self, slot: usize) -> io::Result<BorrowedFd<'_>> {
@@ -147,7 +171,7 @@ impl Kernel {
                 done(fs::fallocate(self.fd(slot)?, fs::FallocateFlags::from_bits_retain(mode), offset, len)?)
             }
             Op::Fsync { slot } => done(fs::fsync(self.fd(slot)?)?),
-            Op::Fstat { slot } => Answer::Facts(facts(&fs::fstat(self.fd(slot)?)?)),
+            Op::Fstat { slot } => Answer::Facts(self.facts(&fs::fstat(self.fd(slot)?)?)),
             Op::Fchmod { slot, mode } => done(fs::fchmod(self.fd(slot)?, KernelMode::from_raw_mode(mode.0))?),
             Op::PathOf { slot } => self.path_of(slot)?,
             Op::Readdir { slot } => readdir(self.fd(slot)?)?,
@@ -195,7 +219,7 @@ impl Kernel {
 
     fn on_attributes(&mut self, op: &Op) -> io::Result<Answer> {
         Ok(match op {
-            Op::Stat { place, follow } => Answer::Facts(facts(&self.stat_place(place, *follow)?)),
+            Op::Stat { place, follow } => Answer::Facts(self.facts(&self.stat_place(place, *follow)?)),
             Op::Access { place, mask } => {
                 let want = fs::Access::from_bits_retain(*mask);
                 done(fs::accessat(self.at(place)?, &*place.path, want, AtFlags::EACCESS)?)
@@ -217,7 +241,7 @@ impl Kernel {
             }
             Op::Statfs { path } => {
                 let stat = fs::statfs(&**path)?;
-                Answer::Space(self.limited.then_some((stat.f_blocks, stat.f_bfree)))
+                Answer::Space(self.style.size_bytes.is_some().then_some((stat.f_blocks, stat.f_bfree)))
             }
             _ => return self.on_xattrs(op),
         })
@@ -339,25 +363,6 @@ fn read(len: usize, work: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Re
     let n = work(&mut buf)?;
     buf.truncate(n);
     Ok(Answer::Bytes(buf))
-}
-
-fn facts(stat: &fs::Stat) -> Facts {
-    let time = |secs: i64, nanos: u64| secs * 1_000_000_000 + nanos as i64;
-    Facts::from(RawStat {
-        mode: stat.st_mode,
-        nlink: stat.st_nlink as u32,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        rdev: stat.st_rdev,
-        size: stat.st_size as u64,
-        blocks: stat.st_blocks as u64,
-        ino: stat.st_ino,
-        times: [
-            time(stat.st_atime, stat.st_atime_nsec),
-            time(stat.st_mtime, stat.st_mtime_nsec),
-            time(stat.st_ctime, stat.st_ctime_nsec),
-        ],
-    })
 }
 
 fn readdir(fd: BorrowedFd<'_>) -> io::Result<Answer> {

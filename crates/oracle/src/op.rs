@@ -12,6 +12,8 @@
 //! - The atime of symbolic links: a walk of pandofs writes nothing, so following a link does not touch it.
 //! - The errno of a seek beyond the greatest position: tmpfs says EINVAL, pandofs EOVERFLOW, which is what POSIX says.
 //! - statfs: the numbers of inodes (tmpfs counts links and attributes too); and space where it is not limited.
+//! - Of trees that are kept elsewhere: the blocks of files, which a backing is not asked for; and O_TMPFILE is left out,
+//!   since a backing makes nothing without a name.
 
 use std::fmt;
 

@@ -1,0 +1,142 @@
+//! A file's bytes in the store: sparse, in pages of a map.
+
+use std::collections::BTreeMap;
+
+/// Bytes of a page: those of the kernel's memory file system, so that holes are where its are.
+const PAGE: u64 = 4096;
+
+/// The bytes of a file. A page that is not in the map is a hole and reads as zeros; what lies beyond the end, too.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bytes {
+    size: u64,
+    pages: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Bytes {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let mut new = Self::default();
+        new.write(bytes, 0);
+        new
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Fills all of `buf`.
+    pub(crate) fn read(&self, buf: &mut [u8], offset: u64) {
+        for (at, within, part) in parts(offset, buf.len()) {
+            match self.pages.get(&at) {
+                Some(page) => buf[part.clone()].copy_from_slice(&page[within..within + part.len()]),
+                None => buf[part].fill(0),
+            }
+        }
+    }
+
+    pub(crate) fn write(&mut self, data: &[u8], offset: u64) {
+        for (at, within, part) in parts(offset, data.len()) {
+            let page = self.pages.entry(at).or_insert_with(empty);
+            page[within..within + part.len()].copy_from_slice(&data[part]);
+        }
+        self.size = self.size.max(offset + data.len() as u64);
+    }
+
+    /// Another size. Growing keeps what was allocated beyond the end.
+    pub(crate) fn resize(&mut self, size: u64) {
+        if size <= self.size {
+            self.zero(size, size.next_multiple_of(PAGE));
+            drop(self.pages.split_off(&size.div_ceil(PAGE)));
+        }
+        self.size = size;
+    }
+
+    /// Makes pages of a range that has none; the size stays.
+    pub(crate) fn allocate(&mut self, offset: u64, len: u64) {
+        for at in offset / PAGE..(offset + len).div_ceil(PAGE) {
+            self.pages.entry(at).or_insert_with(empty);
+        }
+    }
+
+    /// Frees whole pages of a range, and zeroes the rest of it.
+    pub(crate) fn punch(&mut self, offset: u64, len: u64) {
+        let end = offset + len;
+        let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
+        if first <= last {
+            self.zero(offset, first * PAGE);
+            self.zero(last * PAGE, end);
+            let mut later = self.pages.split_off(&first);
+            self.pages.append(&mut later.split_off(&last));
+        } else {
+            self.zero(offset, end);
+        }
+    }
+
+    /// Zeroes a range within a page, if the page is there.
+    fn zero(&mut self, from: u64, to: u64) {
+        if let Some(page) = self.pages.get_mut(&(from / PAGE)) {
+            let within = (from % PAGE) as usize;
+            page[within..within + (to - from) as usize].fill(0);
+        }
+    }
+
+    /// The first offset from here on with data.
+    pub(crate) fn data_after(&self, offset: u64) -> Option<u64> {
+        let (at, _) = self.pages.range(offset / PAGE..).next()?;
+        Some(offset.max(at * PAGE)).filter(|start| *start < self.size)
+    }
+
+    /// The first offset from here on in a hole, the end included.
+    pub(crate) fn hole_after(&self, offset: u64) -> u64 {
+        let mut at = offset / PAGE;
+        while self.pages.contains_key(&at) {
+            at += 1;
+        }
+        offset.max(at * PAGE).min(self.size)
+    }
+
+    /// All bytes, holes too: for files that fit into memory.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        let mut all = vec![0; usize::try_from(self.size).expect("a file that fits into memory")];
+        self.read(&mut all, 0);
+        all
+    }
+}
+
+fn empty() -> Box<[u8]> {
+    vec![0; PAGE as usize].into()
+}
+
+/// A range in pieces of a page: the page's number, where it begins there, and which part of the range it is.
+fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let within = (at % PAGE) as usize;
+        let start = done;
+        done = len.min(start + PAGE as usize - within);
+        (start < len).then_some((at / PAGE, within, start..done))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_where_nothing_was_written() {
+        let mut bytes = Bytes::new(b"abc");
+        bytes.write(b"xyz", 3 * PAGE - 1);
+        assert_eq!((bytes.size(), bytes.pages.len()), (3 * PAGE + 2, 3));
+        assert_eq!((bytes.hole_after(1), bytes.data_after(PAGE)), (PAGE, Some(2 * PAGE)));
+        assert_eq!(bytes.hole_after(2 * PAGE), 3 * PAGE + 2);
+        bytes.punch(1, 3 * PAGE - 1);
+        assert_eq!((bytes.pages.len(), bytes.data_after(PAGE)), (2, Some(3 * PAGE)));
+        let mut buf = [7; 4];
+        bytes.read(&mut buf, 3 * PAGE - 2);
+        assert_eq!(&buf, b"\0\0yz");
+        bytes.resize(2);
+        bytes.resize(5);
+        assert_eq!((bytes.to_vec(), bytes.pages.len()), (b"a\0\0\0\0".to_vec(), 1));
+        assert_eq!((bytes.hole_after(4), bytes.data_after(5)), (5, None));
+    }
+}

@@ -1,0 +1,15 @@
+//! The memory driver and a real tmpfs answer alike. See `pando_oracle` for how, and for the variables that steer it.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use pando_memfs::{MemFs, MemOptions};
+use pando_oracle::{Subject, run};
+use pando_vfs::Vfs;
+
+fn main() -> ExitCode {
+    run(false, |style| {
+        let driver = MemFs::new(MemOptions { size_bytes: style.size_bytes, inodes: None });
+        Subject { vfs: Vfs::new(driver).expect("a tree in memory"), trouble: None }
+    })
+}
