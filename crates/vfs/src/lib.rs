@@ -129,6 +129,7 @@
 
 mod attr;
 mod backed;
+pub mod bulk;
 mod context;
 mod create;
 mod cred;

@@ -1,0 +1,267 @@
+//! One entry after the other: statx, listxattr and getxattr, into a part.
+//!
+//! The attributes of an entry and its extended attributes take several system calls, and the entry may change, or another
+//! one take its name, between them. So statx is called again after the last one: same inode and same ctime mean that
+//! nothing changed in between. Otherwise all is read once more, and after a few tries the record is marked (P11).
+
+use std::{
+    ffi::CStr,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use pando_vfs::bulk::{Attr, Fields, Mask, Names, Page, Part, Time, XattrOutcome};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp},
+    io::Errno,
+};
+
+use crate::{arena::Arena, sys};
+
+/// How often an entry is read that changes meanwhile, before it is marked.
+const TRIES: u32 = 4;
+
+/// What is asked for of each entry.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    mask: Mask,
+    statx: StatxFlags,
+}
+
+impl Asked {
+    pub fn new(mask: Mask, fields: Fields) -> Self {
+        let mut statx = StatxFlags::from_bits_retain(fields.bits());
+        if mask.wants_xattrs() {
+            statx |= StatxFlags::INO | StatxFlags::CTIME;
+        }
+        Self { mask, statx }
+    }
+
+    /// Whether the names are all that is asked for.
+    pub fn is_names_only(self) -> bool {
+        self.mask.is_empty()
+    }
+}
+
+/// No page is left in the budget.
+#[derive(Debug)]
+pub struct NoRoom;
+
+/// Whether an extended attribute could be read into the part.
+enum Step {
+    Done,
+    /// It was there a moment ago: the entry changes under our hands.
+    Changed,
+}
+
+/// Asks for entries, one after the other. Each thread has its own.
+pub struct Filler<'a> {
+    pub asked: Asked,
+    pub arena: &'a Arena,
+    pub dir: BorrowedFd<'a>,
+    pub names: &'a Names,
+    /// The list of an entry's attributes.
+    pub list: Option<Page>,
+}
+
+impl Filler<'_> {
+    /// Reads one entry into `part`, which has room. If the pages do not suffice nothing is left behind; but with `alone` what
+    /// fits is kept, and the record says E2BIG.
+    pub fn fill(&mut self, index: usize, part: &mut Part, alone: bool) -> Result<(), NoRoom> {
+        let name = self.names.name_c(index);
+        if !self.asked.mask.wants_xattrs() {
+            let attr = self.statx(name).map(Some).map_err(Errno::raw_os_error);
+            part.push(index, attr, 0, false, part.mark());
+            return Ok(());
+        }
+        let mark = part.mark();
+        let mut before = match self.statx(name) {
+            Ok(attr) => attr,
+            Err(errno) => {
+                part.push(index, Err(errno.raw_os_error()), 0, false, mark);
+                return Ok(());
+            }
+        };
+        for again in (0..TRIES).rev() {
+            let outcome = match self.xattrs(name, part) {
+                Ok(outcome) => outcome,
+                Err(NoRoom) if alone => Err(Errno::TOOBIG),
+                Err(NoRoom) => {
+                    part.rewind(mark, |page| self.arena.give_page(page));
+                    return Err(NoRoom);
+                }
+            };
+            let after = self.statx(name);
+            let same =
+                matches!(&after, Ok(after) if same_state(&before, after)) && matches!(outcome, Ok(Step::Done) | Err(_));
+            if same || again == 0 {
+                let xattr_errno = outcome.err().map_or(0, Errno::raw_os_error);
+                let attr = Ok(self.asked.mask.contains(Mask::STAT).then_some(before));
+                part.push(index, attr, xattr_errno, !same, mark);
+                return Ok(());
+            }
+            part.rewind(mark, |page| self.arena.give_page(page));
+            match after {
+                Ok(after) => before = after,
+                Err(errno) => {
+                    part.push(index, Err(errno.raw_os_error()), 0, false, mark);
+                    return Ok(());
+                }
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
+    fn statx(&self, name: &CStr) -> Result<Attr, Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        retry(|| rustix::fs::statx(self.dir, name, flags, self.asked.statx)).map(|statx| attr_of(&statx))
+    }
+
+    /// Reads the list of an entry's attributes, and their values if they are asked for.
+    fn xattrs(&mut self, name: &CStr, part: &mut Part) -> Result<Result<Step, Errno>, NoRoom> {
+        let mut list = match self.list.take() {
+            Some(list) => list,
+            None => self.arena.take_page().ok_or(NoRoom)?,
+        };
+        let done = self.xattrs_by(name, part, list.bytes_mut());
+        self.list = Some(list);
+        done
+    }
+
+    fn xattrs_by(&self, name: &CStr, part: &mut Part, list: &mut [u8]) -> Result<Result<Step, Errno>, NoRoom> {
+        let way = match Way::to(self.dir, name) {
+            Ok(way) => way,
+            Err(errno) => return Ok(Err(errno)),
+        };
+        let len = match retry(|| way.list(list)) {
+            Ok(len) => len,
+            // A file system that has none.
+            Err(Errno::OPNOTSUPP) => 0,
+            Err(errno) => return Ok(Err(errno)),
+        };
+        for xattr in list[..len].split_inclusive(|&byte| byte == 0) {
+            let Ok(xattr) = CStr::from_bytes_with_nul(xattr) else { return Ok(Err(Errno::IO)) };
+            match self.xattr(&way, xattr, part)? {
+                Step::Done => {}
+                Step::Changed => return Ok(Ok(Step::Changed)),
+            }
+        }
+        Ok(Ok(Step::Done))
+    }
+
+    /// Reads one attribute into the part, and takes a new page for it if it must.
+    fn xattr(&self, way: &Way<'_>, xattr: &CStr, part: &mut Part) -> Result<Step, NoRoom> {
+        let name = xattr.to_bytes();
+        loop {
+            let fresh = part.page_is_fresh();
+            if let Some(room) = part.value_room(name) {
+                let outcome = if self.asked.mask.contains(Mask::XATTR_VALUES) {
+                    match retry(|| way.value(xattr, room)) {
+                        Ok(len) => Some(XattrOutcome::Bytes(len)),
+                        Err(Errno::NODATA) => return Ok(Step::Changed),
+                        // A buffer of no bytes asks for the length: it never gets here, since no page ends so.
+                        Err(Errno::RANGE) if !fresh => None,
+                        Err(errno) => Some(XattrOutcome::Errno(errno.raw_os_error())),
+                    }
+                } else {
+                    Some(XattrOutcome::NotRead)
+                };
+                if let Some(outcome) = outcome {
+                    part.put_xattr(name.len(), outcome);
+                    return Ok(Step::Done);
+                }
+            }
+            part.push_page(self.arena.take_page().ok_or(NoRoom)?);
+        }
+    }
+}
+
+/// Whether nothing happened to the inode between two looks at it.
+fn same_state(before: &Attr, after: &Attr) -> bool {
+    before.ctime == after.ctime && before.ino == after.ino && before.dev() == after.dev()
+}
+
+/// By which calls the extended attributes of an entry are reached.
+enum Way<'a> {
+    /// By its name in the directory (Linux 6.13).
+    At(BorrowedFd<'a>, &'a CStr),
+    /// By a descriptor of the entry itself, which the calls for paths find under /proc: unlike those for descriptors they take one that was opened with
+    /// `O_PATH`, and no other is to be had for symbolic links, devices and unreadable files.
+    Proc { _held: OwnedFd, path: [u8; 32] },
+}
+
+impl<'a> Way<'a> {
+    fn to(dir: BorrowedFd<'a>, name: &'a CStr) -> Result<Self, Errno> {
+        if sys::has_xattrat() {
+            return Ok(Self::At(dir, name));
+        }
+        Self::by_proc(dir, name)
+    }
+
+    fn by_proc(dir: BorrowedFd<'_>, name: &CStr) -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = retry(|| rustix::fs::openat(dir, name, flags, Mode::empty()))?;
+        let mut path = [0; 32];
+        let mut rest = &mut path[..31];
+        // Never fails: the prefix and the longest number fit.
+        std::io::Write::write_fmt(&mut rest, format_args!("/proc/self/fd/{}", held.as_raw_fd()))
+            .map_err(|_| Errno::IO)?;
+        Ok(Self::Proc { _held: held, path })
+    }
+
+    fn list(&self, list: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Self::At(dir, name) => sys::listxattrat(*dir, name, list),
+            Self::Proc { path, .. } => rustix::fs::listxattr(c_path(path), list),
+        }
+    }
+
+    fn value(&self, xattr: &CStr, value: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Self::At(dir, name) => sys::getxattrat(*dir, name, xattr, value),
+            Self::Proc { path, .. } => rustix::fs::getxattr(c_path(path), xattr, value),
+        }
+    }
+}
+
+fn c_path(path: &[u8]) -> &CStr {
+    CStr::from_bytes_until_nul(path).unwrap_or_default()
+}
+
+/// Repeats a call that a signal interrupted.
+pub fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+fn time(time: StatxTimestamp) -> Time {
+    Time { secs: time.tv_sec, nanos: time.tv_nsec }
+}
+
+/// The record of what statx said.
+pub fn attr_of(statx: &Statx) -> Attr {
+    Attr {
+        have: Fields::from_bits_truncate(statx.stx_mask),
+        mode: u32::from(statx.stx_mode),
+        nlink: statx.stx_nlink,
+        uid: statx.stx_uid,
+        gid: statx.stx_gid,
+        blksize: statx.stx_blksize,
+        rdev_major: statx.stx_rdev_major,
+        rdev_minor: statx.stx_rdev_minor,
+        dev_major: statx.stx_dev_major,
+        dev_minor: statx.stx_dev_minor,
+        ino: statx.stx_ino,
+        size: statx.stx_size,
+        blocks: statx.stx_blocks,
+        attributes: statx.stx_attributes.bits(),
+        attributes_mask: statx.stx_attributes_mask.bits(),
+        atime: time(statx.stx_atime),
+        mtime: time(statx.stx_mtime),
+        ctime: time(statx.stx_ctime),
+        btime: time(statx.stx_btime),
+    }
+}

@@ -1,0 +1,43 @@
+//! Bulk metadata of any directory of the host.
+//!
+//! A [`Scan`] reads one directory and hands out batches of records: names, attributes, extended attributes and their
+//! values, as a [`Mask`] asks. A [`Walk`] does so for whole trees. The records are those of [`pando_vfs::bulk`].
+//!
+//! # Example
+//!
+//! ```
+//! use pando_hostfs::{Mask, Options, Scan, bulk::XattrValue};
+//!
+//! let options = Options { mask: Mask::level(3).unwrap(), ..Options::default() };
+//! let mut scan = Scan::open("/etc", &options)?;
+//! while let Some(batch) = scan.next_batch()? {
+//!     for record in batch.iter() {
+//!         if let Some(errno) = record.errno() {
+//!             eprintln!("{}: {}", record.name().escape_ascii(), std::io::Error::from_raw_os_error(errno));
+//!         }
+//!         for xattr in record.xattrs() {
+//!             if let XattrValue::Bytes(value) = xattr.value {
+//!                 println!("{} {}", xattr.name.escape_ascii(), value.len());
+//!             }
+//!         }
+//!     }
+//! }
+//! # Ok::<(), pando_hostfs::Error>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod arena;
+mod dirents;
+mod error;
+mod fill;
+mod options;
+mod scan;
+#[allow(unsafe_code)]
+mod sys;
+mod walk;
+
+pub use error::{Error, Result};
+pub use options::{MAX_WORKERS, MIN_BUDGET_BYTES, Options, Order, Workers};
+pub use pando_vfs::bulk::{self, Fields, Mask};
+pub use scan::Scan;
+pub use walk::{Cause, Child, Children, Directory, Event, Failure, Walk, WalkOptions};

@@ -1,0 +1,76 @@
+//! The system calls that no safe wrapper has: getdents64 into plain bytes, listxattrat and getxattrat.
+
+use std::{
+    ffi::CStr,
+    os::fd::{AsRawFd, BorrowedFd},
+    sync::OnceLock,
+};
+
+use rustix::io::Errno;
+
+/// Linux 6.13 and later; the same number on every architecture but alpha.
+const SYS_GETXATTRAT: libc::c_long = 464;
+const SYS_LISTXATTRAT: libc::c_long = 465;
+
+/// `struct xattr_args` of the kernel.
+#[repr(C)]
+struct XattrArgs {
+    value: u64,
+    size: u32,
+    flags: u32,
+}
+
+fn result(value: libc::c_long) -> Result<usize, Errno> {
+    usize::try_from(value)
+        .map_err(|_| Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)))
+}
+
+/// Reads directory entries into `buffer`; how many bytes they take, 0 at the end.
+pub fn getdents64(dir: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: the kernel writes at most `len` bytes to the buffer, which is borrowed for the time of the call.
+    result(unsafe { libc::syscall(libc::SYS_getdents64, dir.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) })
+}
+
+/// The names of the extended attributes of `name` in `dir`, each with a zero byte behind it. Symbolic links are not followed.
+pub fn listxattrat(dir: BorrowedFd<'_>, name: &CStr, list: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: `name` ends with a zero byte, and the kernel writes at most `len` bytes to `list`; both are borrowed
+    // for the time of the call.
+    result(unsafe {
+        libc::syscall(
+            SYS_LISTXATTRAT,
+            dir.as_raw_fd(),
+            name.as_ptr(),
+            libc::AT_SYMLINK_NOFOLLOW,
+            list.as_mut_ptr(),
+            list.len(),
+        )
+    })
+}
+
+/// The value of an extended attribute of `name` in `dir`. Symbolic links are not followed.
+pub fn getxattrat(dir: BorrowedFd<'_>, name: &CStr, xattr: &CStr, value: &mut [u8]) -> Result<usize, Errno> {
+    let mut args =
+        XattrArgs { value: value.as_mut_ptr() as u64, size: u32::try_from(value.len()).unwrap_or(u32::MAX), flags: 0 };
+    // SAFETY: both names end with a zero byte; `args` has the size that is passed, and names a buffer of which the
+    // kernel writes at most `size` bytes. All are borrowed for the time of the call.
+    result(unsafe {
+        libc::syscall(
+            SYS_GETXATTRAT,
+            dir.as_raw_fd(),
+            name.as_ptr(),
+            libc::AT_SYMLINK_NOFOLLOW,
+            xattr.as_ptr(),
+            &raw mut args,
+            size_of::<XattrArgs>(),
+        )
+    })
+}
+
+/// Whether the kernel has listxattrat and getxattrat, and nothing forbids them. Asked once.
+pub fn has_xattrat() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        // A filter of system calls may answer EPERM for what it does not know; the root directory itself never does.
+        !matches!(listxattrat(rustix::fs::CWD, c"/", &mut []), Err(Errno::NOSYS | Errno::PERM))
+    })
+}

@@ -1,0 +1,210 @@
+//! What the tests share: a random tree with odd names, and what it should look like by the plainest means.
+#![allow(dead_code)]
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::{FileTypeExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use pando_hostfs::bulk::{Record, XattrValue};
+use pando_vfs::FileKind;
+use rustix::fs::{CWD, FileType, Mode, XattrFlags};
+
+/// Random numbers that a seed gives again (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+
+    /// A name of 1 to 255 bytes; some are no UTF-8, have newlines, or begin with a dot.
+    pub fn name(&mut self) -> OsString {
+        let len = match self.below(8) {
+            0 => 255,
+            1 => 1 + self.below(255),
+            _ => 3 + self.below(20),
+        };
+        let plain = self.below(2) == 0;
+        let mut name: Vec<u8> = (0..len)
+            .map(|_| match if plain { b'a' + self.below(26) as u8 } else { self.below(256) as u8 } {
+                0 | b'/' => b'\n',
+                byte => byte,
+            })
+            .collect();
+        if name == b"." || name == b".." {
+            name.push(b'x');
+        }
+        OsString::from_vec(name)
+    }
+}
+
+/// Makes `count` entries of all kinds, some with extended attributes. What the file system or the user may not do is left out.
+pub fn populate(dir: &Path, count: u64, random: &mut Random) {
+    for _ in 0..count {
+        let path = dir.join(random.name());
+        if path.symlink_metadata().is_ok() {
+            continue;
+        }
+        match random.below(12) {
+            0 => fs::create_dir(&path).unwrap(),
+            1 => std::os::unix::fs::symlink("nowhere/\u{e9}\n", &path).unwrap(),
+            2 => drop(std::os::unix::net::UnixListener::bind(&path)),
+            3 => rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o640), 0).unwrap(),
+            4 => drop(rustix::fs::mknodat(
+                CWD,
+                &path,
+                FileType::CharacterDevice,
+                Mode::from_raw_mode(0o600),
+                rustix::fs::makedev(300, 70_000),
+            )),
+            _ => {
+                let file = fs::File::create(&path).unwrap();
+                file.set_len(random.below(1 << 40)).unwrap();
+            }
+        }
+        set_xattrs(&path, random);
+    }
+}
+
+fn set_xattrs(path: &Path, random: &mut Random) {
+    for number in 0..random.below(4) {
+        let name = format!("{}.grove{number}", if random.below(3) == 0 { "trusted" } else { "user" });
+        let value = vec![random.below(256) as u8; random.below(300) as usize];
+        // Not on symbolic links, not as any user, not on every file system: the model sees the same.
+        let _ = rustix::fs::lsetxattr(path, name, &value, XattrFlags::empty());
+    }
+}
+
+/// Everything that is known of an entry, in one comparable form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    pub kind: Option<FileKind>,
+    pub ino: u64,
+    pub stat: Option<Stat>,
+    pub xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+/// Attributes in the order of `struct stat`; the birth time as std gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    pub dev: u64,
+    pub numbers: [u64; 9],
+    pub times: [(i64, i64); 3],
+    pub born: Option<std::time::SystemTime>,
+}
+
+fn kind_of(kind: fs::FileType) -> FileKind {
+    match kind {
+        kind if kind.is_dir() => FileKind::Directory,
+        kind if kind.is_symlink() => FileKind::Symlink,
+        kind if kind.is_fifo() => FileKind::Fifo,
+        kind if kind.is_socket() => FileKind::Socket,
+        kind if kind.is_char_device() => FileKind::CharDevice,
+        kind if kind.is_block_device() => FileKind::BlockDevice,
+        _ => FileKind::File,
+    }
+}
+
+/// The attributes of an entry by the calls of old.
+fn xattrs_of(path: &Path, values: bool) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+    let mut list = vec![0; 65536];
+    let len = rustix::fs::llistxattr(path, &mut list[..]).unwrap_or(0);
+    let mut found = BTreeMap::new();
+    for name in list[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; 65536];
+        let len = if values { rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap() } else { 0 };
+        found.insert(name.to_vec(), values.then(|| value[..len].to_vec()));
+    }
+    found
+}
+
+/// What readdir, lstat and lgetxattr say of a directory: the model.
+pub fn model(dir: &Path, level: u32) -> BTreeMap<OsString, Known> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let path = entry.path();
+        let meta = path.symlink_metadata().unwrap();
+        let known = Known {
+            kind: Some(kind_of(meta.file_type())),
+            ino: meta.ino(),
+            stat: (level >= 1).then(|| Stat {
+                dev: meta.dev(),
+                numbers: [
+                    meta.ino(),
+                    u64::from(meta.mode()),
+                    meta.nlink(),
+                    u64::from(meta.uid()),
+                    u64::from(meta.gid()),
+                    meta.rdev(),
+                    meta.size(),
+                    meta.blksize(),
+                    meta.blocks(),
+                ],
+                times: [
+                    (meta.atime(), meta.atime_nsec()),
+                    (meta.mtime(), meta.mtime_nsec()),
+                    (meta.ctime(), meta.ctime_nsec()),
+                ],
+                born: meta.created().ok(),
+            }),
+            xattrs: if level >= 2 { xattrs_of(&path, level >= 3) } else { BTreeMap::new() },
+        };
+        found.insert(entry.file_name(), known);
+    }
+    found
+}
+
+/// The same from a record.
+pub fn known(record: &Record<'_>) -> (OsString, Known) {
+    assert_eq!((record.errno(), record.xattr_errno(), record.changed()), (None, None, false), "{record:?}");
+    let stat = record.attr().map(|attr| Stat {
+        dev: rustix::fs::makedev(attr.dev_major, attr.dev_minor),
+        numbers: [
+            attr.ino,
+            u64::from(attr.mode),
+            u64::from(attr.nlink),
+            u64::from(attr.uid),
+            u64::from(attr.gid),
+            rustix::fs::makedev(attr.rdev_major, attr.rdev_minor),
+            attr.size,
+            u64::from(attr.blksize),
+            attr.blocks,
+        ],
+        times: [attr.atime, attr.mtime, attr.ctime].map(|time| (time.secs, i64::from(time.nanos))),
+        born: attr.have.contains(pando_hostfs::Fields::BTIME).then(|| {
+            std::time::UNIX_EPOCH + std::time::Duration::new(attr.btime.secs.try_into().unwrap(), attr.btime.nanos)
+        }),
+    });
+    let xattrs = record.xattrs().map(|xattr| {
+        let value = match xattr.value {
+            XattrValue::NotRead => None,
+            XattrValue::Bytes(value) => Some(value.to_vec()),
+            XattrValue::Errno(errno) => panic!("{:?}: errno {errno}", record.name()),
+        };
+        (xattr.name.to_vec(), value)
+    });
+    let known = Known { kind: record.kind(), ino: record.ino(), stat, xattrs: xattrs.collect() };
+    (OsStr::from_bytes(record.name()).to_owned(), known)
+}
+
+/// A directory of the test's own.
+pub fn temp() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// The path of an entry.
+pub fn join(dir: &Path, name: &[u8]) -> PathBuf {
+    dir.join(OsStr::from_bytes(name))
+}
