@@ -14,6 +14,7 @@
 //! | [`Counter`], [`Stamp`] | `tally` | what striped values are made of: exact counts, latest times |
 //! | [`Quota`] | `quota` | a limit that is exact, and striped under contention |
 //! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
+//! | [`ring`](ring::ring) | `ring` | records from one thread to another that never make the writer wait: tracing |
 //! | [`siphash13`] | `siphash` | the keyed hash that such tables want |
 //! | [`SplitTable`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
 //!
@@ -31,6 +32,7 @@ pub mod op;
 mod position;
 mod quota;
 mod reclaim;
+pub mod ring;
 mod seq_rw_lock;
 mod sharded_ref;
 mod siphash;

@@ -1,6 +1,7 @@
 //! Whom the work is done to.
 
 mod backed;
+mod before;
 mod calls;
 mod dir;
 #[cfg(feature = "peers")]
@@ -16,7 +17,7 @@ use std::{
     str::FromStr,
 };
 
-use self::{backed::BackedTarget, dir::DirTarget, mem::MemTarget};
+use self::{backed::BackedTarget, before::BeforeTarget, dir::DirTarget, mem::MemTarget};
 use crate::{failure::Failure, path::TreePath};
 
 /// A file system, or what stands in for one.
@@ -196,8 +197,11 @@ pub(crate) fn unsupported<T>(_arguments: impl Sized) -> io::Result<T> {
 /// The names of targets on the command line.
 pub(crate) const TARGETS: &str = "Targets:
   mem          pandofs in process: the library over its in-memory driver
+  mem:before   the same operations under the locks that old kernels took: a mutex per directory,
+               a lock around each reference count, the rename lock for rendering a path ...
   backed       the same over a driver whose tree is elsewhere (maps behind one lock), with
                at most 4096 inodes in its cache
+  backed:before  that under the old locks, that of the inode hash among them; for statwalk
   dir=PATH     system calls in PATH: an empty directory, or a new one (removed afterwards)
   peer:vfs     the MemoryFS of the crate `vfs`, in process
   peer:rsfs    the in-memory file system of the crate `rsfs`, in process
@@ -215,7 +219,9 @@ pub struct TargetSpec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     Mem,
+    MemBefore,
     Backed,
+    BackedBefore,
     Dir(PathBuf),
     #[cfg(feature = "peers")]
     Vfs,
@@ -233,7 +239,9 @@ impl FromStr for TargetSpec {
     fn from_str(name: &str) -> Result<Self, String> {
         let kind = match name {
             "mem" => Kind::Mem,
+            "mem:before" => Kind::MemBefore,
             "backed" => Kind::Backed,
+            "backed:before" => Kind::BackedBefore,
             #[cfg(feature = "peers")]
             "peer:vfs" => Kind::Vfs,
             #[cfg(feature = "peers")]
@@ -265,7 +273,9 @@ impl TargetSpec {
     pub(crate) fn target(&self) -> Box<dyn Target> {
         match &self.kind {
             Kind::Mem => Box::new(MemTarget),
+            Kind::MemBefore => Box::new(BeforeTarget { inner: Box::new(MemTarget), misses: false }),
             Kind::Backed => Box::new(BackedTarget),
+            Kind::BackedBefore => Box::new(BeforeTarget { inner: Box::new(BackedTarget), misses: true }),
             Kind::Dir(path) => Box::new(DirTarget::new(path)),
             #[cfg(feature = "peers")]
             Kind::Vfs => Box::new(peers::VfsTarget),
@@ -471,6 +481,12 @@ mod tests {
     #[test]
     fn a_backed_tree_behaves() {
         assert!(behaves(&BackedTarget).is_empty());
+    }
+
+    #[test]
+    fn old_locks_change_no_answer() {
+        assert_eq!(behaves(&BeforeTarget { inner: Box::new(MemTarget), misses: false }), ["forget"]);
+        assert!(behaves(&BeforeTarget { inner: Box::new(BackedTarget), misses: true }).is_empty());
     }
 
     #[cfg(feature = "peers")]

@@ -1,0 +1,226 @@
+//! Which operation takes which locks.
+
+use std::{
+    ffi::CStr,
+    io::{self, SeekFrom},
+    path::Path,
+    sync::Arc,
+};
+
+use super::locks::{DentryLock, KernelLocks, parent};
+use crate::{
+    path::TreePath,
+    target::{Actor, Forget, Handle, Level, Listed},
+};
+
+/// One thread's access to a target, under the locks.
+pub(crate) struct Before<'a> {
+    inner: Box<dyn Actor + 'a>,
+    locks: &'a Arc<KernelLocks>,
+    misses: bool,
+}
+
+/// A reference as the kernel counted them: under the dentry's lock.
+struct Reference<'a>(&'a DentryLock);
+
+impl<'a> Reference<'a> {
+    fn get(lock: &'a DentryLock) -> Self {
+        lock.get();
+        Self(lock)
+    }
+}
+
+impl Drop for Reference<'_> {
+    fn drop(&mut self) {
+        self.0.put();
+    }
+}
+
+impl<'a> Before<'a> {
+    pub(super) fn new(inner: Box<dyn Actor + 'a>, locks: &'a Arc<KernelLocks>, misses: bool) -> Self {
+        Self { inner, locks, misses }
+    }
+
+    /// What changes a name: a reference on the directory while its mutex is held (`path_lookup` with LOOKUP_PARENT).
+    fn change<T>(&mut self, path: &TreePath, change: impl FnOnce(&mut dyn Actor) -> io::Result<T>) -> io::Result<T> {
+        let dir = parent(path.relative());
+        let _reference = Reference::get(self.locks.dentry(dir));
+        let _mutex = self.locks.directory(dir).lock();
+        change(&mut *self.inner)
+    }
+
+    /// A walk to a file: a reference at its end (`path_walk`), the directory's mutex and twice the hash's lock if the
+    /// caches miss (`real_lookup`, `iget_locked`).
+    fn look<T>(&mut self, path: &TreePath, look: impl FnOnce(&mut dyn Actor) -> io::Result<T>) -> io::Result<T> {
+        let path = path.relative();
+        if self.misses {
+            let _mutex = self.locks.directory(parent(path)).lock();
+            self.locks.inode_hash.hold_once();
+            let done = look(&mut *self.inner);
+            self.locks.inode_hash.hold_once();
+            drop(Reference::get(self.locks.dentry(path)));
+            return done;
+        }
+        match look(&mut *self.inner) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Tmpfs keeps no negative dentries: each such look-up is a miss.
+                drop(self.locks.directory(parent(path)).lock());
+                Err(error)
+            }
+            done => {
+                drop(Reference::get(self.locks.dentry(path)));
+                done
+            }
+        }
+    }
+}
+
+impl Actor for Before<'_> {
+    fn mkdir(&mut self, path: &TreePath) -> io::Result<()> {
+        self.change(path, |inner| inner.mkdir(path))
+    }
+
+    fn create(&mut self, path: &TreePath) -> io::Result<()> {
+        self.change(path, |inner| inner.create(path))?;
+        // Made with one reference, the open file's; closing puts it.
+        self.locks.dentry(path.relative()).put();
+        Ok(())
+    }
+
+    fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
+        // `lookup_hash` gets a reference on the victim, under the directory's mutex.
+        let victim = self.locks.dentry(path.relative());
+        self.change(path, |inner| {
+            let _reference = Reference::get(victim);
+            inner.unlink(path)
+        })
+    }
+
+    fn stat(&mut self, path: &TreePath) -> io::Result<()> {
+        self.look(path, |inner| inner.stat(path))
+    }
+
+    fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
+        let victim = self.locks.dentry(path.relative());
+        self.change(path, |inner| {
+            let _reference = Reference::get(victim);
+            inner.rmdir(path)
+        })
+    }
+
+    fn rename(&mut self, from: &TreePath, to: &TreePath) -> io::Result<()> {
+        let (old, new) = (parent(from.relative()), parent(to.relative()));
+        let _references = [old, new].map(|dir| Reference::get(self.locks.dentry(dir)));
+        // `lock_rename`: one directory's mutex, or the rename mutex and then both in order.
+        let (first, second) = self.locks.directories(old, new);
+        let _rename = second.map(|_| self.locks.rename_mutex.lock());
+        let _first = first.lock();
+        let _second = second.map(|second| second.lock());
+        let _moved = Reference::get(self.locks.dentry(from.relative()));
+        // `d_move`: held for some instructions, not for the whole rename.
+        drop(self.locks.rename_lock.write());
+        self.inner.rename(from, to)
+    }
+
+    fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
+        self.look(path, |inner| inner.open_close(path))
+    }
+
+    fn open(&mut self, path: &TreePath) -> io::Result<Box<dyn Handle>> {
+        // With O_CREAT: the directory's mutex, whether or not the file is there.
+        let inner = self.change(path, |inner| inner.open(path))?;
+        self.locks.dentry(path.relative()).get();
+        Ok(Box::new(BeforeHandle {
+            inner,
+            path: path.clone(),
+            file: self.locks.file_index(path.relative()),
+            locks: self.locks.clone(),
+        }))
+    }
+
+    fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
+        let mutex = self.locks.directory(dir.relative()).lock();
+        if level > Level::Names {
+            // Held for the names only: a stat of each entry came after getdents.
+            drop(mutex);
+        }
+        self.inner.list(dir, level)
+    }
+
+    fn records(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
+        self.inner.records(dir, level)
+    }
+
+    fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {
+        self.look(path, |inner| inner.set_xattr(path, name, value))
+    }
+
+    fn chdir(&mut self, path: &TreePath) -> io::Result<()> {
+        self.look(path, |inner| inner.chdir(path))
+    }
+
+    fn getcwd(&mut self) -> io::Result<usize> {
+        let _writer = self.locks.rename_lock.write();
+        self.inner.getcwd()
+    }
+
+    fn forget(&mut self, what: Forget) -> io::Result<()> {
+        self.inner.forget(what)
+    }
+
+    fn host_path(&self) -> Option<&Path> {
+        self.inner.host_path()
+    }
+}
+
+/// An open file under the locks.
+struct BeforeHandle {
+    inner: Box<dyn Handle>,
+    path: TreePath,
+    /// The file's mutex, in the table.
+    file: usize,
+    locks: Arc<KernelLocks>,
+}
+
+impl Handle for BeforeHandle {
+    fn seek(&self, to: SeekFrom) -> io::Result<u64> {
+        let _mutex = self.locks.file(self.file).lock();
+        self.inner.seek(to)
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Read took no lock then, and did not exclude another that moved the same position.
+        self.inner.read(buffer)
+    }
+
+    fn write(&self, data: &[u8]) -> io::Result<usize> {
+        let _mutex = self.locks.file(self.file).lock();
+        self.inner.write(data)
+    }
+
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        let _mutex = self.locks.file(self.file).lock();
+        self.inner.truncate(size)
+    }
+
+    fn fsync(&self) -> io::Result<()> {
+        let _mutex = self.locks.file(self.file).lock();
+        self.inner.fsync()
+    }
+
+    fn path(&self) -> io::Result<usize> {
+        let _writer = self.locks.rename_lock.write();
+        self.inner.path()
+    }
+}
+
+impl Drop for BeforeHandle {
+    fn drop(&mut self) {
+        // `__fput`.
+        self.locks.dentry(self.path.relative()).put();
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,213 @@
+//! That the locks are taken, that they exclude, and that they exclude no more than they did.
+
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use super::*;
+
+/// What a target sees while it is asked.
+#[derive(Default)]
+struct Seen {
+    inside: AtomicU32,
+    most: AtomicU32,
+    calls: AtomicU32,
+    /// Which locks the last operation has found taken.
+    taken: std::sync::Mutex<Vec<&'static str>>,
+}
+
+/// A target that does nothing but look which locks are held, and who else is inside.
+struct Probe<'a> {
+    seen: &'a Seen,
+    locks: &'a KernelLocks,
+    /// What an operation waits for, with others that are inside at the same time.
+    meet: Option<&'a Barrier>,
+}
+
+const FILE: &str = "d/f";
+
+impl Probe<'_> {
+    fn look(&self, dirs: &[&str]) -> io::Result<()> {
+        let inside = self.seen.inside.fetch_add(1, SeqCst) + 1;
+        self.seen.most.fetch_max(inside, SeqCst);
+        self.seen.calls.fetch_add(1, SeqCst);
+        if let Some(meet) = self.meet {
+            meet.wait();
+        }
+        thread::yield_now();
+        let locks = self.locks;
+        let mut taken = Vec::new();
+        taken.extend(dirs.iter().all(|dir| locks.directory(dir).is_taken()).then_some("directory"));
+        taken.extend(locks.rename_mutex.is_taken().then_some("rename mutex"));
+        taken.extend(locks.file(locks.file_index(FILE)).is_taken().then_some("inode"));
+        taken.extend(locks.rename_lock.is_taken().then_some("rename lock"));
+        *self.seen.taken.lock().expect("no panic") = taken;
+        self.seen.inside.fetch_sub(1, SeqCst);
+        Ok(())
+    }
+}
+
+impl Actor for Probe<'_> {
+    fn mkdir(&mut self, path: &TreePath) -> io::Result<()> {
+        self.look(&[parent(path.relative())])
+    }
+    fn create(&mut self, path: &TreePath) -> io::Result<()> {
+        self.look(&[parent(path.relative())])
+    }
+    fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
+        self.look(&[parent(path.relative())])
+    }
+    fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
+        self.look(&[parent(path.relative())])
+    }
+    fn stat(&mut self, path: &TreePath) -> io::Result<()> {
+        self.look(&[parent(path.relative())])
+    }
+    fn rename(&mut self, from: &TreePath, to: &TreePath) -> io::Result<()> {
+        self.look(&[parent(from.relative()), parent(to.relative())])
+    }
+    fn list(&mut self, dir: &TreePath, _: Level) -> io::Result<Listed> {
+        self.look(&[dir.relative()]).map(|()| Listed::default())
+    }
+    fn getcwd(&mut self) -> io::Result<usize> {
+        self.look(&["d"]).map(|()| 0)
+    }
+}
+
+fn before<'a>(locks: &'a Arc<KernelLocks>, seen: &'a Seen, meet: Option<&'a Barrier>, misses: bool) -> Before<'a> {
+    Before::new(Box::new(Probe { seen, locks, meet }), locks, misses)
+}
+
+#[test]
+fn each_operation_runs_under_its_locks() {
+    let (locks, seen) = (Arc::new(KernelLocks::new()), Seen::default());
+    let mut actor = before(&locks, &seen, None, false);
+    let [file, sibling, elsewhere, dir] = [FILE, "d/g", "e/f", "d"].map(TreePath::new);
+    let check = |result: io::Result<()>, expected: &[&str], what: &str| {
+        result.expect("a probe does not fail");
+        assert_eq!(*seen.taken.lock().expect("no panic"), expected, "{what}");
+    };
+    check(actor.mkdir(&file), &["directory"], "mkdir");
+    check(actor.create(&file), &["directory"], "create");
+    check(actor.unlink(&file), &["directory"], "unlink");
+    check(actor.rmdir(&file), &["directory"], "rmdir");
+    check(actor.rename(&file, &sibling), &["directory"], "rename within a directory");
+    check(actor.rename(&file, &elsewhere), &["directory", "rename mutex"], "rename to another directory");
+    check(actor.rename(&elsewhere, &file), &["directory", "rename mutex"], "and back");
+    check(actor.stat(&file), &[], "a look-up that hits");
+    check(actor.list(&dir, Level::Names).map(drop), &["directory"], "getdents");
+    check(actor.list(&dir, Level::Stat).map(drop), &[], "what comes after getdents");
+    let writes = locks.rename_lock.writes();
+    check(actor.getcwd().map(drop), &["rename lock"], "getcwd");
+    assert_eq!((writes, locks.rename_lock.writes()), (3, 4));
+    assert_eq!(locks.inode_hash.holds(), 0);
+    check(before(&locks, &seen, None, true).stat(&file), &["directory"], "a look-up that misses");
+    assert_eq!(locks.inode_hash.holds(), 2);
+}
+
+/// A handle that looks whether the file's mutex is held.
+struct ProbeHandle(Arc<KernelLocks>, Arc<AtomicBool>);
+
+impl ProbeHandle {
+    fn look<T>(&self, locked: bool, value: T) -> io::Result<T> {
+        assert_eq!(self.0.file(self.0.file_index(FILE)).is_taken(), locked);
+        self.1.store(true, SeqCst);
+        Ok(value)
+    }
+}
+
+impl Handle for ProbeHandle {
+    fn seek(&self, _: SeekFrom) -> io::Result<u64> {
+        self.look(true, 0)
+    }
+    fn read(&self, _: &mut [u8]) -> io::Result<usize> {
+        self.look(false, 0)
+    }
+    fn write(&self, _: &[u8]) -> io::Result<usize> {
+        self.look(true, 0)
+    }
+    fn truncate(&self, _: u64) -> io::Result<()> {
+        self.look(true, ())
+    }
+    fn fsync(&self) -> io::Result<()> {
+        self.look(true, ())
+    }
+    fn path(&self) -> io::Result<usize> {
+        assert!(self.0.rename_lock.is_taken());
+        self.look(false, 0)
+    }
+}
+
+#[test]
+fn seeks_run_under_the_files_mutex() {
+    let (locks, asked) = (Arc::new(KernelLocks::new()), Arc::new(AtomicBool::new(false)));
+    locks.dentry(FILE).get();
+    let inner = Box::new(ProbeHandle(locks.clone(), asked.clone()));
+    let (path, file) = (TreePath::new(FILE), locks.file_index(FILE));
+    let handle = BeforeHandle { inner, path, file, locks: locks.clone() };
+    let was_asked = || asked.swap(false, SeqCst);
+    handle.seek(SeekFrom::Start(7)).expect("seek");
+    assert!(was_asked());
+    handle.read(&mut []).expect("read");
+    handle.write(&[]).expect("write");
+    handle.truncate(0).expect("truncate");
+    handle.fsync().expect("fsync");
+    handle.path().expect("path");
+    assert!(was_asked());
+    assert_eq!(locks.dentry(FILE).count(), 1);
+    drop(handle);
+    assert_eq!(locks.dentry(FILE).count(), 0, "closing puts the reference");
+}
+
+#[test]
+fn two_threads_in_one_directory_take_turns() {
+    let (locks, seen) = (Arc::new(KernelLocks::new()), Seen::default());
+    thread::scope(|scope| {
+        for name in ["d/one", "d/two"] {
+            let (locks, seen) = (&locks, &seen);
+            scope.spawn(move || {
+                let (mut actor, path) = (before(locks, seen, None, false), TreePath::new(name));
+                for _ in 0..2000 {
+                    actor.create(&path).expect("create");
+                    actor.unlink(&path).expect("unlink");
+                }
+            });
+        }
+    });
+    assert_eq!((seen.calls.load(SeqCst), seen.most.load(SeqCst)), (8000, 1));
+    assert_eq!(locks.dentry("d").count(), 0, "each reference on the directory was put");
+}
+
+#[test]
+fn two_threads_in_two_directories_meet() {
+    let (locks, seen, meet) = (Arc::new(KernelLocks::new()), Seen::default(), Barrier::new(2));
+    thread::scope(|scope| {
+        for name in ["d/one", "e/two"] {
+            let (locks, seen, meet) = (&locks, &seen, &meet);
+            scope.spawn(move || {
+                let (mut actor, path) = (before(locks, seen, Some(meet), false), TreePath::new(name));
+                (0..100).for_each(|_| actor.create(&path).expect("create"));
+            });
+        }
+    });
+    assert_eq!((seen.calls.load(SeqCst), seen.most.load(SeqCst)), (200, 2));
+}
+
+#[test]
+fn renames_that_cross_do_not_lock_up() {
+    let (locks, seen) = (Arc::new(KernelLocks::new()), Seen::default());
+    thread::scope(|scope| {
+        for (from, to) in [("d/f", "e/f"), ("e/f", "d/f")] {
+            let (locks, seen) = (&locks, &seen);
+            scope.spawn(move || {
+                let (mut actor, [from, to]) = (before(locks, seen, None, false), [from, to].map(TreePath::new));
+                (0..2000).for_each(|_| actor.rename(&from, &to).expect("rename"));
+            });
+        }
+    });
+    assert_eq!((seen.calls.load(SeqCst), seen.most.load(SeqCst)), (4000, 1));
+}
