@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{mount_flags::MountFlag, size};
+use crate::{mount_flags::MountFlag, size, slow::SlowArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -126,6 +126,10 @@ pub struct MountArgs {
     /// Go to the background once the tree is mounted
     #[arg(short, long)]
     pub daemon: bool,
+
+    /// A slow store.
+    #[command(flatten)]
+    pub slow: SlowArgs,
 }
 
 /// Options of `pando umount`.

@@ -11,6 +11,7 @@ mod mount_flags;
 mod mount_point;
 mod mountinfo;
 mod size;
+mod slow;
 mod umount;
 
 use std::process::ExitCode;

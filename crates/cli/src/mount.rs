@@ -21,7 +21,7 @@ use crate::{
     args::MountArgs,
     daemon,
     failure::{Failure, Result},
-    generate, mount_flags, mount_point, mountinfo,
+    generate, mount_flags, mount_point, mountinfo, slow,
 };
 
 /// Mounts a tree and serves it until it is unmounted.
@@ -36,7 +36,13 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     if prepared.cleaned {
         eprintln!("pando: {shown}: cleaned a mount left dead by a server that was killed");
     }
+    asked.mount.readdirplus = !args.slow.no_readdirplus;
+    let slow = slow::store(&args.slow, tracing::enabled!(tracing::Level::INFO))?;
     let server = Server::new(tree(args)?, ServerOptions { valid: args.attr_timeout });
+    let server = match &slow {
+        Some(slow) => server.with_store(slow.store()),
+        None => server,
+    };
     // Before mounting: a signal between the two would leave a dead mount behind.
     let signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| Failure::system("cannot catch signals", &error))?;
@@ -54,6 +60,9 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     // Its answer is nothing; had it panicked, it said so.
     let _ = waiter.join();
     served?;
+    if let Some(slow) = slow {
+        info!("requests: {}", slow.finish()?);
+    }
     info!(path = %prepared.path.display(), "unmounted");
     Ok(ExitCode::SUCCESS)
 }

@@ -12,12 +12,13 @@ use fuser::{
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session,
     SessionACL, TimeOrNow, WriteFlags,
 };
-use pando_vfs::{Result, SetAttr};
+use pando_vfs::{DirEntry, Result, SetAttr};
 use tracing::{debug, info};
 
 use crate::{
     Attr, Caller, Connection, MountOptions, Server, Transport, device,
     fuser_convert::{errno, file_attr, file_type, no_attr, set_time},
+    store::{Operation, Work},
     unmount,
 };
 
@@ -41,7 +42,7 @@ impl Transport for FuserTransport {
         config.n_threads = Some(options.threads.get());
         config.clone_fd = options.threads.get() > 1;
         // Where setuid bits mean something, the kernel keeps clearing them itself, with its view of the mode up to date.
-        let translator = Translator { server, clear_privileges: !options.suid };
+        let translator = Translator { server, clear_privileges: !options.suid, plus: options.readdirplus };
         let device = device::mount(mount_point, options)?;
         match Session::from_fd(translator, device, acl, config) {
             Ok(session) => Ok(Box::new(FuserConnection(session))),
@@ -71,6 +72,8 @@ struct Translator {
     server: Server,
     /// Clear setuid and setgid on writing here, instead of the kernel's asking about them before each write.
     clear_privileges: bool,
+    /// Hand out attributes along with names.
+    plus: bool,
 }
 
 fn caller(request: &Request) -> Caller {
@@ -83,17 +86,11 @@ impl Translator {
     }
 
     fn entry(&self, result: Result<Attr>, reply: ReplyEntry) {
-        match result {
-            Ok(attr) => reply.entry(&self.valid(), &file_attr(&attr), GENERATION),
-            Err(error) => reply.error(errno(error)),
-        }
+        entry(result, self.valid(), reply);
     }
 
     fn attr(&self, result: Result<Attr>, reply: ReplyAttr) {
-        match result {
-            Ok(attr) => reply.attr(&self.valid(), &file_attr(&attr)),
-            Err(error) => reply.error(errno(error)),
-        }
+        attr(result, self.valid(), reply);
     }
 
     /// How opened files behave: nothing to flush at close, and what is cached stays (unless told not to).
@@ -102,12 +99,67 @@ impl Translator {
         FopenFlags::FOPEN_NOFLUSH | keep
     }
 
+    fn open_as(&self, request: &Request, node: INodeNo, flags: OpenFlags, answer: FopenFlags, reply: ReplyOpen) {
+        let open = || self.server.open(caller(request), node.0, flags.0 as u32);
+        let result = self.server.asked(Operation::Open, None, open);
+        self.server.answer(Work::One(Operation::Open), move || opened(result, answer, reply));
+    }
+
+    /// A read whose answer has to wait, and so needs a buffer of its own.
+    fn read_slowly(&self, node: INodeNo, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
+        let (operation, mut buffer) = (Operation::Read, vec![0; size as usize]);
+        let result = self.server.asked(operation, None, || self.server.read(handle.0, offset, &mut buffer));
+        let count = result.unwrap_or(0);
+        buffer.truncate(count);
+        let read = self.server.read_at(node.0, handle.0, offset, count);
+        let work = read.map_or(Work::One(operation), Work::Read);
+        self.server.answer(work, move || data(result.map(|_| buffer), reply));
+    }
+
     fn dir_flags(&self) -> FopenFlags {
         if self.valid().is_zero() {
             FopenFlags::empty()
         } else {
             FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR
         }
+    }
+}
+
+fn entry(result: Result<Attr>, valid: Duration, reply: ReplyEntry) {
+    match result {
+        Ok(attr) => reply.entry(&valid, &file_attr(&attr), GENERATION),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+/// A name that may not be there; where answers last, that one lasts as well.
+fn found(result: Result<Option<Attr>>, valid: Duration, reply: ReplyEntry) {
+    match result {
+        Ok(Some(attr)) => entry(Ok(attr), valid, reply),
+        Ok(None) if valid.is_zero() => reply.error(Errno::ENOENT),
+        Ok(None) => reply.entry(&valid, &no_attr(pando_vfs::FileKind::File), GENERATION),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn attr(result: Result<Attr>, valid: Duration, reply: ReplyAttr) {
+    match result {
+        Ok(attr) => reply.attr(&valid, &file_attr(&attr)),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn opened(result: Result<u64>, flags: FopenFlags, reply: ReplyOpen) {
+    match result {
+        Ok(handle) => reply.opened(FileHandle(handle), flags),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn data<T: AsRef<[u8]>>(result: Result<T>, reply: ReplyData) {
+    match result {
+        Ok(bytes) => reply.data(bytes.as_ref()),
+        Err(error) => reply.error(errno(error)),
     }
 }
 
@@ -138,6 +190,9 @@ impl Filesystem for Translator {
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_HAS_IOCTL_DIR;
+        if !self.plus {
+            wanted -= InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        }
         if self.clear_privileges {
             wanted |= InitFlags::FUSE_HANDLE_KILLPRIV_V2;
         }
@@ -161,12 +216,10 @@ impl Filesystem for Translator {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.server.lookup(caller(request), parent.0, name.as_bytes()) {
-            Ok(Some(attr)) => self.entry(Ok(attr), reply),
-            Ok(None) if self.valid().is_zero() => reply.error(Errno::ENOENT),
-            Ok(None) => reply.entry(&self.valid(), &no_attr(pando_vfs::FileKind::File), GENERATION),
-            Err(error) => reply.error(errno(error)),
-        }
+        let (operation, name, valid) = (Operation::Lookup, name.as_bytes(), self.valid());
+        let lookup = || self.server.lookup(caller(request), parent.0, name);
+        let result = self.server.asked(operation, Some(name), lookup);
+        self.server.answer(Work::One(operation), move || found(result, valid, reply));
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
@@ -174,7 +227,9 @@ impl Filesystem for Translator {
     }
 
     fn getattr(&self, _request: &Request, node: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        self.attr(self.server.getattr(node.0), reply);
+        let (operation, valid) = (Operation::Getattr, self.valid());
+        let result = self.server.asked(operation, None, || self.server.getattr(node.0));
+        self.server.answer(Work::One(operation), move || attr(result, valid, reply));
     }
 
     fn setattr(
@@ -201,10 +256,9 @@ impl Filesystem for Translator {
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
-        match self.server.readlink(caller(request), node.0) {
-            Ok(target) => reply.data(&target),
-            Err(error) => reply.error(errno(error)),
-        }
+        let operation = Operation::Readlink;
+        let result = self.server.asked(operation, None, || self.server.readlink(caller(request), node.0));
+        self.server.answer(Work::One(operation), move || data(result, reply));
     }
 
     fn mknod(
@@ -256,10 +310,7 @@ impl Filesystem for Translator {
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.server.open(caller(request), node.0, flags.0 as u32) {
-            Ok(handle) => reply.opened(FileHandle(handle), self.file_flags()),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.open_as(request, node, flags, self.file_flags(), reply);
     }
 
     fn create(
@@ -284,7 +335,7 @@ impl Filesystem for Translator {
     fn read(
         &self,
         _request: &Request,
-        _node: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -292,15 +343,18 @@ impl Filesystem for Translator {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        if self.server.is_slow() {
+            return self.read_slowly(node, handle, offset, size, reply);
+        }
         READ_BUFFER.with_borrow_mut(|buffer| {
             let size = size as usize;
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            match self.server.read(handle.0, offset, &mut buffer[..size]) {
-                Ok(count) => reply.data(&buffer[..count]),
-                Err(error) => reply.error(errno(error)),
-            }
+            let read = || self.server.read(handle.0, offset, &mut buffer[..size]);
+            let result = self.server.asked(Operation::Read, None, read);
+            self.server.answered();
+            data(result.map(|count| &buffer[..count]), reply);
         });
     }
 
@@ -317,10 +371,12 @@ impl Filesystem for Translator {
         reply: ReplyWrite,
     ) {
         let drop_privileges = self.clear_privileges && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.server.write(handle.0, offset, data, drop_privileges) {
+        let write = || self.server.write(handle.0, offset, data, drop_privileges);
+        let result = self.server.asked(Operation::Write, None, write);
+        self.server.answer(Work::One(Operation::Write), move || match result {
             Ok(count) => reply.written(count as u32),
             Err(error) => reply.error(errno(error)),
-        }
+        });
     }
 
     fn flush(&self, _request: &Request, _node: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
@@ -346,21 +402,23 @@ impl Filesystem for Translator {
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.server.open(caller(request), node.0, flags.0 as u32) {
-            Ok(handle) => reply.opened(FileHandle(handle), self.dir_flags()),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.open_as(request, node, flags, self.dir_flags(), reply);
     }
 
     fn readdir(&self, _request: &Request, _node: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectory) {
-        let mut reply = reply;
-        let result = self.server.readdir(handle.0, offset, &mut |entry| {
-            !reply.add(INodeNo(entry.ino), entry.cookie, file_type(entry.kind), OsStr::from_bytes(entry.name))
-        });
-        match result {
+        let (mut reply, mut count) = (reply, 0);
+        let mut add = |entry: &DirEntry<'_>| {
+            let full =
+                reply.add(INodeNo(entry.ino), entry.cookie, file_type(entry.kind), OsStr::from_bytes(entry.name));
+            count += usize::from(!full);
+            !full
+        };
+        let readdir = || self.server.readdir(handle.0, offset, &mut add);
+        let result = self.server.asked(Operation::Readdir, None, readdir);
+        self.server.answer(Work::Names(count), move || match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),
-        }
+        });
     }
 
     fn readdirplus(
@@ -371,20 +429,24 @@ impl Filesystem for Translator {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        let (mut reply, valid) = (reply, self.valid());
-        let result = self.server.readdirplus(caller(request), handle.0, offset, &mut |entry, attr| {
+        let (mut reply, mut count, valid) = (reply, 0, self.valid());
+        let mut add = |entry: &DirEntry<'_>, attr: Option<Attr>| {
             let (attr, valid) = match attr {
                 Some(attr) => (file_attr(&attr), valid),
                 // Known by name only: the kernel gets the kind and the number, and asks at once for the rest.
                 None => (fuser::FileAttr { ino: INodeNo(entry.ino), ..no_attr(entry.kind) }, Duration::ZERO),
             };
             let name = OsStr::from_bytes(entry.name);
-            !reply.add(attr.ino, entry.cookie, name, &valid, &attr, GENERATION)
-        });
-        match result {
+            let full = reply.add(attr.ino, entry.cookie, name, &valid, &attr, GENERATION);
+            count += usize::from(!full);
+            !full
+        };
+        let readdirplus = || self.server.readdirplus(caller(request), handle.0, offset, &mut add);
+        let result = self.server.asked(Operation::Readdir, None, readdirplus);
+        self.server.answer(Work::NamesWithAttributes(count), move || match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),
-        }
+        });
     }
 
     fn releasedir(&self, _request: &Request, _node: INodeNo, handle: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
@@ -425,11 +487,19 @@ impl Filesystem for Translator {
     }
 
     fn getxattr(&self, request: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        sized(self.server.getxattr(caller(request), node.0, name.as_bytes()), size, reply);
+        let (operation, name) = (Operation::Getxattr, name.as_bytes());
+        if let Some(value) = self.server.own_xattr(name) {
+            return sized(Ok(value), size, reply);
+        }
+        let getxattr = || self.server.getxattr(caller(request), node.0, name);
+        let result = self.server.asked(operation, None, getxattr);
+        self.server.answer(Work::One(operation), move || sized(result, size, reply));
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        sized(self.server.listxattr(caller(request), node.0), size, reply);
+        let operation = Operation::Listxattr;
+        let result = self.server.asked(operation, None, || self.server.listxattr(caller(request), node.0));
+        self.server.answer(Work::One(operation), move || sized(result, size, reply));
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {

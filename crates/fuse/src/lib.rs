@@ -10,6 +10,8 @@
 //!   trait because FUSE over io_uring is another way, and because `fuser` knows neither TMPFILE nor STATX nor SYNCFS
 //!   (it answers ENOSYS; the kernel then says EOPNOTSUPP for `O_TMPFILE` and does without the other two).
 //!
+//! A [`Store`] between the two counts what is asked and, where wanted, is as slow as a disk or a server far away.
+//!
 //! What is hard here, and who answers it:
 //!
 //! | difficulty | answered by |
@@ -27,9 +29,11 @@ mod fuser_convert;
 mod fuser_transport;
 mod nodes;
 mod server;
+mod store;
 mod transport;
 pub mod unmount;
 
 pub use fuser_transport::FuserTransport;
-pub use server::{Attr, Caller, SERVER_PID_XATTR, Server, ServerOptions};
+pub use server::{Attr, Caller, REQUESTS_XATTR, SERVER_PID_XATTR, Server, ServerOptions};
+pub use store::{Fault, Operation, Report, Store, StoreOptions, When};
 pub use transport::{Connection, MountOptions, Transport};

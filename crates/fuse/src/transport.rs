@@ -25,6 +25,8 @@ pub struct MountOptions {
     pub sync: bool,
     /// Changes of directories wait until they are durable.
     pub dir_sync: bool,
+    /// Hand out attributes along with names (READDIRPLUS), as a good server does; a naive one does not.
+    pub readdirplus: bool,
     /// Threads that read requests.
     pub threads: NonZeroUsize,
 }
@@ -41,6 +43,7 @@ impl Default for MountOptions {
             no_atime: false,
             sync: false,
             dir_sync: false,
+            readdirplus: true,
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         }
     }

@@ -4,10 +4,12 @@ mod attr;
 mod dir;
 mod file;
 mod namespace;
+mod slow;
 mod xattr;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,8 +17,9 @@ use pando_vfs::{Context, Credentials, DentryRef, Error, File, FileKind, Result, 
 use sharded_slab::Slab;
 use tracing::{debug, error};
 
-use crate::nodes::Nodes;
+use crate::{nodes::Nodes, store::Store};
 
+pub use slow::REQUESTS_XATTR;
 pub use xattr::SERVER_PID_XATTR;
 
 /// How long the kernel may answer without asking.
@@ -71,13 +74,15 @@ pub struct Server {
     /// Open files and directories by handle. Reading a slot takes no lock.
     handles: Slab<File>,
     options: ServerOptions,
+    /// What counts requests, and can be slow; a plain mount has none.
+    store: Option<Arc<Store>>,
 }
 
 impl Server {
     /// A server for the tree `vfs`.
     #[must_use]
     pub fn new(vfs: Vfs, options: ServerOptions) -> Self {
-        Self { nodes: Nodes::new(vfs.clone()), vfs, handles: Slab::new(), options }
+        Self { nodes: Nodes::new(vfs.clone()), vfs, handles: Slab::new(), options, store: None }
     }
 
     /// How long the kernel may answer without asking.
@@ -97,6 +102,9 @@ impl Server {
 
     /// The connection has ended: closes all handles and drops all counts.
     pub fn disconnect(&mut self) {
+        if let Some(store) = &self.store {
+            store.drop_answers();
+        }
         let handles = std::mem::take(&mut self.handles);
         let _ = self.guarded("disconnect", || {
             drop(handles);
@@ -107,6 +115,7 @@ impl Server {
 
     /// Runs one operation on its own: a panic in it is logged and answered with EIO.
     fn guarded<T>(&self, operation: &'static str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.count(operation);
         // Unwind safety: the tree undoes what a panic interrupts (each of its guards is a value with a destructor),
         // the slab's slots are replaced whole, and hand-outs take their counts back when dropped.
         match catch_unwind(AssertUnwindSafe(run)) {

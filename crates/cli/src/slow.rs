@@ -1,0 +1,236 @@
+//! Options of `pando mount` that make it a slow store, or one that says what was asked of it.
+
+use std::{fs::File, io::Write, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+
+use clap::Args;
+use pando_fuse::{Fault, Operation, Report, Store, StoreOptions, When};
+use pando_vfs::Error;
+
+use crate::failure::{Failure, Result};
+
+/// How slow, how naive, how faulty; and where to write what was asked.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "A slow store, to try things on")]
+pub struct SlowArgs {
+    /// How long operations take, as in lookup=500us,getattr=500us,read=2ms
+    ///
+    /// Operations: lookup, getattr, readlink, open, readdir, read, write, getxattr, listxattr. Units: us, ms, s. A
+    /// time is per item: each entry of a directory is one, and costs a lookup and a getattr as well when attributes
+    /// are handed out along with the names.
+    #[arg(long, value_name = "OPERATION=TIME", value_delimiter = ',', value_parser = parse_delay)]
+    pub delay: Vec<(Operation, Duration)>,
+
+    /// How many items the store serves at once; others wait, first come, first served [default: no limit]
+    #[arg(long, value_name = "N")]
+    pub depth: Option<NonZeroUsize>,
+
+    /// What a read costs more if the disk's arm has to cross the whole file for it; less for a shorter way
+    ///
+    /// The arm is where the last read ended. Its time grows with the square root of the way.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub seek: Option<Duration>,
+
+    /// Answer names alone, as naive servers do, and not their attributes along with them
+    #[arg(long)]
+    pub no_readdirplus: bool,
+
+    /// Fail operations, as in read=EIO, getattr=ESTALE@3 (the third), lookup=EIO:NAME (of that name)
+    #[arg(long, value_name = "OPERATION=ERROR", value_parser = parse_fault, hide_short_help = true)]
+    pub fault: Vec<Fault>,
+
+    /// Write how many requests of each kind there were to a file, as JSON, when it ends (-v says it on stderr)
+    ///
+    /// While it is mounted, `getfattr --only-values -n system.pandofs.requests DIR` says the same.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub stats: Option<PathBuf>,
+
+    /// Write a list of reads to a file, as CSV: start_us,end_us,node,offset,bytes
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub trace_reads: Option<PathBuf>,
+}
+
+/// A store, and where its counts go.
+pub struct Slow {
+    store: Arc<Store>,
+    stats: Option<(PathBuf, File)>,
+}
+
+/// The store that is asked for; a plain mount has none, unless its requests are to be counted for the log.
+///
+/// # Errors
+/// A file that is to be written cannot be made.
+pub fn store(args: &SlowArgs, for_log: bool) -> Result<Option<Slow>> {
+    let SlowArgs { delay, depth, seek, no_readdirplus: _, fault, stats, trace_reads } = args;
+    let plain = delay.is_empty() && seek.is_none() && fault.is_empty() && stats.is_none() && trace_reads.is_none();
+    if plain && depth.is_some() {
+        let failure =
+            Failure::new("--depth limits how many items wait out their delay at once, and nothing is delayed");
+        return Err(failure.remedy("say what takes how long, as in --delay lookup=500us, or leave --depth away"));
+    }
+    if plain && !for_log {
+        return Ok(None);
+    }
+    let options = StoreOptions {
+        delays: delay.clone(),
+        depth: *depth,
+        seek: seek.unwrap_or_default(),
+        faults: fault.clone(),
+        trace_reads: trace_reads.clone(),
+    };
+    let store = Store::new(options).map_err(|error| Failure::system("cannot pretend to be slow", &error))?;
+    // Made now, so that a bad path is said now, and since a daemon's working directory is another.
+    let made = |path: &PathBuf| File::create(path).map_err(|error| Failure::system(path.display(), &error));
+    let stats = match stats {
+        Some(path) => Some((path.clone(), made(path)?)),
+        None => None,
+    };
+    Ok(Some(Slow { store: Arc::new(store), stats }))
+}
+
+impl Slow {
+    /// The store.
+    pub fn store(&self) -> Arc<Store> {
+        Arc::clone(&self.store)
+    }
+
+    /// Writes down what was asked, when all is over.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn finish(self) -> Result<Report> {
+        self.store.close().map_err(|error| Failure::system("the list of reads", &error))?;
+        let report = self.store.report();
+        if let Some((path, mut file)) = self.stats {
+            writeln!(file, "{}", report.to_json()).map_err(|error| Failure::system(path.display(), &error))?;
+        }
+        Ok(report)
+    }
+}
+
+/// Longer than this is a hang and not a store.
+const LONGEST: Duration = Duration::from_secs(60);
+
+const UNITS: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+
+/// A time with its unit.
+fn parse_time(text: &str) -> std::result::Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let Ok(number) = number.parse::<f64>() else {
+        return Err(format!("{text:?} is not a time: a number and a unit, as in 500us, 2ms or 0.1s"));
+    };
+    let Some((_, seconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
+        return Err(format!("{text:?} has no unit that is known: us, ms and s are, as in 500us, 2ms or 0.1s"));
+    };
+    match Duration::try_from_secs_f64(number * seconds) {
+        Ok(time) if time <= LONGEST => Ok(time),
+        _ => Err(format!("{text} is too long: up to {} s for one item", LONGEST.as_secs())),
+    }
+}
+
+fn parse_delay(text: &str) -> std::result::Result<(Operation, Duration), String> {
+    let Some((operation, time)) = text.split_once('=') else {
+        return Err(format!("{text:?} says no time: write OPERATION=TIME, as in lookup=500us"));
+    };
+    Ok((parse_operation(operation)?, parse_time(time)?))
+}
+
+fn parse_operation(text: &str) -> std::result::Result<Operation, String> {
+    let known = Operation::OF_THE_STORE;
+    known.iter().copied().find(|operation| operation.name() == text).ok_or_else(|| {
+        let known: Vec<&str> = known.iter().map(|operation| operation.name()).collect();
+        format!("there is no operation {text:?}: there are {}", known.join(", "))
+    })
+}
+
+/// What a store below can fail with.
+const ERRORS: [(&str, Error); 8] = [
+    ("EIO", Error::Io),
+    ("ESTALE", Error::Stale),
+    ("EACCES", Error::Access),
+    ("EPERM", Error::NotPermitted),
+    ("ENOENT", Error::NoEntry),
+    ("ENOMEM", Error::NoMemory),
+    ("EINTR", Error::Interrupted),
+    ("EOPNOTSUPP", Error::NotSupported),
+];
+
+fn parse_fault(text: &str) -> std::result::Result<Fault, String> {
+    let Some((operation, what)) = text.split_once('=') else {
+        return Err(format!("{text:?} says no error: write OPERATION=ERROR, as in read=EIO"));
+    };
+    let operation = parse_operation(operation)?;
+    let end = what.find(['@', ':']).unwrap_or(what.len());
+    let (error, which) = what.split_at(end);
+    let Some((_, error)) = ERRORS.iter().find(|(known, _)| *known == error) else {
+        let known: Vec<&str> = ERRORS.iter().map(|(known, _)| *known).collect();
+        return Err(format!("there is no error {error:?} for this: there are {}", known.join(", ")));
+    };
+    let when = match (which.get(..1), which.get(1..).unwrap_or_default()) {
+        (Some("@"), number) => match number.parse() {
+            Ok(nth) if nth > 0 => When::Nth(nth),
+            _ => return Err(format!("{number:?} counts nothing: getattr=EIO@3 fails the third")),
+        },
+        (Some(_), name) if operation == Operation::Lookup && !name.is_empty() => When::Named(name.into()),
+        (Some(_), _) => return Err(format!("{text:?}: only look-ups have a name, as in lookup=EIO:NAME")),
+        (None, _) => When::Always,
+    };
+    Ok(Fault { operation, error: *error, when })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, us) in
+            [("500us", 500), ("2ms", 2000), ("0.5ms", 500), ("1s", 1_000_000), ("0us", 0), ("60s", 60_000_000)]
+        {
+            assert_eq!(parse_time(text), Ok(Duration::from_micros(us)), "{text}");
+        }
+        for (text, says) in [
+            ("500", "no unit"),
+            ("5m", "us, ms and s"),
+            ("ms", "not a time"),
+            ("", "not a time"),
+            ("-1ms", "not a time"),
+            ("1.2.3ms", "not a time"),
+            ("61s", "too long"),
+            ("99999999999999999999999999s", "too long"),
+            ("1é", "no unit"),
+        ] {
+            let error = parse_time(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn delays_name_an_operation() {
+        assert_eq!(parse_delay("lookup=500us"), Ok((Operation::Lookup, Duration::from_micros(500))));
+        assert!(parse_delay("lookup").unwrap_err().contains("OPERATION=TIME"));
+        let unknown = parse_delay("swim=5ms").unwrap_err();
+        assert!(unknown.contains("\"swim\"") && unknown.contains("lookup, getattr"), "{unknown}");
+        assert!(parse_delay("mkdir=5ms").is_err(), "changes are not delayed");
+    }
+
+    #[test]
+    fn faults_say_which() {
+        let fault = |text| parse_fault(text).unwrap();
+        assert_eq!(fault("read=EIO").when, When::Always);
+        assert_eq!((fault("getattr=ESTALE@3").error, fault("getattr=ESTALE@3").when), (Error::Stale, When::Nth(3)));
+        assert_eq!(fault("lookup=EIO:a@b").when, When::Named(b"a@b".into()));
+        for (text, says) in [
+            ("read", "OPERATION=ERROR"),
+            ("read=EFUN", "EIO, ESTALE"),
+            ("swim=EIO", "lookup"),
+            ("read=EIO@0", "counts nothing"),
+            ("read=EIO@x", "counts nothing"),
+            ("read=EIO:name", "only look-ups"),
+            ("lookup=EIO:", "only look-ups"),
+        ] {
+            let error = parse_fault(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

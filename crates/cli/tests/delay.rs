@@ -1,0 +1,241 @@
+//! The mount as a slow store: how many it serves at once, what it is asked, what it fails.
+
+mod common;
+mod requests;
+
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::Path,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Mounted, can_mount, run, said};
+use requests::{Forgetter, Requests, alone, forgetter};
+use rustix::{fs::OFlags, io::Errno};
+
+/// Files `f0`, `f1` ... in a directory `d` of the mount, which the kernel has forgotten by then.
+fn forgotten_files(forgetter: &Forgetter, mounted: &Mounted, count: usize) {
+    fs::create_dir(mounted.path("d")).unwrap();
+    (0..count).for_each(|number| fs::write(mounted.path(format!("d/f{number}")), "").unwrap());
+    forgetter.forget();
+}
+
+/// As `ls -l` does it: each name, and then its attributes. Answers how many there were.
+fn list(dir: &Path) -> usize {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap()).count()
+}
+
+fn errno(result: io::Result<impl Sized>) -> Option<Errno> {
+    result.err().and_then(|error| Errno::from_io_error(&error))
+}
+
+#[test]
+fn a_batch_is_served_side_by_side_and_a_naive_server_is_asked_for_each() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    const FILES: usize = 500;
+    let slow = ["--delay", "lookup=100us,getattr=100us", "--depth", "8"];
+    let mounted = Mounted::new(&slow);
+    forgotten_files(&forgetter, &mounted, FILES);
+    let before = Requests::of(&mounted);
+    assert_eq!(list(&mounted.path("d")), FILES);
+    let asked = Requests::of(&mounted).since(&before);
+    assert!(asked.count("readdirplus") > 0 && asked.count("readdir") <= asked.count("readdirplus"), "{asked:?}");
+    assert!(asked.count("lookup") <= 2, "the directory itself, at most: {asked:?}");
+    assert!(asked.count("entries") >= FILES as u64, "{asked:?}");
+    assert_eq!(Requests::of(&mounted).count("in_flight_max"), 8);
+    mounted.umount();
+
+    let naive = Mounted::new(&[&slow[..], &["--no-readdirplus"]].concat());
+    forgotten_files(&forgetter, &naive, FILES);
+    let before = Requests::of(&naive);
+    assert_eq!(list(&naive.path("d")), FILES);
+    let after = Requests::of(&naive);
+    let asked = after.since(&before);
+    assert_eq!(asked.count("readdirplus"), 0);
+    // The kernel may have kept a few.
+    assert!(asked.count("lookup") >= FILES as u64 * 9 / 10, "{asked:?}");
+    assert_eq!(after.count("in_flight_max"), 1, "one who waits for each answer never has two");
+    assert!(requests::asks_nothing(&naive, || assert_eq!(list(&naive.path("d")), FILES)), "what is known by now");
+    naive.umount();
+}
+
+#[test]
+fn depth_bounds_what_is_served_and_no_reader_sleeps() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    const THREADS: usize = 24;
+    // One thread reads the device: if it slept out a delay, no second request would be in its hands meanwhile.
+    let mounted = Mounted::new(&["--threads", "1", "--delay", "lookup=20ms", "--depth", "8"]);
+    let barrier = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let (mounted, barrier) = (&mounted, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                for round in 0..4 {
+                    let missing = fs::metadata(mounted.path(format!("no-{number}-{round}")));
+                    assert_eq!(errno(missing), Some(Errno::NOENT));
+                }
+            });
+        }
+    });
+    let asked = Requests::of(&mounted);
+    assert_eq!(asked.count("in_flight_max"), 8);
+    assert!(asked.count("waiting_max") > 8, "the others stood in line: {asked:?}");
+    assert_eq!(asked.count("lookup"), 4 * THREADS as u64);
+    mounted.umount();
+}
+
+#[test]
+fn an_answer_takes_as_long_as_it_is_told() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--delay", "lookup=30ms,read=40ms,getxattr=10ms", "--seek", "20ms"]);
+    let at_least = |milliseconds, what: &dyn Fn()| {
+        let begin = Instant::now();
+        what();
+        assert!(begin.elapsed() >= Duration::from_millis(milliseconds), "{:?}", begin.elapsed());
+    };
+    at_least(30, &|| assert!(!mounted.path("missing").exists()));
+    fs::write(mounted.path("f"), vec![7; 1 << 20]).unwrap();
+    let file = fs::OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(mounted.path("f"));
+    let file = file.unwrap();
+    let read = |offset| {
+        let mut buffer = vec![0; 4096];
+        assert_eq!(rustix::io::pread(&file, &mut buffer, offset), Ok(4096));
+        assert!(buffer.iter().all(|&byte| byte == 7));
+    };
+    at_least(60, &|| read(0));
+    // From the end of the first to a quarter of the way: half of the seek.
+    at_least(50, &|| read(4096 + (1 << 18)));
+    at_least(10, &|| {
+        let mut value = [0; 16];
+        assert_eq!(rustix::fs::getxattr(mounted.path("f"), "user.none", &mut value[..]), Err(Errno::NODATA));
+    });
+    drop(file);
+    mounted.umount();
+}
+
+#[test]
+fn what_is_to_fail_fails_and_the_rest_does_not() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    let faults = ["lookup=EIO:f3", "listxattr=EIO@2", "getxattr=ESTALE", "read=EIO@1", "open=EACCES@1"];
+    let options: Vec<&str> = faults.iter().flat_map(|fault| ["--fault", fault]).collect();
+    let mounted = Mounted::new(&options);
+    // Made by mknod, which opens nothing.
+    fs::create_dir(mounted.path("d")).unwrap();
+    for number in 0..10 {
+        let path = mounted.path(format!("d/f{number}"));
+        let mode = rustix::fs::Mode::from_raw_mode(0o644);
+        let made = rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::RegularFile, mode, 0);
+        // Making a name looks it up first, and nobody can say whether this one is there.
+        assert_eq!(made, if number == 3 { Err(Errno::IO) } else { Ok(()) });
+    }
+    assert_eq!(errno(fs::read_dir(mounted.path("d"))), Some(Errno::ACCESS), "the first open");
+    forgetter.forget();
+    let entries: Vec<_> = fs::read_dir(mounted.path("d")).unwrap().map(|entry| entry.unwrap()).collect();
+    assert_eq!(entries.len(), 9);
+    assert!(entries.iter().all(|entry| entry.metadata().unwrap().nlink() == 1));
+    assert_eq!(errno(fs::metadata(mounted.path("d/f3"))), Some(Errno::IO));
+
+    let listxattr = || rustix::fs::listxattr(mounted.path("d/f1"), &mut [0_u8; 8][..]);
+    assert_eq!((listxattr(), listxattr(), listxattr()), (Ok(0), Err(Errno::IO), Ok(0)));
+    // The kernel tries once more by itself when it hears ESTALE, so one of them would not show.
+    let getxattr = rustix::fs::getxattr(mounted.path("d/f1"), "user.none", &mut [0_u8; 8][..]);
+    assert_eq!(getxattr, Err(Errno::STALE));
+    fs::write(mounted.path("data"), "x").unwrap();
+    let file = fs::OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(mounted.path("data"));
+    let file = file.unwrap();
+    let read = || rustix::io::pread(&file, &mut [0; 8], 0);
+    assert_eq!((read(), read()), (Err(Errno::IO), Ok(1)));
+    // An entry keeps its directory open.
+    drop((file, entries));
+    mounted.umount();
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_says_so() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--fault", "readdir=EIO"]);
+    let first = fs::read_dir(mounted.root()).unwrap().next().unwrap();
+    assert_eq!(errno(first), Some(Errno::IO));
+    fs::write(mounted.path("f"), "the rest goes on").unwrap();
+    mounted.umount();
+}
+
+#[test]
+fn what_was_asked_is_written_down() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let (stats, reads) = (temp.path().join("stats.json"), temp.path().join("reads.csv"));
+    let mut mounted =
+        Mounted::new(&["-v", "--stats", stats.to_str().unwrap(), "--trace-reads", reads.to_str().unwrap()]);
+    fs::create_dir(mounted.path("a")).unwrap();
+    fs::write(mounted.path("f"), vec![1; 300_000]).unwrap();
+    let file = fs::OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(mounted.path("f"));
+    let file = file.unwrap();
+    for offset in [200_000, 0] {
+        assert_eq!(rustix::io::pread(&file, &mut vec![0; 10_000], offset), Ok(10_000));
+    }
+    drop(file);
+    let asked = Requests::of(&mounted);
+    assert_eq!((asked.count("mkdir"), asked.count("read"), asked.count("in_flight_max")), (1, 2, 0));
+    assert!(run(&["umount", mounted.root().to_str().unwrap()]).status.success());
+    let (status, log) = mounted.ended();
+    assert!(status.success() && log.contains("mkdir 1, "), "{log}");
+    let written = Requests::from_json(&fs::read_to_string(&stats).unwrap());
+    assert_eq!((written.count("mkdir"), written.count("read")), (1, 2));
+    let lines = fs::read_to_string(&reads).unwrap();
+    let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines[0], ["start_us", "end_us", "node", "offset", "bytes"]);
+    assert_eq!((&lines[1][3..], &lines[2][3..], lines.len()), (&["200000", "10000"][..], &["0", "10000"][..], 3));
+}
+
+#[test]
+fn nonsense_is_answered_with_what_can_be_said() {
+    let _alone = alone();
+    let temp = tempfile::tempdir().unwrap();
+    let grove = temp.path().join("grove");
+    let nowhere = temp.path().join("no/such/file");
+    let (grove, nowhere) = (grove.to_str().unwrap(), nowhere.to_str().unwrap());
+    for (options, code, says) in [
+        (&["--delay", "lookup=5"][..], 2, "us, ms and s"),
+        (&["--delay", "lookup=5parsecs"], 2, "us, ms and s"),
+        (&["--delay", "lookup=500us,swim=5ms"], 2, "lookup, getattr, readlink"),
+        (&["--delay", "lookup"], 2, "OPERATION=TIME"),
+        (&["--delay", "lookup=-5ms"], 2, "not a time"),
+        (&["--delay", "lookup=1000000s"], 2, "too long"),
+        (&["--seek", "far"], 2, "not a time"),
+        (&["--delay", "lookup=1ms", "--depth", "0"], 2, "--depth"),
+        (&["--delay", "lookup=1ms", "--depth", "many"], 2, "--depth"),
+        (&["--depth", "4"], 1, "--delay lookup=500us"),
+        (&["--fault", "lookup=EWHAT"], 2, "EIO, ESTALE"),
+        (&["--stats", nowhere], 1, "No such file"),
+        (&["--trace-reads", nowhere], 1, "No such file"),
+    ] {
+        let output = run(&[&["mount"], options, &[grove]].concat());
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {}", said(&output));
+        assert!(said(&output).contains(says), "{options:?}: {}", said(&output));
+    }
+}

@@ -1,0 +1,86 @@
+//! What a mount was asked, read from outside; and making the kernel forget.
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::common::{Mounted, skipped};
+
+/// Numbers by name: requests of each kind, and what else the report has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requests(BTreeMap<String, u64>);
+
+impl Requests {
+    /// What was asked until now. Asking this is not counted.
+    pub fn of(mounted: &Mounted) -> Self {
+        let mut value = vec![0; 4096];
+        let length = rustix::fs::getxattr(mounted.root(), pando_fuse::REQUESTS_XATTR, &mut value[..]).expect("counts");
+        Self::from_json(std::str::from_utf8(&value[..length]).expect("text"))
+    }
+
+    /// Takes the numbers out of a report: each follows its name.
+    pub fn from_json(text: &str) -> Self {
+        let numbers = text.split(',').filter_map(|part| {
+            let (name, number) = part.rsplit_once(": ")?;
+            let name = name.trim_end_matches('"').rsplit('"').next()?;
+            Some((name.to_owned(), number.trim_end().trim_end_matches('}').parse().ok()?))
+        });
+        Self(numbers.collect())
+    }
+
+    /// One of them.
+    pub fn count(&self, name: &str) -> u64 {
+        *self.0.get(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
+    }
+
+    /// What came since.
+    pub fn since(&self, before: &Self) -> Self {
+        Self(self.0.iter().map(|(name, count)| (name.clone(), count - before.count(name))).collect())
+    }
+}
+
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// One test at a time: what the kernel is made to forget is everybody's, and a program that another test starts would
+/// hold the files that are open here until it is executed (so that an unmount finds them busy).
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    // A test that failed with it in hand has not broken it.
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the kernel forget.
+pub struct Forgetter(());
+
+/// The right to make the kernel forget, if that can be had here. If not, says why, and fails where a skip is not
+/// allowed.
+pub fn forgetter() -> Option<Forgetter> {
+    match fs::OpenOptions::new().write(true).open(DROP_CACHES) {
+        Ok(_) => Some(Forgetter(())),
+        Err(error) => {
+            skipped(&format!("{DROP_CACHES}: {error}"));
+            None
+        }
+    }
+}
+
+impl Forgetter {
+    /// Names and attributes that nobody uses. Twice: the first time spares what was used lately.
+    pub fn forget(&self) {
+        (0..2).for_each(|_| fs::write(DROP_CACHES, "2").expect("root may"));
+    }
+}
+
+/// Whether `work` can be done from the kernel's caches alone. Another process may make the kernel forget at any time,
+/// so it has a few attempts; each leaves the caches filled.
+pub fn asks_nothing(mounted: &Mounted, mut work: impl FnMut()) -> bool {
+    (0..5).any(|_| {
+        let before = Requests::of(mounted);
+        work();
+        let asked = Requests::of(mounted).since(&before);
+        asked.count("lookup") == 0 && asked.count("getattr") == 0
+    })
+}

@@ -1,0 +1,209 @@
+//! A slow store to try things on: the tree answers as if it stood on a disk, a server far away, something that fails.
+//!
+//! It sits between the [`Server`](crate::Server), which answers at once, and the transport, which sends an answer when
+//! the store would have had it. So the readers of the device never sleep: they ask when an answer is due, leave it
+//! with a timer, and read on.
+//!
+//! What it models:
+//!
+//! * *Items.* A request is one item; a directory's batch is one for each entry. An item of a READDIRPLUS costs as much
+//!   as a readdir, a look-up and a getattr. A batch is asked for as a whole, so its items are served side by side.
+//! * *Depth.* So many items are served at once; the others wait, first come, first served. An item's time is its
+//!   operation's delay, and for a read the arm's way as well.
+//! * *An arm.* There is one, whatever the depth: depth 1 is a disk as it is.
+//! * *Failures.* What fails, fails after its delay.
+//!
+//! An answer is that of the instant at which the request came, as it is with a store that is far away. The kernel
+//! knows when attributes that it asked for have been overtaken by a change of its own.
+
+mod disk;
+mod fault;
+mod operation;
+mod report;
+mod servers;
+mod timer;
+
+use std::{
+    io,
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use pando_vfs::Error;
+
+pub(crate) use disk::ReadAt;
+pub use fault::{Fault, When};
+pub use operation::Operation;
+pub use report::Report;
+
+use disk::{Disk, ReadTrace};
+use fault::Faults;
+use report::Counts;
+use servers::Servers;
+use timer::Timer;
+
+/// How slow a store is, and what it fails. The default is fast, and only counts.
+#[derive(Debug, Clone, Default)]
+pub struct StoreOptions {
+    /// How long one item of an operation takes. Of several for one operation, the last counts.
+    pub delays: Vec<(Operation, Duration)>,
+    /// How many items are served at once; none: as many as are asked for.
+    pub depth: Option<NonZeroUsize>,
+    /// What a read costs more when the arm has to come from the other end of the file.
+    pub seek: Duration,
+    /// What fails.
+    pub faults: Vec<Fault>,
+    /// A file to write a list of reads to, as CSV: `start_us,end_us,node,offset,bytes`.
+    pub trace_reads: Option<PathBuf>,
+}
+
+/// What a request asks of the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Work {
+    /// One item.
+    One(Operation),
+    /// Names: one item each.
+    Names(usize),
+    /// Names with attributes: one item each.
+    NamesWithAttributes(usize),
+    /// A part of a file.
+    Read(ReadAt),
+}
+
+/// A store, slow or only counting. See [`StoreOptions`].
+pub struct Store {
+    /// By the number of the operation.
+    delays: Box<[Duration]>,
+    faults: Faults,
+    counts: Counts,
+    queue: Mutex<Queue>,
+    /// None where nothing is delayed.
+    timer: Option<Timer>,
+    traces: bool,
+}
+
+/// What arrivals change, in their order.
+struct Queue {
+    servers: Servers,
+    disk: Disk,
+    trace: Option<ReadTrace>,
+}
+
+impl Store {
+    /// A store as `options` say.
+    ///
+    /// # Errors
+    /// The file for the list of reads cannot be made, or a thread cannot be started.
+    pub fn new(options: StoreOptions) -> io::Result<Self> {
+        let mut delays = vec![Duration::ZERO; Operation::ALL.len()].into_boxed_slice();
+        for (operation, delay) in &options.delays {
+            delays[*operation as usize] = *delay;
+        }
+        let slow = !options.seek.is_zero() || delays.iter().any(|delay| !delay.is_zero());
+        let named =
+            |path: &PathBuf, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let trace = match &options.trace_reads {
+            Some(path) => Some(ReadTrace::create(path).map_err(|error| named(path, error))?),
+            None => None,
+        };
+        Ok(Self {
+            delays,
+            faults: Faults::new(options.faults),
+            counts: Counts::new(),
+            traces: trace.is_some(),
+            queue: Mutex::new(Queue { servers: Servers::new(options.depth), disk: Disk::new(options.seek), trace }),
+            timer: if slow { Some(Timer::start()?) } else { None },
+        })
+    }
+
+    /// What was asked so far.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.counts.report(self.queue().servers.busy_max())
+    }
+
+    /// Ends it: answers that are still due are never sent, and the list of reads is written to its end.
+    ///
+    /// # Errors
+    /// The list could not be written.
+    pub fn close(&self) -> io::Result<()> {
+        self.drop_answers();
+        self.queue().trace.as_mut().map_or(Ok(()), ReadTrace::finish)
+    }
+
+    /// Nobody waits for answers any more.
+    pub(crate) fn drop_answers(&self) {
+        if let Some(timer) = &self.timer {
+            timer.close();
+        }
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// The error that a request is to fail with, if any; `name` is that of a look-up.
+    pub(crate) fn fault(&self, operation: Operation, name: Option<&[u8]>) -> Option<Error> {
+        self.faults.ask(operation, name)
+    }
+
+    /// The error of an entry of a READDIRPLUS, if its attributes cannot be had.
+    pub(crate) fn fault_of_entry(&self, name: &[u8]) -> Option<Error> {
+        let (lookup, getattr) = (self.fault(Operation::Lookup, Some(name)), self.fault(Operation::Getattr, None));
+        lookup.or(getattr)
+    }
+
+    /// Whether where a read goes matters here.
+    pub(crate) fn wants_reads(&self) -> bool {
+        self.traces || self.timer.is_some()
+    }
+
+    /// Does `answer` when the store has done `work`: now, here, where that takes no time.
+    pub(crate) fn answer(&self, work: Work, answer: impl FnOnce() + Send + 'static) {
+        match (self.due(work), &self.timer) {
+            (Some(due), Some(timer)) => timer.at(due, Box::new(answer)),
+            _ => answer(),
+        }
+    }
+
+    /// When `work` will be done; none if it takes no time.
+    fn due(&self, work: Work) -> Option<Instant> {
+        let delay = |operation: Operation| self.delays[operation as usize];
+        let (items, each) = match work {
+            Work::One(operation) => (1, delay(operation)),
+            Work::Names(count) => (count, delay(Operation::Readdir)),
+            Work::NamesWithAttributes(count) => {
+                (count, delay(Operation::Readdir) + delay(Operation::Lookup) + delay(Operation::Getattr))
+            }
+            Work::Read(read) => return self.read_due(&read, delay(Operation::Read)),
+        };
+        if each.is_zero() || items == 0 {
+            return None;
+        }
+        let mut queue = self.queue();
+        let now = Instant::now();
+        (0..items).map(|_| queue.servers.arrive(now, each)).max()
+    }
+
+    fn read_due(&self, read: &ReadAt, delay: Duration) -> Option<Instant> {
+        if !self.wants_reads() {
+            return None;
+        }
+        let mut queue = self.queue();
+        let service = delay + queue.disk.seek(read);
+        let now = Instant::now();
+        let due = if service.is_zero() { None } else { Some(queue.servers.arrive(now, service)) };
+        if let Some(trace) = &mut queue.trace {
+            let end = due.unwrap_or(now);
+            trace.add(end - service, end, read);
+        }
+        due
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Arithmetic, and a write whose error is kept: nothing there panics half way.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
