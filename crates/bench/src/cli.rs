@@ -1,5 +1,7 @@
 //! `pando bench`: what was asked for.
 
+mod short;
+
 use std::{
     io::{self, Write},
     path::PathBuf,
@@ -10,15 +12,16 @@ use std::{
 
 use clap::{Args, Subcommand};
 
+use self::short::Short;
 use crate::{
     conflicts,
     failure::{Failure, While},
     footprint,
     halt::Halt,
-    report,
+    processes, report,
     runner::{self, Plan},
     target::{TARGETS, TargetSpec},
-    workload::{Crunl, Shape, Stat, Workload},
+    workload::{Named, WorkloadSpec, describe, parse_all, tree},
 };
 
 /// Measure metadata workloads on several targets, side by side in one run.
@@ -30,40 +33,57 @@ pub struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Each thread creates, closes and unlinks a name of its own, all in one directory
+    /// Measure workloads on targets (--help lists both)
+    #[command(after_long_help = RUN_HELP.as_str())]
+    Run(RunArgs),
+    #[command(flatten)]
+    Short(Short),
+    /// What changed between two reports, beyond the noise
     ///
-    /// One operation is the three calls. With a lock per directory the threads take turns; with a lock per name they
-    /// do not meet.
-    #[command(after_long_help = SIDE_BY_SIDE_HELP.as_str())]
-    Crunl(SideBySide),
-    /// stat by path, four components deep, random among 1000 directories of 100 files, hot
-    #[command(after_long_help = SIDE_BY_SIDE_HELP.as_str())]
-    Stat(SideBySide),
+    /// Reports are what `pando bench run --json` writes. Measurements with the same workload, target and number of
+    /// threads are compared: one has changed if all repeats of one run lie above all repeats of the other.
+    Compare(CompareArgs),
     /// Bytes of memory per empty file, and per empty directory
     ///
     /// For targets in process: the growth of this program's resident memory, measured in a fresh process each time.
     /// For dir=PATH: the growth of the kernel's memory, exact only for root (/proc/slabinfo), and meant for tmpfs.
     #[command(after_long_help = FOOTPRINT_HELP.as_str())]
     Footprint(FootprintArgs),
+    /// Make a directory of many files with extended attributes
+    ///
+    /// The same seed gives the same files: names of 4 to 40 letters and a number, each file with up to MAXXATTRS
+    /// extended attributes (user.*) of up to 64 bytes.
+    Mktree(MktreeArgs),
     /// Which cache lines do two operations that commute fight for? (needs no second core to see)
     Conflicts(conflicts::ConflictsArgs),
 }
 
-static SIDE_BY_SIDE_HELP: LazyLock<String> = LazyLock::new(|| {
+static RUN_HELP: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "{TARGETS}
+        "{}
+{TARGETS}
 
 Each target is measured in turn, again and again, so that a machine that drifts drifts for all; \
 ratios are formed repeat by repeat. Rates depend on what else the machine does; CPU ns/op (user and \
-system time of this process, not that of a FUSE server) depends on it far less.
+system time of the workers, not that of a FUSE server) depends on it far less. What a target cannot \
+do is n/a.
 
 Examples:
-  pando bench crunl mem dir=/dev/shm/bench             in process beside the kernel's tmpfs
-  pando bench stat mem mem                             how much two equal things differ here
-  pando bench crunl dir=/mnt/grove --threads 1,2,4,8   a mounted tree
+  pando bench run crunl rndrename --target mem --target dir=/dev/shm/bench
+                                                in process beside the kernel's tmpfs
+  pando bench run stat --target mem --target mem
+                                                how much two equal things differ here
+  pando bench run statwalk:dirs=100 --target dir=/mnt/ext4/new --threads 1,2,4
+                                                with settings
+  pando bench crunl mem dir=/dev/shm/bench      short for the first, of one workload
 
-{EXIT_CODES}"
+{EXIT_CODES}",
+        describe()
     )
+});
+
+static SHORT_HELP: LazyLock<String> = LazyLock::new(|| {
+    format!("Short for `pando bench run` of this one workload; see there for all of them.\n\n{TARGETS}\n\n{EXIT_CODES}")
 });
 
 static FOOTPRINT_HELP: LazyLock<String> = LazyLock::new(|| {
@@ -83,10 +103,20 @@ What was made is removed, also after Ctrl-C; what a killed run left, by the next
 directory.";
 
 #[derive(Debug, Args)]
-struct SideBySide {
-    /// What to measure; the first is what ratios refer to (--help lists them)
-    #[arg(value_name = "TARGET", default_value = "mem")]
+struct RunArgs {
+    /// What is done, as NAME or NAME:KEY=VALUE,...
+    #[arg(value_name = "WORKLOAD", required = true)]
+    workloads: Vec<Named>,
+    /// To whom; the first is what ratios refer to
+    #[arg(long = "target", short = 't', value_name = "TARGET", default_value = "mem")]
     targets: Vec<TargetSpec>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How to measure, whatever it is.
+#[derive(Debug, Args)]
+struct How {
     /// Numbers of threads, measured one after the other
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,2", value_parser = threads)]
     threads: Vec<usize>,
@@ -102,12 +132,30 @@ struct SideBySide {
     /// Where names and orders come from, to do the same again; without it, another each time
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Take the time of each step: percentiles 50 and 99
+    ///
+    /// The clock is read once in each step, which slows fast targets down.
+    #[arg(long)]
+    latency: bool,
+    /// Processes instead of threads, as the measurements of 2005 and 2009 had them (dir= only)
+    #[arg(long)]
+    processes: bool,
     /// Also write the results to this file, as JSON
     ///
-    /// An array with one object for each target and number of threads: workload, target, threads, ops_per_s {min,
-    /// median, max}, cpu_ns_per_op, ctx_switches_per_s, ratio_to_first {min, median, max}. Fields may be added.
+    /// An array with one object for each workload, target and number of threads; docs/bench.md describes it. Its
+    /// version is 1; fields may be added.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct CompareArgs {
+    /// The report of the run before
+    #[arg(value_name = "A.json")]
+    before: PathBuf,
+    /// The report of the run after
+    #[arg(value_name = "B.json")]
+    after: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -118,6 +166,22 @@ struct FootprintArgs {
     /// How many files, and then how many directories, in one directory
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
     count: u64,
+}
+
+#[derive(Debug, Args)]
+struct MktreeArgs {
+    /// The directory: empty, or not there yet
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Where names and attributes come from
+    #[arg(value_name = "SEED")]
+    seed: u64,
+    /// How many files
+    #[arg(value_name = "FILES", value_parser = clap::value_parser!(u64).range(..=100_000_000))]
+    files: u64,
+    /// The most extended attributes that a file has
+    #[arg(value_name = "MAXXATTRS", value_parser = clap::value_parser!(u64).range(..=1000))]
+    max_xattrs: u64,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -144,25 +208,50 @@ pub fn run(args: BenchArgs) -> ExitCode {
 }
 
 fn dispatch(args: BenchArgs) -> Result<(), Failure> {
+    if let Some(served) = processes::serve() {
+        return served;
+    }
     let halt = Halt::default();
     halt.on_signals()?;
     match args.command {
-        Command::Crunl(how) => side_by_side(&Crunl, &how, &halt),
-        Command::Stat(how) => side_by_side(&Stat::new(Shape::default()), &how, &halt),
-        Command::Conflicts(how) => print(&conflicts::run(&how)?),
+        Command::Run(RunArgs { workloads, targets, how }) => {
+            side_by_side(&parse_all(&workloads), &targets, &how, &halt)
+        }
+        Command::Short(Short { workloads, targets, how }) => side_by_side(&workloads, &targets, &how, &halt),
+        Command::Compare(CompareArgs { before, after }) => {
+            print(&report::compare::render(&report::json::read(&before)?, &report::json::read(&after)?))
+        }
         Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, &halt)?),
+        Command::Conflicts(how) => print(&conflicts::run(&how)?),
+        Command::Mktree(MktreeArgs { dir, seed, files, max_xattrs }) => {
+            let xattrs = tree::mktree(&dir, seed, files, max_xattrs, &halt)?;
+            print(&format!("{files} files with {xattrs} extended attributes in {}\n", dir.display()))
+        }
     }
 }
 
-fn side_by_side(workload: &dyn Workload, how: &SideBySide, halt: &Halt) -> Result<(), Failure> {
+fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, halt: &Halt) -> Result<(), Failure> {
     let seed = how.seed.unwrap_or_else(|| fastrand::u64(..));
-    let plan = Plan { threads: how.threads.clone(), time: how.seconds, warm_up: how.warmup, repeat: how.repeat, seed };
-    let results = runner::run(workload, &how.targets, &plan, halt)?;
-    let rows = report::rows(&results);
-    if let Some(path) = &how.json {
-        report::json::write(&rows, path)?;
+    let plan = Plan {
+        threads: how.threads.clone(),
+        time: how.seconds,
+        warm_up: how.warmup,
+        repeat: how.repeat,
+        seed,
+        latency: how.latency,
+        processes: how.processes,
+    };
+    let bar = runner::progress(workloads.len() * plan.measurements(targets.len()));
+    let mut rows = Vec::new();
+    for workload in workloads {
+        rows.extend(report::rows(&runner::run(workload, targets, &plan, &bar, halt)?));
+        // Written after each workload: a long run that ends early has not been for nothing.
+        if let Some(path) = &how.json {
+            report::json::write(&rows, seed, path)?;
+        }
     }
-    print(&format!("{}seed: {seed}\n", report::table::render(&rows, results.loop_ns_per_op)))
+    bar.finish_and_clear();
+    print(&format!("{}seed: {seed}\n", report::table::render(&rows)))
 }
 
 /// To standard output; a reader that went away is no error.
@@ -199,8 +288,18 @@ mod tests {
     #[test]
     fn arguments_are_checked() {
         let args = parse("bench crunl dir=/x --threads 1,4 --seconds 0.5 --repeat 3").expect("fine");
-        let Command::Crunl(how) = args.command else { panic!("crunl was asked for") };
+        let Command::Short(Short { workloads, targets, how }) = args.command else { panic!("crunl was asked for") };
+        assert_eq!((workloads[0].name(), targets[0].name()), ("crunl", "dir=/x"));
         assert_eq!((how.threads, how.seconds, how.repeat), (vec![1, 4], Duration::from_millis(500), 3));
+        let args = parse("bench lsl --set files=7 --set level=0").expect("fine");
+        let Command::Short(Short { workloads, .. }) = args.command else { panic!("lsl was asked for") };
+        assert_eq!(workloads[0].name(), "lsl:files=7,level=0");
+        let args = parse("bench mdtest-hard dir=/x").expect("fine");
+        let Command::Short(Short { workloads, .. }) = args.command else { panic!("mdtest-hard was asked for") };
+        assert_eq!(workloads.len(), 4);
+        let args = parse("bench run crunl lsl:files=7 -t mem --target dir=/x --latency").expect("fine");
+        let Command::Run(RunArgs { workloads, targets, how }) = args.command else { panic!("run was asked for") };
+        assert_eq!((parse_all(&workloads).len(), targets.len(), how.latency, how.processes), (2, 2, true, false));
         for (line, complaint) in [
             ("bench stat dir=/x --threads 0", "1 to 1024"),
             ("bench stat dir=/x --seconds nan", "0.01 to 3600"),
@@ -208,6 +307,12 @@ mod tests {
             ("bench stat dir=/x --repeat 0", "1..=1000"),
             ("bench stat tmpfs", "dir=PATH"),
             ("bench footprint dir=/x --count 1", "1000"),
+            ("bench run", "WORKLOAD"),
+            ("bench run crunl:files=7", "no settings"),
+            ("bench run nothing", "rndrename"),
+            ("bench lsl --set level=4", "from 0 to 3"),
+            ("bench nothing", "unrecognized"),
+            ("bench mktree /x 1 2", "MAXXATTRS"),
         ] {
             let error = parse(line).expect_err(line);
             assert!(error.contains(complaint), "{line}: {error}");

@@ -27,14 +27,18 @@
 
 pub mod cli;
 mod conflicts;
+mod crew;
 mod failure;
 mod footprint;
+mod gate;
 mod halt;
 mod measure;
 mod path;
+mod processes;
 mod report;
 mod runner;
 mod target;
+mod work;
 mod workload;
 
 pub use failure::Failure;

@@ -1,63 +1,135 @@
 //! What is read from the system, and what becomes of several readings.
 
-use std::{
-    io,
-    ops::Sub,
-    time::{Duration, Instant},
-};
+use std::{fs, io, time::Duration};
 
+use hdrhistogram::Histogram;
 use nix::sys::resource::{UsageWho, getrusage};
-use serde::Serialize;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
-/// What this process had used at one instant; the difference of two is what it used in between.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Usage {
-    at: Instant,
-    cpu: Duration,
-    voluntary_switches: u64,
+/// Now, by a clock that all processes share, in nanoseconds.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// What this process used in a stretch of time.
-#[derive(Debug, Clone, Copy)]
+/// Processor time and context switches: up to now, or in a stretch of time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
-    pub(crate) wall: Duration,
-    /// User and system time of all threads.
-    pub(crate) cpu: Duration,
-    /// How often a thread gave up its processor because it had to wait.
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
+    /// How often a processor was given up because there was something to wait for.
     pub(crate) voluntary_switches: u64,
+    /// How often a processor was taken away.
+    pub(crate) involuntary_switches: u64,
 }
 
-impl Usage {
-    /// Now.
-    ///
-    /// # Errors
-    /// What getrusage answers.
-    pub(crate) fn now() -> io::Result<Self> {
-        let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-        let micros = [usage.user_time(), usage.system_time()]
-            .map(|time| time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_usec().unsigned_abs());
-        Ok(Self {
-            at: Instant::now(),
-            cpu: Duration::from_micros(micros.iter().sum()),
-            voluntary_switches: usage.voluntary_context_switches().unsigned_abs(),
-        })
+impl Used {
+    /// What this thread has used up to now.
+    pub(crate) fn by_thread() -> io::Result<Self> {
+        Self::by(UsageWho::RUSAGE_THREAD)
     }
-}
 
-impl Sub for Usage {
-    type Output = Used;
+    /// What child processes have used that have been waited for.
+    pub(crate) fn by_children() -> io::Result<Self> {
+        Self::by(UsageWho::RUSAGE_CHILDREN)
+    }
 
-    fn sub(self, earlier: Self) -> Used {
-        Used {
-            wall: self.at - earlier.at,
-            cpu: self.cpu.saturating_sub(earlier.cpu),
+    fn by(who: UsageWho) -> io::Result<Self> {
+        let usage = getrusage(who)?;
+        let [user, system] = [usage.user_time(), usage.system_time()].map(|time| {
+            Duration::from_secs(time.tv_sec().unsigned_abs()) + Duration::from_micros(time.tv_usec().unsigned_abs())
+        });
+        let voluntary_switches = usage.voluntary_context_switches().unsigned_abs();
+        let involuntary_switches = usage.involuntary_context_switches().unsigned_abs();
+        Ok(Self { user, system, voluntary_switches, involuntary_switches })
+    }
+
+    /// What was used since an earlier reading.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
             voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
         }
     }
+
+    /// Together with another's.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            system: self.system + other.system,
+            voluntary_switches: self.voluntary_switches + other.voluntary_switches,
+            involuntary_switches: self.involuntary_switches + other.involuntary_switches,
+        }
+    }
+
+    /// User and system time.
+    pub(crate) fn cpu(self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// How long single steps took. Values are kept to three digits.
+#[derive(Debug, Clone)]
+pub(crate) struct Latency(Histogram<u64>);
+
+impl Latency {
+    /// Longer ones count as this.
+    const LONGEST_NS: u64 = 3_600_000_000_000;
+
+    pub(crate) fn new() -> Self {
+        Self(Histogram::new_with_bounds(1, Self::LONGEST_NS, 3).expect("valid bounds"))
+    }
+
+    pub(crate) fn record(&mut self, time: Duration) {
+        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.0.reset();
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("the same bounds");
+    }
+
+    /// The time that a part `quantile` of the steps did not exceed.
+    pub(crate) fn quantile_ns(&self, quantile: f64) -> u64 {
+        self.0.value_at_quantile(quantile)
+    }
+
+    /// The values and how often each was met, to be told to another process.
+    pub(crate) fn counts(&self) -> Vec<(u64, u64)> {
+        self.0.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
+    }
+
+    /// What another process has told.
+    pub(crate) fn from_counts(counts: &[(u64, u64)]) -> Self {
+        let mut latency = Self::new();
+        for &(value, count) in counts {
+            latency.0.saturating_record_n(value, count);
+        }
+        latency
+    }
+}
+
+/// The most memory that this process has had resident, in bytes, since [`forget_peak`].
+pub(crate) fn peak_memory() -> io::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: Option<u64> = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse().ok());
+    kib.map(|kib| kib << 10).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/status has no VmHWM"))
+}
+
+/// The peak starts anew, at what is resident now. Where the kernel does not let it, it stays that of the whole life.
+pub(crate) fn forget_peak() {
+    let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
 /// Several readings of one thing.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) min: f64,
     /// The middle one; with an even number, half way between the two in the middle.
@@ -110,13 +182,45 @@ mod tests {
 
     #[test]
     fn work_uses_cpu_time() {
-        let before = Usage::now().expect("getrusage");
+        let before = Used::by_thread().expect("getrusage");
         let mut sum = 0_u64;
         // Until the clock of CPU time, which has its own granularity, is seen to move.
-        while (Usage::now().expect("getrusage") - before).cpu.is_zero() {
+        while Used::by_thread().expect("getrusage").since(before).cpu().is_zero() {
             sum = std::hint::black_box((0..10_000).fold(sum, |sum, n| sum ^ (n * sum)));
         }
-        let used = Usage::now().expect("getrusage") - before;
-        assert!(!used.wall.is_zero());
+        assert!(Used::by_thread().expect("getrusage").since(before).cpu() < Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn children_are_counted_apart() {
+        let before = Used::by_children().expect("getrusage");
+        let done =
+            std::process::Command::new("sh").args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]).status();
+        assert!(done.expect("a shell").success());
+        assert!(!Used::by_children().expect("getrusage").since(before).cpu().is_zero());
+    }
+
+    #[test]
+    fn peak_memory_is_seen() {
+        forget_peak();
+        let before = peak_memory().expect("status");
+        let block = std::hint::black_box(vec![1_u8; 32 << 20]);
+        assert!(peak_memory().expect("status") >= before + (16 << 20));
+        drop(block);
+    }
+
+    #[test]
+    fn quantiles() {
+        let mut latency = Latency::new();
+        (1..=100).for_each(|micros| latency.record(Duration::from_micros(micros)));
+        let near = |value: u64, to: u64| value.abs_diff(to) <= to / 500;
+        assert!(near(latency.quantile_ns(0.5), 50_000), "{}", latency.quantile_ns(0.5));
+        assert!(near(latency.quantile_ns(0.99), 99_000), "{}", latency.quantile_ns(0.99));
+        let mut again = Latency::from_counts(&latency.counts());
+        assert_eq!(again.quantile_ns(0.99), latency.quantile_ns(0.99));
+        again.add(&latency);
+        assert_eq!(again.counts().iter().map(|count| count.1).sum::<u64>(), 200);
+        again.reset();
+        assert!(again.counts().is_empty());
     }
 }

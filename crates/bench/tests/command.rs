@@ -27,10 +27,14 @@ fn main() -> ExitCode {
         return pando_bench::cli::run(Bench::parse().bench);
     }
     crunl_prints_a_table_and_writes_json();
+    several_workloads_and_targets_in_one_run();
+    processes_work_as_threads_do();
+    what_a_target_cannot_do_is_a_row_without_figures();
+    mktree_makes_a_directory();
     footprint_measures_in_a_child();
     ctrl_c_cleans_up();
     refusals_have_an_exit_code();
-    println!("command: 4 passed");
+    println!("command: 8 passed");
     ExitCode::SUCCESS
 }
 
@@ -81,6 +85,90 @@ fn crunl_prints_a_table_and_writes_json() {
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| row["ops_per_s"]["min"].as_f64() > Some(0.0)), "{text}");
     assert!(!dir.exists());
+}
+
+/// Options of a short run.
+const SHORT: [&str; 6] = ["--seconds", "0.03", "--warmup", "0.01", "--repeat", "2"];
+
+/// Runs, and returns what was printed and the rows of the report.
+fn measure(args: &[&str], json: &Path) -> (String, Vec<serde_json::Value>) {
+    let json_arg = json.to_str().expect("UTF-8");
+    let output = run(&[args, &SHORT, &["--json", json_arg]].concat());
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    let text = fs::read_to_string(json).expect("it was written");
+    (stdout.into_owned(), serde_json::from_str(&text).expect("an array"))
+}
+
+fn several_workloads_and_targets_in_one_run() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let (dir, a, b) = (temp.path().join("dir"), temp.path().join("a.json"), temp.path().join("b.json"));
+    let target = format!("dir={}", dir.display());
+    let args = ["run", "rndrename", "create-shared:files=50", "--target", "mem", "--target", &target, "--latency"];
+    let (stdout, rows) = measure(&args, &a);
+    assert!(stdout.contains("p99 ns") && stdout.contains("loop of rndrename"), "{stdout}");
+    let names: Vec<_> = rows.iter().map(|row| (row["workload"].clone(), row["target"].clone())).collect();
+    let expected = |workload: &str| {
+        [("mem", 1), (&*target, 1), ("mem", 2), (&*target, 2)].map(|(t, _)| (workload.into(), t.into())).to_vec()
+    };
+    let expected: Vec<(serde_json::Value, serde_json::Value)> =
+        [expected("rndrename"), expected("create-shared:files=50")].concat();
+    assert_eq!(names, expected);
+    for row in &rows {
+        assert!(row["p50_ns"].as_u64() <= row["p99_ns"].as_u64() && row["p50_ns"].as_u64() > Some(0), "{row}");
+        assert!(row["peak_memory_bytes"].as_u64() > Some(1 << 20), "{row}");
+        assert_eq!(row["mode"], "threads");
+    }
+    // A round is 50 files of each thread, and whole rounds are counted.
+    assert!(rows[4..].iter().all(|row| row["ops"].as_u64().is_some_and(|ops| ops > 0 && ops % 50 == 0)));
+    assert!(!dir.exists());
+
+    fs::copy(&a, &b).expect("copying");
+    let paths = [&a, &b].map(|path| path.to_str().expect("UTF-8"));
+    let output = run(&["compare", paths[0], paths[1]]);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && stdout.contains("0 of 8 changed"), "{stdout}");
+    let output = run(&["compare", paths[0], "/nowhere/b.json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere/b.json"));
+}
+
+fn processes_work_as_threads_do() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let (dir, json) = (temp.path().join("dir"), temp.path().join("out.json"));
+    let target = format!("dir={}", dir.display());
+    // One of each pace; the third needs memory in common.
+    let workloads = ["run", "crunl", "unlink-private:files=40", "lseek-shared"];
+    let args = [&workloads[..], &["--target", &target, "--target", "mem", "--processes", "--latency"]].concat();
+    let (stdout, rows) = measure(&args, &json);
+    assert!(stdout.contains("processes"), "{stdout}");
+    for row in &rows {
+        assert_eq!(row["mode"], "processes");
+        let possible = row["target"] == *target && row["workload"] != "lseek-shared";
+        assert_eq!(row["not_measured"].is_null(), possible, "{row}");
+        assert_eq!(row["ops"].as_u64() > Some(0), possible, "{row}");
+        assert_eq!(row["p99_ns"].as_u64() > Some(0), possible, "{row}");
+    }
+    assert!(!dir.exists());
+}
+
+fn what_a_target_cannot_do_is_a_row_without_figures() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let (stdout, rows) = measure(&["run", "find-size", "--threads", "1"], &temp.path().join("out.json"));
+    assert!(stdout.contains("n/a"), "{stdout}");
+    assert_eq!((&rows[0]["ops_per_s"], rows.len()), (&serde_json::Value::Null, 1));
+}
+
+fn mktree_makes_a_directory() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let dir = temp.path().join("new");
+    let path = dir.to_str().expect("UTF-8");
+    let output = run(&["mktree", path, "7", "25", "0"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_dir(&dir).expect("it is there").count(), 25);
+    let output = run(&["mktree", path, "7", "25", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not empty"));
 }
 
 fn footprint_measures_in_a_child() {

@@ -1,54 +1,124 @@
-//! The report for programs. Stable: fields may be added, none is renamed, removed or given another meaning.
+//! The report for programs. Stable: fields may be added; if one were to be renamed, removed or given another meaning,
+//! `version` would go up.
 //!
-//! An array with one object for each target and number of threads:
+//! An array with one object for each workload, target and number of threads:
 //!
 //! ```json
 //! [{
+//!   "version": 1,
 //!   "workload": "crunl",
 //!   "target": "dir=/dev/shm/x",
 //!   "threads": 2,
-//!   "ops_per_s": { "min": 1.0, "median": 2.0, "max": 3.0 },
+//!   "mode": "threads",
+//!   "ops": 6000,
+//!   "seconds": 3.0,
+//!   "ops_per_s": { "min": 1000.0, "median": 2000.0, "max": 3000.0 },
 //!   "cpu_ns_per_op": 700.0,
+//!   "user_ns_per_op": 100.0,
+//!   "system_ns_per_op": 600.0,
+//!   "loop_ns_per_op": 2.5,
+//!   "ratio_to_first": { "min": 1.0, "median": 1.0, "max": 1.0 },
 //!   "ctx_switches_per_s": 12.0,
-//!   "ratio_to_first": { "min": 1.0, "median": 1.0, "max": 1.0 }
+//!   "lock_waits_per_op": null,
+//!   "p50_ns": null,
+//!   "p99_ns": null,
+//!   "peak_memory_bytes": 9000000,
+//!   "not_measured": null,
+//!   "seed": 42,
+//!   "machine": { "kernel": "Linux 6.12.0", "cpu": "Some CPU", "cores": 2 }
 //! }]
 //! ```
 //!
-//! `ops_per_s`: of all threads together, over the repeats. `cpu_ns_per_op`: user and system time of the process, in
-//! nanoseconds, median of the repeats. `ctx_switches_per_s`: voluntary ones, median of the repeats.
-//! `ratio_to_first`: operations per second over those of the first target with as many threads, in the same repeat.
+//! docs/bench.md says what each field means.
 
 use std::{fs, io, path::Path};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::Row;
+use super::{Figures, Row};
 use crate::{
     failure::{Failure, While},
     measure::Summary,
 };
 
-#[derive(Serialize)]
-struct Record<'a> {
-    workload: &'a str,
-    target: &'a str,
-    threads: usize,
-    ops_per_s: Summary,
-    cpu_ns_per_op: f64,
-    ctx_switches_per_s: f64,
-    ratio_to_first: Summary,
+/// The version of the format.
+pub(crate) const VERSION: u32 = 1;
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) version: u32,
+    pub(crate) workload: String,
+    pub(crate) target: String,
+    pub(crate) threads: usize,
+    pub(crate) mode: String,
+    pub(crate) ops: u64,
+    pub(crate) seconds: f64,
+    pub(crate) ops_per_s: Option<Summary>,
+    pub(crate) cpu_ns_per_op: Option<f64>,
+    pub(crate) user_ns_per_op: Option<f64>,
+    pub(crate) system_ns_per_op: Option<f64>,
+    pub(crate) loop_ns_per_op: Option<f64>,
+    pub(crate) ratio_to_first: Option<Summary>,
+    pub(crate) ctx_switches_per_s: Option<f64>,
+    pub(crate) lock_waits_per_op: Option<f64>,
+    pub(crate) p50_ns: Option<u64>,
+    pub(crate) p99_ns: Option<u64>,
+    pub(crate) peak_memory_bytes: Option<u64>,
+    pub(crate) not_measured: Option<String>,
+    pub(crate) seed: u64,
+    pub(crate) machine: Machine,
 }
 
-impl<'a> From<&'a Row> for Record<'a> {
-    fn from(row: &'a Row) -> Self {
+/// Where it was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub(crate) kernel: String,
+    pub(crate) cpu: String,
+    pub(crate) cores: usize,
+}
+
+impl Machine {
+    /// This one.
+    pub(crate) fn here() -> Self {
+        let uname = rustix::system::uname();
+        let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Self {
-            workload: row.workload,
-            target: &row.target,
+            kernel: format!("{} {}", text(uname.sysname()), text(uname.release())),
+            cpu: model.map_or_else(|| text(uname.machine()), |(_, model)| model.trim().to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+impl Record {
+    fn new(row: &Row, seed: u64, machine: &Machine) -> Self {
+        let figures = row.figures.as_ref().ok();
+        let number = |read: fn(&Figures) -> f64| figures.map(read);
+        Self {
+            version: VERSION,
+            workload: row.workload.clone(),
+            target: row.target.clone(),
             threads: row.threads,
-            ops_per_s: row.ops_per_s,
-            cpu_ns_per_op: row.cpu_ns_per_op,
-            ctx_switches_per_s: row.ctx_switches_per_s,
-            ratio_to_first: row.ratio_to_first,
+            mode: if row.processes { "processes" } else { "threads" }.into(),
+            ops: figures.map_or(0, |figures| figures.ops),
+            seconds: figures.map_or(0.0, |figures| figures.seconds),
+            ops_per_s: figures.map(|figures| figures.ops_per_s),
+            cpu_ns_per_op: number(|figures| figures.cpu_ns_per_op),
+            user_ns_per_op: number(|figures| figures.user_ns_per_op),
+            system_ns_per_op: number(|figures| figures.system_ns_per_op),
+            loop_ns_per_op: row.loop_ns_per_op,
+            ratio_to_first: figures.and_then(|figures| figures.ratio_to_first),
+            ctx_switches_per_s: number(|figures| figures.ctx_switches_per_s),
+            lock_waits_per_op: None,
+            p50_ns: figures.and_then(|figures| figures.p50_ns),
+            p99_ns: figures.and_then(|figures| figures.p99_ns),
+            peak_memory_bytes: figures.map(|figures| figures.peak_bytes),
+            not_measured: row.figures.as_ref().err().cloned(),
+            seed,
+            machine: machine.clone(),
         }
     }
 }
@@ -57,12 +127,27 @@ impl<'a> From<&'a Row> for Record<'a> {
 ///
 /// # Errors
 /// What the file system answers.
-pub(crate) fn write(rows: &[Row], path: &Path) -> Result<(), Failure> {
-    render(rows).and_then(|text| fs::write(path, text)).during(|| format!("writing {}", path.display()))
+pub(crate) fn write(rows: &[Row], seed: u64, path: &Path) -> Result<(), Failure> {
+    render(rows, seed).and_then(|text| fs::write(path, text)).during(|| format!("writing {}", path.display()))
 }
 
-fn render(rows: &[Row]) -> io::Result<String> {
-    let records: Vec<Record> = rows.iter().map(Record::from).collect();
+/// Reads a report.
+///
+/// # Errors
+/// That it cannot be read, or is none.
+pub(crate) fn read(path: &Path) -> Result<Vec<Record>, Failure> {
+    let text = fs::read_to_string(path).during(|| format!("reading {}", path.display()))?;
+    serde_json::from_str(&text).map_err(|error| {
+        Failure::Refused(format!(
+            "{} is not a report of version {VERSION} (as `pando bench run --json` writes it): {error}",
+            path.display()
+        ))
+    })
+}
+
+fn render(rows: &[Row], seed: u64) -> io::Result<String> {
+    let machine = Machine::here();
+    let records: Vec<Record> = rows.iter().map(|row| Record::new(row, seed, &machine)).collect();
     Ok(serde_json::to_string_pretty(&records)? + "\n")
 }
 
@@ -76,25 +161,65 @@ mod tests {
     #[test]
     fn exactly_the_documented_fields() {
         let rows = report::rows(&report::tests::results());
-        let value: Value = serde_json::from_str(&render(&rows).expect("it renders")).expect("it is JSON");
-        assert_eq!(value.as_array().expect("an array").len(), 4);
+        let value: Value = serde_json::from_str(&render(&rows, 42).expect("it renders")).expect("it is JSON");
+        assert_eq!(value.as_array().expect("an array").len(), 6);
+        let machine = serde_json::to_value(Machine::here()).expect("it is JSON");
         assert_eq!(
-            value[3],
+            value[4],
             json!({
+                "version": 1,
                 "workload": "crunl",
                 "target": "map:b",
                 "threads": 2,
+                "mode": "threads",
+                "ops": 12_000_000,
+                "seconds": 3.0,
                 "ops_per_s": { "min": 4e6, "median": 4e6, "max": 4e6 },
                 "cpu_ns_per_op": 250.0,
-                "ctx_switches_per_s": 4.0,
+                "user_ns_per_op": 187.5,
+                "system_ns_per_op": 62.5,
+                "loop_ns_per_op": 2.0,
                 "ratio_to_first": { "min": 1.0, "median": 4.0 / 3.0, "max": 2.0 },
+                "ctx_switches_per_s": 4.0,
+                "lock_waits_per_op": null,
+                "p50_ns": null,
+                "p99_ns": null,
+                "peak_memory_bytes": 4_000_000,
+                "not_measured": null,
+                "seed": 42,
+                "machine": machine,
             })
         );
+        assert_eq!(value[5]["not_measured"], json!("the target does not have this"));
+        assert_eq!((&value[5]["ops"], &value[5]["ops_per_s"]), (&json!(0), &Value::Null));
+    }
+
+    #[test]
+    fn the_example_of_the_documentation_is_one() {
+        let text = include_str!("json.rs");
+        let lines =
+            text.lines().skip_while(|line| !line.starts_with("//! [{")).map_while(|line| line.strip_prefix("//! "));
+        let example: String = lines.take_while(|line| !line.starts_with("```")).collect();
+        let records: Vec<Record> = serde_json::from_str(&example).expect("a report");
+        assert_eq!((records[0].version, records[0].machine.cores), (VERSION, 2));
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let path = temp.path().join("x.json");
+        let rows = report::rows(&report::tests::results());
+        write(&rows, 1, &path).expect("it is written");
+        let records = read(&path).expect("it is read");
+        let machine = Machine::here();
+        assert!(records.iter().zip(&rows).all(|(record, row)| *record == Record::new(row, 1, &machine)));
+        fs::write(&path, "[1]").expect("writing");
+        assert!(matches!(read(&path), Err(Failure::Refused(why)) if why.contains("x.json")));
     }
 
     #[test]
     fn an_error_names_the_file() {
-        let failure = write(&[], Path::new("/nowhere/x.json")).expect_err("no such directory");
+        let failure = write(&[], 1, Path::new("/nowhere/x.json")).expect_err("no such directory");
         assert!(failure.to_string().contains("/nowhere/x.json"));
     }
 }

@@ -1,26 +1,49 @@
 //! What a run found, for people and for programs.
 
+pub(crate) mod compare;
 pub(crate) mod json;
 pub(crate) mod table;
 
 use crate::{
-    measure::Summary,
-    runner::{Results, Sample, Series},
+    crew::Sample,
+    measure::{Latency, Summary},
+    runner::{Results, Series},
 };
 
 /// One line of a report: one target with one number of threads.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
-    pub(crate) workload: &'static str,
+    pub(crate) workload: String,
     pub(crate) target: String,
+    /// Or processes.
     pub(crate) threads: usize,
+    pub(crate) processes: bool,
+    /// Of the loop alone; see [`Results`].
+    pub(crate) loop_ns_per_op: Option<f64>,
+    pub(crate) figures: Result<Figures, String>,
+}
+
+/// What was measured; otherwise there is a reason why nothing was.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Figures {
+    /// All repeats together.
+    pub(crate) ops: u64,
+    /// All repeats together.
+    pub(crate) seconds: f64,
     pub(crate) ops_per_s: Summary,
-    /// The median of the repeats.
+    /// User and system time; medians of the repeats, as all single numbers here.
     pub(crate) cpu_ns_per_op: f64,
-    /// The median of the repeats.
+    pub(crate) user_ns_per_op: f64,
+    pub(crate) system_ns_per_op: f64,
+    /// Voluntary ones.
     pub(crate) ctx_switches_per_s: f64,
-    /// Operations per second over those of the first target, repeat by repeat.
-    pub(crate) ratio_to_first: Summary,
+    /// The most of all repeats.
+    pub(crate) peak_bytes: u64,
+    /// Of all repeats together, if it was asked for.
+    pub(crate) p50_ns: Option<u64>,
+    pub(crate) p99_ns: Option<u64>,
+    /// Operations per second over those of the first target, repeat by repeat; none if that has none.
+    pub(crate) ratio_to_first: Option<Summary>,
     /// Operations per second over those of the same target with the smallest number of threads; none for that.
     pub(crate) scaling: Option<Summary>,
 }
@@ -28,68 +51,129 @@ pub(crate) struct Row {
 /// One row for each series, in their order.
 pub(crate) fn rows(results: &Results) -> Vec<Row> {
     let fewest = results.series.iter().map(|series| series.threads).min();
-    let find = |threads: Option<usize>, target: Option<&str>| {
-        let fits =
-            |series: &&Series| Some(series.threads) == threads && target.is_none_or(|name| series.target == name);
-        results.series.iter().find(fits)
-    };
-    let row = |series: &Series| {
-        let first = find(Some(series.threads), None).unwrap_or(series);
-        let alone = find(fewest, Some(&series.target)).filter(|alone| alone.threads != series.threads);
+    // By place, not by name: the same target may have been named twice.
+    let targets = results.series.iter().filter(|series| Some(series.threads) == fewest).count();
+    let row = |(place, series): (usize, &Series)| {
+        let first = &results.series[place - place % targets];
+        let alone = &results.series[place % targets];
+        let scaling = (alone.threads != series.threads).then(|| ratio(&series.samples, &alone.samples)).flatten();
+        let ratio = ratio(&series.samples, &first.samples);
         Row {
-            workload: results.workload,
+            workload: results.workload.clone(),
             target: series.target.clone(),
             threads: series.threads,
-            ops_per_s: Summary::of(series.samples.iter().map(|sample| sample.ops_per_s)),
-            cpu_ns_per_op: Summary::of(series.samples.iter().map(|sample| sample.cpu_ns_per_op)).median,
-            ctx_switches_per_s: Summary::of(series.samples.iter().map(|sample| sample.ctx_switches_per_s)).median,
-            ratio_to_first: ratio(&series.samples, &first.samples),
-            scaling: alone.map(|alone| ratio(&series.samples, &alone.samples)),
+            processes: results.processes,
+            loop_ns_per_op: results.loop_ns_per_op,
+            figures: series.missing.clone().map_or_else(|| Ok(figures(&series.samples, ratio, scaling)), Err),
         }
     };
-    results.series.iter().map(row).collect()
+    results.series.iter().enumerate().map(row).collect()
+}
+
+#[allow(clippy::cast_precision_loss)] // Counts of operations stay far below 2^53.
+fn figures(samples: &[Sample], ratio_to_first: Option<Summary>, scaling: Option<Summary>) -> Figures {
+    let median = |read: &dyn Fn(&Sample) -> f64| Summary::of(samples.iter().map(read)).median;
+    let latency = samples.iter().filter_map(|sample| sample.latency.clone()).reduce(|mut all: Latency, one| {
+        all.add(&one);
+        all
+    });
+    let quantile = |quantile| latency.as_ref().map(|latency| latency.quantile_ns(quantile));
+    Figures {
+        ops: samples.iter().map(|sample| sample.ops).sum(),
+        seconds: samples.iter().map(|sample| sample.seconds).sum(),
+        ops_per_s: Summary::of(samples.iter().map(Sample::ops_per_s)),
+        cpu_ns_per_op: median(&Sample::cpu_ns_per_op),
+        user_ns_per_op: median(&|sample| sample.used.user.as_secs_f64() * 1e9 / sample.ops as f64),
+        system_ns_per_op: median(&|sample| sample.used.system.as_secs_f64() * 1e9 / sample.ops as f64),
+        ctx_switches_per_s: median(&Sample::ctx_switches_per_s),
+        peak_bytes: samples.iter().map(|sample| sample.peak_bytes).max().unwrap_or(0),
+        p50_ns: quantile(0.5),
+        p99_ns: quantile(0.99),
+        ratio_to_first,
+        scaling,
+    }
 }
 
 /// Repeat by repeat: what drifted between repeats cancels out.
-fn ratio(samples: &[Sample], base: &[Sample]) -> Summary {
-    Summary::of(samples.iter().zip(base).map(|(sample, base)| sample.ops_per_s / base.ops_per_s))
+fn ratio(samples: &[Sample], base: &[Sample]) -> Option<Summary> {
+    let ratios = samples.iter().zip(base).map(|(sample, base)| sample.ops_per_s() / base.ops_per_s());
+    let ratios: Vec<f64> = ratios.collect();
+    (!ratios.is_empty()).then(|| Summary::of(ratios))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    /// Two targets with 1 and 2 threads.
+    use super::*;
+    use crate::measure::Used;
+
+    /// Two targets with 1 and 2 threads, and a third that cannot do it.
     pub(crate) fn results() -> Results {
-        let series = |target: &str, threads, rates: [f64; 3]| Series {
+        let series = |target: &str, threads, rates: &[u64]| Series {
             target: target.into(),
             threads,
+            missing: rates.is_empty().then(|| "the target does not have this".into()),
             samples: rates
-                .map(|ops_per_s| Sample { ops_per_s, cpu_ns_per_op: 1e9 / ops_per_s, ctx_switches_per_s: 4.0 })
-                .to_vec(),
+                .iter()
+                .map(|&ops| Sample {
+                    ops,
+                    seconds: 1.0,
+                    used: Used {
+                        user: Duration::from_millis(750),
+                        system: Duration::from_millis(250),
+                        voluntary_switches: 4,
+                        involuntary_switches: 1,
+                    },
+                    peak_bytes: ops,
+                    latency: None,
+                })
+                .collect(),
         };
         Results {
-            workload: "crunl",
-            loop_ns_per_op: 2.0,
+            workload: "crunl".into(),
+            processes: false,
+            loop_ns_per_op: Some(2.0),
             series: vec![
-                series("a", 1, [1e6, 2e6, 4e6]),
-                series("map:b", 1, [2e6, 4e6, 8e6]),
-                series("a", 2, [2e6, 3e6, 4e6]),
-                series("map:b", 2, [4e6, 4e6, 4e6]),
+                series("a", 1, &[1_000_000, 2_000_000, 4_000_000]),
+                series("map:b", 1, &[2_000_000, 4_000_000, 8_000_000]),
+                series("c", 1, &[]),
+                series("a", 2, &[2_000_000, 3_000_000, 4_000_000]),
+                series("map:b", 2, &[4_000_000, 4_000_000, 4_000_000]),
+                series("c", 2, &[]),
             ],
         }
     }
 
+    fn summary(min: f64, median: f64, max: f64) -> Option<Summary> {
+        Some(Summary { min, median, max })
+    }
+
     #[test]
     fn ratios_are_formed_repeat_by_repeat() {
-        let rows = rows(&results());
+        let rows: Vec<Row> = rows(&results());
+        let figures = |row: usize| rows[row].figures.as_ref().expect("figures");
         // The machine got four times as fast meanwhile, and still the ratio is the same in each repeat.
-        assert_eq!(rows[1].ratio_to_first, Summary { min: 2.0, median: 2.0, max: 2.0 });
-        assert_eq!(rows[0].ratio_to_first, Summary { min: 1.0, median: 1.0, max: 1.0 });
-        assert_eq!(rows[3].ratio_to_first, Summary { min: 1.0, median: 4.0 / 3.0, max: 2.0 });
-        assert_eq!(rows[0].scaling, None);
-        assert_eq!(rows[2].scaling, Some(Summary { min: 1.0, median: 1.5, max: 2.0 }));
-        assert!(rows[0].ops_per_s.is_noisy() && !rows[3].ops_per_s.is_noisy());
-        assert!((rows[0].cpu_ns_per_op - 500.0).abs() < 1e-9);
+        assert_eq!(figures(1).ratio_to_first, summary(2.0, 2.0, 2.0));
+        assert_eq!(figures(0).ratio_to_first, summary(1.0, 1.0, 1.0));
+        assert_eq!(figures(4).ratio_to_first, summary(1.0, 4.0 / 3.0, 2.0));
+        assert_eq!(figures(0).scaling, None);
+        assert_eq!(figures(3).scaling, summary(1.0, 1.5, 2.0));
+        assert!(figures(0).ops_per_s.is_noisy() && !figures(4).ops_per_s.is_noisy());
+        assert!((figures(0).cpu_ns_per_op - 500.0).abs() < 1e-9);
+        assert!((figures(0).system_ns_per_op - 125.0).abs() < 1e-9);
+        assert_eq!((figures(0).ops, figures(0).peak_bytes), (7_000_000, 4_000_000));
+        assert_eq!(rows[2].figures, Err("the target does not have this".into()));
+    }
+
+    #[test]
+    fn nothing_is_compared_with_a_first_target_that_has_no_figures() {
+        let mut results = results();
+        results.series.retain(|series| series.target != "a");
+        results.series.swap(0, 1);
+        results.series.swap(2, 3);
+        let rows = rows(&results);
+        assert!(rows[0].figures.is_err());
+        assert_eq!(rows[1].figures.as_ref().expect("figures").ratio_to_first, None);
     }
 }

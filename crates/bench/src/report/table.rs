@@ -8,38 +8,45 @@ use super::Row;
 use crate::measure::Summary;
 
 /// The table and what must be said below it.
-pub(crate) fn render(rows: &[Row], loop_ns_per_op: f64) -> String {
-    let mut text = aligned(
-        &[
-            "workload",
-            "target",
-            "threads",
-            "ops/s min",
-            "median",
-            "max",
-            "CPU ns/op",
-            "switches/s",
-            "ratio to first",
-            "scaling",
-            "",
-        ],
-        rows.iter().map(cells),
-    );
-    let _ = writeln!(
-        text,
+pub(crate) fn render(rows: &[Row]) -> String {
+    let latency = rows.iter().any(|row| row.figures.as_ref().is_ok_and(|figures| figures.p50_ns.is_some()));
+    let workers = if rows.iter().any(|row| row.processes) { "processes" } else { "threads" };
+    let mut heading =
+        vec!["workload", "target", workers, "ops/s min", "median", "max", "CPU ns/op", "system", "switches/s"];
+    if latency {
+        heading.extend(["p50 ns", "p99 ns"]);
+    }
+    heading.extend(["peak MiB", "ratio to first", "scaling", ""]);
+    let mut text = aligned(&heading, rows.iter().map(|row| cells(row, latency)));
+    text.push_str(
         "\nratio and scaling: median (min-max), formed repeat by repeat; scaling: over the fewest threads.\n\
-         CPU ns/op: user and system time of this process, in which the loop itself has {loop_ns_per_op:.1} ns (not subtracted)."
+         CPU ns/op: user and system time of the workers; system: the part of the kernel.\n",
     );
+    loops(&mut text, rows);
+    if latency {
+        text.push_str("p50, p99: of single steps, taken with a clock that costs some 20 to 50 ns itself.\n");
+    }
     if rows.iter().any(|row| row.target.starts_with("map:")) {
         text.push_str("limit: keys alone in a bare map; no directories, inodes, attributes or permissions.\n");
     }
-    if rows.iter().any(|row| row.ops_per_s.is_noisy()) {
+    if rows.iter().any(|row| row.figures.as_ref().is_ok_and(|figures| figures.ops_per_s.is_noisy())) {
         text.push_str(
             "NOISY: the repeats differ by more than 20 % of the median; something else used the machine, or the target \
              is erratic. Trust CPU ns/op, or measure again.\n",
         );
     }
     text
+}
+
+/// What the loops cost that make the calls.
+fn loops(text: &mut String, rows: &[Row]) {
+    let mut said = "";
+    for row in rows {
+        if let Some(ns) = row.loop_ns_per_op.filter(|_| row.workload != said) {
+            said = &row.workload;
+            let _ = writeln!(text, "the loop of {said} itself (names, random numbers): {ns:.1} ns/op, not subtracted.");
+        }
+    }
 }
 
 /// Rows below a heading: the first two columns to the left, numbers to the right.
@@ -56,26 +63,30 @@ pub(crate) fn aligned(heading: &[&str], rows: impl Iterator<Item = Vec<String>>)
     table.trim_fmt() + "\n"
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells(row: &Row, latency: bool) -> Vec<String> {
     let limit = if row.target.starts_with("map:") { " (limit)" } else { "" };
-    let noise = if row.ops_per_s.is_noisy() {
-        format!("NOISY: {:.0} %", row.ops_per_s.spread() * 100.0)
-    } else {
-        String::new()
+    let mut cells = vec![row.workload.clone(), format!("{}{limit}", row.target), row.threads.to_string()];
+    let figures = match &row.figures {
+        Ok(figures) => figures,
+        Err(why) => {
+            cells.extend(["n/a".into(), "n/a".into(), "n/a".into()]);
+            cells.extend(vec![String::new(); if latency { 8 } else { 6 }]);
+            cells.push(why.clone());
+            return cells;
+        }
     };
-    vec![
-        row.workload.into(),
-        format!("{}{limit}", row.target),
-        row.threads.to_string(),
-        short(row.ops_per_s.min),
-        short(row.ops_per_s.median),
-        short(row.ops_per_s.max),
-        format!("{:.1}", row.cpu_ns_per_op),
-        short(row.ctx_switches_per_s),
-        times(row.ratio_to_first),
-        row.scaling.map_or_else(String::new, times),
-        noise,
-    ]
+    let count = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());
+    cells.extend([figures.ops_per_s.min, figures.ops_per_s.median, figures.ops_per_s.max].map(short));
+    cells.extend([figures.cpu_ns_per_op, figures.system_ns_per_op].map(|ns| format!("{ns:.1}")));
+    cells.push(short(figures.ctx_switches_per_s));
+    if latency {
+        cells.extend([figures.p50_ns, figures.p99_ns].map(count));
+    }
+    cells.push((figures.peak_bytes >> 20).to_string());
+    cells.extend([figures.ratio_to_first, figures.scaling].map(|ratio| ratio.map_or_else(String::new, times)));
+    let noise = figures.ops_per_s.is_noisy();
+    cells.push(if noise { format!("NOISY: {:.0} %", figures.ops_per_s.spread() * 100.0) } else { String::new() });
+    cells
 }
 
 fn times(ratio: Summary) -> String {
@@ -83,7 +94,7 @@ fn times(ratio: Summary) -> String {
 }
 
 /// Four digits and a unit.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     let (value, unit) = match value {
         v if v >= 1e9 => (v / 1e9, "G"),
         v if v >= 1e6 => (v / 1e6, "M"),
@@ -110,21 +121,33 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_limits_are_said() {
+    fn noise_limits_and_what_is_missing_are_said() {
         let rows = report::rows(&report::tests::results());
-        let text = render(&rows, 2.0);
+        let text = render(&rows);
         assert!(text.contains("NOISY: 150 %"), "{text}");
         assert!(text.contains("map:b (limit)"), "{text}");
         assert!(text.contains("1.50 (1.00-2.00)"), "{text}");
-        let calm = render(&rows[3..], 2.0);
+        assert!(text.contains("2.0 ns/op"), "{text}");
+        let missing = text.lines().find(|line| line.contains(" c ")).expect("its row");
+        assert!(missing.contains("n/a") && missing.contains("does not have this"), "{text}");
+        let calm = render(&rows[4..5]);
         assert!(!calm.contains("NOISY"), "{calm}");
     }
 
     #[test]
     fn columns_are_aligned() {
-        let text = render(&report::rows(&report::tests::results()), 2.0);
-        let lines: Vec<&str> = text.lines().take(5).collect();
-        let column = lines[0].find("target").expect("a heading");
-        assert!(lines[1..].iter().all(|line| line[column..].starts_with(['a', 'm'])), "{text}");
+        for latency in [None, Some(17)] {
+            let mut rows = report::rows(&report::tests::results());
+            for figures in rows.iter_mut().flat_map(|row| &mut row.figures) {
+                (figures.p50_ns, figures.p99_ns) = (latency, latency);
+            }
+            let text = render(&rows);
+            assert_eq!(text.contains("p99 ns"), latency.is_some());
+            let lines: Vec<&str> = text.lines().take(7).collect();
+            let column = lines[0].find("target").expect("a heading");
+            assert!(lines[1..].iter().all(|line| line[column..].starts_with(['a', 'm', 'c'])), "{text}");
+            let last = lines[0].find("ratio to first").expect("a heading") + "ratio to first".len();
+            assert!(lines[1].get(..last).is_some_and(|line| line.ends_with(')')), "{text}");
+        }
     }
 }

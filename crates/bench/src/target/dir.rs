@@ -151,6 +151,10 @@ impl Session for DirSession {
         Ok(Box::new(DirActor::at(self.tree())?))
     }
 
+    fn tree(&self) -> Option<PathBuf> {
+        Some(DirSession::tree(self))
+    }
+
     fn close(mut self: Box<Self>) -> Result<(), Failure> {
         self.clean_up()
     }

@@ -42,6 +42,11 @@ pub(crate) trait Session: Sync {
     /// What the system answers.
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>>;
 
+    /// Where other processes find the tree (see [`attach`]).
+    fn tree(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// Removes what was made, and says so if that fails.
     ///
     /// # Errors
@@ -97,7 +102,6 @@ pub(crate) trait Actor {
     }
 
     /// As [`Actor::list`], by calls that answer for many entries at once.
-    #[allow(dead_code)]
     fn records(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
         unsupported((dir, level))
     }
@@ -123,7 +127,6 @@ pub(crate) trait Actor {
     }
 
     /// Where the host has the root of the tree, for programs to be run in it.
-    #[allow(dead_code)]
     fn host_path(&self) -> Option<&Path> {
         None
     }
@@ -192,6 +195,14 @@ pub(crate) struct Listed {
 #[cold]
 pub(crate) fn unsupported<T>(_arguments: impl Sized) -> io::Result<T> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Access to a tree that a session of another process has made ([`Session::tree`]).
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn attach(tree: PathBuf) -> io::Result<Box<dyn Actor>> {
+    Ok(Box::new(calls::DirActor::at(tree)?))
 }
 
 /// The names of targets on the command line.
@@ -374,7 +385,7 @@ fn look_at(path: &TreePath) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -384,6 +395,11 @@ mod tests {
         let error = "tmpfs".parse::<TargetSpec>().expect_err("no such target");
         assert!(error.contains("dir=PATH"), "{error}");
         assert_eq!("map:scc".parse::<TargetSpec>().is_ok(), cfg!(feature = "peers"));
+    }
+
+    /// A directory on tmpfs where there is one: quick, and without caches that a test would empty for everybody.
+    pub(crate) fn scratch() -> tempfile::TempDir {
+        tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory")
     }
 
     /// Whether a target has an operation; if so, it must have done it.
@@ -466,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_directory_behaves() {
-        let temp = tempfile::tempdir().expect("a temporary directory");
+        let temp = scratch();
         let lacks = behaves(&DirTarget::new(temp.path()));
         // Extended attributes are the file system's affair, dropping caches root's.
         assert!(lacks.iter().all(|lack| matches!(*lack, "set_xattr" | "list" | "forget")), "{lacks:?}");

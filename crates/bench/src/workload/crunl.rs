@@ -1,45 +1,53 @@
 //! crunl: each thread creates, closes and unlinks one name of its own, all in one directory.
 //!
 //! The measurement behind parallel directory operations: with a lock per directory the threads take turns, with a lock
-//! per name they do not meet. One operation is the three calls.
+//! per name they do not meet. One operation is the three calls. The same with a directory: mkdir + rmdir.
 
 use std::io;
 
-use super::{Task, Workload};
+use super::{Part, Step, Task, Workload};
 use crate::{failure::Failure, halt::Halt, path::TreePath, target::Actor};
 
-const BATCH: u64 = 64;
-
 /// Create + close + unlink of one own name.
-pub(crate) struct Crunl;
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Crunl {
+    /// Mkdir + rmdir instead.
+    pub(crate) directory: bool,
+}
 
 impl Workload for Crunl {
-    fn name(&self) -> &'static str {
-        "crunl"
-    }
-
-    fn prepare(&self, _: &mut dyn Actor, _: &Halt) -> Result<(), Failure> {
+    fn prepare(&self, _: &mut dyn Actor, _: usize, _: &Halt) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn task(&self, seed: u64) -> Box<dyn Task + '_> {
-        // The seed is mixed first: threads' seeds are neighbours, their names shall not be.
-        let name = fastrand::Rng::with_seed(seed).u64(..);
-        Box::new(OneName { path: TreePath::new(&format!("{name:016x}")) })
+    fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
+        let path = TreePath::new(&format!("{:016x}", part.rng().u64(..)));
+        if self.directory { Box::new(OneDirectory { path }) } else { Box::new(OneFile { path }) }
     }
 }
 
 #[repr(align(128))]
-struct OneName {
+struct OneFile {
     path: TreePath,
 }
 
-impl Task for OneName {
-    fn batch(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
-        for _ in 0..BATCH {
-            actor.create(&self.path)?;
-            actor.unlink(&self.path)?;
-        }
-        Ok(BATCH)
+impl Step for OneFile {
+    fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
+        actor.create(&self.path)?;
+        actor.unlink(&self.path)?;
+        Ok(1)
+    }
+}
+
+#[repr(align(128))]
+struct OneDirectory {
+    path: TreePath,
+}
+
+impl Step for OneDirectory {
+    fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
+        actor.mkdir(&self.path)?;
+        actor.rmdir(&self.path)?;
+        Ok(1)
     }
 }

@@ -4,15 +4,8 @@
 
 use std::io;
 
-use super::{Task, Workload};
-use crate::{
-    failure::{Failure, While},
-    halt::Halt,
-    path::TreePath,
-    target::Actor,
-};
-
-const BATCH: usize = 256;
+use super::{Part, Step, Task, Workload, tree::make_all};
+use crate::{failure::Failure, halt::Halt, path::TreePath, target::Actor};
 
 /// How many directories stand in each of the three levels.
 #[derive(Debug, Clone, Copy)]
@@ -57,48 +50,43 @@ impl Stat {
 }
 
 impl Workload for Stat {
-    fn name(&self) -> &'static str {
-        "stat"
+    fn prepare(&self, actor: &mut dyn Actor, _: usize, halt: &Halt) -> Result<(), Failure> {
+        make_all(actor, self.dirs.iter().cloned(), self.files.iter().cloned(), halt)
     }
 
-    fn prepare(&self, actor: &mut dyn Actor, halt: &Halt) -> Result<(), Failure> {
-        for dir in &self.dirs {
-            actor.mkdir(dir).during(|| format!("mkdir {}", dir.relative()))?;
-        }
-        for (n, file) in self.files.iter().enumerate() {
-            if n.is_multiple_of(BATCH) {
-                halt.check()?;
-            }
-            actor.create(file).during(|| format!("create {}", file.relative()))?;
-        }
-        Ok(())
-    }
-
-    fn task(&self, seed: u64) -> Box<dyn Task + '_> {
-        // A shuffle, not independent draws: in one round each path comes once, and the generator costs nothing later.
-        let mut order: Vec<u32> = (0..self.files.len()).map(|n| u32::try_from(n).expect("few files")).collect();
-        fastrand::Rng::with_seed(seed).shuffle(&mut order);
-        // Copies, made in the order of use: memory is then read from one end to the other, which the processor
-        // foresees. Otherwise each operation would pay for cache misses of its own before the target's first.
-        let paths = order.iter().map(|&file| self.files[file as usize].clone()).collect();
-        Box::new(Rounds { paths, next: 0 })
+    fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
+        Box::new(StatRounds::new(&self.files, part))
     }
 }
 
+/// stat of each path of a set, in an order of this part's own, over and over.
 #[repr(align(128))]
-struct Rounds {
+pub(super) struct StatRounds {
     paths: Vec<TreePath>,
     next: usize,
 }
 
-impl Task for Rounds {
-    fn batch(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
-        let part = &self.paths[self.next..self.paths.len().min(self.next + BATCH)];
-        for path in part {
-            actor.stat(path)?;
+impl StatRounds {
+    pub(super) fn new(files: &[TreePath], part: Part<'_>) -> Self {
+        // A shuffle, not independent draws: in one round each path comes once, and the generator costs nothing later.
+        let mut order: Vec<u32> = (0..files.len()).map(|n| u32::try_from(n).expect("few files")).collect();
+        part.rng().shuffle(&mut order);
+        // Copies, made in the order of use: memory is then read from one end to the other, which the processor
+        // foresees. Otherwise each operation would pay for cache misses of its own before the target's first.
+        Self { paths: order.iter().map(|&file| files[file as usize].clone()).collect(), next: 0 }
+    }
+}
+
+impl Step for StatRounds {
+    const BATCH: u32 = 256;
+
+    fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
+        actor.stat(&self.paths[self.next])?;
+        self.next += 1;
+        if self.next == self.paths.len() {
+            self.next = 0;
         }
-        self.next = (self.next + part.len()) % self.paths.len();
-        Ok(part.len() as u64)
+        Ok(1)
     }
 }
 
@@ -140,12 +128,13 @@ mod tests {
     fn a_round_meets_each_path_once() {
         let stat = Stat::new(Shape { fan_out: 3, files: 37 });
         let (mut actor, mut done) = (Counting::default(), 0);
-        let mut task = stat.task(7);
+        let mut task = stat.task(Part { seed: 7, worker: 0, workers: 1, shared: None });
         while done < 2 * stat.files.len() as u64 {
-            done += task.batch(&mut actor).expect("counting does not fail");
+            done += task.batch(&mut actor, None).expect("counting does not fail");
         }
-        assert_eq!(done, 2 * stat.files.len() as u64);
         assert_eq!(actor.0.len(), stat.files.len());
-        assert!(actor.0.values().all(|&n| n == 2));
+        assert_eq!(actor.0.values().map(|&n| u64::from(n)).sum::<u64>(), done);
+        let rounds = u32::try_from(done / stat.files.len() as u64).expect("few");
+        assert!(actor.0.values().all(|&n| n == rounds || n == rounds + 1));
     }
 }

@@ -1,0 +1,72 @@
+//! `pando bench WORKLOAD TARGET...`: the short form of `run`, a subcommand for each workload.
+
+use clap::{
+    ArgMatches, Args, Command, Error, FromArgMatches, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+use super::{How, SHORT_HELP};
+use crate::{
+    target::TargetSpec,
+    workload::{Named, WorkloadSpec, parse_all, shown},
+};
+
+/// One workload (or a group of them) on some targets.
+#[derive(Debug)]
+pub(super) struct Short {
+    pub(super) workloads: Vec<WorkloadSpec>,
+    pub(super) targets: Vec<TargetSpec>,
+    pub(super) how: How,
+}
+
+#[derive(Debug, Args)]
+struct ShortArgs {
+    /// What to measure; the first is what ratios refer to (--help lists them)
+    #[arg(value_name = "TARGET", default_value = "mem")]
+    targets: Vec<TargetSpec>,
+    /// A setting of the workload (`pando bench run --help` lists them)
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Those that the short help shows; the others are in the help of `run`.
+const SHOWN: [&str; 2] = ["crunl", "stat"];
+
+impl Subcommand for Short {
+    fn augment_subcommands(command: Command) -> Command {
+        shown().fold(command, |command, (name, work)| {
+            let sub = Command::new(name).about(work).hide(!SHOWN.contains(&name)).after_long_help(SHORT_HELP.as_str());
+            command.subcommand(ShortArgs::augment_args(sub))
+        })
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        shown().any(|(known, _)| known == name)
+    }
+}
+
+impl FromArgMatches for Short {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let (name, matches) = matches.subcommand().ok_or_else(|| Error::new(ErrorKind::MissingSubcommand))?;
+        let ShortArgs { targets, set, how } = ShortArgs::from_arg_matches(matches)?;
+        let named: Named =
+            format!("{name}:{}", set.join(",")).trim_end_matches(':').parse().map_err(|why: String| {
+                let mut error = Error::new(ErrorKind::ValueValidation);
+                error.insert(ContextKind::InvalidArg, ContextValue::String("--set <KEY=VALUE>".into()));
+                error.insert(ContextKind::InvalidValue, ContextValue::String(format!("{} ({why})", set.join(","))));
+                error
+            })?;
+        Ok(Self { workloads: parse_all(&[named]), targets, how })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! One measurement: workers that start together and stop together, and what they found.
+
+use std::{
+    io,
+    panic::resume_unwind,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread::{self, ScopedJoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    failure::{Failure, While},
+    gate::Gate,
+    halt::Halt,
+    measure::{Latency, Used, forget_peak, peak_memory},
+    target::Session,
+    work::{Beat, Leaving, Phase, Record, Round, rounds, timed},
+    workload::{Pace, Part, Workload},
+};
+
+/// What is to be measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) workload: &'a dyn Workload,
+    pub(crate) session: &'a dyn Session,
+    pub(crate) workers: usize,
+    pub(crate) seed: u64,
+    pub(crate) warm_up: Duration,
+    pub(crate) time: Duration,
+    pub(crate) latency: bool,
+}
+
+/// One measurement.
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) ops: u64,
+    pub(crate) seconds: f64,
+    /// Of the workers, and of the programs that they ran.
+    pub(crate) used: Used,
+    /// The most memory that the process had resident meanwhile; of workers that are processes, all of them together.
+    pub(crate) peak_bytes: u64,
+    pub(crate) latency: Option<Latency>,
+}
+
+#[allow(clippy::cast_precision_loss)] // Counts of operations stay far below 2^53.
+impl Sample {
+    pub(crate) fn ops_per_s(&self) -> f64 {
+        self.ops as f64 / self.seconds
+    }
+
+    pub(crate) fn cpu_ns_per_op(&self) -> f64 {
+        self.used.cpu().as_secs_f64() * 1e9 / self.ops as f64
+    }
+
+    /// Voluntary ones.
+    pub(crate) fn ctx_switches_per_s(&self) -> f64 {
+        self.used.voluntary_switches as f64 / self.seconds
+    }
+}
+
+impl Job<'_> {
+    /// Measures, with threads.
+    ///
+    /// # Errors
+    /// What the target answers, or that the run is to end.
+    pub(crate) fn measure(&self, halt: &Halt) -> Result<Sample, Failure> {
+        let mut actor = self.session.actor().during(|| "opening the target".into())?;
+        let shared = self.workload.share(&mut *actor).during(|| "opening what all share".into())?;
+        drop(actor);
+        forget_peak();
+        let phase = Phase::new();
+        let (helpers, is_timed) = (self.workload.helpers(), self.workload.pace() == Pace::Timed);
+        let gate = Gate::new(self.workers + helpers + usize::from(is_timed));
+        let enough_ns = AtomicU64::new(self.enough_ns());
+        let (conducted, records) = thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.workers + helpers)
+                .map(|worker| {
+                    let (phase, gate, enough_ns) = (&phase, &gate, &enough_ns);
+                    let seed = self.seed.wrapping_add(worker as u64);
+                    let part = Part { seed, worker, workers: self.workers, shared: shared.as_deref() };
+                    scope.spawn(move || self.work(part, phase, gate, enough_ns))
+                })
+                .collect();
+            let conducted = if is_timed { self.conduct(&phase, &gate, halt) } else { watch(&workers, halt) };
+            phase.advance(Phase::STOP);
+            let join = |worker: ScopedJoinHandle<io::Result<Record>>| {
+                worker.join().unwrap_or_else(|panic| resume_unwind(panic))
+            };
+            (conducted, workers.into_iter().map(join).collect::<io::Result<Vec<Record>>>())
+        });
+        let mut records = records.during(|| "measuring".into())?;
+        conducted?;
+        records.truncate(self.workers);
+        let peak_bytes = peak_memory().during(|| "reading how much memory is used".into())?;
+        Ok(sample(&records, self.skip_ns(), peak_bytes).expect("the end waited for all workers to count"))
+    }
+
+    /// The time that the first rounds take which are not counted.
+    pub(crate) fn skip_ns(&self) -> u64 {
+        let skip = if self.workload.pace() == Pace::Rounds { self.warm_up } else { Duration::ZERO };
+        u64::try_from(skip.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The time that all rounds shall take together.
+    pub(crate) fn enough_ns(&self) -> u64 {
+        self.skip_ns().saturating_add(u64::try_from(self.time.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn work(&self, part: Part<'_>, phase: &Phase, gate: &Gate, enough_ns: &AtomicU64) -> io::Result<Record> {
+        let _leaving = Leaving(phase, gate);
+        // Made here, so that what threads write comes from their own part of the heap.
+        let mut task = self.workload.task(part);
+        let mut actor = self.session.actor()?;
+        let latency = (self.latency && part.helper().is_none()).then(Latency::new);
+        if self.workload.pace() == Pace::Timed {
+            return timed(&mut *task, &mut *actor, (phase, gate), latency);
+        }
+        let first = part.worker == 0;
+        let beat = Together { phase, gate, enough_ns: first.then_some(enough_ns) };
+        rounds(&mut *task, &mut *actor, (phase, &beat), first, latency)
+    }
+
+    /// Lets the workers warm up, then count.
+    fn conduct(&self, phase: &Phase, gate: &Gate, halt: &Halt) -> Result<(), Failure> {
+        const SLICE: Duration = Duration::from_millis(100);
+        const LATE: Duration = Duration::from_millis(1);
+        let all = self.workers + self.workload.helpers();
+        if !gate.wait() {
+            // Somebody has left with an error, which joining tells.
+            return Ok(());
+        }
+        halt.wait(self.warm_up)?;
+        phase.advance(Phase::COUNT);
+        let until = Instant::now() + self.time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if (left.is_zero() && phase.counting() == all) || phase.get() == Phase::LEFT {
+                return Ok(());
+            }
+            halt.wait(if left.is_zero() { LATE } else { left.min(SLICE) })?;
+        }
+    }
+}
+
+/// Waits until all workers have ended by themselves.
+fn watch<T>(workers: &[ScopedJoinHandle<'_, T>], halt: &Halt) -> Result<(), Failure> {
+    const SLICE: Duration = Duration::from_millis(5);
+    while !workers.iter().all(ScopedJoinHandle::is_finished) {
+        halt.wait(SLICE)?;
+    }
+    Ok(())
+}
+
+/// Threads wait for each other at a gate; the first of them says when it is enough.
+struct Together<'a> {
+    phase: &'a Phase,
+    gate: &'a Gate,
+    /// What is left of the time, for the first worker.
+    enough_ns: Option<&'a AtomicU64>,
+}
+
+impl Beat for Together<'_> {
+    fn start(&self) -> bool {
+        self.gate.wait()
+    }
+
+    fn finished(&self, round: &Round) -> bool {
+        if let Some(left) = self.enough_ns {
+            // Only this thread uses it.
+            let rest = left.load(Relaxed).saturating_sub(round.ns());
+            left.store(rest, Relaxed);
+            if rest == 0 {
+                self.phase.advance(Phase::STOP);
+            }
+        }
+        self.gate.wait()
+    }
+
+    fn cleaned(&self) -> bool {
+        // Whoever leaves breaks the gate: so all leave after the same round, also when the run is to end.
+        self.gate.wait() && self.phase.get() < Phase::STOP
+    }
+}
+
+/// All operations over the time from the first worker's start to the last one's end, round by round. Not a sum of rates:
+/// on a crowded machine a worker may run for an instant only, and its rate in that instant is nobody's throughput.
+/// Rounds of the first `skip_ns` are left out, but not the last one. None if nothing was counted.
+#[allow(clippy::cast_precision_loss)] // Nanoseconds of a run stay far below 2^53.
+pub(crate) fn sample(records: &[Record], skip_ns: u64, peak_bytes: u64) -> Option<Sample> {
+    let count = records.iter().map(|record| record.rounds.len()).min()?;
+    let mut passed = 0;
+    let skipped = records[0].rounds[..count.checked_sub(1)?]
+        .iter()
+        .take_while(|round| {
+            let skip = passed < skip_ns;
+            passed += round.ns();
+            skip
+        })
+        .count();
+    let (mut ops, mut ns, mut used) = (0, 0, Used::default());
+    for number in skipped..count {
+        let rounds = || records.iter().map(|record| &record.rounds[number]);
+        ops += rounds().map(|round| round.ops).sum::<u64>();
+        ns += rounds().map(|round| round.to_ns).max()? - rounds().map(|round| round.from_ns).min()?;
+        used = rounds().fold(used, |used, round| used.and(round.used));
+    }
+    let latency = records.iter().filter_map(|record| record.latency.as_ref()).cloned().reduce(|mut all, one| {
+        all.add(&one);
+        all
+    });
+    (ops > 0).then(|| Sample { ops, seconds: ns as f64 / 1e9, used, peak_bytes, latency })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(rounds: &[(u64, u64, u64)]) -> Record {
+        let used = Used { user: Duration::from_micros(100), system: Duration::from_micros(50), ..Used::default() };
+        let used = Used { voluntary_switches: 5, ..used };
+        let round = |&(ops, from, to): &(u64, u64, u64)| {
+            let [from_ns, to_ns] = [from, to].map(|millis| millis * 1_000_000);
+            Round { ops, from_ns, to_ns, used }
+        };
+        Record { rounds: rounds.iter().map(round).collect(), latency: None }
+    }
+
+    #[test]
+    fn a_rate_is_over_the_whole_time() {
+        // The second worker ran for a millisecond only.
+        let sample = sample(&[record(&[(200, 0, 1999)]), record(&[(100, 1999, 2000)])], 0, 7).expect("operations");
+        assert!((sample.ops_per_s() - 150.0).abs() < 1e-9);
+        assert!((sample.cpu_ns_per_op() - 1000.0).abs() < 1e-9);
+        assert!((sample.ctx_switches_per_s() - 5.0).abs() < 1e-9);
+        assert_eq!(sample.peak_bytes, 7);
+        assert!(super::sample(&[], 0, 0).is_none());
+        assert!(super::sample(&[record(&[])], 0, 0).is_none());
+    }
+
+    #[test]
+    fn rounds_are_summed_without_what_lies_between() {
+        let records = [record(&[(10, 0, 10), (10, 100, 110)]), record(&[(10, 0, 5), (10, 95, 105)])];
+        let both = sample(&records, 0, 0).expect("operations");
+        assert_eq!(both.ops, 40);
+        assert!((both.seconds - 0.025).abs() < 1e-12, "{}", both.seconds);
+        // The first one warmed up.
+        let last = sample(&records, 1, 0).expect("operations");
+        assert_eq!(last.ops, 20);
+        // However long the warm-up: the last round counts.
+        assert_eq!(sample(&records, u64::MAX, 0).expect("operations").ops, 20);
+    }
+}

@@ -1,0 +1,156 @@
+//! Two reports side by side: what changed beyond the noise.
+//!
+//! A rate has changed if the repeats of one run all lie above those of the other. The ratio to the first target of its
+//! own run is compared in the same way: a machine that is slower altogether changes rates, and not ratios.
+
+use std::fmt::Write as _;
+
+use super::{
+    json::Record,
+    table::{aligned, short},
+};
+use crate::measure::Summary;
+
+/// How readings of the second run stand to those of the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Faster,
+    Slower,
+    /// They overlap.
+    Noise,
+}
+
+impl Verdict {
+    fn of(before: Summary, after: Summary) -> Self {
+        match () {
+            () if after.min > before.max => Self::Faster,
+            () if after.max < before.min => Self::Slower,
+            () => Self::Noise,
+        }
+    }
+
+    fn say(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "SLOWER",
+            Self::Noise => "",
+        }
+    }
+}
+
+/// The table.
+pub(crate) fn render(before: &[Record], after: &[Record]) -> String {
+    let mut rows = Vec::new();
+    let (mut changed, mut only) = (0, String::new());
+    for old in before {
+        let Some(new) = after.iter().find(|new| same(old, new)) else {
+            let _ = writeln!(only, "only in the first: {}", name(old));
+            continue;
+        };
+        let (Some(old_rate), Some(new_rate)) = (old.ops_per_s, new.ops_per_s) else { continue };
+        let rate = Verdict::of(old_rate, new_rate);
+        let ratio = old.ratio_to_first.zip(new.ratio_to_first);
+        let verdict = ratio.map_or(Verdict::Noise, |(old, new)| Verdict::of(old, new));
+        changed += usize::from(rate != Verdict::Noise || verdict != Verdict::Noise);
+        rows.push(vec![
+            old.workload.clone(),
+            old.target.clone(),
+            old.threads.to_string(),
+            short(old_rate.median),
+            short(new_rate.median),
+            percent(old_rate.median, new_rate.median),
+            rate.say().into(),
+            old.cpu_ns_per_op.zip(new.cpu_ns_per_op).map_or_else(String::new, |(old, new)| percent(old, new)),
+            ratio.map_or_else(String::new, |(old, new)| format!("{:.2} -> {:.2}", old.median, new.median)),
+            verdict.say().into(),
+        ]);
+    }
+    for new in after.iter().filter(|new| !before.iter().any(|old| same(old, new))) {
+        let _ = writeln!(only, "only in the second: {}", name(new));
+    }
+    let compared = rows.len();
+    let heading = ["workload", "target", "threads", "ops/s A", "ops/s B", "", "", "CPU/op", "ratio to first", ""];
+    let mut text = aligned(&heading, rows.into_iter());
+    let _ = writeln!(
+        text,
+        "\n{changed} of {compared} changed beyond the noise: all repeats of one run above all repeats of the other.\n\
+         The ratio to the first target of its own run does not change when the machine is slower altogether."
+    );
+    if before.first().zip(after.first()).is_some_and(|(old, new)| old.machine != new.machine) {
+        let _ = writeln!(text, "The machines differ: {:?} and {:?}.", before[0].machine, after[0].machine);
+    }
+    text + &only
+}
+
+fn same(a: &Record, b: &Record) -> bool {
+    (&a.workload, &a.target, a.threads, &a.mode) == (&b.workload, &b.target, b.threads, &b.mode)
+}
+
+fn name(record: &Record) -> String {
+    format!("{} {}, {} {}", record.workload, record.target, record.threads, record.mode)
+}
+
+fn percent(before: f64, after: f64) -> String {
+    format!("{:+.1} %", (after / before - 1.0) * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::json::Machine;
+
+    fn record(target: &str, rates: [f64; 3], ratios: [f64; 3]) -> Record {
+        let summary = |[min, median, max]: [f64; 3]| Some(Summary { min, median, max });
+        Record {
+            version: 1,
+            workload: "crunl".into(),
+            target: target.into(),
+            threads: 1,
+            mode: "threads".into(),
+            ops: 1,
+            seconds: 1.0,
+            ops_per_s: summary(rates),
+            cpu_ns_per_op: Some(1e9 / rates[1]),
+            user_ns_per_op: None,
+            system_ns_per_op: None,
+            loop_ns_per_op: None,
+            ratio_to_first: summary(ratios),
+            ctx_switches_per_s: None,
+            lock_waits_per_op: None,
+            p50_ns: None,
+            p99_ns: None,
+            peak_memory_bytes: None,
+            not_measured: None,
+            seed: 1,
+            machine: Machine { kernel: "k".into(), cpu: "c".into(), cores: 2 },
+        }
+    }
+
+    #[test]
+    fn only_what_lies_apart_has_changed() {
+        let one = [1.0; 3];
+        let before = [record("a", [90.0, 100.0, 110.0], one), record("b", [90.0, 100.0, 110.0], one)];
+        let after = [record("a", [109.0, 120.0, 130.0], one), record("b", [40.0, 50.0, 60.0], [0.4, 0.5, 0.6])];
+        let text = render(&before, &after);
+        assert!(text.contains("1 of 2 changed"), "{text}");
+        let line = |target: &str| text.lines().find(|line| line.contains(&format!(" {target} "))).expect("its row");
+        assert!(!line("a").contains("faster") && line("a").contains("+20.0 %"), "{text}");
+        assert_eq!(line("b").matches("SLOWER").count(), 2, "{text}");
+        assert!(line("b").contains("+100.0 %"), "CPU time: {text}");
+    }
+
+    #[test]
+    fn a_machine_that_is_slower_altogether_shows() {
+        let ratio = [2.0, 2.0, 2.0];
+        let text = render(&[record("a", [90.0, 100.0, 110.0], ratio)], &[record("a", [40.0, 50.0, 60.0], ratio)]);
+        assert_eq!(text.matches("SLOWER").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn what_is_in_one_only_is_named() {
+        let one = [1.0; 3];
+        let text = render(&[record("a", one, one)], &[record("b", one, one)]);
+        assert!(text.contains("only in the first: crunl a") && text.contains("only in the second: crunl b"), "{text}");
+        assert!(text.contains("0 of 0"), "{text}");
+    }
+}

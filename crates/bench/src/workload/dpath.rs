@@ -1,0 +1,149 @@
+//! dpath and getcwd: rendering paths while directories on those paths are renamed.
+//!
+//! The measurement behind the sequence read/write lock (dcache, 2013): path rendering was a writer of the rename lock,
+//! so programs that print paths stopped each other and every walk. One operation is one path, eight levels deep.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use super::{Part, Step, Task, Workload};
+use crate::{
+    failure::{Failure, While},
+    halt::Halt,
+    path::TreePath,
+    target::{Actor, Handle},
+};
+
+/// Renames between two looks at the clock: a renamer of 50,000 a second wakes a thousand times a second.
+const BURST: u32 = 50;
+
+/// The directory on each path that is renamed: the third of seven above the file.
+const MOVED: usize = 3;
+
+/// Rendering by the threads, renames by `renamers` further ones.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rendering {
+    pub(crate) renamers: u64,
+    /// Renames a second, of each renamer; 0: as many as it can.
+    pub(crate) rate: u64,
+    /// The working directory's path, not an open file's.
+    pub(crate) cwd: bool,
+}
+
+impl Rendering {
+    /// Each renamer has a path of its own; renderers share them.
+    fn chains(self) -> usize {
+        usize::try_from(self.renamers.max(1)).expect("few renamers")
+    }
+}
+
+/// The first `levels` directories of a path.
+fn above(chain: usize, levels: usize) -> String {
+    let mut path = format!("path{chain}");
+    (1..levels).for_each(|level| path.push_str(&format!("/level{level}")));
+    path
+}
+
+impl Workload for Rendering {
+    fn helpers(&self) -> usize {
+        usize::try_from(self.renamers).expect("few renamers")
+    }
+
+    fn prepare(&self, actor: &mut dyn Actor, _: usize, _: &Halt) -> Result<(), Failure> {
+        for chain in 0..self.chains() {
+            for levels in 1..=7 {
+                let dir = above(chain, levels);
+                actor.mkdir(&TreePath::new(&dir)).during(|| format!("mkdir {dir}"))?;
+            }
+            let file = TreePath::new(&format!("{}/file", above(chain, 7)));
+            actor.create(&file).during(|| format!("create {}", file.relative()))?;
+            let dir = TreePath::new(&format!("{}/cwd", above(chain, 7)));
+            actor.mkdir(&dir).during(|| format!("mkdir {}", dir.relative()))?;
+        }
+        Ok(())
+    }
+
+    fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
+        if let Some(renamer) = part.helper() {
+            let home = TreePath::new(&above(renamer, MOVED));
+            let away = TreePath::new(&format!("{}.moved", above(renamer, MOVED)));
+            return Box::new(Renamer { home, away, is_away: false, rate: self.rate, due: None });
+        }
+        let leaf = if self.cwd { "cwd" } else { "file" };
+        let path = TreePath::new(&format!("{}/{leaf}", above(part.worker % self.chains(), 7)));
+        Box::new(Renderer { path, cwd: self.cwd, handle: None })
+    }
+}
+
+#[repr(align(128))]
+struct Renderer {
+    path: TreePath,
+    cwd: bool,
+    handle: Option<Box<dyn Handle>>,
+}
+
+impl Step for Renderer {
+    fn begin(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
+        // Nobody renames yet: renamers start when all have begun, and put back what they moved when they end.
+        if self.cwd {
+            actor.chdir(&self.path)
+        } else {
+            self.handle = Some(actor.open(&self.path)?);
+            Ok(())
+        }
+    }
+
+    fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
+        let len = if self.cwd { actor.getcwd()? } else { self.handle.as_ref().expect("begun").path()? };
+        std::hint::black_box(len);
+        Ok(1)
+    }
+
+    fn end(&mut self, _: &mut dyn Actor) -> io::Result<()> {
+        self.handle = None;
+        Ok(())
+    }
+}
+
+#[repr(align(128))]
+struct Renamer {
+    home: TreePath,
+    away: TreePath,
+    is_away: bool,
+    rate: u64,
+    /// When the next burst is due, at a fixed rate.
+    due: Option<Instant>,
+}
+
+impl Renamer {
+    fn rename(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
+        let (from, to) = if self.is_away { (&self.away, &self.home) } else { (&self.home, &self.away) };
+        actor.rename(from, to)?;
+        self.is_away = !self.is_away;
+        Ok(())
+    }
+}
+
+impl Step for Renamer {
+    const BATCH: u32 = 1;
+
+    fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
+        if self.rate == 0 {
+            (0..BURST).try_for_each(|_| self.rename(actor))?;
+            return Ok(u64::from(BURST));
+        }
+        // At a low rate, single renames: no burst shall be longer than a tenth of a second.
+        let burst = u64::from(BURST).min(self.rate / 10).max(1);
+        let due = *self.due.get_or_insert_with(Instant::now);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        (0..burst).try_for_each(|_| self.rename(actor))?;
+        self.due = Some(due + Duration::from_secs(burst) / u32::try_from(self.rate).unwrap_or(u32::MAX));
+        Ok(burst)
+    }
+
+    fn end(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
+        if self.is_away { self.rename(actor) } else { Ok(()) }
+    }
+}

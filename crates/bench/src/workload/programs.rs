@@ -1,0 +1,153 @@
+//! find-size and git-diff: programs over a tree, as the work on dcache (2013) ran them beside its own measurements.
+//!
+//! That work found no difference in them: most of their time is not spent where it had changed something. They are here
+//! so that the same can be seen again. Each thread runs the program once in a round; one operation is one run.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use super::{Pace, Part, Step, Task, Workload, tree::make_all};
+use crate::{
+    failure::{Failure, While},
+    halt::Halt,
+    path::TreePath,
+    target::Actor,
+};
+
+/// Files in each directory.
+const IN_DIR: u64 = 100;
+/// One file in so many is empty, and found by `find -size 0b`.
+const EMPTY: u64 = 10;
+
+/// Which program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// `find . -size 0b`
+    FindSize,
+    /// `git diff`
+    GitDiff,
+}
+
+/// Runs of a program over a tree of `files` files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Runs {
+    pub(crate) program: Program,
+    pub(crate) files: u64,
+}
+
+impl Workload for Runs {
+    fn pace(&self) -> Pace {
+        Pace::Rounds
+    }
+
+    fn prepare(&self, actor: &mut dyn Actor, _: usize, halt: &Halt) -> Result<(), Failure> {
+        let Some(root) = actor.host_path().map(|path| path.join("tree")) else {
+            let none = io::Error::from(io::ErrorKind::Unsupported);
+            return Err(Failure::Io("running a program".into(), none));
+        };
+        let name = |n: u64| format!("tree/dir{}/file{n}", n / IN_DIR);
+        let dirs = (0..self.files.div_ceil(IN_DIR)).map(|dir| TreePath::new(&format!("tree/dir{dir}")));
+        let dirs = [TreePath::new("tree")].into_iter().chain(dirs);
+        make_all(actor, dirs, (0..self.files).map(|n| TreePath::new(&name(n))), halt)?;
+        for n in (0..self.files).filter(|n| !n.is_multiple_of(EMPTY)) {
+            if n.is_multiple_of(256) {
+                halt.check()?;
+            }
+            let path = TreePath::new(&name(n));
+            let mut write = || actor.open(&path)?.write(format!("{n}\n").as_bytes());
+            write().during(|| format!("writing {}", path.relative()))?;
+        }
+        if self.program == Program::GitDiff {
+            commit(&root)?;
+        }
+        Ok(())
+    }
+
+    fn task<'a>(&'a self, _: Part<'a>) -> Box<dyn Task + 'a> {
+        Box::new(Run { how: *self, done: false })
+    }
+}
+
+/// Makes a repository of what is there.
+fn commit(root: &Path) -> Result<(), Failure> {
+    let commit = ["-c", "user.name=pando", "-c", "user.email=pando@localhost", "commit", "-q", "-m", "all"];
+    for args in [&["init", "-q"][..], &["add", "."], &commit] {
+        let during = || format!("git {} in {}", args.join(" "), root.display());
+        let output = git(root, args).output().map_err(missing("git")).during(during)?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(Failure::Io(during(), io::Error::other(said.trim().to_owned())));
+        }
+    }
+    Ok(())
+}
+
+/// git without the caller's settings: a hook or a file-system monitor would be measured too.
+fn git(root: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(root).args(["-c", "safe.directory=*", "-c", "gc.auto=0"]).args(args);
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null").stdin(Stdio::null());
+    command
+}
+
+/// Says which program is not there.
+fn missing(program: &'static str) -> impl Fn(io::Error) -> io::Error {
+    move |error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            io::Error::new(io::ErrorKind::NotFound, format!("{program} is not there: install it"))
+        }
+        _ => error,
+    }
+}
+
+#[repr(align(128))]
+struct Run {
+    how: Runs,
+    done: bool,
+}
+
+impl Run {
+    fn run(&self, root: &PathBuf) -> io::Result<()> {
+        let (name, output) = match self.how.program {
+            Program::FindSize => {
+                let mut find = Command::new("find");
+                ("find", find.arg(root).args(["-type", "f", "-size", "0b"]).stderr(Stdio::piped()).output())
+            }
+            Program::GitDiff => ("git", git(root, &["diff"]).output()),
+        };
+        let output = output.map_err(missing(name))?;
+        if !output.status.success() {
+            let _ = io::stderr().write_all(&output.stderr);
+            return Err(io::Error::other(format!("{name} ended with {}", output.status)));
+        }
+        let expected = if self.how.program == Program::FindSize { self.how.files.div_ceil(EMPTY) } else { 0 };
+        let lines = output.stdout.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        if lines == expected {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{name} printed {lines} lines, not {expected}")))
+        }
+    }
+}
+
+impl Step for Run {
+    const BATCH: u32 = 1;
+
+    fn begin(&mut self, _: &mut dyn Actor) -> io::Result<()> {
+        self.done = false;
+        Ok(())
+    }
+
+    fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
+        if self.done {
+            return Ok(0);
+        }
+        let root = actor.host_path().ok_or(io::ErrorKind::Unsupported)?.join("tree");
+        self.run(&root)?;
+        self.done = true;
+        Ok(1)
+    }
+}

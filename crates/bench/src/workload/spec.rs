@@ -1,0 +1,138 @@
+//! A workload as named on the command line: `NAME`, or `NAME:KEY=VALUE,...`.
+
+use std::str::FromStr;
+
+use super::{
+    Workload,
+    registry::{Definition, GROUPS, WORKLOADS},
+};
+
+/// A number that a workload can be given.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) default: u64,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    pub(crate) what: &'static str,
+}
+
+/// The numbers of one workload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings(Vec<(&'static str, u64)>);
+
+impl Settings {
+    /// # Panics
+    /// If the workload has no such key: keys are looked up by the definitions that have them.
+    pub(crate) fn get(&self, name: &str) -> u64 {
+        self.0.iter().find(|(key, _)| *key == name).expect("a key of this workload").1
+    }
+}
+
+/// A workload as named on the command line.
+#[derive(Debug, Clone)]
+pub struct WorkloadSpec {
+    name: String,
+    definition: &'static Definition,
+    settings: Settings,
+}
+
+impl PartialEq for WorkloadSpec {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl WorkloadSpec {
+    /// As named on the command line.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn workload(&self) -> Box<dyn Workload> {
+        (self.definition.make)(&self.settings)
+    }
+}
+
+/// What a name on the command line stands for: one workload, or several.
+#[derive(Debug, Clone)]
+pub struct Named(Vec<WorkloadSpec>);
+
+/// All workloads that names stand for, in their order.
+pub(crate) fn parse_all(named: &[Named]) -> Vec<WorkloadSpec> {
+    named.iter().flat_map(|named| named.0.iter().cloned()).collect()
+}
+
+impl FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, settings) = text.split_once(':').map_or((text, ""), |(name, settings)| (name, settings));
+        let parts = match GROUPS.iter().find(|group| group.0 == name) {
+            Some((_, parts)) => parts.to_vec(),
+            None => vec![name],
+        };
+        let suffix = &text[name.len()..];
+        parts.into_iter().map(|part| one(part, settings, suffix)).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn one(name: &str, settings: &str, suffix: &str) -> Result<WorkloadSpec, String> {
+    let definition = WORKLOADS.iter().find(|definition| definition.name == name).ok_or_else(|| {
+        let names: Vec<&str> =
+            WORKLOADS.iter().map(|definition| definition.name).chain(GROUPS.iter().map(|group| group.0)).collect();
+        format!("no such workload; there are: {}", names.join(", "))
+    })?;
+    let mut values: Vec<(&'static str, u64)> = definition.keys.iter().map(|key| (key.name, key.default)).collect();
+    for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
+        let (key, value) = setting.split_once('=').ok_or_else(|| format!("`{setting}` is not KEY=VALUE"))?;
+        let place = definition.keys.iter().position(|known| known.name == key).ok_or_else(|| {
+            let keys: Vec<&str> = definition.keys.iter().map(|key| key.name).collect();
+            match keys.is_empty() {
+                true => format!("{name} takes no settings"),
+                false => format!("{name} has no `{key}`; it has: {}", keys.join(", ")),
+            }
+        })?;
+        let Key { min, max, .. } = definition.keys[place];
+        values[place].1 = value
+            .parse()
+            .ok()
+            .filter(|value| (min..=max).contains(value))
+            .ok_or_else(|| format!("{key} is a number from {min} to {max}, not `{value}`"))?;
+    }
+    Ok(WorkloadSpec { name: format!("{name}{suffix}"), definition, settings: Settings(values) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Vec<WorkloadSpec>, String> {
+        text.parse::<Named>().map(|named| parse_all(&[named]))
+    }
+
+    #[test]
+    fn settings_and_defaults() {
+        let specs = parse("statwalk:files=7").expect("a workload");
+        assert_eq!(specs[0].name(), "statwalk:files=7");
+        assert_eq!((specs[0].settings.get("files"), specs[0].settings.get("dirs")), (7, 20));
+        let specs = parse("mdtest-hard:files=9").expect("a group");
+        assert_eq!(specs.len(), 4);
+        assert!(specs.iter().all(|spec| spec.name().ends_with(":files=9") && spec.settings.get("files") == 9));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, says) in [
+            ("nothing", "crunl"),
+            ("crunl:files=1", "no settings"),
+            ("statwalk:fils=1", "dirs, files"),
+            ("statwalk:files=0", "from 1 to"),
+            ("statwalk:files=many", "many"),
+            ("statwalk:files", "KEY=VALUE"),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}
