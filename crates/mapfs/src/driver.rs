@@ -134,7 +134,10 @@ impl Backing for MapFs {
 
     fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<NodeAttr>> {
         let store = self.call(Call::Lookup)?;
-        store.lookup(dir, name)?.map(|ino| store.attr(ino)).transpose()
+        let found = store.lookup(dir, name)?.map(|ino| store.attr(ino)).transpose();
+        drop(store);
+        self.shared.trouble.answered();
+        found
     }
 
     fn change_count(&self, dir: u64) -> u64 {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp};
 
 use crate::{
-    Call, Delay, Fault,
+    Call, Delay, Fault, Parked,
     bytes::Bytes,
     driver::Shared,
     store::{ROOT, Store},
@@ -56,6 +56,16 @@ impl MapHandle {
     /// Makes calls fail from now on, besides those that fail already.
     pub fn inject(&self, fault: Fault) {
         self.0.trouble.inject(fault);
+    }
+
+    /// Has the next call of a kind wait, before it changes anything, until what is returned is dropped.
+    pub fn park(&self, call: Call) -> Parked {
+        self.0.trouble.park(call)
+    }
+
+    /// Has the next look-up wait with its answer until what is returned is dropped.
+    pub fn park_answer(&self) -> Parked {
+        self.0.trouble.park_answer()
     }
 
     /// No more calls fail.

@@ -35,7 +35,7 @@ mod trouble;
 
 pub use driver::MapFs;
 pub use handle::{MapHandle, MapNode};
-pub use trouble::{Call, Delay, Fault, Wait};
+pub use trouble::{Call, Delay, Fault, Parked, Wait};
 
 /// How a [`MapFs`] is made.
 #[derive(Debug, Clone, Default)]

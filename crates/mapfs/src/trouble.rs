@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -134,9 +134,61 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// A call that waits for a test: from [`crate::MapHandle::park`] on, the next of its kind. Dropping this lets it go on.
+#[derive(Debug)]
+#[must_use = "the call goes on when this is dropped"]
+pub struct Parked(Arc<Gate>);
+
+/// Where a call can be parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Before it looks at the store.
+    Before(Call),
+    /// A look-up, after it has.
+    Answered,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    reached: bool,
+    open: bool,
+}
+
+impl Gate {
+    fn update(&self, update: impl FnOnce(&mut GateState)) {
+        update(&mut lock(&self.state));
+        self.changed.notify_all();
+    }
+
+    fn wait_until(&self, ready: impl Fn(&GateState) -> bool) {
+        let state = self.changed.wait_while(lock(&self.state), |state| !ready(state));
+        drop(state.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Parked {
+    /// Waits until a call has come here.
+    pub fn reached(&self) {
+        self.0.wait_until(|gate| gate.reached);
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.0.update(|gate| gate.open = true);
+    }
+}
+
 /// Delays, faults and counters of one store.
 #[derive(Debug)]
 pub(crate) struct Trouble {
+    gates: Mutex<Vec<(Stage, Arc<Gate>)>>,
     delays: Mutex<Vec<Delay>>,
     faults: Mutex<Vec<Fault>>,
     calls: [AtomicU64; Call::ALL.len()],
@@ -146,6 +198,7 @@ pub(crate) struct Trouble {
 impl Trouble {
     pub(crate) fn new(delays: Vec<Delay>, faults: Vec<Fault>) -> Self {
         Self {
+            gates: Mutex::default(),
             delays: Mutex::new(delays),
             faults: Mutex::new(faults),
             calls: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -153,11 +206,12 @@ impl Trouble {
         }
     }
 
-    /// What every call does first: it is counted, takes its time, and fails if it is to fail. The store's lock is not
+    /// What every call does first: it is counted, waits if it was parked, takes its time, and fails if it is to fail. The store's lock is not
     /// held.
     pub(crate) fn enter(&self, call: Call) -> Result<()> {
         // Relaxed: statistics.
         self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
+        self.pass(Stage::Before(call));
         let wait = lock(&self.delays).iter().rev().find(|d| d.call.is_none_or(|c| c == call)).map(|d| d.wait);
         match wait {
             Some(Wait::Spin(time)) => {
@@ -189,6 +243,36 @@ impl Trouble {
 
     pub(crate) fn struck(&self) -> u64 {
         self.struck.load(Ordering::Relaxed)
+    }
+
+    /// What a look-up does last.
+    pub(crate) fn answered(&self) {
+        self.pass(Stage::Answered);
+    }
+
+    fn pass(&self, stage: Stage) {
+        let gate = {
+            let mut gates = lock(&self.gates);
+            gates.iter().position(|(parked, _)| *parked == stage).map(|at| gates.remove(at).1)
+        };
+        if let Some(gate) = gate {
+            gate.update(|gate| gate.reached = true);
+            gate.wait_until(|gate| gate.open);
+        }
+    }
+
+    pub(crate) fn park(&self, call: Call) -> Parked {
+        self.close(Stage::Before(call))
+    }
+
+    pub(crate) fn park_answer(&self) -> Parked {
+        self.close(Stage::Answered)
+    }
+
+    fn close(&self, stage: Stage) -> Parked {
+        let gate = Arc::<Gate>::default();
+        lock(&self.gates).push((stage, gate.clone()));
+        Parked(gate)
     }
 
     pub(crate) fn inject(&self, fault: Fault) {

@@ -1,8 +1,7 @@
 //! Trees that are kept elsewhere: what the cache does not know is asked for, and what is not used can be evicted.
 //!
-//! * *A miss* takes the name's lock, so that a name is asked for once however many want it, asks without a guard, and binds
-//!   the answer; the walk that missed starts over and hits. That a name is *absent* is remembered in a table of its own,
-//!   beside the directory's.
+//! * *A miss* asks without a guard and without a lock, once however many want the name (`load`); the walk that missed
+//!   starts over and hits. That a name is *absent* is remembered in a table of its own, beside the directory's.
 //! * *A change* goes to the backing first, under the locks of its names and without a guard, and into the cache when
 //!   the backing has agreed.
 //! * *Somebody else's changes* are noticed by the backing's change count of a directory, looked at on each walk
@@ -15,15 +14,15 @@ use std::sync::{
     atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
 };
 
-use pando_sync::{Counted, Guard, LifeState, Node, OpCell, Shared, SplitTable, pin};
+use pando_sync::{Counted, Guard, LifeState, Node, Shared, SplitTable, pin};
 
 use crate::{
     Backing, Error, NodeAttr, Result,
     attr::stat_of,
-    create::shard_of,
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::{Body, Inode},
+    load::{bind_loaded, load},
     locks::{Step, Stop},
     name::Name,
     namei::{Last, Parent},
@@ -40,6 +39,8 @@ pub(crate) struct BackedDir {
     absent_count: AtomicUsize,
     /// Names that were loaded and are cached, less those of them that left the cache: others than made here.
     loaded: AtomicI64,
+    /// Names that left the cache, though nothing happened to them: a number that only rises.
+    let_go: AtomicU64,
     /// The backing's change count that the cached names belong to.
     checked: AtomicU64,
 }
@@ -53,6 +54,15 @@ impl BackedDir {
     /// A name was taken into the cache, or has left it. Relaxed: how large the table should be is a hint.
     pub(crate) fn loaded(&self, more: bool) {
         self.loaded.fetch_add(if more { 1 } else { -1 }, Ordering::Relaxed);
+        if !more {
+            self.let_go.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many names have left the cache though nothing happened to them. Relaxed: whoever compares two of these has held
+    /// the lock of the name that he asks about before the second.
+    pub(crate) fn let_go(&self) -> u64 {
+        self.let_go.load(Ordering::Relaxed)
     }
 
     /// How many more names are cached than were made here.
@@ -209,118 +219,25 @@ fn check_backed(dir: Shared<'_, Dentry>, inode: &Inode, backed: &BackedDir) -> S
     Err(Stop::Ask(Box::new(Ask::Changes(dir.get().ok_or(Stop::Again)?, now))))
 }
 
+/// What is asked of a backing: about a name in a directory, or about all that is cached of the directory.
+pub(crate) type Question = (u64, Box<[u8]>);
+
 impl Ask {
     /// Asks the backing, and puts what it answers into the cache. No guard and no lock is held.
     pub(crate) fn answer(self, name_space: &NameSpace) -> Result<()> {
         match self {
-            Self::Name(dir, name) => load(name_space, &dir, &name),
-            Self::Changes(dir, count) => refresh(name_space, &dir, count),
+            // Whoever else wants the same waits for this answer, and shares it (P7).
+            Self::Name(dir, name) => {
+                let (sb, question) = (dir.sb(), (dir.inode().ino, name));
+                sb.questions.ask(&question, || load(name_space, &dir, &question.1))
+            }
+            Self::Changes(dir, count) => {
+                let (sb, question) = (dir.sb(), (dir.inode().ino, Box::default()));
+                sb.questions.ask(&question, || refresh(name_space, &dir, count))
+            }
             Self::Change(_, call) => call.make().map(drop),
         }
     }
-}
-
-/// A name that the cache does not know.
-fn load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<()> {
-    dir.sb().drain_forgotten();
-    loop {
-        match try_load(name_space, dir, name)? {
-            Loaded::Done => return Ok(()),
-            Loaded::Again => std::thread::yield_now(),
-            Loaded::Elsewhere(moved) => move_here(name_space, dir, name, &moved)?,
-            Loaded::Refresh(dentry) => return refresh_inode(name_space, dentry.inode()),
-        }
-    }
-}
-
-/// How a load ended that failed at nothing.
-enum Loaded {
-    /// The cache knows the name now, or that there is none.
-    Done,
-    /// Something changed meanwhile: ask again.
-    Again,
-    /// It is a directory that the cache has in another place.
-    Elsewhere(Counted<Dentry>),
-    /// The inode was known, and the backing knows more of it.
-    Refresh(Counted<Dentry>),
-}
-
-fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<Loaded> {
-    let inode = dir.inode();
-    let sb = &inode.shard.sb;
-    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
-    let hash = sb.hash(inode.ino, name);
-    let _lock = name_space.names.lock(&[sb.key(inode.ino, hash)]);
-    {
-        let guard = pin();
-        let directory = inode.directory()?;
-        if directory.slot(hash, name, &guard).is_some()
-            || miss(dir.as_shared(), inode, directory, hash, name, &guard).is_ok()
-        {
-            // Somebody else has asked meanwhile.
-            return Ok(Loaded::Done);
-        }
-    }
-    let count = backing.change_count(inode.ino);
-    let answer = backing.lookup(inode.ino, name)?;
-    let guard = pin();
-    let directory = inode.directory()?;
-    let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
-    let result = match answer {
-        None => {
-            backed.note_absent(hash, name, &guard);
-            Loaded::Done
-        }
-        Some(attr) => match dentry_for(sb, &attr, &guard)? {
-            None => return Ok(Loaded::Again),
-            Some(Found::Elsewhere(dentry)) => return Ok(Loaded::Elsewhere(dentry)),
-            Some(Found::New(dentry)) => {
-                bind_loaded(dir, directory, hash, name, dentry, &guard)?;
-                Loaded::Done
-            }
-            Some(Found::Link(dentry)) => {
-                let known = attr_of(dentry.inode(), &guard);
-                bind_loaded(dir, directory, hash, name, dentry.clone(), &guard)?;
-                if known == attr { Loaded::Done } else { Loaded::Refresh(dentry) }
-            }
-        },
-    };
-    // A refresh that looked at the cache before this was in it did not see it: what is older than the count goes.
-    if backing.change_count(inode.ino) != count {
-        backed.note_present(hash, name, &guard);
-        unbind_stale(directory, hash, name, &guard);
-        return Ok(Loaded::Again);
-    }
-    Ok(result)
-}
-
-/// What a loaded name is bound to.
-enum Found {
-    /// The first dentry of an inode that was not known, or of one with further names than this: then a link to it.
-    New(Counted<Dentry>),
-    /// A further link of an inode that was known.
-    Link(Counted<Dentry>),
-    /// A directory that was known: it has one place only.
-    Elsewhere(Counted<Dentry>),
-}
-
-/// A dentry for a name of the inode that `attr` describes. None: the number's old inode is on its way out, and whoever
-/// evicts it must come to it.
-fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, guard: &Guard) -> Result<Option<Found>> {
-    let found = |known: Counted<Dentry>| {
-        Some(if known.is_dir() { Found::Elsewhere(known) } else { Found::Link(Dentry::new_link(known)) })
-    };
-    if let Some(known) = sb.nodes.get(attr.ino, guard) {
-        return Ok(found(known));
-    }
-    sb.driver.charge_inode()?;
-    let dentry = Counted::new(Dentry::new(Inode::loaded(shard_of(sb, guard)?, attr, body_of(sb, attr))));
-    // Concurrent loads by two names: one inode wins, and both use it (P7).
-    if !adopt(sb, &dentry, guard) {
-        return Ok(sb.nodes.get(attr.ino, guard).and_then(found));
-    }
-    let single = attr.nlink <= 1 || dentry.is_dir();
-    Ok(Some(Found::New(if single { dentry } else { Dentry::new_link(dentry) })))
 }
 
 /// Makes an inode the one of its number; false if there is another.
@@ -335,104 +252,8 @@ pub(crate) fn adopt(sb: &SuperBlock, dentry: &Counted<Dentry>, guard: &Guard) ->
     adopted
 }
 
-fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
-    use crate::FileKind::{Directory as Dir, File, Symlink};
-    match attr.kind {
-        File => Body::File(std::sync::OnceLock::new()),
-        Dir => Body::Directory(Box::new(Directory::backed(change_count(sb, attr.ino), attr.nlink))),
-        Symlink => Body::Symlink(attr.target.clone()),
-        _ => Body::Special(attr.rdev),
-    }
-}
-
 pub(crate) fn change_count(sb: &SuperBlock, ino: u64) -> u64 {
     sb.driver.backing().map_or(0, |backing| backing.change_count(ino))
-}
-
-/// Binds a name to what the backing says. The caller holds the name's lock.
-fn bind_loaded(
-    dir: &Counted<Dentry>,
-    directory: &Directory,
-    hash: u64,
-    name: &[u8],
-    dentry: Counted<Dentry>,
-    guard: &Guard,
-) -> Result<()> {
-    let anchor = directory.anchor(dir.as_shared(), guard)?;
-    let slot = Node::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
-    drop(dentry.place.replace(Some(slot.clone())));
-    let node = directory.insert(hash, slot, guard)?;
-    if directory.life.keep_alive(guard) {
-        node.to_ref().value.publish(guard);
-        directory.entry_cached(true, guard);
-        dentry.sb().links.add(&dentry);
-        return Ok(());
-    }
-    if node.to_ref().value.retract().is_some() {
-        directory.remove(node, guard);
-        directory.detach();
-    }
-    Err(Error::NoEntry)
-}
-
-/// What a directory's cached names, and the inodes of its tree, were at some instant: numbers that only rise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Version {
-    changes: u64,
-    evictions: u64,
-    /// Of the backing: somebody else's.
-    others: u64,
-}
-
-impl Version {
-    pub(crate) fn of(dir: &Inode) -> Result<Self> {
-        let sb = &dir.shard.sb;
-        let others = change_count(sb, dir.ino);
-        Ok(Self { changes: dir.directory()?.changes(), evictions: sb.nodes.evictions(), others })
-    }
-}
-
-/// Takes many names of a directory into the cache at once, as a scan has found them: one call for all attributes, in
-/// whatever order suits the backing. `before` is from before the scan. What has changed since is left out, and so is
-/// what cannot be had: whoever wants it asks for it alone.
-pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Version) -> Result<()> {
-    let inode = dir.inode();
-    let sb = &inode.shard.sb;
-    let directory = inode.directory()?;
-    let hashed = |name: &[u8]| sb.hash(inode.ino, name);
-    let missing: Vec<&(&[u8], u64)> = {
-        let guard = pin();
-        found.iter().filter(|(name, _)| directory.slot(hashed(name), name, &guard).is_none()).collect()
-    };
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let numbers: Vec<u64> = missing.iter().map(|(_, ino)| *ino).collect();
-    let mut attributes: Vec<Option<NodeAttr>> = numbers.iter().map(|_| None).collect();
-    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
-    backing.getattr_many(&numbers, &mut |place, attr| {
-        if let Some(known) = attributes.get_mut(place) {
-            *known = attr.ok();
-        }
-    })?;
-    for ((name, _), attr) in missing.into_iter().zip(attributes) {
-        let Some(attr) = attr else { continue };
-        let hash = hashed(name);
-        let _lock = sb.name_space.names.lock(&[sb.key(inode.ino, hash)]);
-        let guard = pin();
-        // Under the name's lock: whoever changed the name since has counted that before he let the lock go.
-        if directory.slot(hash, name, &guard).is_some() || Version::of(inode)? != before {
-            continue;
-        }
-        // Inodes that were known may be newer than what was asked for: whoever wants this name asks for it alone.
-        let Ok(Some(Found::New(dentry))) = dentry_for(sb, &attr, &guard) else { continue };
-        if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok()
-            && change_count(sb, inode.ino) != before.others
-        {
-            unbind_stale(directory, hash, name, &guard);
-        }
-    }
-    Ok(())
 }
 
 /// Somebody else has changed a directory: everything cached of it is asked for again.
@@ -482,7 +303,7 @@ fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> R
 }
 
 /// Attributes that somebody else has changed are asked for, in the order in which they are changed here.
-fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()> {
+pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()> {
     let sb = &inode.shard.sb;
     let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
     let _order = name_space.names.lock(&[sb.inode_key(inode.ino)]);
@@ -509,7 +330,12 @@ fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()> {
 /// A directory that the cache has in another place was moved by somebody else: it leaves that place for this one.
 ///
 /// Both names are locked, and ancestors stand still: in the cache, too, a directory has one place and is not below itself.
-fn move_here(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], moved: &Counted<Dentry>) -> Result<()> {
+pub(crate) fn move_here(
+    name_space: &NameSpace,
+    dir: &Counted<Dentry>,
+    name: &[u8],
+    moved: &Counted<Dentry>,
+) -> Result<()> {
     let inode = dir.inode();
     let sb = &inode.shard.sb;
     let backing = sb.driver.backing().ok_or(Error::NotSupported)?;

@@ -4,7 +4,7 @@
 //! grants inodes and space, and holds the bytes of files; its calls never wait. A driver with a [`Backing`] has the tree
 //! elsewhere (a disk, a database, a host): the cache holds what was asked for lately, every change goes through to the
 //! backing first, and what is not in use can be evicted at any time. Its calls may wait: they are made without a
-//! reclamation guard, and with no lock but those of the names concerned.
+//! reclamation guard; changes with no lock but those of the names concerned, and look-ups with none.
 
 use crate::{
     Result,
@@ -13,8 +13,8 @@ use crate::{
 
 /// A driver: what stands behind a superblock.
 ///
-/// A driver knows nothing of paths, open files or other drivers. The name space calls it with numbers and names, and
-/// never twice at the same time for the same name.
+/// A driver knows nothing of paths, open files or other drivers. The name space calls it with numbers and names; changes
+/// of one name come one after the other.
 pub trait Driver: Send + Sync + 'static {
     /// Space and inodes, all and free.
     fn statfs(&self) -> StatFs;

@@ -18,13 +18,14 @@ use std::{
     },
 };
 
-use pando_sync::{Counted, NameKey, pin};
+use pando_sync::{Counted, Guard, NameKey, pin};
 
 use crate::{
     DentryRef, Error, Result,
     attr::store_times,
     backed::{attr_of, unbind},
     dentry::Dentry,
+    inode::Inode,
     superblock::{NameSpace, SuperBlock},
 };
 
@@ -190,10 +191,7 @@ impl SuperBlock {
         if let Some(slot) = slot {
             unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, &guard);
         }
-        // Said before its number is free, and not by its last reference, which may be put after it was loaded again.
-        inode.set_adopted(false);
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(inode.ino);
-        self.nodes.evict(inode.ino, &guard);
+        take_out(self, inode, &guard);
         Ok(Evicted::Gone)
     }
 
@@ -219,6 +217,14 @@ impl SuperBlock {
         let stored = self.nodes.all().into_iter().map(|dentry| store_times(dentry.inode()));
         stored.fold(store_times(root.0.inode()), Result::and)
     }
+}
+
+/// An inode whose dentry was condemned leaves the table of numbers.
+pub(crate) fn take_out(sb: &SuperBlock, inode: &Inode, guard: &Guard) {
+    // Said before its number is free, and not by its last reference, which may be put after it was loaded again.
+    inode.set_adopted(false);
+    sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(inode.ino);
+    sb.nodes.evict(inode.ino, guard);
 }
 
 /// Whether a slot shows a dentry.

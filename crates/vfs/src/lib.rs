@@ -142,6 +142,7 @@ mod evict;
 mod file;
 pub mod fs;
 mod inode;
+mod load;
 mod locks;
 mod name;
 mod namei;

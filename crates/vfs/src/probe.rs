@@ -49,6 +49,17 @@ pub fn as_if_contended(dir: &DentryRef) -> Result<()> {
     Ok(())
 }
 
+/// How many threads wait, about now, for what another one is asking a backing: for tests, which look again and again.
+#[must_use]
+pub fn waiting_for_answers(vfs: &Vfs) -> usize {
+    let mut waiting = 0;
+    vfs.superblocks(|sb| -> Option<()> {
+        waiting += sb.questions.waiting();
+        None
+    });
+    waiting
+}
+
 /// What a dentry consists of, where it lies; from the outside in: a part that lies within another comes after it.
 #[must_use]
 pub fn parts(dentry: &DentryRef) -> Vec<Part> {

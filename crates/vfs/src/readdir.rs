@@ -13,8 +13,8 @@ use pando_sync::{LifeState, pin};
 use crate::{
     Context, DentryRef, DirEntry, Error, File, Result, Stat,
     attr::stat_of,
-    backed::{Version, fill},
     inode::Inode,
+    load::{Version, fill},
     namei::dotdot,
     types::{FileKind, OpenFlags},
 };

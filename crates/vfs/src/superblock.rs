@@ -12,9 +12,9 @@ use std::{
     },
 };
 
-use pando_sync::{AtomicCounted, Counted, NameKey, NameLocks, Object, SeqRwLock, siphash13};
+use pando_sync::{AtomicCounted, Counted, Flights, NameKey, NameLocks, Object, SeqRwLock, siphash13};
 
-use crate::{Driver, dentry::Dentry, evict::CachedLinks, nodes::Nodes, probe::Part};
+use crate::{Driver, Result, backed::Question, dentry::Dentry, evict::CachedLinks, nodes::Nodes, probe::Part};
 
 /// Inode numbers are handed to shards in runs of this many.
 const INO_RUN: u64 = 1 << 10;
@@ -68,6 +68,8 @@ pub(crate) struct SuperBlock {
     pub nodes: Nodes,
     /// Numbers of inodes that nobody uses any more, for the backing to hear of. One that is loaded again leaves.
     pub forgotten: Mutex<BTreeSet<u64>>,
+    /// What the backing is being asked now.
+    pub questions: Flights<Question, Result<()>>,
     /// Further links that are in the cache, of a tree with a backing.
     pub links: CachedLinks,
     /// Where new inodes find their shard; none once the tree is taken down.
@@ -85,6 +87,7 @@ impl SuperBlock {
             covers: AtomicCounted::new(None),
             nodes: Nodes::default(),
             forgotten: Mutex::default(),
+            questions: Flights::new(),
             links: CachedLinks::default(),
             shards: AtomicCounted::new(None),
             keys,

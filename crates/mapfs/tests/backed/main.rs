@@ -2,6 +2,7 @@
 
 mod cache;
 mod faults;
+mod misses;
 mod random;
 mod stress;
 mod support;
