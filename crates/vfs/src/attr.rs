@@ -9,6 +9,7 @@ use crate::{
     inode::{Body, Inode, PermView},
     locks::look,
     namei::walk,
+    trace::TraceOp,
     types::{Access, FileKind, Walk},
 };
 
@@ -61,16 +62,18 @@ impl Vfs {
     /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG.
     pub fn stat(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Stat> {
         let path = path.as_ref();
-        look(self.name_space(), |guard| {
-            let dentry = walk(context, &at, path, flags, guard)?;
-            Ok(stat_of(dentry.to_ref().inode(), guard))
+        self.traced(TraceOp::Stat, (context, at, path), || {
+            look(self.name_space(), |guard| {
+                let dentry = walk(context, &at, path, flags, guard)?;
+                Ok(stat_of(dentry.to_ref().inode(), guard))
+            })
         })
     }
 
     /// Everything about the inode of a dentry (fstat).
     #[must_use]
     pub fn getattr(&self, dentry: &DentryRef) -> Stat {
-        stat_of(dentry.0.inode(), &pin())
+        self.traced_always(TraceOp::Stat, dentry, || dentry.stat())
     }
 
     /// Whether the caller may do `want` with the file at a path (faccessat).
@@ -86,9 +89,11 @@ impl Vfs {
         flags: Walk,
     ) -> Result<()> {
         let path = path.as_ref();
-        look(self.name_space(), |guard| {
-            let inode = walk(context, &at, path, flags, guard)?.to_ref().inode();
-            Ok(context.check(inode, &inode.perm(guard), want)?)
+        self.traced(TraceOp::Access, (context, at, path), || {
+            look(self.name_space(), |guard| {
+                let inode = walk(context, &at, path, flags, guard)?.to_ref().inode();
+                Ok(context.check(inode, &inode.perm(guard), want)?)
+            })
         })
     }
 
@@ -97,8 +102,11 @@ impl Vfs {
     /// # Errors
     /// EPERM for others than the owner, EOPNOTSUPP for a symbolic link, and those of the walk.
     pub fn chmod(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, mode: u32, flags: Walk) -> Result<()> {
-        let dentry = self.lookup(context, at, path, flags)?;
-        self.setattr(context, &dentry, &SetAttr { mode: Some(mode), ..SetAttr::default() }).map(drop)
+        let path = path.as_ref();
+        self.traced(TraceOp::Setattr, (context, at, path), || {
+            let dentry = self.lookup_at(context, at, path, flags)?;
+            change(context, &dentry, &SetAttr { mode: Some(mode), ..SetAttr::default() })
+        })
     }
 
     /// Changes owner and group (fchownat). A regular file loses setuid, and setgid if its group may execute it.
@@ -114,8 +122,11 @@ impl Vfs {
         gid: Option<u32>,
         flags: Walk,
     ) -> Result<()> {
-        let dentry = self.lookup(context, at, path, flags)?;
-        chown_inode(context, dentry.0.inode(), uid, gid)
+        let path = path.as_ref();
+        self.traced(TraceOp::Setattr, (context, at, path), || {
+            let dentry = self.lookup_at(context, at, path, flags)?;
+            chown_inode(context, dentry.0.inode(), uid, gid)
+        })
     }
 
     /// Sets the times (utimensat).
@@ -135,8 +146,11 @@ impl Vfs {
             // Linux does not even look at the path then.
             return Ok(());
         }
-        let dentry = self.lookup(context, at, path, flags)?;
-        self.setattr(context, &dentry, &SetAttr { atime, mtime, ..SetAttr::default() }).map(drop)
+        let path = path.as_ref();
+        self.traced(TraceOp::Setattr, (context, at, path), || {
+            let dentry = self.lookup_at(context, at, path, flags)?;
+            change(context, &dentry, &SetAttr { atime, mtime, ..SetAttr::default() })
+        })
     }
 
     /// Cuts or grows a regular file (truncate).
@@ -144,10 +158,15 @@ impl Vfs {
     /// # Errors
     /// EISDIR, EINVAL for anything else that is no regular file or a size beyond 2^63 - 1, EACCES, ENOSPC, those of the walk.
     pub fn truncate(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Truncate, (context, at, path), || self.truncate_at(context, at, path, size))
+    }
+
+    fn truncate_at(&self, context: &Context, at: At<'_>, path: &[u8], size: u64) -> Result<()> {
         if size > i64::MAX as u64 {
             return Err(Error::Invalid);
         }
-        let dentry = self.lookup(context, at, path, Walk::empty())?;
+        let dentry = self.lookup_at(context, at, path, Walk::empty())?;
         let inode = dentry.0.inode();
         match inode.kind {
             FileKind::File => {}
@@ -162,20 +181,32 @@ impl Vfs {
     ///
     /// # Errors
     /// Those of truncate, chown, chmod and utimens; what came before the failing one is done.
-    pub fn setattr(&self, context: &Context, dentry: &DentryRef, change: &SetAttr) -> Result<Stat> {
-        let inode = dentry.0.inode();
-        if let Some(size) = change.size {
-            truncate_inode(inode, size, context.capable(), Stamp::Always)?;
-        }
-        if change.uid.is_some() || change.gid.is_some() {
-            chown_inode(context, inode, change.uid, change.gid)?;
-        }
-        if let Some(mode) = change.mode {
-            chmod_inode(context, inode, mode)?;
-        }
-        set_times(context, inode, change.atime, change.mtime)?;
-        Ok(stat_of(inode, &pin()))
+    pub fn setattr(&self, context: &Context, dentry: &DentryRef, change_to: &SetAttr) -> Result<Stat> {
+        self.traced_itself(TraceOp::Setattr, dentry, || change(context, dentry, change_to).map(|()| dentry.stat()))
     }
+}
+
+impl DentryRef {
+    /// Everything about its inode: [`Vfs::getattr`] without being traced, for who answers more with it than it was asked.
+    #[must_use]
+    pub fn stat(&self) -> Stat {
+        stat_of(self.0.inode(), &pin())
+    }
+}
+
+/// Changes several attributes.
+fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
+    let inode = dentry.0.inode();
+    if let Some(size) = to.size {
+        truncate_inode(inode, size, context.capable(), Stamp::Always)?;
+    }
+    if to.uid.is_some() || to.gid.is_some() {
+        chown_inode(context, inode, to.uid, to.gid)?;
+    }
+    if let Some(mode) = to.mode {
+        chmod_inode(context, inode, mode)?;
+    }
+    set_times(context, inode, to.atime, to.mtime)
 }
 
 fn chmod_inode(context: &Context, inode: &Inode, mode: u32) -> Result<()> {

@@ -18,6 +18,7 @@ use crate::{
     name::{PATH_MAX, check_path},
     namei::{Parent, lookup, walk, walk_parent},
     superblock::{Shard, SuperBlock},
+    trace::{Place, TraceOp},
     types::{Access, Walk},
 };
 
@@ -64,7 +65,10 @@ impl Vfs {
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG, ENOSPC.
     pub fn mkdir(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, mode: u32) -> Result<DentryRef> {
-        self.make(context, at, path.as_ref(), Make::Directory, mode & (0o777 | S_ISVTX))
+        let path = path.as_ref();
+        self.traced(TraceOp::Mkdir, (context, at, path), || {
+            self.make(context, at, path, Make::Directory, mode & (0o777 | S_ISVTX))
+        })
     }
 
     /// Makes a file, fifo, socket or device node (mknodat). `mode` holds the kind (`S_IF*`; none: a regular file).
@@ -79,6 +83,11 @@ impl Vfs {
         mode: u32,
         rdev: u32,
     ) -> Result<DentryRef> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Mknod, (context, at, path), || self.mknod_at(context, at, path, mode, rdev))
+    }
+
+    fn mknod_at(&self, context: &Context, at: At<'_>, path: &[u8], mode: u32, rdev: u32) -> Result<DentryRef> {
         let make = match FileKind::from_mode(mode).ok_or(Error::Invalid)? {
             FileKind::File => Make::File,
             FileKind::Directory => return Err(Error::NotPermitted),
@@ -86,7 +95,7 @@ impl Vfs {
             kind @ (FileKind::CharDevice | FileKind::BlockDevice) => Make::Special(kind, rdev),
             kind => Make::Special(kind, 0),
         };
-        self.make(context, at, path.as_ref(), make, mode & MODE_BITS)
+        self.make(context, at, path, make, mode & MODE_BITS)
     }
 
     /// Makes a symbolic link to `target` (symlinkat).
@@ -100,7 +109,13 @@ impl Vfs {
         at: At<'_>,
         path: impl AsRef<[u8]>,
     ) -> Result<DentryRef> {
-        let target = target.as_ref();
+        let (target, path) = (target.as_ref(), path.as_ref());
+        self.traced_two(TraceOp::Symlink, Place::Walk(context, at, path), Place::Text(target), || {
+            self.symlink_at(context, target, at, path)
+        })
+    }
+
+    fn symlink_at(&self, context: &Context, target: &[u8], at: At<'_>, path: &[u8]) -> Result<DentryRef> {
         if target.is_empty() {
             return Err(Error::NoEntry);
         }
@@ -108,7 +123,7 @@ impl Vfs {
             return Err(Error::NameTooLong);
         }
         check_path(target)?;
-        self.make(context, at, path.as_ref(), Make::Symlink(target), 0o777)
+        self.make(context, at, path, Make::Symlink(target), 0o777)
     }
 
     /// The target of a symbolic link (readlinkat); the link itself is never followed.
@@ -117,6 +132,10 @@ impl Vfs {
     /// EINVAL if it is no symbolic link (ENOENT for an empty path), and those of the walk.
     pub fn readlink(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Vec<u8>> {
         let path = path.as_ref();
+        self.traced(TraceOp::Readlink, (context, at, path), || self.readlink_at(context, at, path, flags))
+    }
+
+    fn readlink_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<u8>> {
         look(self.name_space(), |guard| {
             let dentry = walk(context, &at, path, flags | Walk::NOFOLLOW, guard)?;
             let inode = dentry.to_ref().inode();
@@ -159,7 +178,14 @@ impl Vfs {
         flags: Walk,
     ) -> Result<DentryRef> {
         let (old_path, new_path) = (old_path.as_ref(), new_path.as_ref());
-        let old = self.lookup(context, old_at, old_path, flags)?;
+        let (old, new) = (Place::Walk(context, old_at, old_path), Place::Walk(context, new_at, new_path));
+        self.traced_two(TraceOp::Link, old, new, || {
+            let old = self.lookup_at(context, old_at, old_path, flags)?;
+            self.link_at(context, &old, new_at, new_path)
+        })
+    }
+
+    fn link_at(&self, context: &Context, old: &DentryRef, new_at: At<'_>, new_path: &[u8]) -> Result<DentryRef> {
         let inode = old.0.inode();
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;

@@ -5,9 +5,9 @@
 //! write is of one instant, and one that did starts over, after a few tries as a blocking reader. The file's own place
 //! is read within the same window: a file that moves touches nothing global.
 
-use pando_sync::{Guard, Shared, pin};
+use pando_sync::{Guard, OPTIMISTIC_TRIES, Shared, pin};
 
-use crate::{Context, DentryRef, Error, Result, Vfs, dentry::Dentry, superblock::ROOT_INO};
+use crate::{Context, DentryRef, Error, Result, Vfs, dentry::Dentry, superblock::NameSpace};
 
 /// What Linux appends to the path of a file whose name is gone.
 const DELETED: &[u8] = b" (deleted)";
@@ -19,6 +19,11 @@ struct Rendered {
     path: Vec<u8>,
     deleted: bool,
     reachable: bool,
+}
+
+impl Rendered {
+    /// A path without a limit has no error.
+    const UNKNOWN: Self = Self { path: Vec::new(), deleted: false, reachable: false };
 }
 
 impl Vfs {
@@ -51,13 +56,40 @@ impl Vfs {
     fn render(&self, context: &Context, dentry: &DentryRef, limit: usize) -> Result<Rendered> {
         self.name_space().rename_seq.read(|_| {
             let guard = pin();
-            render(dentry.0.as_shared(), context.root_dentry(), limit, &guard)
+            render(dentry.0.as_shared(), Some(context.root_dentry()), limit, &guard)
         })
     }
 }
 
+/// The whole path of a dentry, from the root of the name space, however long, and the rename sequence under which it was
+/// so: as long as that stands still, it is so for a directory that is not removed.
+pub(crate) fn whole_path(name_space: &NameSpace, dentry: Shared<'_, Dentry>) -> (Vec<u8>, u64) {
+    let seq = &name_space.rename_seq;
+    let once = || {
+        let sequence = seq.read_begin();
+        let mut rendered = render(dentry, None, usize::MAX, &pin()).unwrap_or(Rendered::UNKNOWN);
+        if rendered.deleted {
+            rendered.path.extend_from_slice(DELETED);
+        }
+        (rendered.path, sequence)
+    };
+    for _ in 0..OPTIMISTIC_TRIES {
+        let (path, sequence) = once();
+        if !seq.read_retry(sequence) {
+            return (path, sequence);
+        }
+    }
+    let _blocked = seq.read_lock();
+    once()
+}
+
 /// One try: right if no directory changed its place meanwhile.
-fn render(dentry: Shared<'_, Dentry>, root: Shared<'_, Dentry>, limit: usize, guard: &Guard) -> Result<Rendered> {
+fn render(
+    dentry: Shared<'_, Dentry>,
+    root: Option<Shared<'_, Dentry>>,
+    limit: usize,
+    guard: &Guard,
+) -> Result<Rendered> {
     // Written from its end, as the walk goes.
     let mut reversed: Vec<u8> = Vec::with_capacity(128);
     let mut push = |name: &[u8]| {
@@ -67,21 +99,19 @@ fn render(dentry: Shared<'_, Dentry>, root: Shared<'_, Dentry>, limit: usize, gu
     };
     let (mut deleted, mut reachable) = (false, true);
     let mut here = dentry;
-    while !here.ptr_eq(root) {
+    while root.is_none_or(|root| !here.ptr_eq(root)) {
         let Some((parent, name, bound)) = place_of(here, guard) else {
-            match here.to_ref().sb().covers.load(guard) {
-                Some(covered) => here = covered,
-                None if here.to_ref().inode().ino != ROOT_INO && here.ptr_eq(dentry) => {
-                    // A file that never had a name.
-                    push(format!("#{}", here.to_ref().inode().ino).as_bytes())?;
-                    deleted = true;
-                    break;
-                }
-                None => {
-                    reachable = false;
-                    break;
-                }
+            if !here.is_dir() {
+                // A file that never had a name.
+                push(format!("#{}", here.inode().ino).as_bytes())?;
+                deleted = true;
+                break;
             }
+            let Some(covered) = here.sb().covers.load(guard) else {
+                reachable = false;
+                break;
+            };
+            here = covered;
             continue;
         };
         deleted |= here.ptr_eq(dentry) && !bound;

@@ -6,6 +6,7 @@ use crate::{
     Context, DentryRef, Error, Result, Seek, Stat, Timestamp,
     attr::{Stamp, drop_privileges, stat_of, store_times, truncate_inode},
     inode::Inode,
+    trace::TraceOp,
     types::{FileKind, OpenFlags},
 };
 
@@ -68,13 +69,15 @@ impl File {
     /// # Errors
     /// EBADF if not open for reading, EISDIR.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize> {
-        self.readable()?;
-        let io = self.position.begin();
-        let start = io.position();
-        self.check_range(start, buffer.len())?;
-        let count = self.read_inode(buffer, start)?;
-        io.finish(start + count as u64);
-        Ok(count)
+        self.traced(TraceOp::Read, || {
+            self.readable()?;
+            let io = self.position.begin();
+            let start = io.position();
+            self.check_range(start, buffer.len())?;
+            let count = self.read_inode(buffer, start)?;
+            io.finish(start + count as u64);
+            Ok(count)
+        })
     }
 
     /// Reads at an offset (pread). Zero bytes: the end.
@@ -82,12 +85,14 @@ impl File {
     /// # Errors
     /// EBADF, EISDIR; EINVAL for an offset beyond 2^63 - 1.
     pub fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        if offset > OFFSET_MAX {
-            return Err(Error::Invalid);
-        }
-        self.readable()?;
-        self.check_range(offset, buffer.len())?;
-        self.read_inode(buffer, offset)
+        self.traced(TraceOp::Read, || {
+            if offset > OFFSET_MAX {
+                return Err(Error::Invalid);
+            }
+            self.readable()?;
+            self.check_range(offset, buffer.len())?;
+            self.read_inode(buffer, offset)
+        })
     }
 
     fn readable(&self) -> Result<()> {
@@ -119,12 +124,14 @@ impl File {
     /// EBADF if not open for writing, EINVAL for what would end beyond 2^63 - 1, ENOSPC when not one byte fits, EFBIG
     /// when appending to the greatest size.
     pub fn write(&self, data: &[u8]) -> Result<usize> {
-        self.writable()?;
-        let io = self.position.begin();
-        self.check_range(io.position(), data.len())?;
-        let (start, count) = self.write_inode(data, io.position(), self.flags.contains(OpenFlags::APPEND))?;
-        io.finish(start + count as u64);
-        Ok(count)
+        self.traced(TraceOp::Write, || {
+            self.writable()?;
+            let io = self.position.begin();
+            self.check_range(io.position(), data.len())?;
+            let (start, count) = self.write_inode(data, io.position(), self.flags.contains(OpenFlags::APPEND))?;
+            io.finish(start + count as u64);
+            Ok(count)
+        })
     }
 
     /// Writes at an offset (pwrite). With O_APPEND Linux appends all the same, and so does this.
@@ -132,12 +139,14 @@ impl File {
     /// # Errors
     /// EBADF, EINVAL for an offset beyond 2^63 - 1, ENOSPC, EFBIG.
     pub fn pwrite(&self, data: &[u8], offset: u64) -> Result<usize> {
-        if offset > OFFSET_MAX {
-            return Err(Error::Invalid);
-        }
-        self.writable()?;
-        self.check_range(offset, data.len())?;
-        self.write_inode(data, offset, self.flags.contains(OpenFlags::APPEND)).map(|(_, count)| count)
+        self.traced(TraceOp::Write, || {
+            if offset > OFFSET_MAX {
+                return Err(Error::Invalid);
+            }
+            self.writable()?;
+            self.check_range(offset, data.len())?;
+            self.write_inode(data, offset, self.flags.contains(OpenFlags::APPEND)).map(|(_, count)| count)
+        })
     }
 
     fn writable(&self) -> Result<()> {
@@ -220,8 +229,8 @@ impl File {
                 return Err(Error::Invalid);
             }
             Seek::End(delta) => add(size, delta)?,
-            Seek::Data(offset) => self.seek_data(offset)?,
-            Seek::Hole(offset) => self.seek_hole(offset)?,
+            Seek::Data(offset) => self.traced(TraceOp::Seek, || self.seek_data(offset))?,
+            Seek::Hole(offset) => self.traced(TraceOp::Seek, || self.seek_hole(offset))?,
         };
         self.position.set(target);
         Ok(target)
@@ -256,6 +265,10 @@ impl File {
     /// # Errors
     /// EINVAL if not open for writing or no regular file, ENOSPC.
     pub fn truncate(&self, size: u64) -> Result<()> {
+        self.traced(TraceOp::Truncate, || self.truncate_to(size))
+    }
+
+    fn truncate_to(&self, size: u64) -> Result<()> {
         if size > OFFSET_MAX {
             return Err(Error::Invalid);
         }
@@ -274,6 +287,10 @@ impl File {
     /// EBADF if not open for writing, EINVAL for an empty range, EFBIG for one beyond 2^63 - 1, EOPNOTSUPP for another
     /// mode, ENOSPC.
     pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
+        self.traced(TraceOp::Fallocate, || self.allocate(mode, offset, len))
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
         if self.flags.contains(OpenFlags::PATH) {
@@ -319,6 +336,10 @@ impl File {
     /// # Errors
     /// EBADF for O_PATH, and what the store answers.
     pub fn fsync(&self) -> Result<()> {
+        self.traced(TraceOp::Fsync, || self.sync())
+    }
+
+    fn sync(&self) -> Result<()> {
         if self.flags.contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }

@@ -154,6 +154,7 @@ mod readdir;
 mod remove;
 mod rename;
 mod superblock;
+pub mod trace;
 mod types;
 mod vfs;
 mod xattr;

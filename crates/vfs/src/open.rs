@@ -10,6 +10,7 @@ use crate::{
     inode::Inode,
     locks::{Step, Stop, run},
     namei::{look_at, walk_parent},
+    trace::TraceOp,
     types::{Access, FileKind, OpenFlags, Walk},
 };
 
@@ -31,6 +32,11 @@ impl Vfs {
         mode: u32,
     ) -> Result<File> {
         let path = path.as_ref();
+        let op = if flags.intersects(OpenFlags::CREAT | OpenFlags::TMPFILE) { TraceOp::Create } else { TraceOp::Open };
+        self.traced(op, (context, at, path), || self.open_at(context, at, path, flags, mode))
+    }
+
+    fn open_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<File> {
         if flags.contains(OpenFlags::PATH) {
             return self.open_path(context, at, path, flags);
         }
@@ -51,8 +57,8 @@ impl Vfs {
         }
         let nofollow = flags.contains(OpenFlags::NOFOLLOW);
         let walk_flags = if nofollow { Walk::NOFOLLOW } else { Walk::empty() };
-        let dentry = self.lookup(context, at, path, walk_flags)?;
-        self.open_dentry(context, &dentry, flags)
+        let dentry = self.lookup_at(context, at, path, walk_flags)?;
+        open_itself(context, &dentry, flags)
     }
 
     /// Opens what a dentry is, without a walk: what a server does that keeps its own node table.
@@ -60,16 +66,12 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::open`].
     pub fn open_dentry(&self, context: &Context, dentry: &DentryRef, flags: OpenFlags) -> Result<File> {
-        if !flags.contains(OpenFlags::PATH) {
-            check_open(context, dentry.0.inode(), flags)?;
-            truncate_on_open(context, dentry.0.inode(), flags)?;
-        }
-        Ok(File::new(dentry.clone(), flags, context))
+        self.traced_itself(TraceOp::Open, dentry, || open_itself(context, dentry, flags))
     }
 
     fn open_path(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags) -> Result<File> {
         let nofollow = flags.contains(OpenFlags::NOFOLLOW);
-        let dentry = self.lookup(context, at, path, if nofollow { Walk::NOFOLLOW } else { Walk::empty() })?;
+        let dentry = self.lookup_at(context, at, path, if nofollow { Walk::NOFOLLOW } else { Walk::empty() })?;
         if flags.contains(OpenFlags::DIRECTORY) {
             dentry.0.expect_dir()?;
         }
@@ -112,8 +114,17 @@ impl Vfs {
         if dentry.0.is_dir() {
             return Err(Error::IsDirectory);
         }
-        self.open_dentry(context, &dentry, flags)
+        open_itself(context, &dentry, flags)
     }
+}
+
+/// Opens what is there.
+fn open_itself(context: &Context, dentry: &DentryRef, flags: OpenFlags) -> Result<File> {
+    if !flags.contains(OpenFlags::PATH) {
+        check_open(context, dentry.0.inode(), flags)?;
+        truncate_on_open(context, dentry.0.inode(), flags)?;
+    }
+    Ok(File::new(dentry.clone(), flags, context))
 }
 
 /// A reference to what was just found; if it died since, the next attempt finds what is there now.

@@ -16,6 +16,7 @@ use crate::{
     inode::Inode,
     load::{Version, fill},
     namei::dotdot,
+    trace::TraceOp,
     types::{FileKind, OpenFlags},
 };
 
@@ -59,7 +60,7 @@ impl File {
     /// # Errors
     /// EBADF if not open for reading, ENOTDIR, ENOENT when the directory was removed, EINVAL for a cookie beyond 2^63 - 1.
     pub fn readdir(&self, cookie: u64, mut each: impl FnMut(DirEntry<'_>) -> bool) -> Result<()> {
-        self.scan(cookie, None, &mut |entry, _| each(entry))
+        self.traced(TraceOp::Readdir, || self.scan(cookie, None, &mut |entry, _| each(entry)))
     }
 
     /// As [`File::readdir`], with each entry's attributes and a reference to it (none for `.`, `..`, and for what
@@ -73,7 +74,7 @@ impl File {
         cookie: u64,
         mut each: impl FnMut(DirEntry<'_>, Option<(&Stat, &DentryRef)>) -> bool,
     ) -> Result<()> {
-        self.scan(cookie, Some(context), &mut each)
+        self.traced(TraceOp::Readdir, || self.scan(cookie, Some(context), &mut each))
     }
 
     fn scan(&self, mut cookie: u64, plus: Option<&Context>, each: &mut Each<'_>) -> Result<()> {

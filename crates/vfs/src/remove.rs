@@ -10,6 +10,7 @@ use crate::{
     inode::{Inode, PermView},
     locks::{Locks, Step, Stop, run},
     namei::{Last, Parent, walk_parent},
+    trace::TraceOp,
 };
 
 impl Vfs {
@@ -19,6 +20,10 @@ impl Vfs {
     /// ENOENT, EISDIR, EACCES, EPERM (sticky directory), EBUSY, ENOTDIR, ELOOP, ENAMETOOLONG.
     pub fn unlink(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
+        self.traced(TraceOp::Unlink, (context, at, path), || self.unlink_at(context, at, path))
+    }
+
+    fn unlink_at(&self, context: &Context, at: At<'_>, path: &[u8]) -> Result<()> {
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;
             let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;
@@ -57,6 +62,10 @@ impl Vfs {
     /// ENOENT, ENOTDIR, ENOTEMPTY, EBUSY (mount point, root), EINVAL (`.`), EACCES, EPERM, ELOOP, ENAMETOOLONG.
     pub fn rmdir(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
+        self.traced(TraceOp::Rmdir, (context, at, path), || self.rmdir_at(context, at, path))
+    }
+
+    fn rmdir_at(&self, context: &Context, at: At<'_>, path: &[u8]) -> Result<()> {
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;
             let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;

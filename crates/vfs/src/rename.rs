@@ -19,6 +19,7 @@ use crate::{
     locks::{Locks, Step, Stop, run},
     namei::{Parent, walk_parent},
     remove::{Bound, forget_name, holds_an_entry, note_gone},
+    trace::{Place, TraceOp},
     types::{Access, RenameFlags},
 };
 
@@ -38,10 +39,23 @@ impl Vfs {
         new_path: impl AsRef<[u8]>,
         flags: RenameFlags,
     ) -> Result<()> {
+        let (old_path, new_path) = (old_path.as_ref(), new_path.as_ref());
+        let (old, new) = (Place::Walk(context, old_at, old_path), Place::Walk(context, new_at, new_path));
+        self.traced_two(TraceOp::Rename, old, new, || {
+            self.rename_at(context, (old_at, old_path), (new_at, new_path), flags)
+        })
+    }
+
+    fn rename_at(
+        &self,
+        context: &Context,
+        (old_at, old_path): (At<'_>, &[u8]),
+        (new_at, new_path): (At<'_>, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
         if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) || !RenameFlags::all().contains(flags) {
             return Err(Error::Invalid);
         }
-        let (old_path, new_path) = (old_path.as_ref(), new_path.as_ref());
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;
             let old = attempt.parent(0, || walk_parent(context, &old_at, old_path, false, guard))?;

@@ -14,7 +14,9 @@ use std::{
 
 use pando_sync::{AtomicCounted, Counted, Flights, NameKey, NameLocks, Object, SeqRwLock, siphash13};
 
-use crate::{Driver, Result, backed::Question, dentry::Dentry, evict::CachedLinks, nodes::Nodes, probe::Part};
+use crate::{
+    Driver, Result, backed::Question, dentry::Dentry, evict::CachedLinks, nodes::Nodes, probe::Part, trace::Tracing,
+};
 
 /// Inode numbers are handed to shards in runs of this many.
 const INO_RUN: u64 = 1 << 10;
@@ -31,6 +33,8 @@ pub(crate) struct NameSpace {
     pub names: NameLocks,
     /// Written around the instant at which a directory changes place (P9).
     pub rename_seq: SeqRwLock,
+    /// Whether all this is watched.
+    pub tracing: Tracing,
     /// Inode numbers are unique in the whole name space, so that a server may hand them out as node numbers.
     next_run: AtomicU64,
     next_sb: AtomicU64,
@@ -44,6 +48,7 @@ impl NameSpace {
             topology: Mutex::new(()),
             names: NameLocks::for_this_machine(),
             rename_seq: SeqRwLock::new(),
+            tracing: Tracing::default(),
             next_run: AtomicU64::new(0),
             next_sb: AtomicU64::new(1),
             hash_key: None,

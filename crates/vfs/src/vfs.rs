@@ -14,6 +14,7 @@ use crate::{
     locks::{Stop, look, run},
     namei::walk,
     superblock::{NameSpace, SuperBlock},
+    trace::TraceOp,
     types::{Access, FileKind, Walk},
 };
 
@@ -112,6 +113,10 @@ impl Vfs {
     /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG; EINVAL for a NUL inside the path.
     pub fn lookup(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<DentryRef> {
         let path = path.as_ref();
+        self.traced(TraceOp::Lookup, (context, at, path), || self.lookup_at(context, at, path, flags))
+    }
+
+    pub(crate) fn lookup_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<DentryRef> {
         look(self.name_space(), |guard| {
             // A dentry that died between the walk and here: another walk tells what is there now.
             walk(context, &at, path, flags, guard)?.get().map(DentryRef).ok_or(Stop::Again)
@@ -141,7 +146,7 @@ impl Vfs {
     }
 
     fn enterable(&self, context: &Context, at: At<'_>, path: &[u8]) -> Result<DentryRef> {
-        let dentry = self.lookup(context, at, path, Walk::empty())?;
+        let dentry = self.lookup_at(context, at, path, Walk::empty())?;
         let inode = dentry.0.expect_dir()?;
         context.check(inode, &inode.perm(&pin()), Access::EXEC)?;
         Ok(dentry)
@@ -152,7 +157,10 @@ impl Vfs {
     /// # Errors
     /// Those of the walk.
     pub fn statfs(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<StatFs> {
-        Ok(self.lookup(context, at, path, Walk::EMPTY_PATH)?.0.sb().driver.statfs())
+        let path = path.as_ref();
+        self.traced(TraceOp::Statfs, (context, at, path), || {
+            Ok(self.lookup_at(context, at, path, Walk::EMPTY_PATH)?.0.sb().driver.statfs())
+        })
     }
 
     /// Mounts a new tree of `driver` on a directory.
@@ -165,7 +173,7 @@ impl Vfs {
             return Err(Error::NotPermitted);
         }
         let path = path.as_ref();
-        let point = self.lookup(context, at, path, Walk::empty())?;
+        let point = self.lookup_at(context, at, path, Walk::empty())?;
         point.0.expect_dir()?;
         let root = new_tree(
             Box::new(driver),
@@ -213,7 +221,7 @@ impl Vfs {
         if !context.cred.capable {
             return Err(Error::NotPermitted);
         }
-        let root = self.lookup(context, at, path, Walk::empty())?;
+        let root = self.lookup_at(context, at, path.as_ref(), Walk::empty())?;
         let mut mounts = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner);
         let index = mounts.iter().position(|m| m.root.ptr_eq(&root)).ok_or(Error::Invalid)?;
         let id = root.0.sb().id;

@@ -7,6 +7,7 @@ use pando_sync::pin;
 use crate::{
     At, Context, DentryRef, Error, Result, Timestamp, Vfs,
     inode::Inode,
+    trace::TraceOp,
     types::{Access, FileKind, Walk, XattrFlags},
 };
 
@@ -86,9 +87,13 @@ impl Vfs {
         name: impl AsRef<[u8]>,
         flags: Walk,
     ) -> Result<Vec<u8>> {
-        let name = name.as_ref();
+        let (path, name) = (path.as_ref(), name.as_ref());
+        self.traced(TraceOp::Getxattr, (context, at, path), || self.getxattr_at(context, at, path, name, flags))
+    }
+
+    fn getxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<Vec<u8>> {
         check_name(name)?;
-        let dentry = self.lookup(context, at, path, flags)?;
+        let dentry = self.lookup_at(context, at, path, flags)?;
         let inode = dentry.0.inode();
         Class::of(name).check(name, context, inode, Access::READ)?;
         let xattrs = inode.xattrs()?.ok_or(Error::NoData)?;
@@ -114,7 +119,20 @@ impl Vfs {
         how: XattrFlags,
         flags: Walk,
     ) -> Result<()> {
-        let (name, value) = (name.as_ref(), value.as_ref());
+        let (path, name, value) = (path.as_ref(), name.as_ref(), value.as_ref());
+        self.traced(TraceOp::Setxattr, (context, at, path), || {
+            self.setxattr_at(context, (at, path), (name, value), how, flags)
+        })
+    }
+
+    fn setxattr_at(
+        &self,
+        context: &Context,
+        (at, path): (At<'_>, &[u8]),
+        (name, value): (&[u8], &[u8]),
+        how: XattrFlags,
+        flags: Walk,
+    ) -> Result<()> {
         if !XattrFlags::all().contains(how) {
             return Err(Error::Invalid);
         }
@@ -122,7 +140,7 @@ impl Vfs {
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::ArgListTooLong);
         }
-        let dentry = self.lookup(context, at, path, flags)?;
+        let dentry = self.lookup_at(context, at, path, flags)?;
         let inode = dentry.0.inode();
         Class::of(name).check(name, context, inode, Access::WRITE)?;
         let mut map = inode.xattrs_or_new()?.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +170,12 @@ impl Vfs {
         path: impl AsRef<[u8]>,
         flags: Walk,
     ) -> Result<Vec<Vec<u8>>> {
-        let dentry = self.lookup(context, at, path, flags)?;
+        let path = path.as_ref();
+        self.traced(TraceOp::Listxattr, (context, at, path), || self.listxattr_at(context, at, path, flags))
+    }
+
+    fn listxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<Vec<u8>>> {
+        let dentry = self.lookup_at(context, at, path, flags)?;
         let Some(xattrs) = dentry.0.inode().xattrs()? else { return Ok(Vec::new()) };
         let map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = |name: &[u8]| context.capable() || Class::of(name) != Class::Trusted;
@@ -171,9 +194,13 @@ impl Vfs {
         name: impl AsRef<[u8]>,
         flags: Walk,
     ) -> Result<()> {
-        let name = name.as_ref();
+        let (path, name) = (path.as_ref(), name.as_ref());
+        self.traced(TraceOp::Removexattr, (context, at, path), || self.removexattr_at(context, at, path, name, flags))
+    }
+
+    fn removexattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<()> {
         check_name(name)?;
-        let dentry: DentryRef = self.lookup(context, at, path, flags)?;
+        let dentry: DentryRef = self.lookup_at(context, at, path, flags)?;
         let inode = dentry.0.inode();
         Class::of(name).check(name, context, inode, Access::WRITE)?;
         let xattrs = inode.xattrs()?.ok_or(Error::NoData)?;

@@ -10,7 +10,7 @@ impl Server {
     /// # Errors
     /// See [`Server`].
     pub fn getattr(&self, node: u64) -> Result<Attr> {
-        self.guarded("getattr", || Ok(self.attr_of(&self.nodes.get(node)?)))
+        self.guarded("getattr", || Ok(self.attr_from(self.vfs.getattr(&self.nodes.get(node)?))))
     }
 
     /// Changes attributes of `node`; answers all of them as they then are.

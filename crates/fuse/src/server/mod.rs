@@ -147,7 +147,8 @@ impl Server {
     }
 
     fn attr_of(&self, dentry: &DentryRef) -> Attr {
-        self.attr_from(self.vfs.getattr(dentry))
+        // What is answered besides is no request of its own, and not traced as one.
+        self.attr_from(dentry.stat())
     }
 
     fn attr_from(&self, stat: Stat) -> Attr {
@@ -157,7 +158,7 @@ impl Server {
     /// Contents change: setuid goes, and setgid if the group may execute (otherwise it is no privilege, but a mark for
     /// locking). The kernel leaves this to us for those who may not keep such bits.
     fn drop_privileges(&self, dentry: &DentryRef) -> Result<()> {
-        let Stat { kind, mode, .. } = self.vfs.getattr(dentry);
+        let Stat { kind, mode, .. } = dentry.stat();
         let kill = mode & 0o4000 | if mode & 0o010 != 0 { mode & 0o2000 } else { 0 };
         if kill != 0 && kind == FileKind::File {
             let context = self.context(Caller { uid: 0, gid: 0 }, 0);

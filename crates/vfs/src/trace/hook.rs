@@ -1,0 +1,363 @@
+//! The side of those who are traced.
+
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use pando_sync::{
+    Shared, pin,
+    ring::{RingReader, RingWriter, ring},
+};
+use quanta::Clock;
+
+use super::{
+    TraceOp, TraceOps, TraceOptions,
+    record::{BASES, Written, write_base, write_op},
+};
+use crate::{
+    At, Context, DentryRef, Error, File, Result, Vfs, dentry::Dentry, dpath::whole_path, superblock::NameSpace,
+};
+
+/// More threads than this at once are not recorded: a bound on memory.
+const RINGS_MAX: usize = 256;
+
+/// Room that most operations find enough, in words.
+const ROOM: usize = 24;
+
+/// Whether a name space is traced. On lines of its own: what lies beside it is written.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Tracing {
+    /// The session's address; 0: nobody traces. Written under the lock of `session`.
+    pub(super) active: AtomicUsize,
+    pub(super) session: Mutex<Option<Arc<Session>>>,
+}
+
+/// One trace, from its beginning to its end.
+pub(super) struct Session {
+    pub(super) clock: Clock,
+    /// The counter, when it began.
+    pub(super) began: u64,
+    ops: TraceOps,
+    errors_only: bool,
+    /// About the shortest latency, in steps of the counter: the reader looks closer.
+    min_ticks: u64,
+    ring_words: usize,
+    rings: AtomicUsize,
+    threads: AtomicU32,
+    /// Threads that the reader does not know yet.
+    pub(super) joined: Mutex<Vec<(u32, RingReader)>>,
+    /// Operations of threads that got no ring.
+    pub(super) ringless: AtomicU64,
+    pub(super) closed: AtomicBool,
+}
+
+impl Session {
+    pub(super) fn new(options: &TraceOptions) -> Self {
+        let clock = Clock::new();
+        let began = clock.raw();
+        const SCALE: u64 = 1 << 32;
+        let nanos = u128::from(clock.delta_as_nanos(0, SCALE)).max(1);
+        let ticks = options.min_latency.as_nanos().saturating_mul(SCALE.into()) / nanos;
+        Self {
+            began,
+            ops: options.ops,
+            errors_only: options.errors_only,
+            // A little less: the reader's arithmetic is the exact one.
+            min_ticks: u64::try_from(ticks).unwrap_or(u64::MAX).saturating_sub(ticks as u64 >> 10),
+            ring_words: (options.ring_bytes / 8).clamp(1 << 11, 1 << 21),
+            rings: AtomicUsize::new(0),
+            threads: AtomicU32::new(0),
+            joined: Mutex::default(),
+            ringless: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            clock,
+        }
+    }
+
+    pub(super) fn address(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self) as usize
+    }
+
+    /// A thread's ring was read to its end.
+    pub(super) fn ring_gone(&self) {
+        self.rings.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether every operation is wanted: then a full ring is known to lose it.
+    fn wants_everything(&self) -> bool {
+        !self.errors_only && self.min_ticks == 0
+    }
+}
+
+/// A thread's part in a trace.
+struct Mine {
+    session: Arc<Session>,
+    ring: Option<RingWriter>,
+    /// Which directories this thread has told its reader the paths of.
+    bases: [Base; BASES],
+}
+
+/// A directory, and the rename sequence under which its path was rendered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Base {
+    key: u64,
+    sequence: u64,
+}
+
+impl Base {
+    /// No sequence that anybody reads is odd.
+    const NONE: Self = Self { key: 0, sequence: 1 };
+}
+
+std::thread_local! {
+    /// This thread's part in each trace that it has met. One, mostly.
+    static MINE: RefCell<Vec<Mine>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An operation that has begun.
+pub(crate) struct Span {
+    op: TraceOp,
+    start: u64,
+}
+
+/// Where an operation happens.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'a> {
+    /// A walk from a directory.
+    Walk(&'a Context, At<'a>, &'a [u8]),
+    /// A file or directory itself.
+    Itself(&'a DentryRef),
+    /// No place in the tree: the target of a symbolic link.
+    Text(&'a [u8]),
+}
+
+impl Tracing {
+    /// An operation begins. One load if nobody traces.
+    #[inline]
+    fn begin(&self, op: TraceOp) -> Option<Span> {
+        // Relaxed: a trace that has just begun may miss an operation.
+        if self.active.load(Ordering::Relaxed) == 0 { None } else { self.begin_traced(op) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_traced(&self, op: TraceOp) -> Option<Span> {
+        self.with_mine(|mine| {
+            let session = &mine.session;
+            if !session.ops.contains(op) {
+                return None;
+            }
+            let Some(ring) = &mut mine.ring else {
+                session.ringless.fetch_add(1, Ordering::Relaxed);
+                return None;
+            };
+            if session.wants_everything() && !ring.has_room(ROOM) {
+                // Not even the clock is read for what is lost.
+                ring.lose();
+                return None;
+            }
+            Some(Span { op, start: session.clock.raw() })
+        })?
+    }
+
+    /// This thread's part in the trace that goes on; none if there is no trace (any more).
+    fn with_mine<R>(&self, with: impl FnOnce(&mut Mine) -> R) -> Option<R> {
+        let active = self.active.load(Ordering::Relaxed);
+        // A thread that is ending has no part any more.
+        MINE.try_with(|mine| {
+            let mut mine = mine.try_borrow_mut().ok()?;
+            let index = match mine.iter().position(|mine| mine.session.address() == active) {
+                Some(index) => index,
+                None => self.join(&mut mine)?,
+            };
+            Some(with(&mut mine[index]))
+        })
+        .ok()?
+    }
+
+    /// Takes part in a trace; where among this thread's.
+    #[cold]
+    fn join(&self, mine: &mut Vec<Mine>) -> Option<usize> {
+        mine.retain(|mine| !mine.session.closed.load(Ordering::Relaxed));
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        if let Some(index) = mine.iter().position(|mine| Arc::ptr_eq(&mine.session, &session)) {
+            return Some(index);
+        }
+        let within =
+            session.rings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < RINGS_MAX).then_some(n + 1));
+        let ring = within.ok().map(|_| {
+            let (writer, reader) = ring(session.ring_words);
+            let number = session.threads.fetch_add(1, Ordering::Relaxed);
+            session.joined.lock().unwrap_or_else(PoisonError::into_inner).push((number, reader));
+            writer
+        });
+        mine.push(Mine { session, ring, bases: [Base::NONE; BASES] });
+        Some(mine.len() - 1)
+    }
+}
+
+impl Span {
+    /// The operation is done: it is recorded, if the filters let it pass.
+    #[cold]
+    #[inline(never)]
+    fn end(self, name_space: &NameSpace, first: Place<'_>, second: Option<Place<'_>>, error: Option<Error>) {
+        let recorded = name_space.tracing.with_mine(|mine| {
+            let end = mine.session.clock.raw();
+            let ticks = end.saturating_sub(self.start);
+            if ticks < mine.session.min_ticks || mine.session.errors_only && error.is_none() {
+                return;
+            }
+            let Some(first) = mine.place(name_space, first, error, None) else { return };
+            let kept = if let Written::Below(number, _) = first { Some(number) } else { None };
+            let second = match second {
+                None => None,
+                Some(second) => match mine.place(name_space, second, error, kept) {
+                    None => return,
+                    written => written,
+                },
+            };
+            if let Some(ring) = &mut mine.ring {
+                write_op(ring, self.op, error, (self.start, end), &first, second.as_ref());
+            }
+        });
+        // None: the trace has ended meanwhile.
+        let _ = recorded;
+    }
+}
+
+impl Mine {
+    /// How a place is recorded; none if there was no room for its directory's path. `kept` is a number that is in use.
+    fn place<'a>(
+        &mut self,
+        name_space: &NameSpace,
+        place: Place<'a>,
+        error: Option<Error>,
+        kept: Option<usize>,
+    ) -> Option<Written<'a>> {
+        let (dentry, path) = match &place {
+            Place::Text(text) => return Some(Written::Text(text)),
+            Place::Itself(dentry) => (dentry.0.as_shared(), &b""[..]),
+            Place::Walk(context, _, path) if path.starts_with(b"/") => (context.root_dentry(), *path),
+            Place::Walk(context, at, path) => (at.dentry(context), *path),
+        };
+        if error == Some(Error::NoEntry) && is_removed(dentry) || !dentry.is_dir() {
+            let (mut whole, _) = whole_path(name_space, dentry);
+            if !path.is_empty() {
+                whole.push(b'/');
+                whole.extend_from_slice(path);
+            }
+            return Some(Written::Rendered(whole));
+        }
+        let number = self.base(name_space, dentry, kept)?;
+        // The path lives as long as the caller's place does, which is longer than this call.
+        let path: &'a [u8] = match place {
+            Place::Walk(_, _, path) => path,
+            _ => b"",
+        };
+        Some(Written::Below(number, path))
+    }
+
+    /// The number of a directory whose path the reader knows, as it is at an instant of this call (P9): no directory has
+    /// changed its place since it was rendered.
+    fn base(&mut self, name_space: &NameSpace, dir: Shared<'_, Dentry>, kept: Option<usize>) -> Option<usize> {
+        let inode = dir.inode();
+        let key = inode.ino ^ inode.shard.sb.id << 48;
+        let mut number = inode.ino as usize % BASES;
+        if Some(number) == kept && self.bases[number].key != key {
+            number ^= 1;
+        }
+        if self.bases[number] == (Base { key, sequence: name_space.rename_seq.read_begin() }) {
+            return Some(number);
+        }
+        let (path, sequence) = whole_path(name_space, dir);
+        // Whatever becomes of the record: what the number meant is no more.
+        self.bases[number] = Base::NONE;
+        if !write_base(self.ring.as_mut()?, number, &path) {
+            return None;
+        }
+        self.bases[number] = Base { key, sequence };
+        Some(number)
+    }
+}
+
+fn is_removed(dentry: Shared<'_, Dentry>) -> bool {
+    dentry.directory().is_ok_and(|directory| directory.is_removed(&pin()))
+}
+
+/// Runs an operation, and records it if somebody traces.
+#[inline]
+fn observe<'a, T>(
+    name_space: &NameSpace,
+    op: TraceOp,
+    places: impl FnOnce() -> (Place<'a>, Option<Place<'a>>),
+    run: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let span = name_space.tracing.begin(op);
+    let result = run();
+    if let Some(span) = span {
+        let (first, second) = places();
+        span.end(name_space, first, second, result.as_ref().err().copied());
+    }
+    result
+}
+
+impl Vfs {
+    /// Runs an operation on a path.
+    #[inline]
+    pub(crate) fn traced<T>(
+        &self,
+        op: TraceOp,
+        (context, at, path): (&Context, At<'_>, &[u8]),
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        observe(self.name_space(), op, || (Place::Walk(context, at, path), None), run)
+    }
+
+    /// Runs an operation with two places.
+    #[inline]
+    pub(crate) fn traced_two<T>(
+        &self,
+        op: TraceOp,
+        first: Place<'_>,
+        second: Place<'_>,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        observe(self.name_space(), op, || (first, Some(second)), run)
+    }
+
+    /// Runs an operation on a dentry.
+    #[inline]
+    pub(crate) fn traced_itself<T>(
+        &self,
+        op: TraceOp,
+        dentry: &DentryRef,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        observe(self.name_space(), op, || (Place::Itself(dentry), None), run)
+    }
+
+    /// Runs an operation on a dentry that cannot fail.
+    #[inline]
+    pub(crate) fn traced_always<T>(&self, op: TraceOp, dentry: &DentryRef, run: impl FnOnce() -> T) -> T {
+        let span = self.name_space().tracing.begin(op);
+        let result = run();
+        if let Some(span) = span {
+            span.end(self.name_space(), Place::Itself(dentry), None, None);
+        }
+        result
+    }
+}
+
+impl File {
+    /// Runs an operation on an open file.
+    #[inline]
+    pub(crate) fn traced<T>(&self, op: TraceOp, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let dentry = self.dentry();
+        observe(&dentry.0.sb().name_space, op, || (Place::Itself(dentry), None), run)
+    }
+}

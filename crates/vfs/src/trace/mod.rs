@@ -1,0 +1,217 @@
+//! Tracing: what is done to a tree while it is done, with paths, latencies and errors.
+//!
+//! The art is to disturb nothing that is watched. (Linux's dentry cache lost its global lock in path rendering in 2013
+//! because tracing that renders paths slowed down what it traced.) So:
+//!
+//! * **Off, it costs one load** of a word that nobody writes, and a branch that is predicted, in each operation.
+//! * **On, a thread writes raw facts into a ring of its own**: operation, two readings of the processor's time stamp counter,
+//!   the error, the path as the caller gave it. It takes no lock, waits for nobody, and shares no line with
+//!   another thread but with the reader. If the ring is full the fact is dropped, and counted: [`Tracer::lost`].
+//! * **Paths are rendered once a directory, not once an operation.** The path shown is that of the directory in which the walk began,
+//!   with the path that was given behind it. The directory's path is rendered by the operation itself (P9), and kept until
+//!   any directory of the name space changes its place: as long as the rename sequence stands still, what was rendered is
+//!   what would be rendered. So each path shown begins with one that was true during the call, not when it was read.
+//! * **Operations on handles** ([`File`](crate::File)s, and dentries) render the file's own path each time, since a file may move
+//!   without anybody being told; with a filter, only if it passes.
+//! * **Filters that need no path** (operation, errors, latency) are the thread's: what they leave out takes no room.
+//! * **Memory is bounded**: a ring a thread, of a fixed size, and of so many threads.
+//!
+//! What is not traced: `lseek` to the start, the end, or relative (a store), `tell`, closing a file, path rendering itself.
+//!
+//! ```
+//! use pando_memfs::{MemFs, MemOptions};
+//! use pando_vfs::{At, Context, Credentials, Error, Vfs, Walk, trace::{TraceOp, TraceOptions}};
+//!
+//! let vfs = Vfs::new(MemFs::new(MemOptions::default()))?;
+//! let context = Context::new(&vfs, Credentials::root());
+//! let mut tracer = vfs.trace(TraceOptions::default())?;
+//! let grove = vfs.mkdir(&context, At::Cwd, "grove", 0o755)?;
+//! let _ = vfs.stat(&context, At::Dir(&grove), "oak", Walk::empty());
+//! let mut seen = Vec::new();
+//! tracer.poll(usize::MAX, |event| seen.push((event.op, event.path.clone(), event.error)));
+//! assert_eq!(seen[0], (TraceOp::Mkdir, b"/grove".to_vec(), None));
+//! assert_eq!(seen[1], (TraceOp::Stat, b"/grove/oak".to_vec(), Some(Error::NoEntry)));
+//! # Ok::<(), Error>(())
+//! ```
+
+mod hook;
+mod op;
+mod record;
+
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use pando_sync::ring::RingReader;
+
+pub(crate) use self::hook::{Place, Tracing};
+pub use self::op::{TraceOp, TraceOps};
+use self::{hook::Session, record::Bases};
+use crate::{Error, Result, Vfs};
+
+/// What is traced, and how much of it is kept for the reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceOptions {
+    /// Only these operations.
+    pub ops: TraceOps,
+    /// Only those that fail.
+    pub errors_only: bool,
+    /// Only those that take at least so long.
+    pub min_latency: Duration,
+    /// How many bytes of facts wait for the reader, for each thread that does something. Rounded up to a power of two; at
+    /// least 16 KiB, at most 16 MiB. A fact is some 64 bytes.
+    pub ring_bytes: usize,
+}
+
+impl Default for TraceOptions {
+    fn default() -> Self {
+        Self { ops: TraceOps::all(), errors_only: false, min_latency: Duration::ZERO, ring_bytes: 256 << 10 }
+    }
+}
+
+/// One operation, as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// What was done.
+    pub op: TraceOp,
+    /// When it began, since the trace began.
+    pub start: Duration,
+    /// How long it took.
+    pub latency: Duration,
+    /// Why it failed, if it did.
+    pub error: Option<Error>,
+    /// To what; beyond 4096 bytes it is cut.
+    pub path: Vec<u8>,
+    /// Where to: the new path of a rename, the new name of a link, the target of a symbolic link.
+    pub second: Option<Vec<u8>>,
+    /// By which thread: numbers in the order in which threads were first seen.
+    pub thread: u32,
+}
+
+/// The reading end of a trace; the trace ends when it is dropped.
+///
+/// It keeps its [`Vfs`] alive.
+pub struct Tracer {
+    vfs: Vfs,
+    session: Arc<Session>,
+    threads: Vec<Thread>,
+    min_latency: Duration,
+    /// Of rings that are gone.
+    lost: u64,
+    words: Vec<u64>,
+}
+
+/// A thread that was seen.
+struct Thread {
+    number: u32,
+    reader: RingReader,
+    bases: Bases,
+}
+
+impl std::fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tracer").field("vfs", &self.vfs).field("threads", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
+impl Vfs {
+    /// Begins to trace what is done to this name space, by all threads. See [`trace`](crate::trace).
+    ///
+    /// Takes up to a fifth of a second, to learn how fast the processor's counter runs.
+    ///
+    /// # Errors
+    /// EBUSY while another trace of this name space goes on.
+    pub fn trace(&self, options: TraceOptions) -> Result<Tracer> {
+        let tracing = &self.name_space().tracing;
+        let session = Arc::new(Session::new(&options));
+        let mut slot = tracing.session.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.is_some() {
+            return Err(Error::Busy);
+        }
+        *slot = Some(session.clone());
+        // Relaxed: threads that see it go through the lock.
+        tracing.active.store(session.address(), Ordering::Relaxed);
+        drop(slot);
+        let (vfs, min_latency) = (self.clone(), options.min_latency);
+        Ok(Tracer { vfs, session, threads: Vec::new(), min_latency, lost: 0, words: Vec::new() })
+    }
+}
+
+impl Tracer {
+    /// Hands over what was recorded, about `limit` operations at most; returns how many. Never waits.
+    ///
+    /// In the order in which they began, within one call.
+    pub fn poll(&mut self, limit: usize, mut each: impl FnMut(&Event)) -> usize {
+        let mut joined = self.session.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = joined.drain(..).map(|(number, reader)| Thread { number, reader, bases: Bases::default() });
+        self.threads.extend(new);
+        drop(joined);
+        // A share for each, so that a busy thread does not hide the others.
+        let share = (limit / self.threads.len().max(1)).max(1);
+        let mut events = Vec::new();
+        let (session, words, lost) = (&self.session, &mut self.words, &mut self.lost);
+        self.threads.retain_mut(|thread| {
+            let ended = thread.reader.has_ended();
+            for _ in 0..share {
+                if !thread.reader.pop(words) {
+                    if ended {
+                        *lost += thread.reader.lost();
+                        session.ring_gone();
+                    }
+                    return !ended;
+                }
+                events.extend(thread.bases.decode(words, &session.clock, session.began, thread.number));
+            }
+            true
+        });
+        events.retain(|event: &Event| event.latency >= self.min_latency);
+        events.sort_by_key(|event| event.start);
+        events.iter().for_each(&mut each);
+        events.len()
+    }
+
+    /// How many operations were dropped, since the trace began: their thread's ring was full, or there were more than 256
+    /// threads at once.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let waiting: u64 = self.threads.iter().map(|thread| thread.reader.lost()).sum();
+        self.lost + waiting + self.session.ringless.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let tracing = &self.vfs.name_space().tracing;
+        let mut slot = tracing.session.lock().unwrap_or_else(PoisonError::into_inner);
+        tracing.active.store(0, Ordering::Relaxed);
+        *slot = None;
+        self.session.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How a reader keeps out of the way: it rests after each look, nine times as long as that took.
+///
+/// So it takes a tenth of one processor at most, and a flood of operations loses events rather than speed.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// The shortest rest.
+    pub rest_min: Duration,
+}
+
+impl Pace {
+    /// What goes into one look.
+    pub const EVENTS: usize = 4096;
+
+    /// The rest after a look that took `busy`.
+    #[must_use]
+    pub fn rest(&self, busy: Duration) -> Duration {
+        self.rest_min.max(busy * 9)
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { rest_min: Duration::from_millis(10) }
+    }
+}

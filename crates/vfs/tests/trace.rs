@@ -1,0 +1,262 @@
+//! Tracing: what is seen, what is left out, what is lost, and that paths are those of the call.
+
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::{
+    At, Context, Credentials, Error, OpenFlags, RenameFlags, Seek, SetAttr, Vfs, Walk, XattrFlags,
+    trace::{Event, TraceOp, TraceOptions, Tracer},
+};
+
+fn tree() -> (Vfs, Context) {
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("there is room for a root");
+    let context = Context::new(&vfs, Credentials::root());
+    (vfs, context)
+}
+
+fn start(vfs: &Vfs) -> Tracer {
+    vfs.trace(TraceOptions::default()).expect("nobody else traces")
+}
+
+fn all(tracer: &mut Tracer) -> Vec<Event> {
+    let mut events = Vec::new();
+    while tracer.poll(usize::MAX, |event| events.push(event.clone())) > 0 {}
+    events
+}
+
+/// As `op path[ -> second][: error]`.
+fn lines(tracer: &mut Tracer) -> Vec<String> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    let line = |event: &Event| {
+        let second = event.second.as_ref().map_or(String::new(), |second| format!(" -> {}", text(second)));
+        let error = event.error.map_or(String::new(), |error| format!(": {}", error.errno()));
+        format!("{} {}{second}{error}", event.op, text(&event.path))
+    };
+    all(tracer).iter().map(line).collect()
+}
+
+#[test]
+fn each_operation_is_seen_once() {
+    let (vfs, context) = tree();
+    let mut tracer = start(&vfs);
+    let cx = &context;
+    let dir = vfs.mkdir(cx, At::Cwd, "d", 0o755).expect("mkdir");
+    let flags = OpenFlags::RDWR | OpenFlags::CREAT;
+    let file = vfs.open(cx, At::Dir(&dir), "f", flags, 0o644).expect("open");
+    file.write(b"pando").expect("write");
+    file.pread(&mut [0; 8], 0).expect("pread");
+    file.lseek(Seek::Set(0)).expect("a store is not seen");
+    file.lseek(Seek::Hole(0)).expect("hole");
+    file.truncate(1).expect("truncate");
+    file.fallocate(0, 0, 10).expect("fallocate");
+    file.fsync().expect("fsync");
+    vfs.link(cx, At::Cwd, "/d/f", At::Dir(&dir), "g", Walk::empty()).expect("link");
+    vfs.symlink(cx, "../x", At::Cwd, "d//s").expect("symlink");
+    vfs.readlink(cx, At::Cwd, "d/s", Walk::empty()).expect("readlink");
+    assert_eq!(vfs.stat(cx, At::Cwd, "d/none", Walk::empty()), Err(Error::NoEntry));
+    vfs.chmod(cx, At::Cwd, "d/f", 0o600, Walk::empty()).expect("chmod");
+    vfs.setattr(cx, file.dentry(), &SetAttr::default()).expect("setattr");
+    let _ = vfs.getattr(file.dentry());
+    let set = vfs.setxattr(cx, At::Cwd, "d/f", "user.a", "b", XattrFlags::empty(), Walk::empty());
+    set.expect("setxattr");
+    vfs.getxattr(cx, At::Cwd, "d/f", "user.a", Walk::empty()).expect("getxattr");
+    vfs.listxattr(cx, At::Cwd, "d/f", Walk::empty()).expect("listxattr");
+    vfs.removexattr(cx, At::Cwd, "d/f", "user.a", Walk::empty()).expect("removexattr");
+    vfs.rename(cx, At::Cwd, "d/f", At::Cwd, "/h", RenameFlags::empty()).expect("rename");
+    file.pwrite(b"x", 0).expect("pwrite");
+    vfs.unlink(cx, At::Cwd, "h").expect("unlink");
+    file.pwrite(b"x", 0).expect("pwrite");
+    vfs.statfs(cx, At::Cwd, "/").expect("statfs");
+    let open = vfs.open(cx, At::Cwd, "d", OpenFlags::DIRECTORY, 0).expect("open");
+    open.readdir(0, |_| true).expect("readdir");
+    assert_eq!(vfs.rmdir(cx, At::Cwd, "d"), Err(Error::NotEmpty));
+    vfs.lookup(cx, At::Dir(&dir), "..", Walk::empty()).expect("lookup");
+    assert_eq!(vfs.unlink(cx, At::Cwd, "/"), Err(Error::IsDirectory));
+    let expected = "mkdir /d, create /d/f, write /d/f, read /d/f, seek /d/f, truncate /d/f, fallocate /d/f, fsync /d/f, \
+        link /d/f -> /d/g, symlink /d//s -> ../x, readlink /d/s, stat /d/none: 2, setattr /d/f, setattr /d/f, stat /d/f, \
+        setxattr /d/f, getxattr /d/f, listxattr /d/f, removexattr /d/f, rename /d/f -> /h, write /h, unlink /h, \
+        write /h (deleted), statfs /, open /d, readdir /d, rmdir /d: 39, lookup /d/.., unlink /: 21";
+    assert_eq!(lines(&mut tracer), expected.split(", ").collect::<Vec<_>>());
+    assert_eq!(tracer.lost(), 0);
+}
+
+#[test]
+fn a_path_is_that_of_the_call_and_not_of_the_reading() {
+    let (vfs, context) = tree();
+    let cx = &context;
+    let mkdir = |path: &str| vfs.mkdir(cx, At::Cwd, path, 0o755).expect("mkdir");
+    let rename = |from: &str, to: &str| {
+        vfs.rename(cx, At::Cwd, from, At::Cwd, to, RenameFlags::empty()).expect("rename");
+    };
+    mkdir("a");
+    let deep = mkdir("a/b");
+    let mut tracer = vfs
+        .trace(TraceOptions { ops: [TraceOp::Stat, TraceOp::Mkdir].into_iter().collect(), ..TraceOptions::default() })
+        .expect("nobody else traces");
+    let stat = || vfs.stat(cx, At::Dir(&deep), "f", Walk::empty());
+    let _ = stat();
+    rename("a", "z");
+    let _ = stat();
+    rename("z/b", "b");
+    let _ = stat();
+    vfs.rmdir(cx, At::Cwd, "b").expect("rmdir");
+    let _ = stat();
+    let _ = vfs.mkdir(cx, At::Dir(&deep), "f", 0o755);
+    let expected =
+        ["stat /a/b/f: 2", "stat /z/b/f: 2", "stat /b/f: 2", "stat /b (deleted)/f: 2", "mkdir /b (deleted)/f: 2"];
+    assert_eq!(lines(&mut tracer), expected);
+}
+
+#[test]
+fn paths_are_seen_from_the_root_of_the_name_space() {
+    let (vfs, mut context) = tree();
+    let jail = vfs.mkdir(&context, At::Cwd, "jail", 0o755).expect("mkdir");
+    vfs.mount(&context, At::Cwd, "jail", MemFs::new(MemOptions::default())).expect("mount");
+    vfs.chroot(&mut context, At::Cwd, "jail").expect("chroot");
+    vfs.chdir(&mut context, At::Cwd, "/").expect("chdir");
+    let mut tracer = start(&vfs);
+    vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("mkdir");
+    let _ = vfs.stat(&context, At::Dir(&jail), "under the mount", Walk::empty());
+    let tmp = vfs
+        .open(&context, At::Cwd, "d", OpenFlags::TMPFILE | OpenFlags::DIRECTORY | OpenFlags::RDWR, 0o600)
+        .expect("tmpfile");
+    tmp.write(b"x").expect("write");
+    let number = format!("write #{} (deleted)", tmp.dentry().ino());
+    let lines = lines(&mut tracer);
+    assert_eq!(lines[..3], ["mkdir /jail/d", "stat /jail/under the mount: 2", "create /jail/d"]);
+    assert_eq!(lines[3].replace('/', ""), number);
+}
+
+#[test]
+fn filters_leave_out_what_they_should() {
+    let (vfs, context) = tree();
+    let trace = |options: TraceOptions| {
+        let mut tracer = vfs.trace(options).expect("nobody else traces");
+        let _ = vfs.stat(&context, At::Cwd, "none", Walk::empty());
+        vfs.stat(&context, At::Cwd, "/", Walk::empty()).expect("stat");
+        let root = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("open");
+        let slow = Duration::from_millis(3);
+        let wait = |_: pando_vfs::DirEntry<'_>| {
+            let until = Instant::now() + slow;
+            while Instant::now() < until {
+                thread::yield_now();
+            }
+            true
+        };
+        root.readdir(0, wait).expect("readdir");
+        lines(&mut tracer)
+    };
+    let default = TraceOptions::default();
+    assert_eq!(trace(default), ["stat /none: 2", "stat /", "open /", "readdir /"]);
+    assert_eq!(trace(TraceOptions { errors_only: true, ..default }), ["stat /none: 2"]);
+    let ops = [TraceOp::Open, TraceOp::Readdir].into_iter().collect();
+    assert_eq!(trace(TraceOptions { ops, ..default }), ["open /", "readdir /"]);
+    // At least 6 ms for `.` and `..`; the others are faster, unless this machine stood still.
+    let slow = trace(TraceOptions { min_latency: Duration::from_millis(6), ..default });
+    assert!(slow.contains(&"readdir /".to_owned()), "{slow:?}");
+    let never = TraceOptions { min_latency: Duration::from_secs(86400), ..default };
+    assert_eq!(trace(never), [""; 0]);
+    assert_eq!(trace(TraceOptions { min_latency: Duration::MAX, ..default }), [""; 0]);
+}
+
+#[test]
+fn one_trace_at_a_time_and_none_when_it_has_ended() {
+    let (vfs, context) = tree();
+    let first = start(&vfs);
+    assert_eq!(vfs.trace(TraceOptions::default()).err(), Some(Error::Busy));
+    let other = tree();
+    let mut of_another = start(&other.0);
+    vfs.mkdir(&context, At::Cwd, "unread", 0o755).expect("mkdir");
+    drop(first);
+    vfs.mkdir(&context, At::Cwd, "unseen", 0o755).expect("mkdir");
+    let mut second = start(&vfs);
+    vfs.mkdir(&context, At::Cwd, "seen", 0o755).expect("mkdir");
+    other.0.mkdir(&other.1, At::Cwd, "other", 0o755).expect("mkdir");
+    assert_eq!(lines(&mut second), ["mkdir /seen"]);
+    assert_eq!(lines(&mut of_another), ["mkdir /other"]);
+}
+
+#[test]
+fn what_nobody_reads_is_lost_and_counted() {
+    let (vfs, context) = tree();
+    let options = TraceOptions { ring_bytes: 0, ..TraceOptions::default() };
+    let mut tracer = vfs.trace(options).expect("nobody else traces");
+    const CALLS: u64 = 5000;
+    let call = || {
+        for _ in 0..CALLS {
+            vfs.stat(&context, At::Cwd, "/", Walk::empty()).expect("stat");
+        }
+    };
+    call();
+    let seen = all(&mut tracer).len() as u64;
+    assert!(seen > 100 && tracer.lost() > 0, "{seen}");
+    assert_eq!(seen + tracer.lost(), CALLS);
+    call();
+    let more = all(&mut tracer).len() as u64;
+    assert_eq!(seen + more + tracer.lost(), 2 * CALLS);
+}
+
+#[test]
+fn threads_come_and_go() {
+    let (vfs, context) = tree();
+    let options = TraceOptions { ring_bytes: 0, ..TraceOptions::default() };
+    let mut tracer = vfs.trace(options).expect("nobody else traces");
+    let in_a_thread = |n: u64| {
+        thread::scope(|scope| {
+            let call = || vfs.mkdir(&context, At::Cwd, format!("d{n}"), 0o755).map(drop);
+            scope.spawn(call).join().expect("no panic").expect("mkdir");
+        });
+    };
+    // More than there may be rings, until the reader has seen that their threads are gone.
+    (0..300).for_each(in_a_thread);
+    let events = all(&mut tracer);
+    assert_eq!((events.len(), tracer.lost()), (256, 44));
+    let threads: HashSet<u32> = events.iter().map(|event| event.thread).collect();
+    assert_eq!(threads.len(), 256);
+    (300..310).for_each(in_a_thread);
+    assert_eq!((all(&mut tracer).len(), tracer.lost()), (10, 44));
+}
+
+/// While directories change places, each path begins with a place where the directory has been.
+#[test]
+fn paths_are_whole_while_directories_move() {
+    let (vfs, context) = tree();
+    let cx = &context;
+    for dir in ["a", "b", "a/x"] {
+        vfs.mkdir(cx, At::Cwd, dir, 0o755).expect("mkdir");
+    }
+    let deep = vfs.mkdir(cx, At::Cwd, "a/x/d", 0o755).expect("mkdir");
+    let file = vfs.open(cx, At::Dir(&deep), "f", OpenFlags::WRONLY | OpenFlags::CREAT, 0o600).expect("open");
+    let ops = [TraceOp::Stat, TraceOp::Fsync].into_iter().collect();
+    let mut tracer = vfs.trace(TraceOptions { ops, ..TraceOptions::default() }).expect("nobody else traces");
+    let stop = AtomicBool::new(false);
+    let mut seen = HashSet::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let there_and_back = [("a/x", "b/y"), ("b/y", "a/x")];
+            while !stop.load(Ordering::Relaxed) {
+                for (from, to) in there_and_back {
+                    vfs.rename(cx, At::Cwd, from, At::Cwd, to, RenameFlags::empty()).expect("rename");
+                }
+            }
+        });
+        let worker = scope.spawn(|| {
+            for _ in 0..20_000 {
+                vfs.stat(cx, At::Dir(&deep), "f", Walk::empty()).expect("stat");
+                file.fsync().expect("fsync");
+            }
+        });
+        while !worker.is_finished() {
+            tracer.poll(4096, |event| _ = seen.insert(event.path.clone()));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    while tracer.poll(4096, |event| _ = seen.insert(event.path.clone())) > 0 {}
+    let allowed = ["/a/x/d/f", "/b/y/d/f"].map(|path| path.as_bytes().to_vec());
+    assert!(!seen.is_empty() && seen.iter().all(|path| allowed.contains(path)), "{seen:?}");
+}
