@@ -248,8 +248,7 @@ impl Directory {
             // Losing this race to another thread of the same stripe is as good as winning it.
             let _ = place.compare_exchange(None, Some(Counted::new(Anchor { dir })));
             // A removal that has let go of this place before is seen here: both are exchanges of one word, and the removal
-            // was decided before its own. (One that missed a stripe made since may not be; who goes on to bind a name
-            // learns of it from `keep_alive`, which has the fence, and lets go again.)
+            // was decided before its own. There is no place that it did not come to: see `detach`.
             if self.is_removed(guard) {
                 self.detach();
                 return Err(Error::NoEntry);
@@ -262,11 +261,17 @@ impl Directory {
         matches!(self.life.state(guard), LifeState::Removed)
     }
 
-    /// Lets go of the directory's own dentry: from now on only slots that open files keep hold it.
+    /// The directory was removed: lets go of its dentry for good. From now on only slots that open files keep hold it.
     ///
-    /// Called when the directory was removed. A creator that came late may make a new anchor; it finds the directory
-    /// removed afterwards, and calls this again.
+    /// First there are no more stripes to come, so that every place where an anchor can be made is come to. A creator that
+    /// is late in one of them finds the directory removed afterwards, and calls this again.
     pub(crate) fn detach(&self) {
+        self.stripes.0.seal();
+        self.let_go();
+    }
+
+    /// Lets go of the directory's own dentry: nothing is in it now. The next name makes a new anchor.
+    pub(crate) fn let_go(&self) {
         for stripe in self.stripes.0.all() {
             drop(stripe.anchor.swap(None));
         }
@@ -284,5 +289,35 @@ impl Directory {
             }
             parts.extend(stripe.anchor.load(guard).map(|anchor| Part::of("Anchor", anchor.to_ref())));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pando_sync::{Op, pin};
+
+    use super::*;
+
+    /// A late anchor in a stripe that came after the removal's `detach` would hold the directory for ever.
+    #[test]
+    fn a_removed_directory_gets_no_stripes() {
+        let directory = Directory::new();
+        let op = Op::new();
+        let removal = directory.life.begin_removal(&op).expect("alive");
+        assert!(op.commit());
+        removal.finish();
+        directory.detach();
+        (0..64).for_each(|_| directory.contended(&pin()));
+        assert!(!directory.stripes.0.is_inflated());
+    }
+
+    /// But one that was let go of while it was in use still spreads over the cores.
+    #[test]
+    fn a_directory_that_stays_gets_stripes_when_it_needs_them() {
+        let directory = Directory::new();
+        directory.let_go();
+        (0..64).for_each(|_| directory.contended(&pin()));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        assert_eq!(directory.stripes.0.is_inflated(), cores > 1);
     }
 }

@@ -181,7 +181,7 @@ impl SuperBlock {
             if directory.slots_after(0, &guard).next().is_some() {
                 return Ok(Evicted::InUse);
             }
-            directory.detach();
+            directory.let_go();
         }
         // Ours, the table's of numbers, and the slot's: with these and no other it is condemned.
         let references = 2 + usize::from(slot.is_some());
