@@ -1,5 +1,6 @@
 //! What a run found, for people and for programs.
 
+mod before;
 pub(crate) mod compare;
 pub(crate) mod json;
 pub(crate) mod table;

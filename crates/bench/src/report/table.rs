@@ -26,6 +26,7 @@ pub(crate) fn render(rows: &[Row]) -> String {
     if latency {
         text.push_str("p50, p99: of single steps, taken with a clock that costs some 20 to 50 ns itself.\n");
     }
+    text.push_str(&super::before::what_one_thread_pays(rows));
     if rows.iter().any(|row| row.target.starts_with("map:")) {
         text.push_str("limit: keys alone in a bare map; no directories, inodes, attributes or permissions.\n");
     }

@@ -23,12 +23,25 @@ pub(crate) struct MemTarget;
 
 impl Target for MemTarget {
     fn open(&self) -> Result<Box<dyn Session>, Failure> {
-        let vfs = Vfs::with_root_attributes(MemFs::new(MemOptions::default()), UID, UID, 0o755);
-        Ok(Box::new(MemSession(vfs.during(|| "making a tree in memory".into())?)))
+        Ok(Box::new(MemSession::new()?))
     }
 }
 
-struct MemSession(Vfs);
+/// An in-memory tree.
+pub(super) struct MemSession(Vfs);
+
+impl MemSession {
+    /// # Errors
+    /// None that is known: there are no limits.
+    pub(super) fn new() -> Result<Self, Failure> {
+        let vfs = Vfs::with_root_attributes(MemFs::new(MemOptions::default()), UID, UID, 0o755);
+        Ok(Self(vfs.during(|| "making a tree in memory".into())?))
+    }
+
+    pub(super) fn vfs(&self) -> &Vfs {
+        &self.0
+    }
+}
 
 impl Session for MemSession {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {

@@ -9,6 +9,7 @@ mod maps;
 mod mem;
 #[cfg(feature = "peers")]
 mod peers;
+mod traced;
 
 use std::{
     ffi::CStr,
@@ -17,7 +18,7 @@ use std::{
     str::FromStr,
 };
 
-use self::{backed::BackedTarget, before::BeforeTarget, dir::DirTarget, mem::MemTarget};
+use self::{backed::BackedTarget, before::BeforeTarget, dir::DirTarget, mem::MemTarget, traced::TracedTarget};
 use crate::{failure::Failure, path::TreePath};
 
 /// A file system, or what stands in for one.
@@ -210,6 +211,7 @@ pub(crate) const TARGETS: &str = "Targets:
   mem          pandofs in process: the library over its in-memory driver
   mem:before   the same operations under the locks that old kernels took: a mutex per directory,
                a lock around each reference count, the rename lock for rendering a path ...
+  mem:traced   mem with somebody watching, as `pando trace` does
   backed       the same over a driver whose tree is elsewhere (maps behind one lock), with
                at most 4096 inodes in its cache
   backed:before  that under the old locks, that of the inode hash among them; for statwalk
@@ -231,6 +233,7 @@ pub struct TargetSpec {
 enum Kind {
     Mem,
     MemBefore,
+    MemTraced,
     Backed,
     BackedBefore,
     Dir(PathBuf),
@@ -251,6 +254,7 @@ impl FromStr for TargetSpec {
         let kind = match name {
             "mem" => Kind::Mem,
             "mem:before" => Kind::MemBefore,
+            "mem:traced" => Kind::MemTraced,
             "backed" => Kind::Backed,
             "backed:before" => Kind::BackedBefore,
             #[cfg(feature = "peers")]
@@ -285,6 +289,7 @@ impl TargetSpec {
         match &self.kind {
             Kind::Mem => Box::new(MemTarget),
             Kind::MemBefore => Box::new(BeforeTarget { inner: Box::new(MemTarget), misses: false }),
+            Kind::MemTraced => Box::new(TracedTarget),
             Kind::Backed => Box::new(BackedTarget),
             Kind::BackedBefore => Box::new(BeforeTarget { inner: Box::new(BackedTarget), misses: true }),
             Kind::Dir(path) => Box::new(DirTarget::new(path)),
@@ -497,6 +502,11 @@ pub(crate) mod tests {
     #[test]
     fn a_backed_tree_behaves() {
         assert!(behaves(&BackedTarget).is_empty());
+    }
+
+    #[test]
+    fn watching_changes_no_answer() {
+        assert_eq!(behaves(&TracedTarget), behaves(&MemTarget));
     }
 
     #[test]
