@@ -40,6 +40,8 @@ pub enum Command {
     Umount(UmountArgs),
     /// Measure metadata workloads, here and elsewhere, side by side
     Bench(pando_bench::cli::BenchArgs),
+    /// Run a program, and ask the kernel ahead of it for what it will ask
+    Boost(crate::boost::BoostArgs),
     /// Print the version
     Version(VersionArgs),
     /// Print a completion script for a shell

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod boost;
 mod daemon;
 mod failure;
 mod generate;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Mount(args) => mount::run(&args, args.daemon),
         Command::Umount(args) => umount::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => Ok(pando_bench::cli::run(args)),
+        Command::Boost(args) => boost::run(&args),
         Command::Version(args) => generate::version(args.json).map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => generate::completions(shell).map(|()| ExitCode::SUCCESS),
         Command::Man { out } => generate::man(&out).map(|()| ExitCode::SUCCESS),

@@ -1,0 +1,205 @@
+//! The system calls: reading a directory, and asking for attributes while noticing whether the call had to wait.
+
+use std::{
+    ffi::{CStr, CString, OsStr},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, StatxFlags},
+    io::Errno,
+};
+
+/// Bytes of directory entries read at once: some thousand names.
+const BLOCK: usize = 32 << 10;
+
+/// Where a directory is, for telling two posts of one directory from posts of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+/// What the kernel knows of a directory without asking a server.
+pub(crate) fn identity(directory: impl AsFd) -> rustix::io::Result<Identity> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(directory, c"", flags, StatxFlags::INO)?;
+    Ok(Identity { device: u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor), inode: found.stx_ino })
+}
+
+/// Where the holder of this descriptor reads next; zero where it cannot be said.
+pub(crate) fn position(directory: impl AsFd) -> u64 {
+    rustix::fs::seek(directory, SeekFrom::Current(0)).unwrap_or(0)
+}
+
+/// Opens the directory again, at `position`: reading through the program's descriptor would move the program's place.
+pub(crate) fn reopen(directory: impl AsFd, position: u64) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let own = rustix::fs::openat(directory, c".", flags, Mode::empty())?;
+    if position != 0 {
+        rustix::fs::seek(&own, SeekFrom::Start(position))?;
+    }
+    Ok(own)
+}
+
+/// A block of names, and how many entries it had, the dots too. No entries at the end.
+pub(crate) fn names(directory: BorrowedFd<'_>) -> rustix::io::Result<(Vec<CString>, u64)> {
+    let mut block = [MaybeUninit::uninit(); BLOCK];
+    let mut entries = RawDir::new(directory, &mut block);
+    let (mut names, mut count) = (Vec::new(), 0);
+    while let Some(entry) = entries.next() {
+        let name = entry?.file_name().to_owned();
+        count += 1;
+        if !matches!(name.as_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+        // More would be a second call, for which there is no room left in this block's turn.
+        if entries.is_buffer_empty() {
+            break;
+        }
+    }
+    Ok((names, count))
+}
+
+/// How a run of calls went.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Calls made.
+    pub(crate) calls: usize,
+    /// Calls in which the thread slept.
+    pub(crate) waited: usize,
+    /// Errors that mean trouble below, not a name that is gone.
+    pub(crate) trouble: usize,
+    /// Names asked twice, where both calls waited, the second about as long: nothing was kept.
+    pub(crate) forgotten: usize,
+    /// Names asked twice where the second was answered at once or sooner.
+    pub(crate) kept: usize,
+}
+
+/// What to ask of each name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// The attributes that `ls -l` asks for as well: the access control list.
+    pub(crate) xattrs: bool,
+    /// Stop after the first call that waited.
+    pub(crate) stop_at_wait: bool,
+    /// Ask twice where the first call waited, to see whether the kernel keeps the answer.
+    pub(crate) twice: bool,
+}
+
+/// Asks for the attributes of `names` in turn.
+///
+/// A call has waited if the thread gave up its processor of its own accord (`ru_nvcsw`). A clock would not tell waiting
+/// for a disk from waiting for a processor, and on a busy machine both are common.
+pub(crate) fn ask(directory: BorrowedFd<'_>, names: &[CString], manner: Manner) -> Asked {
+    let mut asked = Asked::default();
+    let mut sleeps = own_sleeps();
+    for name in names {
+        let began = Instant::now();
+        if let Err(error) = stat(directory, name)
+            && is_trouble(error)
+        {
+            asked.trouble += 1;
+        }
+        if manner.xattrs {
+            access_list(directory, name);
+        }
+        asked.calls += 1;
+        let now = own_sleeps();
+        if now == sleeps {
+            continue;
+        }
+        asked.waited += 1;
+        if manner.twice {
+            if is_forgotten(directory, name, began.elapsed()) { asked.forgotten += 1 } else { asked.kept += 1 }
+        }
+        sleeps = own_sleeps();
+        if manner.stop_at_wait {
+            break;
+        }
+    }
+    asked
+}
+
+fn is_forgotten(directory: BorrowedFd<'_>, name: &CStr, first: Duration) -> bool {
+    let (began, sleeps) = (Instant::now(), own_sleeps());
+    let _ = stat(directory, name);
+    own_sleeps() != sleeps && began.elapsed() > first.mul_f64(0.75)
+}
+
+fn stat(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    rustix::fs::statx(directory, name, flags, StatxFlags::BASIC_STATS).map(drop)
+}
+
+/// One component below a descriptor, its last link not followed: as safe as the `*at` call that older kernels lack.
+fn access_list(directory: BorrowedFd<'_>, name: &CStr) {
+    let path =
+        PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(OsStr::from_bytes(name.to_bytes()));
+    let _ = rustix::fs::lgetxattr_query(&path, c"system.posix_acl_access");
+}
+
+fn is_trouble(error: Errno) -> bool {
+    matches!(error, Errno::IO | Errno::TIMEDOUT | Errno::NOMEM | Errno::STALE | Errno::NOTCONN | Errno::REMOTEIO)
+}
+
+/// How often this thread has given up its processor to wait. A count that cannot be had never changes.
+fn own_sleeps() -> i64 {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    const PLAIN: Manner = Manner { xattrs: true, stop_at_wait: false, twice: true };
+
+    #[test]
+    fn names_are_those_of_the_directory_and_end() {
+        let directory = tempfile::tempdir().unwrap();
+        (0..3000).for_each(|i| drop(File::create(directory.path().join(format!("{i:0>20}"))).unwrap()));
+        let open = reopen(File::open(directory.path()).unwrap(), 0).unwrap();
+        let (mut all, mut entries) = (Vec::new(), 0);
+        loop {
+            let (names, count) = names(open.as_fd()).unwrap();
+            if count == 0 {
+                break;
+            }
+            all.extend(names);
+            entries += count;
+        }
+        all.sort();
+        all.dedup();
+        assert_eq!((all.len(), entries), (3000, 3002));
+        assert_ne!(position(&open), 0);
+    }
+
+    #[test]
+    fn the_place_of_another_descriptor_is_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        File::create(directory.path().join("one")).unwrap();
+        let theirs = File::open(directory.path()).unwrap();
+        let ours = reopen(&theirs, 0).unwrap();
+        assert_eq!(names(ours.as_fd()).unwrap().1, 3);
+        assert_eq!(position(&theirs), 0);
+        assert_eq!(identity(&theirs).unwrap(), identity(&ours).unwrap());
+    }
+
+    #[test]
+    fn names_that_are_gone_are_no_trouble() {
+        let directory = tempfile::tempdir().unwrap();
+        File::create(directory.path().join("here")).unwrap();
+        let open = File::open(directory.path()).unwrap();
+        let asked = ask(open.as_fd(), &[c"here".into(), c"gone".into()], PLAIN);
+        assert_eq!((asked.calls, asked.trouble), (2, 0));
+    }
+}

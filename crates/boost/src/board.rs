@@ -1,0 +1,146 @@
+//! The page on which the helper shows programs whom to tell, and what not to tell of.
+//!
+//! A file that programs map read-only. It is written with `pwrite`, which a shared mapping sees, so that no memory is
+//! shared in the other direction. Each field is an aligned word of its own and any mixture of old and new is right: the
+//! worst that a stale interval does is one message too many or too few.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+/// The first word of the page and of each message; the digit is the version of both.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pdoboot1");
+
+/// How many devices there is room for. Programs tell of every directory on the others.
+const DEVICES: usize = 32;
+
+/// The interval that means: tell of no directory on this device.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+// The layout, in bytes. Its reader is crates/preload/src/preload.c.
+const ALIVE: u64 = 8;
+const COUNT: u64 = 12;
+const NAME_LENGTH: u64 = 16;
+const NAME: u64 = 24;
+const NAME_MAX: usize = 64;
+const FIRST_DEVICE: u64 = NAME + NAME_MAX as u64;
+const DEVICE_SIZE: u64 = 16;
+const SIZE: u64 = 4096;
+const _: () = assert!(FIRST_DEVICE + DEVICE_SIZE * DEVICES as u64 <= SIZE);
+
+/// The page. Dropped, it says that nobody listens, and is removed.
+#[derive(Debug)]
+pub(crate) struct Board {
+    file: File,
+    path: PathBuf,
+    devices: Mutex<Vec<u64>>,
+}
+
+impl Board {
+    /// A new page in `directory`, for the helper that listens at `name`.
+    ///
+    /// # Errors
+    /// Those of creating a file of one page there.
+    pub(crate) fn create(directory: &Path, name: &[u8]) -> io::Result<Self> {
+        assert!(name.len() <= NAME_MAX, "a name that fits");
+        let path = directory.join(format!("board.{}", String::from_utf8_lossy(name)));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
+        let board = Self { file, path, devices: Mutex::default() };
+        // Programs that drop their privileges read it, whatever our umask is.
+        board.file.set_permissions(PermissionsExt::from_mode(0o644))?;
+        board.file.set_len(SIZE)?;
+        board.file.write_all_at(name, NAME)?;
+        board.word(NAME_LENGTH, u32::try_from(name.len()).expect("at most 64"))?;
+        board.word(ALIVE, 1)?;
+        board.file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
+        Ok(board)
+    }
+
+    /// Where it is: the value of `PANDO_BOOST`.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Tell of one directory in `interval` on `device` from now on.
+    pub(crate) fn set_interval(&self, device: u64, interval: u32) {
+        let mut devices = self.devices.lock().expect("no holder panics");
+        let known = devices.iter().position(|&known| known == device);
+        let index = known.unwrap_or(devices.len());
+        if index == DEVICES {
+            return;
+        }
+        let at = FIRST_DEVICE + DEVICE_SIZE * index as u64;
+        // A failure leaves programs telling more than they need to, which is no harm.
+        let mut written = self.word(at + 8, interval);
+        if known.is_none() && written.is_ok() {
+            devices.push(device);
+            written = self.file.write_all_at(&device.to_ne_bytes(), at);
+            let count = u32::try_from(devices.len()).expect("at most 32");
+            written = written.and_then(|()| self.word(COUNT, count));
+        }
+        if let Err(error) = written {
+            tracing::debug!(%error, path = %self.path.display(), "cannot be written");
+        }
+    }
+
+    /// Says that nobody listens any more, and removes the file. Programs that have it mapped still see it.
+    pub(crate) fn take_down(&self) {
+        let _ = self.word(ALIVE, 0);
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    fn word(&self, at: u64, value: u32) -> io::Result<()> {
+        self.file.write_all_at(&value.to_ne_bytes(), at)
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        self.take_down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(bytes: &[u8], at: u64) -> u32 {
+        let at = usize::try_from(at).unwrap();
+        u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    #[test]
+    fn shows_intervals_and_says_when_it_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let board = Board::create(directory.path(), b"here").unwrap();
+        let path = board.path().to_owned();
+        let open = File::open(&path).unwrap();
+        board.set_interval(7, 4);
+        board.set_interval(9, 2);
+        board.set_interval(7, NEVER);
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes.len(), 4096);
+        assert_eq!((word(&bytes, ALIVE), word(&bytes, COUNT), word(&bytes, NAME_LENGTH)), (1, 2, 4));
+        assert_eq!(word(&bytes, FIRST_DEVICE + 8), NEVER);
+        assert_eq!(word(&bytes, FIRST_DEVICE + DEVICE_SIZE), 9);
+        assert_eq!(word(&bytes, FIRST_DEVICE + DEVICE_SIZE + 8), 2);
+        drop(board);
+        let mut alive = [9; 4];
+        open.read_exact_at(&mut alive, ALIVE).unwrap();
+        assert_eq!(alive, [0; 4]);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn more_devices_than_there_is_room_for_are_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let board = Board::create(directory.path(), b"here").unwrap();
+        (0..40).for_each(|device| board.set_interval(device, 2));
+        let bytes = std::fs::read(board.path()).unwrap();
+        assert_eq!((bytes.len(), word(&bytes, COUNT)), (4096, 32));
+    }
+}

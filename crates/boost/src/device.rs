@@ -1,0 +1,166 @@
+//! What has been learnt of one file system: whether calls wait there, whether the kernel keeps the answers, how many
+//! calls at once are worth it.
+
+use crate::{ask::Asked, board::NEVER, governor::Governor};
+
+/// Calls after which the waits among them are judged.
+const JUDGED: usize = 256;
+
+/// Fewer waits than one in so many calls: asking ahead costs more than it gains.
+const RARE: usize = 64;
+
+/// While calls are fast one directory in at most so many is looked at, to notice when they no longer are.
+const MOST_SPARSE: u32 = 64;
+
+/// Names that are asked twice before the kernel is said to keep nothing.
+const VOTES: usize = 8;
+
+/// One file system.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) governor: Governor,
+    /// Calls in flight.
+    pub(crate) in_flight: usize,
+    /// One directory in so many is looked at; `NEVER`: none.
+    interval: u32,
+    /// Directories met, where programs do not count them.
+    turn: u32,
+    slow: bool,
+    calls: usize,
+    waited: usize,
+    kept: usize,
+    forgotten: usize,
+}
+
+/// What follows from the latest calls for the directory at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Verdict {
+    /// Go on.
+    Open,
+    /// Nothing waits here: leave this directory.
+    Fast,
+    /// The kernel keeps nothing here: leave the file system.
+    Forgotten,
+}
+
+impl Device {
+    pub(crate) fn new(most_in_flight: usize) -> Self {
+        Self {
+            governor: Governor::new(most_in_flight),
+            in_flight: 0,
+            interval: 1,
+            turn: 0,
+            slow: false,
+            calls: 0,
+            waited: 0,
+            kept: 0,
+            forgotten: 0,
+        }
+    }
+
+    /// One directory in so many is worth a look.
+    pub(crate) fn interval(&self) -> u32 {
+        self.interval
+    }
+
+    /// Whether to look at the directory that was met now.
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.turn = self.turn.wrapping_add(1);
+        self.interval != NEVER && self.turn.is_multiple_of(self.interval)
+    }
+
+    /// Whether the calls of late had to wait: then a directory needs no trial.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.slow
+    }
+
+    /// Whether names are still to be asked twice.
+    pub(crate) fn votes_wanted(&self) -> bool {
+        self.kept + self.forgotten < VOTES
+    }
+
+    /// Names to ask in one go. One, where most calls wait: they are to wait at the same time.
+    pub(crate) fn batch(&self) -> usize {
+        if self.waited * 4 > self.calls { 1 } else { 8 }
+    }
+
+    /// A trial: some names asked one after the other.
+    pub(crate) fn tried(&mut self, waited: bool) -> Verdict {
+        if waited {
+            self.slow = true;
+            self.interval = 1;
+            Verdict::Open
+        } else {
+            self.fast()
+        }
+    }
+
+    /// The outcome of calls that ran beside others.
+    pub(crate) fn learn(&mut self, asked: &Asked) -> Verdict {
+        self.calls += asked.calls;
+        self.waited += asked.waited;
+        self.kept += asked.kept;
+        self.forgotten += asked.forgotten;
+        if self.forgotten * 4 >= VOTES * 3 {
+            self.interval = NEVER;
+            return Verdict::Forgotten;
+        }
+        if self.calls < JUDGED {
+            return Verdict::Open;
+        }
+        let rare = self.waited * RARE < self.calls;
+        (self.calls, self.waited) = (self.calls / 2, self.waited / 2);
+        if rare { self.fast() } else { Verdict::Open }
+    }
+
+    fn fast(&mut self) -> Verdict {
+        self.slow = false;
+        (self.calls, self.waited) = (0, 0);
+        self.interval = (self.interval * 2).min(MOST_SPARSE);
+        Verdict::Fast
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fast_calls_make_looks_rare_and_one_slow_trial_undoes_it() {
+        let mut device = Device::new(64);
+        assert!(device.is_due() && device.is_due());
+        (0..10).for_each(|_| assert_eq!(device.tried(false), Verdict::Fast));
+        assert_eq!(device.interval(), 64);
+        assert_eq!((0..640).filter(|_| device.is_due()).count(), 10);
+        assert_eq!(device.tried(true), Verdict::Open);
+        assert_eq!((device.interval(), device.is_slow()), (1, true));
+    }
+
+    #[test]
+    fn slow_calls_that_become_fast_are_noticed() {
+        let mut device = Device::new(64);
+        assert_eq!(device.tried(true), Verdict::Open);
+        let waits = Asked { calls: 1, waited: 1, ..Asked::default() };
+        (0..1000).for_each(|_| assert_eq!(device.learn(&waits), Verdict::Open));
+        assert_eq!(device.batch(), 1);
+        let fast = Asked { calls: 8, ..Asked::default() };
+        let after = (0..10_000).position(|_| device.learn(&fast) == Verdict::Fast);
+        assert!(after.is_some_and(|batches| batches < 300), "{after:?}");
+        assert_eq!((device.interval(), device.is_slow(), device.batch()), (2, false, 8));
+    }
+
+    #[test]
+    fn a_kernel_that_forgets_is_left_alone() {
+        let mut device = Device::new(64);
+        let forgotten = Asked { calls: 1, waited: 1, forgotten: 1, ..Asked::default() };
+        let verdicts: Vec<_> = (0..6).map(|_| device.learn(&forgotten)).collect();
+        assert_eq!(verdicts[4..], [Verdict::Open, Verdict::Forgotten]);
+        assert!(!device.is_due());
+
+        let mut device = Device::new(64);
+        let kept = Asked { calls: 1, waited: 1, kept: 1, ..Asked::default() };
+        (0..8).for_each(|_| assert_eq!(device.learn(&kept), Verdict::Open));
+        assert!(!device.votes_wanted());
+    }
+}

@@ -1,0 +1,197 @@
+//! The threads: one that listens, and as many that ask as there are calls worth having in flight.
+
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    thread,
+    time::Instant,
+};
+
+use crate::{
+    ask,
+    board::{Board, NEVER},
+    posts::Post,
+    schedule::{Block, From, ScanId, Schedule, Task, Totals, Work},
+};
+
+/// How the helper works.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// The most calls in flight at once on one file system, at least one. How many there are is found by trial.
+    pub max_in_flight: usize,
+    /// Ask for access control lists too, as `ls -l` does.
+    pub xattrs: bool,
+}
+
+/// More threads than this are of no use to any store.
+pub const MAX_IN_FLIGHT: usize = 64;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { max_in_flight: MAX_IN_FLIGHT, xattrs: false }
+    }
+}
+
+/// What the threads share.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    state: Mutex<State>,
+    work: Condvar,
+    most_threads: usize,
+    board: Option<Board>,
+}
+
+#[derive(Debug)]
+struct State {
+    schedule: Schedule,
+    threads: usize,
+    idle: usize,
+    stopping: bool,
+}
+
+impl Helper {
+    pub(crate) fn new(options: Options, board: Option<Board>) -> Arc<Self> {
+        let most_in_flight = options.max_in_flight.clamp(1, MAX_IN_FLIGHT);
+        let schedule = Schedule::new(most_in_flight, options.xattrs);
+        Arc::new(Self {
+            state: Mutex::new(State { schedule, threads: 0, idle: 0, stopping: false }),
+            work: Condvar::new(),
+            // One more, so that a directory can be read while all the calls wait.
+            most_threads: most_in_flight + 1,
+            board,
+        })
+    }
+
+    pub(crate) fn board(&self) -> Option<&Board> {
+        self.board.as_ref()
+    }
+
+    /// A directory is being read. With `choose`, looks at one in so many where calls are fast.
+    pub(crate) fn told(self: &Arc<Self>, post: Post, choose: bool) {
+        let Ok(identity) = ask::identity(&post.directory) else { return };
+        let mut state = self.lock();
+        if !choose || state.schedule.is_due(identity.device) {
+            state.schedule.told(post, identity);
+            self.summon(&mut state);
+        }
+    }
+
+    /// No more work is begun. Threads that wait in a call are not waited for: the store may never answer.
+    pub(crate) fn stop(&self) -> Totals {
+        let mut state = self.lock();
+        state.stopping = true;
+        self.work.notify_all();
+        state.schedule.totals()
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.lock().schedule.totals()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+
+    /// Sees to it that a thread looks for work.
+    fn summon(self: &Arc<Self>, state: &mut State) {
+        if state.idle > 0 {
+            self.work.notify_one();
+        } else if state.threads < self.most_threads {
+            let helper = Arc::clone(self);
+            let spawned =
+                thread::Builder::new().name("boost".into()).stack_size(256 << 10).spawn(move || helper.serve());
+            match spawned {
+                Ok(_) => state.threads += 1,
+                Err(error) => tracing::debug!(%error, threads = state.threads, "no further thread"),
+            }
+        }
+    }
+
+    fn serve(self: Arc<Self>) {
+        let mut state = self.lock();
+        while !state.stopping {
+            let Some(task) = state.schedule.next() else {
+                state.idle += 1;
+                state = self.work.wait(state).expect("no holder panics");
+                state.idle -= 1;
+                continue;
+            };
+            // Each thread that finds work calls the next; the last one finds none, and sleeps.
+            if state.schedule.has_more() {
+                self.summon(&mut state);
+            }
+            drop(state);
+            let done = perform(task);
+            state = self.lock();
+            done.report(&mut state.schedule);
+            let intervals = state.schedule.new_intervals();
+            for (device, interval) in intervals {
+                self.publish(device, interval);
+            }
+        }
+        state.threads -= 1;
+    }
+
+    fn publish(&self, device: u64, interval: u32) {
+        let (major, minor) = (device >> 32, device & 0xffff_ffff);
+        match interval {
+            NEVER => tracing::info!("device {major}:{minor}: the kernel keeps no answers there, so it is left alone"),
+            _ => tracing::debug!("device {major}:{minor}: looks at one directory in {interval}"),
+        }
+        if let Some(board) = &self.board {
+            board.set_interval(device, interval);
+        }
+    }
+}
+
+/// What a task came to.
+enum Done {
+    Read(ScanId, Option<OwnedFd>, rustix::io::Result<Block>),
+    Asked(ScanId, ask::Asked, Vec<CString>),
+}
+
+impl Done {
+    fn report(self, schedule: &mut Schedule) {
+        match self {
+            Self::Read(scan, opened, block) => schedule.read(scan, opened, block),
+            Self::Asked(scan, asked, left) => schedule.asked(scan, &asked, left, Instant::now()),
+        }
+    }
+}
+
+/// Makes the system calls of a task, with no lock held.
+fn perform(task: Task) -> Done {
+    match task.work {
+        Work::Open(from) => {
+            let position = match from {
+                From::Position(position) => position,
+                From::Program => ask::position(&task.directory),
+            };
+            match ask::reopen(&task.directory, position) {
+                Ok(own) => {
+                    let block = read(&own);
+                    Done::Read(task.scan, Some(own), block)
+                }
+                Err(error) => Done::Read(task.scan, None, Err(error)),
+            }
+        }
+        Work::Read => Done::Read(task.scan, None, read(&task.directory)),
+        Work::Ask(mut names, manner) => {
+            let asked = ask::ask(task.directory.as_fd(), &names, manner);
+            let left = names.split_off(asked.calls);
+            Done::Asked(task.scan, asked, left)
+        }
+    }
+}
+
+fn read(directory: impl AsFd) -> rustix::io::Result<Block> {
+    let (names, entries) = ask::names(directory.as_fd())?;
+    Ok(Block { names, entries, position: ask::position(&directory) })
+}
+
+/// Runs `body` in a thread of its own with a name.
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
+    thread::Builder::new().name(name.into()).spawn(body)
+}

@@ -1,0 +1,269 @@
+//! Whether a program can be boosted: what its file says.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fmt,
+    fs::File,
+    io::{self, Read},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
+
+/// Why a program runs as it would without us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unboosted {
+    /// It has no dynamic linker that could load a library.
+    Static,
+    /// A Go program: it asks the kernel itself, not the C library.
+    Go,
+    /// It starts with more rights than its user has, so the dynamic linker ignores `LD_PRELOAD`.
+    Privileged,
+    /// Of another processor or word size than the library.
+    Foreign,
+}
+
+impl fmt::Display for Unboosted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Static => "statically linked, so no library can be loaded into it",
+            Self::Go => "a Go program, which reads directories without the C library",
+            Self::Privileged => "setuid, setgid or with file capabilities, so the dynamic linker loads nothing into it",
+            Self::Foreign => "made for another processor or word size than pando",
+        })
+    }
+}
+
+/// Finds the file that runs as `command`: in `path` (a list as in `PATH`), unless it has a slash.
+pub fn find(command: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+    if command.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(command));
+    }
+    let directories = std::env::split_paths(path.unwrap_or(OsStr::new("/bin:/usr/bin")));
+    directories
+        .map(|directory| directory.join(command))
+        .find(|candidate| candidate.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0))
+}
+
+/// Why the program in this file cannot be boosted; `None` if it can, as far as the file says. Of a script, the
+/// interpreter counts.
+///
+/// # Errors
+/// The file cannot be read. Nothing else is an error: what is no known format is left to the kernel.
+pub fn inspect(file: &Path, path: Option<&OsStr>) -> io::Result<Option<Unboosted>> {
+    let mut file = file.to_owned();
+    // As many interpreters of interpreters as Linux follows.
+    for _ in 0..5 {
+        let open = File::open(&file)?;
+        let mut head = Vec::new();
+        (&open).take(256).read_to_end(&mut head)?;
+        let Some(interpreter) = interpreter(&head, path) else {
+            return Ok(of_binary(&open, &head));
+        };
+        file = interpreter;
+    }
+    Ok(None)
+}
+
+/// The interpreter named in a script's first line; what `env` looks for, if it is that.
+fn interpreter(head: &[u8], path: Option<&OsStr>) -> Option<PathBuf> {
+    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let first = PathBuf::from(OsStr::from_bytes(words.next()?));
+    if first.file_name() != Some(OsStr::new("env")) {
+        return Some(first);
+    }
+    let command = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'=')).map(OsStr::from_bytes);
+    command.and_then(|command| find(command, path)).or(Some(first))
+}
+
+fn of_binary(file: &File, head: &[u8]) -> Option<Unboosted> {
+    if !head.starts_with(b"\x7fELF") || head.len() < 64 {
+        return None;
+    }
+    if is_privileged(file) {
+        return Some(Unboosted::Privileged);
+    }
+    let own = pando_preload::LIBRARY;
+    // Class and byte order, then the machine: what the library has.
+    if own.len() >= 64 && (head[4..6] != own[4..6] || head[18..20] != own[18..20]) {
+        return Some(Unboosted::Foreign);
+    }
+    let mut dynamic = false;
+    for segment in segments(file, head) {
+        match segment.kind {
+            PT_INTERP => dynamic = true,
+            PT_NOTE if is_go(file, &segment) => return Some(Unboosted::Go),
+            _ => {}
+        }
+    }
+    (!dynamic).then_some(Unboosted::Static)
+}
+
+fn is_privileged(file: &File) -> bool {
+    let Ok(found) = file.metadata() else { return false };
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let setuid = found.mode() & 0o4000 != 0 && found.uid() != user.as_raw();
+    let setgid = found.mode() & 0o2010 == 0o2010 && found.gid() != group.as_raw();
+    let mut value = [0_u8; 64];
+    let capabilities = rustix::fs::fgetxattr(file, c"security.capability", &mut value[..]).is_ok();
+    setuid || setgid || (capabilities && !user.is_root())
+}
+
+const PT_INTERP: u32 = 3;
+const PT_NOTE: u32 = 4;
+
+struct Segment {
+    kind: u32,
+    offset: u64,
+    size: u64,
+}
+
+/// The program headers of a 64-bit file of our byte order. What is cut short or nonsense has none.
+fn segments(file: &File, head: &[u8]) -> Vec<Segment> {
+    let start = word(head, 32).unwrap_or(0);
+    let size = usize::from(half(head, 54).unwrap_or(0));
+    let count = usize::from(half(head, 56).unwrap_or(0)).min(128);
+    let mut table = vec![0; size * count];
+    if size < 56 || file.read_exact_at(&mut table, start).is_err() {
+        return Vec::new();
+    }
+    table
+        .chunks_exact(size)
+        .filter_map(|entry| {
+            let kind = u32::from_ne_bytes(entry.get(..4)?.try_into().ok()?);
+            Some(Segment { kind, offset: word(entry, 8)?, size: word(entry, 32)? })
+        })
+        .collect()
+}
+
+/// Go's linker leaves the build's name in a note whose owner is "Go".
+fn is_go(file: &File, notes: &Segment) -> bool {
+    let mut bytes = vec![0; usize::try_from(notes.size.min(4096)).expect("small")];
+    if file.read_exact_at(&mut bytes, notes.offset).is_err() {
+        return false;
+    }
+    let mut rest = &bytes[..];
+    while let Some(header) = rest.get(..12) {
+        let length = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().expect("four bytes")) as usize;
+        let (owner, text) = (length(0), length(4));
+        if rest.get(12..12 + owner) == Some(b"Go\0\0") {
+            return true;
+        }
+        let next = 12 + owner.next_multiple_of(4) + text.next_multiple_of(4);
+        rest = rest.get(next..).unwrap_or_default();
+    }
+    false
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// The part of the environment that names where programs are.
+pub fn path_variable() -> Option<OsString> {
+    std::env::var_os("PATH")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    fn inspected(bytes: &[u8], mode: u32) -> Option<Unboosted> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("program");
+        fs::write(&file, bytes).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        inspect(&file, path_variable().as_deref()).unwrap()
+    }
+
+    /// A header and some program headers of the machine's own kind.
+    fn elf(segments: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut file = pando_preload::LIBRARY[..64].to_vec();
+        file[32..40].copy_from_slice(&64_u64.to_ne_bytes());
+        file[54..56].copy_from_slice(&56_u16.to_ne_bytes());
+        file[56..58].copy_from_slice(&u16::try_from(segments.len()).unwrap().to_ne_bytes());
+        let mut at = 64 + 56 * segments.len();
+        for (kind, content) in segments {
+            let mut entry = [0; 56];
+            entry[..4].copy_from_slice(&kind.to_ne_bytes());
+            entry[8..16].copy_from_slice(&(at as u64).to_ne_bytes());
+            entry[32..40].copy_from_slice(&(content.len() as u64).to_ne_bytes());
+            file.extend(entry);
+            at += content.len();
+        }
+        segments.iter().for_each(|(_, content)| file.extend(*content));
+        file
+    }
+
+    fn note(owner: &[u8], text: &[u8]) -> Vec<u8> {
+        let mut note = Vec::new();
+        for length in [owner.len(), text.len(), 4] {
+            note.extend(u32::try_from(length).unwrap().to_ne_bytes());
+        }
+        note.extend(owner);
+        note.resize(note.len().next_multiple_of(4), 0);
+        note.extend(text);
+        note.resize(note.len().next_multiple_of(4), 0);
+        note
+    }
+
+    #[test]
+    fn tells_the_kinds_apart() {
+        assert_eq!(inspected(&elf(&[(PT_INTERP, b"/lib/ld.so\0")]), 0o755), None);
+        assert_eq!(inspected(&elf(&[(1, b"code")]), 0o755), Some(Unboosted::Static));
+        let notes = [note(b"GNU\0", b"12345"), note(b"Go\0\0", b"id")].concat();
+        assert_eq!(inspected(&elf(&[(PT_NOTE, &notes), (PT_INTERP, b"x")]), 0o755), Some(Unboosted::Go));
+        let others = note(b"GNU\0", b"12345");
+        assert_eq!(inspected(&elf(&[(PT_NOTE, &others), (PT_INTERP, b"x")]), 0o755), None);
+        let mut foreign = elf(&[(PT_INTERP, b"x")]);
+        foreign[4] = 1;
+        assert_eq!(inspected(&foreign, 0o755), Some(Unboosted::Foreign));
+    }
+
+    #[test]
+    fn of_a_script_the_interpreter_counts() {
+        assert_eq!(inspected(b"#!/bin/sh\nls\n", 0o755), None);
+        assert_eq!(inspected(b"#! /usr/bin/env -S sh -e\n", 0o755), None);
+        assert_eq!(inspected(b"no format at all", 0o755), None);
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("static");
+        fs::write(&program, elf(&[])).unwrap();
+        let script = format!("#!{} x\n", program.display());
+        assert_eq!(inspected(script.as_bytes(), 0o755), Some(Unboosted::Static));
+        // One that names itself ends too.
+        let itself = directory.path().join("itself");
+        fs::write(&itself, format!("#!{}\n", itself.display())).unwrap();
+        assert_eq!(inspect(&itself, None).unwrap(), None);
+    }
+
+    #[test]
+    fn cut_short_anywhere_it_is_no_panic() {
+        let whole = elf(&[(PT_NOTE, &note(b"Go\0\0", b"id")), (PT_INTERP, b"x")]);
+        (0..whole.len()).for_each(|length| assert_ne!(inspected(&whole[..length], 0o755), Some(Unboosted::Foreign)));
+        let mut lies = whole.clone();
+        lies[32..40].copy_from_slice(&u64::MAX.to_ne_bytes());
+        lies[56..58].copy_from_slice(&u16::MAX.to_ne_bytes());
+        assert_eq!(inspected(&lies, 0o755), Some(Unboosted::Static));
+        let mut lies = whole;
+        lies[64 + 8..64 + 16].copy_from_slice(&u64::MAX.to_ne_bytes());
+        assert_eq!(inspected(&lies, 0o755), None);
+    }
+
+    #[test]
+    fn commands_are_found_as_a_shell_finds_them() {
+        let sh = find(OsStr::new("sh"), path_variable().as_deref()).unwrap();
+        assert!(sh.is_absolute());
+        assert_eq!(find(OsStr::new("./here"), None), Some(PathBuf::from("./here")));
+        assert_eq!(find(OsStr::new("no-such-program-anywhere"), path_variable().as_deref()), None);
+    }
+}

@@ -1,0 +1,392 @@
+//! What to ask next: the directories under way, without threads and without system calls.
+//!
+//! A directory is read in blocks, at most [`LEAD`] entries ahead of the program, so that what was asked is still in the
+//! kernel's caches when the program comes to it. The first names are asked one after the other, by one thread: that is
+//! the whole cost where calls are fast. The first call that waits opens the directory to all threads.
+//!
+//! A program tells of a large directory again and again. Between two messages no descriptor is kept: a mount is not busy
+//! because of us. A bookmark remembers where to go on.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    ffi::CString,
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::Instant,
+};
+
+use crate::{
+    ask::{Asked, Identity, Manner},
+    board::NEVER,
+    device::{Device, Verdict},
+    posts::Post,
+};
+
+/// Entries asked ahead of what the program has seen.
+const LEAD: u64 = 4096;
+
+/// Entries asked where the program does not say how far it is.
+const WHOLE: u64 = 1 << 18;
+
+/// Names asked to find out whether calls wait.
+const TRIAL: usize = 16;
+
+/// A block is read when fewer names than this are left.
+const LOW: usize = 512;
+
+/// Directories at a time. What is told beyond them is dropped.
+const SCANS: usize = 256;
+
+/// Bookmarks kept.
+const BOOKMARKS: usize = 256;
+
+/// What the helper has done.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    /// Messages from programs (with `--watch`: directories opened).
+    pub posts: u64,
+    /// Directories of which names were asked.
+    pub directories: u64,
+    /// Entries whose attributes were asked for.
+    pub asked: u64,
+    /// Calls among them that had to wait.
+    pub waited: u64,
+    /// The most calls that were in flight at once.
+    pub most_at_once: usize,
+    /// Directories that were left since calls were fast.
+    pub fast: u64,
+    /// File systems that were left alone since the kernel keeps no answers there.
+    pub forgotten: u64,
+}
+
+/// Something for a thread to do.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) scan: ScanId,
+    pub(crate) directory: Arc<OwnedFd>,
+    pub(crate) work: Work,
+}
+
+/// A directory under way. Calls are counted on its device even after it is gone from the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScanId {
+    number: u64,
+    device: u64,
+}
+
+/// What to do with the directory.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// The descriptor is the program's: open the directory again there, or where the program is; then read a block.
+    Open(From),
+    /// Read a block of names.
+    Read,
+    /// Ask for the attributes of these.
+    Ask(Vec<CString>, Manner),
+}
+
+/// Where to begin reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum From {
+    /// A position of the directory; zero is its start.
+    Position(u64),
+    /// Where the program's descriptor is.
+    Program,
+}
+
+/// A block that was read.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) names: Vec<CString>,
+    pub(crate) entries: u64,
+    /// Where the next one begins.
+    pub(crate) position: u64,
+}
+
+#[derive(Debug)]
+struct Scan {
+    id: ScanId,
+    identity: Identity,
+    token: u64,
+    /// Read no further than this many entries.
+    allowed: u64,
+    read: u64,
+    position: u64,
+    directory: Arc<OwnedFd>,
+    /// Until it is opened, where to.
+    unopened: Option<From>,
+    reading: bool,
+    ended: bool,
+    ready: VecDeque<CString>,
+    asking: usize,
+    /// Names asked in the trial; `None` when it is over.
+    trial: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bookmark {
+    token: u64,
+    read: u64,
+    /// `None`: all of it was read.
+    position: Option<u64>,
+}
+
+/// The directories under way.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    scans: VecDeque<Scan>,
+    devices: HashMap<u64, Device>,
+    bookmarks: VecDeque<Bookmark>,
+    next_number: u64,
+    most_in_flight: usize,
+    xattrs: bool,
+    in_flight: usize,
+    totals: Totals,
+    /// Intervals that are new, for the board.
+    intervals: Vec<(u64, u32)>,
+}
+
+impl Schedule {
+    pub(crate) fn new(most_in_flight: usize, xattrs: bool) -> Self {
+        Self {
+            scans: VecDeque::new(),
+            devices: HashMap::new(),
+            bookmarks: VecDeque::new(),
+            next_number: 1,
+            most_in_flight,
+            xattrs,
+            in_flight: 0,
+            totals: Totals::default(),
+            intervals: Vec::new(),
+        }
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Intervals that have changed since the last call.
+    pub(crate) fn new_intervals(&mut self) -> Vec<(u64, u32)> {
+        std::mem::take(&mut self.intervals)
+    }
+
+    /// Whether to look at a directory of this device at all, where the program has not chosen by itself.
+    pub(crate) fn is_due(&mut self, device: u64) -> bool {
+        self.device(device).is_due()
+    }
+
+    /// A program reads a directory.
+    pub(crate) fn told(&mut self, post: Post, identity: Identity) {
+        self.totals.posts += 1;
+        if self.device(identity.device).interval() == NEVER {
+            return;
+        }
+        let known = post.seen != u64::MAX;
+        let allowed = if known { post.seen.saturating_add(LEAD) } else { WHOLE };
+        let from_start = !known || post.seen == 0;
+        let same = |scan: &&mut Scan| {
+            (post.token != 0 && scan.token == post.token) || (from_start && scan.identity == identity)
+        };
+        if let Some(scan) = self.scans.iter_mut().find(same) {
+            scan.allowed = scan.allowed.max(allowed);
+            return;
+        }
+        let (mut read, mut from) = (0, From::Position(0));
+        if !from_start {
+            (read, from) = (post.seen, From::Program);
+            let place = self.bookmarks.iter().position(|bookmark| bookmark.token == post.token);
+            if let Some(place) = place {
+                let bookmark = self.bookmarks[place];
+                let Some(position) = bookmark.position.filter(|_| bookmark.read < allowed) else { return };
+                self.bookmarks.remove(place);
+                (read, from) = (bookmark.read, From::Position(position));
+            }
+        }
+        if self.scans.len() < SCANS {
+            let trial = (!self.device(identity.device).is_slow()).then_some(0);
+            self.scans.push_back(Scan {
+                id: ScanId { number: self.next_number, device: identity.device },
+                identity,
+                token: post.token,
+                allowed,
+                read,
+                position: 0,
+                directory: Arc::new(post.directory),
+                unopened: Some(from),
+                reading: false,
+                ended: false,
+                ready: VecDeque::new(),
+                asking: 0,
+                trial,
+            });
+            self.next_number += 1;
+            self.totals.directories += 1;
+        }
+    }
+
+    /// The next thing to do now; directories take turns.
+    pub(crate) fn next(&mut self) -> Option<Task> {
+        for place in 0..self.scans.len() {
+            let scan = &mut self.scans[place];
+            let device = self.devices.get_mut(&scan.identity.device).expect("made when it was told of");
+            if let Some(work) = scan.work(device, self.xattrs) {
+                if matches!(work, Work::Ask(..)) {
+                    device.in_flight += 1;
+                    self.in_flight += 1;
+                    self.totals.most_at_once = self.totals.most_at_once.max(self.in_flight);
+                }
+                let task = Task { scan: scan.id, directory: Arc::clone(&scan.directory), work };
+                self.scans.rotate_left(place + 1);
+                return Some(task);
+            }
+        }
+        None
+    }
+
+    /// Whether there is more to do now.
+    pub(crate) fn has_more(&self) -> bool {
+        self.scans.iter().any(|scan| scan.has_work(&self.devices[&scan.id.device]))
+    }
+
+    /// A block was read, after opening the directory if a descriptor comes along.
+    pub(crate) fn read(&mut self, id: ScanId, opened: Option<OwnedFd>, block: rustix::io::Result<Block>) {
+        let Some(scan) = self.scans.iter_mut().find(|scan| scan.id == id) else { return };
+        scan.reading = false;
+        if let Some(own) = opened {
+            scan.directory = Arc::new(own);
+        }
+        match block {
+            Ok(block) => {
+                scan.ended = block.entries == 0;
+                scan.read += block.entries;
+                scan.position = block.position;
+                scan.ready.extend(block.names);
+            }
+            // Gone, not ours to read, or the store fails: the program will hear it for itself.
+            Err(_) => scan.ended = true,
+        }
+        self.close_if_done(id);
+    }
+
+    /// Names were asked; those in `left` were not.
+    pub(crate) fn asked(&mut self, id: ScanId, asked: &Asked, left: Vec<CString>, now: Instant) {
+        self.in_flight -= 1;
+        self.totals.asked += asked.calls as u64;
+        self.totals.waited += asked.waited as u64;
+        let device = self.devices.get_mut(&id.device).expect("made when it was told of");
+        let was_full = device.in_flight >= device.governor.limit();
+        device.in_flight -= 1;
+        if asked.trouble > 0 {
+            device.governor.back_off();
+        } else if was_full {
+            device.governor.completed(asked.calls, now);
+        } else {
+            device.governor.interrupted();
+        }
+        let interval = device.interval();
+        let mut verdict = device.learn(asked);
+        if let Some(scan) = self.scans.iter_mut().find(|scan| scan.id == id) {
+            scan.asking -= 1;
+            left.into_iter().rev().for_each(|name| scan.ready.push_front(name));
+            if let Some(before) = scan.trial
+                && verdict == Verdict::Open
+            {
+                let tried = before + asked.calls;
+                if asked.waited > 0 || tried >= TRIAL {
+                    scan.trial = None;
+                    verdict = device.tried(asked.waited > 0);
+                } else {
+                    scan.trial = Some(tried);
+                }
+            }
+        }
+        if device.interval() != interval {
+            self.intervals.push((id.device, device.interval()));
+        }
+        match verdict {
+            Verdict::Open => self.close_if_done(id),
+            Verdict::Fast => {
+                self.totals.fast += 1;
+                self.scans.retain(|scan| scan.id != id);
+            }
+            Verdict::Forgotten => {
+                self.totals.forgotten += u64::from(interval != NEVER);
+                self.scans.retain(|scan| scan.id.device != id.device);
+            }
+        }
+    }
+
+    fn close_if_done(&mut self, id: ScanId) {
+        let Some(place) = self.scans.iter().position(|scan| scan.id == id && scan.is_done()) else { return };
+        let scan = self.scans.remove(place).expect("found there");
+        // A trial that ran out of names says the same as a whole one.
+        if scan.trial.is_some_and(|tried| tried > 0) {
+            let device = self.device(scan.identity.device);
+            let _fast = device.tried(false);
+            let interval = device.interval();
+            self.totals.fast += 1;
+            self.intervals.push((scan.identity.device, interval));
+        }
+        if scan.token != 0 {
+            if self.bookmarks.len() == BOOKMARKS {
+                self.bookmarks.pop_front();
+            }
+            let position = (!scan.ended).then_some(scan.position);
+            self.bookmarks.push_back(Bookmark { token: scan.token, read: scan.read, position });
+        }
+    }
+
+    fn device(&mut self, device: u64) -> &mut Device {
+        self.devices.entry(device).or_insert_with(|| Device::new(self.most_in_flight))
+    }
+}
+
+impl Scan {
+    fn work(&mut self, device: &Device, xattrs: bool) -> Option<Work> {
+        if let Some(from) = self.unopened.take() {
+            self.reading = true;
+            return Some(Work::Open(from));
+        }
+        if self.wants_block() {
+            self.reading = true;
+            return Some(Work::Read);
+        }
+        let batch = self.batch(device);
+        if batch == 0 {
+            return None;
+        }
+        let names: Vec<CString> = self.ready.drain(..batch).collect();
+        self.asking += 1;
+        let manner = Manner { xattrs, stop_at_wait: self.trial.is_some(), twice: device.votes_wanted() };
+        Some(Work::Ask(names, manner))
+    }
+
+    fn has_work(&self, device: &Device) -> bool {
+        self.unopened.is_some() || self.wants_block() || self.batch(device) > 0
+    }
+
+    fn wants_block(&self) -> bool {
+        let low = if self.trial.is_some() { self.ready.is_empty() && self.asking == 0 } else { self.ready.len() < LOW };
+        low && self.unopened.is_none() && !self.reading && !self.ended && self.read < self.allowed
+    }
+
+    /// How many names to ask now.
+    fn batch(&self, device: &Device) -> usize {
+        let batch = match self.trial {
+            Some(_) if self.asking > 0 => 0,
+            Some(tried) => TRIAL.saturating_sub(tried).max(1),
+            None if device.in_flight < device.governor.limit() => device.batch(),
+            None => 0,
+        };
+        batch.min(self.ready.len())
+    }
+
+    fn is_done(&self) -> bool {
+        let read = self.ended || self.read >= self.allowed;
+        self.unopened.is_none() && !self.reading && self.asking == 0 && self.ready.is_empty() && read
+    }
+}
+
+#[cfg(test)]
+#[path = "schedule_test.rs"]
+mod tests;

@@ -1,0 +1,187 @@
+//! The schedule with made-up directories and outcomes.
+
+use std::fs::File;
+
+use super::*;
+
+const HERE: Identity = Identity { device: 1, inode: 100 };
+
+fn post(token: u64, seen: u64) -> Post {
+    Post { directory: File::open("/").expect("a directory").into(), token, seen }
+}
+
+/// A directory of `entries` that is read in blocks of 1000, on a store where calls wait or not.
+struct Store {
+    entries: u64,
+    waits: bool,
+    forgets: bool,
+    /// Positions at which a block was read.
+    blocks: Vec<u64>,
+    /// The highest number of questions that were open at once.
+    open_questions: usize,
+}
+
+impl Store {
+    fn new(entries: u64, waits: bool) -> Self {
+        Self { entries, waits, forgets: false, blocks: Vec::new(), open_questions: 0 }
+    }
+
+    fn block(&mut self, position: u64) -> Block {
+        self.blocks.push(position);
+        let end = (position + 1000).min(self.entries);
+        let names = (position..end).map(|i| CString::new(i.to_string()).expect("no zero")).collect();
+        Block { names, entries: end - position, position: end }
+    }
+
+    /// Takes all tasks there are and then answers them, until nothing is left to do.
+    fn run(&mut self, schedule: &mut Schedule, program_at: u64) {
+        let mut position = 0;
+        loop {
+            let tasks: Vec<Task> = std::iter::from_fn(|| schedule.next()).collect();
+            if tasks.is_empty() {
+                assert!(!schedule.has_more());
+                return;
+            }
+            let questions = tasks.iter().filter(|task| matches!(task.work, Work::Ask(..))).count();
+            self.open_questions = self.open_questions.max(questions);
+            for task in tasks {
+                match task.work {
+                    Work::Open(from) => {
+                        let at = if let From::Position(at) = from { at } else { program_at };
+                        let block = self.block(at);
+                        position = block.position;
+                        schedule.read(task.scan, Some(File::open("/").unwrap().into()), Ok(block));
+                    }
+                    Work::Read => {
+                        let block = self.block(position);
+                        position = block.position;
+                        schedule.read(task.scan, None, Ok(block));
+                    }
+                    Work::Ask(names, manner) => self.answer(schedule, task.scan, names, manner),
+                }
+            }
+        }
+    }
+
+    fn answer(&self, schedule: &mut Schedule, scan: ScanId, mut names: Vec<CString>, manner: Manner) {
+        let calls = if self.waits && manner.stop_at_wait { 1 } else { names.len() };
+        let left = names.split_off(calls);
+        let twice = if manner.twice && self.waits { calls } else { 0 };
+        let asked = Asked {
+            calls,
+            waited: if self.waits { calls } else { 0 },
+            trouble: 0,
+            forgotten: if self.forgets { twice } else { 0 },
+            kept: if self.forgets { 0 } else { twice },
+        };
+        schedule.asked(scan, &asked, left, Instant::now());
+    }
+}
+
+#[test]
+fn all_names_are_asked_once_and_many_at_a_time() {
+    let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(2500, true));
+    schedule.told(post(1, 0), HERE);
+    store.run(&mut schedule, 0);
+    let totals = schedule.totals();
+    assert_eq!((totals.asked, totals.waited, totals.directories), (2500, 2500, 1));
+    assert_eq!(store.blocks, [0, 1000, 2000, 2500]);
+    assert!(store.open_questions > 4 && totals.most_at_once == store.open_questions, "{totals:?}");
+    // It is over: what the program says of it later begins nothing.
+    schedule.told(post(1, 2048), HERE);
+    assert!(schedule.next().is_none());
+}
+
+#[test]
+fn where_calls_are_fast_a_trial_is_all() {
+    let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(5000, false));
+    schedule.told(post(1, 0), HERE);
+    store.run(&mut schedule, 0);
+    assert_eq!((schedule.totals().asked, schedule.totals().fast), (16, 1));
+    assert_eq!(store.blocks, [0]);
+    assert_eq!(store.open_questions, 1);
+    assert_eq!(schedule.new_intervals(), [(1, 2)]);
+    // The program reads on, and where it is now calls are tried again.
+    schedule.told(post(1, 1536), HERE);
+    store.waits = true;
+    store.run(&mut schedule, 3000);
+    assert_eq!(store.blocks[1], 3000);
+    assert_eq!(schedule.totals().asked, 16 + 2000);
+    assert_eq!(schedule.new_intervals(), [(1, 1)]);
+}
+
+#[test]
+fn small_fast_directories_are_learnt_from_too() {
+    let mut schedule = Schedule::new(64, false);
+    for inode in 0..6 {
+        schedule.told(post(inode + 1, 0), Identity { device: 1, inode });
+        Store::new(3, false).run(&mut schedule, 0);
+    }
+    assert_eq!(schedule.new_intervals().last(), Some(&(1, 64)));
+    assert!(schedule.scans.is_empty());
+}
+
+#[test]
+fn keeps_a_stated_lead_and_goes_on_where_it_was() {
+    let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(20_000, true));
+    schedule.told(post(7, 0), HERE);
+    store.run(&mut schedule, 0);
+    assert_eq!(schedule.totals().asked, 5000);
+    assert!(schedule.scans.is_empty(), "no descriptor is kept");
+    schedule.told(post(7, 512), HERE);
+    assert!(schedule.next().is_none(), "far enough ahead");
+    schedule.told(post(7, 1536), HERE);
+    store.run(&mut schedule, 2000);
+    assert_eq!(schedule.totals().asked, 6000);
+    assert_eq!(store.blocks.last(), Some(&5000), "not where the program is");
+    schedule.told(post(7, 30_000), HERE);
+    store.run(&mut schedule, 20_000);
+    assert_eq!(schedule.totals().asked, 20_000);
+}
+
+#[test]
+fn one_directory_told_of_twice_is_asked_once() {
+    let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(100, true));
+    schedule.told(post(1, 0), HERE);
+    schedule.told(post(2, 0), HERE);
+    schedule.told(post(0, u64::MAX), HERE);
+    schedule.told(post(3, 0), Identity { device: 1, inode: 101 });
+    store.run(&mut schedule, 0);
+    assert_eq!((schedule.totals().directories, schedule.totals().posts), (2, 4));
+}
+
+#[test]
+fn what_is_not_kept_is_not_asked() {
+    let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(1000, true));
+    store.forgets = true;
+    schedule.told(post(1, 0), HERE);
+    store.run(&mut schedule, 0);
+    let totals = schedule.totals();
+    assert!(totals.asked < 50 && totals.forgotten == 1, "{totals:?}");
+    assert_eq!(schedule.new_intervals().last(), Some(&(1, NEVER)));
+    schedule.told(post(2, 0), HERE);
+    assert!(schedule.next().is_none());
+    assert!(!schedule.is_due(1));
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_ends() {
+    let mut schedule = Schedule::new(64, false);
+    schedule.told(post(1, 0), HERE);
+    let task = schedule.next().unwrap();
+    schedule.read(task.scan, None, Err(rustix::io::Errno::ACCESS));
+    assert!(schedule.next().is_none() && schedule.scans.is_empty());
+}
+
+#[test]
+fn there_is_an_end_to_what_is_taken_on() {
+    let mut schedule = Schedule::new(64, false);
+    (0..1000).for_each(|inode| schedule.told(post(inode + 1, 0), Identity { device: 1, inode }));
+    assert_eq!(schedule.scans.len(), SCANS);
+    (0..1000).for_each(|_| {
+        if let Some(task) = schedule.next() {
+            schedule.read(task.scan, None, Ok(Block { names: Vec::new(), entries: 0, position: 0 }));
+        }
+    });
+    assert!(schedule.scans.is_empty() && schedule.bookmarks.len() <= BOOKMARKS);
+}

@@ -1,0 +1,85 @@
+//! A helper for the programs that are started with its environment.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    path::PathBuf,
+    sync::Arc,
+    thread::JoinHandle,
+};
+
+use crate::{
+    board::Board,
+    helper::{self, Helper, Options},
+    library,
+    posts::Posts,
+    schedule::Totals,
+};
+
+/// Listens to programs started with [`environment`](Self::environment), and asks ahead for them, until it is finished.
+#[derive(Debug)]
+pub struct Session {
+    helper: Arc<Helper>,
+    posts: Arc<Posts>,
+    listener: Option<JoinHandle<()>>,
+    library: PathBuf,
+}
+
+impl Session {
+    /// Puts the library in place and begins to listen.
+    ///
+    /// # Errors
+    /// There is no directory for the library (the error says which were tried), or no socket or thread to be had.
+    pub fn start(options: Options) -> io::Result<Self> {
+        let library = library::place()?;
+        let posts = Arc::new(Posts::listen()?);
+        let directory = library.parent().expect("a file in a directory");
+        let helper = Helper::new(options, Some(Board::create(directory, posts.name())?));
+        let listener = helper::spawn("boost-posts", {
+            let (helper, posts) = (Arc::clone(&helper), Arc::clone(&posts));
+            move || {
+                while let Some(post) = posts.next() {
+                    helper.told(post, false);
+                }
+            }
+        })?;
+        Ok(Self { helper, posts, listener: Some(listener), library })
+    }
+
+    /// What to set in a program's environment. `preload` is its `LD_PRELOAD` so far, which stays before ours.
+    pub fn environment(&self, preload: Option<&OsStr>) -> [(&'static str, OsString); 2] {
+        let mut libraries = preload.filter(|preload| !preload.is_empty()).map(OsStr::to_owned).unwrap_or_default();
+        if !libraries.is_empty() {
+            libraries.push(":");
+        }
+        libraries.push(&self.library);
+        let board = self.helper.board().expect("made at the start");
+        [("LD_PRELOAD", libraries), ("PANDO_BOOST", board.path().into())]
+    }
+
+    /// What was done so far.
+    pub fn totals(&self) -> Totals {
+        self.helper.totals()
+    }
+
+    /// Ends it. Programs that are still running go on unboosted.
+    pub fn finish(mut self) -> Totals {
+        self.end()
+    }
+
+    fn end(&mut self) -> Totals {
+        self.posts.stop();
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+        // Threads may be in a call for long and share the board, so it is taken down by name.
+        self.helper.board().expect("made at the start").take_down();
+        self.helper.stop()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,90 @@
+//! The same for every program at a mount, with no library in it: fanotify says which directories are opened.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
+    sync::Arc,
+};
+
+use nix::{
+    errno::Errno,
+    sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags},
+};
+
+use crate::{
+    helper::{Helper, Options},
+    posts::Post,
+    schedule::Totals,
+};
+
+/// Watches the mount that a path is on.
+#[derive(Debug)]
+pub struct Watch {
+    events: Fanotify,
+    helper: Arc<Helper>,
+}
+
+impl Watch {
+    /// Begins to watch the mount of `path` (all of it, wherever the path is in it).
+    ///
+    /// # Errors
+    /// `EPERM` without the capability `CAP_SYS_ADMIN`; `ENOENT` and the like for the path; `ENOSYS` without fanotify.
+    pub fn start(path: &Path, options: Options) -> io::Result<Self> {
+        let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
+        let event = EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC;
+        let events = Fanotify::init(flags, event)?;
+        let mark = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_MOUNT;
+        let here = std::fs::File::open("/")?;
+        let absolute = std::path::absolute(path)?;
+        events.mark(mark, MaskFlags::FAN_OPEN | MaskFlags::FAN_ONDIR, &here, Some(&absolute))?;
+        Ok(Self { events, helper: Helper::new(options, None) })
+    }
+
+    /// Takes in what has happened. Call it when the descriptor is readable; it does not wait.
+    ///
+    /// # Errors
+    /// Reading events failed, for another reason than that there are none.
+    pub fn take(&self) -> io::Result<()> {
+        let own = i32::try_from(std::process::id()).expect("as the kernel has it");
+        loop {
+            let events = match self.events.read_events() {
+                Ok(events) if events.is_empty() => return Ok(()),
+                Ok(events) => events,
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EINTR) => continue,
+                // What was opened cannot be opened for us (it is gone, or too many are open): the event is lost.
+                Err(error @ (Errno::ENOENT | Errno::ESTALE | Errno::EMFILE | Errno::ENFILE | Errno::ENXIO)) => {
+                    tracing::debug!(%error, "an event without its directory");
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            for event in &events {
+                // What the helper itself opens is no news. Without a descriptor, the queue has overflown.
+                let Some(descriptor) = event.fd().filter(|_| event.pid() != own) else { continue };
+                let is_directory = rustix::fs::fstat(descriptor)
+                    .is_ok_and(|found| rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir());
+                if is_directory && let Ok(directory) = descriptor.try_clone_to_owned() {
+                    self.helper.told(Post { directory, token: 0, seen: u64::MAX }, true);
+                }
+            }
+        }
+    }
+
+    /// What was done so far.
+    pub fn totals(&self) -> Totals {
+        self.helper.totals()
+    }
+
+    /// Ends it.
+    pub fn finish(self) -> Totals {
+        self.helper.stop()
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}

@@ -1,0 +1,272 @@
+//! `pando boost`: a program with a helper that asks the kernel ahead of it, or a helper for all programs at a mount.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::{fd::AsFd, unix::process::ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, ExitStatus},
+    thread,
+};
+
+use clap::Args;
+use pando_boost::{
+    MAX_IN_FLIGHT, Options, Session, Totals, Watch,
+    program::{self, Unboosted},
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fd::OwnedFd,
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
+    iterator::{Handle, SignalsInfo, exfiltrator::WithOrigin},
+    low_level::pipe,
+};
+use tracing::{info, warn};
+
+use crate::failure::{Failure, Result};
+
+const HELP: &str = "\
+Programs that list directories wait for the attributes of one file after the other. While CMD runs, a helper reads the
+same directories and asks for the same attributes, many at a time and somewhat ahead; CMD then finds them in the kernel's
+caches. It pays where calls wait: cold disks, NFS, FUSE. Where they do not, the helper notices and keeps still. Results,
+errors and order stay as they are.
+
+Statically linked, Go and setuid programs run unboosted; -v says so, and what was done. docs/boost.md lists programs.
+
+Examples:
+  pando boost -- ls -lR /mnt/store
+  pando -v boost -- rsync -a /mnt/store/ copy/
+  pando boost --watch /mnt/store          every program there, as root, until Ctrl-C
+
+Exit codes: those of CMD (128 and its number when a signal ended it), 126 it cannot be executed, 127 it is not there.
+With --watch: 0 ended by a signal, 1 it failed. In both cases 2: the command line is wrong.";
+
+/// Options of `pando boost`.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub struct BoostArgs {
+    /// Boost every program at the mount that PATH is on, until Ctrl-C (root only)
+    #[arg(long, value_name = "PATH", conflicts_with = "command")]
+    pub watch: Option<PathBuf>,
+
+    /// The most calls in flight at once on one file system; how many are worth it is found by trial
+    #[arg(long, value_name = "N", value_parser = parse_in_flight, default_value_t = MAX_IN_FLIGHT)]
+    pub max_inflight: usize,
+
+    /// Ask for access control lists ahead too, as ls -l does
+    ///
+    /// Only where they are kept elsewhere than the attributes, and the kernel caches them: on some network stores.
+    #[arg(long)]
+    pub xattrs: bool,
+
+    /// The program and its arguments
+    #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "watch")]
+    pub command: Vec<OsString>,
+}
+
+fn parse_in_flight(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(calls) if (1..=MAX_IN_FLIGHT).contains(&calls) => Ok(calls),
+        _ => Err(format!("a number of calls is between 1 and {MAX_IN_FLIGHT}")),
+    }
+}
+
+/// Runs the program to its end, or watches until a signal.
+///
+/// # Errors
+/// The mount cannot be watched. What is wrong with the program is said here, and is an exit code.
+pub fn run(args: &BoostArgs) -> Result<ExitCode> {
+    let options = Options { max_in_flight: args.max_inflight, xattrs: args.xattrs };
+    match (&args.watch, args.command.split_first()) {
+        (Some(path), _) => watch(path, options),
+        (None, Some((program, arguments))) => boost(program, arguments, options),
+        (None, None) => unreachable!("the command line wants one of them"),
+    }
+}
+
+fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<ExitCode> {
+    let path = program::path_variable();
+    let unboosted = program::find(program, path.as_deref())
+        .and_then(|file| program::inspect(&file, path.as_deref()).ok().flatten());
+    if let Some(why) = &unboosted {
+        info!("{}: runs unboosted: {why}; what it starts may be boosted", program.display());
+    }
+    let mut command = Command::new(program);
+    command.args(arguments);
+    // The library would be refused with a line on stderr. Into other unboosted programs it is simply not loaded.
+    let session = if unboosted == Some(Unboosted::Foreign) { None } else { session(options) };
+    if let Some(session) = &session {
+        command.envs(session.environment(std::env::var_os("LD_PRELOAD").as_deref()));
+    }
+    let signals = SignalsInfo::<WithOrigin>::new(signals_to_pass())
+        .map_err(|error| Failure::system("cannot catch signals", &error))?;
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(not_started(program, path.as_deref(), &error)),
+    };
+    let status = wait(child, signals)?;
+    if let Some(session) = session {
+        summary(session.finish());
+    }
+    Ok(ExitCode::from(code(status)))
+}
+
+/// A helper; without one the program runs all the same.
+fn session(options: Options) -> Option<Session> {
+    match Session::start(options) {
+        Ok(session) => Some(session),
+        Err(error) => {
+            warn!("no boost: {error}");
+            None
+        }
+    }
+}
+
+fn not_started(program: &OsStr, path: Option<&OsStr>, error: &io::Error) -> ExitCode {
+    let shown = program.display();
+    let gone = error.kind() == io::ErrorKind::NotFound;
+    let failure = match program::find(program, path).filter(|file| gone && file.exists()) {
+        Some(file) => Failure::new(format!("{}: its interpreter is not there", file.display()))
+            .remedy("see the first line of a script, or readelf -l for a binary"),
+        None if gone => {
+            Failure::new(format!("{shown}: no such program")).remedy("give its path, or a name that is found in PATH")
+        }
+        None => Failure::new(format!("{shown}: cannot be executed: {error}"))
+            .remedy(format!("is it a program, and may you execute it? ls -l {shown}")),
+    };
+    let is_there = !gone || program::find(program, path).is_some_and(|file| file.exists());
+    eprintln!("{failure}");
+    ExitCode::from(if is_there { 126 } else { 127 })
+}
+
+/// Signals that end programs unless they are caught, but for those that whoever started us has set to be ignored: a
+/// program inherits that, and would not if we caught them.
+fn signals_to_pass() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let all = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+    all.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()
+}
+
+fn wait(mut child: Child, signals: SignalsInfo<WithOrigin>) -> Result<ExitStatus> {
+    let handle = signals.handle();
+    let pid = Pid::from_child(&child);
+    // A descriptor, not a number: the number may be another's once the program has ended.
+    let passer = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from).and_then(|program| {
+        thread::Builder::new().name("pando-signals".into()).spawn(move || pass_on(signals, &program))
+    });
+    if let Err(error) = &passer {
+        warn!(%error, "signals are not passed on");
+    }
+    let status = child.wait().map_err(|error| Failure::system("waiting for the program", &error));
+    stop(&handle, passer.ok());
+    status
+}
+
+fn stop(handle: &Handle, passer: Option<thread::JoinHandle<()>>) {
+    handle.close();
+    if let Some(passer) = passer {
+        let _ = passer.join();
+    }
+}
+
+/// Passes on what other processes send to us. What the terminal sends, the program gets by itself: it is in the same
+/// group of processes.
+fn pass_on(mut signals: SignalsInfo<WithOrigin>, program: &OwnedFd) {
+    for origin in signals.forever() {
+        if origin.process.is_some()
+            && let Some(signal) = Signal::from_named_raw(origin.signal)
+        {
+            let _ = pidfd_send_signal(program, signal);
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    u8::try_from(code & 0xff).expect("a byte")
+}
+
+fn summary(totals: Totals) {
+    let Totals { posts, directories, asked, waited, most_at_once, fast, forgotten } = totals;
+    info!(posts, directories, asked, waited, most_at_once, fast, forgotten, "boosted");
+}
+
+fn watch(path: &Path, options: Options) -> Result<ExitCode> {
+    let shown = path.display();
+    let watch = Watch::start(path, options).map_err(|error| {
+        let failure = Failure::system(&shown, &error);
+        match Errno::from_io_error(&error) {
+            Some(Errno::PERM) => {
+                failure.remedy(format!("only root may watch a mount: sudo pando boost --watch {shown}"))
+            }
+            Some(Errno::NODEV | Errno::OPNOTSUPP | Errno::INVAL | Errno::XDEV) => failure
+                .remedy("fanotify does not watch this file system; boost programs one by one: pando boost -- CMD"),
+            _ => failure,
+        }
+    })?;
+    let system = |error: io::Error| Failure::system("cannot catch signals", &error);
+    let (stop, stopper) = io::pipe().map_err(system)?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        pipe::register(signal, stopper.try_clone().map_err(system)?).map_err(system)?;
+    }
+    println!("{shown}: programs here are boosted; end it with Ctrl-C");
+    loop {
+        let mut ready = [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
+        match poll(&mut ready, None) {
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(Failure::system(&shown, &error.into())),
+            Ok(_) => {}
+        }
+        if !ready[0].revents().is_empty() {
+            break;
+        }
+        watch.take().map_err(|error| Failure::system(&shown, &error))?;
+    }
+    summary(watch.finish());
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Parser, error::ErrorKind};
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn boost(args: &[&str]) -> std::result::Result<BoostArgs, clap::Error> {
+        match Cli::try_parse_from(["pando", "boost"].iter().chain(args))?.command {
+            Command::Boost(args) => Ok(args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_keeps_its_options() {
+        let args = boost(&["--max-inflight", "8", "--", "ls", "-l", "--watch", "-v"]).unwrap();
+        assert_eq!((args.max_inflight, args.command.len()), (8, 4));
+        assert_eq!(boost(&["ls", "-l"]).unwrap().command, ["ls", "-l"]);
+        assert_eq!(boost(&["--watch", "/mnt"]).unwrap().watch, Some(PathBuf::from("/mnt")));
+    }
+
+    #[test]
+    fn one_of_a_command_and_a_mount_is_wanted() {
+        assert_eq!(boost(&[]).unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
+        assert_eq!(boost(&["--watch", "/mnt", "--", "ls"]).unwrap_err().kind(), ErrorKind::ArgumentConflict);
+        for nonsense in ["0", "65", "many", "-1"] {
+            assert_eq!(boost(&["--max-inflight", nonsense, "ls"]).unwrap_err().exit_code(), 2, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_shells() {
+        assert_eq!(code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(code(ExitStatus::from_raw(15)), 143);
+        assert_eq!(code(ExitStatus::from_raw(255 << 8)), 255);
+    }
+}

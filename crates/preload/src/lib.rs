@@ -1,0 +1,54 @@
+//! The library that `pando boost` puts into programs with `LD_PRELOAD`, as bytes.
+//!
+//! It is C, since its whole business is the C library's interface: variadic functions, `<fts.h>`, `<ftw.h>`, control
+//! messages. The build script compiles it with the compiler driver that links Rust programs too, and embeds it here; so
+//! `cargo build` and `cargo install` need nothing more than they need anyway, and there is no file to lose.
+//!
+//! # What it does to a program
+//!
+//! Before a directory is read, it sends one datagram to the helper: the directory's descriptor, and how many names the
+//! program has got so far. Nothing comes back. The functions it stands before:
+//!
+//! | functions | when the helper is told |
+//! | --- | --- |
+//! | `readdir`, `readdir64`, `readdir_r`, `readdir64_r` | at the first name, and every 1024 names |
+//! | `scandir`, `scandirat` and their 64-bit names | before the call |
+//! | `fts_read`, `fts_children` and their 64-bit names | before a directory is descended into |
+//! | `ftw`, `nftw` and their 64-bit names | after the program's function has seen a directory |
+//! | `glob`, `glob64` | before the call, of the directory before the first wildcard |
+//! | `closedir` | not at all: what was noted about the stream is forgotten |
+//! | `chroot` | not at all: `LD_PRELOAD` loses our part where the new root has no copy of the library |
+//! | `prctl` | not at all: a program that limits its own system calls is left alone from then on |
+//!
+//! # Why this way
+//!
+//! * **A socket for each message.** A descriptor that is kept would be closed by programs that close all, and the number
+//!   could be theirs when we next use it. A datagram to an abstract address needs no file: it works after `chroot` and
+//!   after `fork`. In another network name space nobody listens; then the program is left alone.
+//! * **A descriptor, not a path.** It means the same to the helper whatever the program's root, working directory or
+//!   mounts are, and nobody can put a link in its place. The helper opens it again: the program's position is its own.
+//! * **A shared page for the way back.** The helper notes there on which devices calls are fast; programs look before
+//!   they tell. The page is a file that programs map read-only, before `main`.
+//! * **No stat functions.** Whether the program asks for attributes at all is not watched: it would cost each call.
+//!
+//! # Limits
+//!
+//! * A C library for 64-bit programs. 32-bit programs started under it run unboosted, and glibc's dynamic linker says so
+//!   on stderr. The same happens to programs in a mount name space where the file of the library is not to be seen.
+//! * Programs see `LD_PRELOAD` and `PANDO_BOOST` in their environment.
+//! * `glob` calls the newest version of the function: programs linked before glibc 2.27 get its answer to dangling links.
+//! * More than 256 directory streams open at once (or eight whose addresses collide): the rest is not boosted.
+//! * Programs that ask the kernel themselves (Go, static ones, `getdents64`) pass by it.
+#![forbid(unsafe_code)]
+
+/// The shared library. Empty if there was no C compiler for it when this was built.
+pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libpando_boost.so"));
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_library_was_built_and_is_small() {
+        assert!(super::LIBRARY.starts_with(b"\x7fELF"), "no C compiler, or no headers: see the warning of the build");
+        assert!(super::LIBRARY.len() < 32 << 10, "{} bytes", super::LIBRARY.len());
+    }
+}
