@@ -7,6 +7,8 @@
 
 use std::marker::PhantomData;
 
+use crate::lock_stats;
+
 /// The kinds of locks, in the order in which a thread may take them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -23,9 +25,14 @@ pub enum LockClass {
     Data,
 }
 
+impl LockClass {
+    /// All of them, in their order.
+    pub const ALL: [Self; 5] = [Self::Topology, Self::Names, Self::RenameSeq, Self::Handle, Self::Data];
+}
+
 /// How many classes there are.
-#[cfg(all(debug_assertions, not(loom)))]
-const CLASSES: usize = LockClass::Data as usize + 1;
+#[cfg(all(any(debug_assertions, feature = "lock-stats"), not(loom)))]
+pub(crate) const CLASSES: usize = LockClass::ALL.len();
 
 #[cfg(all(debug_assertions, not(loom)))]
 std::thread_local! {
@@ -52,6 +59,7 @@ pub fn enter(class: LockClass) -> Held {
     if let Some(highest) = highest_held() {
         assert!(highest < class, "lock order: {class:?} was asked for while {highest:?} is held");
     }
+    lock_stats::entered(class);
     hold(class)
 }
 
@@ -68,10 +76,8 @@ pub fn entered_without_waiting(class: LockClass) -> Held {
 pub fn highest_held() -> Option<LockClass> {
     #[cfg(all(debug_assertions, not(loom)))]
     {
-        const ALL: [LockClass; CLASSES] =
-            [LockClass::Topology, LockClass::Names, LockClass::RenameSeq, LockClass::Handle, LockClass::Data];
         let held = HELD.try_with(std::cell::Cell::get).unwrap_or_default();
-        ALL.into_iter().rev().find(|&class| held[class as usize] > 0)
+        LockClass::ALL.into_iter().rev().find(|&class| held[class as usize] > 0)
     }
     #[cfg(not(all(debug_assertions, not(loom))))]
     None

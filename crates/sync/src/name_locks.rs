@@ -10,6 +10,7 @@
 use crate::{
     facade::{self, Mutex, MutexGuard},
     lock_order::{self, Held, LockClass},
+    lock_stats,
     reclaim::assert_unpinned,
 };
 
@@ -97,7 +98,8 @@ impl NameLocks {
     pub fn lock(&self, names: &[NameKey]) -> NameGuard<'_> {
         assert_unpinned("a name lock");
         let held = lock_order::enter(LockClass::Names);
-        match self.take(names, |mutex| Some(facade::lock(mutex))) {
+        lock_stats::acquired(LockClass::Names);
+        match self.take(names, |mutex| Some(lock_stats::lock(mutex, LockClass::Names))) {
             Some(locked) => NameGuard { _locked: locked, _held: held },
             None => unreachable!("whoever waits gets every lock"),
         }
@@ -112,7 +114,9 @@ impl NameLocks {
     #[must_use]
     pub fn try_lock(&self, names: &[NameKey]) -> Option<NameGuard<'_>> {
         let held = lock_order::entered_without_waiting(LockClass::Names);
-        Some(NameGuard { _locked: self.take(names, facade::try_lock)?, _held: held })
+        let locked = self.take(names, facade::try_lock)?;
+        lock_stats::acquired(LockClass::Names);
+        Some(NameGuard { _locked: locked, _held: held })
     }
 
     /// Takes the stripes of `names` in their order, each once. None if `lock` gives none of them; what was locked until

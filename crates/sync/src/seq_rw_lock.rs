@@ -15,6 +15,7 @@ use crate::{
     facade::{AtomicU64, Ordering, fence, thread},
     fair_lock::{FairGuard, FairLock},
     lock_order::{self, Held, LockClass},
+    lock_stats,
     reclaim::assert_unpinned,
 };
 
@@ -119,7 +120,7 @@ impl SeqRwLock {
     pub fn read_lock(&self) -> ReadGuard<'_> {
         assert_unpinned("a sequence lock");
         let held = lock_order::enter(self.class);
-        ReadGuard { _lock: self.lock.lock(), _held: held }
+        ReadGuard { _lock: self.wait(), _held: held }
     }
 
     /// Starts a write. Waits for other writers and blocking readers; optimistic readers that overlap it retry.
@@ -131,12 +132,19 @@ impl SeqRwLock {
     pub fn write(&self) -> WriteGuard<'_> {
         assert_unpinned("a sequence lock");
         let held = lock_order::enter(self.class);
-        self.begin_write(self.lock.lock(), held)
+        self.begin_write(self.wait(), held)
+    }
+
+    /// The lock itself; a lock that is not free counts as waited for.
+    fn wait(&self) -> FairGuard<'_> {
+        lock_stats::acquired(self.class);
+        lock_stats::counted(self.class, || self.lock.try_lock(), || self.lock.lock())
     }
 
     /// Starts a write if nobody else writes or reads blocking; never waits, so it may be called under a guard.
     pub fn try_write(&self) -> Option<WriteGuard<'_>> {
         let lock = self.lock.try_lock()?;
+        lock_stats::acquired(self.class);
         Some(self.begin_write(lock, lock_order::entered_without_waiting(self.class)))
     }
 
