@@ -70,6 +70,20 @@ impl Arena {
         self.charge(1, 0).then(|| self.part())
     }
 
+    /// Moves what is free here, but for `keep` pages' worth, to another arena, with the pages that were made.
+    pub fn move_to(&self, other: &Self, keep: usize) {
+        let moved = self.left.load(Ordering::Relaxed).saturating_sub(keep);
+        self.left.fetch_sub(moved, Ordering::Relaxed);
+        let mut pages = std::mem::take(&mut *lock(&self.pages));
+        let mut parts = std::mem::take(&mut *lock(&self.parts));
+        // What was made must not be more than what may be made.
+        pages.truncate(moved);
+        parts.truncate(moved - pages.len());
+        lock(&other.pages).append(&mut pages);
+        lock(&other.parts).append(&mut parts);
+        other.credit(moved);
+    }
+
     /// Gives a page of names back.
     pub fn give_names(&self, page: Page) {
         lock(&self.pages).push(page);

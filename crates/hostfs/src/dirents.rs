@@ -10,7 +10,7 @@
 
 use std::{ffi::CStr, os::fd::BorrowedFd};
 
-use pando_vfs::bulk::{Names, Page};
+use pando_vfs::bulk::Names;
 use rustix::io::Errno;
 
 use crate::{fill::retry, sys};
@@ -19,34 +19,23 @@ use crate::{fill::retry, sys};
 const BUFFER_BYTES: usize = 1 << 16;
 const NAME_AT: usize = 19;
 
-/// What a read of the directory gave.
-pub enum Dirents {
-    /// Entries were added; the page is taken.
-    More,
-    /// The end of the directory; the page comes back.
-    End(Page),
-    /// It could not be read; the page comes back.
-    Failed(Page, Errno),
-}
-
-/// Reads one page of entries into `names`.
-pub fn read(dir: BorrowedFd<'_>, mut page: Page, names: &mut Names, dots: bool) -> Dirents {
-    let len = match retry(|| sys::getdents64(dir, &mut page.bytes_mut()[..BUFFER_BYTES])) {
-        Ok(0) => return Dirents::End(page),
-        Ok(len) => len,
-        Err(errno) => return Dirents::Failed(page, errno),
-    };
-    names.push_page(page);
-    let mut at = 0;
-    while let Some(record) = names.last_page().get(at..len) {
-        let Some(head) = Head::of(record) else { break };
-        let name_len = head.name_len;
-        if dots || !is_dot(&record[NAME_AT..NAME_AT + name_len]) {
-            names.push_entry(at + NAME_AT, name_len, head.ino, head.cookie, head.dtype);
+/// Reads entries into what is free in the last page of `names`; how many bytes are left there, none at the end of the directory.
+pub fn read(dir: BorrowedFd<'_>, names: &mut Names, dots: bool) -> Result<Option<usize>, Errno> {
+    let mut at = names.last_used();
+    let len = retry(|| sys::getdents64(dir, &mut names.last_page_mut()[at..BUFFER_BYTES]))?;
+    if len == 0 {
+        return Ok(None);
+    }
+    let end = at + len;
+    while let Some(head) = names.last_page().get(at..end).and_then(Head::of) {
+        let name = at + NAME_AT..at + NAME_AT + head.name_len;
+        if dots || !is_dot(&names.last_page()[name.clone()]) {
+            names.push_entry(name.start, head.name_len, head.ino, head.cookie, head.dtype);
         }
         at += head.len;
     }
-    Dirents::More
+    names.set_last_used(end);
+    Ok(Some(BUFFER_BYTES - end))
 }
 
 fn is_dot(name: &[u8]) -> bool {

@@ -4,7 +4,7 @@ use std::{fmt, io, path::PathBuf};
 
 use pando_vfs::bulk::Mask;
 
-use crate::MIN_BUDGET_BYTES;
+use crate::{MAX_FIXED_WORKERS, MIN_BUDGET_BYTES};
 
 /// The result of a scan or a walk.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -19,8 +19,8 @@ pub enum Error {
     Mask(u32),
     /// The fields have bits that are not known (EINVAL).
     Fields(u32),
-    /// Nobody would do the work: `Fixed(0)` or `AtMost(0)` (EINVAL).
-    Workers,
+    /// No worker, or more than [`MAX_FIXED_WORKERS`] (EINVAL).
+    Workers(usize),
     /// The directory could not be opened.
     Open {
         /// As it was given.
@@ -40,7 +40,7 @@ impl Error {
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {
-            Self::Budget(_) | Self::Mask(_) | Self::Fields(_) | Self::Workers => libc::EINVAL,
+            Self::Budget(_) | Self::Mask(_) | Self::Fields(_) | Self::Workers(_) => libc::EINVAL,
             Self::Open { errno, .. } | Self::Read { errno } => *errno,
         }
     }
@@ -61,8 +61,8 @@ impl fmt::Display for Error {
             Self::Fields(bits) => {
                 write!(f, "the fields {bits:#x} have unknown bits: {:#x} are known", pando_vfs::bulk::Fields::all())
             }
-            Self::Workers => {
-                f.write_str("no worker would do the work: give at least one, or leave the number to the scan")
+            Self::Workers(count) => {
+                write!(f, "{count} workers: give 1 to {MAX_FIXED_WORKERS}, or leave the number to the scan")
             }
             Self::Open { path, errno } => {
                 write!(f, "cannot open {}: {}", path.display(), io::Error::from_raw_os_error(*errno))

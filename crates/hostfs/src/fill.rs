@@ -1,15 +1,19 @@
 //! One entry after the other: statx, listxattr and getxattr, into a part.
 //!
 //! The attributes of an entry and its extended attributes take several system calls, and the entry may change, or another
-//! one take its name, between them. So statx is called again after the last one: same inode and same ctime mean that
-//! nothing changed in between. Otherwise all is read once more, and after a few tries the record is marked (P11).
+//! one take its name, between them. What answers it (P11):
+//! 1. On file systems that stamp changes with this machine's clock, statx comes last. A ctime from before the first call
+//!    means that nothing changed since then. "Before" is by [`MARGIN_SECS`], more than the coarsest stamps.
+//! 2. Elsewhere, and for what changed lately, statx is called before and after: same inode and same ctime mean that nothing
+//!    changed in between. Otherwise all is read once more, and after a few tries the record is marked.
 
 use std::{
     ffi::CStr,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
-use pando_vfs::bulk::{Attr, Fields, Mask, Names, Page, Part, Time, XattrOutcome};
+use pando_vfs::bulk::{Attr, Fields, Mark, Mask, Names, Page, Part, Time, XattrOutcome};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp},
     io::Errno,
@@ -17,8 +21,45 @@ use rustix::{
 
 use crate::{arena::Arena, sys};
 
+/// What listxattr is offered first, and getxattr: the kernel allocates, and for values clears, as much as it is offered.
+const SHORT_LIST: usize = 512;
+const SHORT_VALUE: usize = 256;
 /// How often an entry is read that changes meanwhile, before it is marked.
 const TRIES: u32 = 4;
+
+/// How old a change must be to have been stamped before now for certain: FAT counts in 2 seconds.
+const MARGIN_SECS: i64 = 3;
+/// File systems whose stamps come from this machine's clock: ext2 to ext4, XFS, btrfs, tmpfs, f2fs, bcachefs (`statfs.f_type`).
+const LOCAL_CLOCK: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0xf2f5_2010, 0xca45_1a4e];
+
+/// The device of a directory whose file system stamps changes with this machine's clock; none for others.
+pub fn local_device(dir: BorrowedFd<'_>) -> Option<(u32, u32)> {
+    let statfs = retry(|| rustix::fs::fstatfs(dir)).ok()?;
+    if !LOCAL_CLOCK.contains(&(statfs.f_type as u64)) {
+        return None;
+    }
+    let statx = retry(|| rustix::fs::statx(dir, c"", AtFlags::EMPTY_PATH, StatxFlags::INO)).ok()?;
+    Some((statx.stx_dev_major, statx.stx_dev_minor))
+}
+
+/// Which changes cannot have happened since now: those on this device with a ctime before this one.
+#[derive(Debug, Clone, Copy)]
+pub struct Settled {
+    dev: (u32, u32),
+    before: i64,
+}
+
+impl Settled {
+    /// For the calls that come from now on.
+    pub fn now(dev: (u32, u32)) -> Option<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        Some(Self { dev, before: i64::try_from(now.as_secs()).ok()? - MARGIN_SECS })
+    }
+
+    fn covers(&self, attr: &Attr) -> bool {
+        attr.dev() == self.dev && attr.ctime.secs < self.before && attr.have.contains(Fields::CTIME)
+    }
+}
 
 /// What is asked for of each entry.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +77,11 @@ impl Asked {
         Self { mask, statx }
     }
 
+    /// Whether extended attributes are asked for.
+    pub fn wants_xattrs(self) -> bool {
+        self.mask.wants_xattrs()
+    }
+
     /// Whether the names are all that is asked for.
     pub fn is_names_only(self) -> bool {
         self.mask.is_empty()
@@ -47,6 +93,7 @@ impl Asked {
 pub struct NoRoom;
 
 /// Whether an extended attribute could be read into the part.
+#[derive(Clone, Copy)]
 enum Step {
     Done,
     /// It was there a moment ago: the entry changes under our hands.
@@ -61,6 +108,8 @@ pub struct Filler<'a> {
     pub names: &'a Names,
     /// The list of an entry's attributes.
     pub list: Option<Page>,
+    /// What need not be looked at twice.
+    pub settled: Option<Settled>,
 }
 
 impl Filler<'_> {
@@ -73,7 +122,34 @@ impl Filler<'_> {
             part.push(index, attr, 0, false, part.mark());
             return Ok(());
         }
-        let mark = part.mark();
+        if let Some(settled) = self.settled
+            && self.fill_settled(index, part, alone, settled)?
+        {
+            return Ok(());
+        }
+        self.fill_watched(index, part, alone)
+    }
+
+    /// Extended attributes first, attributes after them. False, and nothing is left behind, if that does not tell whether the
+    /// entry changed.
+    fn fill_settled(&mut self, index: usize, part: &mut Part, alone: bool, settled: Settled) -> Result<bool, NoRoom> {
+        let (name, mark) = (self.names.name_c(index), part.mark());
+        let outcome = self.xattrs(name, part).or_else(|none| self.no_room(none, part, mark, alone))?;
+        match (self.statx(name), outcome) {
+            (Ok(attr), Ok(Step::Done) | Err(_)) if settled.covers(&attr) => {
+                self.put(index, attr, outcome.err(), false, part, mark);
+                Ok(true)
+            }
+            _ => {
+                part.rewind(mark, |page| self.arena.give_page(page));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Attributes, extended attributes, attributes again.
+    fn fill_watched(&mut self, index: usize, part: &mut Part, alone: bool) -> Result<(), NoRoom> {
+        let (name, mark) = (self.names.name_c(index), part.mark());
         let mut before = match self.statx(name) {
             Ok(attr) => attr,
             Err(errno) => {
@@ -82,21 +158,11 @@ impl Filler<'_> {
             }
         };
         for again in (0..TRIES).rev() {
-            let outcome = match self.xattrs(name, part) {
-                Ok(outcome) => outcome,
-                Err(NoRoom) if alone => Err(Errno::TOOBIG),
-                Err(NoRoom) => {
-                    part.rewind(mark, |page| self.arena.give_page(page));
-                    return Err(NoRoom);
-                }
-            };
+            let outcome = self.xattrs(name, part).or_else(|none| self.no_room(none, part, mark, alone))?;
             let after = self.statx(name);
-            let same =
-                matches!(&after, Ok(after) if same_state(&before, after)) && matches!(outcome, Ok(Step::Done) | Err(_));
+            let same = matches!((&after, outcome), (Ok(after), Ok(Step::Done) | Err(_)) if same_state(&before, after));
             if same || again == 0 {
-                let xattr_errno = outcome.err().map_or(0, Errno::raw_os_error);
-                let attr = Ok(self.asked.mask.contains(Mask::STAT).then_some(before));
-                part.push(index, attr, xattr_errno, !same, mark);
+                self.put(index, before, outcome.err(), !same, part, mark);
                 return Ok(());
             }
             part.rewind(mark, |page| self.arena.give_page(page));
@@ -109,6 +175,20 @@ impl Filler<'_> {
             }
         }
         unreachable!("the last try returns")
+    }
+
+    /// What is done without room: the entry waits for other pages, or keeps what fitted.
+    fn no_room(&self, none: NoRoom, part: &mut Part, mark: Mark, alone: bool) -> Result<Result<Step, Errno>, NoRoom> {
+        if alone {
+            return Ok(Err(Errno::TOOBIG));
+        }
+        part.rewind(mark, |page| self.arena.give_page(page));
+        Err(none)
+    }
+
+    fn put(&self, index: usize, attr: Attr, xattr_errno: Option<Errno>, changed: bool, part: &mut Part, mark: Mark) {
+        let attr = self.asked.mask.contains(Mask::STAT).then_some(attr);
+        part.push(index, Ok(attr), xattr_errno.map_or(0, Errno::raw_os_error), changed, mark);
     }
 
     fn statx(&self, name: &CStr) -> Result<Attr, Errno> {
@@ -132,7 +212,7 @@ impl Filler<'_> {
             Ok(way) => way,
             Err(errno) => return Ok(Err(errno)),
         };
-        let len = match retry(|| way.list(list)) {
+        let len = match short_first(list, SHORT_LIST, |list| way.list(list)) {
             Ok(len) => len,
             // A file system that has none.
             Err(Errno::OPNOTSUPP) => 0,
@@ -155,7 +235,7 @@ impl Filler<'_> {
             let fresh = part.page_is_fresh();
             if let Some(room) = part.value_room(name) {
                 let outcome = if self.asked.mask.contains(Mask::XATTR_VALUES) {
-                    match retry(|| way.value(xattr, room)) {
+                    match short_first(room, SHORT_VALUE, |room| way.value(xattr, room)) {
                         Ok(len) => Some(XattrOutcome::Bytes(len)),
                         Err(Errno::NODATA) => return Ok(Step::Changed),
                         // A buffer of no bytes asks for the length: it never gets here, since no page ends so.
@@ -225,6 +305,21 @@ impl<'a> Way<'a> {
 
 fn c_path(path: &[u8]) -> &CStr {
     CStr::from_bytes_until_nul(path).unwrap_or_default()
+}
+
+/// Offers `short` bytes of the room, and all of it if that is too little.
+fn short_first(
+    room: &mut [u8],
+    short: usize,
+    mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    if room.len() > short {
+        match retry(|| call(&mut room[..short])) {
+            Err(Errno::RANGE) => {}
+            other => return other,
+        }
+    }
+    retry(|| call(room))
 }
 
 /// Repeats a call that a signal interrupted.

@@ -27,17 +27,22 @@
 #![deny(unsafe_code)]
 
 mod arena;
+mod device;
 mod dirents;
 mod error;
 mod fill;
+mod job;
+mod meter;
 mod options;
+mod pace;
+mod pool;
 mod scan;
 #[allow(unsafe_code)]
 mod sys;
 mod walk;
 
 pub use error::{Error, Result};
-pub use options::{MAX_WORKERS, MIN_BUDGET_BYTES, Options, Order, Workers};
+pub use options::{MAX_FIXED_WORKERS, MAX_WORKERS, MIN_BUDGET_BYTES, Options, Order, Workers};
 pub use pando_vfs::bulk::{self, Fields, Mask};
 pub use scan::Scan;
 pub use walk::{Cause, Child, Children, Directory, Event, Failure, Walk, WalkOptions};

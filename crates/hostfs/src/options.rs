@@ -8,6 +8,8 @@ use crate::{Error, Result};
 pub const MIN_BUDGET_BYTES: usize = 8 * PAGE_BYTES;
 /// The most threads that a scan starts by itself.
 pub const MAX_WORKERS: usize = 64;
+/// The most that [`Workers::Fixed`] may ask for.
+pub const MAX_FIXED_WORKERS: usize = 1024;
 
 /// How many calls may wait in the kernel at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,7 +19,7 @@ pub enum Workers {
     Auto,
     /// As measured, and never more than this.
     AtMost(usize),
-    /// Always this many; 1 means the caller alone.
+    /// Always this many, as far as the budget has pages for them; 1 means the caller alone.
     Fixed(usize),
 }
 
@@ -51,13 +53,13 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Names and attributes, 32 MiB, and the rest as measured.
+    /// Names and attributes, 64 MiB, and the rest as measured.
     fn default() -> Self {
         Self {
             mask: Mask::STAT,
             fields: Fields::all(),
             dots: false,
-            budget_bytes: 32 << 20,
+            budget_bytes: 64 << 20,
             workers: Workers::Auto,
             order: Order::Auto,
         }
@@ -76,8 +78,10 @@ impl Options {
         if !Fields::all().contains(self.fields) {
             return Err(Error::Fields(self.fields.bits()));
         }
-        if matches!(self.workers, Workers::AtMost(0) | Workers::Fixed(0)) {
-            return Err(Error::Workers);
+        match self.workers {
+            Workers::AtMost(0) | Workers::Fixed(0) => return Err(Error::Workers(0)),
+            Workers::Fixed(count) if count > MAX_FIXED_WORKERS => return Err(Error::Workers(count)),
+            _ => {}
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! The record stream: one directory, batch after batch.
 
 use std::{
+    collections::VecDeque,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
     sync::Arc,
 };
 
-use pando_vfs::bulk::{Batch, Names, Page, Part};
+use pando_vfs::bulk::{Batch, Names, PAGE_BYTES, PART_ENTRIES, Page, Part};
 use rustix::{
     fs::{Mode, OFlags, SeekFrom},
     io::Errno,
@@ -15,12 +16,28 @@ use rustix::{
 use crate::{
     Error, Options, Result,
     arena::Arena,
-    dirents::{self, Dirents},
-    fill::{Asked, Filler, NoRoom, retry},
+    dirents,
+    fill::{Asked, Filler, NoRoom, Settled, local_device, retry},
+    job::{Done, Job, Task},
+    meter::Meter,
+    pace::Pace,
+    pool::{Pool, Work},
 };
 
-/// Pages that the answers to a page of names need at least: a list, a part, a page of values.
+/// Pages that answers need at least, to get on at all: a part, a list, a page of values.
 const RESERVE: usize = 4;
+/// Jobs that are under way at the same time: while one is handed out the next ones are asked for.
+const JOBS: usize = 3;
+/// Entries for each thread in a job.
+const ENTRIES_PER_THREAD: usize = 64;
+/// The least room in a page of names for another read: what FUSE gives at once, and a longest name.
+const NAMES_ROOM: usize = 4096 + 512;
+/// What the entries of a page of names need, if their names are short.
+const PARTS_PER_PAGE: usize = 8;
+/// Entries of a directory that is read ahead: a page of names.
+const AHEAD_ENTRIES: usize = 2000;
+/// After how many entries the caller looks for the first time whether it waits; then after twice as many, and so on.
+const FIRST_LOOK: usize = 8;
 
 /// Reads a directory of the host, in batches of records.
 ///
@@ -39,13 +56,60 @@ const RESERVE: usize = 4;
 pub struct Scan {
     dir: Arc<OwnedFd>,
     arena: Arc<Arena>,
+    crew: Crew,
     asked: Asked,
     dots: bool,
+    /// Where statx need not be called twice.
+    local: Option<(u32, u32)>,
     batch: Batch,
+    /// Jobs under way, in directory order.
+    jobs: VecDeque<Pending>,
+    /// Names to be used again.
+    spare: Vec<Arc<Names>>,
     /// Parts on their way into the batch.
     parts: Vec<Part>,
     list: Option<Page>,
     state: State,
+    /// A failure that comes after the entries that are under way.
+    failed: Option<Errno>,
+    /// The pages do not suffice for what is under way: the caller goes on alone until it has caught up.
+    is_scarce: bool,
+    /// The batch was read ahead, and not handed out yet.
+    is_ahead: bool,
+}
+
+/// What comes before the directory is read on.
+enum Pending {
+    Job(Arc<Job>),
+    /// Answers that were given up for want of pages: the caller asks again.
+    GivenUp(Arc<Names>, usize),
+}
+
+impl Pending {
+    /// Pages of names that it holds.
+    fn pages(&self) -> usize {
+        match self {
+            Self::Job(job) => job.name_pages(),
+            Self::GivenUp(names, _) => names.pages(),
+        }
+    }
+}
+
+/// Who does the work: how many, and the threads. Shared by the scans of a walk.
+#[derive(Clone)]
+pub(crate) struct Crew {
+    pub pace: Arc<Pace>,
+    pub pool: Arc<Pool>,
+}
+
+impl Crew {
+    pub fn new(options: &Options) -> Self {
+        // Each thread holds a part, and for extended attributes a page of them and one for their list.
+        let each = if options.mask.wants_xattrs() { 3 } else { 1 };
+        let most = (options.budget_bytes / PAGE_BYTES).saturating_sub(RESERVE + 3) / (2 * each);
+        let pace = Pace::new(options.workers, options.order, most.max(1));
+        Self { pace: Arc::new(pace), pool: Arc::new(Pool::new()) }
+    }
 }
 
 /// How far the directory was read.
@@ -77,20 +141,29 @@ impl Scan {
     /// EINVAL for options that make no sense. A descriptor that is no directory shows with the first batch (ENOTDIR).
     pub fn from_fd(dir: OwnedFd, options: &Options) -> Result<Self> {
         options.check()?;
-        Ok(Self::with_arena(dir, options, Arc::new(Arena::new(options.budget_bytes))))
+        Ok(Self::with(dir, options, Arc::new(Arena::new(options.budget_bytes)), Crew::new(options)))
     }
 
-    /// The same, with pages that others use as well.
-    pub(crate) fn with_arena(dir: OwnedFd, options: &Options, arena: Arc<Arena>) -> Self {
+    /// The same, with these pages and threads.
+    pub(crate) fn with(dir: OwnedFd, options: &Options, arena: Arc<Arena>, crew: Crew) -> Self {
+        let asked = Asked::new(options.mask, options.fields);
+        let local = if asked.wants_xattrs() { local_device(dir.as_fd()) } else { None };
         Self {
             dir: Arc::new(dir),
             arena,
-            asked: Asked::new(options.mask, options.fields),
+            crew,
+            asked,
             dots: options.dots,
+            local,
             batch: Batch::default(),
+            jobs: VecDeque::new(),
+            spare: Vec::new(),
             parts: Vec::new(),
             list: None,
             state: State::Reading,
+            failed: None,
+            is_scarce: false,
+            is_ahead: false,
         }
     }
 
@@ -108,7 +181,8 @@ impl Scan {
         self.recycle();
         rustix::fs::seek(&self.dir, SeekFrom::Start(cookie))
             .map_err(|errno| Error::Read { errno: errno.raw_os_error() })?;
-        self.state = State::Reading;
+        (self.state, self.failed, self.is_scarce) = (State::Reading, None, false);
+        self.is_ahead = false;
         Ok(())
     }
 
@@ -134,60 +208,207 @@ impl Scan {
 
     /// Goes on to the next batch; false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool> {
+        if std::mem::take(&mut self.is_ahead) {
+            return Ok(true);
+        }
         let from = self.batch.end();
-        let names = self.take_apart();
-        let (names, from) = if from < names.len() { (names, from) } else { (self.read_names(names)?, 0) };
+        let names = self.batch.dismantle(|part| self.arena.give_part(part));
+        if from < names.len() {
+            self.go_on(names, from);
+            return Ok(true);
+        }
+        self.keep_spare(names);
+        if self.is_shared() {
+            self.feed();
+        }
+        if !self.jobs.is_empty() {
+            self.next_job();
+            return Ok(true);
+        }
+        self.is_scarce = false;
+        let names = self.read_names(1);
         if names.is_empty() {
-            return Ok(false);
+            self.keep_spare(names);
+            return match self.failed.take() {
+                Some(errno) => Err(Error::Read { errno: errno.raw_os_error() }),
+                None => Ok(false),
+            };
         }
-        if !self.asked.is_names_only() {
-            self.answer(&names, from);
+        if self.asked.is_names_only() {
+            self.batch.assemble(names, &mut self.parts, 0);
+        } else {
+            self.go_on(names, 0);
         }
-        self.batch.assemble(names, &mut self.parts, from);
         Ok(true)
     }
 
-    /// The names of the batch; its parts are free again.
-    fn take_apart(&mut self) -> Arc<Names> {
-        self.batch.dismantle(|part| self.arena.give_part(part))
+    /// Reads the first batch before it is asked for, on the thread that calls; how many entries it has.
+    pub(crate) fn prefetch(&mut self) -> usize {
+        let names = self.read_names(AHEAD_ENTRIES);
+        if names.is_empty() {
+            self.keep_spare(names);
+            return 0;
+        }
+        if !self.asked.is_names_only() {
+            self.answer(&names, 0, AHEAD_ENTRIES, false);
+        }
+        self.batch.assemble(names, &mut self.parts, 0);
+        self.is_ahead = true;
+        self.batch.len()
     }
 
-    /// Reads names until there are some, or the end.
-    fn read_names(&mut self, mut shared: Arc<Names>) -> Result<Arc<Names>> {
-        let names = Arc::get_mut(&mut shared).expect("nobody else has the names of a finished batch");
-        names.clear(|page| self.arena.give_names(page));
-        while names.is_empty() && self.state != State::End {
-            // A page may hold nothing but dots.
-            names.clear(|page| self.arena.give_names(page));
-            let Some(page) = self.arena.take_names(RESERVE) else {
-                return Err(Error::Read { errno: Errno::NOMEM.raw_os_error() });
-            };
-            match dirents::read(self.dir.as_fd(), page, names, self.dots) {
-                Dirents::More => self.state = State::Reading,
-                Dirents::End(page) => {
-                    self.arena.give_names(page);
-                    self.state = State::End;
+    /// Whether threads do the work.
+    fn is_shared(&self) -> bool {
+        !self.asked.is_names_only() && !self.is_scarce && self.crew.pace.threads() > 1
+    }
+
+    /// Goes on with names of which the first ones are done.
+    fn go_on(&mut self, names: Arc<Names>, from: usize) {
+        if self.is_shared() {
+            let job = self.start(names, from);
+            self.jobs.push_front(Pending::Job(job));
+            self.feed();
+            self.next_job();
+        } else {
+            self.answer(&names, from, PART_ENTRIES, true);
+            self.batch.assemble(names, &mut self.parts, from);
+        }
+    }
+
+    /// Hands out the first job. What it could not do for want of pages the caller does.
+    fn next_job(&mut self) {
+        let done = match self.jobs.pop_front() {
+            None => return,
+            Some(Pending::GivenUp(names, from)) => return self.go_on(names, from),
+            Some(Pending::Job(job)) => self.finish(&job),
+        };
+        self.parts = done.parts;
+        self.batch.assemble(done.names, &mut self.parts, done.from);
+        if !self.batch.is_empty() {
+            return;
+        }
+        // Later answers hold the pages that these need.
+        self.is_scarce = true;
+        let names = self.batch.dismantle(|part| self.arena.give_part(part));
+        let later = std::mem::take(&mut self.jobs);
+        self.jobs = later.into_iter().map(|pending| self.give_up(pending)).collect();
+        self.go_on(names, done.from);
+    }
+
+    fn give_up(&self, pending: Pending) -> Pending {
+        let Pending::Job(job) = pending else { return pending };
+        job.cancel();
+        let done = self.finish(&job);
+        done.parts.into_iter().for_each(|part| self.arena.give_part(part));
+        Pending::GivenUp(done.names, done.from)
+    }
+
+    fn finish(&self, job: &Job) -> Done {
+        let done = job.finish();
+        self.crew.pace.after_job(done.cost, done.threads, done.order, done.elapsed);
+        done
+    }
+
+    /// Starts jobs until enough are under way.
+    fn feed(&mut self) {
+        while self.jobs.len() < JOBS && self.state == State::Reading && self.failed.is_none() {
+            let least = self.crew.pace.threads() * ENTRIES_PER_THREAD;
+            let names = self.read_names(if self.crew.pace.sorts() { usize::MAX } else { least });
+            if names.is_empty() {
+                self.keep_spare(names);
+                return;
+            }
+            let job = self.start(names, 0);
+            self.jobs.push_back(Pending::Job(job));
+        }
+    }
+
+    /// Starts a job for the names from `from` on.
+    fn start(&self, names: Arc<Names>, from: usize) -> Arc<Job> {
+        let (pace, threads) = (&self.crew.pace, self.crew.pace.threads());
+        let job = Arc::new(Job::new(Task {
+            dir: self.dir.clone(),
+            arena: self.arena.clone(),
+            asked: self.asked,
+            local: self.local,
+            names,
+            from,
+            order: pace.order(self.dir.as_fd()),
+            threads,
+        }));
+        if !self.crew.pool.submit(Work::Shared(job.clone()), threads) {
+            job.work();
+        }
+        job
+    }
+
+    fn keep_spare(&mut self, mut names: Arc<Names>) {
+        if let Some(own) = Arc::get_mut(&mut names) {
+            own.clear(|page| self.arena.give_names(page));
+            self.spare.push(names);
+        }
+    }
+
+    /// Pages that must be left when names are read into another one: for its answers, and those of `before` pages of names.
+    fn reserve(&self, before: usize) -> usize {
+        let each = if self.asked.wants_xattrs() { 2 } else { 1 };
+        let threads = self.crew.pace.threads() * (each + usize::from(self.asked.wants_xattrs()));
+        if before == 0 { RESERVE } else { (before + 1) * PARTS_PER_PAGE * each + threads }
+    }
+
+    /// Reads at least so many names, as far as the pages suffice; none at the end or after a failure.
+    fn read_names(&mut self, least: usize) -> Arc<Names> {
+        let mut shared = self.spare.pop().unwrap_or_default();
+        let names = Arc::get_mut(&mut shared).expect("spare names are nobody's");
+        let mut room = 0;
+        while names.len() < least && self.state != State::End {
+            if room < NAMES_ROOM {
+                let before = names.pages() + self.jobs.iter().map(Pending::pages).sum::<usize>();
+                match self.arena.take_names(self.reserve(before)) {
+                    Some(page) => names.push_page(page),
+                    None if before > 0 => break,
+                    None => {
+                        self.failed = Some(Errno::NOMEM);
+                        break;
+                    }
                 }
-                Dirents::Failed(page, errno) => {
-                    self.arena.give_names(page);
+            }
+            match dirents::read(self.dir.as_fd(), names, self.dots) {
+                Ok(None) => self.state = State::End,
+                Ok(Some(left)) => {
+                    self.state = State::Reading;
+                    room = left;
+                }
+                Err(errno) => {
                     let again = std::mem::replace(&mut self.state, State::Failed) == State::Failed;
                     if again {
                         self.state = State::End;
                     } else {
-                        return Err(Error::Read { errno: errno.raw_os_error() });
+                        self.failed = Some(errno);
                     }
+                    break;
                 }
             }
         }
-        Ok(shared)
+        shared
     }
 
-    /// Asks for the entries from `from` on, until all are answered or the pages are used up; at least for one.
-    fn answer(&mut self, names: &Names, from: usize) {
-        let mut filler =
-            Filler { asked: self.asked, arena: &self.arena, dir: self.dir.as_fd(), names, list: self.list.take() };
+    /// The caller asks for at most so many entries from `from` on: for at least one, and until the pages are used up, or, if it
+    /// looks at what it costs, the waits show that threads should do the rest.
+    fn answer(&mut self, names: &Names, from: usize, most: usize, looks: bool) {
+        let settled = self.local.and_then(Settled::now);
+        let mut filler = Filler {
+            asked: self.asked,
+            arena: &self.arena,
+            dir: self.dir.as_fd(),
+            names,
+            list: self.list.take(),
+            settled,
+        };
         let mut part = self.arena.take_part().expect("the reserve has a part");
-        for index in from..names.len() {
+        let meter = (looks && !self.crew.pace.is_fixed()).then(Meter::start);
+        let mut look = FIRST_LOOK;
+        for index in from..names.len().min(from + most) {
             if !part.has_room() {
                 let Some(next) = self.arena.take_part() else { break };
                 self.parts.push(std::mem::replace(&mut part, next));
@@ -195,16 +416,29 @@ impl Scan {
             if let Err(NoRoom) = filler.fill(index, &mut part, index == from) {
                 break;
             }
+            let done = index + 1 - from;
+            if done == look
+                && let Some(meter) = &meter
+            {
+                if self.crew.pace.after_inline(meter.read(done as u64)) {
+                    break;
+                }
+                look *= 2;
+            }
         }
         self.list = filler.list;
         self.parts.push(part);
     }
 
+    /// Ends what is under way, and takes all pages back.
     fn recycle(&mut self) {
-        let mut names = self.take_apart();
-        if let Some(names) = Arc::get_mut(&mut names) {
-            names.clear(|page| self.arena.give_names(page));
+        for pending in std::mem::take(&mut self.jobs) {
+            if let Pending::GivenUp(names, _) = self.give_up(pending) {
+                self.keep_spare(names);
+            }
         }
+        let names = self.batch.dismantle(|part| self.arena.give_part(part));
+        self.keep_spare(names);
     }
 }
 

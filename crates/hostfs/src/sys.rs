@@ -74,3 +74,24 @@ pub fn has_xattrat() -> bool {
         !matches!(listxattrat(rustix::fs::CWD, c"/", &mut []), Err(Errno::NOSYS | Errno::PERM))
     })
 }
+
+/// What a thread has used so far.
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadUsage {
+    /// Processor time, of its own and of the kernel for it.
+    pub cpu_ns: u64,
+    /// How often it gave the processor away because it had to wait.
+    pub waits: u64,
+}
+
+/// Asks for the calling thread.
+pub fn thread_usage() -> ThreadUsage {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes a whole rusage there, or nothing; zeros are a valid one too.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    ThreadUsage { cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime), waits: usage.ru_nvcsw as u64 }
+}

@@ -242,9 +242,10 @@ impl Names {
         self.entries.is_empty()
     }
 
-    /// Takes a page in which names already lie, each with a zero byte behind it (as getdents leaves them). Entries pushed from now on are of
-    /// this page.
-    pub fn push_page(&mut self, page: Page) {
+    /// Takes an empty page. Names are written into it, each with a zero byte behind it, as getdents leaves them; entries pushed from now on
+    /// are of this page.
+    pub fn push_page(&mut self, mut page: Page) {
+        page.clear();
         self.pages.push(page);
     }
 
@@ -265,10 +266,34 @@ impl Names {
         });
     }
 
+    /// How many pages there are.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
     /// The bytes of the last page.
     #[must_use]
     pub fn last_page(&self) -> &[u8] {
         self.pages.last().map_or(&[], Page::bytes)
+    }
+
+    /// The same, to be written. What lies in [`Names::last_used`] are names already.
+    pub fn last_page_mut(&mut self) -> &mut [u8] {
+        self.pages.last_mut().map_or(&mut [], Page::bytes_mut)
+    }
+
+    /// How many bytes of the last page are taken.
+    #[must_use]
+    pub fn last_used(&self) -> usize {
+        self.pages.last().map_or(0, |page| page.used)
+    }
+
+    /// So many bytes of the last page are taken now.
+    pub fn set_last_used(&mut self, used: usize) {
+        if let Some(page) = self.pages.last_mut() {
+            page.used = used;
+        }
     }
 
     /// The name of an entry.
@@ -452,7 +477,7 @@ pub enum XattrOutcome {
     Errno(i32),
 }
 
-/// Where an entry's answers are: the part in the upper bits, the place in it in the lower.
+/// Where an entry's answers are, from the first one that is shown: the part in the upper bits, the place in it in the lower.
 const PLACE_BITS: u32 = 16;
 const NO_PLACE: u32 = u32::MAX;
 
@@ -479,14 +504,16 @@ impl Batch {
         if self.parts.is_empty() {
             return;
         }
-        self.places.resize(self.names.len(), NO_PLACE);
+        let answered = self.parts.iter().flat_map(|part| &part.attrs);
+        let end = answered.map(|filled| filled.entry as usize + 1).max().unwrap_or(from);
+        self.places.resize(end - from, NO_PLACE);
         for (index, part) in self.parts.iter().enumerate() {
             for (at, filled) in part.attrs.iter().enumerate() {
-                self.places[filled.entry as usize] = (index as u32) << PLACE_BITS | at as u32;
+                self.places[filled.entry as usize - from] = (index as u32) << PLACE_BITS | at as u32;
             }
         }
-        let missing = self.places[from..].iter().position(|&place| place == NO_PLACE);
-        self.to = missing.map_or(self.names.len(), |at| from + at);
+        let missing = self.places.iter().position(|&place| place == NO_PLACE);
+        self.to = from + missing.unwrap_or(self.places.len());
     }
 
     /// Takes it apart again; the batch is then empty.
@@ -527,7 +554,7 @@ impl Batch {
     }
 
     fn record(&self, index: usize) -> Record<'_> {
-        let filled = self.places.get(index).map(|&place| {
+        let filled = self.places.get(index - self.from).map(|&place| {
             let part = &self.parts[(place >> PLACE_BITS) as usize];
             (part, &part.attrs[(place & ((1 << PLACE_BITS) - 1)) as usize])
         });

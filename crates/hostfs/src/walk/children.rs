@@ -1,8 +1,10 @@
 //! The directories within a directory, kept until it is their turn.
 
-use std::{cmp::Ordering, ops::Range};
+use std::{cmp::Ordering, fmt, ops::Range, sync::Arc};
 
 use pando_vfs::bulk::Record;
+
+use super::ahead::Ahead;
 
 /// A directory that will be entered.
 #[derive(Debug, Clone, Copy)]
@@ -21,16 +23,30 @@ pub(super) struct Expected {
     pub automount: bool,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct Kept {
+struct Kept {
     name: Range<usize>,
     position: u64,
+    expected: Option<Expected>,
+    ahead: Option<Arc<Ahead>>,
+}
+
+/// A child whose turn it is.
+pub(super) struct Taken<'a> {
+    pub name: &'a [u8],
     pub expected: Option<Expected>,
+    pub ahead: Option<Arc<Ahead>>,
+}
+
+/// A child whose turn comes.
+pub(super) struct Coming<'a> {
+    pub name: &'a [u8],
+    pub expected: Option<Expected>,
+    pub ahead: &'a mut Option<Arc<Ahead>>,
 }
 
 /// The directories found in a directory, in its order. Whoever reads the walk may put them into another order, or take
 /// some away; memory for them is not in the budget: 48 bytes and the name, for each directory on the way down to the one that is read.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Children {
     names: Vec<u8>,
     kept: Vec<Kept>,
@@ -49,7 +65,7 @@ impl Children {
             ino: attr.ino,
             automount: attr.attributes & ATTR_AUTOMOUNT != 0,
         });
-        self.kept.push(Kept { name: begin..self.names.len(), position, expected });
+        self.kept.push(Kept { name: begin..self.names.len(), position, expected, ahead: None });
     }
 
     fn child<'a>(names: &'a [u8], kept: &Kept) -> Child<'a> {
@@ -93,9 +109,31 @@ impl Children {
         self.next = 0;
     }
 
-    pub(super) fn take(&mut self) -> Option<(&[u8], Option<Expected>)> {
-        let kept = self.kept.get(self.next)?;
+    pub(super) fn take(&mut self) -> Option<Taken<'_>> {
+        let kept = self.kept.get_mut(self.next)?;
         self.next += 1;
-        Some((&self.names[kept.name.clone()], kept.expected))
+        let ahead = kept.ahead.take();
+        Some(Taken { name: &self.names[kept.name.clone()], expected: kept.expected, ahead })
+    }
+
+    /// The next ones, at most so many.
+    pub(super) fn coming(&mut self, most: usize) -> impl Iterator<Item = Coming<'_>> {
+        let names = &self.names;
+        self.kept[self.next..].iter_mut().take(most).map(|kept| Coming {
+            name: &names[kept.name.clone()],
+            expected: kept.expected,
+            ahead: &mut kept.ahead,
+        })
+    }
+
+    /// Lets the last one go that is read ahead; none if there is none.
+    pub(super) fn let_go(&mut self) -> Option<()> {
+        self.kept[self.next..].iter_mut().rev().find_map(|kept| kept.ahead.take()).map(drop)
+    }
+}
+
+impl fmt::Debug for Children {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }

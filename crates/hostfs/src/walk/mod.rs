@@ -6,11 +6,13 @@
 //! 2. *Trees deeper than descriptors allow.* Only the deepest [`OPEN_LEVELS`] levels and the root keep theirs; a level that is
 //!    needed again is found through `..`, or from the root by its names, and must be the inode that it was.
 //! 3. *Loops* (a mount of a directory within itself): a directory that is its own ancestor is reported and left alone.
-//! 4. *What vanishes or cannot be read* is reported, and the walk goes on.
+//! 4. *Waiting for each directory in turn.* While calls wait, the next directories are read ahead by the threads, within half of the
+//!    budget; they are still handed out in their order.
+//! 5. *What vanishes or cannot be read* is reported, and the walk goes on.
 
 use std::{
     collections::VecDeque,
-    ffi::{CStr, CString, OsStr},
+    ffi::{CString, OsStr},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -19,29 +21,31 @@ use std::{
     sync::Arc,
 };
 
-use pando_vfs::{
-    FileKind,
-    bulk::{Batch, Record},
-};
-use rustix::{
-    fs::{AtFlags, Mode, OFlags, StatxFlags},
-    io::Errno,
-};
+use pando_vfs::bulk::{Batch, PAGE_BYTES};
+use rustix::io::Errno;
 
+mod ahead;
 mod children;
+mod open;
 
 pub use children::{Child, Children};
 
-use self::children::Expected;
+use self::{
+    ahead::{Ahead, Opened, Task},
+    children::Expected,
+    open::{Identity, identity, identity_as, is_directory, open_dir, open_root},
+};
 use crate::{
     Options, Result,
     arena::Arena,
-    fill::{attr_of, retry},
-    scan::Scan,
+    scan::{Crew, Scan},
 };
 
 /// Levels that keep their descriptors, besides the root.
 const OPEN_LEVELS: usize = 64;
+
+/// Pages for a directory that is read ahead.
+const SLICE_PAGES: usize = 20;
 
 /// How a tree is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -130,6 +134,8 @@ struct Current {
     level: Level,
     scan: Scan,
     read: u64,
+    /// The slice that it was read ahead with; it has the walk's own pages as well meanwhile.
+    slice: Option<Arc<Arena>>,
 }
 
 /// Where the walk stands.
@@ -141,6 +147,8 @@ enum State {
     /// It was read, and its children may be put into order.
     Leaving(Current),
 }
+
+type Attempt<T> = std::result::Result<T, (Cause, Errno)>;
 
 /// What [`Walk::step`] did.
 enum Step {
@@ -172,7 +180,11 @@ enum Step {
 /// ```
 pub struct Walk {
     options: WalkOptions,
+    /// For the directory that is read.
     arena: Arc<Arena>,
+    /// For directories that are read ahead. A slice is free if nobody else refers to it.
+    slices: Vec<Arc<Arena>>,
+    crew: Crew,
     roots: VecDeque<Root>,
     /// Of the directory that is read, or of the one that failed.
     path: Vec<u8>,
@@ -187,9 +199,12 @@ impl Walk {
     /// EINVAL for options that make no sense.
     pub fn new(options: WalkOptions) -> Result<Self> {
         options.scan.check()?;
+        let slices = options.scan.budget_bytes / 2 / (SLICE_PAGES * PAGE_BYTES);
         Ok(Self {
             options,
-            arena: Arc::new(Arena::new(options.scan.budget_bytes)),
+            arena: Arc::new(Arena::new(options.scan.budget_bytes - slices * SLICE_PAGES * PAGE_BYTES)),
+            slices: (0..slices).map(|_| Arc::new(Arena::new(SLICE_PAGES * PAGE_BYTES))).collect(),
+            crew: Crew::new(&options.scan),
             roots: VecDeque::new(),
             path: Vec::new(),
             stack: Vec::new(),
@@ -240,11 +255,13 @@ impl Walk {
     fn step(&mut self) -> Step {
         match std::mem::replace(&mut self.state, State::Down) {
             State::Reading(current) => self.read_on(current),
-            State::Leaving(current) => {
-                if !current.level.children.is_empty() {
-                    self.stack.push(current.level);
-                    self.close_some();
+            State::Leaving(Current { level, scan, slice, .. }) => {
+                drop(scan);
+                if let Some(slice) = slice {
+                    slice.move_to(&self.arena, SLICE_PAGES);
                 }
+                self.stack.push(level);
+                self.close_some();
                 self.down()
             }
             State::Down => self.down(),
@@ -274,29 +291,27 @@ impl Walk {
     fn down(&mut self) -> Step {
         while let Some(mut level) = self.stack.pop() {
             self.path.truncate(level.path_len);
-            let Some((name, expected)) = level.children.take() else {
+            let Some(child) = level.children.take() else {
                 self.reopen_parent(&level);
                 continue;
             };
-            let name_c = CString::new(name).expect("names have no zero bytes");
             if self.path.last() != Some(&b'/') {
                 self.path.push(b'/');
             }
             let name_at = self.path.len();
-            self.path.extend_from_slice(name);
-            let other = self.options.one_file_system && expected.is_some_and(|expected| expected.dev != level.dev);
-            let fd = level.fd.clone();
+            self.path.extend_from_slice(child.name);
+            let name = CString::new(child.name).expect("names have no zero bytes");
+            let (expected, ahead) = (child.expected, child.ahead);
             self.stack.push(level);
-            if other {
+            if self.is_elsewhere(expected) {
                 continue;
             }
-            let opened = match fd {
-                Some(fd) => open_dir(fd.as_fd(), &name_c).map_err(|errno| (Cause::Open, errno)),
-                None => {
-                    self.reopen().and_then(|fd| open_dir(fd.as_fd(), &name_c).map_err(|errno| (Cause::Open, errno)))
-                }
+            let opened = match ahead {
+                Some(ahead) => self.take_ahead(&ahead),
+                None => self.open_child(&name, expected),
             };
-            match opened.and_then(|fd| self.enter(fd, expected, name_at)) {
+            self.read_ahead();
+            match opened.and_then(|opened| self.enter(opened, name_at)) {
                 Ok(true) => return Step::Enter,
                 Ok(false) => {}
                 Err((cause, errno)) => return Step::Failed(self.stack.len(), cause, errno.raw_os_error()),
@@ -305,44 +320,102 @@ impl Walk {
         self.next_root()
     }
 
+    /// Whether a child of the deepest level is on another file system, and left alone for that.
+    fn is_elsewhere(&self, expected: Option<Expected>) -> bool {
+        let dev = self.stack.last().map(|level| level.dev);
+        self.options.one_file_system && expected.is_some_and(|expected| Some(expected.dev) != dev)
+    }
+
     fn next_root(&mut self) -> Step {
         let Some(root) = self.roots.pop_front() else { return Step::End };
         self.path = root.path;
         let opened = match root.fd {
             Some(fd) => Ok(fd),
-            None => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-                retry(|| rustix::fs::open(OsStr::from_bytes(&self.path), flags, Mode::empty()))
-            }
+            None => open_root(OsStr::from_bytes(&self.path)),
         };
-        match opened.map_err(|errno| (Cause::Open, errno)).and_then(|fd| self.enter(fd, None, 0)) {
+        let opened = opened.map_err(|errno| (Cause::Open, errno)).and_then(|fd| self.begin(fd, None));
+        match opened.and_then(|opened| self.enter(opened, 0)) {
             Ok(_) => Step::Enter,
             Err((cause, errno)) => Step::Failed(0, cause, errno.raw_os_error()),
         }
     }
 
-    /// Begins to read an open directory, if it is what was expected. False: it is on another file system, and not asked for.
-    fn enter(
-        &mut self,
-        fd: OwnedFd,
-        expected: Option<Expected>,
-        name_at: usize,
-    ) -> std::result::Result<bool, (Cause, Errno)> {
-        let (dev, ino) = identity(fd.as_fd()).map_err(|errno| (Cause::Open, errno))?;
-        if expected.is_some_and(|expected| !expected.automount && (expected.dev, expected.ino) != (dev, ino)) {
-            return Err((Cause::Swapped, Errno::STALE));
+    /// Opens a child of the deepest level.
+    fn open_child(&mut self, name: &CString, expected: Option<Expected>) -> Attempt<Opened> {
+        let parent = match self.stack.last().and_then(|level| level.fd.clone()) {
+            Some(fd) => fd,
+            None => self.reopen()?,
+        };
+        let fd = open_dir(parent.as_fd(), name).map_err(|errno| (Cause::Open, errno))?;
+        self.begin(fd, expected)
+    }
+
+    fn begin(&self, fd: OwnedFd, expected: Option<Expected>) -> Attempt<Opened> {
+        let identity = identity_as(fd.as_fd(), expected)?;
+        let scan = Scan::with(fd, &self.options.scan, self.arena.clone(), self.crew.clone());
+        Ok(Opened { scan, identity, arena: self.arena.clone() })
+    }
+
+    /// A child that was read ahead. Now that it is its turn, it may use the walk's pages as well.
+    fn take_ahead(&self, ahead: &Ahead) -> Attempt<Opened> {
+        let opened = ahead.take()?;
+        self.arena.move_to(&opened.arena, 0);
+        Ok(opened)
+    }
+
+    /// Begins to read an open directory. False: it is on another file system, and not asked for.
+    fn enter(&mut self, opened: Opened, name_at: usize) -> Attempt<bool> {
+        let Opened { scan, identity, arena } = opened;
+        let slice = (!Arc::ptr_eq(&arena, &self.arena)).then_some(arena);
+        let entered = self.check(identity);
+        if !matches!(entered, Ok(true)) {
+            drop(scan);
+            if let Some(slice) = slice {
+                slice.move_to(&self.arena, SLICE_PAGES);
+            }
+            return entered;
         }
-        if self.stack.iter().any(|level| (level.dev, level.ino) == (dev, ino)) {
-            return Err((Cause::Loop, Errno::LOOP));
-        }
-        if self.options.one_file_system && self.stack.first().is_some_and(|root| root.dev != dev) {
-            return Ok(false);
-        }
-        let scan = Scan::with_arena(fd, &self.options.scan, self.arena.clone());
+        let (dev, ino) = identity;
         let fd = Some(scan.shared_dir());
         let level = Level { dev, ino, fd, path_len: self.path.len(), name_at, children: Children::default() };
-        self.state = State::Reading(Current { level, scan, read: 0 });
+        self.state = State::Reading(Current { level, scan, read: 0, slice });
         Ok(true)
+    }
+
+    fn check(&self, identity: Identity) -> Attempt<bool> {
+        if self.stack.iter().any(|level| (level.dev, level.ino) == identity) {
+            return Err((Cause::Loop, Errno::LOOP));
+        }
+        Ok(!self.options.one_file_system || self.stack.first().is_none_or(|root| root.dev == identity.0))
+    }
+
+    /// Has the next children of the deepest level read ahead, if directories make us wait.
+    fn read_ahead(&mut self) {
+        let threads = self.crew.pace.threads();
+        if threads < 2 || self.slices.is_empty() {
+            return;
+        }
+        let Some((level, above)) = self.stack.split_last_mut() else { return };
+        let Some(parent) = level.fd.clone() else { return };
+        for child in level.children.coming(threads) {
+            let elsewhere =
+                self.options.one_file_system && child.expected.is_some_and(|expected| expected.dev != level.dev);
+            if child.ahead.is_some() || elsewhere {
+                continue;
+            }
+            let free = |slices: &[Arc<Arena>]| slices.iter().find(|slice| Arc::strong_count(slice) == 1).cloned();
+            let Some(arena) = free(&self.slices).or_else(|| {
+                // What lies further up will be wanted last.
+                above.iter_mut().find_map(|level| level.children.let_go())?;
+                free(&self.slices)
+            }) else {
+                return;
+            };
+            let (options, crew) = (self.options.scan, self.crew.clone());
+            let name = CString::new(child.name).expect("names have no zero bytes");
+            *child.ahead =
+                Ahead::start(Task { parent: parent.clone(), name, expected: child.expected, options, arena, crew });
+        }
     }
 
     /// Closes a level that will not be needed soon.
@@ -364,7 +437,7 @@ impl Walk {
     }
 
     /// Opens the deepest level again by the names from the deepest one that is open.
-    fn reopen(&mut self) -> std::result::Result<Arc<OwnedFd>, (Cause, Errno)> {
+    fn reopen(&mut self) -> Attempt<Arc<OwnedFd>> {
         let open = self.stack.iter().rposition(|level| level.fd.is_some()).ok_or((Cause::Open, Errno::STALE))?;
         let mut fd = self.stack[open].fd.clone().ok_or((Cause::Open, Errno::STALE))?;
         for level in &self.stack[open + 1..] {
@@ -398,27 +471,9 @@ impl Current {
     }
 }
 
-fn is_directory(dir: BorrowedFd<'_>, record: &Record<'_>) -> bool {
-    let is = match record.kind() {
-        Some(kind) => kind == FileKind::Directory,
-        // Neither the directory nor the attributes say it: it is asked for. Opening it may fail still.
-        None => {
-            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-            retry(|| rustix::fs::statx(dir, record.name_c(), flags, StatxFlags::TYPE))
-                .is_ok_and(|statx| attr_of(&statx).kind() == Some(FileKind::Directory))
-        }
-    };
-    is && record.name() != b"." && record.name() != b".."
-}
-
-/// Opens a directory by its one name, never through a symbolic link.
-fn open_dir(parent: BorrowedFd<'_>, name: &CStr) -> std::result::Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    retry(|| rustix::fs::openat(parent, name, flags, Mode::empty()))
-}
-
-/// The device and the inode of what is open.
-fn identity(fd: BorrowedFd<'_>) -> std::result::Result<((u32, u32), u64), Errno> {
-    let statx = retry(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO))?;
-    Ok(((statx.stx_dev_major, statx.stx_dev_minor), statx.stx_ino))
+impl Drop for Walk {
+    /// No thread is left that holds pages or directories.
+    fn drop(&mut self) {
+        self.crew.pool.stop();
+    }
 }

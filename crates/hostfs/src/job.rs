@@ -1,0 +1,213 @@
+//! A batch on its way: its names are known, and threads ask for the rest, each into parts of its own.
+//!
+//! Entries are dealt out by one counter, in runs. Whoever takes part counts as active; the last one to leave wakes the
+//! scan. Nobody holds the names after leaving, so that the scan has them for itself again.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use pando_vfs::bulk::{Names, Part};
+
+use crate::{
+    arena::Arena,
+    fill::{Asked, Filler, NoRoom, Settled},
+    meter::{Cost, Meter},
+    pace::JobOrder,
+};
+
+/// The most entries that a thread takes at once.
+const RUN: usize = 16;
+/// A thread should come back this often at least, so that all end together.
+const RUNS_PER_THREAD: usize = 8;
+
+/// What a job is about.
+pub struct Task {
+    pub dir: Arc<OwnedFd>,
+    pub arena: Arc<Arena>,
+    pub asked: Asked,
+    pub local: Option<(u32, u32)>,
+    pub names: Arc<Names>,
+    /// The first entry that is asked for.
+    pub from: usize,
+    pub order: JobOrder,
+    pub threads: usize,
+}
+
+/// Entries of a directory that are being asked for.
+pub struct Job {
+    dir: Arc<OwnedFd>,
+    arena: Arc<Arena>,
+    asked: Asked,
+    settled: Option<Settled>,
+    from: usize,
+    len: usize,
+    /// The entries in the order of asking; empty for directory order.
+    sorted: Vec<u32>,
+    order: JobOrder,
+    threads: usize,
+    run: usize,
+    name_pages: usize,
+    /// The next entry to be dealt out. Only adds and, to end it, a store of `len`: a single independent value.
+    cursor: AtomicUsize,
+    state: Mutex<State>,
+    idle: Condvar,
+}
+
+struct State {
+    names: Option<Arc<Names>>,
+    parts: Vec<Part>,
+    active: usize,
+    cost: Cost,
+    begun: Option<Instant>,
+    elapsed: Duration,
+}
+
+/// A job that is done.
+pub struct Done {
+    pub names: Arc<Names>,
+    pub parts: Vec<Part>,
+    pub from: usize,
+    pub cost: Cost,
+    pub threads: usize,
+    pub order: JobOrder,
+    pub elapsed: Duration,
+}
+
+impl Job {
+    pub fn new(task: Task) -> Self {
+        let Task { dir, arena, asked, local, names, from, order, threads } = task;
+        let len = names.len() - from;
+        let name_pages = names.pages();
+        let mut sorted = Vec::new();
+        if order == JobOrder::Inode {
+            sorted.extend(from as u32..names.len() as u32);
+            sorted.sort_unstable_by_key(|&index| names.ino(index as usize));
+        }
+        let state = State {
+            names: Some(names),
+            parts: Vec::new(),
+            active: 0,
+            cost: Cost::default(),
+            begun: None,
+            elapsed: Duration::ZERO,
+        };
+        Self {
+            dir,
+            arena,
+            asked,
+            settled: local.and_then(Settled::now),
+            from,
+            len,
+            sorted,
+            order,
+            threads,
+            run: (len / (threads * RUNS_PER_THREAD)).clamp(1, RUN),
+            name_pages,
+            cursor: AtomicUsize::new(0),
+            state: Mutex::new(state),
+            idle: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether all entries were dealt out.
+    pub fn is_dealt(&self) -> bool {
+        self.cursor.load(Ordering::Relaxed) >= self.len
+    }
+
+    /// Pages of names that it holds.
+    pub fn name_pages(&self) -> usize {
+        self.name_pages
+    }
+
+    /// Deals out no more.
+    pub fn cancel(&self) {
+        self.cursor.store(self.len, Ordering::Relaxed);
+    }
+
+    /// Takes part until all entries are dealt out.
+    pub fn work(&self) {
+        let names = {
+            let mut state = self.state();
+            // Taken by the scan already.
+            let Some(names) = state.names.clone() else { return };
+            if self.is_dealt() {
+                return;
+            }
+            state.active += 1;
+            state.begun.get_or_insert_with(Instant::now);
+            names
+        };
+        let meter = Meter::start();
+        let mut parts = Vec::new();
+        let mut filler = Filler {
+            asked: self.asked,
+            arena: &self.arena,
+            dir: self.dir.as_fd(),
+            names: &names,
+            list: None,
+            settled: self.settled,
+        };
+        if self.fill(&mut filler, &mut parts).is_err() {
+            self.cancel();
+        }
+        if let Some(list) = filler.list.take() {
+            self.arena.give_page(list);
+        }
+        let entries = parts.iter().map(|part| part.filled().len() as u64).sum();
+        let cost = meter.read(entries);
+        drop(names);
+        let mut state = self.state();
+        state.parts.append(&mut parts);
+        state.cost.add(cost);
+        state.elapsed = state.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        state.active -= 1;
+        if state.active == 0 {
+            self.idle.notify_all();
+        }
+    }
+
+    fn fill(&self, filler: &mut Filler<'_>, parts: &mut Vec<Part>) -> Result<(), NoRoom> {
+        loop {
+            let begin = self.cursor.fetch_add(self.run, Ordering::Relaxed);
+            if begin >= self.len {
+                return Ok(());
+            }
+            for at in begin..self.len.min(begin + self.run) {
+                if parts.last().is_none_or(|part| !part.has_room()) {
+                    parts.push(self.arena.take_part().ok_or(NoRoom)?);
+                }
+                let part = parts.last_mut().expect("pushed above");
+                let index = self.sorted.get(at).map_or(self.from + at, |&index| index as usize);
+                filler.fill(index, part, false)?;
+            }
+        }
+    }
+
+    /// Waits until it is done.
+    pub fn finish(&self) -> Done {
+        let mut state = self.state();
+        while state.active > 0 || !self.is_dealt() {
+            state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let parts = std::mem::take(&mut state.parts);
+        Done {
+            names: state.names.take().unwrap_or_default(),
+            parts,
+            from: self.from,
+            cost: state.cost,
+            threads: self.threads,
+            order: self.order,
+            elapsed: state.elapsed,
+        }
+    }
+}

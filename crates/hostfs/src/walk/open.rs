@@ -1,0 +1,61 @@
+//! Opening one directory, and making sure which one it is.
+
+use std::{
+    ffi::CStr,
+    os::fd::{BorrowedFd, OwnedFd},
+};
+
+use pando_vfs::{FileKind, bulk::Record};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, StatxFlags},
+    io::Errno,
+};
+
+use super::{Cause, children::Expected};
+use crate::fill::{attr_of, retry};
+
+/// Device and inode.
+pub(super) type Identity = ((u32, u32), u64);
+
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
+/// Opens a root, through symbolic links if there are some.
+pub(super) fn open_root(path: &std::ffi::OsStr) -> Result<OwnedFd, Errno> {
+    retry(|| rustix::fs::open(path, FLAGS, Mode::empty()))
+}
+
+/// Opens a directory by its one name, never through a symbolic link.
+pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    retry(|| rustix::fs::openat(parent, name, FLAGS.union(OFlags::NOFOLLOW), Mode::empty()))
+}
+
+/// What is open.
+pub(super) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
+    let statx = retry(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO))?;
+    Ok(((statx.stx_dev_major, statx.stx_dev_minor), statx.stx_ino))
+}
+
+/// What is open, if it is what was expected.
+pub(super) fn identity_as(fd: BorrowedFd<'_>, expected: Option<Expected>) -> Result<Identity, (Cause, Errno)> {
+    let found = identity(fd).map_err(|errno| (Cause::Open, errno))?;
+    match expected {
+        Some(expected) if !expected.automount && (expected.dev, expected.ino) != found => {
+            Err((Cause::Swapped, Errno::STALE))
+        }
+        _ => Ok(found),
+    }
+}
+
+/// Whether a record is a directory that a walk enters.
+pub(super) fn is_directory(dir: BorrowedFd<'_>, record: &Record<'_>) -> bool {
+    let is = match record.kind() {
+        Some(kind) => kind == FileKind::Directory,
+        // Neither the directory nor the attributes say it: it is asked for. Opening it may fail still.
+        None => {
+            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+            retry(|| rustix::fs::statx(dir, record.name_c(), flags, StatxFlags::TYPE))
+                .is_ok_and(|statx| attr_of(&statx).kind() == Some(FileKind::Directory))
+        }
+    };
+    is && record.name() != b"." && record.name() != b".."
+}
