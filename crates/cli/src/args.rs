@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{mount_flags::MountFlag, size, slow::SlowArgs};
+use crate::{mount_flags::MountFlag, size, slow::SlowArgs, warm::WarmArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,6 +42,8 @@ pub enum Command {
     Bench(pando_bench::cli::BenchArgs),
     /// Run a program, and ask the kernel ahead of it for what it will ask
     Boost(crate::boost::BoostArgs),
+    /// Read the metadata of directories ahead, so that what comes next does not wait for it
+    Warm(WarmArgs),
     /// Print the version
     Version(VersionArgs),
     /// Print a completion script for a shell

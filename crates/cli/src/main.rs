@@ -14,6 +14,7 @@ mod mountinfo;
 mod size;
 mod slow;
 mod umount;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Umount(args) => umount::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => Ok(pando_bench::cli::run(args)),
         Command::Boost(args) => boost::run(&args),
+        Command::Warm(args) => warm::run(&args),
         Command::Version(args) => generate::version(args.json).map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => generate::completions(shell).map(|()| ExitCode::SUCCESS),
         Command::Man { out } => generate::man(&out).map(|()| ExitCode::SUCCESS),

@@ -6,14 +6,13 @@ mod requests;
 use std::{
     fs, io,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::Path,
     sync::Barrier,
     thread,
     time::{Duration, Instant},
 };
 
 use common::{Mounted, can_mount, run, said};
-use requests::{Forgetter, Requests, alone, forgetter};
+use requests::{Forgetter, Requests, alone, forgetter, list};
 use rustix::{fs::OFlags, io::Errno};
 
 /// Files `f0`, `f1` ... in a directory `d` of the mount, which the kernel has forgotten by then.
@@ -21,11 +20,6 @@ fn forgotten_files(forgetter: &Forgetter, mounted: &Mounted, count: usize) {
     fs::create_dir(mounted.path("d")).unwrap();
     (0..count).for_each(|number| fs::write(mounted.path(format!("d/f{number}")), "").unwrap());
     forgetter.forget();
-}
-
-/// As `ls -l` does it: each name, and then its attributes. Answers how many there were.
-fn list(dir: &Path) -> usize {
-    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap()).count()
 }
 
 fn errno(result: io::Result<impl Sized>) -> Option<Errno> {

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -40,6 +41,12 @@ impl Requests {
     pub fn since(&self, before: &Self) -> Self {
         Self(self.0.iter().map(|(name, count)| (name.clone(), count - before.count(name))).collect())
     }
+}
+
+/// As `ls -l` does it: each name, and then its attributes. Answers how many there were.
+pub fn list(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).expect("a directory");
+    entries.map(|entry| entry.and_then(|entry| entry.metadata()).expect("attributes")).fold(0, |count, _| count + 1)
 }
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";

@@ -1,0 +1,93 @@
+//! The bar, on a terminal. Elsewhere nobody would see it, and there is none.
+
+use std::io::{self, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
+use pando_hostfs::WarmProgress;
+
+/// Draws a second, at most.
+const DRAWS: u8 = 10;
+
+/// A bar that nobody has drawn yet.
+pub fn new(quiet: bool) -> ProgressBar {
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let target = if quiet || dumb || !io::stderr().is_terminal() {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::term_like_with_hz(Box::new(Stderr), DRAWS)
+    };
+    let bar = ProgressBar::with_draw_target(Some(0), target);
+    let style = "{bar:30} {human_pos} of {human_len}{msg}  {per_sec}  ETA {eta}";
+    bar.set_style(ProgressStyle::with_template(style).expect("a template that is known to be right"));
+    bar
+}
+
+/// Shows how far it is. As long as directories are read, nobody knows how much there is, nor how long it takes.
+pub fn draw(bar: &ProgressBar, progress: &WarmProgress) {
+    bar.set_length(progress.found);
+    bar.set_position(progress.done);
+    bar.set_message(if progress.all_found { "" } else { " so far" });
+}
+
+/// Columns that are left free at the right. A bar leaves the cursor at its end, and at the edge of the screen the `^C`
+/// that a terminal prints for Ctrl-C would go to the next line, where clearing the bar would not find the bar.
+const FREE_COLUMNS: u16 = 4;
+
+/// Where the bar is drawn, a little narrower than it is.
+#[derive(Debug)]
+struct Stderr;
+
+impl Stderr {
+    fn size(&self) -> (u16, u16) {
+        let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
+        // A terminal that does not say is taken for the oldest.
+        let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+        size.map_or((80, 24), |size| (size.ws_col, size.ws_row))
+    }
+
+    fn moved(&self, count: usize, direction: char) -> io::Result<()> {
+        if count > 0 { write!(io::stderr(), "\x1b[{count}{direction}") } else { Ok(()) }
+    }
+}
+
+impl TermLike for Stderr {
+    fn width(&self) -> u16 {
+        self.size().0.saturating_sub(FREE_COLUMNS).max(1)
+    }
+
+    fn height(&self) -> u16 {
+        self.size().1
+    }
+
+    fn move_cursor_up(&self, count: usize) -> io::Result<()> {
+        self.moved(count, 'A')
+    }
+
+    fn move_cursor_down(&self, count: usize) -> io::Result<()> {
+        self.moved(count, 'B')
+    }
+
+    fn move_cursor_right(&self, count: usize) -> io::Result<()> {
+        self.moved(count, 'C')
+    }
+
+    fn move_cursor_left(&self, count: usize) -> io::Result<()> {
+        self.moved(count, 'D')
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        writeln!(io::stderr(), "{text}")
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        write!(io::stderr(), "{text}")
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        write!(io::stderr(), "\r\x1b[2K")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}

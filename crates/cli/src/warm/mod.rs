@@ -1,0 +1,210 @@
+//! `pando warm`: what will be needed is asked for ahead. The work is `pando_hostfs::Warm`'s; this says how it goes.
+
+mod args;
+mod bar;
+mod room;
+
+use std::{
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use indicatif::{HumanBytes, HumanCount, HumanDuration};
+use pando_hostfs::{Order, Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tracing::{debug, info};
+
+use crate::{
+    failure::{Failure, Result},
+    generate,
+};
+
+pub use args::{WarmArgs, WarmOrder};
+use room::{ENTRY_BYTES, Memory, Room};
+
+/// How often the bar is drawn, signals are heard and the memory is looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Exit codes, as the help has them.
+const SOME_FAILED: u8 = 1;
+const NO_ROOM: u8 = 3;
+const INTERRUPTED: u8 = 130;
+
+/// What is added to the priority with --nice: half of the way down.
+const NICE: i32 = 10;
+
+/// Why it stopped before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Signal,
+    Room,
+}
+
+/// Reads ahead, and says how it went.
+///
+/// # Errors
+/// Signals cannot be caught, or no thread can be started.
+pub fn run(args: &WarmArgs) -> Result<ExitCode> {
+    let signalled = catch_signals().map_err(|error| Failure::system("cannot catch signals", &error))?;
+    if args.nice {
+        // Refused, it is done without: the calls at once are what others feel.
+        let niced = rustix::process::nice(NICE);
+        debug!(?niced, "priority");
+    }
+    let memory = Memory::here();
+    let room = room(&memory, args.max_memory);
+    if let Some(room) = &room {
+        let (entries, bytes) = (HumanCount(room.entries()), HumanBytes(room.bytes));
+        info!("the kernel's caches have room for about {entries} entries ({bytes}, bounded by {})", room.bound_by);
+    }
+    let warm = Warm::start(args.paths.clone(), options(args, room.as_ref()))
+        .map_err(|error| Failure::system("cannot start a thread", &error))?;
+    let begun = Instant::now();
+    let stop = watch(&warm, &memory, &signalled, args.quiet);
+    let progress = warm.progress();
+    let cut_short = stop.or_else(|| {
+        let ran_out = room.as_ref().is_some_and(|room| progress.done >= room.entries());
+        (ran_out && !(progress.all_found && progress.done == progress.found)).then_some(Stop::Room)
+    });
+    if !args.quiet {
+        generate::print(summary(&progress, begun.elapsed(), cut_short, room.as_ref()).as_bytes())?;
+    }
+    Ok(match cut_short {
+        Some(Stop::Signal) => ExitCode::from(INTERRUPTED),
+        Some(Stop::Room) => ExitCode::from(NO_ROOM),
+        None if progress.failed > 0 => ExitCode::from(SOME_FAILED),
+        None => ExitCode::SUCCESS,
+    })
+}
+
+/// True once a signal came; a second one ends the process at once, whatever is in flight.
+fn catch_signals() -> std::io::Result<Arc<AtomicBool>> {
+    let signalled = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&signalled))?;
+        signal_hook::flag::register(signal, Arc::clone(&signalled))?;
+    }
+    Ok(signalled)
+}
+
+/// The room there is, or what was allowed of it.
+fn room(memory: &Memory, allowed: Option<u64>) -> Option<Room> {
+    let allowed = allowed.map(|bytes| Room { bytes, bound_by: "--max-memory".into() });
+    memory.room().into_iter().chain(allowed).min_by_key(|room| room.bytes)
+}
+
+fn options(args: &WarmArgs, room: Option<&Room>) -> WarmOptions {
+    WarmOptions {
+        recursive: args.recursive,
+        xattrs: args.xattrs,
+        one_file_system: args.one_file_system,
+        max_in_flight: args.max_inflight,
+        rate: args.rate,
+        yields: args.nice,
+        at_most: room.map(Room::entries),
+        order: match args.order {
+            WarmOrder::Inode => Order::Inode,
+            WarmOrder::Directory => Order::Directory,
+        },
+    }
+}
+
+/// Follows it to its end; answers why it was told to stop.
+fn watch(warm: &Warm, memory: &Memory, signalled: &AtomicBool, quiet: bool) -> Option<Stop> {
+    let bar = bar::new(quiet);
+    let (mut stop, mut next) = (None, Instant::now() + TICK);
+    loop {
+        match warm.next_event(next.saturating_duration_since(Instant::now())) {
+            WarmEvent::Ended => break,
+            WarmEvent::Failed(WarmFailure { path, error }) => {
+                bar.suspend(|| eprintln!("pando: {}: {error}", path.display()));
+            }
+            WarmEvent::Nothing => {}
+        }
+        // A flood of failures must not hide the rest.
+        if Instant::now() < next {
+            continue;
+        }
+        next = Instant::now() + TICK;
+        bar::draw(&bar, &warm.progress());
+        if stop.is_none() {
+            stop = if signalled.load(Ordering::Relaxed) {
+                Some(Stop::Signal)
+            } else if memory.room().is_some_and(|room| room.bytes < ENTRY_BYTES) {
+                Some(Stop::Room)
+            } else {
+                None
+            };
+            if stop.is_some() {
+                warm.cancel();
+            }
+        }
+    }
+    bar.finish_and_clear();
+    debug!(workers = warm.workers(), "calls at once");
+    stop
+}
+
+fn summary(progress: &WarmProgress, took: Duration, stop: Option<Stop>, room: Option<&Room>) -> String {
+    let WarmProgress { directories, found, done, failed, all_found } = *progress;
+    let plural =
+        |count: u64, one: &str, many: &str| format!("{} {}", HumanCount(count), if count == 1 { one } else { many });
+    let rate = done as f64 / took.as_secs_f64().max(1e-9);
+    let mut text = format!(
+        "{} in {} read in {} ({}/s)",
+        plural(done, "entry", "entries"),
+        plural(directories, "directory", "directories"),
+        if took < Duration::from_secs(60) {
+            format!("{:.2} s", took.as_secs_f64())
+        } else {
+            HumanDuration(took).to_string()
+        },
+        HumanCount(rate as u64),
+    );
+    if failed > 0 {
+        text += &format!(", {} could not be read", HumanCount(failed));
+    }
+    let left =
+        if all_found { HumanCount(found - done).to_string() } else { format!("at least {}", HumanCount(found - done)) };
+    match stop {
+        None => {}
+        Some(Stop::Signal) => text += &format!("; stopped, with {left} left"),
+        Some(Stop::Room) => {
+            text += &format!("; stopped, with {left} left for which there is no room");
+        }
+    }
+    text.push('\n');
+    if let Some(Room { bytes, bound_by }) = room {
+        text += &format!(
+            "The kernel's caches had room for about {} entries: {} at {} each, bounded by {bound_by}.\n",
+            HumanCount(bytes / ENTRY_BYTES),
+            HumanBytes(*bytes),
+            HumanBytes(ENTRY_BYTES),
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_says_what_is_left_and_why() {
+        let room = Room { bytes: 15_360_000, bound_by: "the machine's memory".into() };
+        let progress = WarmProgress { directories: 1, found: 20_000, done: 20_000, failed: 0, all_found: true };
+        let text = summary(&progress, Duration::from_secs(2), None, Some(&room));
+        assert!(text.starts_with("20,000 entries in 1 directory read in 2.00 s (10,000/s)\n"), "{text}");
+        assert!(text.contains("about 10,000 entries: 14.65 MiB at 1.50 KiB each, bounded by the machine's"), "{text}");
+        let progress = WarmProgress { directories: 2, found: 50, done: 1, failed: 3, all_found: false };
+        let text = summary(&progress, Duration::from_secs(2), Some(Stop::Signal), None);
+        assert!(text.starts_with("1 entry in 2 directories read"), "{text}");
+        assert!(text.ends_with("3 could not be read; stopped, with at least 49 left\n"), "{text}");
+        let text = summary(&progress, Duration::from_secs(2), Some(Stop::Room), None);
+        assert!(text.ends_with("left for which there is no room\n"), "{text}");
+    }
+}

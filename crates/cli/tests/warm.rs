@@ -1,0 +1,235 @@
+//! `pando warm`: what it asks a slow store for, what it says, and how it stops.
+
+mod common;
+mod requests;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use common::{Mounted, can_mount, pando, run, said, skipped};
+use requests::{Forgetter, Requests, alone, forgetter, list};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn warm(options: &[&str], path: &Path) -> Output {
+    pando(&["warm"]).args(options).arg(path).output().unwrap()
+}
+
+fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// As many empty files in a new directory.
+fn files(count: usize) -> tempfile::TempDir {
+    let temp = tempfile::tempdir().unwrap();
+    fill(temp.path(), count);
+    temp
+}
+
+fn fill(dir: &Path, count: usize) {
+    (0..count).for_each(|number| fs::write(dir.join(format!("f{number}")), "").unwrap());
+}
+
+/// A naive and slow server, with so many files in `d`.
+fn naive(options: &[&str], count: usize) -> Mounted {
+    let mounted = Mounted::new(&[&["--no-readdirplus", "--delay", "lookup=2ms"], options].concat());
+    fs::create_dir(mounted.path("d")).unwrap();
+    fill(&mounted.path("d"), count);
+    mounted
+}
+
+#[test]
+fn what_was_warmed_is_not_asked_for_again() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    const FILES: u64 = 300;
+    let mounted = naive(&["--depth", "8"], FILES as usize);
+    let dir = mounted.path("d");
+    // Another process may make the kernel forget at any time, so it has a few attempts.
+    let kept = (0..5).any(|_| {
+        forgetter.forget();
+        let before = Requests::of(&mounted);
+        let output = warm(&[], &dir);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert!(printed(&output).starts_with("300 entries in 1 directory read in "), "{}", printed(&output));
+        let warmed = Requests::of(&mounted);
+        assert!(warmed.since(&before).count("lookup") >= FILES * 9 / 10, "it was forgotten before, mostly");
+        assert_eq!(list(&dir), FILES as usize);
+        let asked = Requests::of(&mounted).since(&warmed);
+        // The directory itself, perhaps: it has a new access time.
+        asked.count("lookup") == 0 && asked.count("getattr") <= 1
+    });
+    assert!(kept, "what was read ahead was asked for again");
+    assert_eq!(Requests::of(&mounted).count("in_flight_max"), 8, "as many as the store serves");
+    mounted.umount();
+}
+
+#[test]
+fn no_more_are_in_flight_than_it_may_have() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    let warm_all = |forgetter: &Forgetter, options: &[&str]| {
+        let mounted = naive(&[], 200);
+        forgetter.forget();
+        assert_eq!(warm(options, &mounted.path("d")).status.code(), Some(0));
+        let greatest = Requests::of(&mounted).count("in_flight_max");
+        mounted.umount();
+        greatest
+    };
+    assert_eq!(warm_all(&forgetter, &["--max-inflight", "3"]), 3);
+    assert_eq!(warm_all(&forgetter, &["--max-inflight", "1", "--order", "directory"]), 1);
+    assert!(warm_all(&forgetter, &["--nice", "--xattrs"]) > 1);
+}
+
+#[test]
+fn what_fails_is_named_and_the_rest_is_read() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    let mounted = Mounted::new(&["--no-readdirplus", "--fault", "lookup=EIO@150", "--fault", "open=EACCES@2"]);
+    // Making a name looks it up: a hundred look-ups, and two for the directories. Those that come next are of the
+    // read-ahead, and one of them is the one that fails; which, is its own choice.
+    fs::create_dir_all(mounted.path("d/sub")).unwrap();
+    fill(&mounted.path("d"), 100);
+    fs::write(mounted.path("d/sub/inside"), "").unwrap();
+    forgetter.forget();
+    let output = warm(&["-R"], &mounted.path("d"));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let messages = said(&output);
+    let of_file = messages.lines().filter(|line| line.contains("/d/f") && line.contains(": Input/output error"));
+    assert_eq!(of_file.count(), 1, "{messages}");
+    // The second to be opened, after the one above it.
+    assert_eq!(messages.lines().filter(|line| line.contains("/d/sub: Permission denied")).count(), 1, "{messages}");
+    assert_eq!(messages.lines().count(), 2, "{messages}");
+    let summary = printed(&output);
+    assert!(summary.starts_with("101 entries in 1 directory") && summary.contains("2 could not be read"), "{summary}");
+
+    let again = warm(&["-R"], &mounted.path("d"));
+    assert_eq!((again.status.code(), said(&again).len()), (Some(0), 0), "both were for once: {}", said(&again));
+    assert!(printed(&again).starts_with("102 entries in 2 directories"), "{}", printed(&again));
+    mounted.umount();
+}
+
+#[test]
+fn bad_input_is_told_with_what_to_do() {
+    let _alone = alone();
+    let temp = files(300);
+    let path = temp.path();
+    let file = warm(&["-R"], &path.join("f1"));
+    assert!(printed(&file).starts_with("1 entry in 0 directories"), "{}", printed(&file));
+    let missing = warm(&[], &path.join("missing"));
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(said(&missing).contains("missing: No such file"), "{}", said(&missing));
+    let both = run(&["warm", path.join("missing").to_str().unwrap(), path.to_str().unwrap()]);
+    assert_eq!(both.status.code(), Some(1));
+    assert!(printed(&both).contains("300 entries") && printed(&both).contains("1 could not be read"));
+    let tight = warm(&["--max-memory", "30K"], path);
+    assert_eq!(tight.status.code(), Some(3));
+    let said_so = printed(&tight);
+    assert!(
+        said_so.starts_with("20 entries in 1 directory") && said_so.contains("280 left for which there is no room"),
+        "{said_so}"
+    );
+    assert!(said_so.contains("about 20 entries: 30.00 KiB at 1.50 KiB each, bounded by --max-memory"), "{said_so}");
+    let enough = warm(&["--max-memory", "450K", "--quiet"], path);
+    assert_eq!((enough.status.code(), printed(&enough).len()), (Some(0), 0), "all of it fits exactly");
+    for (options, says) in [
+        (&["--max-inflight", "0"][..], "between 1 and 1024"),
+        (&["--max-inflight", "many"], "between 1 and 1024"),
+        (&["--rate", "0"], "--rate"),
+        (&["--max-memory", "10Q"], "K, M, G"),
+        (&["--order", "size"], "directory"),
+    ] {
+        let output = warm(options, path);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", said(&output));
+        assert!(said(&output).contains(says), "{options:?}: {}", said(&output));
+    }
+    assert_eq!(run(&["warm"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_signal_stops_it_with_a_summary() {
+    let _alone = alone();
+    let temp = files(100);
+    // One a second: it cannot have come to its end.
+    let mut child = pando(&["-v", "warm", "--rate", "1"])
+        .arg(temp.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It says what there is room for once it can be stopped.
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("room for about"), "{line}");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(text.contains("stopped, with ") && text.contains(" left"), "{text}");
+}
+
+/// A terminal of its own, that ends with the test.
+struct Terminal {
+    server: String,
+}
+
+impl Terminal {
+    fn tmux(&self, args: &[&str]) -> String {
+        let output = Command::new("tmux").args(["-L", &self.server, "-f", "/dev/null"]).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        printed(&output)
+    }
+
+    fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-t", "warm"])
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").args(["-L", &self.server, "kill-server"]).output();
+    }
+}
+
+#[test]
+fn a_terminal_shows_the_rate_and_then_the_summary_alone() {
+    let _alone = alone();
+    if Command::new("tmux").arg("-V").output().is_err() {
+        skipped("no tmux");
+        return;
+    }
+    let temp = files(200);
+    let terminal = Terminal { server: format!("pando-warm-{}", std::process::id()) };
+    let command = format!(
+        "trap : INT; '{}' warm --rate 20 '{}'; echo code $?; tmux wait-for -S over; read never",
+        env!("CARGO_BIN_EXE_pando"),
+        temp.path().display()
+    );
+    terminal.tmux(&["new-session", "-d", "-s", "warm", "-x", "100", "-y", "20", &command]);
+    // It takes ten seconds if it is left alone; the bar is there until then.
+    let bar = loop {
+        let screen = terminal.screen();
+        assert!(!screen.contains("code"), "it came to its end without a bar: {screen}");
+        if let Some(bar) = screen.lines().find(|line| line.contains("ETA") && !line.contains(" 0/s")) {
+            break bar.to_owned();
+        }
+    };
+    assert!(bar.contains(" of 200 ") && bar.contains("/s"), "{bar}");
+    terminal.tmux(&["send-keys", "-t", "warm", "C-c"]);
+    terminal.tmux(&["wait-for", "over"]);
+    let screen = terminal.screen();
+    assert!(!screen.contains("ETA"), "{screen}");
+    assert!(screen.contains("stopped, with") && screen.contains("code 130"), "{screen}");
+}

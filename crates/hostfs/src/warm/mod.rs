@@ -1,0 +1,454 @@
+//! Read-ahead of metadata: what is asked for once now is in the kernel's caches when somebody needs it.
+//!
+//! One thread reads the directories and leaves their names, in windows sorted by inode (the order in which they lie on
+//! many disks), in a queue; workers ask for the attributes. The queue, a window and the number of workers are bounded.
+//! It can be cancelled at any entry, says how far it is, and ends with an outcome; it never changes anything.
+//!
+//! Workers are as many as waiting pays for: the first one starts alone, and whenever a call has waited, one more is
+//! started, up to the limit. While calls are answered from the caches, one is enough.
+
+mod pace;
+mod window;
+
+use std::{
+    collections::VecDeque,
+    ffi::CStr,
+    io,
+    num::{NonZeroU32, NonZeroUsize},
+    os::fd::{AsRawFd, BorrowedFd},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread::{self, JoinHandle, Scope},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, StatxFlags},
+    io::Errno,
+};
+
+use crate::{Event, Mask, Options, Order, Walk, WalkOptions, fill::retry};
+
+use pace::Pace;
+use window::{Builder, Window};
+
+/// Calls that take longer have waited for something.
+const WAITED: Duration = Duration::from_micros(50);
+
+/// Windows that wait in the queue, at most; each keeps a directory open.
+const QUEUE_WINDOWS: usize = 64;
+
+/// Names that wait in the queue, at most, besides the window that is being filled.
+const QUEUE_NAMES: usize = 2 * window::NAMES;
+
+/// Failures that wait to be heard; then their finders wait.
+const FAILURES: usize = 256;
+
+/// What is read ahead, and how hard.
+#[derive(Debug, Clone)]
+pub struct WarmOptions {
+    /// Directories below as well.
+    pub recursive: bool,
+    /// The names and the values of extended attributes as well.
+    pub xattrs: bool,
+    /// Directories on another file system than the path they are under are not entered.
+    pub one_file_system: bool,
+    /// How many calls may wait at once, besides those of the thread that reads directories.
+    pub max_in_flight: NonZeroUsize,
+    /// How many entries a second at most.
+    pub rate: Option<NonZeroU32>,
+    /// Ask for less at once when answers get slower: others want the same disk, or the same server.
+    pub yields: bool,
+    /// How many entries at most; then it ends as if cancelled.
+    pub at_most: Option<u64>,
+    /// In which order a directory's entries are asked for. [`Order::Auto`] is by inode.
+    pub order: Order,
+}
+
+impl Default for WarmOptions {
+    fn default() -> Self {
+        Self {
+            recursive: false,
+            xattrs: false,
+            one_file_system: false,
+            max_in_flight: NonZeroUsize::new(32).expect("not zero"),
+            rate: None,
+            yields: false,
+            at_most: None,
+            order: Order::Inode,
+        }
+    }
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WarmProgress {
+    /// Directories read.
+    pub directories: u64,
+    /// Entries found so far.
+    pub found: u64,
+    /// Entries asked for, with whatever answer.
+    pub done: u64,
+    /// Of these, and of directories, those that could not be read. What vanished meanwhile is no failure.
+    pub failed: u64,
+    /// All directories were read: `found` is all there is.
+    pub all_found: bool,
+}
+
+/// What could not be read.
+#[derive(Debug)]
+pub struct WarmFailure {
+    /// What.
+    pub path: PathBuf,
+    /// Why.
+    pub error: io::Error,
+}
+
+/// What [`Warm::next_event`] has to say.
+#[derive(Debug)]
+pub enum WarmEvent {
+    /// Something could not be read; the rest goes on.
+    Failed(WarmFailure),
+    /// Nothing, for now.
+    Nothing,
+    /// It is over: all was asked for, or it was cancelled and nothing is in flight any more.
+    Ended,
+}
+
+/// A read-ahead under way. Dropping it cancels it and waits for what is in flight.
+pub struct Warm {
+    shared: Arc<Shared>,
+    failures: Option<Receiver<WarmFailure>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    options: WarmOptions,
+    cancelled: AtomicBool,
+    /// Counts on their own: each is exact when all is over, and orders nothing.
+    counts: Counts,
+    queue: Mutex<Queue>,
+    /// Something changed in the queue, or all is to end.
+    changed: Condvar,
+    pace: Pace,
+}
+
+#[derive(Default)]
+struct Counts {
+    directories: AtomicU64,
+    found: AtomicU64,
+    done: AtomicU64,
+    failed: AtomicU64,
+    /// Entries that somebody was about to ask for.
+    begun: AtomicU64,
+    all_found: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    windows: VecDeque<Arc<Window>>,
+    /// In `windows`.
+    names: usize,
+    /// No window will come.
+    complete: bool,
+    workers: usize,
+}
+
+impl Warm {
+    /// Begins to read ahead what `paths` are, and of directories what is in them.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(paths: Vec<PathBuf>, options: WarmOptions) -> io::Result<Self> {
+        let (sender, failures) = sync_channel(FAILURES);
+        let pace = Pace::new(options.rate, options.max_in_flight, options.yields);
+        let shared = Arc::new(Shared {
+            options,
+            cancelled: AtomicBool::new(false),
+            counts: Counts::default(),
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            pace,
+        });
+        let theirs = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("pando-warm".into()).spawn(move || theirs.run(&paths, &sender))?;
+        Ok(Self { shared, failures: Some(failures), thread: Some(thread) })
+    }
+
+    /// What happens next; waits up to `patience` for it. Failures must be taken: when many wait, the reading does too.
+    pub fn next_event(&self, patience: Duration) -> WarmEvent {
+        match self.failures.as_ref().map(|failures| failures.recv_timeout(patience)) {
+            Some(Ok(failure)) => WarmEvent::Failed(failure),
+            Some(Err(RecvTimeoutError::Timeout)) => WarmEvent::Nothing,
+            Some(Err(RecvTimeoutError::Disconnected)) | None => WarmEvent::Ended,
+        }
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn progress(&self) -> WarmProgress {
+        let Counts { directories, found, done, failed, all_found, begun: _ } = &self.shared.counts;
+        WarmProgress {
+            directories: directories.load(Relaxed),
+            // Before `found`: what is done was found.
+            done: done.load(Relaxed),
+            found: found.load(Relaxed),
+            failed: failed.load(Relaxed),
+            all_found: all_found.load(Relaxed),
+        }
+    }
+
+    /// How many threads ask, or have asked, at once.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.shared.lock().workers
+    }
+
+    /// Asks for nothing more. What is in flight ends on its own; [`WarmEvent::Ended`] says when.
+    pub fn cancel(&self) {
+        self.shared.cancel();
+    }
+}
+
+impl Drop for Warm {
+    fn drop(&mut self) {
+        self.cancel();
+        // Nobody hears failures any more: who waits to tell one goes on.
+        self.failures = None;
+        if let Some(thread) = self.thread.take() {
+            // Had it panicked, it said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Nothing that can panic half way runs under the lock.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancel(&self) {
+        self.cancelled.store(true, Relaxed);
+        // Under the lock: who has looked at the flag is asleep by then, and hears it.
+        let queue = self.lock();
+        self.changed.notify_all();
+        drop(queue);
+        self.pace.end();
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Relaxed)
+    }
+
+    /// The whole of it, in a thread of its own.
+    fn run(&self, paths: &[PathBuf], failures: &SyncSender<WarmFailure>) {
+        thread::scope(|scope| {
+            self.start_worker(scope, failures);
+            for path in paths.iter().take_while(|_| !self.is_cancelled()) {
+                self.read(path, failures);
+            }
+            self.counts.all_found.store(!self.is_cancelled(), Relaxed);
+            self.lock().complete = true;
+            self.changed.notify_all();
+        });
+    }
+
+    /// Reads one path: a directory and what is in it, or whatever else it is.
+    fn read(&self, path: &Path, failures: &SyncSender<WarmFailure>) {
+        let asked = retry(|| rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS));
+        match asked {
+            Err(errno) => self.failed(path.to_owned(), errno, failures),
+            Ok(statx) if rustix::fs::FileType::from_raw_mode(statx.stx_mode.into()).is_dir() => {
+                self.walk(path, failures);
+            }
+            Ok(_) => {
+                self.counts.found.fetch_add(1, Relaxed);
+                self.counts.done.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    fn walk(&self, path: &Path, failures: &SyncSender<WarmFailure>) {
+        let scan = Options { mask: Mask::empty(), ..Options::default() };
+        let options = WalkOptions { scan, one_file_system: self.options.one_file_system };
+        let mut walk = match Walk::open(path, options) {
+            Ok(walk) => walk,
+            Err(error) => {
+                return self.failed(path.to_owned(), Errno::from_raw_os_error(error.errno()), failures);
+            }
+        };
+        let mut builder = Builder::new(self.options.order);
+        while !self.is_cancelled() {
+            match walk.next_event() {
+                None => break,
+                Some(Event::Enter(directory)) => {
+                    self.counts.directories.fetch_add(1, Relaxed);
+                    if let Err(errno) = builder.enter(directory.fd, directory.path) {
+                        self.failed(directory.path.to_owned(), errno, failures);
+                    }
+                }
+                Some(Event::Batch(_, batch)) => {
+                    for record in batch.iter() {
+                        if builder.push(&record) {
+                            self.counts.found.fetch_add(1, Relaxed);
+                        }
+                        if builder.is_full() {
+                            self.enqueue(builder.take());
+                        }
+                    }
+                }
+                Some(Event::Leave(_, children)) => {
+                    self.enqueue(builder.take());
+                    if !self.options.recursive {
+                        children.clear();
+                    }
+                }
+                Some(Event::Failed(failure)) => {
+                    // What was a directory's name a moment ago may have gone; a root was asked for by name.
+                    let vanished = failure.depth > 0 && failure.errno == Errno::NOENT.raw_os_error();
+                    if !vanished {
+                        self.failed(failure.path.to_owned(), Errno::from_raw_os_error(failure.errno), failures);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Leaves a window to the workers, when there is room.
+    fn enqueue(&self, window: Option<Window>) {
+        let Some(window) = window else { return };
+        let mut queue = self.lock();
+        while (queue.windows.len() >= QUEUE_WINDOWS || queue.names >= QUEUE_NAMES) && !self.is_cancelled() {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.names += window.len();
+        queue.windows.push_back(Arc::new(window));
+        drop(queue);
+        self.changed.notify_all();
+    }
+
+    /// The first window in the queue that is not used up; none when all is over.
+    fn next_window(&self) -> Option<Arc<Window>> {
+        let mut queue = self.lock();
+        loop {
+            if self.is_cancelled() {
+                return None;
+            }
+            while queue.windows.front().is_some_and(|window| window.is_used_up()) {
+                let used = queue.windows.pop_front().map_or(0, |window| window.len());
+                queue.names -= used;
+                self.changed.notify_all();
+            }
+            match queue.windows.front() {
+                Some(window) => return Some(Arc::clone(window)),
+                None if queue.complete => {
+                    drop(queue);
+                    // Those that were to wait for better times.
+                    self.pace.end();
+                    return None;
+                }
+                None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn start_worker<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, failures: &'scope SyncSender<WarmFailure>) {
+        let mut queue = self.lock();
+        if queue.workers >= self.options.max_in_flight.get() {
+            return;
+        }
+        let number = queue.workers;
+        let started = thread::Builder::new()
+            .name(format!("pando-warm-{number}"))
+            .stack_size(256 << 10)
+            .spawn_scoped(scope, move || self.work(number, scope, failures));
+        // Where no further thread can be had, those that are there do it; the first one is needed.
+        if started.is_ok() {
+            queue.workers += 1;
+        } else if number == 0 {
+            drop(queue);
+            self.failed(PathBuf::from("a thread"), Errno::AGAIN, failures);
+            self.cancel();
+        }
+    }
+
+    /// A worker's life.
+    fn work<'scope>(
+        &'scope self,
+        number: usize,
+        scope: &'scope Scope<'scope, '_>,
+        failures: &'scope SyncSender<WarmFailure>,
+    ) {
+        while let Some(window) = self.next_window() {
+            // Allowed first: a name that was taken is asked for.
+            while self.pace.wait_until_allowed(number) {
+                let Some(name) = window.next() else { break };
+                if !self.pace.wait_for_turn() || self.is_cancelled() {
+                    return;
+                }
+                if self.options.at_most.is_some_and(|most| self.counts.begun.fetch_add(1, Relaxed) >= most) {
+                    return self.cancel();
+                }
+                let begin = Instant::now();
+                let asked = self.ask(window.dir(), name);
+                let took = begin.elapsed();
+                self.counts.done.fetch_add(1, Relaxed);
+                match asked {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => self.failed(window.path_of(name), errno, failures),
+                }
+                self.pace.took(took);
+                if took >= WAITED {
+                    self.start_worker(scope, failures);
+                }
+            }
+        }
+    }
+
+    /// Asks for what there is of one entry.
+    fn ask(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        retry(|| rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS))?;
+        if self.options.xattrs { ask_xattrs(dir, name) } else { Ok(()) }
+    }
+
+    fn failed(&self, path: PathBuf, errno: Errno, failures: &SyncSender<WarmFailure>) {
+        self.counts.failed.fetch_add(1, Relaxed);
+        // Nobody listens any more: then nobody wants to know.
+        let _ = failures.send(WarmFailure { path, error: errno.into() });
+    }
+}
+
+/// Lists of names are no longer (`XATTR_LIST_MAX`), nor are values.
+const XATTR_MAX: usize = 65536;
+
+thread_local! {
+    /// Where names and values go, which nobody reads.
+    static XATTRS: std::cell::RefCell<(Vec<u8>, Vec<u8>)> =
+        std::cell::RefCell::new((vec![0; XATTR_MAX], vec![0; XATTR_MAX]));
+}
+
+fn ask_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
+    path.extend_from_slice(name.to_bytes());
+    XATTRS.with_borrow_mut(|(list, value)| {
+        let length = match retry(|| rustix::fs::llistxattr(path.as_slice(), &mut list[..])) {
+            Err(Errno::OPNOTSUPP) => return Ok(()),
+            result => result?,
+        };
+        for xattr in list[..length].split_inclusive(|&byte| byte == 0) {
+            let Ok(xattr) = CStr::from_bytes_with_nul(xattr) else { continue };
+            match retry(|| rustix::fs::lgetxattr(path.as_slice(), xattr, &mut value[..])) {
+                // Removed meanwhile, or no value to be had by anyone.
+                Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    })
+}

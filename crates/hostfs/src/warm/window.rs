@@ -1,0 +1,113 @@
+//! Names of one directory, in the order in which they are asked for.
+
+use std::{
+    ffi::{CStr, OsStr},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use pando_vfs::bulk::Record;
+use rustix::io::Errno;
+
+use crate::Order;
+
+/// Names in a window, at most. A directory of more is done in several parts, each in order.
+pub(super) const NAMES: usize = 1 << 18;
+
+/// A directory that others use as well.
+struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// Some names of a directory, handed out one by one.
+pub(super) struct Window {
+    dir: Arc<Directory>,
+    /// Each with a zero byte behind it.
+    names: Vec<u8>,
+    /// Inode, and where the name begins in `names`.
+    entries: Vec<(u64, u32)>,
+    next: AtomicUsize,
+}
+
+impl Window {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.fd.as_fd()
+    }
+
+    pub(super) fn path_of(&self, name: &CStr) -> PathBuf {
+        self.dir.path.join(OsStr::from_bytes(name.to_bytes()))
+    }
+
+    /// The next name that nobody has had.
+    pub(super) fn next(&self) -> Option<&CStr> {
+        // Only who gets which number matters; the names were there before the window was shared.
+        let &(_, begin) = self.entries.get(self.next.fetch_add(1, Relaxed))?;
+        CStr::from_bytes_until_nul(&self.names[begin as usize..]).ok()
+    }
+
+    pub(super) fn is_used_up(&self) -> bool {
+        self.next.load(Relaxed) >= self.entries.len()
+    }
+}
+
+/// Gathers the names of one directory after the other.
+pub(super) struct Builder {
+    by_inode: bool,
+    dir: Option<Arc<Directory>>,
+    names: Vec<u8>,
+    entries: Vec<(u64, u32)>,
+}
+
+impl Builder {
+    pub(super) fn new(order: Order) -> Self {
+        Self { by_inode: order != Order::Directory, dir: None, names: Vec::new(), entries: Vec::new() }
+    }
+
+    /// Names are those of another directory from now on. The one before was taken.
+    pub(super) fn enter(&mut self, fd: BorrowedFd<'_>, path: &Path) -> Result<(), Errno> {
+        self.dir = None;
+        self.names.clear();
+        self.entries.clear();
+        // A descriptor of its own: the walk closes its own when it goes on.
+        let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
+        self.dir = Some(Arc::new(Directory { fd, path: path.to_owned() }));
+        Ok(())
+    }
+
+    /// Takes a name; false if it belongs to a directory that could not be kept open.
+    pub(super) fn push(&mut self, record: &Record<'_>) -> bool {
+        if self.dir.is_none() {
+            return false;
+        }
+        // At most [`NAMES`] times 256 bytes, which fits.
+        self.entries.push((record.ino(), self.names.len() as u32));
+        self.names.extend_from_slice(record.name_c().to_bytes_with_nul());
+        true
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.entries.len() >= NAMES
+    }
+
+    /// What was gathered, in its order; none if that is nothing. The directory goes on.
+    pub(super) fn take(&mut self) -> Option<Window> {
+        let dir = self.dir.as_ref().filter(|_| !self.entries.is_empty())?;
+        let (names, mut entries) = (std::mem::take(&mut self.names), std::mem::take(&mut self.entries));
+        if self.by_inode {
+            entries.sort_unstable();
+        }
+        Some(Window { dir: Arc::clone(dir), names, entries, next: AtomicUsize::new(0) })
+    }
+}

@@ -1,0 +1,122 @@
+//! Read-ahead: all is asked for once, what fails is told, and it ends when it is told to.
+
+use std::{
+    fs,
+    num::{NonZeroU32, NonZeroUsize},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use pando_hostfs::{Order, Warm, WarmEvent, WarmOptions, WarmProgress};
+
+/// Longer than any test may take; it only bounds a wait that is to end by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Reads ahead to the end; answers how far it came, and what failed.
+fn warm(paths: &[&Path], options: WarmOptions) -> (WarmProgress, Vec<(PathBuf, Option<i32>)>) {
+    let warm = Warm::start(paths.iter().map(|path| path.to_path_buf()).collect(), options).unwrap();
+    let mut failures = Vec::new();
+    loop {
+        match warm.next_event(PATIENCE) {
+            WarmEvent::Failed(failure) => failures.push((failure.path, failure.error.raw_os_error())),
+            WarmEvent::Nothing => panic!("it hangs: {:?}", warm.progress()),
+            WarmEvent::Ended => return (warm.progress(), failures),
+        }
+    }
+}
+
+/// Three levels: 1 + 4 + 16 directories with 50 files each, a link to a directory and one to nothing.
+fn tree() -> tempfile::TempDir {
+    let temp = tempfile::tempdir().unwrap();
+    fn fill(dir: &Path, levels: usize) {
+        (0..50).for_each(|number| fs::write(dir.join(format!("file {number}\n")), "").unwrap());
+        for number in (0..4).filter(|_| levels > 0) {
+            let below = dir.join(format!("dir{number}"));
+            fs::create_dir(&below).unwrap();
+            fill(&below, levels - 1);
+        }
+    }
+    fill(temp.path(), 2);
+    symlink("..", temp.path().join("dir0/up")).unwrap();
+    symlink("nothing", temp.path().join("dangling")).unwrap();
+    temp
+}
+
+const FILES: u64 = 21 * 50;
+
+#[test]
+fn everything_is_asked_for_once_whatever_the_options() {
+    let temp = tree();
+    let many = NonZeroUsize::new(16).unwrap();
+    for (max_in_flight, order) in [(NonZeroUsize::MIN, Order::Directory), (many, Order::Inode)] {
+        for (yields, xattrs) in [(false, false), (true, true)] {
+            let options =
+                WarmOptions { recursive: true, max_in_flight, yields, xattrs, order, ..WarmOptions::default() };
+            let (progress, failures) = warm(&[temp.path()], options);
+            assert!(failures.is_empty(), "{failures:?}");
+            assert_eq!((progress.directories, progress.found), (21, FILES + 20 + 2));
+            assert_eq!((progress.done, progress.failed, progress.all_found), (progress.found, 0, true));
+        }
+    }
+    let (progress, _) = warm(&[temp.path()], WarmOptions::default());
+    assert_eq!((progress.directories, progress.done), (1, 50 + 4 + 1), "not below, unless asked");
+}
+
+#[test]
+fn what_is_not_there_is_told_and_the_rest_goes_on() {
+    let temp = tree();
+    let (missing, file) = (temp.path().join("missing"), temp.path().join("file 1\n"));
+    let loops = temp.path().join("loop");
+    symlink("loop", &loops).unwrap();
+    let (progress, failures) = warm(&[&missing, &file, &loops, &temp.path().join("dir1")], WarmOptions::default());
+    assert_eq!(failures, [(missing, Some(libc::ENOENT)), (loops, Some(libc::ELOOP))]);
+    assert_eq!((progress.failed, progress.done, progress.all_found), (2, 1 + 50 + 4, true));
+}
+
+#[test]
+fn it_ends_when_it_is_cancelled_and_when_it_is_dropped() {
+    let temp = tree();
+    for yields in [false, true] {
+        let options = WarmOptions {
+            recursive: true,
+            // One a second: it will not come to its end soon.
+            rate: NonZeroU32::new(1),
+            yields,
+            ..WarmOptions::default()
+        };
+        let warm = Warm::start(vec![temp.path().to_owned()], options.clone()).unwrap();
+        warm.cancel();
+        assert!(matches!(warm.next_event(PATIENCE), WarmEvent::Ended));
+        assert!(warm.progress().done < FILES);
+        drop(Warm::start(vec![temp.path().to_owned(); 3], options).unwrap());
+    }
+    // Failures that nobody takes hold nobody up for ever.
+    let missing = vec![temp.path().join("missing"); 10_000];
+    drop(Warm::start(missing, WarmOptions::default()).unwrap());
+}
+
+#[test]
+fn a_large_directory_is_read_whole() {
+    let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let one = temp.path().join("one");
+    fs::write(&one, "").unwrap();
+    // Links cost little, and one inode takes as many as this.
+    const NAMES: u32 = 30_000;
+    (0..NAMES).for_each(|number| fs::hard_link(&one, temp.path().join(format!("{number}"))).unwrap());
+    let many = NonZeroUsize::new(8).unwrap();
+    let (progress, failures) = warm(&[temp.path()], WarmOptions { max_in_flight: many, ..WarmOptions::default() });
+    assert!(failures.is_empty(), "{failures:?}");
+    assert_eq!((progress.found, progress.done), (u64::from(NAMES) + 1, u64::from(NAMES) + 1));
+}
+
+#[test]
+fn it_asks_for_no_more_than_it_may() {
+    let temp = tree();
+    let options = WarmOptions { recursive: true, at_most: Some(100), ..WarmOptions::default() };
+    let (progress, _) = warm(&[temp.path()], options.clone());
+    assert_eq!(progress.done, 100);
+    let enough = WarmOptions { at_most: Some(FILES + 20 + 2), ..options };
+    let (progress, _) = warm(&[temp.path()], enough);
+    assert_eq!((progress.done, progress.all_found), (FILES + 20 + 2, true));
+}
