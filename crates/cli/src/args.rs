@@ -44,6 +44,8 @@ pub enum Command {
     Boost(crate::boost::BoostArgs),
     /// Read the metadata of directories ahead, so that what comes next does not wait for it
     Warm(WarmArgs),
+    /// List directories: names, attributes and extended attributes in one pass
+    Ls(crate::ls::args::LsArgs),
     /// Print the version
     Version(VersionArgs),
     /// Print a completion script for a shell

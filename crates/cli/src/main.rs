@@ -7,6 +7,7 @@ mod daemon;
 mod failure;
 mod generate;
 mod log;
+mod ls;
 mod mount;
 mod mount_flags;
 mod mount_point;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => Ok(pando_bench::cli::run(args)),
         Command::Boost(args) => boost::run(&args),
         Command::Warm(args) => warm::run(&args),
+        Command::Ls(args) => ls::run(&args),
         Command::Version(args) => generate::version(args.json).map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => generate::completions(shell).map(|()| ExitCode::SUCCESS),
         Command::Man { out } => generate::man(&out).map(|()| ExitCode::SUCCESS),

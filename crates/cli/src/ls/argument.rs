@@ -1,0 +1,163 @@
+//! The paths on the command line: what is there, looked at one by one.
+
+use std::{ffi::CStr, os::unix::ffi::OsStrExt, path::Path};
+
+use pando_vfs::{
+    FileKind,
+    bulk::{Attr, BulkXattr, Fields, Mask, Time, XattrValue},
+};
+use rustix::{
+    fs::{AtFlags, CWD, Statx, StatxFlags, StatxTimestamp},
+    io::Errno,
+};
+
+use super::{
+    entry::{Entry, EntryXattrs, LinkEnd, encode_xattr},
+    order::Key,
+    plan::Plan,
+};
+
+/// A path on the command line.
+pub struct Argument<'a> {
+    /// As it was given.
+    pub path: &'a Path,
+    attr: Attr,
+    target: Option<Vec<u8>>,
+    link_end: LinkEnd,
+    xattrs: Vec<u8>,
+    xattr_errno: Option<i32>,
+    target_errno: Option<i32>,
+}
+
+fn statx(path: &Path, flags: AtFlags) -> rustix::io::Result<Attr> {
+    let flags = flags | AtFlags::NO_AUTOMOUNT;
+    rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).map(|statx| attr_of(&statx))
+}
+
+fn time(time: StatxTimestamp) -> Time {
+    Time { secs: time.tv_sec, nanos: time.tv_nsec }
+}
+
+fn attr_of(statx: &Statx) -> Attr {
+    Attr {
+        have: Fields::from_bits_truncate(statx.stx_mask),
+        mode: statx.stx_mode.into(),
+        nlink: statx.stx_nlink,
+        uid: statx.stx_uid,
+        gid: statx.stx_gid,
+        blksize: statx.stx_blksize,
+        rdev_major: statx.stx_rdev_major,
+        rdev_minor: statx.stx_rdev_minor,
+        dev_major: statx.stx_dev_major,
+        dev_minor: statx.stx_dev_minor,
+        ino: statx.stx_ino,
+        size: statx.stx_size,
+        blocks: statx.stx_blocks,
+        attributes: statx.stx_attributes.bits(),
+        attributes_mask: statx.stx_attributes_mask.bits(),
+        atime: time(statx.stx_atime),
+        mtime: time(statx.stx_mtime),
+        ctime: time(statx.stx_ctime),
+        btime: time(statx.stx_btime),
+    }
+}
+
+impl<'a> Argument<'a> {
+    /// Looks at what a path names. A link is followed where ls does: without -l, -d and -F, and if it leads to a directory.
+    ///
+    /// # Errors
+    /// As statx(2).
+    pub fn new(path: &'a Path, plan: &Plan) -> rustix::io::Result<Self> {
+        let follows = !plan.directory && !plan.classify && !plan.long;
+        let followed = if follows { Some(statx(path, AtFlags::empty())) } else { None };
+        let attr = match followed {
+            Some(Ok(attr)) if attr.kind() == Some(FileKind::Directory) => attr,
+            Some(Err(errno)) if errno != Errno::NOENT => return Err(errno),
+            _ => statx(path, AtFlags::SYMLINK_NOFOLLOW)?,
+        };
+        let mut argument = Self {
+            path,
+            attr,
+            target: None,
+            link_end: LinkEnd::Unknown,
+            xattrs: Vec::new(),
+            xattr_errno: None,
+            target_errno: None,
+        };
+        argument.look_closer(plan);
+        Ok(argument)
+    }
+
+    /// Whether it is a directory whose entries are listed.
+    pub fn is_listed(&self, plan: &Plan) -> bool {
+        self.attr.kind() == Some(FileKind::Directory) && !plan.directory
+    }
+
+    fn look_closer(&mut self, plan: &Plan) {
+        if self.attr.kind() == Some(FileKind::Symlink) {
+            if plan.wants_target() {
+                match rustix::fs::readlink(self.path, Vec::new()) {
+                    Ok(target) => self.target = Some(target.into_bytes()),
+                    Err(errno) => self.target_errno = Some(errno.raw_os_error()),
+                }
+            }
+            if plan.wants_link_end() {
+                self.link_end =
+                    statx(self.path, AtFlags::empty()).map_or(LinkEnd::Nothing, |attr| LinkEnd::Mode(attr.mode));
+            }
+        }
+        let mask = plan.walk_options().scan.mask;
+        if mask.wants_xattrs()
+            && let Err(errno) = self.read_xattrs(mask.contains(Mask::XATTR_VALUES))
+            && errno != Errno::OPNOTSUPP
+        {
+            self.xattr_errno = Some(errno.raw_os_error());
+        }
+    }
+
+    fn read_xattrs(&mut self, values: bool) -> rustix::io::Result<()> {
+        let mut list = vec![0; pando_vfs::XATTR_SIZE_MAX];
+        let len = rustix::fs::llistxattr(self.path, &mut list)?;
+        let mut room = vec![0; if values { pando_vfs::XATTR_SIZE_MAX } else { 0 }];
+        for name in list[..len].split_inclusive(|&byte| byte == 0) {
+            let name = CStr::from_bytes_with_nul(name).map_err(|_| Errno::IO)?;
+            let value = match values.then(|| rustix::fs::lgetxattr(self.path, name, &mut room)) {
+                None => XattrValue::NotRead,
+                // Gone since the list was read.
+                Some(Err(Errno::NODATA)) => continue,
+                Some(Err(errno)) => XattrValue::Errno(errno.raw_os_error()),
+                Some(Ok(len)) => XattrValue::Bytes(&room[..len]),
+            };
+            encode_xattr(&BulkXattr { name: name.to_bytes(), value }, &mut self.xattrs);
+        }
+        Ok(())
+    }
+
+    /// Why the target of a link could not be read.
+    pub fn target_errno(&self) -> Option<i32> {
+        self.target_errno
+    }
+
+    /// As an entry whose name is the path.
+    pub fn entry(&self, plan: &Plan) -> Entry<'_> {
+        Entry {
+            name: self.path.as_os_str().as_bytes(),
+            kind: self.attr.kind(),
+            ino: self.attr.ino,
+            position: 0,
+            attr: (!plan.is_machine() || plan.long).then_some(self.attr),
+            errno: None,
+            xattr_errno: self.xattr_errno,
+            changed: false,
+            target: self.target.as_deref(),
+            link_end: self.link_end,
+            xattrs: EntryXattrs::Kept(&self.xattrs),
+        }
+    }
+
+    /// What it is sorted by.
+    pub fn key(&self, plan: &Plan) -> (Key, &[u8]) {
+        let entry = Entry { attr: Some(self.attr), ..self.entry(plan) };
+        (plan.order.key(&entry), self.path.as_os_str().as_bytes())
+    }
+}

@@ -1,0 +1,163 @@
+//! Columns, filled one after the other, each as wide as its widest entry: as many as fit into the line.
+
+use super::human::spaces;
+
+/// The space between columns.
+const GAP: usize = 2;
+/// One character and the gap.
+const MIN_COLUMN: usize = 3;
+const TAB: usize = 8;
+
+/// How wide the screen is.
+#[derive(Debug, Clone, Copy)]
+pub struct Screen {
+    /// Columns of the screen; 0 is no limit.
+    pub width: usize,
+    /// Whether gaps may be filled with tabs. (A tab would take the colour of a background with it.)
+    pub tabs: bool,
+    /// What ends a line.
+    pub eol: u8,
+}
+
+/// Entries waiting to be laid out.
+#[derive(Debug, Default)]
+pub struct Cells {
+    text: Vec<u8>,
+    /// Where each ends, and how wide it is.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Cells {
+    /// Where the next entry's text is to be appended; [`Cells::end`] ends it.
+    pub fn text(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    /// Ends an entry, which takes `width` columns.
+    pub fn end(&mut self, width: usize) {
+        self.ends.push((self.text.len(), width));
+    }
+
+    /// How many entries wait.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn cell(&self, index: usize) -> (&[u8], usize) {
+        let begin = if index == 0 { 0 } else { self.ends[index - 1].0 };
+        let (end, width) = self.ends[index];
+        (&self.text[begin..end], width)
+    }
+
+    /// Lays out what waits, and empties it.
+    pub fn flush(&mut self, screen: Screen, out: &mut Vec<u8>) {
+        if screen.width == 0 {
+            return self.flush_line(screen, out);
+        }
+        let widths = self.widths(screen.width);
+        let count = self.ends.len();
+        let rows = count.div_ceil(widths.len().max(1));
+        for row in 0..rows {
+            let mut at = 0;
+            for (column, index) in (row..count).step_by(rows).enumerate() {
+                let (text, width) = self.cell(index);
+                out.extend_from_slice(text);
+                if index + rows < count {
+                    indent(at + width, at + widths[column], screen.tabs, out);
+                    at += widths[column];
+                }
+            }
+            out.push(screen.eol);
+        }
+        self.text.clear();
+        self.ends.clear();
+    }
+
+    /// All in one line.
+    fn flush_line(&mut self, screen: Screen, out: &mut Vec<u8>) {
+        for index in 0..self.ends.len() {
+            let last = index + 1 == self.ends.len();
+            out.extend_from_slice(self.cell(index).0);
+            out.extend_from_slice(if last { std::slice::from_ref(&screen.eol) } else { b"  " });
+        }
+        self.text.clear();
+        self.ends.clear();
+    }
+
+    /// The widths of the most columns that fit.
+    fn widths(&self, screen: usize) -> Vec<usize> {
+        let count = self.ends.len();
+        let most = count.min(screen.div_ceil(MIN_COLUMN));
+        (2..=most).rev().find_map(|columns| self.widths_of(columns, screen)).unwrap_or_else(|| vec![0])
+    }
+
+    /// The widths of this many columns, if they fit.
+    fn widths_of(&self, columns: usize, screen: usize) -> Option<Vec<usize>> {
+        let rows = self.ends.len().div_ceil(columns);
+        let mut widths = vec![MIN_COLUMN; columns];
+        let mut line = MIN_COLUMN * columns;
+        for (index, &(_, width)) in self.ends.iter().enumerate() {
+            let column = index / rows;
+            let wanted = width + if column + 1 == columns { 0 } else { GAP };
+            if wanted > widths[column] {
+                line += wanted - widths[column];
+                widths[column] = wanted;
+                if line >= screen {
+                    return None;
+                }
+            }
+        }
+        // As in ls, columns that are all as narrow as can be always fit.
+        Some(widths)
+    }
+}
+
+/// Moves from one column of the screen to another.
+fn indent(mut from: usize, to: usize, tabs: bool, out: &mut Vec<u8>) {
+    while from < to {
+        if tabs && to / TAB > (from + 1) / TAB {
+            out.push(b'\t');
+            from += TAB - from % TAB;
+        } else {
+            let stop = if tabs { from + 1 } else { to };
+            spaces(stop - from, out);
+            from = stop;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn laid_out(names: &[&str], width: usize, tabs: bool) -> String {
+        let mut cells = Cells::default();
+        for name in names {
+            cells.text().extend_from_slice(name.as_bytes());
+            cells.end(name.len());
+        }
+        let mut out = Vec::new();
+        cells.flush(Screen { width, tabs, eol: b'\n' }, &mut out);
+        assert_eq!(cells.len(), 0);
+        String::from_utf8(out).unwrap()
+    }
+
+    /// Layouts seen from GNU ls 9.1 -C -w.
+    #[test]
+    fn columns_are_those_of_gnu_ls() {
+        let names = ["a", "bb", "ccc", "dddd", "eeeee", "ffffff", "g"];
+        assert_eq!(laid_out(&names, 80, false), "a  bb  ccc  dddd  eeeee  ffffff  g\n");
+        assert_eq!(laid_out(&names, 20, false), "a    dddd    g\nbb   eeeee\nccc  ffffff\n");
+        assert_eq!(laid_out(&names, 20, true), "a    dddd    g\nbb   eeeee\nccc  ffffff\n");
+        assert_eq!(laid_out(&names, 1, false), "a\nbb\nccc\ndddd\neeeee\nffffff\ng\n");
+        assert_eq!(laid_out(&[], 80, false), "");
+        assert_eq!(laid_out(&["one"], 2, false), "one\n");
+        assert_eq!(laid_out(&names, 0, false), "a  bb  ccc  dddd  eeeee  ffffff  g\n");
+    }
+
+    #[test]
+    fn gaps_are_filled_with_tabs_where_they_reach_a_stop() {
+        let text = laid_out(&["a", "long-long-name", "b", "c"], 20, true);
+        assert_eq!(text, "a\t\tb\nlong-long-name\tc\n");
+    }
+}

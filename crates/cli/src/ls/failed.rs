@@ -1,0 +1,48 @@
+//! What could not be listed: said on stderr, and remembered for the exit status. The listing goes on.
+
+use std::{fmt, io, io::Write, process::ExitCode};
+
+use super::quote::in_message;
+
+/// The text of an errno, as the C library has it.
+pub fn message(errno: i32) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    let number = format!(" (os error {errno})");
+    text.strip_suffix(&number).map(str::to_owned).unwrap_or(text)
+}
+
+/// How bad it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Status {
+    /// All was listed.
+    #[default]
+    Well,
+    /// Something within a directory was not.
+    Minor,
+    /// A path on the command line was not.
+    Serious,
+}
+
+impl Status {
+    /// Says what failed, and remembers how bad that is. `what` ends where the name begins, as in "cannot open directory".
+    pub fn failed(&mut self, level: Self, what: impl fmt::Display, name: &[u8], errno: i32) {
+        self.say(level, format_args!("{what} {}: {}", in_message(name), message(errno)));
+    }
+
+    /// The same for what is no system call's failure.
+    pub fn say(&mut self, level: Self, what: impl fmt::Display) {
+        *self = (*self).max(level);
+        // Nobody is there to hear that nobody is there.
+        let _ = writeln!(io::stderr(), "pando ls: {what}");
+    }
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        Self::from(match status {
+            Status::Well => 0,
+            Status::Minor => 1,
+            Status::Serious => 2,
+        })
+    }
+}

@@ -1,0 +1,392 @@
+//! Directories, from their records to lines.
+//!
+//! There are two ways. In order: a directory's entries are kept by a [`Sorter`] and measured, and printed when it has
+//! been read. As read (`-U`): each batch is measured and printed. A directory that ends with its first batch has its
+//! total on top, so that batch waits until it is known what follows; in longer directories the total comes last.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    os::{fd::BorrowedFd, unix::ffi::OsStrExt},
+    path::Path,
+    process::ExitCode,
+};
+
+use pando_hostfs::{Cause, Children, Event, Scan, Walk};
+use pando_vfs::{
+    FileKind,
+    bulk::{Batch, Record},
+};
+use rustix::fs::AtFlags;
+
+use super::{
+    args::SortBy,
+    argument::Argument,
+    columns::Cells,
+    entry::{Entry, EntryXattrs, LinkEnd},
+    failed::Status,
+    long::write_total,
+    output::Output,
+    plan::{Form, Hidden, Plan},
+    quote::{Quote, Quoting},
+    row::Rows,
+    sorter::Sorter,
+};
+use crate::failure::{Failure, Result};
+
+/// Entries that are laid out in columns together.
+const COLUMN_BLOCK: usize = 1 << 20;
+
+/// Lists.
+pub struct Lister<'p> {
+    plan: &'p Plan,
+    rows: Rows<'p>,
+    cells: Cells,
+    sorter: Sorter,
+    out: Output,
+    status: Status,
+    /// Of the directory at hand: where the next record stands, and what its entries occupy.
+    position: u64,
+    blocks: u64,
+    /// Where the total goes if the directory ends with this batch. Until that is known nothing is written.
+    total_at: Option<usize>,
+    /// The places in the listing of directories that will be entered, by their positions.
+    ranks: HashMap<u64, u64>,
+    /// Whether directories have their name on top, and whether one was printed.
+    headers: bool,
+    printed: bool,
+}
+
+impl<'p> Lister<'p> {
+    /// Lists as planned.
+    pub fn new(plan: &'p Plan) -> Self {
+        Self {
+            plan,
+            rows: Rows::new(plan),
+            cells: Cells::default(),
+            sorter: Sorter::new(plan.order, plan.sort_memory),
+            out: Output::new(),
+            status: Status::Well,
+            position: 0,
+            blocks: 0,
+            total_at: None,
+            ranks: HashMap::new(),
+            headers: false,
+            printed: false,
+        }
+    }
+
+    /// Lists what the paths name: first those that are no directories, then each directory.
+    ///
+    /// # Errors
+    /// Standard output cannot be written, or a temporary file.
+    pub fn run(mut self, paths: &[impl AsRef<Path>]) -> Result<ExitCode> {
+        self.rows.write_header(&mut self.out.buffer);
+        let mut arguments = Vec::new();
+        for path in paths {
+            match Argument::new(path.as_ref(), self.plan) {
+                Ok(argument) => arguments.push(argument),
+                Err(errno) => {
+                    let path = path.as_ref().as_os_str().as_bytes();
+                    self.status.failed(Status::Serious, "cannot access", path, errno.raw_os_error());
+                    self.rows.write_failure(path, "stat", errno.raw_os_error(), &mut self.out.buffer);
+                }
+            }
+        }
+        let plan = self.plan;
+        if plan.order.sorts() {
+            arguments.sort_by(|one, other| plan.order.compare(one.key(plan), other.key(plan)));
+        }
+        let (directories, others): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.is_listed(plan));
+        self.rows.begin(None);
+        // As in ls, directories make room as well, although they are not printed here.
+        for argument in &arguments {
+            self.rows.measure(&argument.entry(plan));
+        }
+        self.list_arguments(&others)?;
+        let words = !plan.is_machine() && !plan.paths;
+        self.headers = words && (plan.recursive || paths.len() > 1);
+        if words && !others.is_empty() && !directories.is_empty() {
+            self.out.buffer.push(b'\n');
+        }
+        for directory in directories {
+            if plan.recursive { self.walk(directory.path)? } else { self.scan(directory.path)? }
+        }
+        self.out.flush().map_err(|error| Failure::output(&error))?;
+        Ok(self.status.into())
+    }
+
+    fn list_arguments(&mut self, arguments: &[&Argument<'_>]) -> Result<()> {
+        for argument in arguments {
+            let entry = argument.entry(self.plan);
+            if let Some(errno) = argument.target_errno() {
+                self.status.failed(Status::Serious, "cannot read symbolic link", entry.name, errno);
+            }
+            self.report(&entry, None);
+            self.print(&entry)?;
+        }
+        self.cells.flush(self.plan.screen, &mut self.out.buffer);
+        Ok(())
+    }
+
+    /// One directory.
+    fn scan(&mut self, path: &Path) -> Result<()> {
+        let mut scan = match Scan::open(path, &self.plan.walk_options().scan) {
+            Ok(scan) => scan,
+            Err(error) => return self.directory_failed(path, 0, Cause::Open, error.errno()),
+        };
+        self.enter(path);
+        loop {
+            match scan.next_batch() {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    self.directory_failed(path, 0, Cause::Read, error.errno())?;
+                    continue;
+                }
+            }
+            self.batch(path, scan.dir(), scan.batch())?;
+        }
+        self.leave()
+    }
+
+    /// One tree.
+    fn walk(&mut self, path: &Path) -> Result<()> {
+        let bad_options = |error: pando_hostfs::Error| Failure::new(error.to_string());
+        let mut walk = Walk::open(path, self.plan.walk_options()).map_err(bad_options)?;
+        while let Some(event) = walk.next_event() {
+            match event {
+                Event::Enter(directory) => self.enter(directory.path),
+                Event::Batch(directory, batch) => self.batch(directory.path, directory.fd, batch)?,
+                Event::Leave(_, children) => {
+                    self.leave()?;
+                    self.order(children);
+                }
+                Event::Failed(failure) => {
+                    self.directory_failed(failure.path, failure.depth, failure.cause, failure.errno)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn directory_failed(&mut self, path: &Path, depth: usize, cause: Cause, errno: i32) -> Result<()> {
+        let level = if depth == 0 { Status::Serious } else { Status::Minor };
+        let (level, what, operation) = match cause {
+            Cause::Open => (level, "cannot open directory", "open"),
+            Cause::Read => (level, "reading directory", "read"),
+            Cause::Swapped => (level, "another directory has taken the place of", "open"),
+            Cause::Loop => (Status::Serious, "not listing a directory within itself:", "open"),
+        };
+        let path = path.as_os_str().as_bytes();
+        self.status.failed(level, what, path, errno);
+        self.rows.write_failure(path, operation, errno, &mut self.out.buffer);
+        self.out.flush_if_due().map_err(|error| Failure::output(&error))
+    }
+
+    fn enter(&mut self, path: &Path) {
+        let path = path.as_os_str().as_bytes();
+        self.rows.begin(Some(path));
+        self.position = 0;
+        self.blocks = 0;
+        self.ranks.clear();
+        if self.headers {
+            self.print_header(path);
+        }
+        let waits = self.plan.has_total() && !self.plan.order.sorts();
+        self.total_at = waits.then_some(self.out.buffer.len());
+    }
+
+    fn print_header(&mut self, path: &[u8]) {
+        let out = &mut self.out.buffer;
+        if self.printed {
+            out.push(b'\n');
+        }
+        self.printed = true;
+        // A colon at the end of an unquoted name would be read as the header's own.
+        let style = match self.plan.quote.style {
+            Quoting::ShellEscape if path.contains(&b':') => Quoting::ShellEscapeAlways,
+            style => style,
+        };
+        Quote { style, ..self.plan.quote }.write(path, out);
+        out.extend_from_slice(b":\n");
+    }
+
+    fn batch(&mut self, path: &Path, dir: BorrowedFd<'_>, batch: &Batch) -> Result<()> {
+        let begin = self.position;
+        self.position += batch.len() as u64;
+        if !self.plan.order.sorts() {
+            if begin > 0 {
+                self.total_at = None;
+            }
+            let plan = self.plan;
+            if !plan.is_machine() {
+                for record in batch.iter().filter(|record| is_shown(plan, record.name())) {
+                    self.measure(&entry_of(&record, 0));
+                }
+            }
+        }
+        let mut target = Vec::new();
+        for (position, record) in (begin..).zip(batch.iter()) {
+            if !is_shown(self.plan, record.name()) {
+                continue;
+            }
+            let mut entry = entry_of(&record, position);
+            if entry.kind == Some(FileKind::Symlink) {
+                self.follow(path, dir, &record, &mut entry, &mut target);
+                entry.target = (!target.is_empty()).then_some(&target);
+            }
+            self.report(&entry, Some(path));
+            if self.plan.order.sorts() {
+                self.measure(&entry);
+                self.sorter.push(&entry)?;
+            } else {
+                self.print(&entry)?;
+            }
+        }
+        if self.plan.order.sorts() {
+            return Ok(());
+        }
+        self.cells.flush(self.plan.screen, &mut self.out.buffer);
+        if self.total_at.is_some() {
+            return Ok(());
+        }
+        self.out.flush_if_due().map_err(|error| Failure::output(&error))
+    }
+
+    /// Looks where a link leads, as far as that is shown.
+    fn follow(
+        &mut self,
+        path: &Path,
+        dir: BorrowedFd<'_>,
+        record: &Record<'_>,
+        entry: &mut Entry<'_>,
+        target: &mut Vec<u8>,
+    ) {
+        target.clear();
+        if entry.errno.is_some() {
+            return;
+        }
+        if self.plan.wants_target() {
+            match rustix::fs::readlinkat(dir, record.name_c(), std::mem::take(target)) {
+                Ok(found) => *target = found.into_bytes(),
+                Err(errno) => {
+                    let path = path.join(OsStr::from_bytes(entry.name));
+                    let path = path.as_os_str().as_bytes();
+                    self.status.failed(Status::Minor, "cannot read symbolic link", path, errno.raw_os_error());
+                }
+            }
+        }
+        if self.plan.wants_link_end() {
+            entry.link_end = rustix::fs::statat(dir, record.name_c(), AtFlags::empty())
+                .map_or(LinkEnd::Nothing, |stat| LinkEnd::Mode(stat.st_mode));
+        }
+    }
+
+    fn measure(&mut self, entry: &Entry<'_>) {
+        self.rows.measure(entry);
+        self.blocks += entry.attr.map_or(0, |attr| attr.blocks);
+    }
+
+    /// Says what could not be had of an entry.
+    fn report(&mut self, entry: &Entry<'_>, dir: Option<&Path>) {
+        let failures = [
+            entry.errno.map(|errno| ("cannot access", errno)),
+            entry.xattr_errno.map(|errno| ("cannot read all extended attributes of", errno)),
+        ];
+        let changed = entry.changed && self.plan.xattr.is_some();
+        if failures == [None, None] && !changed {
+            return;
+        }
+        let name = Path::new(OsStr::from_bytes(entry.name));
+        let path = dir.map_or_else(|| name.to_owned(), |dir| dir.join(name));
+        let path = path.as_os_str().as_bytes();
+        for (what, errno) in failures.into_iter().flatten() {
+            self.status.failed(Status::Minor, what, path, errno);
+        }
+        if changed {
+            let path = super::quote::in_message(path);
+            self.status.say(Status::Minor, format_args!("{path} changed each time that it was read"));
+        }
+    }
+
+    fn print(&mut self, entry: &Entry<'_>) -> Result<()> {
+        if self.plan.form == Form::Columns {
+            self.rows.write_cell(entry, &mut self.cells);
+            if self.cells.len() == COLUMN_BLOCK {
+                self.cells.flush(self.plan.screen, &mut self.out.buffer);
+            }
+        } else {
+            self.rows.write(entry, &mut self.out.buffer);
+        }
+        if self.total_at.is_some() {
+            return Ok(());
+        }
+        self.out.flush_if_full().map_err(|error| Failure::output(&error))
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        if self.plan.order.sorts() {
+            self.print_sorted()?;
+        } else if self.plan.has_total() {
+            let at = self.total_at.take().unwrap_or(self.out.buffer.len());
+            let mut total = Vec::new();
+            write_total(self.blocks, self.plan, &mut total);
+            self.out.buffer.splice(at..at, total);
+        }
+        self.out.flush_if_due().map_err(|error| Failure::output(&error))
+    }
+
+    fn print_sorted(&mut self) -> Result<()> {
+        if self.plan.has_total() {
+            write_total(self.blocks, self.plan, &mut self.out.buffer);
+        }
+        let mut sorter = std::mem::replace(&mut self.sorter, Sorter::new(self.plan.order, 0));
+        let mut rank = 0;
+        let ranks = self.plan.recursive && self.plan.order.by != SortBy::Name;
+        let result = sorter.drain(|entry| {
+            if ranks && matches!(entry.kind, None | Some(FileKind::Directory)) {
+                self.ranks.insert(entry.position, rank);
+            }
+            rank += 1;
+            self.print(entry)
+        });
+        self.sorter = sorter;
+        self.cells.flush(self.plan.screen, &mut self.out.buffer);
+        result
+    }
+
+    /// Puts directories that will be entered into the order of the listing, and leaves out those that it does not show.
+    fn order(&mut self, children: &mut Children) {
+        children.retain(|child| is_shown(self.plan, child.name));
+        match self.plan.order.by {
+            SortBy::None => {}
+            SortBy::Name if self.plan.order.reverse => children.sort_by(|one, other| other.name.cmp(one.name)),
+            SortBy::Name => children.sort_by(|one, other| one.name.cmp(other.name)),
+            _ => {
+                let rank = |position| self.ranks.get(&position).copied().unwrap_or(u64::MAX);
+                children.sort_by(|one, other| rank(one.position).cmp(&rank(other.position)));
+            }
+        }
+    }
+}
+
+fn is_shown(plan: &Plan, name: &[u8]) -> bool {
+    plan.hidden != Hidden::Skip || name.first() != Some(&b'.')
+}
+
+fn entry_of<'a>(record: &Record<'a>, position: u64) -> Entry<'a> {
+    Entry {
+        name: record.name(),
+        kind: record.kind(),
+        ino: record.ino(),
+        position,
+        attr: record.attr().copied(),
+        errno: record.errno(),
+        xattr_errno: record.xattr_errno(),
+        changed: record.changed(),
+        target: None,
+        link_end: LinkEnd::Unknown,
+        xattrs: EntryXattrs::Live(record.xattrs()),
+    }
+}

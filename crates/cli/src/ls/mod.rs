@@ -1,0 +1,58 @@
+//! `pando ls`: lists directories of the host, from the record stream of `pando-hostfs`.
+//!
+//! ```text
+//!  args -> plan        what was asked for, resolved once
+//!  argument            the paths on the command line
+//!  list                directories: records in, entries to the sorter or straight to the rows
+//!  sorter, order       entries in order, within a stated memory
+//!  row                 an entry in the form asked for, with the help of
+//!    long, columns, json, csv    the forms
+//!    quote, colours, time, human, owner    the parts of a line
+//!  output, failed      to stdout in large pieces; to stderr, and the exit status
+//! ```
+
+pub mod args;
+mod argument;
+mod colours;
+mod columns;
+mod csv;
+mod entry;
+mod failed;
+mod human;
+mod json;
+mod list;
+mod long;
+mod order;
+mod output;
+mod owner;
+mod plan;
+mod quote;
+mod row;
+mod sorter;
+mod time;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use self::{args::LsArgs, failed::Status, list::Lister, plan::Plan};
+use crate::failure::Result;
+
+/// Lists what the arguments name.
+///
+/// # Errors
+/// Standard output or a temporary file cannot be written. What cannot be listed is said, and shows in the exit code.
+pub fn run(args: &LsArgs) -> Result<ExitCode> {
+    let plan = match Plan::new(args) {
+        Ok(plan) => plan,
+        Err(error) => {
+            let mut status = Status::Well;
+            status.say(Status::Serious, error);
+            return Ok(status.into());
+        }
+    };
+    let here = [PathBuf::from(".")];
+    let paths: &[PathBuf] = if args.paths.is_empty() { &here } else { &args.paths };
+    Lister::new(&plan).run(paths.iter().map(PathBuf::as_path).collect::<Vec<&Path>>().as_slice())
+}

@@ -1,0 +1,61 @@
+//! Standard output, in large pieces.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use rustix::io::Errno;
+
+const FLUSH_BYTES: usize = 128 << 10;
+/// What was found is shown after this time, however little it is.
+const FLUSH_AFTER: Duration = Duration::from_millis(50);
+
+/// What is to be written, and what could not be.
+pub struct Output {
+    /// Appended to by whoever has something to print.
+    pub buffer: Vec<u8>,
+    written: Instant,
+}
+
+impl Output {
+    /// Nothing written yet.
+    pub fn new() -> Self {
+        Self { buffer: Vec::with_capacity(FLUSH_BYTES + (16 << 10)), written: Instant::now() }
+    }
+
+    /// Writes if there is enough to be worth a call.
+    ///
+    /// # Errors
+    /// As write(2) on standard output.
+    pub fn flush_if_full(&mut self) -> io::Result<()> {
+        if self.buffer.len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes if there is enough to be worth a call, or if it is time.
+    ///
+    /// # Errors
+    /// As write(2) on standard output.
+    pub fn flush_if_due(&mut self) -> io::Result<()> {
+        if self.buffer.len() >= FLUSH_BYTES || self.written.elapsed() >= FLUSH_AFTER { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes all.
+    ///
+    /// # Errors
+    /// As write(2) on standard output.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let mut rest = self.buffer.as_slice();
+        while !rest.is_empty() {
+            match rustix::io::write(rustix::stdio::stdout(), rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        self.buffer.clear();
+        self.written = Instant::now();
+        Ok(())
+    }
+}

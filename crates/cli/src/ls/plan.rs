@@ -1,0 +1,272 @@
+//! What the command line and the terminal ask for, resolved once.
+
+use std::{env, io::IsTerminal};
+
+use pando_hostfs::{Fields, Mask, Options, WalkOptions};
+use rustix::process::{Resource, getrlimit};
+
+use super::{
+    args::{LsArgs, SortBy, When, WhichTime, XattrLevel},
+    columns::Screen,
+    order::Order,
+    quote::{Quote, Quoting, locale_is_utf8},
+    sorter::MIN_MEMORY_BYTES,
+    time::TimeStyle,
+};
+
+/// The form of the listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A line with everything.
+    Long,
+    /// A line with the name.
+    Lines,
+    /// As many names to a line as fit.
+    Columns,
+    /// JSON.
+    Json,
+    /// CSV.
+    Csv,
+}
+
+/// Which of the names that begin with a dot are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hidden {
+    /// None.
+    Skip,
+    /// All but `.` and `..`.
+    AlmostAll,
+    /// All.
+    All,
+}
+
+/// What to list, and how.
+#[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools)] // Each is a switch of the command line.
+pub struct Plan {
+    pub form: Form,
+    /// Attributes are shown. With JSON and CSV, that is -l.
+    pub long: bool,
+    pub hidden: Hidden,
+    pub directory: bool,
+    pub recursive: bool,
+    pub one_file_system: bool,
+    pub xattr: Option<XattrLevel>,
+    pub human: bool,
+    pub inode: bool,
+    pub blocks: bool,
+    pub classify: bool,
+    pub numeric: bool,
+    pub owner: bool,
+    pub group: bool,
+    pub time: WhichTime,
+    pub time_style: TimeStyle,
+    pub order: Order,
+    pub sort_memory: usize,
+    pub quote: Quote,
+    pub screen: Screen,
+    pub colour: bool,
+    /// Paths instead of names, and no headers.
+    pub paths: bool,
+}
+
+const DEFAULT_SORT_MEMORY: u64 = 256 << 20;
+
+/// A quarter of what this process may have, at most the default.
+fn sort_memory() -> u64 {
+    let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
+    let info = rustix::system::sysinfo();
+    let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
+    DEFAULT_SORT_MEMORY.min(limit.min(machine) / 4)
+}
+
+fn screen_width(args: &LsArgs, terminal: bool) -> usize {
+    let from_env = || env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|&columns| columns != 0);
+    let from_terminal = || {
+        let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().filter(|_| terminal);
+        size.map(|size| size.ws_col).filter(|&columns| columns != 0)
+    };
+    usize::from(args.width.or_else(from_env).or_else(from_terminal).unwrap_or(80))
+}
+
+impl Plan {
+    /// Resolves the arguments.
+    ///
+    /// # Errors
+    /// The environment asks for a style that is none; the text says which.
+    pub fn new(args: &LsArgs) -> Result<Self, String> {
+        let terminal = std::io::stdout().is_terminal();
+        let long = args.long || args.no_owner || args.no_group || args.numeric || args.full_time;
+        let form = match () {
+            () if args.json => Form::Json,
+            () if args.csv => Form::Csv,
+            () if long => Form::Long,
+            // Attributes have lines of their own, below the name.
+            () if args.zero || args.one || args.xattr.is_some() => Form::Lines,
+            () if args.columns || terminal => Form::Columns,
+            () => Form::Lines,
+        };
+        let colour = match args.color {
+            When::Always => !args.zero,
+            When::Never => false,
+            When::Auto => terminal && !args.zero && env::var_os("TERM").is_none_or(|term| term != "dumb"),
+        };
+        let width = screen_width(args, terminal);
+        let machine = matches!(form, Form::Json | Form::Csv);
+        let time = match (args.ctime, args.atime) {
+            (true, _) => WhichTime::Ctime,
+            (_, true) => WhichTime::Atime,
+            _ => args.time,
+        };
+        Ok(Self {
+            form,
+            long,
+            hidden: match (args.all, args.almost_all) {
+                (true, _) => Hidden::All,
+                (false, true) => Hidden::AlmostAll,
+                (false, false) => Hidden::Skip,
+            },
+            directory: args.directory,
+            recursive: args.recursive && !args.directory,
+            one_file_system: args.one_file_system,
+            xattr: args.xattr,
+            human: args.human_readable,
+            inode: args.inode,
+            blocks: args.size,
+            classify: args.classify,
+            numeric: args.numeric,
+            owner: !args.no_owner,
+            group: !args.no_group && !args.hide_group,
+            time,
+            time_style: time_style(args)?,
+            order: Order { by: sort_by(args, machine, long), time, reverse: args.reverse },
+            sort_memory: usize::try_from(args.sort_memory.unwrap_or_else(sort_memory)).unwrap_or(usize::MAX),
+            quote: quote(args, terminal),
+            screen: Screen { width, tabs: !colour && width != 0, eol: if args.zero { 0 } else { b'\n' } },
+            colour: colour && !machine,
+            paths: args.zero && args.recursive && form == Form::Lines,
+        })
+    }
+
+    /// How wide a text is on the screen.
+    pub fn text_width(&self, text: &[u8]) -> usize {
+        self.quote.width(text)
+    }
+
+    /// Whether the form is for programs.
+    pub fn is_machine(&self) -> bool {
+        matches!(self.form, Form::Json | Form::Csv)
+    }
+
+    /// Whether a directory has a line that says how much its entries occupy.
+    pub fn has_total(&self) -> bool {
+        !self.is_machine() && (self.long || self.blocks)
+    }
+
+    /// Whether targets of links are read.
+    pub fn wants_target(&self) -> bool {
+        self.long
+    }
+
+    /// Whether it is looked at what links lead to.
+    pub fn wants_link_end(&self) -> bool {
+        self.colour || (self.classify && self.form == Form::Long)
+    }
+
+    /// Whether names that follow no quoted ones are indented, so that they begin in one column.
+    pub fn aligns_quotes(&self) -> bool {
+        matches!(self.form, Form::Long | Form::Columns) && self.quote.style == Quoting::ShellEscape
+    }
+
+    /// What the record stream is asked for.
+    pub fn walk_options(&self) -> WalkOptions {
+        let scan = Options {
+            mask: self.mask(),
+            fields: self.fields(),
+            dots: self.hidden == Hidden::All,
+            ..Options::default()
+        };
+        WalkOptions { scan, one_file_system: self.one_file_system }
+    }
+
+    fn mask(&self) -> Mask {
+        let by_attributes = matches!(self.order.by, SortBy::Size | SortBy::Time | SortBy::Inode);
+        let shown = self.long || self.inode || self.blocks || self.classify || self.colour;
+        // The marks of access lists are had from the names of extended attributes.
+        let marks = self.form == Form::Long;
+        let mut mask = if by_attributes || shown { Mask::STAT } else { Mask::empty() };
+        mask.set(Mask::XATTR_NAMES, marks || self.xattr.is_some());
+        mask.set(Mask::XATTR_VALUES, self.xattr == Some(XattrLevel::Values));
+        mask
+    }
+
+    fn fields(&self) -> Fields {
+        if self.is_machine() {
+            return Fields::all();
+        }
+        let mut fields = Fields::TYPE | Fields::MODE | Fields::INO;
+        fields.set(Fields::UID | Fields::GID, self.form == Form::Long);
+        fields.set(Fields::SIZE, self.form == Form::Long || self.order.by == SortBy::Size);
+        fields.set(Fields::BLOCKS, self.has_total());
+        fields.set(Fields::NLINK, self.form == Form::Long || self.colour);
+        if self.form == Form::Long || self.order.by == SortBy::Time {
+            fields |= match self.time {
+                WhichTime::Mtime => Fields::MTIME,
+                WhichTime::Atime => Fields::ATIME,
+                WhichTime::Ctime => Fields::CTIME,
+                WhichTime::Btime => Fields::BTIME,
+            };
+        }
+        fields
+    }
+}
+
+fn time_style(args: &LsArgs) -> Result<TimeStyle, String> {
+    if args.full_time {
+        return Ok(TimeStyle::FullIso);
+    }
+    match (&args.time_style, env::var("TIME_STYLE")) {
+        (Some(style), _) => Ok(style.clone()),
+        (None, Ok(style)) if !style.is_empty() => {
+            TimeStyle::parse(&style).map_err(|error| format!("TIME_STYLE={style}: {error}"))
+        }
+        _ => Ok(TimeStyle::Locale),
+    }
+}
+
+/// ls sorts by the time that was asked for, if it is not shown.
+fn sort_by(args: &LsArgs, machine: bool, long: bool) -> SortBy {
+    let time_asked = args.ctime || args.atime || args.time != WhichTime::Mtime;
+    match () {
+        () if args.unsorted => SortBy::None,
+        () if args.by_size => SortBy::Size,
+        () if args.by_time => SortBy::Time,
+        () if args.by_extension => SortBy::Extension,
+        () => args.sort.unwrap_or(match (machine, time_asked && !long) {
+            (true, _) => SortBy::None,
+            (false, true) => SortBy::Time,
+            (false, false) => SortBy::Name,
+        }),
+    }
+}
+
+fn quote(args: &LsArgs, terminal: bool) -> Quote {
+    let from_env = || match env::var("QUOTING_STYLE").ok()?.as_str() {
+        "literal" => Some(Quoting::Literal),
+        "shell-escape" => Some(Quoting::ShellEscape),
+        "shell-escape-always" => Some(Quoting::ShellEscapeAlways),
+        // Styles that only ls has are left to it.
+        _ => None,
+    };
+    let style = match () {
+        () if args.zero || args.literal => Quoting::Literal,
+        () => args.quoting_style.or_else(from_env).unwrap_or(if terminal {
+            Quoting::ShellEscape
+        } else {
+            Quoting::Literal
+        }),
+    };
+    Quote { style, utf8: locale_is_utf8(), hide: terminal && !args.zero }
+}
+
+const _: () = assert!(MIN_MEMORY_BYTES as u64 <= DEFAULT_SORT_MEMORY);

@@ -1,0 +1,314 @@
+//! Names as they are shown: as they are, or quoted so that a shell reads them back.
+//!
+//! The quoted form is the one GNU ls uses on a terminal (style `shell-escape`): nothing where nothing is needed, single
+//! quotes where the shell would see something special, double quotes if that is only an apostrophe, and `$'\n'` for what
+//! cannot be printed.
+
+use clap::ValueEnum;
+use unicode_width::UnicodeWidthChar;
+
+/// How names look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Quoting {
+    /// As they are
+    Literal,
+    /// Quoted for a shell where that is needed
+    ShellEscape,
+    /// Quoted for a shell always
+    ShellEscapeAlways,
+}
+
+/// How names are shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Quote {
+    /// The style.
+    pub style: Quoting,
+    /// Whether characters beyond ASCII are printable if they are UTF-8.
+    pub utf8: bool,
+    /// Whether a question mark stands for what cannot be printed (literal names on a terminal).
+    pub hide: bool,
+}
+
+/// Whether the locale's characters are UTF-8, as the environment says.
+pub fn locale_is_utf8() -> bool {
+    let value = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .filter_map(std::env::var_os)
+        .find(|value| !value.is_empty())
+        .unwrap_or_default();
+    let value = value.to_string_lossy().to_ascii_lowercase();
+    value.ends_with(".utf-8") || value.ends_with(".utf8")
+}
+
+/// A character, or a byte that is none.
+enum Piece<'a> {
+    Printable(&'a [u8], usize),
+    Unprintable(&'a [u8]),
+}
+
+/// Cuts a name into pieces.
+struct Pieces<'a> {
+    rest: &'a [u8],
+    utf8: bool,
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        let (&first, _) = self.rest.split_first()?;
+        let (len, width) = if first.is_ascii() {
+            (1, (first == b' ' || first.is_ascii_graphic()).then_some(1))
+        } else if self.utf8 {
+            self.character()
+        } else {
+            (1, None)
+        };
+        let (piece, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        Some(match width {
+            Some(width) => Piece::Printable(piece, width),
+            None => Piece::Unprintable(piece),
+        })
+    }
+}
+
+impl Pieces<'_> {
+    /// Length and width of the character at the front, which is not ASCII.
+    fn character(&self) -> (usize, Option<usize>) {
+        let front = &self.rest[..self.rest.len().min(4)];
+        let valid = match std::str::from_utf8(front) {
+            Ok(text) => text,
+            Err(error) => std::str::from_utf8(&front[..error.valid_up_to()]).unwrap_or_default(),
+        };
+        valid.chars().next().map_or((1, None), |character| (character.len_utf8(), character.width()))
+    }
+}
+
+/// Bytes that are part of no shell syntax wherever they stand.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"%+,-./:]_".contains(&byte)
+}
+
+/// What a name needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Nothing,
+    /// An apostrophe, and besides nothing that double quotes would not keep as it is.
+    DoubleQuotes,
+    SingleQuotes,
+}
+
+impl Quote {
+    fn pieces(self, name: &[u8]) -> Pieces<'_> {
+        Pieces { rest: name, utf8: self.utf8 }
+    }
+
+    /// Whether a name is shown in quotes.
+    pub fn needs_quotes(self, name: &[u8]) -> bool {
+        match self.style {
+            Quoting::Literal => false,
+            Quoting::ShellEscapeAlways => true,
+            Quoting::ShellEscape => self.need(name) != Need::Nothing,
+        }
+    }
+
+    fn need(self, name: &[u8]) -> Need {
+        if name.iter().all(|&byte| is_plain(byte)) && !name.is_empty() {
+            return Need::Nothing;
+        }
+        let (mut special, mut apostrophe, mut only_plain) = (name.is_empty(), false, true);
+        let mut first = true;
+        for piece in self.pieces(name) {
+            match piece {
+                Piece::Unprintable(_) => (special, only_plain) = (true, false),
+                Piece::Printable([byte], _) => match byte {
+                    b'\'' => (special, apostrophe) = (true, true),
+                    b' ' => special = true,
+                    // Special where they stand first; elsewhere double quotes are still not chosen for them.
+                    b'#' | b'~' if first => special = true,
+                    b'{' | b'}' if name.len() == 1 => special = true,
+                    b'#' | b'~' | b'{' | b'}' => only_plain = false,
+                    b'!' | b'"' | b'$' | b'&' | b'(' | b')' | b'*' | b';' | b'<' | b'=' | b'>' | b'[' | b'^' | b'`'
+                    | b'|' | b'?' | b'\\' => (special, only_plain) = (true, false),
+                    _ => {}
+                },
+                Piece::Printable(..) => {}
+            }
+            first = false;
+        }
+        match (special, apostrophe && only_plain) {
+            (false, _) => Need::Nothing,
+            (true, true) => Need::DoubleQuotes,
+            (true, false) => Need::SingleQuotes,
+        }
+    }
+
+    /// Appends a name as it is shown. Answers how many columns it takes.
+    pub fn write(self, name: &[u8], out: &mut Vec<u8>) -> usize {
+        let need = match self.style {
+            Quoting::Literal => return self.write_literal(name, out),
+            Quoting::ShellEscape => self.need(name),
+            Quoting::ShellEscapeAlways => match self.need(name) {
+                Need::Nothing => Need::SingleQuotes,
+                need => need,
+            },
+        };
+        match need {
+            Need::Nothing => self.write_pieces(name, out),
+            Need::DoubleQuotes => {
+                out.push(b'"');
+                let width = self.write_pieces(name, out);
+                out.push(b'"');
+                width + 2
+            }
+            Need::SingleQuotes => self.write_single(name, out),
+        }
+    }
+
+    fn write_pieces(self, name: &[u8], out: &mut Vec<u8>) -> usize {
+        out.extend_from_slice(name);
+        self.width(name)
+    }
+
+    /// How many columns a text takes as it is.
+    pub fn width(self, text: &[u8]) -> usize {
+        if text.iter().all(u8::is_ascii_graphic) {
+            return text.len();
+        }
+        self.pieces(text)
+            .map(|piece| match piece {
+                Piece::Printable(_, width) => width,
+                // ls counts a byte that it prints as it is, outside of UTF-8, and nothing for what has no width.
+                Piece::Unprintable(bytes) if self.utf8 || bytes[0].is_ascii() => 0,
+                Piece::Unprintable(bytes) => bytes.len(),
+            })
+            .sum()
+    }
+
+    fn write_literal(self, name: &[u8], out: &mut Vec<u8>) -> usize {
+        if !self.hide {
+            return self.write_pieces(name, out);
+        }
+        let mut width = 0;
+        for piece in self.pieces(name) {
+            width += match piece {
+                Piece::Printable(bytes, width) => {
+                    out.extend_from_slice(bytes);
+                    width
+                }
+                Piece::Unprintable(_) => {
+                    out.push(b'?');
+                    1
+                }
+            };
+        }
+        width
+    }
+
+    fn write_single(self, name: &[u8], out: &mut Vec<u8>) -> usize {
+        let begin = out.len();
+        let mut wide = 0;
+        out.push(b'\'');
+        let mut escaping = false;
+        for piece in self.pieces(name) {
+            match piece {
+                Piece::Unprintable(bytes) => {
+                    for &byte in bytes {
+                        if !std::mem::replace(&mut escaping, true) {
+                            out.extend_from_slice(b"'$'");
+                        }
+                        write_escape(byte, out);
+                    }
+                }
+                Piece::Printable(b"'", _) => {
+                    // The quotes of an escape end here as well, as those of plain text do.
+                    if std::mem::take(&mut escaping) {
+                        out.extend_from_slice(b"''");
+                    }
+                    out.extend_from_slice(b"'\\''");
+                }
+                Piece::Printable(bytes, width) => {
+                    if std::mem::take(&mut escaping) {
+                        out.extend_from_slice(b"''");
+                    }
+                    out.extend_from_slice(bytes);
+                    // What is added up at the end counts each byte for one.
+                    wide += bytes.len() - width.min(bytes.len());
+                }
+            }
+        }
+        out.push(b'\'');
+        out.len() - begin - wide
+    }
+}
+
+fn write_escape(byte: u8, out: &mut Vec<u8>) {
+    let letter = match byte {
+        0x07 => b'a',
+        0x08 => b'b',
+        b'\t' => b't',
+        b'\n' => b'n',
+        0x0b => b'v',
+        0x0c => b'f',
+        b'\r' => b'r',
+        _ => {
+            out.extend_from_slice(&[b'\\', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)]);
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', letter]);
+}
+
+/// A name in a message.
+pub fn in_message(name: &[u8]) -> String {
+    let quote = Quote { style: Quoting::ShellEscapeAlways, utf8: true, hide: false };
+    let mut text = Vec::new();
+    quote.write(name, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(name: &[u8], utf8: bool) -> (String, usize) {
+        let mut out = Vec::new();
+        let width = Quote { style: Quoting::ShellEscape, utf8, hide: false }.write(name, &mut out);
+        (String::from_utf8(out).unwrap(), width)
+    }
+
+    /// Bytes seen from GNU ls 9.1 --quoting-style=shell-escape.
+    #[test]
+    fn names_look_as_gnu_ls_shows_them() {
+        for (name, utf8, text, width) in [
+            (&b"plain.txt"[..], true, "plain.txt", 9),
+            (b"a b", true, "'a b'", 5),
+            (b"it's", true, "\"it's\"", 6),
+            (b"it's $1", true, "'it'\\''s $1'", 12),
+            (b"a\nb", true, "'a'$'\\n''b'", 11),
+            (b"\n", true, "''$'\\n'", 7),
+            (b"end\t", true, "'end'$'\\t'", 10),
+            (b"~", true, "'~'", 3),
+            (b"a~", true, "a~", 2),
+            (b"#a", true, "'#a'", 4),
+            (b"{", true, "'{'", 3),
+            (b"{a", true, "{a", 2),
+            ("gr\u{fc}n".as_bytes(), true, "gr\u{fc}n", 4),
+            ("gr\u{fc}n".as_bytes(), false, "'gr'$'\\303\\274''n'", 18),
+            (b"\xff\xfe", true, "''$'\\377\\376'", 13),
+            ("\u{6f22} \u{5b57}".as_bytes(), true, "'\u{6f22} \u{5b57}'", 7),
+            (b"\x1b[0m", true, "''$'\\033''[0m'", 14),
+        ] {
+            assert_eq!(shown(name, utf8), (text.to_owned(), width), "{}", name.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn hidden_characters_are_question_marks() {
+        let quote = Quote { style: Quoting::Literal, utf8: true, hide: true };
+        let mut out = Vec::new();
+        assert_eq!(quote.write(b"a\nb\xff\xc3\xbc", &mut out), 5);
+        assert_eq!(out, b"a?b?\xc3\xbc");
+    }
+}

@@ -1,0 +1,363 @@
+//! Times as they are shown. A listing shows many times and few different minutes: the text of a minute is kept, and so is
+//! the part of the calendar in which the zone's offset does not change.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::{Timestamp, fmt::strtime, tz::TimeZone};
+use pando_vfs::bulk::Time;
+
+use super::human::digits;
+
+/// How times look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TimeStyle {
+    /// `2026-11-21 10:45:50.123456789 +0000`
+    FullIso,
+    /// `2026-11-21 10:45`
+    LongIso,
+    /// `11-21 10:45`, and `2026-11-21` for times that are not recent
+    Iso,
+    /// `Nov 21 10:45`, and `Nov 21  2026` for times that are not recent
+    Locale,
+    /// Conversions of strftime; for times that are not recent, and for those that are.
+    Format {
+        /// For times that are not recent.
+        old: String,
+        /// For recent times.
+        recent: String,
+    },
+}
+
+impl TimeStyle {
+    /// Reads the argument of `--time-style`.
+    ///
+    /// # Errors
+    /// It is no style; the text says what is.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        // ls has "posix-STYLE" for "STYLE, but only outside of the POSIX locale".
+        Ok(match text.strip_prefix("posix-").unwrap_or(text) {
+            "full-iso" => Self::FullIso,
+            "long-iso" => Self::LongIso,
+            "iso" => Self::Iso,
+            "locale" => Self::Locale,
+            other => {
+                let format = other.strip_prefix('+').ok_or("a style is full-iso, long-iso, iso, locale or +FORMAT")?;
+                let (old, recent) = format.split_once('\n').unwrap_or((format, format));
+                for format in [old, recent] {
+                    let example = Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
+                    strtime::format(format, &example).map_err(|error| format!("{format:?}: {error}"))?;
+                }
+                Self::Format { old: old.to_owned(), recent: recent.to_owned() }
+            }
+        })
+    }
+}
+
+/// A time is recent if it lies within half a year (of 365.2425 days) before now.
+const RECENT_SECONDS: i64 = 31_556_952 / 2;
+const CACHED_MINUTES: usize = 256;
+const TEXT_BYTES: usize = 39;
+
+/// The text of a minute, without what follows the minute.
+#[derive(Clone, Copy)]
+struct Minute {
+    /// Local minute since the epoch.
+    minute: i64,
+    recent: bool,
+    len: u8,
+    text: [u8; TEXT_BYTES],
+}
+
+/// The seconds from `from` to before `to`, in which local time is ahead by `offset`.
+#[derive(Clone, Copy)]
+struct Span {
+    from: i64,
+    to: i64,
+    offset: i64,
+}
+
+/// Shows times.
+pub struct Clock {
+    style: TimeStyle,
+    zone: TimeZone,
+    now: Time,
+    span: Span,
+    minutes: Box<[Minute]>,
+}
+
+/// What a clock on the wall and a calendar show.
+struct Civil {
+    year: i64,
+    month: u8,
+    day: u8,
+    hour: u8,
+    minute: u8,
+}
+
+impl Civil {
+    /// From a local minute since the epoch. The calendar is the Gregorian one, also before it was introduced. (The way from days to dates with
+    /// eras of 400 years that begin in March: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", 2013.)
+    fn new(minute: i64) -> Self {
+        let (day, of_day) = (minute.div_euclid(1440), minute.rem_euclid(1440));
+        let shifted = day + 719_468;
+        let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+        let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let march_month = (5 * of_year + 2) / 153;
+        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+        Self {
+            year: year_of_era + era * 400 + i64::from(month <= 2),
+            month: month as u8,
+            day: (of_year - (153 * march_month + 2) / 5 + 1) as u8,
+            hour: (of_day / 60) as u8,
+            minute: (of_day % 60) as u8,
+        }
+    }
+}
+
+impl Clock {
+    /// A clock of this machine's zone (`TZ`).
+    pub fn new(style: TimeStyle) -> Self {
+        Self::with_zone(style, TimeZone::system(), now())
+    }
+
+    fn with_zone(style: TimeStyle, zone: TimeZone, now: Time) -> Self {
+        let empty = Minute { minute: i64::MIN, recent: false, len: 0, text: [0; TEXT_BYTES] };
+        let span = Span { from: 0, to: 0, offset: 0 };
+        Self { style, zone, now, span, minutes: vec![empty; CACHED_MINUTES].into() }
+    }
+
+    /// The width of an old time, for what has none.
+    pub fn width(&mut self) -> usize {
+        let mut text = Vec::new();
+        self.write(Time::default(), &mut text);
+        text.len()
+    }
+
+    /// Appends a time.
+    pub fn write(&mut self, time: Time, out: &mut Vec<u8>) {
+        let recent = self.is_recent(time);
+        if let TimeStyle::Format { old, recent: format } = &self.style {
+            let format = if recent { format } else { old };
+            let text = Timestamp::new(time.secs, time.nanos as i32)
+                .and_then(|timestamp| strtime::format(format, &timestamp.to_zoned(self.zone.clone())));
+            match text {
+                Ok(text) => out.extend_from_slice(text.as_bytes()),
+                Err(_) => write_seconds(time.secs, out),
+            }
+            return;
+        }
+        let offset = self.offset(time.secs);
+        let Some(local) = time.secs.checked_add(offset) else {
+            return write_seconds(time.secs, out);
+        };
+        let minute = local.div_euclid(60);
+        let slot = minute.rem_euclid(CACHED_MINUTES as i64) as usize;
+        let mut known = &self.minutes[slot];
+        if known.minute != minute || known.recent != recent {
+            let Some(text) = self.minute(minute, recent) else { return write_seconds(time.secs, out) };
+            self.minutes[slot] = text;
+            known = &self.minutes[slot];
+        }
+        out.extend_from_slice(&known.text[..usize::from(known.len)]);
+        if self.style == TimeStyle::FullIso {
+            write_rest(local.rem_euclid(60), time.nanos, offset, out);
+        }
+    }
+
+    fn is_recent(&mut self, time: Time) -> bool {
+        if time > self.now {
+            // Perhaps it is of a moment after the listing began.
+            self.now = now();
+        }
+        let begin = Time { secs: self.now.secs - RECENT_SECONDS, nanos: self.now.nanos };
+        begin < time && time < self.now
+    }
+
+    /// How far local time is ahead, in seconds.
+    fn offset(&mut self, secs: i64) -> i64 {
+        if !(self.span.from..self.span.to).contains(&secs) {
+            self.span = self.span_of(secs);
+        }
+        self.span.offset
+    }
+
+    /// Beyond the years that jiff knows, the offset is that of the last or the first moment in them.
+    fn span_of(&self, secs: i64) -> Span {
+        let at = Timestamp::new(secs, 0).unwrap_or(if secs < 0 { Timestamp::MIN } else { Timestamp::MAX });
+        let offset = i64::from(self.zone.to_offset(at).seconds());
+        // `preceding` leaves out a change at the moment itself.
+        let after = Timestamp::new(secs.saturating_add(1), 0).unwrap_or(at);
+        let from = self.zone.preceding(after).next().map_or(i64::MIN, |change| change.timestamp().as_second());
+        let to = self.zone.following(at).next().map_or(i64::MAX, |change| change.timestamp().as_second());
+        if (from..to).contains(&secs) { Span { from, to, offset } } else { Span { from: secs, to: secs, offset } }
+    }
+
+    /// None if the year does not fit into the C library's calendar: ls then shows seconds.
+    fn minute(&self, minute: i64, recent: bool) -> Option<Minute> {
+        const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
+        let civil = Civil::new(minute);
+        i32::try_from(civil.year - 1900).ok()?;
+        let mut text = Vec::with_capacity(TEXT_BYTES);
+        let month_name = &MONTHS[usize::from(civil.month) * 3 - 3..][..3];
+        match &self.style {
+            TimeStyle::Locale => {
+                text.extend_from_slice(month_name);
+                text.push(b' ');
+                text.extend_from_slice(&if civil.day < 10 { [b' ', b'0' + civil.day] } else { two(civil.day) });
+                text.push(b' ');
+                if recent {
+                    write_clock(&civil, &mut text);
+                } else {
+                    text.push(b' ');
+                    write_year(civil.year, &mut text);
+                }
+            }
+            TimeStyle::Iso if recent => {
+                write_day(&civil, &mut text);
+                text.push(b' ');
+                write_clock(&civil, &mut text);
+            }
+            TimeStyle::Iso | TimeStyle::LongIso | TimeStyle::FullIso | TimeStyle::Format { .. } => {
+                write_year(civil.year, &mut text);
+                text.push(b'-');
+                write_day(&civil, &mut text);
+                text.push(b' ');
+                if self.style != TimeStyle::Iso {
+                    write_clock(&civil, &mut text);
+                }
+            }
+        }
+        let mut kept = Minute { minute, recent, len: text.len() as u8, text: [0; TEXT_BYTES] };
+        kept.text[..text.len()].copy_from_slice(&text);
+        Some(kept)
+    }
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { secs: since.as_secs() as i64, nanos: since.subsec_nanos() }
+}
+
+fn two(number: u8) -> [u8; 2] {
+    [b'0' + number / 10, b'0' + number % 10]
+}
+
+fn write_clock(civil: &Civil, out: &mut Vec<u8>) {
+    out.extend_from_slice(&two(civil.hour));
+    out.push(b':');
+    out.extend_from_slice(&two(civil.minute));
+}
+
+fn write_day(civil: &Civil, out: &mut Vec<u8>) {
+    out.extend_from_slice(&two(civil.month));
+    out.push(b'-');
+    out.extend_from_slice(&two(civil.day));
+}
+
+/// Four digits at least.
+fn write_year(year: i64, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("{year:04}").as_bytes());
+}
+
+/// What the full style has after the minute.
+fn write_rest(second: i64, nanos: u32, offset: i64, out: &mut Vec<u8>) {
+    out.push(b':');
+    out.extend_from_slice(&two(second as u8));
+    out.push(b'.');
+    let mut fraction = [b'0'; 9];
+    let mut rest = nanos;
+    for digit in fraction.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    out.extend_from_slice(&fraction);
+    out.extend_from_slice(if offset < 0 { b" -" } else { b" +" });
+    let minutes = offset.unsigned_abs() / 60;
+    out.extend_from_slice(&two((minutes / 60) as u8));
+    out.extend_from_slice(&two((minutes % 60) as u8));
+}
+
+fn write_seconds(secs: i64, out: &mut Vec<u8>) {
+    if secs < 0 {
+        out.push(b'-');
+    }
+    digits(secs.unsigned_abs(), out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time { secs: 1_795_257_950, nanos: 500 };
+
+    fn shown(style: &TimeStyle, zone: &str, time: Time) -> String {
+        let zone = TimeZone::get(zone).unwrap();
+        let mut out = Vec::new();
+        Clock::with_zone(style.clone(), zone, NOW).write(time, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn at(secs: i64) -> Time {
+        Time { secs, nanos: 7 }
+    }
+
+    #[test]
+    fn styles_look_as_those_of_ls() {
+        let recent = at(NOW.secs - 100);
+        for (style, recent_text, old_text) in [
+            (TimeStyle::Locale, "Nov 21 10:44", "Feb  3  2009"),
+            (TimeStyle::Iso, "11-21 10:44", "2009-02-03 "),
+            (TimeStyle::LongIso, "2026-11-21 10:44", "2009-02-03 04:05"),
+            (TimeStyle::FullIso, "2026-11-21 10:44:10.000000007 +0000", "2009-02-03 04:05:06.000000007 +0000"),
+            (TimeStyle::parse("+%Y/%m %s").unwrap(), "2026/11 1795257850", "2009/02 1233633906"),
+            (TimeStyle::parse("+old\n%H:%M:%S.%N").unwrap(), "10:44:10.000000007", "old"),
+        ] {
+            assert_eq!(shown(&style, "UTC", recent), recent_text);
+            assert_eq!(shown(&style, "UTC", at(1_233_633_906)), old_text);
+        }
+        assert!(TimeStyle::parse("nice").unwrap_err().contains("full-iso"));
+        assert!(TimeStyle::parse("+%").unwrap_err().contains('%'));
+    }
+
+    #[test]
+    fn only_half_a_year_is_recent() {
+        let begin = NOW.secs - RECENT_SECONDS;
+        for (secs, nanos, recent) in [(begin, 500, false), (begin, 501, true), (NOW.secs, 499, true)] {
+            let text = shown(&TimeStyle::Locale, "UTC", Time { secs, nanos });
+            assert_eq!(text.contains(':'), recent, "{text}");
+        }
+    }
+
+    /// Each moment around changes of the offset, with one clock whose caches are in use, against jiff's own calendar.
+    #[test]
+    fn the_caches_show_what_the_calendar_says() {
+        for name in ["Europe/Berlin", "Australia/Lord_Howe", "America/New_York", "Asia/Kathmandu"] {
+            let zone = TimeZone::get(name).unwrap();
+            let mut clock = Clock::with_zone(TimeStyle::FullIso, zone.clone(), NOW);
+            let mut secs = -4_000_000_000_i64;
+            while secs < 5_000_000_000 {
+                let base = Timestamp::from_second(secs).unwrap();
+                let change = zone.following(base).next().map_or(secs, |change| change.timestamp().as_second());
+                for moment in [change - 1, change, change + 1, secs] {
+                    let zoned = Timestamp::new(moment, 42).unwrap().to_zoned(zone.clone());
+                    let expected = strtime::format("%Y-%m-%d %H:%M:%S.%9f", &zoned).unwrap();
+                    let mut out = Vec::new();
+                    clock.write(Time { secs: moment, nanos: 42 }, &mut out);
+                    let text = String::from_utf8(out).unwrap();
+                    assert!(text.starts_with(&expected), "{name} {moment}: {text}, {expected}");
+                }
+                secs += 86_400 * 45 + 12_345;
+            }
+        }
+    }
+
+    #[test]
+    fn no_time_is_too_far() {
+        assert_eq!(shown(&TimeStyle::LongIso, "UTC", at(i64::MAX)), i64::MAX.to_string());
+        assert_eq!(shown(&TimeStyle::LongIso, "UTC", at(i64::MIN)), i64::MIN.to_string());
+        assert_eq!(shown(&TimeStyle::LongIso, "UTC", at(1 << 40)), "36812-02-20 00:36");
+        assert!(shown(&TimeStyle::LongIso, "Europe/Berlin", at(-70_000_000_000)).starts_with("-249-"));
+        assert_eq!(shown(&TimeStyle::parse("+%Y").unwrap(), "UTC", at(i64::MAX)), i64::MAX.to_string());
+    }
+}
