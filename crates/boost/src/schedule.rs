@@ -287,7 +287,8 @@ impl Schedule {
         let mut verdict = device.learn(asked);
         if let Some(scan) = self.scans.iter_mut().find(|scan| scan.id == id) {
             scan.asking -= 1;
-            left.into_iter().rev().for_each(|name| scan.ready.push_front(name));
+            // Only a trial stops early, and it took the last names.
+            scan.ready.extend(left);
             if let Some(before) = scan.trial
                 && verdict == Verdict::Open
             {
@@ -355,7 +356,9 @@ impl Scan {
         if batch == 0 {
             return None;
         }
-        let names: Vec<CString> = self.ready.drain(..batch).collect();
+        // A trial takes the names that the program comes to last: those at the front it may have asked for already.
+        let last = if self.trial.is_some() { self.ready.len() - batch } else { 0 };
+        let names: Vec<CString> = self.ready.drain(last..last + batch).collect();
         self.asking += 1;
         let manner = Manner { xattrs, stop_at_wait: self.trial.is_some(), twice: device.votes_wanted() };
         Some(Work::Ask(names, manner))

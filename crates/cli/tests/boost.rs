@@ -1,0 +1,394 @@
+//! `pando boost`: what programs print does not change, what the store sees does.
+
+mod common;
+
+use std::{
+    ffi::OsStr,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::OnceLock,
+};
+
+use common::{Mounted, can_mount, pando, said, skipped};
+use rustix::{
+    mount::{MountFlags, mount_remount},
+    process::{Pid, Signal, kill_process},
+};
+use tempfile::TempDir;
+
+/// Files in the directory that is listed; two more names are directories.
+const FILES: usize = 150;
+
+/// More than this many must have been asked ahead: how many exactly is a race, which the program may end.
+const AHEAD: usize = FILES / 4;
+
+/// A naive server, as FUSE daemons and network stores are: names alone, and a wait for each look-up.
+const NAIVE: [&str; 3] = ["--delay", "lookup=500us,getattr=500us", "--no-readdirplus"];
+
+/// A slow store with a tree in it that the kernel does not know.
+struct Store {
+    mounted: Mounted,
+}
+
+impl Store {
+    fn new(options: &[&str]) -> Self {
+        let store = Self { mounted: Mounted::new(&[&NAIVE, options].concat()) };
+        let tree = store.tree();
+        fs::create_dir_all(tree.join("sub/deeper")).unwrap();
+        fs::create_dir(tree.join("skipped")).unwrap();
+        (0..FILES).for_each(|i| fs::write(tree.join(format!("f{i}")), "x".repeat(i)).unwrap());
+        (0..40).for_each(|i| fs::write(tree.join(format!("sub/g{i}")), "").unwrap());
+        fs::write(tree.join("sub/deeper/\u{e9}t\u{e9} *\n"), "odd").unwrap();
+        symlink("f1", tree.join("sub/link")).unwrap();
+        fs::write(tree.join("sub/stop"), "").unwrap();
+        store
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.mounted.path("tree")
+    }
+
+    /// Makes the kernel forget names and attributes: a remount drops what is cached of one file system.
+    fn forget(&self) {
+        mount_remount(self.mounted.root(), MountFlags::NOSUID | MountFlags::NODEV, c"").expect("remounts");
+    }
+
+    /// The most requests that the server had at once.
+    fn most_at_once(&self) -> u64 {
+        let mut value = [0; 2048];
+        let length = rustix::fs::getxattr(self.mounted.root(), "system.pandofs.requests", &mut value[..]).unwrap();
+        let text = std::str::from_utf8(&value[..length]).unwrap();
+        let count = text.split("\"waiting_max\":").nth(1).expect("the count").trim_start();
+        count[..count.find(|c: char| !c.is_ascii_digit()).unwrap()].parse().unwrap()
+    }
+}
+
+/// A command under boost, which says at its end what was done.
+fn boosted(program: impl AsRef<OsStr>, args: &[&str]) -> Command {
+    let mut command = pando(&["-v", "boost", "--"]);
+    command.arg(program).args(args).env("NO_COLOR", "1").env("LC_ALL", "C");
+    command
+}
+
+/// What a program printed, and what the helper said: its lines are told by their level.
+fn parted(output: Output) -> (Output, String) {
+    let (ours, theirs): (Vec<_>, Vec<_>) =
+        said(&output).lines().map(str::to_owned).partition(|line| line.contains(" INFO "));
+    (Output { stderr: theirs.join("\n").into_bytes(), ..output }, ours.join("\n"))
+}
+
+/// A number of the helper's last line.
+fn count(log: &str, name: &str) -> usize {
+    let value = log.split(&format!(" {name}=")).nth(1).unwrap_or_else(|| panic!("no {name} in {log:?}"));
+    value.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Runs a program without and with boost, from a kernel that has forgotten the tree; the outcomes must be equal.
+/// Answers what the helper said.
+fn same(store: &Store, program: impl AsRef<OsStr>, args: &[&str]) -> String {
+    let shown = format!("{} {args:?}", program.as_ref().display());
+    store.forget();
+    let mut plain = Command::new(&program);
+    let plain = plain.args(args).env("LC_ALL", "C").stdin(Stdio::null()).output().expect("starts");
+    store.forget();
+    let (with, log) = parted(boosted(program, args).output().expect("starts"));
+    assert_eq!(with.status.code(), plain.status.code(), "{shown}: {}", said(&with));
+    assert_eq!(said(&with), said(&plain).trim_end(), "{shown}");
+    assert!(with.stdout == plain.stdout, "{shown}: {} and {}", text(&plain.stdout), text(&with.stdout));
+    log
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The program that lists in many ways, compiled once.
+fn probe() -> &'static Path {
+    static PROBE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = PROBE.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        // A user without privileges starts it too.
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let path = directory.path().join("probe");
+        compile(&path, &["-pthread"]);
+        (directory, path)
+    });
+    path
+}
+
+fn compile(to: &Path, options: &[&str]) {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/boost/probe.c");
+    let status = Command::new("cc").args(options).args(["-O1", "-w", source, "-o"]).arg(to).status().expect("cc");
+    assert!(status.success());
+}
+
+/// Whether a program is there; if not, says so.
+fn has(program: &str) -> bool {
+    let found = pando_boost::program::find(OsStr::new(program), std::env::var_os("PATH").as_deref()).is_some();
+    if !found {
+        skipped(&format!("no {program} here"));
+    }
+    found
+}
+
+#[test]
+fn each_way_to_list_a_directory_is_noticed_and_unchanged() {
+    if !can_mount() || !has("cc") {
+        return;
+    }
+    let store = Store::new(&[]);
+    let tree = store.tree();
+    let tree = tree.to_str().unwrap();
+    for way in
+        ["readdir", "readdir_r", "scandir", "fts", "fts-chdir", "ftw", "nftw", "nftw-chdir", "nftw-depth", "glob"]
+    {
+        let log = same(&store, probe(), &[way, tree]);
+        assert!(count(&log, "asked") > AHEAD && count(&log, "most_at_once") > 4, "{way}: {log}");
+    }
+    store.mounted.umount();
+}
+
+#[test]
+fn programs_that_fork_thread_change_root_unshare_close_all_or_drop_privileges_still_work() {
+    if !can_mount() || !has("cc") {
+        return;
+    }
+    let store = Store::new(&["--allow-other"]);
+    let tree = store.tree();
+    fs::set_permissions(store.mounted.root().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+    let tree = tree.to_str().unwrap();
+    for way in ["fork", "threads", "close-all", "chroot", "many"] {
+        let log = same(&store, probe(), &[way, tree]);
+        assert!(count(&log, "asked") > AHEAD, "{way}: {log}");
+    }
+    // No way to the helper, or none that is heard: unboosted, and nothing else.
+    for way in ["unshare", "limit", "sandbox", "drop"] {
+        let log = same(&store, probe(), &[way, tree]);
+        assert_eq!(count(&log, "asked"), 0, "{way}: {log}");
+    }
+    same(&store, probe(), &["errors", tree]);
+    store.mounted.umount();
+}
+
+#[test]
+fn real_programs_print_the_same() {
+    if !can_mount() {
+        return;
+    }
+    let store = Store::new(&[]);
+    let tree = store.tree();
+    let tree = tree.to_str().unwrap();
+    let walk = "import os,sys\nfor d,_,fs in os.walk(sys.argv[1]):\n for f in fs: print(d,f,os.lstat(d+'/'+f).st_size)";
+    let scan = "import os,sys\nfor e in os.scandir(sys.argv[1]): print(e.name,e.stat(follow_symlinks=False).st_size)";
+    let perl = "opendir(D,$ARGV[0]); for(readdir D){@s=lstat \"$ARGV[0]/$_\"; print \"$_ $s[7]\\n\"}";
+    let copy = "d=$(mktemp -d) && rsync -a \"$1/\" $d && (cd $d && find . -printf '%P %s %m %T@\\n' | sort); rm -r $d";
+    let ours: [(&str, &[&str]); 10] = [
+        ("ls", &["-l", tree]),
+        ("ls", &["-lR", tree]),
+        ("find", &[tree, "-printf", "%P %s %m %i %T@\\n"]),
+        ("du", &["-a", tree]),
+        ("tar", &["cf", "-", "-C", tree, "."]),
+        ("rsync", &["-an", "--out-format=%n %l", &format!("{tree}/"), "/nowhere/"]),
+        ("sh", &["-c", copy, "sh", tree]),
+        ("python3", &["-c", walk, tree]),
+        ("python3", &["-c", scan, tree]),
+        ("perl", &["-e", perl, tree]),
+    ];
+    for (program, args) in ours {
+        if has(program) {
+            let log = same(&store, program, args);
+            // rsync's copy ends in a listing of its own, on a fast disk: the totals count both.
+            assert!(count(&log, "asked") > AHEAD, "{program} {args:?}: {log}");
+        }
+    }
+    assert!(store.most_at_once() > 4);
+    store.mounted.umount();
+}
+
+#[test]
+fn git_says_the_same() {
+    if !can_mount() || !has("git") {
+        return;
+    }
+    let store = Store::new(&[]);
+    let tree = store.tree();
+    let git = |args: &[&str]| {
+        let done = Command::new("git").arg("-C").arg(&tree).args(args).output().expect("git");
+        assert!(done.status.success(), "{}", said(&done));
+    };
+    git(&["init", "-q"]);
+    git(&["add", "f1", "sub"]);
+    let log = same(&store, "git", &["-C", tree.to_str().unwrap(), "status", "--porcelain", "-uall"]);
+    assert!(count(&log, "asked") > 0, "{log}");
+    store.mounted.umount();
+}
+
+#[test]
+fn many_calls_are_in_flight_with_boost_and_one_without() {
+    if !can_mount() {
+        return;
+    }
+    let store = Store::new(&["--depth", "16"]);
+    let tree = store.tree();
+    store.forget();
+    let plain = Command::new("ls").arg("-l").arg(&tree).output().expect("ls");
+    assert!(plain.status.success());
+    assert_eq!(store.most_at_once(), 1);
+    same(&store, "ls", &["-l", tree.to_str().unwrap()]);
+    assert!(store.most_at_once() > 4);
+    // No more than were asked for.
+    store.forget();
+    let mut few = pando(&["-v", "boost", "--max-inflight", "3", "ls", "-l"]);
+    let (_, log) = parted(few.arg(&tree).env("NO_COLOR", "1").output().unwrap());
+    assert_eq!(count(&log, "most_at_once"), 3, "{log}");
+    store.mounted.umount();
+}
+
+#[test]
+fn where_the_kernel_keeps_nothing_it_stops() {
+    if !can_mount() {
+        return;
+    }
+    let store = Store::new(&["--attr-timeout", "0"]);
+    let tree = store.tree();
+    let log = same(&store, "ls", &["-lR", tree.to_str().unwrap()]);
+    assert!(count(&log, "asked") < FILES / 2 && count(&log, "forgotten") == 1, "{log}");
+    assert!(log.contains("keeps no answers"), "{log}");
+    store.mounted.umount();
+}
+
+#[test]
+fn where_calls_are_fast_it_keeps_still() {
+    let directory = tempfile::tempdir().unwrap();
+    (0..3000).for_each(|i| fs::write(directory.path().join(format!("f{i}")), "").unwrap());
+    let list = || parted(boosted("ls", &["-l", directory.path().to_str().unwrap()]).output().unwrap());
+    let (output, log) = list();
+    assert!(output.status.success());
+    assert_eq!(text(&output.stdout).lines().count(), 3001);
+    // A trial of sixteen at the start, and one for each thousand names.
+    assert!(count(&log, "asked") <= 16 * 5 && count(&log, "fast") >= 1, "{log}");
+}
+
+#[test]
+fn every_program_at_a_watched_mount_is_boosted() {
+    if !can_mount() {
+        return;
+    }
+    let store = Store::new(&[]);
+    let tree = store.tree();
+    let mut watch = pando(&["-v", "boost", "--watch"]);
+    let mut watch =
+        watch.arg(&tree).env("NO_COLOR", "1").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(watch.stdout.take().unwrap()), &mut line).unwrap();
+    assert!(line.contains("Ctrl-C"), "{line}");
+    store.forget();
+    assert!(Command::new("ls").arg("-lR").arg(&tree).output().unwrap().status.success());
+    kill_process(Pid::from_child(&watch), Signal::TERM).unwrap();
+    let (output, log) = parted(watch.wait_with_output().unwrap());
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(count(&log, "asked") > AHEAD && count(&log, "most_at_once") > 4, "{log}");
+    assert!(store.most_at_once() > 4);
+    store.mounted.umount();
+}
+
+#[test]
+fn a_mount_that_cannot_be_watched_is_an_error_with_a_remedy() {
+    let output = pando(&["boost", "--watch", "/nowhere/at/all"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("/nowhere/at/all: No such file"), "{}", said(&output));
+}
+
+#[test]
+fn exit_codes_are_the_programs_own() {
+    let codes = |program: &str, args: &[&str]| {
+        let output = pando(&["boost", "--", program]).args(args).output().unwrap();
+        (output.status.code().unwrap(), said(&output))
+    };
+    assert_eq!(codes("sh", &["-c", "exit 3"]), (3, String::new()));
+    assert_eq!(codes("sh", &["-c", "kill -9 $$"]), (137, String::new()));
+    let (code, errors) = codes("no-such-program-here", &[]);
+    assert!(code == 127 && errors.contains("no-such-program-here: no such program"), "{code} {errors}");
+    let (code, errors) = codes("/nowhere/at/all", &[]);
+    assert!(code == 127 && errors.contains("/nowhere/at/all"), "{code} {errors}");
+    let (code, errors) = codes("/etc/passwd", &[]);
+    assert!(code == 126 && errors.contains("cannot be executed"), "{code} {errors}");
+    let (code, _) = codes("/etc", &[]);
+    assert_eq!(code, 126);
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("script");
+    fs::write(&script, "#!/no/interpreter\n").unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let (code, errors) = codes(script.to_str().unwrap(), &[]);
+    assert!(code == 126 && errors.contains("interpreter"), "{code} {errors}");
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let script = "trap 'echo caught; exit 9' TERM; echo ready; while :; do read -r x || exit 1; done";
+    let mut child = pando(&["boost", "--", "sh", "-c", script]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    // The shell's read is interrupted, or ends with its input: either way the trap runs first.
+    assert_eq!(lines.next().unwrap().unwrap(), "caught");
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn what_cannot_be_boosted_runs_and_is_named() {
+    if !has("cc") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("static");
+    compile(&program, &["-static", "-pthread"]);
+    let (output, log) = parted(boosted(&program, &["readdir", "/"]).output().unwrap());
+    assert!(output.status.success() && !output.stdout.is_empty());
+    assert!(log.contains("statically linked") && count(&log, "posts") == 0, "{log}");
+    if rustix::process::geteuid().is_root() {
+        let program = directory.path().join("setuid");
+        fs::copy(probe(), &program).unwrap();
+        std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+        let (output, log) = parted(boosted(&program, &["readdir", "/"]).output().unwrap());
+        assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+        assert!(log.contains("setuid") && count(&log, "posts") == 0, "{log}");
+    }
+}
+
+#[test]
+fn another_preload_stays_and_nothing_of_ours_is_left() {
+    let script = "echo $LD_PRELOAD; ls $PANDO_BOOST; echo $PANDO_BOOST";
+    let output = boosted("sh", &["-c", script]).env("LD_PRELOAD", "libc.so.6").output().unwrap();
+    let lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+    let [preload, listed, board] = &lines[..] else { panic!("{lines:?} {}", said(&output)) };
+    let ours = preload.strip_prefix("libc.so.6:").expect("the one before comes first");
+    assert!(ours.ends_with("libpando_boost.so") && Path::new(ours).exists(), "{ours}");
+    assert_eq!(listed, board);
+    assert!(!Path::new(board).exists(), "{board} is left");
+}
+
+#[test]
+fn children_in_a_new_root_without_the_library_hear_nothing_of_it() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("not root");
+    }
+    let root = tempfile::tempdir().unwrap();
+    let needed = Command::new("ldd").arg("/bin/ls").output().expect("ldd");
+    let needed = text(&needed.stdout);
+    let libraries = needed.split_whitespace().filter(|word| word.starts_with('/'));
+    for file in libraries.chain(["/bin/ls"]) {
+        let to = root.path().join(&file[1..]);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(file, to).unwrap();
+    }
+    let (output, _) =
+        parted(boosted("chroot", &[root.path().to_str().unwrap(), "/bin/ls", "-l", "/bin"]).output().unwrap());
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(said(&output), "");
+    assert!(text(&output.stdout).contains(" ls\n"));
+}
