@@ -20,6 +20,7 @@ use crate::{
     halt::Halt,
     processes, report,
     runner::{self, Plan},
+    seeds,
     target::{TARGETS, TargetSpec},
     workload::{Named, WorkloadSpec, describe, parse_all, tree},
 };
@@ -49,6 +50,13 @@ enum Command {
     /// For dir=PATH: the growth of the kernel's memory, exact only for root (/proc/slabinfo), and meant for tmpfs.
     #[command(after_long_help = FOOTPRINT_HELP.as_str())]
     Footprint(FootprintArgs),
+    /// The five published measurements again, with their own parameters
+    ///
+    /// Each is done once, with the number of workers and iterations that were published; real, user and system time and
+    /// context switches stand beside the published times. What cannot be run again is listed with the reason. Takes
+    /// minutes; give a directory on tmpfs, and as root one on ext4 for what needs cold caches.
+    #[command(after_long_help = SEEDS_HELP.as_str())]
+    Seeds(SeedsArgs),
     /// Make a directory of many files with extended attributes
     ///
     /// The same seed gives the same files: names of 4 to 40 letters and a number, each file with up to MAXXATTRS
@@ -92,6 +100,17 @@ static FOOTPRINT_HELP: LazyLock<String> = LazyLock::new(|| {
 
 Example:
   pando bench footprint mem dir=/dev/shm/bench
+
+{EXIT_CODES}"
+    )
+});
+
+static SEEDS_HELP: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{TARGETS}
+
+Example:
+  pando bench seeds mem dir=/dev/shm/bench dir=/mnt/ext4/bench
 
 {EXIT_CODES}"
     )
@@ -169,6 +188,16 @@ struct FootprintArgs {
 }
 
 #[derive(Debug, Args)]
+struct SeedsArgs {
+    /// What to measure (--help lists them)
+    #[arg(value_name = "TARGET", default_value = "mem")]
+    targets: Vec<TargetSpec>,
+    /// Do only one in so many iterations, with one in so many files
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    scale: u64,
+}
+
+#[derive(Debug, Args)]
 struct MktreeArgs {
     /// The directory: empty, or not there yet
     #[arg(value_name = "DIR")]
@@ -223,6 +252,7 @@ fn dispatch(args: BenchArgs) -> Result<(), Failure> {
         }
         Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, &halt)?),
         Command::Conflicts(how) => print(&conflicts::run(&how)?),
+        Command::Seeds(SeedsArgs { targets, scale }) => print(&seeds::run(&targets, scale, &halt)?),
         Command::Mktree(MktreeArgs { dir, seed, files, max_xattrs }) => {
             let xattrs = tree::mktree(&dir, seed, files, max_xattrs, &halt)?;
             print(&format!("{files} files with {xattrs} extended attributes in {}\n", dir.display()))

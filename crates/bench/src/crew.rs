@@ -12,9 +12,10 @@ use crate::{
     failure::{Failure, While},
     gate::Gate,
     halt::Halt,
+    locks::Locks,
     measure::{Latency, Used, forget_peak, peak_memory},
     target::Session,
-    work::{Beat, Leaving, Phase, Record, Round, rounds, timed},
+    work::{Account, Beat, Leaving, Phase, Record, Round, rounds, timed},
     workload::{Pace, Part, Workload},
 };
 
@@ -40,6 +41,8 @@ pub(crate) struct Sample {
     /// The most memory that the process had resident meanwhile; of workers that are processes, all of them together.
     pub(crate) peak_bytes: u64,
     pub(crate) latency: Option<Latency>,
+    /// Of the whole process; none if they are not counted.
+    pub(crate) locks: Option<Locks>,
 }
 
 #[allow(clippy::cast_precision_loss)] // Counts of operations stay far below 2^53.
@@ -112,12 +115,12 @@ impl Job<'_> {
         let mut task = self.workload.task(part);
         let mut actor = self.session.actor()?;
         let latency = (self.latency && part.helper().is_none()).then(Latency::new);
+        let account = Account::of(part.worker, self.workload);
         if self.workload.pace() == Pace::Timed {
-            return timed(&mut *task, &mut *actor, (phase, gate), latency);
+            return timed(&mut *task, &mut *actor, (phase, gate), account, latency);
         }
-        let first = part.worker == 0;
-        let beat = Together { phase, gate, enough_ns: first.then_some(enough_ns) };
-        rounds(&mut *task, &mut *actor, (phase, &beat), first, latency)
+        let beat = Together { phase, gate, enough_ns: (part.worker == 0).then_some(enough_ns) };
+        rounds(&mut *task, &mut *actor, (phase, &beat), account, latency)
     }
 
     /// Lets the workers warm up, then count.
@@ -197,18 +200,19 @@ pub(crate) fn sample(records: &[Record], skip_ns: u64, peak_bytes: u64) -> Optio
             skip
         })
         .count();
-    let (mut ops, mut ns, mut used) = (0, 0, Used::default());
+    let (mut ops, mut ns, mut used, mut locks) = (0, 0, Used::default(), None::<Locks>);
     for number in skipped..count {
         let rounds = || records.iter().map(|record| &record.rounds[number]);
         ops += rounds().map(|round| round.ops).sum::<u64>();
         ns += rounds().map(|round| round.to_ns).max()? - rounds().map(|round| round.from_ns).min()?;
         used = rounds().fold(used, |used, round| used.and(round.used));
+        locks = rounds().filter_map(|round| round.locks).fold(locks, |sum, one| Some(sum.unwrap_or_default().and(one)));
     }
     let latency = records.iter().filter_map(|record| record.latency.as_ref()).cloned().reduce(|mut all, one| {
         all.add(&one);
         all
     });
-    (ops > 0).then(|| Sample { ops, seconds: ns as f64 / 1e9, used, peak_bytes, latency })
+    (ops > 0).then(|| Sample { ops, seconds: ns as f64 / 1e9, used, peak_bytes, latency, locks })
 }
 
 #[cfg(test)]
@@ -220,7 +224,7 @@ mod tests {
         let used = Used { voluntary_switches: 5, ..used };
         let round = |&(ops, from, to): &(u64, u64, u64)| {
             let [from_ns, to_ns] = [from, to].map(|millis| millis * 1_000_000);
-            Round { ops, from_ns, to_ns, used }
+            Round { ops, from_ns, to_ns, used, locks: None }
         };
         Record { rounds: rounds.iter().map(round).collect(), latency: None }
     }

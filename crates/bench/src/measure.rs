@@ -30,6 +30,11 @@ impl Used {
         Self::by(UsageWho::RUSAGE_THREAD)
     }
 
+    /// What all threads of this process have used up to now, those that have ended included.
+    pub(crate) fn by_process() -> io::Result<Self> {
+        Self::by(UsageWho::RUSAGE_SELF)
+    }
+
     /// What child processes have used that have been waited for.
     pub(crate) fn by_children() -> io::Result<Self> {
         Self::by(UsageWho::RUSAGE_CHILDREN)

@@ -7,20 +7,24 @@
 //!   timed     worker: ready            rounds     worker: ready
 //!             all:    go                          all:    go            (or end: no further round)
 //!             all:    count                       worker: done NS
-//!             all:    stop                        all:    clean
-//!             worker: its report                  worker: ready ... and after `end` its report
+//!             worker: counting                    all:    clean
+//!             all:    stop                        worker: ready ... and after `end` its report
+//!             worker: its report
 //! ```
 //!
-//! A worker whose conductor is gone reads the end of its input, and ends.
+//! A worker that fails sends its report early. A worker whose conductor is gone reads the end of its input, and ends.
 
 use std::{
     env,
     io::{self, BufRead, BufReader, Write},
     path::PathBuf,
     process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -32,7 +36,7 @@ use crate::{
     halt::Halt,
     measure::{Latency, forget_peak, peak_memory},
     target,
-    work::{Beat, Leaving, Phase, Record, Round, rounds, timed},
+    work::{Account, Beat, Leaving, Phase, Record, Round, rounds, timed},
     workload::{Named, Pace, Part, parse_all},
 };
 
@@ -74,17 +78,23 @@ pub(crate) fn measure(job: &Job<'_>, name: &str, tree: PathBuf, halt: &Halt) -> 
     hear_all(&mut crew, "ready", halt)?;
     if job.workload.pace() == Pace::Timed {
         tell_all(&mut crew, "go")?;
-        halt.wait(job.warm_up)?;
+        wait(&mut crew, job.warm_up, halt)?;
         tell_all(&mut crew, "count")?;
-        halt.wait(job.time)?;
+        // The last one to count is waited for, however crowded the machine.
+        hear_all(&mut crew, "counting", halt)?;
+        wait(&mut crew, job.time, halt)?;
         tell_all(&mut crew, "stop")?;
     } else {
         let mut left = job.enough_ns();
-        while left > 0 {
+        // One round at least.
+        loop {
             tell_all(&mut crew, "go")?;
             left = left.saturating_sub(hear_all(&mut crew, "done", halt)?);
             tell_all(&mut crew, "clean")?;
             hear_all(&mut crew, "ready", halt)?;
+            if left == 0 {
+                break;
+            }
         }
         tell_all(&mut crew, "end")?;
     }
@@ -103,12 +113,28 @@ fn tell_all(crew: &mut [Worker], word: &str) -> Result<(), Failure> {
     crew.iter_mut().try_for_each(|worker| worker.tell(word))
 }
 
+/// Lets `time` pass, or less if a worker has something to say: that it has failed.
+fn wait(crew: &mut [Worker], time: Duration, halt: &Halt) -> Result<(), Failure> {
+    const SLICE: Duration = Duration::from_millis(50);
+    let until = Instant::now() + time;
+    loop {
+        if let Some(line) = crew.iter().find_map(|worker| worker.lines.try_recv().ok()) {
+            return Err(failed(&line));
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return halt.check();
+        }
+        halt.wait(left.min(SLICE))?;
+    }
+}
+
 /// Waits until all have said `word`; returns the number that the first one said after it.
 fn hear_all(crew: &mut [Worker], word: &str, halt: &Halt) -> Result<u64, Failure> {
     let mut number = 0;
     for (n, worker) in crew.iter_mut().enumerate() {
         let line = worker.hear(halt)?;
-        let Some(rest) = line.strip_prefix(word) else { return Err(worker.failed(&line)) };
+        let Some(rest) = line.strip_prefix(word) else { return Err(failed(&line)) };
         if n == 0 {
             number = rest.trim().parse().unwrap_or(0);
         }
@@ -176,21 +202,21 @@ impl Worker {
     fn report(&mut self, halt: &Halt) -> Result<Report, Failure> {
         let line = self.hear(halt)?;
         let report: Report = serde_json::from_str(&line).during(|| "reading a worker's report".into())?;
-        if report.failed.is_some() { Err(self.failed(&line)) } else { Ok(report) }
+        if report.failed.is_some() { Err(failed(&line)) } else { Ok(report) }
     }
+}
 
-    /// Why a worker has sent its report early.
-    fn failed(&self, line: &str) -> Failure {
-        let report: Option<Report> = serde_json::from_str(line).ok();
-        let (errno, text) = report.and_then(|report| report.failed).unwrap_or((None, line.to_owned()));
-        let unsupported = || io::Error::new(io::ErrorKind::Unsupported, text.clone());
-        let error = match errno {
-            Some(errno) => io::Error::from_raw_os_error(errno),
-            None if text == io::ErrorKind::Unsupported.to_string() => unsupported(),
-            None => io::Error::other(text.clone()),
-        };
-        Failure::Io("measuring".into(), error)
-    }
+/// Why a worker has sent its report early.
+fn failed(line: &str) -> Failure {
+    let report: Option<Report> = serde_json::from_str(line).ok();
+    let (errno, text) = report.and_then(|report| report.failed).unwrap_or((None, line.to_owned()));
+    let unsupported = || io::Error::new(io::ErrorKind::Unsupported, text.clone());
+    let error = match errno {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None if text == io::ErrorKind::Unsupported.to_string() => unsupported(),
+        None => io::Error::other(text.clone()),
+    };
+    Failure::Io("measuring".into(), error)
 }
 
 impl Drop for Worker {
@@ -243,16 +269,19 @@ fn work(order: &Order) -> io::Result<Report> {
     let mut actor = target::attach(order.tree.clone())?;
     let latency = order.latency.then(Latency::new);
     forget_peak();
+    // Each is alone in its process.
+    let account = Account::of(0, &*workload);
     let phase = Phase::new();
     let record = if workload.pace() == Pace::Timed {
-        let gate = Gate::new(2);
-        thread::scope(|scope| {
-            scope.spawn(|| listen(&phase, &gate));
-            let _leaving = Leaving(&phase, &gate);
-            timed(&mut *task, &mut *actor, (&phase, &gate), latency)
-        })?
+        // The listener may sit in a read for ever; the worker does not wait for it.
+        let shared = Arc::new((phase, Gate::new(2)));
+        let listener = Arc::clone(&shared);
+        thread::spawn(move || listen(&listener.0, &listener.1));
+        let (phase, gate) = &*shared;
+        let _leaving = Leaving(phase, gate);
+        timed(&mut *task, &mut *actor, (phase, gate), account, latency)?
     } else {
-        rounds(&mut *task, &mut *actor, (&phase, &Lines), order.worker == 0, latency)?
+        rounds(&mut *task, &mut *actor, (&phase, &Lines), account, latency)?
     };
     let latency = record.latency.as_ref().map(Latency::counts);
     Ok(Report { rounds: record.rounds, latency, peak_bytes: peak_memory()?, failed: None })
@@ -260,6 +289,7 @@ fn work(order: &Order) -> io::Result<Report> {
 
 /// Turns lines into phases. The worker has begun once it comes to the gate.
 fn listen(phase: &Phase, gate: &Gate) {
+    const LATE: Duration = Duration::from_millis(1);
     if !gate.wait() {
         return;
     }
@@ -270,7 +300,15 @@ fn listen(phase: &Phase, gate: &Gate) {
     loop {
         match hear().as_str() {
             "go" => {}
-            "count" => phase.advance(Phase::COUNT),
+            "count" => {
+                phase.advance(Phase::COUNT);
+                while phase.counting() == 0 && phase.get() < Phase::STOP {
+                    thread::sleep(LATE);
+                }
+                if say("counting").is_err() {
+                    phase.advance(Phase::STOP);
+                }
+            }
             _ => {
                 phase.advance(Phase::STOP);
                 return;

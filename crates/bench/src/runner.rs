@@ -302,6 +302,8 @@ mod tests {
     fn listings_read_what_their_level_says() {
         for level in 0..4 {
             check(&specs(&format!("xattrs:files=30,level={level}")).remove(0), &short(vec![1]));
+            // As far as the file system has extended attributes.
+            check(&specs(&format!("xattrs:files=30,level={level},records=1")).remove(0), &short(vec![2]));
         }
     }
 

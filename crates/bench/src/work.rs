@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     gate::Gate,
+    locks::Locks,
     measure::{Latency, Used, now_ns},
     target::Actor,
-    workload::Task,
+    workload::{Task, Workload},
 };
 
 /// Where workers look between batches. On a line of its own, written a few times in a measurement.
@@ -66,6 +67,8 @@ pub(crate) struct Round {
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
     pub(crate) used: Used,
+    /// Of the whole process, the first worker's; none if they are not counted.
+    pub(crate) locks: Option<Locks>,
 }
 
 impl Round {
@@ -82,6 +85,50 @@ pub(crate) struct Record {
     pub(crate) latency: Option<Latency>,
 }
 
+/// Whose processor time is a worker's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Account {
+    /// Its own.
+    Thread,
+    /// Its own, and that of the programs that all workers run: the first one's.
+    First,
+    /// That of the whole process and of the programs that it runs.
+    Process,
+    /// None: another one's account is the whole process.
+    Nothing,
+}
+
+impl Account {
+    /// That of the worker of this number.
+    pub(crate) fn of(worker: usize, workload: &dyn Workload) -> Self {
+        match (workload.is_done_by_others(), worker) {
+            (true, 0) => Self::Process,
+            (true, _) => Self::Nothing,
+            (false, 0) => Self::First,
+            (false, _) => Self::Thread,
+        }
+    }
+
+    /// Up to now, of this thread.
+    fn own(self) -> io::Result<Used> {
+        if matches!(self, Self::Thread | Self::First) { Used::by_thread() } else { Ok(Used::default()) }
+    }
+
+    /// Up to now, of the process, if this is the first worker's account.
+    fn locks(self) -> Option<Locks> {
+        if matches!(self, Self::First | Self::Process) { Locks::now() } else { None }
+    }
+
+    /// Up to now, of others: read when no worker works.
+    fn others(self) -> io::Result<Used> {
+        match self {
+            Self::Thread | Self::Nothing => Ok(Used::default()),
+            Self::First => Used::by_children(),
+            Self::Process => Ok(Used::by_process()?.and(Used::by_children()?)),
+        }
+    }
+}
+
 /// Counts between [`Phase::COUNT`] and [`Phase::STOP`].
 ///
 /// # Errors
@@ -90,13 +137,15 @@ pub(crate) fn timed(
     task: &mut dyn Task,
     actor: &mut dyn Actor,
     (phase, gate): (&Phase, &Gate),
+    account: Account,
     mut latency: Option<Latency>,
 ) -> io::Result<Record> {
+    let used = || Ok::<Used, io::Error>(account.own()?.and(account.others()?));
     task.begin(actor)?;
     if !gate.wait() {
         return Ok(Record { rounds: Vec::new(), latency: None });
     }
-    let mut from: Option<(u64, Used)> = None;
+    let mut from: Option<(u64, Used, Option<Locks>)> = None;
     let mut ops = 0;
     loop {
         match phase.get() {
@@ -107,7 +156,7 @@ pub(crate) fn timed(
                     if let Some(latency) = &mut latency {
                         latency.reset();
                     }
-                    (from, ops) = (Some((now_ns(), Used::by_thread()?)), 0);
+                    (from, ops) = (Some((now_ns(), used()?, account.locks())), 0);
                 }
             }
             _ => break,
@@ -115,9 +164,15 @@ pub(crate) fn timed(
         ops += task.batch(actor, latency.as_mut())?;
     }
     let to_ns = now_ns();
-    let used = Used::by_thread()?;
+    let (used, locks) = (used()?, account.locks());
     task.end(actor)?;
-    let round = from.map(|(from_ns, before)| Round { ops, from_ns, to_ns, used: used.since(before) });
+    let round = from.map(|(from_ns, before, locks_before)| Round {
+        ops,
+        from_ns,
+        to_ns,
+        used: used.since(before),
+        locks: locks.zip(locks_before).map(|(now, before)| now.since(before)),
+    });
     Ok(Record { rounds: round.into_iter().collect(), latency })
 }
 
@@ -133,8 +188,7 @@ pub(crate) trait Beat {
     fn cleaned(&self) -> bool;
 }
 
-/// Counts rounds until there is no further one. What child processes use while the first worker waits for them is added
-/// to that worker's: a workload may run programs.
+/// Counts rounds until there is no further one.
 ///
 /// # Errors
 /// What the target answers.
@@ -142,18 +196,17 @@ pub(crate) fn rounds(
     task: &mut dyn Task,
     actor: &mut dyn Actor,
     (phase, beat): (&Phase, &dyn Beat),
-    first: bool,
+    account: Account,
     mut latency: Option<Latency>,
 ) -> io::Result<Record> {
     let mut rounds = Vec::new();
-    let children = || if first { Used::by_children() } else { Ok(Used::default()) };
     loop {
         task.begin(actor)?;
-        let by_children = children()?;
+        let (others, locks) = (account.others()?, account.locks());
         if !beat.start() {
             break;
         }
-        let (before, from_ns) = (Used::by_thread()?, now_ns());
+        let (before, from_ns) = (account.own()?, now_ns());
         let mut ops = 0;
         while phase.get() < Phase::STOP {
             match task.batch(actor, latency.as_mut())? {
@@ -162,12 +215,13 @@ pub(crate) fn rounds(
             }
         }
         let to_ns = now_ns();
-        let used = Used::by_thread()?.since(before);
-        let mut round = Round { ops, from_ns, to_ns, used };
+        let used = account.own()?.since(before);
+        let mut round = Round { ops, from_ns, to_ns, used, locks: None };
         if !beat.finished(&round) {
             break;
         }
-        round.used = round.used.and(children()?.since(by_children));
+        round.used = round.used.and(account.others()?.since(others));
+        round.locks = account.locks().zip(locks).map(|(now, before)| now.since(before));
         rounds.push(round);
         task.end(actor)?;
         if !beat.cleaned() {

@@ -31,10 +31,11 @@ fn main() -> ExitCode {
     processes_work_as_threads_do();
     what_a_target_cannot_do_is_a_row_without_figures();
     mktree_makes_a_directory();
+    seeds_are_run_again();
     footprint_measures_in_a_child();
     ctrl_c_cleans_up();
     refusals_have_an_exit_code();
-    println!("command: 8 passed");
+    println!("command: 9 passed");
     ExitCode::SUCCESS
 }
 
@@ -169,6 +170,27 @@ fn mktree_makes_a_directory() {
     let output = run(&["mktree", path, "7", "25", "0"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("not empty"));
+}
+
+fn seeds_are_run_again() {
+    let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
+    let target = format!("dir={}", temp.path().join("new").display());
+    let output = run(&["seeds", "mem", &target, "--scale", "100000"]);
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
+    for published in ["36.2 -> 15.1", "82.4 -> 39.4", "315 -> 13", "46.1 -> 21.6", "0.099", "519", "24.5 % -> 4.2 %"] {
+        assert!(stdout.contains(published), "{published}: {stdout}");
+    }
+    let line = |work: &str, target: &str| {
+        let fits = |line: &&str| line.trim_start().starts_with(work) && line.contains(target);
+        stdout.lines().find(fits).unwrap_or_else(|| panic!("{work} on {target}: {stdout}"))
+    };
+    // In process and in a directory, with the published number of workers; what misses, on a tree that is elsewhere.
+    assert!(!line("crunl:steps=10 ", " mem ").contains("n/a") && !line("crunl:steps=10 ", "dir=").contains("n/a"));
+    assert!(line("lseek:steps=100 ", "dir=").contains(" 100 "));
+    assert!(!line("statwalk", " backed ").contains("n/a"));
+    assert!(stdout.contains("Scale: iterations and files 1/100000"), "{stdout}");
+    assert!(is_empty(temp.path()));
 }
 
 fn footprint_measures_in_a_child() {

@@ -117,6 +117,7 @@ mod tests {
             ratio_to_first: summary(ratios),
             ctx_switches_per_s: None,
             lock_waits_per_op: None,
+            locks_per_op: None,
             p50_ns: None,
             p99_ns: None,
             peak_memory_bytes: None,

@@ -20,6 +20,7 @@
 //!   "ratio_to_first": { "min": 1.0, "median": 1.0, "max": 1.0 },
 //!   "ctx_switches_per_s": 12.0,
 //!   "lock_waits_per_op": null,
+//!   "locks_per_op": null,
 //!   "p50_ns": null,
 //!   "p99_ns": null,
 //!   "peak_memory_bytes": 9000000,
@@ -31,13 +32,14 @@
 //!
 //! docs/bench.md says what each field means.
 
-use std::{fs, io, path::Path};
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Figures, Row};
+use super::{Figures, LocksPerOp, Row};
 use crate::{
     failure::{Failure, While},
+    locks::CLASSES,
     measure::Summary,
 };
 
@@ -62,12 +64,25 @@ pub(crate) struct Record {
     pub(crate) ratio_to_first: Option<Summary>,
     pub(crate) ctx_switches_per_s: Option<f64>,
     pub(crate) lock_waits_per_op: Option<f64>,
+    pub(crate) locks_per_op: Option<BTreeMap<String, PerOp>>,
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
     pub(crate) peak_memory_bytes: Option<u64>,
     pub(crate) not_measured: Option<String>,
     pub(crate) seed: u64,
     pub(crate) machine: Machine,
+}
+
+/// Locks of one class in one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PerOp {
+    pub(crate) acquired: f64,
+    pub(crate) waited: f64,
+}
+
+fn by_class(locks: LocksPerOp) -> BTreeMap<String, PerOp> {
+    let counts = locks.acquired.into_iter().zip(locks.waited).map(|(acquired, waited)| PerOp { acquired, waited });
+    CLASSES.map(String::from).into_iter().zip(counts).collect()
 }
 
 /// Where it was measured.
@@ -112,7 +127,8 @@ impl Record {
             loop_ns_per_op: row.loop_ns_per_op,
             ratio_to_first: figures.and_then(|figures| figures.ratio_to_first),
             ctx_switches_per_s: number(|figures| figures.ctx_switches_per_s),
-            lock_waits_per_op: None,
+            lock_waits_per_op: figures.and_then(|figures| Some(figures.locks?.waited.iter().sum())),
+            locks_per_op: figures.and_then(|figures| Some(by_class(figures.locks?))),
             p50_ns: figures.and_then(|figures| figures.p50_ns),
             p99_ns: figures.and_then(|figures| figures.p99_ns),
             peak_memory_bytes: figures.map(|figures| figures.peak_bytes),
@@ -182,6 +198,7 @@ mod tests {
                 "ratio_to_first": { "min": 1.0, "median": 4.0 / 3.0, "max": 2.0 },
                 "ctx_switches_per_s": 4.0,
                 "lock_waits_per_op": null,
+                "locks_per_op": null,
                 "p50_ns": null,
                 "p99_ns": null,
                 "peak_memory_bytes": 4_000_000,
@@ -190,6 +207,8 @@ mod tests {
                 "machine": machine,
             })
         );
+        assert_eq!(value[0]["lock_waits_per_op"], json!(0.25));
+        assert_eq!(value[0]["locks_per_op"]["names"], json!({ "acquired": 1.0, "waited": 0.25 }));
         assert_eq!(value[5]["not_measured"], json!("the target does not have this"));
         assert_eq!((&value[5]["ops"], &value[5]["ops_per_s"]), (&json!(0), &Value::Null));
     }

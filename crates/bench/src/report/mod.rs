@@ -7,6 +7,7 @@ pub(crate) mod table;
 
 use crate::{
     crew::Sample,
+    locks::{CLASSES, Locks},
     measure::{Latency, Summary},
     runner::{Results, Series},
 };
@@ -38,6 +39,8 @@ pub(crate) struct Figures {
     pub(crate) system_ns_per_op: f64,
     /// Voluntary ones.
     pub(crate) ctx_switches_per_s: f64,
+    /// Locks that the library took and waited for in one operation, by class; none if they are not counted.
+    pub(crate) locks: Option<LocksPerOp>,
     /// The most of all repeats.
     pub(crate) peak_bytes: u64,
     /// Of all repeats together, if it was asked for.
@@ -47,6 +50,13 @@ pub(crate) struct Figures {
     pub(crate) ratio_to_first: Option<Summary>,
     /// Operations per second over those of the same target with the smallest number of threads; none for that.
     pub(crate) scaling: Option<Summary>,
+}
+
+/// Locks in one operation, by class ([`CLASSES`]).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LocksPerOp {
+    pub(crate) acquired: [f64; CLASSES.len()],
+    pub(crate) waited: [f64; CLASSES.len()],
 }
 
 /// One row for each series, in their order.
@@ -87,12 +97,22 @@ fn figures(samples: &[Sample], ratio_to_first: Option<Summary>, scaling: Option<
         user_ns_per_op: median(&|sample| sample.used.user.as_secs_f64() * 1e9 / sample.ops as f64),
         system_ns_per_op: median(&|sample| sample.used.system.as_secs_f64() * 1e9 / sample.ops as f64),
         ctx_switches_per_s: median(&Sample::ctx_switches_per_s),
+        locks: locks(samples),
         peak_bytes: samples.iter().map(|sample| sample.peak_bytes).max().unwrap_or(0),
         p50_ns: quantile(0.5),
         p99_ns: quantile(0.99),
         ratio_to_first,
         scaling,
     }
+}
+
+/// Of all repeats together.
+#[allow(clippy::cast_precision_loss)] // Counts stay far below 2^53.
+fn locks(samples: &[Sample]) -> Option<LocksPerOp> {
+    let sum = samples.iter().filter_map(|sample| sample.locks).reduce(Locks::and)?;
+    let ops: u64 = samples.iter().map(|sample| sample.ops).sum();
+    let per_op = |counts: [u64; CLASSES.len()]| counts.map(|count| count as f64 / ops as f64);
+    Some(LocksPerOp { acquired: per_op(sum.acquired), waited: per_op(sum.waited) })
 }
 
 /// Repeat by repeat: what drifted between repeats cancels out.
@@ -128,6 +148,9 @@ pub(crate) mod tests {
                     },
                     peak_bytes: ops,
                     latency: None,
+                    // A lock of a name in each operation; one in four waits.
+                    locks: (target == "a")
+                        .then_some(Locks { acquired: [0, ops, 0, 0, 0], waited: [0, ops / 4, 0, 0, 0] }),
                 })
                 .collect(),
         };
@@ -164,6 +187,8 @@ pub(crate) mod tests {
         assert!((figures(0).cpu_ns_per_op - 500.0).abs() < 1e-9);
         assert!((figures(0).system_ns_per_op - 125.0).abs() < 1e-9);
         assert_eq!((figures(0).ops, figures(0).peak_bytes), (7_000_000, 4_000_000));
+        let locks = figures(0).locks.expect("counted");
+        assert_eq!((locks.acquired, locks.waited), ([0.0, 1.0, 0.0, 0.0, 0.0], [0.0, 0.25, 0.0, 0.0, 0.0]));
         assert_eq!(rows[2].figures, Err("the target does not have this".into()));
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::Row;
-use crate::measure::Summary;
+use crate::{locks::CLASSES, measure::Summary};
 
 /// The table and what must be said below it.
 pub(crate) fn render(rows: &[Row]) -> String {
@@ -23,6 +23,7 @@ pub(crate) fn render(rows: &[Row]) -> String {
          CPU ns/op: user and system time of the workers; system: the part of the kernel.\n",
     );
     loops(&mut text, rows);
+    locks(&mut text, rows);
     if latency {
         text.push_str("p50, p99: of single steps, taken with a clock that costs some 20 to 50 ns itself.\n");
     }
@@ -37,6 +38,19 @@ pub(crate) fn render(rows: &[Row]) -> String {
         );
     }
     text
+}
+
+/// What the library counted, class by class.
+fn locks(text: &mut String, rows: &[Row]) {
+    for row in rows {
+        let Some(locks) = row.figures.as_ref().ok().and_then(|figures| figures.locks) else { continue };
+        let classes = CLASSES.iter().zip(locks.acquired.iter().zip(locks.waited));
+        let taken = classes.filter(|(_, (acquired, _))| **acquired > 0.0);
+        let said: Vec<String> =
+            taken.map(|(class, (acquired, waited))| format!("{class} {acquired:.3} ({waited:.6} waited)")).collect();
+        let said = if said.is_empty() { "none".to_owned() } else { said.join(", ") };
+        let _ = writeln!(text, "locks of pandofs per op, {} {} {}: {said}", row.workload, row.target, row.threads);
+    }
 }
 
 /// What the loops cost that make the calls.
@@ -131,6 +145,7 @@ mod tests {
         assert!(text.contains("2.0 ns/op"), "{text}");
         let missing = text.lines().find(|line| line.contains(" c ")).expect("its row");
         assert!(missing.contains("n/a") && missing.contains("does not have this"), "{text}");
+        assert!(text.contains("crunl a 1: names 1.000 (0.250000 waited)"), "{text}");
         let calm = render(&rows[4..5]);
         assert!(!calm.contains("NOISY"), "{calm}");
     }

@@ -18,7 +18,7 @@ use rustix::{
     process,
 };
 
-use super::{Actor, Forget, Handle, Level, Listed, unsupported};
+use super::{Actor, Forget, Handle, Level, Listed, records, unsupported};
 use crate::path::TreePath;
 
 /// What one getdents64 may fill: as much as glibc's readdir gives it.
@@ -122,6 +122,11 @@ impl Actor for DirActor {
             }
         }
         Ok(listed)
+    }
+
+    fn records(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        records::list(rustix::fs::openat(&self.tree, dir.relative_c(), flags, Mode::empty())?, level)
     }
 
     fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {

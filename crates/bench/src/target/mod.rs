@@ -9,6 +9,7 @@ mod maps;
 mod mem;
 #[cfg(feature = "peers")]
 mod peers;
+mod records;
 mod traced;
 
 use std::{
@@ -285,6 +286,11 @@ impl TargetSpec {
         &self.name
     }
 
+    /// Whether it is a directory of the kernel's.
+    pub(crate) fn is_dir(&self) -> bool {
+        matches!(self.kind, Kind::Dir(_))
+    }
+
     pub(crate) fn target(&self) -> Box<dyn Target> {
         match &self.kind {
             Kind::Mem => Box::new(MemTarget),
@@ -445,6 +451,8 @@ pub(crate) mod tests {
             let (xattrs, value_bytes) = (count(Level::XattrNames, 1), count(Level::XattrValues, 5));
             assert!(listed.is_none_or(|listed| listed == Listed { entries: 1, xattrs, value_bytes }), "{listed:?}");
             note("list", listed.is_some());
+            let by_records = has(actor.records(&dir, level));
+            assert!(by_records.is_none() || by_records == listed, "{by_records:?}");
         }
         if let Some(handle) = has(actor.open(&file)) {
             handle_behaves(&*handle);

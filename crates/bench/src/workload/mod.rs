@@ -2,6 +2,7 @@
 
 mod crunl;
 mod dpath;
+mod limited;
 mod listing;
 mod mdtest;
 mod names;
@@ -56,6 +57,11 @@ pub(crate) trait Workload: Sync {
     /// Whether workers need no memory in common, and may be processes.
     fn may_be_processes(&self) -> bool {
         self.helpers() == 0
+    }
+
+    /// Whether a target does this work with threads of its own: then processor time is that of the whole process.
+    fn is_done_by_others(&self) -> bool {
+        false
     }
 
     /// Makes what must be there before the clock starts, for up to `workers` workers; once per session.

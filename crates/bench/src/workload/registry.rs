@@ -224,6 +224,8 @@ pub(crate) fn describe() -> String {
             let _ = writeln!(text, "  {:<19}   {name}={default}: {what}", "");
         }
     }
+    text.push_str("\n All that would go on for ever\n");
+    let _ = writeln!(text, "  {:<19}   steps=N: each worker does N operations, and that is a round", "");
     text.push_str("\n Several at once\n");
     for (name, parts) in GROUPS {
         let _ = writeln!(text, "  {name:<19} {}", parts.join(", "));

@@ -3,9 +3,13 @@
 use std::str::FromStr;
 
 use super::{
-    Workload,
+    Pace, Workload,
+    limited::Limited,
     registry::{Definition, GROUPS, WORKLOADS},
 };
+
+/// The setting that all workloads have which would go on for ever.
+const STEPS: &str = "steps";
 
 /// A number that a workload can be given.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub struct WorkloadSpec {
     name: String,
     definition: &'static Definition,
     settings: Settings,
+    /// Operations of each worker, if their number was given.
+    steps: Option<u64>,
 }
 
 impl PartialEq for WorkloadSpec {
@@ -50,7 +56,11 @@ impl WorkloadSpec {
     }
 
     pub(crate) fn workload(&self) -> Box<dyn Workload> {
-        (self.definition.make)(&self.settings)
+        let inner = (self.definition.make)(&self.settings);
+        match self.steps {
+            Some(ops) => Box::new(Limited { inner, ops }),
+            None => inner,
+        }
     }
 }
 
@@ -84,23 +94,36 @@ fn one(name: &str, settings: &str, suffix: &str) -> Result<WorkloadSpec, String>
         format!("no such workload; there are: {}", names.join(", "))
     })?;
     let mut values: Vec<(&'static str, u64)> = definition.keys.iter().map(|key| (key.name, key.default)).collect();
+    let mut steps = None;
     for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
         let (key, value) = setting.split_once('=').ok_or_else(|| format!("`{setting}` is not KEY=VALUE"))?;
+        if key == STEPS {
+            steps = Some(count(key, value, (1, u64::MAX))?);
+            continue;
+        }
         let place = definition.keys.iter().position(|known| known.name == key).ok_or_else(|| {
             let keys: Vec<&str> = definition.keys.iter().map(|key| key.name).collect();
             match keys.is_empty() {
-                true => format!("{name} takes no settings"),
-                false => format!("{name} has no `{key}`; it has: {}", keys.join(", ")),
+                true => format!("{name} has no `{key}`; it has no settings but {STEPS}"),
+                false => format!("{name} has no `{key}`; it has: {}, {STEPS}", keys.join(", ")),
             }
         })?;
         let Key { min, max, .. } = definition.keys[place];
-        values[place].1 = value
-            .parse()
-            .ok()
-            .filter(|value| (min..=max).contains(value))
-            .ok_or_else(|| format!("{key} is a number from {min} to {max}, not `{value}`"))?;
+        values[place].1 = count(key, value, (min, max))?;
     }
-    Ok(WorkloadSpec { name: format!("{name}{suffix}"), definition, settings: Settings(values) })
+    let spec = WorkloadSpec { name: format!("{name}{suffix}"), definition, settings: Settings(values), steps };
+    if steps.is_some() {
+        let whole = (definition.make)(&spec.settings);
+        if whole.pace() != Pace::Timed || whole.helpers() > 0 {
+            return Err(format!("{name} takes no {STEPS}: it has an end, or threads that disturb it"));
+        }
+    }
+    Ok(spec)
+}
+
+fn count(key: &str, value: &str, (min, max): (u64, u64)) -> Result<u64, String> {
+    let count = value.parse().ok().filter(|value| (min..=max).contains(value));
+    count.ok_or_else(|| format!("{key} is a number from {min} to {max}, not `{value}`"))
 }
 
 #[cfg(test)]
@@ -125,8 +148,11 @@ mod tests {
     fn what_is_wrong_is_said() {
         for (text, says) in [
             ("nothing", "crunl"),
-            ("crunl:files=1", "no settings"),
-            ("statwalk:fils=1", "dirs, files"),
+            ("crunl:files=1", "no settings but steps"),
+            ("crunl:steps=0", "from 1 to"),
+            ("statwalk:steps=1", "has an end"),
+            ("dpath:steps=1", "disturb"),
+            ("statwalk:fils=1", "dirs, files, steps"),
             ("statwalk:files=0", "from 1 to"),
             ("statwalk:files=many", "many"),
             ("statwalk:files", "KEY=VALUE"),

@@ -1,0 +1,204 @@
+//! `pando bench seeds`: the published measurements again, with their own parameters.
+//!
+//! Each of the five results that pandofs grew from came with a program and a number. Here the programs' work is done
+//! with the numbers of workers and iterations that were published, and the times stand beside the published ones.
+//! Those were taken on machines of their day: what can be compared is the ratio of before to after, and of targets
+//! here.
+
+use std::{fmt::Write as _, fs, time::Duration};
+
+use crate::{
+    failure::Failure,
+    halt::Halt,
+    report::{json::Machine, table::aligned},
+    runner::{self, Plan},
+    target::TargetSpec,
+    workload::{Named, parse_all},
+};
+
+/// One published measurement.
+struct SetUp {
+    source: &'static str,
+    /// The workload; of in-process targets, `backed` if only that can do it.
+    workload: String,
+    workers: usize,
+    needs_misses: bool,
+    /// What was published: seconds before and after.
+    published: &'static str,
+}
+
+/// What cannot be run again, with the reason and what was published.
+const NOT_AGAIN: &[(&str, &str, &str)] = &[
+    (
+        "AIM7 (dcache, 2013)",
+        "a load generator of many parts of a system, for machines with many cores; not in Debian",
+        "time in spin locks 24.5 % -> 4.2 %",
+    ),
+    (
+        "Oracle SLOB (dcache, 2013)",
+        "needs the Oracle database, which is not free to be run here",
+        "a profile, in which path rendering held a lock; see the workload dpath",
+    ),
+];
+
+/// Bytes that the kernel, or a store in process, keeps for each file of a tree: inode, dentry and what belongs to them.
+const BYTES_PER_FILE: u64 = 1536;
+
+/// Workers, directories of each, and files in each directory, of the walk of 2024.
+const WALK: (u64, u64, u64) = (20, 1000, 1000);
+
+/// Directories of a worker, so that all trees fill at most half of the memory that is available.
+fn walk_dirs(available_bytes: u64, scale: u64) -> u64 {
+    let (workers, dirs, files) = WALK;
+    let fit = available_bytes / 2 / BYTES_PER_FILE / workers / files;
+    (dirs / scale).min(fit).max(1)
+}
+
+fn set_ups(scale: u64, walk_dirs: u64) -> Vec<SetUp> {
+    let by = |count: u64| (count / scale).max(1);
+    let tmpfs = "parallel directory operations (tmpfs, 2005)";
+    let bulk = "xgetdents, dirreadahead (gfs2, 2012-14)";
+    let set_up = |source, workload: String, workers, published| SetUp {
+        source,
+        workload,
+        workers,
+        needs_misses: false,
+        published,
+    };
+    let crunl = || format!("crunl:steps={}", by(1_000_000));
+    let rename = || format!("rndrename:steps={}", by(1_000_000));
+    let list = |settings: &str| format!("{settings},files={}", by(100_000));
+    let one_list = |settings: &str| format!("{settings},files={0},steps={0}", by(100_000));
+    vec![
+        set_up(tmpfs, crunl(), 1, "11.95 -> 8.05"),
+        set_up(tmpfs, crunl(), 2, "36.2 -> 15.1 (215,000 -> 45 switches/s)"),
+        set_up(tmpfs, rename(), 2, "82.4 -> 39.4"),
+        set_up("lseek (2009)", format!("lseek:steps={}", by(10_000_000)), 100, "315 -> 13"),
+        SetUp {
+            needs_misses: true,
+            ..set_up(
+                "RCU inode look-up (2024)",
+                format!("statwalk:dirs={walk_dirs},files={}", WALK.2),
+                usize::try_from(WALK.0).expect("twenty"),
+                "46.1 -> 21.6",
+            )
+        },
+        set_up(bulk, one_list("xattrs:level=3,max=2"), 1, "0.639 (before), hot"),
+        set_up(bulk, one_list("xattrs:level=3,max=2,records=1"), 1, "0.099 (after), hot"),
+        set_up(bulk, list("xattrs:level=3,max=2,cold=1"), 1, "2.202 (before), cold"),
+        set_up(bulk, list("xattrs:level=3,max=2,cold=1,records=1"), 1, "1.536 (after), cold"),
+        set_up(bulk, list("lsl:level=1,cold=1"), 1, "519 and 303 (before), cold"),
+        set_up(bulk, list("lsl:level=1,cold=1,records=1"), 1, "27.7 and 52 (after), cold"),
+        set_up("dcache (2013)", format!("find-size:files={}", by(100_000)), 1, "no difference"),
+        set_up("dcache (2013)", format!("git-diff:files={}", by(100_000)), 1, "no difference"),
+    ]
+}
+
+fn available_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    // Unknown: a gibibyte is little, and there.
+    kib.map_or(1 << 30, |kib| kib << 10)
+}
+
+/// Runs all set-ups on all targets, one after the other; returns the table.
+///
+/// # Errors
+/// What a target answers, or that the run was interrupted.
+pub(crate) fn run(targets: &[TargetSpec], scale: u64, halt: &Halt) -> Result<String, Failure> {
+    let walk_dirs = walk_dirs(available_bytes(), scale);
+    let set_ups = set_ups(scale, walk_dirs);
+    let bar = runner::progress(set_ups.len() * targets.len());
+    let mut rows = Vec::new();
+    for set_up in &set_ups {
+        for target in targets {
+            rows.push(measure(set_up, target, &bar, halt)?);
+        }
+    }
+    bar.finish_and_clear();
+    let heading = ["work", "target", "workers", "real s", "user s", "system s", "switches/s", "published, s", ""];
+    let mut text = String::new();
+    let mut rows = rows.into_iter();
+    for of_one_source in set_ups.chunk_by(|a, b| a.source == b.source) {
+        let _ = writeln!(text, "\n{}", of_one_source[0].source);
+        text.push_str(&aligned(&heading, rows.by_ref().take(of_one_source.len() * targets.len())));
+    }
+    let machine = Machine::here();
+    let (workers, dirs, files) = WALK;
+    let _ = writeln!(
+        text,
+        "\nHere: {} cores, {}, {}. The published machines were others, each of its day.\n\
+         Workers are processes in a directory of the kernel's, as published, and threads in process.\n\
+         Scale: iterations and files 1/{scale}; statwalk {workers} x {walk_dirs} x {files} of {workers} x {dirs} x {files} \
+         (trees fit into half of the memory).\n\
+         The xgetdents measurement is known by its times alone; it is done with as many files as the listings.\n\
+         Caches are emptied by root only, and tmpfs keeps what it has: n/a there.\n\nNot run again:",
+        machine.cores, machine.cpu, machine.kernel
+    );
+    for (what, why, published) in NOT_AGAIN {
+        let _ = writeln!(text, "  {what}: {why}. Published: {published}.");
+    }
+    Ok(text)
+}
+
+/// One set-up on one target: once, from the start of the first worker to the end of the last.
+fn measure(
+    set_up: &SetUp,
+    target: &TargetSpec,
+    bar: &indicatif::ProgressBar,
+    halt: &Halt,
+) -> Result<Vec<String>, Failure> {
+    let named: Named = set_up.workload.parse().expect("a workload with its settings");
+    let backed = || "backed".parse().expect("a target");
+    let target = if set_up.needs_misses && target.name() == "mem" { backed() } else { target.clone() };
+    let spec = &parse_all(&[named])[0];
+    let plan = Plan {
+        threads: vec![set_up.workers],
+        time: Duration::ZERO,
+        warm_up: Duration::ZERO,
+        repeat: 1,
+        seed: 2005,
+        latency: false,
+        processes: target.is_dir() && spec.workload().may_be_processes(),
+    };
+    let results = runner::run(spec, std::slice::from_ref(&target), &plan, bar, halt)?;
+    let series = &results.series[0];
+    let mut row = vec![set_up.workload.clone(), target.name().into(), set_up.workers.to_string()];
+    match series.samples.first() {
+        Some(sample) => {
+            row.push(format!("{:.3}", sample.seconds));
+            row.extend([sample.used.user, sample.used.system].map(|time| format!("{:.3}", time.as_secs_f64())));
+            row.push(format!("{:.0}", sample.ctx_switches_per_s()));
+        }
+        None => row.extend(["n/a".to_owned(), String::new(), String::new(), String::new()]),
+    }
+    row.push(set_up.published.into());
+    row.push(series.missing.clone().unwrap_or_default());
+    Ok(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_set_ups_are_workloads_at_any_scale() {
+        for scale in [1, 7, 1_000_000_000] {
+            for set_up in set_ups(scale, 1) {
+                let named = set_up.workload.parse::<Named>();
+                assert_eq!(named.map(|named| parse_all(&[named]).len()), Ok(1), "{}", set_up.workload);
+            }
+        }
+    }
+
+    #[test]
+    fn a_walk_fits_into_memory() {
+        assert_eq!(walk_dirs(u64::MAX, 1), 1000);
+        assert_eq!(walk_dirs(0, 1), 1);
+        assert_eq!(walk_dirs(u64::MAX, 100), 10);
+        // 8 GiB: half of it holds some 2.8 million files, 139 directories for each of 20 workers.
+        let dirs = walk_dirs(8 << 30, 1);
+        assert!(dirs * 20 * 1000 * BYTES_PER_FILE <= 4 << 30 && dirs >= 100, "{dirs}");
+    }
+}
