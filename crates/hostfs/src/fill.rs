@@ -360,3 +360,44 @@ pub fn attr_of(statx: &Statx) -> Attr {
         btime: time(statx.stx_btime),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::fs::XattrFlags;
+
+    use super::*;
+
+    /// Kernels before 6.13 have only the detour, and this one may have both.
+    #[test]
+    fn the_way_by_proc_reads_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), b"").unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("link")).unwrap();
+        let value = vec![b'x'; 2000];
+        let set = |name: &str, xattr: &str| {
+            rustix::fs::lsetxattr(dir.path().join(name), xattr, &value, XattrFlags::empty()).is_ok()
+        };
+        let expected = [("file", set("file", "user.grove")), ("link", set("link", "trusted.grove"))];
+        let fd = std::fs::File::open(dir.path()).unwrap();
+        for (name, has) in expected {
+            let name = std::ffi::CString::new(name).unwrap();
+            for way in [Way::to(fd.as_fd(), &name).unwrap(), Way::by_proc(fd.as_fd(), &name).unwrap()] {
+                let mut list = [0; 256];
+                let len = way.list(&mut list).unwrap_or(0);
+                let names: Vec<_> =
+                    list[..len].split(|&byte| byte == 0).filter(|name| name.ends_with(b".grove")).collect();
+                assert_eq!(names.len(), usize::from(has), "{name:?}");
+                if let [xattr] = names[..] {
+                    let xattr = std::ffi::CString::new(xattr).unwrap();
+                    let mut room = vec![0; 4096];
+                    let len = short_first(&mut room, SHORT_VALUE, |room| way.value(&xattr, room)).unwrap();
+                    assert_eq!(room[..len], value);
+                    assert_eq!(way.value(&xattr, &mut room[..100]), Err(Errno::RANGE));
+                }
+            }
+        }
+        assert_eq!(Way::by_proc(fd.as_fd(), c"nothing").err(), Some(Errno::NOENT));
+    }
+}

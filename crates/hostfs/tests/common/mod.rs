@@ -12,6 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub mod mount;
+
 use pando_hostfs::bulk::{Record, XattrValue};
 use pando_vfs::FileKind;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};

@@ -1,0 +1,95 @@
+//! Mounts of the tests' own, always taken down.
+
+use std::{
+    ffi::OsStr,
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Says that a test is skipped, and why; fails where that is not allowed. Past the test harness, which keeps to itself
+/// what a test prints that passes.
+pub fn skipped(reason: &str) {
+    assert!(std::env::var_os("PANDO_NO_SKIP").is_none_or(|value| value != "1"), "must not skip: {reason}");
+    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+}
+
+/// Something mounted in a temporary directory, from an image if it needs one.
+pub struct Mounted {
+    temp: tempfile::TempDir,
+}
+
+impl Mounted {
+    /// An empty file system in an image, made by `mkfs` with these arguments. None, and it is said, if that cannot be done here.
+    pub fn image(mkfs: &str, arguments: &[&str], bytes: u64) -> Option<Self> {
+        let temp = tempfile::tempdir().unwrap();
+        let image = temp.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        if let Err(reason) = run(Command::new(mkfs).args(arguments).arg(&image)) {
+            skipped(&reason);
+            return None;
+        }
+        Self::mount(temp, &["-o".as_ref(), "loop".as_ref(), image.as_os_str()])
+    }
+
+    /// An empty tmpfs.
+    pub fn tmpfs() -> Option<Self> {
+        Self::mount(tempfile::tempdir().unwrap(), &["-t".as_ref(), "tmpfs".as_ref(), "grove".as_ref()])
+    }
+
+    fn mount(temp: tempfile::TempDir, what: &[&OsStr]) -> Option<Self> {
+        let dir = temp.path().join("root");
+        std::fs::create_dir(&dir).unwrap();
+        match run(Command::new("mount").args(what).arg(&dir)) {
+            Ok(()) => Some(Self { temp }),
+            Err(reason) => {
+                skipped(&reason);
+                None
+            }
+        }
+    }
+
+    /// Its root.
+    pub fn path(&self) -> PathBuf {
+        self.temp.path().join("root")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(reason) = run(Command::new("umount").args(["-l"]).arg(self.path())) {
+            let _ = writeln!(std::io::stderr(), "{reason}");
+        }
+    }
+}
+
+/// Mounts one directory on another until it is dropped.
+pub struct Bound(PathBuf);
+
+impl Bound {
+    pub fn new(from: &Path, to: &Path) -> Option<Self> {
+        match run(Command::new("mount").args(["--bind"]).arg(from).arg(to)) {
+            Ok(()) => Some(Self(to.to_owned())),
+            Err(reason) => {
+                skipped(&reason);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Err(reason) = run(Command::new("umount").args(["-l"]).arg(&self.0)) {
+            let _ = writeln!(std::io::stderr(), "{reason}");
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{:?}: {error}", command.get_program()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}

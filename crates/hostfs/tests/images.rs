@@ -1,0 +1,93 @@
+//! Scans of ext4, XFS, btrfs and tmpfs against the model, on mounts of the test's own.
+
+use std::{collections::BTreeMap, path::Path};
+
+use pando_hostfs::{MIN_BUDGET_BYTES, Mask, Options, Order, Scan, Workers, bulk::XattrValue};
+use rustix::fs::XattrFlags;
+
+mod common;
+
+use common::{Random, known, model, mount::Mounted, populate};
+
+fn scans_are_what_the_model_says(dir: &Path, seed: u64) {
+    populate(dir, 1500, &mut Random(seed));
+    for level in 0..4 {
+        let expected = model(dir, level);
+        for (workers, order) in [(Workers::Auto, Order::Auto), (Workers::Fixed(4), Order::Inode)] {
+            let mask = Mask::level(level).unwrap();
+            let mut scan = Scan::open(dir, &Options { mask, workers, order, ..Options::default() }).unwrap();
+            let mut found = BTreeMap::new();
+            while let Some(batch) = scan.next_batch().unwrap() {
+                for record in batch.iter() {
+                    let (name, known) = known(&record);
+                    assert!(found.insert(name, known).is_none());
+                }
+            }
+            assert_eq!(found, expected, "level {level}, {workers:?}, {order:?}");
+        }
+    }
+}
+
+/// Values as large as Linux has them, more on one file than the smallest budget holds.
+fn large_values(dir: &Path, value_bytes: usize, count: usize) {
+    let dir = dir.join("large");
+    std::fs::create_dir(&dir).unwrap();
+    for file in 0..20 {
+        std::fs::write(dir.join(format!("f{file}")), b"").unwrap();
+        let attributes = if file == 7 { count } else { 2 };
+        for number in 0..attributes {
+            let value = vec![(number * 31 + file) as u8; value_bytes];
+            rustix::fs::setxattr(dir.join(format!("f{file}")), format!("user.v{number}"), &value, XattrFlags::empty())
+                .unwrap();
+        }
+    }
+    let expected = model(&dir, 3);
+    for (budget_bytes, all) in [(MIN_BUDGET_BYTES, false), (Options::default().budget_bytes, true)] {
+        for workers in [Workers::Auto, Workers::Fixed(8)] {
+            let options = Options { mask: Mask::all(), budget_bytes, workers, ..Options::default() };
+            let mut scan = Scan::open(&dir, &options).unwrap();
+            let mut seen = 0;
+            while let Some(batch) = scan.next_batch().unwrap() {
+                for record in batch.iter() {
+                    seen += 1;
+                    if record.name() == b"f7" && !all {
+                        assert_eq!(record.xattr_errno(), Some(rustix::io::Errno::TOOBIG.raw_os_error()));
+                        assert!(record.attr().is_some(), "the entry is there all the same");
+                        let values = record.xattrs().filter(|xattr| matches!(xattr.value, XattrValue::Bytes(_)));
+                        assert!((1..count).contains(&values.count()), "what fits is kept");
+                        continue;
+                    }
+                    let (name, known) = known(&record);
+                    assert_eq!(Some(&known), expected.get(&name), "{budget_bytes} {workers:?}");
+                }
+            }
+            assert_eq!(seen, expected.len());
+        }
+    }
+}
+
+#[test]
+fn ext4() {
+    let Some(image) = Mounted::image("mkfs.ext4", &["-q"], 64 << 20) else { return };
+    scans_are_what_the_model_says(&image.path(), 21);
+}
+
+#[test]
+fn xfs() {
+    let Some(image) = Mounted::image("mkfs.xfs", &["-q"], 320 << 20) else { return };
+    scans_are_what_the_model_says(&image.path(), 22);
+    large_values(&image.path(), 65536, 20);
+}
+
+#[test]
+fn btrfs() {
+    let Some(image) = Mounted::image("mkfs.btrfs", &["-q"], 128 << 20) else { return };
+    scans_are_what_the_model_says(&image.path(), 23);
+    large_values(&image.path(), 12_000, 100);
+}
+
+#[test]
+fn tmpfs() {
+    let Some(mounted) = Mounted::tmpfs() else { return };
+    scans_are_what_the_model_says(&mounted.path(), 24);
+}
