@@ -46,6 +46,8 @@ pub enum Command {
     Warm(WarmArgs),
     /// List directories: names, attributes and extended attributes in one pass
     Ls(crate::ls::args::LsArgs),
+    /// Show what is done to a mounted tree, while it is done
+    Trace(crate::trace::TraceArgs),
     /// Print the version
     Version(VersionArgs),
     /// Print a completion script for a shell

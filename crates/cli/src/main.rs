@@ -14,6 +14,7 @@ mod mount_point;
 mod mountinfo;
 mod size;
 mod slow;
+mod trace;
 mod umount;
 mod warm;
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Boost(args) => boost::run(&args),
         Command::Warm(args) => warm::run(&args),
         Command::Ls(args) => ls::run(&args),
+        Command::Trace(args) => trace::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Version(args) => generate::version(args.json).map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => generate::completions(shell).map(|()| ExitCode::SUCCESS),
         Command::Man { out } => generate::man(&out).map(|()| ExitCode::SUCCESS),

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use pando_fuse::{Connection, FuserTransport, Server, ServerOptions, Transport, unmount};
+use pando_fuse::{Connection, FuserTransport, Server, ServerOptions, Transport, trace::TraceListener, unmount};
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::Vfs;
 use rustix::io::Errno;
@@ -38,7 +38,8 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     }
     asked.mount.readdirplus = !args.slow.no_readdirplus;
     let slow = slow::store(&args.slow, tracing::enabled!(tracing::Level::INFO))?;
-    let server = Server::new(tree(args)?, ServerOptions { valid: args.attr_timeout });
+    let vfs = tree(args)?;
+    let server = Server::new(vfs.clone(), ServerOptions { valid: args.attr_timeout });
     let server = match &slow {
         Some(slow) => server.with_store(slow.store()),
         None => server,
@@ -49,6 +50,11 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     let connection =
         FuserTransport.connect(server, &prepared.path, &asked.mount).map_err(|error| explain(&args.dir, &error))?;
     let device = mountinfo::at(&prepared.path).ok().flatten().map(|mount| mount.device);
+    // For `pando trace`, which the mount does without if it must.
+    let listener = device.as_deref().map(|device| TraceListener::start(vfs, device));
+    if let Some(Err(error)) = &listener {
+        warn!(%error, "this mount cannot be traced");
+    }
     let leaver = Leaver { path: prepared.path.clone(), device };
     let handle = signals.handle();
     let waiter = thread::Builder::new()

@@ -64,7 +64,7 @@ pub fn run(args: &UmountArgs) -> Result<()> {
 }
 
 /// Where trees of ours are mounted, for those who named another place.
-fn where_ours_are() -> String {
+pub fn where_ours_are() -> String {
     let ours: Vec<PathBuf> = mountinfo::all()
         .unwrap_or_default()
         .into_iter()

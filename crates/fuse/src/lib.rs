@@ -30,6 +30,7 @@ mod fuser_transport;
 mod nodes;
 mod server;
 mod store;
+pub mod trace;
 mod transport;
 pub mod unmount;
 

@@ -1,0 +1,271 @@
+//! `pando trace`: what is done to a mounted tree, while it is done.
+
+use std::{
+    fmt::Write as _,
+    io::{self, BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::Args;
+use pando_fuse::trace::{PathFilter, TraceEvent, TraceLine, TraceRequest, VERSION, connect};
+use pando_vfs::{Error, trace::TraceOp};
+
+use crate::{
+    failure::{Failure, Result},
+    mount_point,
+    mountinfo::{self, Mount},
+    umount::where_ours_are,
+};
+
+const HELP: &str = "\
+Each line is one operation of the server: when it began (seconds since the trace began), how long it took, what it was,
+its path within the tree, and why it failed. Paths are those of the moment of the operation, also while directories are
+renamed. What the kernel answers from its caches does not come to the server and is not seen (see --attr-timeout of
+pando mount). What happens faster than it can be shown is lost rather than slowed down; how much is said on stderr, or
+with --json in a line {\"lost\": N}.
+
+Only root and the user who mounted the tree may trace it, one at a time.
+
+--json prints one object a line, version 1: {start_ns, latency_ns, thread, op, errno, path, to}; path_base64 and
+to_base64 stand for what is not UTF-8. The first line is {pando_trace: 1, pid: PID OF THE SERVER}. Keys may be added.
+
+Examples:
+  pando trace                                    the only mounted tree
+  pando trace /mnt/grove --errors                what fails
+  pando trace /mnt/grove --min-latency 1ms       what is slow
+  pando trace /mnt/grove --op create,unlink --path '/build/**'
+
+Exit codes: 0 the tree was unmounted, or --count reached, 1 it failed, 2 the command line is wrong.";
+
+/// Options of `pando trace`.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub struct TraceArgs {
+    /// Where the tree is mounted [default: the only tree that is]
+    #[arg(value_name = "MOUNT")]
+    pub mount: Option<PathBuf>,
+
+    /// Only these operations, as in create,unlink,rename
+    #[arg(long = "op", value_name = "OP,..", value_delimiter = ',')]
+    pub ops: Vec<TraceOp>,
+
+    /// Only this path and what is below, or a pattern: * and ? within a name, ** across names
+    #[arg(long, value_name = "PATH", value_parser = parse_path)]
+    pub path: Option<String>,
+
+    /// Only what takes at least so long, as in 50us or 1ms
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub min_latency: Option<Duration>,
+
+    /// Only what fails
+    #[arg(long)]
+    pub errors: bool,
+
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+
+    /// End after so many operations
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+}
+
+fn parse_path(text: &str) -> std::result::Result<String, String> {
+    PathFilter::parse(text).map(|_| text.to_owned())
+}
+
+fn parse_time(text: &str) -> std::result::Result<Duration, String> {
+    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let scale = match unit {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return Err("a time is a number with a unit: 500ns, 50us, 1ms or 2s".into()),
+    };
+    let seconds = number.parse::<f64>().ok().map(|number| number * scale);
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.ok_or_else(|| format!("{number:?} is no number of {unit}"))
+}
+
+/// Shows what is done to a tree until it is unmounted.
+///
+/// # Errors
+/// There is no such tree, its server does not let us, or its connection broke.
+pub fn run(args: &TraceArgs) -> Result<()> {
+    let mount = find(args)?;
+    let shown = mount.point.display().to_string();
+    let mut stream = connect(&mount.device).map_err(|error| refused(&shown, &error))?;
+    let request = TraceRequest {
+        pando_trace: VERSION,
+        ops: args.ops.iter().map(|op| op.name().to_owned()).collect(),
+        errors_only: args.errors,
+        min_latency_ns: args.min_latency.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+        path: args.path.clone(),
+    };
+    let failed = |error: &io::Error| Failure::system(&shown, error);
+    let mut line = serde_json::to_vec(&request).map_err(|error| failed(&error.into()))?;
+    line.push(b'\n');
+    // A server that does not let us says nothing and goes: that is seen when we read.
+    if let Err(error) = stream.write_all(&line)
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        return Err(failed(&error));
+    }
+    show(args, &shown, BufReader::new(stream))
+}
+
+/// The mount that is meant.
+fn find(args: &TraceArgs) -> Result<Mount> {
+    let all = mountinfo::all().map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
+    let Some(dir) = &args.mount else {
+        let mut ours: Vec<Mount> = all.into_iter().filter(Mount::is_ours).collect();
+        return match (ours.pop(), ours.is_empty()) {
+            (Some(only), true) => Ok(only),
+            (None, _) => Err(Failure::new("no pando tree is mounted").remedy("mount one with: pando mount DIR")),
+            (Some(_), false) => Err(Failure::new("more than one pando tree is mounted").remedy(where_ours_are())),
+        };
+    };
+    let path = mount_point::resolve(dir).map_err(|error| Failure::system(dir.display(), &error))?;
+    let on_top = all.into_iter().rev().find(|mount| mount.point == path);
+    on_top.filter(Mount::is_ours).ok_or_else(|| {
+        Failure::new(format!("{}: no pando tree is mounted here", dir.display())).remedy(where_ours_are())
+    })
+}
+
+fn refused(shown: &str, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Failure::new(format!("{shown}: its server does not listen for traces"))
+            .remedy("it may be of an older version, or in another network name space (a container)"),
+        io::ErrorKind::PermissionDenied => Failure::new(format!("{shown}: who listens there is neither root nor you"))
+            .remedy("trace as the user who mounted the tree, or as root"),
+        _ => Failure::system(shown, error),
+    }
+}
+
+fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let (mut text, mut line, mut left) = (String::new(), Vec::new(), args.count.unwrap_or(u64::MAX));
+    let (mut greeted, mut lost) = (false, 0);
+    while left > 0 {
+        if lines.buffer().is_empty() {
+            // Nothing more to show for now.
+            out.flush().map_err(|error| Failure::output(&error))?;
+        }
+        line.clear();
+        match lines.read_until(b'\n', &mut line) {
+            Ok(0) if greeted => break,
+            Ok(0) => return Err(refused(shown, &io::ErrorKind::PermissionDenied.into())),
+            Ok(_) => {}
+            // The server has refused us without reading what we asked.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !greeted => {
+                return Err(refused(shown, &io::ErrorKind::PermissionDenied.into()));
+            }
+            Err(error) => return Err(Failure::system(shown, &error)),
+        }
+        let parsed = serde_json::from_slice::<TraceLine>(&line)
+            .map_err(|error| Failure::new(format!("{shown}: not understood: {error}")))?;
+        text.clear();
+        match &parsed {
+            TraceLine::Greeting { .. } => {
+                greeted = true;
+                eprintln!("pando: tracing {shown} (Ctrl-C to end)");
+            }
+            TraceLine::Refusal { refused } => return Err(Failure::new(format!("{shown}: {refused}"))),
+            TraceLine::Lost { lost: now } => {
+                if !args.json {
+                    eprintln!("pando: {} operations were lost: faster than they could be shown", now - lost);
+                }
+                lost = *now;
+            }
+            TraceLine::Event(event) => {
+                left -= 1;
+                render(&mut text, event);
+            }
+        }
+        let bytes = if args.json { &line[..] } else { text.as_bytes() };
+        out.write_all(bytes).map_err(|error| Failure::output(&error))?;
+    }
+    out.flush().map_err(|error| Failure::output(&error))
+}
+
+/// A line for people.
+fn render(text: &mut String, event: &TraceEvent) {
+    let seconds = Duration::from_nanos(event.start_ns).as_secs_f64();
+    let _ = write!(text, "{seconds:11.6}  {:>8}  {:<11} ", latency(event.latency_ns), event.op);
+    printable(text, &event.path_bytes());
+    if let Some(to) = event.to_bytes() {
+        text.push_str(" -> ");
+        printable(text, &to);
+    }
+    if event.errno != 0 {
+        let _ = write!(text, ": {}", Error::from_errno(event.errno));
+    }
+    text.push('\n');
+}
+
+/// Three digits and a unit.
+fn latency(ns: u64) -> String {
+    let (value, unit) = match ns {
+        0..=999 => return format!("{ns} ns"),
+        1_000..=999_999 => (ns as f64 / 1e3, "us"),
+        1_000_000..=999_999_999 => (ns as f64 / 1e6, "ms"),
+        _ => (ns as f64 / 1e9, "s"),
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
+/// Names may hold anything: what would move the cursor, or is no text, is escaped.
+fn printable(text: &mut String, bytes: &[u8]) {
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() || c == '\\' { text.extend(c.escape_default()) } else { text.push(c) }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, ns) in [("500ns", 500), ("50us", 50_000), ("1.5ms", 1_500_000), ("2s", 2_000_000_000)] {
+            assert_eq!(parse_time(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        for text in ["", "5", "ms", "-1ms", "1h", "nans", "1e400s", "1 ms"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_are_short_and_harmless() {
+        let shown = [7, 1_234, 56_700, 999_999, 1_000_000, 2_500_000_000].map(latency);
+        assert_eq!(shown, ["7 ns", "1.23 us", "56.7 us", "1000 us", "1.00 ms", "2.50 s"]);
+        let mut text = String::new();
+        printable(&mut text, "/grün\n\u{1b}[2J\\".as_bytes());
+        printable(&mut text, b"\xff");
+        assert_eq!(text, "/grün\\n\\u{1b}[2J\\\\\\xff");
+        let event = TraceEvent {
+            start_ns: 1_500_000_000,
+            latency_ns: 42,
+            thread: 0,
+            op: "rename".into(),
+            errno: 2,
+            path: Some("/a".into()),
+            path_base64: None,
+            to: Some("/b".into()),
+            to_base64: None,
+        };
+        text.clear();
+        render(&mut text, &event);
+        assert_eq!(text, "   1.500000     42 ns  rename      /a -> /b: no such file or directory (ENOENT)\n");
+    }
+}

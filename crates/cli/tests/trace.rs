@@ -1,0 +1,110 @@
+//! `pando trace` on a mounted tree: the real command, server and kernel.
+
+mod common;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    os::unix::process::CommandExt,
+    process::{Child, ChildStderr, Stdio},
+};
+
+use common::{Mounted, can_mount, pando, run, said};
+
+/// A trace that has begun.
+struct Trace {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Trace {
+    fn start(args: &[&str]) -> Self {
+        let mut child =
+            pando(&["trace"]).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
+        let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        errors.read_line(&mut line).expect("a line");
+        assert!(line.contains("tracing"), "{line:?}");
+        Self { child, errors }
+    }
+
+    /// What it has shown when it ends.
+    fn ended(mut self) -> (String, String) {
+        let (mut shown, mut errors) = (String::new(), String::new());
+        self.child.stdout.take().expect("a pipe").read_to_string(&mut shown).expect("text");
+        self.errors.read_to_string(&mut errors).expect("text");
+        assert!(self.child.wait().expect("it ends").success(), "{errors}");
+        (shown, errors)
+    }
+}
+
+#[test]
+fn what_is_done_to_a_mounted_tree_is_shown() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let root = mounted.root();
+    let root = root.to_str().expect("text");
+    let ops = "--op=create,mkdir,rename,unlink,write";
+    let trace = Trace::start(&[root, ops, "--count", "5"]);
+    let json = run(&["trace", root, "--json", "--count", "1"]);
+    assert!(!json.status.success() && said(&json).contains("EBUSY"), "{}", said(&json));
+    fs::create_dir(mounted.path("d")).unwrap();
+    fs::write(mounted.path("d/f"), "pando").unwrap();
+    fs::rename(mounted.path("d"), mounted.path("e")).unwrap();
+    fs::remove_file(mounted.path("e/f")).unwrap();
+    let (shown, errors) = trace.ended();
+    assert_eq!(errors, "");
+    let lines: Vec<&str> = shown.lines().map(|line| line.split("s  ").last().expect("a latency before")).collect();
+    let fields = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = lines.into_iter().map(fields).collect();
+    assert_eq!(lines, ["mkdir /d", "create /d/f", "write /d/f", "rename /d -> /e", "unlink /e/f"], "{shown}");
+
+    let trace = Trace::start(&[root, "--json", "--errors", "--path", "/e"]);
+    assert!(fs::metadata(mounted.path("none")).is_err());
+    assert!(fs::metadata(mounted.path("e/none")).is_err());
+    // It ends with the mount.
+    mounted.umount();
+    let (shown, errors) = trace.ended();
+    assert_eq!(errors, "");
+    let lines: Vec<serde_json::Value> = shown.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines[0]["pando_trace"], 1);
+    assert_eq!((lines.len(), &lines[1]["op"], &lines[1]["errno"]), (2, &"lookup".into(), &2.into()), "{shown}");
+    assert_eq!(lines[1]["path"], "/e/none");
+}
+
+#[test]
+fn only_root_and_the_owner_may_trace() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--allow-other"]);
+    let mut stranger = pando(&["trace", "--count", "1"]);
+    let output = stranger.arg(mounted.root()).uid(65534).gid(65534).output();
+    // Where others may not even start the command from its directory, they cannot trace either.
+    if let Ok(output) = output {
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(output.stdout.is_empty());
+    }
+    mounted.umount();
+}
+
+#[test]
+fn what_cannot_be_traced_is_named() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let dir = temp.path().to_str().expect("text");
+    let output = run(&["trace", dir]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("no pando tree is mounted here"), "{}", said(&output));
+    for (args, says) in [
+        (["--op", "swim"], "unlink"),
+        (["--min-latency", "5"], "unit"),
+        (["--path", "a"], "slash"),
+        (["--count", "0"], "1.."),
+    ] {
+        let output = run(&["trace", dir, args[0], args[1]]);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(said(&output).contains(says), "{args:?}: {}", said(&output));
+    }
+}

@@ -1,0 +1,213 @@
+//! The listening side: one thread of the server.
+
+use std::{
+    io::{self, Read, Write},
+    os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use pando_vfs::{
+    Error, Vfs,
+    trace::{Pace, TraceOptions, Tracer},
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::{debug, warn};
+
+use super::{PathFilter, TraceEvent, TraceLine, TraceRequest, VERSION, address, is_us_or_root};
+
+/// A request is longer than this only by mistake.
+const REQUEST_MAX: usize = 64 << 10;
+
+/// How long the one who has connected may take to say what he wants, and a write to him may take before the thread looks
+/// whether it is to end.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Listens for those who want to watch a mount; ends when it is dropped.
+#[derive(Debug)]
+pub struct TraceListener {
+    /// Closed to end the thread.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TraceListener {
+    /// Starts to listen for the mount with this device number (`major:minor`), which shows `vfs`.
+    ///
+    /// # Errors
+    /// EADDRINUSE if somebody listens there; no more descriptors or threads.
+    pub fn start(vfs: Vfs, device: &str) -> io::Result<Self> {
+        let listener = UnixListener::bind_addr(&address(device)?)?;
+        let (stop, stopped) = UnixStream::pair()?;
+        let watch = Watch { vfs, listener, stopped };
+        let thread = std::thread::Builder::new().name("pando-trace".into()).spawn(move || watch.run())?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for TraceListener {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // Had it panicked, it said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Watch {
+    vfs: Vfs,
+    listener: UnixListener,
+    /// At its end when the listener is dropped.
+    stopped: UnixStream,
+}
+
+/// What a wait has found.
+#[derive(Debug, Clone, Copy)]
+struct Ready {
+    stop: bool,
+    newcomer: bool,
+    client: bool,
+}
+
+impl Watch {
+    fn run(&self) {
+        loop {
+            let ready = self.wait(None, None);
+            if ready.stop {
+                return;
+            }
+            let Some(client) = self.newcomer() else { continue };
+            if let Err(error) = self.serve(client) {
+                debug!(%error, "a trace has ended");
+            }
+        }
+    }
+
+    /// Waits until somebody says something, or until a time has passed.
+    fn wait(&self, client: Option<&UnixStream>, limit: Option<Duration>) -> Ready {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        fds.extend(client.map(|client| PollFd::from_borrowed_fd(client.as_fd(), PollFlags::IN)));
+        if let Err(error) = poll(&mut fds, limit.as_ref())
+            && error != rustix::io::Errno::INTR
+        {
+            warn!(%error, "tracing has ended: cannot wait");
+            return Ready { stop: true, newcomer: false, client: false };
+        }
+        let ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        Ready { stop: ready(0), newcomer: ready(1), client: ready(2) }
+    }
+
+    /// Whoever has connected, if he may watch. Others are told nothing.
+    fn newcomer(&self) -> Option<UnixStream> {
+        let client = self.listener.accept().ok()?.0;
+        client.set_read_timeout(Some(PATIENCE)).ok()?;
+        client.set_write_timeout(Some(PATIENCE)).ok()?;
+        is_us_or_root(&client).then_some(client)
+    }
+
+    fn serve(&self, mut client: UnixStream) -> io::Result<()> {
+        let (mut tracer, filter) = match read_request(&mut client)?.and_then(|wanted| self.start(wanted)) {
+            Ok(started) => started,
+            Err(refused) => return say(&mut client, &TraceLine::Refusal { refused }),
+        };
+        say(&mut client, &TraceLine::Greeting { pando_trace: VERSION, pid: std::process::id() })?;
+        let (pace, mut lines, mut lost) = (Pace::default(), Vec::new(), 0);
+        let mut rest = pace.rest_min;
+        loop {
+            let ready = self.wait(Some(&client), Some(rest));
+            // The one who watches says nothing more: what can be read is his end.
+            if ready.stop || ready.client {
+                return Ok(());
+            }
+            if ready.newcomer
+                && let Some(mut other) = self.newcomer()
+            {
+                let refused = "somebody else watches this mount (EBUSY)".to_owned();
+                // He may have gone already.
+                let _ = say(&mut other, &TraceLine::Refusal { refused });
+            }
+            let began = Instant::now();
+            tracer.poll(Pace::EVENTS, |event| {
+                let wanted = |filter: &PathFilter| {
+                    filter.wants(&event.path) || event.second.as_deref().is_some_and(|to| filter.wants(to))
+                };
+                if filter.as_ref().is_none_or(wanted) {
+                    append(&mut lines, &TraceLine::Event(TraceEvent::from(event)));
+                }
+            });
+            if tracer.lost() != lost {
+                lost = tracer.lost();
+                append(&mut lines, &TraceLine::Lost { lost });
+            }
+            rest = pace.rest(began.elapsed());
+            if !self.send(&mut client, &lines)? {
+                return Ok(());
+            }
+            lines.clear();
+        }
+    }
+
+    fn start(
+        &self,
+        (options, filter): (TraceOptions, Option<PathFilter>),
+    ) -> Result<(Tracer, Option<PathFilter>), String> {
+        match self.vfs.trace(options) {
+            Ok(tracer) => Ok((tracer, filter)),
+            Err(Error::Busy) => Err("the server itself watches this mount (EBUSY)".into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Sends lines, however slowly they are read; false if the server is to end meanwhile.
+    fn send(&self, client: &mut UnixStream, mut lines: &[u8]) -> io::Result<bool> {
+        while !lines.is_empty() {
+            match client.write(lines) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => lines = &lines[count..],
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    if self.wait(None, Some(Duration::ZERO)).stop {
+                        return Ok(false);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What is wanted; or why that cannot be.
+fn read_request(client: &mut UnixStream) -> io::Result<Result<(TraceOptions, Option<PathFilter>), String>> {
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    while !request.contains(&b'\n') {
+        if request.len() > REQUEST_MAX {
+            return Ok(Err("the request is too long".into()));
+        }
+        match client.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => request.extend_from_slice(&buffer[..count]),
+        }
+    }
+    let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let request = serde_json::from_slice::<TraceRequest>(line).map_err(|error| format!("not a request: {error}"));
+    Ok(request.and_then(|request| request.understand()))
+}
+
+fn append(lines: &mut Vec<u8>, line: &TraceLine) {
+    // A vector takes all that is written to it, and no map here has keys that are not text.
+    if serde_json::to_writer(&mut *lines, line).is_ok() {
+        lines.push(b'\n');
+    }
+}
+
+fn say(client: &mut UnixStream, line: &TraceLine) -> io::Result<()> {
+    let mut lines = Vec::new();
+    append(&mut lines, line);
+    client.write_all(&lines)
+}

@@ -1,0 +1,186 @@
+//! Watching a server's tree over its socket, without a kernel.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+};
+
+use pando_fuse::trace::{TraceLine, TraceListener, VERSION, connect};
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::{At, Context, Credentials, Vfs, Walk};
+
+/// A tree that is listened for under a device number of its own, which no kernel gives.
+struct Served {
+    vfs: Vfs,
+    context: Context,
+    device: String,
+    _listener: TraceListener,
+}
+
+fn served(name: &str) -> Served {
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).unwrap();
+    let device = format!("test-{}-{name}", std::process::id());
+    let listener = TraceListener::start(vfs.clone(), &device).unwrap();
+    let context = Context::new(&vfs, Credentials::root());
+    Served { vfs, context, device, _listener: listener }
+}
+
+impl Served {
+    /// Connects, asks, and hears the first line.
+    fn ask(&self, request: &str) -> (Client, TraceLine) {
+        let stream = connect(&self.device).unwrap();
+        let mut client = Client(BufReader::new(stream));
+        writeln!(client.0.get_mut(), "{request}").unwrap();
+        let line = client.line();
+        (client, line)
+    }
+
+    fn watch(&self, request: &str) -> Client {
+        let (client, line) = self.ask(request);
+        assert_eq!(line, TraceLine::Greeting { pando_trace: VERSION, pid: std::process::id() });
+        client
+    }
+
+    fn stat(&self, path: &str) {
+        let _ = self.vfs.stat(&self.context, At::Cwd, path, Walk::empty());
+    }
+
+    fn mkdir(&self, path: &str) {
+        self.vfs.mkdir(&self.context, At::Cwd, path, 0o755).unwrap();
+    }
+}
+
+struct Client(BufReader<UnixStream>);
+
+impl Client {
+    fn line(&mut self) -> TraceLine {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    /// The next event, as `op path errno`.
+    fn event(&mut self) -> String {
+        match self.line() {
+            TraceLine::Event(event) => format!("{} {} {}", event.op, event.path.unwrap(), event.errno),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+const ALL: &str = r#"{"pando_trace":1}"#;
+
+#[test]
+fn who_asks_sees_what_is_done() {
+    let served = served("sees");
+    let mut client = served.watch(ALL);
+    served.mkdir("d");
+    served.stat("d/none");
+    assert_eq!(client.event(), "mkdir /d 0");
+    assert_eq!(client.event(), "stat /d/none 2");
+}
+
+#[test]
+fn what_is_not_wanted_is_not_sent() {
+    let served = served("filters");
+    served.mkdir("a");
+    let mut client = served.watch(r#"{"pando_trace":1,"ops":["stat","mkdir"],"path":"/a/*"}"#);
+    served.mkdir("a/b");
+    served.mkdir("c");
+    let _ = served.vfs.unlink(&served.context, At::Cwd, "a/b");
+    served.stat("/a/x");
+    assert_eq!((client.event(), client.event()), ("mkdir /a/b 0".into(), "stat /a/x 2".into()));
+    drop(client);
+    let mut client = again(&served, r#"{"pando_trace":1,"errors_only":true}"#);
+    served.stat("/a");
+    served.stat("/none");
+    assert_eq!(client.event(), "stat /none 2");
+}
+
+/// Watches as soon as the server has seen that the one before has gone.
+fn again(served: &Served, request: &str) -> Client {
+    loop {
+        match served.ask(request) {
+            (client, TraceLine::Greeting { .. }) => return client,
+            (_, TraceLine::Refusal { refused }) => assert!(refused.contains("EBUSY"), "{refused}"),
+            (_, other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn one_watches_at_a_time() {
+    let served = served("busy");
+    let mut first = served.watch(ALL);
+    let (_, line) = served.ask(ALL);
+    assert!(matches!(&line, TraceLine::Refusal { refused } if refused.contains("EBUSY")), "{line:?}");
+    served.mkdir("d");
+    assert_eq!(first.event(), "mkdir /d 0");
+    drop(first);
+    let mut second = again(&served, ALL);
+    served.mkdir("e");
+    assert_eq!(second.event(), "mkdir /e 0");
+    drop(second);
+    let busy = TraceListener::start(served.vfs.clone(), &served.device).unwrap_err();
+    assert_eq!(busy.kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn nonsense_is_refused_and_the_next_is_served() {
+    let served = served("nonsense");
+    let long = "x".repeat(100_000);
+    for (request, says) in [
+        ("", "not a request"),
+        ("{\"pando_trace\":", "not a request"),
+        (r#"{"pando_trace":7}"#, "version 1"),
+        (r#"{"pando_trace":1,"ops":["swim"]}"#, "unlink"),
+        (r#"{"pando_trace":1,"path":"/["}"#, "["),
+        (&long, "too long"),
+    ] {
+        let stream = connect(&served.device).unwrap();
+        let mut client = Client(BufReader::new(stream));
+        // The server may have answered, and gone, before all of a long request is written.
+        let _ = writeln!(client.0.get_mut(), "{request}");
+        let line = client.line();
+        assert!(matches!(&line, TraceLine::Refusal { refused } if refused.contains(says)), "{line:?}");
+    }
+    // One who says nothing and goes, and one who says nothing and stays.
+    drop(connect(&served.device).unwrap());
+    let _silent = connect(&served.device).unwrap();
+    served.watch(ALL);
+}
+
+#[test]
+fn who_does_not_read_loses_and_is_told() {
+    let served = served("slow");
+    let mut client = served.watch(ALL);
+    // More than a socket and a ring hold.
+    for _ in 0..50_000 {
+        served.stat("/");
+    }
+    let mut events = 0;
+    let lost = loop {
+        match client.line() {
+            TraceLine::Event(_) => events += 1,
+            TraceLine::Lost { lost } => break lost,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(events > 0 && lost > 0 && events + lost <= 50_000, "{events}, {lost}");
+}
+
+#[test]
+fn the_server_ends_whoever_watches() {
+    let served = served("ends");
+    let mut client = served.watch(ALL);
+    for _ in 0..50_000 {
+        served.stat("/");
+    }
+    let (device, vfs) = (served.device.clone(), served.vfs.clone());
+    // While it waits for one who does not read.
+    drop(served);
+    assert_eq!(connect(&device).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+    vfs.trace(pando_vfs::trace::TraceOptions::default()).expect("nobody watches any more");
+    let mut rest = String::new();
+    while client.0.read_line(&mut rest).unwrap() > 0 {}
+}
