@@ -68,6 +68,31 @@ struct State {
     elapsed: Duration,
 }
 
+/// What one thread contributes. It is handed in when it is dropped, also by a panic: nobody waits for ever.
+struct Share<'a> {
+    job: &'a Job,
+    parts: Vec<Part>,
+    meter: Meter,
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.job.cancel();
+        }
+        let entries = self.parts.iter().map(|part| part.filled().len() as u64).sum();
+        let cost = self.meter.read(entries);
+        let mut state = self.job.state();
+        state.parts.append(&mut self.parts);
+        state.cost.add(cost);
+        state.elapsed = state.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        state.active -= 1;
+        if state.active == 0 {
+            self.job.idle.notify_all();
+        }
+    }
+}
+
 /// A job that is done.
 pub struct Done {
     pub names: Arc<Names>,
@@ -136,19 +161,9 @@ impl Job {
 
     /// Takes part until all entries are dealt out.
     pub fn work(&self) {
-        let names = {
-            let mut state = self.state();
-            // Taken by the scan already.
-            let Some(names) = state.names.clone() else { return };
-            if self.is_dealt() {
-                return;
-            }
-            state.active += 1;
-            state.begun.get_or_insert_with(Instant::now);
-            names
-        };
-        let meter = Meter::start();
-        let mut parts = Vec::new();
+        let Some(mut share) = self.join() else { return };
+        // Dropped before the share is: whoever leaves holds no names.
+        let Some(names) = self.state().names.clone() else { return };
         let mut filler = Filler {
             asked: self.asked,
             arena: &self.arena,
@@ -157,23 +172,23 @@ impl Job {
             list: None,
             settled: self.settled,
         };
-        if self.fill(&mut filler, &mut parts).is_err() {
+        if self.fill(&mut filler, &mut share.parts).is_err() {
             self.cancel();
         }
         if let Some(list) = filler.list.take() {
             self.arena.give_page(list);
         }
-        let entries = parts.iter().map(|part| part.filled().len() as u64).sum();
-        let cost = meter.read(entries);
-        drop(names);
+    }
+
+    /// Counts the caller in, unless there is nothing left to do.
+    fn join(&self) -> Option<Share<'_>> {
         let mut state = self.state();
-        state.parts.append(&mut parts);
-        state.cost.add(cost);
-        state.elapsed = state.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-        state.active -= 1;
-        if state.active == 0 {
-            self.idle.notify_all();
+        if state.names.is_none() || self.is_dealt() {
+            return None;
         }
+        state.active += 1;
+        state.begun.get_or_insert_with(Instant::now);
+        Some(Share { job: self, parts: Vec::new(), meter: Meter::start() })
     }
 
     fn fill(&self, filler: &mut Filler<'_>, parts: &mut Vec<Part>) -> Result<(), NoRoom> {

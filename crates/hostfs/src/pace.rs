@@ -36,6 +36,14 @@ pub enum JobOrder {
     Inode,
 }
 
+/// Whether jobs are sorted by inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sorting {
+    Never,
+    OnTrial,
+    Always,
+}
+
 /// What is known about the order that pays.
 #[derive(Debug, Clone, Copy)]
 enum Choice {
@@ -164,9 +172,13 @@ impl Pace {
         }
     }
 
-    /// Whether inode order is known to pay: then the more entries are sorted at once the better.
-    pub fn sorts(&self) -> bool {
-        matches!(self.learned().choice, Choice::Made(JobOrder::Inode))
+    /// Whether jobs are sorted by inode: then the more entries are sorted at once the better.
+    pub fn sorting(&self) -> Sorting {
+        match self.learned().choice {
+            Choice::Made(JobOrder::Inode) => Sorting::Always,
+            Choice::Made(JobOrder::Directory) => Sorting::Never,
+            Choice::Unknown | Choice::First | Choice::Second { .. } => Sorting::OnTrial,
+        }
     }
 }
 
@@ -252,7 +264,8 @@ mod tests {
             assert_eq!(pace.order(dir), JobOrder::Inode);
             pace.after_job(cost(1000, 5, inode_us), 4, JobOrder::Inode, Duration::from_millis(1));
             assert_eq!(pace.order(dir), expected);
-            assert_eq!(pace.sorts(), expected == JobOrder::Inode);
+            let sorting = if expected == JobOrder::Inode { Sorting::Always } else { Sorting::Never };
+            assert_eq!(pace.sorting(), sorting);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     fill::{Asked, Filler, NoRoom, Settled, local_device, retry},
     job::{Done, Job, Task},
     meter::Meter,
-    pace::Pace,
+    pace::{Pace, Sorting},
     pool::{Pool, Work},
 };
 
@@ -34,6 +34,8 @@ const ENTRIES_PER_THREAD: usize = 64;
 const NAMES_ROOM: usize = 4096 + 512;
 /// What the entries of a page of names need, if their names are short.
 const PARTS_PER_PAGE: usize = 8;
+/// Entries of a job that tries an order: in few of them, no two inodes lie together.
+const TRIAL_ENTRIES: usize = 4096;
 /// Entries of a directory that is read ahead: a page of names.
 const AHEAD_ENTRIES: usize = 2000;
 /// After how many entries the caller looks for the first time whether it waits; then after twice as many, and so on.
@@ -313,7 +315,12 @@ impl Scan {
     fn feed(&mut self) {
         while self.jobs.len() < JOBS && self.state == State::Reading && self.failed.is_none() {
             let least = self.crew.pace.threads() * ENTRIES_PER_THREAD;
-            let names = self.read_names(if self.crew.pace.sorts() { usize::MAX } else { least });
+            let window = match self.crew.pace.sorting() {
+                Sorting::Never => least,
+                Sorting::OnTrial => least.max(TRIAL_ENTRIES),
+                Sorting::Always => usize::MAX,
+            };
+            let names = self.read_names(window);
             if names.is_empty() {
                 self.keep_spare(names);
                 return;
