@@ -1,0 +1,184 @@
+//! Byte for byte what GNU ls prints, in the C locale, for the options that both have.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use crate::{
+    common::{pando, said, skipped},
+    tree::{on_each_file_system, populate},
+};
+
+const OPTIONS: &[&str] = &[
+    "",
+    "-l",
+    "-la",
+    "-lA",
+    "-lh",
+    "-lhs",
+    "-lR",
+    "-laR",
+    "-ln",
+    "-lsi",
+    "-li",
+    "-lt",
+    "-ltr",
+    "-lS",
+    "-lSr",
+    "-lX",
+    "-lU",
+    "-lUa",
+    "-lc",
+    "-ltu",
+    "-lF",
+    "-lRt",
+    "-lRS",
+    "-lG",
+    "-go",
+    "-ld",
+    "-d",
+    "-a",
+    "-A",
+    "-R",
+    "-i",
+    "-s",
+    "-F",
+    "-r",
+    "-U",
+    "-t",
+    "-c",
+    "--full-time",
+    "-l --time-style=long-iso",
+    "-l --time-style=iso",
+    "-l --time-style=+%s",
+    "-l --zero",
+    "-C -w 80",
+    "-C -w 40",
+    "-C -w 133",
+    "-C -w 0",
+    "-CR -w 60",
+    "-Ci",
+    "-CsF",
+    "-CU",
+    "-C --quoting-style=shell-escape",
+    "-l --quoting-style=shell-escape",
+    "--quoting-style=shell-escape",
+    "-R --quoting-style=shell-escape",
+    "--quoting-style=shell-escape-always",
+];
+
+/// Whether ls is the one to compare with.
+pub fn has_gnu_ls() -> bool {
+    let version = Command::new("ls").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+    let gnu = version.starts_with(b"ls (GNU coreutils)");
+    if !gnu {
+        skipped("ls is not that of the GNU coreutils");
+    }
+    gnu
+}
+
+fn listed(mut command: Command, options: &str, paths: &[&str], dir: &Path) -> Output {
+    command.args(options.split_whitespace()).args(paths).current_dir(dir).env("LC_ALL", "C").env("TZ", "Europe/Berlin");
+    for variable in ["LS_COLORS", "COLUMNS", "TIME_STYLE", "QUOTING_STYLE", "BLOCK_SIZE", "POSIXLY_CORRECT"] {
+        command.env_remove(variable);
+    }
+    command.output().unwrap()
+}
+
+fn same(options: &str, paths: &[&str], dir: &Path) {
+    let gnu = listed(Command::new("ls"), options, paths, dir);
+    let ours = listed(pando(&["ls"]), options, paths, dir);
+    let what = format!("ls {options} {paths:?} in {}", dir.display());
+    assert!(
+        ours.stdout == gnu.stdout,
+        "{what}:\n{}\nGNU:\n{}",
+        String::from_utf8_lossy(&ours.stdout),
+        String::from_utf8_lossy(&gnu.stdout)
+    );
+    assert_eq!(ours.status.code(), gnu.status.code(), "{what}");
+    assert_eq!(said(&ours).replace("pando ls:", "ls:"), said(&gnu), "{what}");
+}
+
+#[test]
+fn every_option_prints_what_gnu_ls_prints() {
+    if !has_gnu_ls() {
+        return;
+    }
+    on_each_file_system(|root| {
+        for options in OPTIONS {
+            same(options, &["."], root);
+        }
+    });
+}
+
+#[test]
+fn arguments_are_listed_as_gnu_ls_does() {
+    if !has_gnu_ls() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    populate(temp.path());
+    let paths: [&[&str]; 9] = [
+        &[],
+        &["plain"],
+        &["plain", "dir"],
+        &["dir", "empty"],
+        &["nowhere", "dir"],
+        &["lndir", "ln", "broken"],
+        &["lndir/"],
+        &["q?", "a b", "it's", "dir/sub", "dir"],
+        &["-l", "--", "-dash"],
+    ];
+    for paths in paths {
+        for options in ["", "-l", "-d", "-ld", "-R", "-F", "-i", "-t", "-r", "-U", "-C", "--quoting-style=shell-escape"]
+        {
+            same(options, paths, temp.path());
+        }
+    }
+}
+
+#[test]
+fn this_machine_looks_the_same() {
+    if !has_gnu_ls() {
+        return;
+    }
+    for dir in ["/etc", "/usr/bin", "/usr/lib", "/"] {
+        for options in ["-la", "-lhS", "-C -w 100", "-lt"] {
+            // What changes between the two listings on a living machine is not of these directories.
+            same(options, &[if dir == "/" { "/etc/../etc/ssl" } else { dir }], Path::new(dir));
+        }
+    }
+}
+
+#[test]
+fn colours_mark_what_gnu_ls_marks() {
+    // Which names are coloured, not how it is written: that is compared on a terminal.
+    let temp = tempfile::tempdir().unwrap();
+    populate(temp.path());
+    let colours = "di=31:ln=32:or=33:ex=34:su=35:pi=36:so=37:tw=41:ow=42:st=43:*.txt=44:*.gz=45";
+    let output = pando(&["ls", "--color=always", "-1"])
+        .current_dir(temp.path())
+        .env("LS_COLORS", colours)
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for expected in [
+        "\x1b[31mdir\x1b[0m",
+        "\x1b[32mln\x1b[0m",
+        "\x1b[33mbroken\x1b[0m",
+        "\x1b[34mq?\x1b[0m",
+        "\x1b[35ma b\x1b[0m",
+        "\x1b[36mfifo\x1b[0m",
+        "\x1b[37msock\x1b[0m",
+        "\x1b[41mboth\x1b[0m",
+        "\x1b[42mopen\x1b[0m",
+        "\x1b[43msticky\x1b[0m",
+        "\x1b[44mnotes.txt\x1b[0m",
+        "\x1b[45marchive.tar.gz\x1b[0m",
+        "\nt0\n",
+    ] {
+        assert!(text.contains(expected), "{expected:?} in {text:?}");
+    }
+}

@@ -1,0 +1,13 @@
+//! `pando ls` beside GNU ls and find, on file systems of its own and on this machine's; its exit codes, limits, and how
+//! it looks on a terminal.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod find;
+mod gnu;
+mod limits;
+#[allow(dead_code)] // Its other user mounts more than this one.
+#[path = "../../../hostfs/tests/common/mount.rs"]
+mod mount;
+mod terminal;
+mod tree;
