@@ -44,7 +44,7 @@ enum Command {
     /// Reports are what `pando bench run --json` writes. Measurements with the same workload, target and number of
     /// threads are compared: one has changed if all repeats of one run lie above all repeats of the other.
     Compare(CompareArgs),
-    /// Bytes of memory per empty file, and per empty directory
+    /// Bytes of memory per empty file, per empty directory, per cached inode
     ///
     /// For targets in process: the growth of this program's resident memory, measured in a fresh process each time.
     /// For dir=PATH: the growth of the kernel's memory, exact only for root (/proc/slabinfo), and meant for tmpfs.

@@ -1,4 +1,4 @@
-//! Bytes of memory per empty file and per empty directory, all told.
+//! Bytes of memory per empty file, per empty directory and per cached inode, all told.
 //!
 //! In process that is the growth of resident memory while a million names are made in one directory, divided by a
 //! million: objects, table, allocator, everything. It is measured in a fresh process each time, since an allocator
@@ -21,7 +21,7 @@ use crate::{
     halt::Halt,
     path::TreePath,
     report::table,
-    target::{Target, TargetSpec},
+    target::{Forget, Target, TargetSpec},
 };
 
 /// Set in a process that is to make one measurement: which target, and what to make.
@@ -32,6 +32,18 @@ const CHILD: &str = "PANDO_BENCH_FOOTPRINT";
 enum Node {
     File,
     Directory,
+    /// What the cache of a tree that is kept elsewhere holds of a file once it has been asked for.
+    CachedInode,
+}
+
+impl Node {
+    fn describe(self) -> &'static str {
+        match self {
+            Self::File => "empty file",
+            Self::Directory => "empty directory",
+            Self::CachedInode => "cached inode",
+        }
+    }
 }
 
 /// One measurement, as the child is told.
@@ -44,7 +56,8 @@ struct Order {
 /// One measurement, as the child answers.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Answer {
-    bytes_each: f64,
+    /// None: the tree is its own cache.
+    bytes_each: Option<f64>,
     source: Source,
 }
 
@@ -79,17 +92,21 @@ pub(crate) fn run(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<Strin
     }
     let mut rows = Vec::new();
     for (target, spec) in specs.iter().enumerate() {
-        for node in [Node::File, Node::Directory] {
+        for node in [Node::File, Node::Directory, Node::CachedInode] {
             halt.check()?;
             let answer = in_fresh_process(&Order { target, node })?;
-            let what = if node == Node::File { "empty file" } else { "empty directory" };
-            let bytes = format!("{:.1}", answer.bytes_each);
-            rows.push(vec![spec.name().to_owned(), what.into(), bytes, answer.source.describe().into()]);
+            let (bytes, source) = match answer.bytes_each {
+                Some(bytes) => (format!("{bytes:.1}"), answer.source.describe()),
+                None => ("n/a".to_owned(), "the tree is its own cache, or emptying the cache is root's"),
+            };
+            rows.push(vec![spec.name().to_owned(), node.describe().into(), bytes, source.into()]);
         }
     }
     let heading = ["target", "what", "bytes each", "read from"];
     Ok(format!(
-        "{}\n{count} of each in one directory; names of 16 bytes.\n",
+        "{}\n{count} of each in one directory; names of 16 bytes.\n\
+         cached inode: what a look-up of each file brings into emptied caches, its name included. tmpfs has no other\n\
+         inodes than cached ones: there, compare it with an empty file.\n",
         table::aligned(&heading, rows.into_iter())
     ))
 }
@@ -127,24 +144,43 @@ fn measure(target: &dyn Target, node: Node, count: u64, halt: &Halt) -> Result<A
         true if slabs_in_use().is_ok() => Source::Slabinfo,
         true => Source::Meminfo,
     };
-    let before = settled(source, halt)?;
-    for n in 0..count {
-        if n.is_multiple_of(4096) {
-            halt.check()?;
+    let mut before = settled(source, halt)?;
+    let all = |act: &mut dyn FnMut(&TreePath) -> io::Result<()>| {
+        for n in 0..count {
+            if n.is_multiple_of(4096) {
+                halt.check()?;
+            }
+            // Odd, so no two numbers below 2^64 give the same name; neighbours shall not look alike.
+            let path = TreePath::new(&format!("all/{:016x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+            act(&path).during(|| format!("{} of {}", node.describe(), path.relative()))?;
         }
-        // Odd, so no two numbers below 2^64 give the same name; neighbours shall not look alike.
-        let path = TreePath::new(&format!("all/{:016x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
-        match node {
-            Node::File => actor.create(&path),
-            Node::Directory => actor.mkdir(&path),
+        Ok(())
+    };
+    match node {
+        Node::File => all(&mut |path| actor.create(path))?,
+        Node::Directory => all(&mut |path| actor.mkdir(path))?,
+        Node::CachedInode => {
+            // First asked: a tree that is its own cache need not be filled.
+            if let Err(error) = actor.forget(Forget::Inodes) {
+                return if error.kind() == io::ErrorKind::Unsupported {
+                    Ok(Answer { bytes_each: None, source })
+                } else {
+                    Err(error).during(|| "emptying caches".into())
+                };
+            }
+            all(&mut |path| actor.create(path))?;
+            actor.forget(Forget::Inodes).during(|| "emptying caches".into())?;
+            before = settled(source, halt)?;
+            let mut hoarder = session.hoarder().during(|| "opening the target".into())?;
+            all(&mut |path| hoarder.stat(path))?;
         }
-        .during(|| format!("making {}", path.relative()))?;
     }
     let after = read(source)?;
     drop(actor);
     session.close()?;
     #[allow(clippy::cast_precision_loss)] // Memory and counts stay far below 2^53.
-    Ok(Answer { bytes_each: after.saturating_sub(before) as f64 / count as f64, source })
+    let bytes_each = after.saturating_sub(before) as f64 / count as f64;
+    Ok(Answer { bytes_each: Some(bytes_each), source })
 }
 
 /// Reads until two readings agree: the kernel frees with a delay what was removed before.
@@ -220,6 +256,7 @@ fn meminfo(lines: &[&str]) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::tests::scratch;
 
     #[test]
     fn a_line_of_slabinfo() {
@@ -240,7 +277,7 @@ mod tests {
 
     #[test]
     fn files_in_a_directory_use_kernel_memory() {
-        let temp = tempfile::tempdir().expect("a temporary directory");
+        let temp = scratch();
         let target: TargetSpec = format!("dir={}", temp.path().display()).parse().expect("a target");
         let answer = measure(&*target.target(), Node::File, 1000, &Halt::default()).expect("it measures");
         assert_ne!(answer.source, Source::Resident);

@@ -32,10 +32,11 @@ fn main() -> ExitCode {
     what_a_target_cannot_do_is_a_row_without_figures();
     mktree_makes_a_directory();
     seeds_are_run_again();
+    let ext4 = cold_caches_on_ext4();
     footprint_measures_in_a_child();
     ctrl_c_cleans_up();
     refusals_have_an_exit_code();
-    println!("command: 9 passed");
+    println!("command: {} passed", if ext4 { 10 } else { 9 });
     ExitCode::SUCCESS
 }
 
@@ -193,8 +194,66 @@ fn seeds_are_run_again() {
     assert!(is_empty(temp.path()));
 }
 
+/// An ext4 file system in a file. Dropping it unmounts it.
+struct Ext4(tempfile::TempDir);
+
+impl Ext4 {
+    /// Or why there is none.
+    fn mount() -> Result<Self, String> {
+        let temp = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let (image, point) = (temp.path().join("image"), temp.path().join("mnt"));
+        let make = || {
+            fs::create_dir(&point)?;
+            fs::File::create(&image)?.set_len(64 << 20)
+        };
+        make().map_err(|error: std::io::Error| error.to_string())?;
+        call(Command::new("mkfs.ext4").args(["-q", "-F", "-I", "256"]).arg(&image))?;
+        call(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&point))?;
+        Ok(Self(temp))
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        let unmounted = call(Command::new("umount").arg(self.0.path().join("mnt")));
+        if let Err(why) = unmounted {
+            eprintln!("{why}");
+        }
+    }
+}
+
+fn call(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {}", said.trim())) }
+}
+
+/// Returns whether it could be done.
+fn cold_caches_on_ext4() -> bool {
+    let ext4 = match Ext4::mount() {
+        Ok(ext4) => ext4,
+        Err(why) => {
+            assert!(env::var_os("PANDO_NO_SKIP").is_none_or(|value| value != "1"), "no ext4 to try: {why}");
+            println!("cold_caches_on_ext4: skipped: {why}");
+            return false;
+        }
+    };
+    let target = format!("dir={}", ext4.0.path().join("mnt/new").display());
+    let workloads = ["statwalk:dirs=2,files=30", "xattrs:files=30,cold=1", "xattrs:files=30,cold=1,records=1"];
+    let args = [&["run"][..], &workloads, &["--target", &target]].concat();
+    let (stdout, rows) = measure(&args, &ext4.0.path().join("out.json"));
+    for row in &rows {
+        // Whole rounds: 60 files of each worker's walk, 30 of each listing.
+        assert!(row["not_measured"].is_null(), "{stdout}");
+        assert!(row["ops"].as_u64().is_some_and(|ops| ops > 0 && ops % 30 == 0), "{row}");
+    }
+    assert_eq!(rows.len(), 6);
+    assert!(!ext4.0.path().join("mnt/new").exists());
+    true
+}
+
 fn footprint_measures_in_a_child() {
-    let temp = tempfile::tempdir().expect("a temporary directory");
+    let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
     let target = format!("dir={}", temp.path().display());
     let output = run(&["footprint", &target, "--count", "1000"]);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -204,9 +263,16 @@ fn footprint_measures_in_a_child() {
 
     let output = run(&["footprint", "mem", "--count", "20000"]);
     let stdout = String::from_utf8_lossy(&output.stdout);
-    let sizes: Vec<f64> = stdout.split_whitespace().filter(|word| word.contains('.')).flat_map(str::parse).collect();
+    let sizes = |stdout: &str| -> Vec<f64> {
+        stdout.split_whitespace().filter(|word| word.contains('.')).flat_map(str::parse).collect()
+    };
     // A name alone takes 16; nothing that is empty should take a page.
-    assert!(sizes.len() == 2 && sizes.iter().all(|bytes| (16.0..4096.0).contains(bytes)), "{stdout}");
+    let sane = |sizes: &[f64]| sizes.iter().all(|bytes| (16.0..4096.0).contains(bytes));
+    assert!(sizes(&stdout).len() == 2 && sane(&sizes(&stdout)) && stdout.contains("its own cache"), "{stdout}");
+    let output = run(&["footprint", "backed", "--count", "20000"]);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let cached: Vec<f64> = stdout.lines().filter(|line| line.contains("cached inode  ")).flat_map(sizes).collect();
+    assert!(cached.len() == 1 && sane(&cached), "{stdout}");
 }
 
 fn ctrl_c_cleans_up() {

@@ -214,6 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_the_documentation_has_all_fields() {
+        let page = include_str!("../../../../docs/bench.md");
+        let rows = report::rows(&report::tests::results());
+        let value: Value = serde_json::from_str(&render(&rows, 42).expect("it renders")).expect("it is JSON");
+        for field in value[0].as_object().expect("an object").keys() {
+            assert!(page.contains(&format!("`{field}`")), "docs/bench.md has no {field}");
+        }
+    }
+
+    #[test]
     fn the_example_of_the_documentation_is_one() {
         let text = include_str!("json.rs");
         let lines =

@@ -36,15 +36,27 @@ struct BackedSession {
 
 impl Session for BackedSession {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
+        Ok(Box::new(self.with_cache(CACHE)))
+    }
+
+    fn hoarder(&self) -> io::Result<Box<dyn Actor + '_>> {
+        Ok(Box::new(self.with_cache(u64::MAX)))
+    }
+}
+
+impl BackedSession {
+    fn with_cache(&self, cache: u64) -> TreeActor<'_> {
+        let bound = Bound { store: &self.store, cache, operations: 0 };
         // The store's root directory is owned by 0.
-        let bound = Bound { store: &self.store, operations: 0 };
-        Ok(Box::new(TreeActor::new(&self.vfs, Credentials::root(), Some(bound))))
+        TreeActor::new(&self.vfs, Credentials::root(), Some(bound))
     }
 }
 
 /// One thread's part in keeping the cache small.
 pub(super) struct Bound<'a> {
     store: &'a MapHandle,
+    /// Inodes that may stay.
+    cache: u64,
     operations: u32,
 }
 
@@ -53,7 +65,7 @@ impl Bound<'_> {
     pub(super) fn keep(&mut self, vfs: &Vfs) -> io::Result<()> {
         self.operations += 1;
         if self.operations.is_multiple_of(EVERY) {
-            let excess = self.store.cached_inodes().saturating_sub(CACHE);
+            let excess = self.store.cached_inodes().saturating_sub(self.cache);
             if excess > 0 {
                 vfs.evict(usize::try_from(excess).unwrap_or(usize::MAX))?;
             }

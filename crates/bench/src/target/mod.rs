@@ -44,6 +44,14 @@ pub(crate) trait Session: Sync {
     /// What the system answers.
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>>;
 
+    /// As [`Session::actor`], for whom no cache is kept small.
+    ///
+    /// # Errors
+    /// What the system answers.
+    fn hoarder(&self) -> io::Result<Box<dyn Actor + '_>> {
+        self.actor()
+    }
+
     /// Where other processes find the tree (see [`attach`]).
     fn tree(&self) -> Option<PathBuf> {
         None

@@ -253,6 +253,14 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_the_documentation_has_them_all() {
+        let page = include_str!("../../../../docs/bench.md");
+        for name in WORKLOADS.iter().map(|w| w.name).chain(GROUPS.iter().map(|g| g.0)) {
+            assert!(page.contains(&format!("`{name}`")), "docs/bench.md has no {name}");
+        }
+    }
+
+    #[test]
     fn defaults_are_allowed() {
         for key in WORKLOADS.iter().flat_map(|w| w.keys) {
             assert!((key.min..=key.max).contains(&key.default), "{}", key.name);
