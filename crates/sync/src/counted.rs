@@ -11,6 +11,7 @@
 use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
 use crate::{
+    blocks,
     facade::{AtomicPtr, AtomicUsize, Ordering},
     lock_ref::LockRef,
     reclaim::{self, Guard},
@@ -50,32 +51,36 @@ impl<T: Object> Counted<T> {
     /// A new object with one reference. One allocation: eight bytes and the value.
     #[must_use]
     pub fn new(value: T) -> Self {
-        let block = Box::new(Block { refs: LockRef::new(), value });
-        Self { block: NonNull::from(Box::leak(block)), _owns: PhantomData }
+        Self { block: blocks::place(Block { refs: LockRef::new(), value }), _owns: PhantomData }
     }
 
     /// Two new objects, each with one reference and a life of its own, in one allocation and next to each other: for
-    /// what is mostly read together, and mostly dies together. `first` is made with the second in hand.
+    /// what is mostly read together, and mostly dies together. `first` is made with the second in hand. (Functions, so
+    /// that both can be made where they stay.)
     ///
     /// The memory is given back when both are gone.
+    #[inline]
     #[must_use]
-    pub fn pair<S: Object>(second: S, first: impl FnOnce(&Counted<S>) -> T) -> (Self, Counted<S>) {
-        let layout = Pair::layout::<T, S>();
-        // SAFETY: the layout is not empty: it has a head.
-        let Some(pair) = NonNull::new(unsafe { std::alloc::alloc(layout.whole) }.cast::<Pair>()) else {
-            std::alloc::handle_alloc_error(layout.whole)
+    pub fn pair<S: Object>(second: impl FnOnce() -> S, first: impl FnOnce(&Counted<S>) -> T) -> (Self, Counted<S>) {
+        let layout = const { Pair::layout::<T, S>() };
+        let start = Vacant::new(layout.whole);
+        // SAFETY: fresh memory of the layout, with room for a block of `S` at `second`; if making the object unwinds, the
+        // memory is given back with nothing in it.
+        let second = unsafe { Pair::place(start.0, layout.foot, layout.second, second) };
+        let room = start.keep();
+        // SAFETY: the layout ends with the foot.
+        let foot = unsafe {
+            let foot = room.byte_add(layout.foot).cast::<Pair>();
+            foot.write(Pair { alive: AtomicUsize::new(1), bytes: layout.whole.size() });
+            foot
         };
-        // SAFETY: fresh memory of the layout that begins with a head and holds a block of `S` at `second`. One is alive so far.
-        let second = unsafe {
-            pair.write(Pair { alive: AtomicUsize::new(1), bytes: layout.whole.size() });
-            Pair::place(pair, layout.second, second)
-        };
-        let first = first(&second);
-        // Relaxed: nobody else knows of the first yet.
-        // SAFETY: `second` is alive, so the head is.
-        unsafe { pair.as_ref() }.alive.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as above, a block of `T` at `first`.
-        (unsafe { Pair::place(pair, layout.first, first) }, second)
+        // SAFETY: as above, a block of `T` at the start. If making it unwinds, the second is put, and the memory goes with it.
+        let first = unsafe { Pair::place(room, layout.foot, 0, || first(&second)) };
+        // Relaxed, and no read-modify-write: nobody else knows of the first yet, and the second, which is held here, is
+        // not freed before the first's count is in.
+        // SAFETY: `second` is alive, so the foot is.
+        unsafe { foot.as_ref() }.alive.store(2, Ordering::Relaxed);
+        (first, second)
     }
 
     /// Whether both are the same object.
@@ -134,41 +139,69 @@ impl<T: Object> Counted<T> {
     }
 }
 
-/// The head of an allocation that two blocks share. Each block's count carries, in units of eight bytes, how far behind
-/// the head it lies; zero for a block on its own.
+/// The foot of an allocation that two blocks share. Each block's count carries, in units of eight bytes, how far behind it
+/// the foot lies; zero for a block on its own. The blocks come first: each begins where a cache line does, if the first
+/// fills its lines.
 #[repr(C, align(8))]
 struct Pair {
     /// Blocks that have not been freed.
     alive: AtomicUsize,
+    /// Of the whole allocation.
     bytes: usize,
 }
 
-/// Where things lie in a pair.
+/// Memory in which nothing is yet.
+struct Vacant(NonNull<u8>, Layout);
+
+impl Vacant {
+    fn new(layout: Layout) -> Self {
+        Self(blocks::alloc(layout), layout)
+    }
+
+    fn keep(self) -> NonNull<u8> {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for Vacant {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and nobody uses it.
+        unsafe { blocks::free(self.0, self.1) };
+    }
+}
+
+/// Where things lie in a pair; the first block lies at its start.
 struct PairLayout {
     whole: Layout,
-    first: usize,
     second: usize,
+    foot: usize,
 }
 
 impl Pair {
-    fn layout<T, S>() -> PairLayout {
+    const fn layout<T, S>() -> PairLayout {
         const { assert!(align_of::<Block<T>>() == 8 && align_of::<Block<S>>() == 8, "a pair is of plain objects") };
-        let first = size_of::<Self>();
-        let second = first + size_of::<Block<T>>();
-        let bytes = second + size_of::<Block<S>>();
-        // Cannot fail: sizes of types are far below the limit.
-        let whole = Layout::from_size_align(bytes, align_of::<Self>()).expect("two objects fit the address space");
-        PairLayout { whole, first, second }
+        let second = size_of::<Block<T>>();
+        let foot = second + size_of::<Block<S>>();
+        let Ok(whole) = Layout::from_size_align(foot + size_of::<Self>(), align_of::<Self>()) else {
+            panic!("two objects fit the address space")
+        };
+        PairLayout { whole, second, foot }
     }
 
     /// # Safety
-    /// `pair` is allocated, with uninitialised room for a `Block<U>` at `offset`.
-    unsafe fn place<U: Object>(pair: NonNull<Self>, offset: usize, value: U) -> Counted<U> {
-        let refs = LockRef::tagged(u16::try_from(offset / 8).expect("objects are small"));
+    /// `start` is allocated, with a foot at `foot` and uninitialised room for a `Block<U>` at `offset`.
+    #[inline]
+    unsafe fn place<U: Object>(
+        start: NonNull<u8>,
+        foot: usize,
+        offset: usize,
+        value: impl FnOnce() -> U,
+    ) -> Counted<U> {
+        let refs = LockRef::tagged(u16::try_from((foot - offset) / 8).expect("objects are small"));
         // SAFETY: the caller's.
         unsafe {
-            let block = pair.byte_add(offset).cast::<Block<U>>();
-            block.write(Block { refs, value });
+            let block = start.byte_add(offset).cast::<Block<U>>();
+            block.write(Block { refs, value: value() });
             Counted::from_raw(block)
         }
     }
@@ -176,18 +209,19 @@ impl Pair {
     /// Gives back a block's part. Returns whether it was the last, and the memory went with it.
     ///
     /// # Safety
-    /// `block` was made by `place` with an offset of `8 * tag`, and nobody uses it any more.
+    /// `block` was made by `place` with a foot that lies `8 * tag` behind it, and nobody uses it any more.
     unsafe fn free<U>(block: *mut Block<U>, tag: u16) -> bool {
-        // SAFETY: the caller's; the head is alive as long as one of its blocks is.
+        // SAFETY: the caller's; the foot is there as long as one of its blocks is, and the allocation ends with it.
         unsafe {
             std::ptr::drop_in_place(block);
-            let pair = block.byte_sub(usize::from(tag) * 8).cast::<Self>();
-            let bytes = (*pair).bytes;
+            let foot = NonNull::new_unchecked(block).byte_add(usize::from(tag) * 8).cast::<Self>();
             // Release: our use of the memory is over. Acquire: the other's is too.
-            let last = (*pair).alive.fetch_sub(1, Ordering::AcqRel) == 1;
+            let last = foot.as_ref().alive.fetch_sub(1, Ordering::AcqRel) == 1;
             if last {
-                std::ptr::drop_in_place(pair);
-                std::alloc::dealloc(pair.cast(), Layout::from_size_align_unchecked(bytes, align_of::<Self>()));
+                let bytes = foot.as_ref().bytes;
+                foot.drop_in_place();
+                let start = foot.add(1).byte_sub(bytes).cast();
+                blocks::free(start, Layout::from_size_align_unchecked(bytes, align_of::<Self>()));
             }
             last
         }
@@ -228,8 +262,8 @@ impl<T: Object> Drop for Counted<T> {
             let block = ptr.cast::<Block<T>>();
             // SAFETY: the caller's contract.
             match unsafe { &*block }.refs.tag() {
-                // SAFETY: on its own: allocated as a box in `Counted::new`.
-                0 => drop(unsafe { Box::from_raw(block) }),
+                // SAFETY: on its own: placed by `Counted::new`.
+                0 => unsafe { blocks::discard(NonNull::new_unchecked(block)) },
                 // SAFETY: made by `Pair::place`, which wrote the tag.
                 tag => drop(unsafe { Pair::free(block, tag) }),
             }
@@ -426,7 +460,7 @@ mod tests {
         assert_eq!(drops.load(SeqCst), 0, "dropped under a guard");
         drop(guard);
         for _ in 0..10_000 {
-            crossbeam_epoch::pin().flush();
+            reclaim::collect();
             if drops.load(SeqCst) == 1 {
                 return;
             }
@@ -441,10 +475,13 @@ mod tests {
         let ((a_last, a_drops), (b_last, b_drops)) = (count(), count());
         for first_goes_first in [true, false] {
             let b = Probe { last_puts: b_last.clone(), drops: b_drops.clone() };
-            let (a, b) = Counted::pair(b, |b| {
-                assert_eq!(Counted::count(b), 1);
-                Probe { last_puts: a_last.clone(), drops: a_drops.clone() }
-            });
+            let (a, b) = Counted::pair(
+                || b,
+                |b| {
+                    assert_eq!(Counted::count(b), 1);
+                    Probe { last_puts: a_last.clone(), drops: a_drops.clone() }
+                },
+            );
             let more = b.clone();
             assert_eq!((Counted::count(&a), Counted::count(&b)), (1, 2));
             drop(more);
@@ -460,7 +497,7 @@ mod tests {
             }
         }
         for _ in 0..10_000 {
-            crossbeam_epoch::pin().flush();
+            reclaim::collect();
             if a_drops.load(SeqCst) + b_drops.load(SeqCst) == 4 {
                 return;
             }

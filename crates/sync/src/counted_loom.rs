@@ -74,7 +74,7 @@ fn marked(mark: &Mark) -> u32 {
 fn a_pair_dies_on_two_threads() {
     model::check(|| {
         let ((one, one_mark), (two, two_mark)) = (half(1), half(2));
-        let (first, second) = Counted::pair(two, |_second| one);
+        let (first, second) = Counted::pair(|| two, |_second| one);
         let places = loom::sync::Arc::new((AtomicCounted::new(Some(first)), AtomicCounted::new(Some(second))));
         let other = loom::thread::spawn({
             let places = places.clone();
@@ -102,7 +102,7 @@ fn a_pair_dies_on_two_threads() {
 fn a_pair_is_freed_on_two_threads() {
     loom::model(|| {
         let ((one, one_mark), (two, two_mark)) = (half(1), half(2));
-        let (first, second) = Counted::pair(two, |_second| one);
+        let (first, second) = Counted::pair(|| two, |_second| one);
         let marks = loom::sync::Arc::new((one_mark, two_mark));
         let free = |half: Counted<Half>, marks: Marks| {
             let half = SendPtr(half.into_raw());

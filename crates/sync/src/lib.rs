@@ -22,14 +22,19 @@
 //! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
 //! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).
 
+mod blocks;
 mod counted;
 mod facade;
 mod fair_lock;
 mod flights;
+#[cfg(not(loom))]
+mod garbage;
 mod idle_ref;
+#[cfg_attr(all(loom, not(test)), allow(dead_code))]
+mod inbox;
 pub mod lock_order;
-mod lock_stats;
 mod lock_ref;
+mod lock_stats;
 mod name_locks;
 pub mod op;
 mod position;

@@ -12,10 +12,10 @@
 //! Retired memory is accounted ([`retired_bytes`]), and whoever retires much calls [`back_pressure`] when it holds
 //! neither guard nor lock: a reader that stalls delays writers, and never lets garbage grow without bound.
 
+#[cfg(not(loom))]
+pub(crate) use crate::garbage as scheme;
 #[cfg(loom)]
 pub(crate) use model as scheme;
-#[cfg(not(loom))]
-pub(crate) use real as scheme;
 
 use std::marker::PhantomData;
 
@@ -107,77 +107,6 @@ mod depth {
         return DEPTH.try_with(std::cell::Cell::get).unwrap_or(0);
         #[cfg(not(debug_assertions))]
         0
-    }
-}
-
-#[cfg(not(loom))]
-pub(crate) mod real {
-    use std::sync::atomic::{AtomicIsize, Ordering};
-
-    pub(crate) type Inner = crossbeam_epoch::Guard;
-
-    #[inline]
-    pub(crate) fn pin() -> Inner {
-        crossbeam_epoch::pin()
-    }
-
-    /// Retired bytes, in stripes on lines of their own: a thread adds to its stripe, whoever frees subtracts from its
-    /// own, and only the sum means something.
-    #[repr(align(128))]
-    struct Stripe(AtomicIsize);
-    const STRIPES: usize = 16;
-    static RETIRED: [Stripe; STRIPES] = [const { Stripe(AtomicIsize::new(0)) }; STRIPES];
-
-    fn account(delta: isize) {
-        // Relaxed: a statistic; its readers tolerate a late view.
-        RETIRED[crate::stripe_hint() % STRIPES].0.fetch_add(delta, Ordering::Relaxed);
-    }
-
-    pub(crate) fn retired_bytes() -> usize {
-        RETIRED.iter().map(|s| s.0.load(Ordering::Relaxed)).sum::<isize>().max(0) as usize
-    }
-
-    /// Objects that own objects are freed one generation after the other, each after a grace period of three epochs.
-    const COLLECT_ROUNDS: usize = 16;
-
-    pub(crate) fn collect() {
-        if crossbeam_epoch::is_pinned() {
-            return;
-        }
-        for _ in 0..COLLECT_ROUNDS {
-            crossbeam_epoch::pin().flush();
-        }
-    }
-
-    pub(crate) fn back_pressure(limit_bytes: usize) {
-        let mut spins = 0_u32;
-        while retired_bytes() >= limit_bytes && !crossbeam_epoch::is_pinned() {
-            crossbeam_epoch::pin().flush();
-            spins += 1;
-            if spins < 64 {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(std::time::Duration::from_micros(100));
-            }
-        }
-    }
-
-    pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
-        struct Retired(*mut (), usize, unsafe fn(*mut ()));
-        // SAFETY: the contract of `retire` allows freeing on any thread.
-        unsafe impl Send for Retired {}
-        impl Retired {
-            fn free(self) {
-                // SAFETY: the contract of `retire`, and the grace period has passed.
-                unsafe { (self.2)(self.0) };
-                account(-(self.1 as isize));
-            }
-        }
-        account(bytes as isize);
-        let retired = Retired(ptr, bytes, free);
-        let guard = crossbeam_epoch::pin();
-        // SAFETY: the contract of `retire`: no guard made from now on can reach the object.
-        unsafe { guard.defer_unchecked(move || retired.free()) };
     }
 }
 

@@ -231,7 +231,7 @@ impl Vfs {
             let dentry = Dentry::new_link(Dentry::first(&old.0));
             let bound = dir.directory()?.anchor(parent.dir, guard).and_then(|anchor| {
                 let slot = Node::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
-                bind(dir, hash, slot, &dentry, &permit, now, guard)
+                bind(dir, (hash, name), slot, &dentry, &permit, now, guard)
             });
             if bound.is_err() {
                 inode.links.undo_up();
@@ -345,23 +345,31 @@ pub(crate) fn make_at(
     };
     let fresh = || (new_perm(context, parent, make.kind(), mode, guard), Timestamp::now().0);
     let (perm, now) = locks.made.filter(|_| locks.answered()).unwrap_or_else(fresh);
-    let inode = if sb.driver.backing().is_some() {
+    let shard = shard_of(sb, guard)?;
+    let ino = if sb.driver.backing().is_some() {
         locks.made = Some((perm, now));
         let ino = locks.call(&[place], || create_call(parent, name, make, perm, now))?;
         unbind_stale(parent.directory()?, hash, name, guard);
-        new_backed_inode(sb, make, perm, ino, now, guard)?
+        Some(ino)
     } else {
-        new_inode(sb, make, perm, 1, now, guard)?
+        // From here on nothing fails, and the inode pays back when it is dropped with its dentry.
+        sb.driver.charge_inode()?;
+        None
     };
-    // The slot and what it shows are read together, and mostly go together: one allocation.
-    let (slot, dentry) =
-        Node::pair(Dentry::new(inode), |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
-    let backed = sb.driver.backing().is_some();
+    // The slot and what it shows are read together, and mostly go together: one allocation. Both are made where they stay.
+    let (slot, dentry) = Node::pair(
+        || match ino {
+            Some(ino) => Dentry::new(new_backed_inode(shard, make, perm, ino, now)),
+            None => Dentry::new(Inode::new(shard, make.kind(), perm, make.body(), 1, now)),
+        },
+        |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry.clone())),
+    );
+    let backed = ino.is_some();
     if backed {
         // Before anybody can come to it by its name.
         adopt(sb, &dentry, guard);
     }
-    let bound = bind(parent, hash, slot, &dentry, &permit, now, guard);
+    let bound = bind(parent, (hash, name), slot, &dentry, &permit, now, guard);
     if backed && bound.is_err() {
         drop(sb.nodes.drop_nameless(dentry.inode().ino, guard));
     }
@@ -403,26 +411,19 @@ fn new_attr(make: Make<'_>, perm: PermView, now: i64) -> NodeAttr {
 }
 
 /// The inode that a backing has just made. It is paid for.
-fn new_backed_inode(
-    sb: &Arc<SuperBlock>,
-    make: Make<'_>,
-    perm: PermView,
-    ino: u64,
-    now: i64,
-    guard: &Guard,
-) -> Result<Inode> {
+fn new_backed_inode(shard: Arc<Shard>, make: Make<'_>, perm: PermView, ino: u64, now: i64) -> Inode {
     let body = match make {
-        Make::Directory => Body::Directory(Box::new(Directory::backed(change_count(sb, ino), 2))),
+        Make::Directory => Body::Directory(Box::new(Directory::backed(change_count(&shard.sb, ino), 2))),
         _ => make.body(),
     };
-    Ok(Inode::loaded(shard_of(sb, guard)?, &NodeAttr { ino, ..new_attr(make, perm, now) }, body))
+    Inode::loaded(shard, &NodeAttr { ino, ..new_attr(make, perm, now) }, body)
 }
 
 /// Puts a slot, in which a dentry that has no place yet is pending, into the directory `parent`. The caller holds the
 /// name's lock.
 fn bind(
     parent: &Inode,
-    hash: u64,
+    (hash, name): (u64, &[u8]),
     slot: Counted<Node<Slot>>,
     dentry: &Counted<Dentry>,
     permit: &Permit<'_>,
@@ -432,7 +433,7 @@ fn bind(
     let directory = parent.directory()?;
     let is_dir = dentry.is_dir();
     drop(dentry.place.replace(Some(slot.clone())));
-    let node = directory.insert(hash, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
+    let node = directory.insert(hash, name, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
     // Counted before it can be seen, so that no removal is counted before its creation.
     directory.count_up(is_dir, guard);
     let creation = node.to_ref().value.creation();

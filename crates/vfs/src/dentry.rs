@@ -28,6 +28,9 @@ pub(crate) struct Slot {
     pub value: OpCell<Dentry>,
 }
 
+// With the list's link and the count: one cache line.
+const _: () = assert!(size_of::<Slot>() == 40);
+
 /// What slots hold of their directory: one per stripe, so that names made by different threads count on different lines.
 pub(crate) struct Anchor {
     pub dir: Counted<Dentry>,
@@ -35,13 +38,13 @@ pub(crate) struct Anchor {
 
 impl Object for Anchor {}
 
-/// An identity in the tree.
+/// An identity in the tree. The inode comes first: with the count before it, what a walk reads is one cache line.
 #[repr(C)]
 pub(crate) struct Dentry {
+    target: Target,
     /// The present place, or the last one; none for a root and for a file that never had a name. Guarded by the name lock of the
     /// present place.
     pub place: OpCell<Node<Slot>>,
-    target: Target,
 }
 
 enum Target {

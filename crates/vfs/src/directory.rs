@@ -87,18 +87,19 @@ impl Directory {
         self.slot(hash, name, guard)?.to_ref().value.load(guard)
     }
 
-    /// Puts a slot into the table; the caller holds the name's lock and has found no slot of that name.
+    /// Puts the slot of `name` into the table; the caller holds the name's lock and has found no slot of that name.
     ///
     /// # Errors
     /// ENOSPC when 4096 names share their hash: with a keyed hash, only a broken one does that.
     pub(crate) fn insert<'g>(
         &self,
         hash: u64,
+        name: &[u8],
         slot: Counted<Node<Slot>>,
         guard: &'g Guard,
     ) -> Result<Shared<'g, Node<Slot>>> {
-        let name = slot.clone();
-        match self.table.insert(hash, |other| other.name.as_bytes() == name.name.as_bytes(), slot, guard) {
+        debug_assert_eq!(slot.name.as_bytes(), name);
+        match self.table.insert(hash, |other| other.name.as_bytes() == name, slot, guard) {
             Ok(inserted) => {
                 if inserted.contended {
                     self.contended(guard);

@@ -328,8 +328,12 @@ impl Inode {
             // Nobody does I/O any more (that takes a reference), so nobody holds the lock.
             state.data.write().unwrap_or_else(PoisonError::into_inner).take();
         }
-        self.release();
         let sb = &self.shard.sb;
+        // As `release`: with the last reference, the other who may call that has gone.
+        if self.charged.load(Ordering::Acquire) {
+            self.charged.store(false, Ordering::Relaxed);
+            sb.driver.release_inode();
+        }
         if self.adopted.load(Ordering::Acquire) {
             // Told later: this may run under a guard, and the backing may wait.
             sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(self.ino);

@@ -190,7 +190,7 @@ pub(crate) fn bind_loaded(
     let anchor = directory.anchor(dir.as_shared(), guard)?;
     let slot = Node::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
     drop(dentry.place.replace(Some(slot.clone())));
-    let node = directory.insert(hash, slot, guard)?;
+    let node = directory.insert(hash, name, slot, guard)?;
     if directory.life.keep_alive(guard) {
         node.to_ref().value.publish(guard);
         directory.entry_cached(true, guard);

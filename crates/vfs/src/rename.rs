@@ -281,7 +281,7 @@ impl<'g> Move<'g> {
         let from = enlist(&source.slot.to_ref().value, &op, Some(source.dentry), None)?;
         let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(slot.clone()))?;
         // Inserted last: from here on a remover of the new directory may carry the rename out on its own.
-        let node = new_directory.insert(self.new_hash, slot, guard)?;
+        let node = new_directory.insert(self.new_hash, self.new_name, slot, guard)?;
         let to = node.to_ref().value.adopt(&op);
         let alive = new_directory.life.keep_alive(guard);
         let permitted = alive && self.permit.still_holds(self.new_parent, guard);

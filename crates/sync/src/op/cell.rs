@@ -4,6 +4,7 @@ use std::{marker::PhantomData, ptr::NonNull};
 
 use super::{Op, OpState};
 use crate::{
+    blocks,
     counted::{Block, Counted, Object, Shared},
     facade::{AtomicPtr, Ordering},
     reclaim::{self, Guard},
@@ -76,8 +77,8 @@ unsafe fn take<T: Object>(block: NonNull<Block<T>>) -> Counted<T> {
 
 impl<T: Object> Entry<T> {
     /// A new entry, which takes a reference to the op.
-    fn boxed(op: &Counted<Op>, before: Option<NonNull<Block<T>>>, after: Option<NonNull<Block<T>>>) -> NonNull<Self> {
-        NonNull::from(Box::leak(Box::new(Self { op: give(op.clone()), before, after })))
+    fn placed(op: &Counted<Op>, before: Option<NonNull<Block<T>>>, after: Option<NonNull<Block<T>>>) -> NonNull<Self> {
+        blocks::place(Self { op: give(op.clone()), before, after })
     }
 
     /// # Safety
@@ -103,10 +104,10 @@ impl<T: Object> Entry<T> {
     /// The caller's own read-modify-write took `entry` out of its word.
     unsafe fn dismantle(entry: NonNull<Self>) -> (OpState, Option<Counted<T>>, Option<Counted<T>>) {
         /// # Safety
-        /// `ptr` is a leaked `Box<Entry<T>>` that nobody uses any more.
+        /// `ptr` is an `Entry<T>` that nobody uses any more.
         unsafe fn free<T: Object>(ptr: *mut ()) {
-            // SAFETY: allocated as a box in `Entry::boxed`; the caller's contract.
-            drop(unsafe { Box::from_raw(ptr.cast::<Entry<T>>()) });
+            // SAFETY: placed by `Entry::placed`, so not null; the caller's contract.
+            unsafe { blocks::discard(NonNull::new_unchecked(ptr.cast::<Entry<T>>())) };
         }
         // SAFETY: the entry is retired below, and by nobody else.
         let Self { op, before, after } = unsafe { std::ptr::read(entry.as_ptr()) };
@@ -196,7 +197,7 @@ impl<T: Object> OpCell<T> {
     /// and [`adopt`](OpCell::adopt) it where it was inserted.
     #[must_use]
     pub fn new_enlisted(op: &Counted<Op>, after: Counted<T>) -> Self {
-        Self::from_word(&Word::Entry(Entry::boxed(op, None, Some(give(after)))))
+        Self::from_word(&Word::Entry(Entry::placed(op, None, Some(give(after)))))
     }
 
     /// What the cell shows now. No write, and it never waits: one load, two more under an operation.
@@ -312,14 +313,15 @@ impl<T: Object> OpCell<T> {
         debug_assert!(op.state() != OpState::Committed, "a word was enlisted after the commit");
         let before = before.and_then(|value| NonNull::new(value.as_raw()));
         let after = after.map(give);
-        let entry = Entry::boxed(op, before, after);
+        let entry = Entry::placed(op, before, after);
         if self.change(&Word::value(before), &Word::Entry(entry)) {
             return Ok(Enlisted { cell: self, op });
         }
-        // SAFETY: a box made just now, and not stored.
-        let entry = unsafe { Box::from_raw(entry.as_ptr()) };
-        // SAFETY: given up by `boxed`, and not stored.
-        drop(unsafe { take(entry.op) });
+        // SAFETY: placed just now, and not stored: both the entry and the reference to the op are ours.
+        unsafe {
+            drop(take(entry.as_ref().op));
+            blocks::discard(entry);
+        }
         // SAFETY: given up above, and not stored. (The reference to `before` is still the cell's.)
         Err(after.map(|block| unsafe { take(block) }))
     }

@@ -65,8 +65,12 @@ impl<T: Send + Sync + 'static> Node<T> {
     }
 
     /// A node that is in no table, in one allocation with an object that is mostly read after it: see [`Counted::pair`].
+    #[inline]
     #[must_use]
-    pub fn pair<S: Object>(mate: S, value: impl FnOnce(&Counted<S>) -> T) -> (Counted<Self>, Counted<S>) {
+    pub fn pair<S: Object>(
+        mate: impl FnOnce() -> S,
+        value: impl FnOnce(&Counted<S>) -> T,
+    ) -> (Counted<Self>, Counted<S>) {
         Counted::pair(mate, |mate| Self { link: Link::nowhere(), value: value(mate) })
     }
 

@@ -1,0 +1,608 @@
+//! Blocks: where small objects live that many threads make and free all the time.
+//!
+//! Memory that was retired is freed by whichever thread passes the grace period, so most blocks are freed by another
+//! thread than the one that made them. A general allocator answers that with locks: measured with two threads that
+//! create and unlink names, glibc's arenas cost thousands of waits a second, and two threads did less than one.
+//!
+//! So blocks of few sizes come from here. Each thread keeps up to two *magazines* of free blocks of each size and
+//! exchanges whole magazines with a *depot* (Bonwick & Adams, *Magazines and Vmem: extending the slab allocator to many
+//! CPUs and arbitrary resources*, 2001): a short lock once in [`ROUNDS`] calls, and none while a thread frees about as much
+//! as it makes, whoever made it. The depot keeps a few full magazines. Otherwise it cuts blocks from chunks, and gives a
+//! chunk back to the system when all of its blocks are free, but for a few; full magazines are taken apart when they
+//! would keep chunks from that.
+//!
+//! Blocks begin on a cache line of their own (those of 32 bytes: on half a line), which glibc's do not: an object that is
+//! laid out by lines is touched by lines.
+
+use std::{
+    alloc::Layout,
+    cell::Cell,
+    ptr::{NonNull, null_mut},
+    sync::Mutex,
+};
+
+/// A cache line.
+pub(crate) const LINE: usize = 64;
+/// Larger objects than this come from the global allocator.
+const LARGEST: usize = 512;
+/// Half a line, and one to eight lines.
+const CLASSES: usize = 1 + LARGEST / LINE;
+/// How many blocks a magazine holds.
+const ROUNDS: u32 = 32;
+/// How many full magazines a depot keeps.
+const MAGAZINES: usize = 16;
+/// So many chunks of a size are kept although all of their blocks are free: what was retired is freed in gusts.
+const IDLE: usize = 2;
+/// A chunk begins at a multiple of this.
+const CHUNK: usize = 256 << 10;
+/// What is asked of the system at once: a line less, so that a general allocator finds room for what it writes between
+/// two chunks, and need not leave out every other place.
+const CHUNK_BYTES: usize = CHUNK - LINE;
+
+/// Which class serves a layout; none: the global allocator.
+#[inline]
+const fn class_of(layout: Layout) -> Option<usize> {
+    assert!(layout.align() <= LINE, "no object wants more than a line's alignment");
+    match layout.size() {
+        // The model checker frees nothing before its end, and wants each object's memory apart.
+        _ if cfg!(loom) => None,
+        0..=32 if layout.align() <= 32 => Some(0),
+        size if size <= LARGEST => Some(size.div_ceil(LINE)),
+        _ => None,
+    }
+}
+
+const fn bytes_of(class: usize) -> usize {
+    if class == 0 { LINE / 2 } else { class * LINE }
+}
+
+/// What a layout becomes in the global allocator.
+#[inline]
+fn padded(layout: Layout) -> Layout {
+    layout.align_to(LINE).expect("a line's alignment is fine").pad_to_align()
+}
+
+/// Memory for an object; the process ends when there is none, as for a `Box`.
+#[inline]
+pub(crate) fn alloc(layout: Layout) -> NonNull<u8> {
+    let Some(class) = class_of(layout) else { return global(layout) };
+    let cached = CACHE.try_with(|cache| cache.classes[class].pop(class));
+    // The thread is ending, and its cache is gone.
+    cached.unwrap_or_else(|_| locked(&DEPOTS[class].0).take(class).unwrap_or_else(|| exhausted(layout))).cast()
+}
+
+/// Gives an object's memory back, on any thread.
+///
+/// # Safety
+/// `ptr` came from [`alloc`] with this layout, and nobody uses it any more.
+#[inline]
+pub(crate) unsafe fn free(ptr: NonNull<u8>, layout: Layout) {
+    let Some(class) = class_of(layout) else {
+        // SAFETY: `global` made it, with this layout.
+        return unsafe { std::alloc::dealloc(ptr.as_ptr(), padded(layout)) };
+    };
+    let block = ptr.cast::<Free>();
+    // SAFETY: a block of this class that is the caller's to give.
+    let kept = CACHE.try_with(|cache| unsafe { cache.classes[class].push(class, block) });
+    if kept.is_err() {
+        let mut stack = Stack::EMPTY;
+        // SAFETY: as above; the thread's cache is gone.
+        unsafe { stack.push(block) };
+        stack.flush(class);
+    }
+}
+
+/// A value in a block of its own.
+#[inline]
+pub(crate) fn place<T>(value: T) -> NonNull<T> {
+    let ptr = alloc(Layout::new::<T>()).cast::<T>();
+    // SAFETY: memory for it, just allocated.
+    unsafe { ptr.write(value) };
+    ptr
+}
+
+/// Drops a value and gives its block back.
+///
+/// # Safety
+/// `ptr` came from [`place`], and nobody uses it any more.
+#[inline]
+pub(crate) unsafe fn discard<T>(ptr: NonNull<T>) {
+    // SAFETY: the caller's; `place` allocated it with this layout.
+    unsafe {
+        ptr.drop_in_place();
+        free(ptr.cast(), Layout::new::<T>());
+    }
+}
+
+#[cold]
+fn global(layout: Layout) -> NonNull<u8> {
+    let layout = padded(layout);
+    assert!(layout.size() > 0, "objects have a size");
+    // SAFETY: not empty.
+    NonNull::new(unsafe { std::alloc::alloc(layout) }).unwrap_or_else(|| exhausted(layout))
+}
+
+#[cold]
+fn exhausted<T>(layout: Layout) -> NonNull<T> {
+    std::alloc::handle_alloc_error(layout)
+}
+
+/// What a free block holds.
+struct Free {
+    next: *mut Free,
+}
+
+/// Free blocks of one class, the last one freed on top: its line is the likeliest to be in this core's cache.
+struct Stack {
+    top: *mut Free,
+    len: u32,
+}
+
+impl Stack {
+    const EMPTY: Self = Self { top: null_mut(), len: 0 };
+
+    #[inline]
+    fn pop(&mut self) -> Option<NonNull<Free>> {
+        let top = NonNull::new(self.top)?;
+        // SAFETY: on a stack, so free, and written by `push`.
+        self.top = unsafe { top.read() }.next;
+        self.len -= 1;
+        Some(top)
+    }
+
+    /// # Safety
+    /// `block` is a block of the stack's class, and the caller's to give.
+    #[inline]
+    unsafe fn push(&mut self, block: NonNull<Free>) {
+        // SAFETY: nobody uses the block, and it is large enough and aligned for a pointer.
+        unsafe { block.write(Free { next: self.top }) };
+        self.top = block.as_ptr();
+        self.len += 1;
+    }
+
+    /// Blocks from the depot; none only if the system has no memory.
+    #[cold]
+    fn refilled(class: usize) -> Self {
+        locked(&DEPOTS[class].0).take_many(class)
+    }
+
+    /// Gives all of it to the depot.
+    #[cold]
+    fn flush(self, class: usize) {
+        if self.len == 0 {
+            return;
+        }
+        // SAFETY: a stack's blocks are its owner's to give.
+        let mut empty = unsafe { locked(&DEPOTS[class].0).give_many(class, self) };
+        while !empty.is_null() {
+            // SAFETY: ours since the depot let go of it: all its blocks are free and nobody can come to it.
+            let next = unsafe { (*empty).next };
+            // SAFETY: allocated with this layout in `Chunk::cut`; as above.
+            unsafe { std::alloc::dealloc(empty.cast(), Chunk::LAYOUT) };
+            empty = next;
+        }
+    }
+}
+
+/// A thread's free blocks of one class: the magazine in use, and one that is full, empty, or not there.
+struct Magazines {
+    loaded: Cell<Stack>,
+    spare: Cell<Stack>,
+}
+
+impl Magazines {
+    #[inline]
+    fn pop(&self, class: usize) -> NonNull<Free> {
+        let mut loaded = self.loaded.replace(Stack::EMPTY);
+        let block = loaded.pop().unwrap_or_else(|| {
+            loaded = self.spare.replace(Stack::EMPTY);
+            if loaded.len == 0 {
+                loaded = Stack::refilled(class);
+            }
+            loaded.pop().unwrap_or_else(|| exhausted(Layout::new::<[u8; LARGEST]>()))
+        });
+        self.loaded.set(loaded);
+        block
+    }
+
+    /// # Safety
+    /// `block` is a block of this class, and the caller's to give.
+    #[inline]
+    unsafe fn push(&self, class: usize, block: NonNull<Free>) {
+        let mut loaded = self.loaded.replace(Stack::EMPTY);
+        if loaded.len == ROUNDS {
+            let spare = self.spare.replace(loaded);
+            loaded = Stack::EMPTY;
+            if spare.len > 0 {
+                spare.flush(class);
+            }
+        }
+        // SAFETY: the caller's.
+        unsafe { loaded.push(block) };
+        self.loaded.set(loaded);
+    }
+}
+
+struct Cache {
+    classes: [Magazines; CLASSES],
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        for (class, magazines) in self.classes.iter().enumerate() {
+            magazines.loaded.replace(Stack::EMPTY).flush(class);
+            magazines.spare.replace(Stack::EMPTY).flush(class);
+        }
+    }
+}
+
+std::thread_local!(static CACHE: Cache = const {
+    Cache { classes: [const { Magazines { loaded: Cell::new(Stack::EMPTY), spare: Cell::new(Stack::EMPTY) } }; CLASSES] }
+});
+
+/// The head of a chunk; its blocks follow. Guarded by the depot's lock.
+#[repr(C, align(64))]
+struct Chunk {
+    free: Stack,
+    /// Blocks that were never used, and are not on the stack: they begin here.
+    fresh: usize,
+    /// Blocks that are out.
+    used: usize,
+    /// Neighbours among the chunks of the depot that have something to give.
+    next: *mut Chunk,
+    prev: *mut Chunk,
+}
+
+const _: () = assert!(size_of::<Chunk>() == LINE);
+
+impl Chunk {
+    const LAYOUT: Layout = match Layout::from_size_align(CHUNK_BYTES, CHUNK) {
+        Ok(layout) => layout,
+        Err(_) => unreachable!(),
+    };
+
+    /// How many blocks of a class there are in a chunk.
+    const fn blocks(class: usize) -> usize {
+        (CHUNK_BYTES - LINE) / bytes_of(class)
+    }
+
+    /// A chunk with nothing used; none when the system has no memory.
+    fn cut() -> Option<NonNull<Self>> {
+        // SAFETY: not empty.
+        let chunk = NonNull::new(unsafe { std::alloc::alloc(Self::LAYOUT) })?.cast::<Self>();
+        // SAFETY: fresh memory, large enough and aligned.
+        unsafe { chunk.write(Self { free: Stack::EMPTY, fresh: 0, used: 0, next: null_mut(), prev: null_mut() }) };
+        Some(chunk)
+    }
+
+    /// The chunk that a block was cut from.
+    fn of(block: NonNull<Free>) -> *mut Self {
+        block.as_ptr().map_addr(|addr| addr & !(CHUNK - 1)).cast()
+    }
+}
+
+/// What the threads share of one class: its chunks that have something to give, in a list.
+struct Depot {
+    partial: *mut Chunk,
+    /// Chunks of the list that are all free.
+    idle: usize,
+    /// All chunks of the class.
+    chunks: usize,
+    /// Blocks that are out of their chunks.
+    out: usize,
+    /// The first `full` of these are magazines, full or nearly so; the others are empty.
+    magazines: [Stack; MAGAZINES],
+    full: usize,
+}
+
+impl Depot {
+    const EMPTY: Self = Self {
+        partial: null_mut(),
+        idle: 0,
+        chunks: 0,
+        out: 0,
+        magazines: [const { Stack::EMPTY }; MAGAZINES],
+        full: 0,
+    };
+}
+
+// SAFETY: the chunks are the depot's alone, which is used under its lock.
+unsafe impl Send for Depot {}
+
+#[repr(align(128))]
+struct Padded<T>(T);
+
+static DEPOTS: [Padded<Mutex<Depot>>; CLASSES] = [const { Padded(Mutex::new(Depot::EMPTY)) }; CLASSES];
+
+fn locked(depot: &Mutex<Depot>) -> std::sync::MutexGuard<'_, Depot> {
+    // A panic inside is an assertion that failed; the lists are as good as they were.
+    depot.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Depot {
+    /// A magazine's worth of blocks.
+    fn take_many(&mut self, class: usize) -> Stack {
+        if let Some(full) = self.full.checked_sub(1) {
+            self.full = full;
+            return std::mem::replace(&mut self.magazines[full], Stack::EMPTY);
+        }
+        let mut stack = Stack::EMPTY;
+        while stack.len < ROUNDS {
+            let Some(block) = self.take(class) else { break };
+            // SAFETY: the depot has given it to us.
+            unsafe { stack.push(block) };
+        }
+        stack
+    }
+
+    /// Takes blocks back; returns chunks, linked by `next`, that the caller gives to the system.
+    ///
+    /// # Safety
+    /// The blocks came from this depot with this class, and are the caller's to give.
+    unsafe fn give_many(&mut self, class: usize, stack: Stack) -> *mut Chunk {
+        let mut empty = null_mut();
+        if self.full < MAGAZINES && stack.len * 2 > ROUNDS {
+            self.magazines[self.full] = stack;
+            self.full += 1;
+        } else {
+            // SAFETY: the caller's.
+            unsafe { self.take_apart(class, stack, &mut empty) };
+        }
+        let kept: usize = self.magazines[..self.full].iter().map(|magazine| magazine.len as usize).sum();
+        // Mostly free, and not few: it may be these that keep them.
+        if self.chunks > 2 * IDLE && (self.out - kept) * 8 < self.chunks * Chunk::blocks(class) {
+            while let Some(full) = self.full.checked_sub(1) {
+                self.full = full;
+                let magazine = std::mem::replace(&mut self.magazines[full], Stack::EMPTY);
+                // SAFETY: its blocks were given to us.
+                unsafe { self.take_apart(class, magazine, &mut empty) };
+            }
+        }
+        empty
+    }
+
+    /// Gives each block to its chunk, and puts chunks that the system is to have onto `empty`.
+    ///
+    /// # Safety
+    /// As for [`Depot::give_many`].
+    unsafe fn take_apart(&mut self, class: usize, mut stack: Stack, empty: &mut *mut Chunk) {
+        while let Some(block) = stack.pop() {
+            // SAFETY: the caller's.
+            if let Some(chunk) = unsafe { self.give(class, block) } {
+                // SAFETY: the depot has let go of it, for us.
+                unsafe { (*chunk).next = *empty };
+                *empty = chunk;
+            }
+        }
+    }
+
+    /// A block for the caller.
+    fn take(&mut self, class: usize) -> Option<NonNull<Free>> {
+        if self.partial.is_null() {
+            let chunk = Chunk::cut()?.as_ptr();
+            // SAFETY: new, and in no list.
+            unsafe { self.link(chunk) };
+            self.idle += 1;
+            self.chunks += 1;
+        }
+        let chunk = self.partial;
+        // SAFETY: in the list, so allocated, and only used under the lock that `self` stands for.
+        unsafe {
+            if (*chunk).used == 0 {
+                self.idle -= 1;
+            }
+            (*chunk).used += 1;
+            self.out += 1;
+            let block = (*chunk).free.pop().unwrap_or_else(|| {
+                let place = LINE + (*chunk).fresh * bytes_of(class);
+                (*chunk).fresh += 1;
+                assert!(place + bytes_of(class) <= CHUNK_BYTES, "a chunk in the list has something to give");
+                NonNull::new_unchecked(chunk.byte_add(place).cast())
+            });
+            if (*chunk).used == Chunk::blocks(class) {
+                self.unlink(chunk);
+            }
+            Some(block)
+        }
+    }
+
+    /// Takes a block back; returns its chunk if all of it is free and so are others: the caller gives that to the system.
+    ///
+    /// # Safety
+    /// `block` came from `take` with this class, and is the caller's to give.
+    unsafe fn give(&mut self, class: usize, block: NonNull<Free>) -> Option<*mut Chunk> {
+        let chunk = Chunk::of(block);
+        // SAFETY: a block is out, so its chunk is allocated, and only used under the lock that `self` stands for.
+        unsafe {
+            if (*chunk).used == Chunk::blocks(class) {
+                self.link(chunk);
+            }
+            (*chunk).free.push(block);
+            (*chunk).used -= 1;
+            self.out -= 1;
+            if (*chunk).used > 0 {
+                return None;
+            }
+            if self.idle < IDLE {
+                self.idle += 1;
+                return None;
+            }
+            self.unlink(chunk);
+            self.chunks -= 1;
+        }
+        Some(chunk)
+    }
+
+    /// # Safety
+    /// `chunk` is the depot's, and in no list.
+    unsafe fn link(&mut self, chunk: *mut Chunk) {
+        // SAFETY: the caller's; the first of the list is the depot's too.
+        unsafe {
+            (*chunk).prev = null_mut();
+            (*chunk).next = self.partial;
+            if let Some(first) = self.partial.as_mut() {
+                first.prev = chunk;
+            }
+        }
+        self.partial = chunk;
+    }
+
+    /// # Safety
+    /// `chunk` is in the list.
+    unsafe fn unlink(&mut self, chunk: *mut Chunk) {
+        // SAFETY: the caller's; its neighbours are in the list, hence the depot's.
+        unsafe {
+            match (*chunk).prev.as_mut() {
+                Some(prev) => prev.next = (*chunk).next,
+                None => self.partial = (*chunk).next,
+            }
+            if let Some(next) = (*chunk).next.as_mut() {
+                next.prev = (*chunk).prev;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{collections::BTreeMap, sync::mpsc};
+
+    use super::*;
+
+    /// Memory with a pattern in it, which tells when somebody else has written there.
+    struct Held {
+        ptr: NonNull<u8>,
+        layout: Layout,
+        pattern: u8,
+    }
+
+    // SAFETY: memory that nobody else uses.
+    unsafe impl Send for Held {}
+
+    impl Held {
+        fn new(size: usize, pattern: u8) -> Self {
+            let layout = Layout::from_size_align(size, 8).expect("a layout");
+            let ptr = alloc(layout);
+            // SAFETY: just allocated.
+            unsafe { ptr.write_bytes(pattern, size) };
+            Self { ptr, layout, pattern }
+        }
+
+        fn range(&self) -> (usize, usize) {
+            (self.ptr.addr().get(), self.ptr.addr().get() + self.layout.size())
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            // SAFETY: allocated with this size and filled.
+            let bytes = unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.layout.size()) };
+            assert!(bytes.iter().all(|&b| b == self.pattern), "somebody wrote into a block that is ours");
+            // SAFETY: given once, with its layout.
+            unsafe { free(self.ptr, self.layout) };
+        }
+    }
+
+    /// A generator of numbers, good enough to choose by.
+    fn next(seed: &mut u64) -> usize {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 33) as usize
+    }
+
+    #[test]
+    fn blocks_are_apart_and_aligned() {
+        let (mut seed, mut held) = (7, BTreeMap::<usize, Held>::new());
+        for step in 0..if cfg!(miri) { 500 } else { 50_000 } {
+            if next(&mut seed).is_multiple_of(2) {
+                let new = Held::new(1 + next(&mut seed) % (LARGEST + 100), step as u8);
+                let (start, end) = new.range();
+                assert!(start.is_multiple_of(if new.layout.size() <= 32 { 32 } else { LINE }));
+                assert!(held.range(..end).next_back().is_none_or(|(_, below)| below.range().1 <= start));
+                held.insert(start, new);
+            } else if let Some(&key) = held.keys().nth(next(&mut seed) % held.len().max(1)) {
+                held.remove(&key);
+            }
+        }
+    }
+
+    #[test]
+    fn one_thread_makes_and_another_frees() {
+        let (send, receive) = mpsc::sync_channel::<Held>(100);
+        let count = if cfg!(miri) { 200 } else { 20_000 };
+        let other = std::thread::spawn(move || receive.into_iter().count());
+        for n in 0..count {
+            send.send(Held::new(40 + n % 400, n as u8)).expect("the other thread receives");
+        }
+        drop(send);
+        assert_eq!(other.join().expect("no panic"), count);
+    }
+
+    /// Whole magazines come and go; what they keep is let go of when the rest is free.
+    #[test]
+    fn magazines_do_not_keep_chunks() {
+        let (class, mut seed) = (3, 5);
+        let mut depot = Depot::EMPTY;
+        let blocks = 20 * Chunk::blocks(class);
+        let mut out: Vec<Stack> = (0..blocks / ROUNDS as usize).map(|_| depot.take_many(class)).collect();
+        assert!(out.iter().all(|stack| stack.len == ROUNDS));
+        assert!(depot.chunks >= 20);
+        // Shuffled, so that each magazine is of many chunks.
+        let mut free: Vec<_> = out.iter_mut().flat_map(|stack| std::iter::from_fn(|| stack.pop())).collect();
+        while !free.is_empty() {
+            let mut stack = Stack::EMPTY;
+            for _ in 0..ROUNDS.min(free.len() as u32) {
+                let block = free.swap_remove(next(&mut seed) % free.len());
+                // SAFETY: taken from this depot, and given once.
+                unsafe { stack.push(block) };
+            }
+            // SAFETY: as above.
+            let mut empty = unsafe { depot.give_many(class, stack) };
+            while !empty.is_null() {
+                // SAFETY: the depot has let go of it.
+                unsafe {
+                    let chunk = empty;
+                    empty = (*chunk).next;
+                    std::alloc::dealloc(chunk.cast(), Chunk::LAYOUT);
+                }
+            }
+        }
+        assert!(depot.chunks <= 2 * IDLE, "{} chunks are kept", depot.chunks);
+        while !depot.partial.is_null() {
+            let chunk = depot.partial;
+            // SAFETY: in the list; the blocks in magazines are forgotten with their depot.
+            unsafe {
+                depot.unlink(chunk);
+                std::alloc::dealloc(chunk.cast(), Chunk::LAYOUT);
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_go_back_to_the_system() {
+        let (class, mut seed) = (5, 3);
+        let mut depot = Depot::EMPTY;
+        let mut out: Vec<_> = (0..5 * Chunk::blocks(class)).map(|_| depot.take(class).expect("memory")).collect();
+        assert!(depot.partial.is_null(), "five chunks are full");
+        let mut given_back = 0;
+        while !out.is_empty() {
+            let block = out.swap_remove(next(&mut seed) % out.len());
+            // SAFETY: taken from this depot, and given once.
+            if let Some(chunk) = unsafe { depot.give(class, block) } {
+                given_back += 1;
+                // SAFETY: the depot has let go of it, and all its blocks are free.
+                unsafe { std::alloc::dealloc(chunk.cast(), Chunk::LAYOUT) };
+            }
+        }
+        assert_eq!(given_back, 5 - IDLE);
+        for _ in 0..IDLE {
+            let chunk = depot.partial;
+            // SAFETY: in the list, and nothing is out.
+            unsafe {
+                assert_eq!((*chunk).used, 0);
+                depot.unlink(chunk);
+                std::alloc::dealloc(chunk.cast(), Chunk::LAYOUT);
+            }
+        }
+        assert!(depot.partial.is_null());
+    }
+}
