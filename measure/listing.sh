@@ -1,0 +1,158 @@
+#!/bin/bash
+# What listing costs: 100,000 files with two extended attributes each in one directory, and 300 directories of 1,000
+# files, on ext4, XFS and btrfs (loop images made here), cold and warm, by pando and by the tools there are.
+#
+#   measure/listing.sh [PANDO]         the command under test; without it, one is built (cargo build --release)
+#
+# As root. In the environment: RUNS (5), FILES (100000), DIRS (300), PER_DIR (1000), SYSTEMS ("ext4 xfs btrfs"), WORK (a
+# directory with 4 GiB free; /var/tmp). Prints Markdown. Cold means: unmounted, caches dropped, mounted again. Each round
+# runs all tools one after the other, so that what disturbs the machine disturbs them all; figures are medians. Output
+# goes through a pipe. CPU is user and system time of the tool.
+set -u -o pipefail
+here=$(dirname "$(readlink -f "$0")")
+runs=${RUNS:-5} files=${FILES:-100000} dirs=${DIRS:-300} per_dir=${PER_DIR:-1000} systems=${SYSTEMS:-ext4 xfs btrfs}
+[ "$(id -u)" = 0 ] || { echo "$0: needs root: it mounts, and drops caches" >&2; exit 1; }
+for program in cc setfattr getfattr losetup; do
+    command -v $program >/dev/null || { echo "$0: needs $program (Debian: gcc attr mount)" >&2; exit 1; }
+done
+pando=${1:-}
+if [ -z "$pando" ]; then
+    (cd "$here/.." && cargo build --release --quiet --bin pando) || exit 1
+    pando=${CARGO_TARGET_DIR:-$here/../target}/release/pando
+fi
+pando=$(readlink -f "$pando")
+
+work=$(mktemp -d "${WORK:-/var/tmp}/pando-listing.XXXXXX")
+root=$work/root
+mkdir "$root"
+clean() {
+    cd /
+    mountpoint -q "$root" && umount "$root"
+    rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+bare=$work/bare
+cc -O2 -pthread -o "$bare" "$here/bare.c" || exit 1
+
+attach() { mount -o loop "$work/image" "$root"; }
+
+# A file system with the two trees in it.
+populate() {
+    truncate -s 4G "$work/image"
+    case $1 in
+        ext4) mkfs.ext4 -q -N $((files + dirs * per_dir + 100000)) "$work/image" ;;
+        xfs) mkfs.xfs -q -f "$work/image" ;;
+        btrfs) mkfs.btrfs -q -f "$work/image" >"$work/said" 2>&1 || { cat "$work/said" >&2; return 1; } ;;
+        *) echo "unknown file system $1" >&2; return 1 ;;
+    esac || return 1
+    attach || return 1
+    mkdir "$root/flat" "$root/many"
+    (
+        cd "$root/flat" || exit 1
+        seq -f 'file%07.0f' "$files" | xargs touch
+        seq -f 'file%07.0f' "$files" | xargs setfattr -n user.grove -v aspen
+        seq -f 'file%07.0f' "$files" | xargs setfattr -n user.trunks -v 47000
+        cd "$root/many" || exit 1
+        seq -f 'dir%04.0f' "$dirs" | xargs mkdir
+        for dir in *; do seq -f "$dir/file%05.0f" "$per_dir"; done | xargs touch
+    ) || return 1
+    umount "$root"
+}
+
+cool() {
+    mountpoint -q "$root" && umount "$root"
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    attach
+}
+
+# Appends "wall cpu" of a command to a file.
+clock() {
+    local out=$1 TIMEFORMAT='%R %U %S'
+    shift
+    { time "$@" 2>"$work/said"; } 2>"$work/time" | cat >/dev/null
+    ((PIPESTATUS[0] == 0)) || { echo "failed: $*" | cut -c1-200; head -3 "$work/said"; } >&2
+    awk '{ print $1, $2 + $3 }' "$work/time" >>"$out"
+}
+
+# The median of a column of a file.
+median() {
+    awk -v column="$2" '{ print $column }' "$1" | sort -n | awk '{ a[NR] = $1 } END { printf "%.3f", a[int((NR + 1) / 2)] }'
+}
+
+# Runs each line of "name: command" from stdin, cold and warm, and prints a table.
+table() {
+    local names=() commands=() line round index command
+    while IFS= read -r line; do
+        names+=("${line%%: *}")
+        commands+=("${line#*: }")
+    done
+    rm -f "$work"/cold.* "$work"/warm.*
+    for ((round = 0; round < runs; round++)); do
+        for index in "${!names[@]}"; do
+            read -ra command <<<"${commands[index]}"
+            command -v "${command[0]}" >/dev/null || continue
+            cool
+            clock "$work/cold.$index" "${command[@]}"
+            clock "$work/warm.$index" "${command[@]}"
+        done
+    done
+    echo
+    echo "| $1 | cold, s | cold CPU | warm, s | warm CPU |"
+    echo "| --- | ---: | ---: | ---: | ---: |"
+    for index in "${!names[@]}"; do
+        if [ -e "$work/cold.$index" ]; then
+            printf '| `%s` | %s | %s | %s | %s |\n' "${names[index]}" "$(median "$work/cold.$index" 1)" \
+                "$(median "$work/cold.$index" 2)" "$(median "$work/warm.$index" 1)" "$(median "$work/warm.$index" 2)"
+        else
+            printf '| `%s` | not installed | | | |\n' "${names[index]}"
+        fi
+    done
+}
+
+# What ls -l shows, as find and bfs print it.
+fields='%M\t%n\t%u\t%g\t%s\t%TY-%Tm-%Td\t%TH:%TM\t%f\n'
+
+echo "$(date +%Y-%m-%d), $(uname -sr), $(nproc) x $(awk -F': ' '/model name/ { print $2; exit }' /proc/cpuinfo)," \
+    "$(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo); $runs runs, medians; load before:" \
+    "$(cut -d' ' -f1 /proc/loadavg)."
+echo "$("$pando" --version), $(ls --version | head -1), $(find --version | head -1)," \
+    "$(bfs --version 2>/dev/null | head -1 || echo no bfs)."
+for system in $systems; do
+    populate "$system" || { mountpoint -q "$root" && umount "$root"; echo; echo "$system: could not be made here"; continue; }
+    flat=$root/flat many=$root/many
+    table "$system: $files files, names and attributes" <<END
+bare loop: $bare $flat
+bare loop, 4 threads, inode order: $bare -t 4 $flat
+ls -l: ls -l $flat
+ls -lU: ls -lU $flat
+find -printf: find $flat -printf $fields
+bfs -printf: bfs $flat -printf $fields
+exa -l: exa -l $flat
+pando ls -l: $pando ls -l $flat
+pando ls -lU: $pando ls -lU $flat
+pando ls --json: $pando ls --json $flat
+END
+    table "$system: the same, and extended attributes" <<END
+bare loop -x: $bare -x $flat
+bare loop -x, 4 threads, inode order: $bare -x -t 4 $flat
+getfattr -d -R: getfattr -d -R $flat
+exa -l --extended: exa -l --extended $flat
+pando ls -lU --xattr: $pando ls -lU --xattr $flat
+pando ls --json --xattr: $pando ls --json --xattr $flat
+END
+    table "$system: $dirs x $per_dir files, names and attributes" <<END
+bare loop: $bare $(seq -f "$many/dir%04.0f" -s ' ' "$dirs")
+ls -lR: ls -lR $many
+ls -lRU: ls -lRU $many
+find -printf: find $many -printf $fields
+bfs -printf: bfs $many -printf $fields
+exa -lR: exa -lR $many
+pando ls -lR: $pando ls -lR $many
+pando ls -lRU: $pando ls -lRU $many
+pando ls -R --json: $pando ls -R --json $many
+END
+    mountpoint -q "$root" && umount "$root"
+    rm -f "$work/image"
+done
