@@ -7,73 +7,8 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::{quote::Quoting, time::TimeStyle};
 use crate::size;
 
-const LONG_HELP: &str = "\
-DIFFERENCES FROM ls (GNU coreutils)
-
-  Order       Names are compared byte by byte, as ls does with LC_ALL=C.
-  -x          Stay on one file system. (In ls: columns filled by row, which pando ls does not have.)
-  -U          Entries are printed as they are read, in bounded memory, however large the directory is. Where a directory
-              does not fit into one batch (about two thousand entries), column widths may grow on the way, the line
-              \"total\" comes last, and columns (-C) are laid out batch by batch.
-  sorting     Beyond --sort-memory, runs are sorted one by one, kept in temporary files without a name (in $TMPDIR, or
-              /tmp) and merged. Then columns are laid out in blocks of 1,048,576 entries.
-  --color     auto is the default, as with the alias that most systems set up.
-  --xattr     New: a line for each extended attribute below its file, indented by a tab.
-  --json      New, and --csv: all that statx says, see below. In directory order unless --sort is said.
-  links       They are never followed, except those on the command line (as ls does without -L, -H).
-  -0          Like --zero. With -R and without -l, paths are printed and no headers.
-  -R          Descends by descriptors, never through a link: a directory that is swapped for a link meanwhile is reported.
-  time        Names of months are English in every locale. +FORMAT knows the conversions of strftime(3), %N as well.
-  -h          Means sizes in K, M, G (powers of 1024), not help. Help is --help.
-  -v          Says more on stderr, as with all of pando's commands (ls sorts by version).
-  not there   -L, -H, -k, -m, -p, -q, -D, -Z, -I, -B, --group-directories-first, --hyperlink, --block-size, --si.
-
-JSON (version 1)
-
-One object per line and entry, so that any number of entries streams. Later versions only add keys; a change of what is
-here would have another number in \"v\".
-
-  v        1
-  path     the directory as it was given, and the names from there
-  name     the last part of it
-  type     file, directory, symlink, fifo, socket, char, block, or unknown
-  ino      inode number (64 bits: read it as an integer)
-
-With -l also:
-
-  mode, nlink, uid, gid, size, blocks (of 512 bytes), blksize, dev_major, dev_minor, rdev_major, rdev_minor,
-  attributes, attributes_mask (the bits STATX_ATTR_*), have (the bits STATX_* of what the file system gave), user, group (null if the number has no name), target (of a
-  link), and atime, mtime, ctime, btime as {\"sec\": seconds since 1970, \"nsec\": nanoseconds after that}. What the file
-  system does not have is null.
-
-With --xattr: xattrs, a list of {name, value}; --xattr=names leaves the values out. changed is true if the entry changed
-each time that it was read, so that its parts may be of different moments.
-
-Text that is not UTF-8 has another key: path_base64, name_base64, target_base64, value_base64 instead of path, name,
-target, value. What could not be had has a key error (or xattr_error) with {errno, message}; for a directory that could
-not be opened or read on, error has operation as well.
-
-CSV (RFC 4180) has a first line with the same names as columns; times are two columns each, mtime_sec and mtime_nsec.
-Bytes are as they are, UTF-8 or not. xattrs is one column, as in user.a=1&user.b=2, other bytes as %XX.
-
-ENVIRONMENT
-
-  LS_COLORS, TIME_STYLE, QUOTING_STYLE, COLUMNS, TZ as in ls. LC_ALL, LC_CTYPE, LANG say whether names are UTF-8 (only
-  how they look on a terminal depends on it).
-
-EXIT STATUS
-
-  0 all was listed. 1 something within a directory could not be listed. 2 a path on the command line could not be
-  listed, or the command line is wrong. Each message names the file; the rest is listed. A reader that leaves early, as
-  in `pando ls | head`, is no failure.
-
-EXAMPLES
-
-  pando ls -lh                               what ls -lh says
-  pando ls -lU /srv/mail | head              the first entries of a huge directory, at once
-  pando ls -lR --json /srv > inventory.jsonl
-  pando ls -R0U /srv | xargs -0 ...          no name is lost to a newline
-  pando ls -l --xattr=values file            attributes and extended attributes in one pass";
+/// What differs from ls, the formats, and the exit status: the rest of the manual page.
+const LONG_HELP: &str = include_str!("help.txt");
 
 /// Options of `pando ls`.
 #[derive(Debug, Args)]
@@ -131,7 +66,8 @@ pub struct LsArgs {
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
     /// Extended attributes: names, or values as well [default: values]
-    #[arg(long, value_name = "WHAT", hide_possible_values = true, num_args = 0..=1, require_equals = true, default_missing_value = "values")]
+    #[arg(long, value_name = "WHAT", hide_possible_values = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "values")]
     pub xattr: Option<XattrLevel>,
 
     /// Sizes as in 1.5K, 20M, 3.0G
@@ -153,15 +89,16 @@ pub struct LsArgs {
     #[arg(long, value_name = "STYLE", hide_short_help = true)]
     pub quoting_style: Option<Quoting>,
     /// Colour names by LS_COLORS: auto, always or never
-    #[arg(long, value_name = "WHEN", hide_possible_values = true, num_args = 0..=1, require_equals = true, default_value = "auto",
-          default_missing_value = "always")]
+    #[arg(long, value_name = "WHEN", hide_possible_values = true, num_args = 0..=1, require_equals = true,
+          default_value = "auto", default_missing_value = "always")]
     pub color: When,
     /// Width of the screen in columns; 0 is no limit
     #[arg(short = 'w', long, value_name = "COLS")]
     pub width: Option<u16>,
 
     /// By none, name, size, time, extension or inode [default: name; --json, --csv: none]
-    #[arg(long, value_name = "WORD", hide_possible_values = true, overrides_with_all = ["unsorted", "by_size", "by_time", "by_extension"])]
+    #[arg(long, value_name = "WORD", hide_possible_values = true,
+          overrides_with_all = ["unsorted", "by_size", "by_time", "by_extension"])]
     pub sort: Option<SortBy>,
     /// No order: print entries as they are read, in bounded memory
     #[arg(short = 'U', overrides_with_all = ["sort", "by_size", "by_time", "by_extension"])]
@@ -183,7 +120,8 @@ pub struct LsArgs {
     pub sort_memory: Option<u64>,
 
     /// Time to show and to sort by: mtime, atime, ctime or btime
-    #[arg(long, value_name = "WHICH", hide_possible_values = true, default_value = "mtime", overrides_with_all = ["ctime", "atime"])]
+    #[arg(long, value_name = "WHICH", hide_possible_values = true, default_value = "mtime",
+          overrides_with_all = ["ctime", "atime"])]
     pub time: WhichTime,
     /// Like --time=ctime
     #[arg(hide_short_help = true, short = 'c', overrides_with_all = ["time", "atime"])]

@@ -63,7 +63,8 @@ fn attr_of(statx: &Statx) -> Attr {
 }
 
 impl<'a> Argument<'a> {
-    /// Looks at what a path names. A link is followed where ls does: without -l, -d and -F, and if it leads to a directory.
+    /// Looks at what a path names. A link is followed where ls does: without -l, -d and -F, and if it leads to a
+    /// directory.
     ///
     /// # Errors
     /// As statx(2).

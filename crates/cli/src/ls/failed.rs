@@ -24,7 +24,8 @@ pub enum Status {
 }
 
 impl Status {
-    /// Says what failed, and remembers how bad that is. `what` ends where the name begins, as in "cannot open directory".
+    /// Says what failed, and remembers how bad that is. `what` ends where the name begins, as in "cannot open
+    /// directory".
     pub fn failed(&mut self, level: Self, what: impl fmt::Display, name: &[u8], errno: i32) {
         self.say(level, format_args!("{what} {}: {}", in_message(name), message(errno)));
     }

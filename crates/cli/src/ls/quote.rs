@@ -1,8 +1,8 @@
 //! Names as they are shown: as they are, or quoted so that a shell reads them back.
 //!
 //! The quoted form is the one GNU ls uses on a terminal (style `shell-escape`): nothing where nothing is needed, single
-//! quotes where the shell would see something special, double quotes if that is only an apostrophe, and `$'\n'` for what
-//! cannot be printed.
+//! quotes where the shell would see something special, double quotes if that is only an apostrophe, and `$'\n'` for
+//! what cannot be printed.
 
 use clap::ValueEnum;
 use unicode_width::UnicodeWidthChar;

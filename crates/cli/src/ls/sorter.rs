@@ -1,8 +1,9 @@
 //! Entries put into order, within a stated memory.
 //!
-//! Entries are kept encoded, in chunks, with a key and a place for each. When the memory is used up, what is there is sorted and
-//! written to a temporary file without a name: a run. In the end the runs are merged. No more than [`FAN_IN`] runs lie about: then they are merged into
-//! one. (External merge sort: Donald Knuth, "The Art of Computer Programming", volume 3, 1973, section 5.4.)
+//! Entries are kept encoded, in chunks, with a key and a place for each. When the memory is used up, what is there is
+//! sorted and written to a temporary file without a name: a run. In the end the runs are merged. No more than
+//! [`FAN_IN`] runs lie about: then they are merged into one. (External merge sort: Donald Knuth, "The Art of Computer
+//! Programming", volume 3, 1973, section 5.4.)
 
 use std::{
     collections::BinaryHeap,

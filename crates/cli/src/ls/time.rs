@@ -1,5 +1,5 @@
-//! Times as they are shown. A listing shows many times and few different minutes: the text of a minute is kept, and so is
-//! the part of the calendar in which the zone's offset does not change.
+//! Times as they are shown. A listing shows many times and few different minutes: the text of a minute is kept, and so
+//! is the part of the calendar in which the zone's offset does not change.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -95,8 +95,9 @@ struct Civil {
 }
 
 impl Civil {
-    /// From a local minute since the epoch. The calendar is the Gregorian one, also before it was introduced. (The way from days to dates with
-    /// eras of 400 years that begin in March: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", 2013.)
+    /// From a local minute since the epoch. The calendar is the Gregorian one, also before it was introduced. (The way
+    /// from days to dates with eras of 400 years that begin in March: Howard Hinnant, "chrono-Compatible Low-Level Date
+    /// Algorithms", 2013.)
     fn new(minute: i64) -> Self {
         let (day, of_day) = (minute.div_euclid(1440), minute.rem_euclid(1440));
         let shifted = day + 719_468;
