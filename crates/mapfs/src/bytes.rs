@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use pando_vfs::Layout;
+
 /// Bytes of a page: those of the kernel's memory file system, so that holes are where its are.
 const PAGE: u64 = 4096;
 
@@ -10,13 +12,14 @@ const PAGE: u64 = 4096;
 pub(crate) struct Bytes {
     size: u64,
     pages: BTreeMap<u64, Box<[u8]>>,
+    layout: Layout,
 }
 
 impl Bytes {
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        let mut new = Self::default();
-        new.write(bytes, 0);
-        new
+    /// These bytes instead.
+    pub(crate) fn replace(&mut self, bytes: &[u8]) {
+        self.resize(0);
+        self.write(bytes, 0);
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -38,6 +41,7 @@ impl Bytes {
             let page = self.pages.entry(at).or_insert_with(empty);
             page[within..within + part.len()].copy_from_slice(&data[part]);
         }
+        self.layout.set_data(offset, data.len() as u64);
         self.size = self.size.max(offset + data.len() as u64);
     }
 
@@ -46,6 +50,7 @@ impl Bytes {
         if size <= self.size {
             self.zero(size, size.next_multiple_of(PAGE));
             drop(self.pages.split_off(&size.div_ceil(PAGE)));
+            self.layout.cut(size);
         }
         self.size = size;
     }
@@ -59,6 +64,7 @@ impl Bytes {
 
     /// Frees whole pages of a range, and zeroes the rest of it.
     pub(crate) fn punch(&mut self, offset: u64, len: u64) {
+        self.layout.set_hole(offset, len);
         let end = offset + len;
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
         if first <= last {
@@ -79,19 +85,8 @@ impl Bytes {
         }
     }
 
-    /// The first offset from here on with data.
-    pub(crate) fn data_after(&self, offset: u64) -> Option<u64> {
-        let (at, _) = self.pages.range(offset / PAGE..).next()?;
-        Some(offset.max(at * PAGE)).filter(|start| *start < self.size)
-    }
-
-    /// The first offset from here on in a hole, the end included.
-    pub(crate) fn hole_after(&self, offset: u64) -> u64 {
-        let mut at = offset / PAGE;
-        while self.pages.contains_key(&at) {
-            at += 1;
-        }
-        offset.max(at * PAGE).min(self.size)
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// All bytes, holes too: for files that fit into memory.
@@ -124,19 +119,23 @@ mod tests {
 
     #[test]
     fn holes_are_where_nothing_was_written() {
-        let mut bytes = Bytes::new(b"abc");
+        let mut bytes = Bytes::default();
+        bytes.replace(b"abc");
         bytes.write(b"xyz", 3 * PAGE - 1);
+        let seek = |bytes: &Bytes, offset| {
+            (bytes.layout.data_after(offset, bytes.size), bytes.layout.hole_after(offset, bytes.size))
+        };
         assert_eq!((bytes.size(), bytes.pages.len()), (3 * PAGE + 2, 3));
-        assert_eq!((bytes.hole_after(1), bytes.data_after(PAGE)), (PAGE, Some(2 * PAGE)));
-        assert_eq!(bytes.hole_after(2 * PAGE), 3 * PAGE + 2);
+        assert_eq!((seek(&bytes, 1).1, seek(&bytes, PAGE).0), (PAGE, Some(2 * PAGE)));
+        assert_eq!(seek(&bytes, 2 * PAGE).1, 3 * PAGE + 2);
         bytes.punch(1, 3 * PAGE - 1);
-        assert_eq!((bytes.pages.len(), bytes.data_after(PAGE)), (2, Some(3 * PAGE)));
+        assert_eq!((bytes.pages.len(), seek(&bytes, PAGE).0), (2, Some(3 * PAGE)));
         let mut buf = [7; 4];
         bytes.read(&mut buf, 3 * PAGE - 2);
         assert_eq!(&buf, b"\0\0yz");
         bytes.resize(2);
         bytes.resize(5);
         assert_eq!((bytes.to_vec(), bytes.pages.len()), (b"a\0\0\0\0".to_vec(), 1));
-        assert_eq!((bytes.hole_after(4), bytes.data_after(5)), (5, None));
+        assert_eq!(seek(&bytes, 4), (Some(4), 5));
     }
 }

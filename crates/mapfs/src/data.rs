@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pando_vfs::{Error, FileData, Result};
+use pando_vfs::{Error, FileData, Layout, Result};
 
 use crate::{Call, bytes::Bytes, driver::Shared};
 
@@ -58,12 +58,17 @@ impl FileData for MapData {
         self.change(|bytes| bytes.punch(offset, len))
     }
 
-    fn seek_data(&self, offset: u64, _size: u64) -> Option<u64> {
-        self.look(|bytes| bytes.data_after(offset)).ok().flatten()
+    fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
+        self.look(|bytes| bytes.layout().data_after(offset, size)).ok().flatten()
     }
 
     fn seek_hole(&self, offset: u64, size: u64) -> u64 {
-        self.look(|bytes| bytes.hole_after(offset)).unwrap_or(size)
+        self.look(|bytes| bytes.layout().hole_after(offset, size)).unwrap_or(size)
+    }
+
+    /// None of an inode that is gone.
+    fn layout(&self) -> Option<Layout> {
+        Some(self.look(|bytes| bytes.layout().clone()).unwrap_or_default())
     }
 
     /// As if it had no holes: the name space says the same of a file that it has not opened.

@@ -6,7 +6,6 @@ use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp};
 
 use crate::{
     Call, Delay, Fault, Parked,
-    bytes::Bytes,
     driver::Shared,
     store::{ROOT, Store},
 };
@@ -194,7 +193,7 @@ impl MapHandle {
     pub fn write(&self, ino: u64, bytes: &[u8]) -> Result<()> {
         self.underneath(&[ino], |store| {
             let node = store.node_mut(ino)?;
-            node.bytes = Bytes::new(bytes);
+            node.bytes.replace(bytes);
             node.attr.mtime = Timestamp::now();
             node.attr.ctime = node.attr.mtime;
             Ok(())

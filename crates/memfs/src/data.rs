@@ -12,7 +12,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use pando_vfs::{FileData, Result};
+use pando_vfs::{FileData, Layout, Result};
 
 use crate::{
     page::{CHUNK_PAGES, Chunk, PAGE_BYTES, Page},
@@ -30,6 +30,8 @@ pub(crate) struct MemData {
     /// Later chunks by their number (page / 64), from 1 on.
     rest: BTreeMap<u64, Chunk>,
     pages: u64,
+    /// Which pages are data: those that are there and were written to.
+    layout: Layout,
 }
 
 /// A page's place: its chunk's number, and its slot there.
@@ -59,7 +61,7 @@ fn slots_within(chunk: u64, first: u64, end: u64) -> (usize, usize) {
 
 impl MemData {
     pub(crate) fn new(space: Arc<Space>) -> Self {
-        Self { space, head: Chunk::default(), rest: BTreeMap::new(), pages: 0 }
+        Self { space, head: Chunk::default(), rest: BTreeMap::new(), pages: 0, layout: Layout::default() }
     }
 
     fn chunk(&self, number: u64) -> Option<&Chunk> {
@@ -72,7 +74,7 @@ impl MemData {
 
     /// Runs `work` on a chunk that is made for it if it must be, and that stays only if a page is in it afterwards.
     fn with_chunk<T>(&mut self, number: u64, work: impl FnOnce(&mut Chunk, &Space, &mut u64) -> T) -> T {
-        let Self { space, head, rest, pages } = self;
+        let Self { space, head, rest, pages, .. } = self;
         if number == 0 {
             let done = work(head, space, pages);
             head.trim();
@@ -199,6 +201,7 @@ impl FileData for MemData {
                 write_chunk(chunk, space, pages, here, within as usize)
             });
             done += written;
+            self.layout.set_data(at, written as u64);
             match result {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -218,6 +221,7 @@ impl FileData for MemData {
             self.zero_within(new_size, tail, PAGE_BYTES);
         }
         self.free_pages(new_size.div_ceil(PAGE_BYTES as u64), u64::MAX);
+        self.layout.cut(new_size);
         Ok(())
     }
 
@@ -270,33 +274,20 @@ impl FileData for MemData {
             self.zero_within(end, 0, tail);
         }
         self.free_pages(first, end / page_bytes);
+        self.layout.set_hole(offset, len);
         Ok(())
     }
 
     fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
-        let start = Place::of(offset);
-        let in_chunk = |number: u64, chunk: &Chunk| {
-            let from = if number == start.chunk { start.slot } else { 0 };
-            let found = (from..chunk.slots().len()).find(|&slot| chunk.is_data(slot))?;
-            Some(((number * CHUNK_PAGES as u64 + found as u64) * PAGE_BYTES as u64).max(offset))
-        };
-        let head = if start.chunk == 0 { in_chunk(0, &self.head) } else { None };
-        let found = head
-            .or_else(|| self.rest.range(start.chunk.max(1)..).find_map(|(&number, chunk)| in_chunk(number, chunk)))?;
-        (found < size).then_some(found)
+        self.layout.data_after(offset, size)
     }
 
     fn seek_hole(&self, offset: u64, size: u64) -> u64 {
-        let Place { mut chunk, mut slot } = Place::of(offset);
-        loop {
-            let here = self.chunk(chunk);
-            let is_data = |slot: usize| here.is_some_and(|chunk| chunk.is_data(slot));
-            if let Some(hole) = (slot..CHUNK_PAGES).find(|&slot| !is_data(slot)) {
-                let hole = chunk * CHUNK_BYTES + (hole * PAGE_BYTES) as u64;
-                return hole.max(offset).min(size);
-            }
-            (chunk, slot) = (chunk + 1, 0);
-        }
+        self.layout.hole_after(offset, size)
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        Some(self.layout.clone())
     }
 
     fn blocks(&self) -> u64 {

@@ -63,11 +63,6 @@ impl Page {
         self.0[from.min(len)..to.min(len)].fill(0);
     }
 
-    /// Whether anything was ever written to it.
-    pub(crate) fn is_data(&self) -> bool {
-        !self.0.is_empty()
-    }
-
     #[cfg(test)]
     pub(crate) fn allocated(&self) -> usize {
         self.0.len()
@@ -87,11 +82,6 @@ impl Chunk {
     /// As [`Chunk::page`], to change it.
     pub(crate) fn page_mut(&mut self, index: usize) -> Option<&mut Page> {
         self.0.get_mut(index)?.as_mut()
-    }
-
-    /// Whether slot `index` holds data.
-    pub(crate) fn is_data(&self, index: usize) -> bool {
-        self.page(index).is_some_and(Page::is_data)
     }
 
     /// The slot itself, which is made if it must be.
@@ -157,7 +147,6 @@ mod tests {
         page.read(0, &mut bytes);
         assert_eq!(&bytes, b"abc\0\0\0\0\0\0\0\x09\x09");
         assert_eq!(Page::default().allocated(), 0);
-        assert!(!Page::default().is_data());
     }
 
     #[test]

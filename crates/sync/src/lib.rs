@@ -7,6 +7,7 @@
 //! | [`LockRef`], [`IdleRef`] | `lock_ref`, `idle_ref` | counts in one word: dead at zero, or resting there |
 //! | [`ShardedRef`] | `sharded_ref` | a count that spreads over the cores while threads contend for it |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
+//! | [`Described`] | `described` | a word and a record that goes with it, read together without a lock |
 //! | [`Flights`] | `flights` | what many ask at the same time is asked once |
 //! | [`lock_order`] | `lock_order` | the order of locks, asserted in debug builds |
 //! | [`SeqRwLock`] | `seq_rw_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
@@ -24,6 +25,7 @@
 
 mod blocks;
 mod counted;
+mod described;
 mod facade;
 mod fair_lock;
 mod flights;
@@ -49,6 +51,7 @@ mod striped;
 mod tally;
 
 pub use counted::{AtomicCounted, Counted, Object, Shared};
+pub use described::Described;
 pub use flights::Flights;
 pub use idle_ref::{IdleRef, Rest};
 pub use lock_ref::LockRef;

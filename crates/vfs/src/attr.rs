@@ -326,7 +326,8 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
     if size > i64::MAX as u64 {
         return Err(Error::Invalid);
     }
-    inode.file_state()?.change(|data| {
+    let state = inode.file_state()?;
+    state.change(inode, |data| {
         let old = inode.size();
         let now = Timestamp::now().0;
         if size == old && stamp == Stamp::IfChanged {
@@ -335,7 +336,7 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
         }
         drop_privileges(inode, capable);
         data.truncate(old, size)?;
-        inode.set_size(size);
+        state.resize(inode, data, size);
         inode.times.modified(now);
         inode.set_dirty();
         Ok(())

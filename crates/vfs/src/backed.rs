@@ -322,7 +322,7 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
     };
     match &inode.body {
         // The size is changed with the data locked.
-        Body::File(_) => inode.file_state()?.change(|_| ask()),
+        Body::File(_) => inode.file_state()?.change(inode, |_| ask()),
         _ => ask(),
     }
 }

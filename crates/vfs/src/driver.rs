@@ -8,6 +8,7 @@
 
 use crate::{
     Result,
+    layout::Layout,
     types::{FileKind, StatFs, Timestamp},
 };
 
@@ -216,6 +217,15 @@ pub trait FileData: Send + Sync {
 
     /// The first offset at or after `offset` in a hole; the end of the file counts as one.
     fn seek_hole(&self, offset: u64, size: u64) -> u64;
+
+    /// Where the data is, as of the last change, if the driver keeps account of it.
+    ///
+    /// If so, SEEK_DATA and SEEK_HOLE are answered from what this said after the last change, at no cost to the driver, and
+    /// never wait (P6). Otherwise they ask [`FileData::seek_data`] and [`FileData::seek_hole`]; while the file is being
+    /// changed they do not wait for that either, but take it for a file without holes, as POSIX allows for any.
+    fn layout(&self) -> Option<Layout> {
+        None
+    }
 
     /// Occupied space in units of 512 bytes.
     fn blocks(&self) -> u64;

@@ -3,7 +3,7 @@
 use pando_sync::{Position, pin};
 
 use crate::{
-    Context, DentryRef, Error, Result, Seek, Stat, Timestamp,
+    Context, DentryRef, Error, FileData, Layout, Result, Seek, Stat, Timestamp,
     attr::{Stamp, drop_privileges, stat_of, store_times, truncate_inode},
     inode::Inode,
     trace::TraceOp,
@@ -171,7 +171,8 @@ impl File {
 
     fn try_write(&self, data: &[u8], offset: u64, append: bool) -> Result<(u64, usize)> {
         let inode = self.inode();
-        inode.file_state()?.change(|contents| {
+        let state = inode.file_state()?;
+        state.change(inode, |contents| {
             let size = inode.size();
             let offset = if append { size } else { offset };
             let room = usize::try_from(OFFSET_MAX - offset).unwrap_or(usize::MAX);
@@ -184,7 +185,7 @@ impl File {
             inode.set_dirty();
             let count = contents.write_at(&data[..data.len().min(room)], offset)?;
             if offset + count as u64 > size {
-                inode.set_size(offset + count as u64);
+                state.resize(inode, contents, offset + count as u64);
             }
             if self.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
                 contents.sync()?;
@@ -240,23 +241,47 @@ impl File {
         let offset = u64::try_from(offset).map_err(|_| Error::NoDeviceAddress)?;
         let inode = self.inode();
         let state = inode.contents()?.ok_or(Error::NoDeviceAddress)?;
-        state.look(|data| {
-            let size = inode.size();
-            if offset >= size { None } else { data.seek_data(offset, size) }.ok_or(Error::NoDeviceAddress)
-        })
+        let everywhere = |size| Some(offset).filter(|offset| *offset < size);
+        let found = state.seek(inode, |size, layout: Option<&Layout>| match layout {
+            Some(layout) if offset < size => layout.data_after(offset, size),
+            _ => everywhere(size),
+        });
+        let found = found.unwrap_or_else(|_| {
+            let ask = |data: &dyn FileData| {
+                let size = inode.size();
+                everywhere(size).and_then(|offset| data.seek_data(offset, size))
+            };
+            state.try_look(ask).unwrap_or_else(|| everywhere(inode.size()))
+        });
+        found.ok_or(Error::NoDeviceAddress)
     }
 
     fn seek_hole(&self, offset: i64) -> Result<u64> {
         let offset = u64::try_from(offset).map_err(|_| Error::NoDeviceAddress)?;
         let inode = self.inode();
-        let inside = |size| if offset < size { Ok(()) } else { Err(Error::NoDeviceAddress) };
+        let inside =
+            |size, hole: &dyn Fn() -> u64| if offset < size { Ok(hole()) } else { Err(Error::NoDeviceAddress) };
         let Some(state) = inode.contents()? else {
-            // Nothing was ever written: all of it is a hole.
-            return inside(inode.size()).map(|()| offset);
-        };
-        state.look(|data| {
             let size = inode.size();
-            inside(size).map(|()| data.seek_hole(offset, size))
+            // Nothing was ever written: all of it is a hole. If that is true no more, the size may be of afterwards.
+            return if inode.contents()?.is_none() {
+                inside(size, &|| offset)
+            } else {
+                self.seek_hole(offset.cast_signed())
+            };
+        };
+        let found = state.seek(inode, |size, layout: Option<&Layout>| {
+            inside(size, &|| layout.map_or(size, |layout| layout.hole_after(offset, size)))
+        });
+        found.unwrap_or_else(|_| {
+            let ask = |data: &dyn FileData| {
+                let size = inode.size();
+                inside(size, &|| data.seek_hole(offset, size))
+            };
+            state.try_look(ask).unwrap_or_else(|| {
+                let size = inode.size();
+                inside(size, &|| size)
+            })
         })
     }
 
@@ -309,7 +334,8 @@ impl File {
         }
         let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooBig)?;
         let inode = self.inode();
-        inode.file_state()?.change(|contents| {
+        let state = inode.file_state()?;
+        state.change(inode, |contents| {
             drop_privileges(inode, self.capable);
             let size = inode.size();
             if mode & PUNCH_HOLE != 0 {
@@ -322,7 +348,7 @@ impl File {
                         // What is kept elsewhere must hear of the size.
                         contents.truncate(size, end)?;
                     }
-                    inode.set_size(end);
+                    state.resize(inode, contents, end);
                 }
             }
             inode.times.modified(Timestamp::now().0);
@@ -345,7 +371,7 @@ impl File {
         }
         store_times(self.inode())?;
         match self.inode().file_state_if_any() {
-            Some(state) => state.change(|data| data.sync()),
+            Some(state) => state.change(self.inode(), |data| data.sync()),
             None => Ok(()),
         }
     }

@@ -13,18 +13,19 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
 };
 
 use pando_sync::{
-    AtomicCounted, Counted, Guard, Object,
+    AtomicCounted, Counted, Described, Guard, Object,
     lock_order::{self, LockClass},
 };
 
 use crate::{
-    Error, FileData, FileKind, NodeAttr, Result, Timestamp, directory::Directory, probe::Part, superblock::Shard,
+    Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp, directory::Directory, probe::Part,
+    superblock::Shard,
 };
 
 /// Mode, owner and group: one record, changed as a whole.
@@ -62,6 +63,10 @@ pub(crate) struct FileState {
     data: RwLock<Option<Box<dyn FileData>>>,
     /// Occupied space, in units of 512 bytes: stored by whoever changes the contents, so that stat waits for nobody.
     blocks: AtomicU64,
+    /// Where data is; none: everywhere up to the size. Changed with the lock held, read without (P6).
+    layout: Described<Layout>,
+    /// Whether the driver says so; otherwise `layout` means nothing.
+    tracked: bool,
 }
 
 type Xattrs = Mutex<BTreeMap<Box<[u8]>, Arc<[u8]>>>;
@@ -276,7 +281,10 @@ impl Inode {
             Body::File(state) => Ok(state.get_or_init(|| {
                 let data = self.shard.sb.driver.data(self.ino);
                 let blocks = AtomicU64::new(data.blocks());
-                Box::new(FileState { data: RwLock::new(Some(data)), blocks })
+                let layout = data.layout();
+                let tracked = layout.is_some();
+                let layout = Described::new(layout.filter(|layout| !layout.is_full(self.size())));
+                Box::new(FileState { data: RwLock::new(Some(data)), blocks, layout, tracked })
             })),
             Body::Directory(_) => Err(Error::IsDirectory),
             _ => Err(Error::Invalid),
@@ -540,13 +548,52 @@ impl FileState {
     ///
     /// # Errors
     /// Those of `change`; ESTALE when the inode is gone.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut dyn FileData) -> Result<T>) -> Result<T> {
+    pub(crate) fn change<T>(&self, inode: &Inode, change: impl FnOnce(&mut dyn FileData) -> Result<T>) -> Result<T> {
         let _order = lock_order::enter(LockClass::Data);
         let mut data = self.data.write().unwrap_or_else(PoisonError::into_inner);
         let data = data.as_mut().ok_or(Error::Stale)?.as_mut();
         let result = change(data);
         self.blocks.store(data.blocks(), Ordering::Relaxed);
+        self.publish(inode.size(), inode.size(), data, || ());
         result
+    }
+
+    /// Another size of the file, after its contents were changed to it: where data is changes at the same instant. The
+    /// data lock is held exclusively.
+    pub(crate) fn resize(&self, inode: &Inode, data: &dyn FileData, size: u64) {
+        self.publish(inode.size(), size, data, || inode.set_size(size));
+    }
+
+    /// Publishes where data is, if that has changed: not of a file that has no holes and had none.
+    fn publish(&self, before: u64, after: u64, data: &dyn FileData, store: impl FnOnce()) {
+        let Some(layout) = data.layout() else { return store() };
+        let layout = Some(layout).filter(|layout| !layout.is_full(after));
+        let unchanged = self.layout.holds(|old| match (old, &layout) {
+            (Some(old), Some(new)) => new.is_still(old),
+            (None, None) => true,
+            _ => false,
+        });
+        if unchanged { store() } else { self.layout.change(before, after, layout, store) }
+    }
+
+    /// The size and where data is, at one instant; none: everywhere. Never waits. `Err` hands `look` back, if the driver does
+    /// not say where data is.
+    pub(crate) fn seek<T, L>(&self, inode: &Inode, look: L) -> std::result::Result<T, L>
+    where
+        L: FnOnce(u64, Option<&Layout>) -> T,
+    {
+        if self.tracked { Ok(self.layout.read(|| inode.size(), look)) } else { Err(look) }
+    }
+
+    /// As [`FileState::look`], unless the contents are being changed.
+    pub(crate) fn try_look<T>(&self, look: impl FnOnce(&dyn FileData) -> T) -> Option<T> {
+        let data = match self.data.try_read() {
+            Ok(data) => data,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let _order = lock_order::entered_without_waiting(LockClass::Data);
+        data.as_ref().map(|data| look(data.as_ref()))
     }
 
     /// Looks at the contents with the data lock shared. The caller holds no guard.

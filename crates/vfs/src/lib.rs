@@ -106,8 +106,9 @@
 //!
 //! * A create that was permitted may be published a moment after the permission was taken away: permissions are looked at
 //!   again right before, not at the same instant. In Linux a directory's lock makes the two exclude each other.
-//! * DATA and HOLE seeks share the data lock with reads, so they wait for a write in progress on that file.
-//! * Names of one stripe wait for each other (64 stripes a core), also while a backing is asked for one of them.
+//! * DATA and HOLE seeks of drivers that do not say where data is ([`FileData::layout`]) take a file for one without
+//!   holes while it is being written to: they do not wait.
+//! * Names of one stripe wait for each other (64 stripes a core), also while a backing is told of a change of one of them.
 //! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and devices are names:
 //!   opening one is ENXIO.
 //!
@@ -142,6 +143,7 @@ mod evict;
 mod file;
 pub mod fs;
 mod inode;
+mod layout;
 mod load;
 mod locks;
 mod name;
@@ -165,6 +167,7 @@ pub use dentry::DentryRef;
 pub use driver::{Backing, Driver, FileData, NodeAttr, Scanned, Xattr};
 pub use error::{Error, Result};
 pub use file::File;
+pub use layout::Layout;
 pub use name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX};
 pub use types::*;
 pub use vfs::Vfs;

@@ -4,5 +4,6 @@ mod cache;
 mod faults;
 mod misses;
 mod random;
+mod seeks;
 mod stress;
 mod support;

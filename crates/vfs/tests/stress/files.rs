@@ -136,6 +136,50 @@ fn p6_seeks_are_neither_torn_nor_lost() {
     assert_eq!(file.tell(), (read.into_inner() + sought) as u64);
 }
 
+/// A file grows by a hole and a page of data at a time. Size and holes change at one instant: whoever has seen a size finds
+/// the data that ends there, and whoever has found data finds a size beyond it.
+/// Seen to fail: where data is, published after the size was stored.
+#[test]
+fn p6_data_and_holes_go_with_the_size() {
+    const PAGE: u64 = 4096;
+    let _alone = alone();
+    let (seed, count) = (seed(), scale(2000) as u64);
+    let tree = Tree::new();
+    let writer = tree.vfs.open(&tree.context, At::Cwd, "/f", NEW, 0o600).expect("made");
+    let end = 2 * PAGE * count;
+    crew("p6_data_and_holes_go_with_the_size", 4, seed, |me| {
+        if me.id == 0 {
+            for step in 0..count {
+                if !me.go_on() {
+                    return;
+                }
+                assert_eq!(writer.pwrite(&[1; PAGE as usize], (2 * step + 1) * PAGE), Ok(PAGE as usize));
+            }
+            return;
+        }
+        let seeker = tree.vfs.open(&tree.context, At::Cwd, "/f", RW, 0).expect("opens");
+        let seek = |seek| seeker.lseek(seek);
+        let mut size = 0;
+        while size < end && me.go_on() {
+            let found = seek(Seek::Data(size as i64));
+            let now = seek(Seek::End(0)).expect("a size");
+            if let Ok(found) = found {
+                assert!(
+                    found == size + PAGE && now >= size + 2 * PAGE,
+                    "data at {found} of {size}, then a size of {now}"
+                );
+            }
+            if now > 0 {
+                let last = (now - PAGE) as i64;
+                assert_eq!(seek(Seek::Data(last)), Ok(last as u64), "the last page of {now} bytes");
+                assert_eq!(seek(Seek::Data(last - 1)), Ok(last as u64), "a hole before it");
+            }
+            size = now;
+        }
+    });
+    assert_eq!(writer.stat().size, end);
+}
+
 /// Names of a few files are made and removed by all: the counts are exact at the end, and never absurd.
 #[test]
 fn p8_link_counts_are_exact() {
