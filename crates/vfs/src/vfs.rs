@@ -231,7 +231,10 @@ impl Vfs {
         root.0.sb().store_times(&root)?;
         let mount = mounts.swap_remove(index);
         drop(mounts);
+        // Paths that lead into the tree are no more: whoever keeps one that was rendered must see it.
+        let moved = self.name_space().rename_seq.write();
         detach(&mount);
+        drop(moved);
         take_down(&mount.root);
         Ok(())
     }

@@ -133,6 +133,22 @@ fn paths_are_seen_from_the_root_of_the_name_space() {
 }
 
 #[test]
+fn no_path_leads_into_a_tree_that_is_not_mounted_any_more() {
+    let (vfs, context) = tree();
+    vfs.mkdir(&context, At::Cwd, "point", 0o755).expect("mkdir");
+    vfs.mount(&context, At::Cwd, "point", MemFs::new(MemOptions::default())).expect("mount");
+    let dir = vfs.mkdir(&context, At::Cwd, "point/d", 0o755).expect("mkdir");
+    let mut tracer = start(&vfs);
+    let stat = || vfs.stat(&context, At::Dir(&dir), "", Walk::EMPTY_PATH).map(drop);
+    stat().expect("stat");
+    vfs.umount(&context, At::Cwd, "point").expect("umount");
+    stat().expect("what is held can be looked at");
+    let lines = lines(&mut tracer);
+    assert_eq!(lines[0], "stat /point/d");
+    assert!(lines[1].starts_with("stat /d"), "{lines:?}");
+}
+
+#[test]
 fn filters_leave_out_what_they_should() {
     let (vfs, context) = tree();
     let trace = |options: TraceOptions| {
