@@ -316,6 +316,17 @@ mod tests {
     }
 
     #[test]
+    fn the_help_says_what_a_command_does() {
+        let mut whole = Whole::command();
+        let help = whole.render_help().to_string();
+        assert!(help.contains("create + close + unlink") && help.contains("stat by path"), "{help}");
+        // The others are in the help of `run`.
+        assert!(!help.contains("rndrename"), "{help}");
+        let run = whole.find_subcommand_mut("run").expect("a subcommand").render_long_help().to_string();
+        assert!(run.contains("rndrename") && run.contains("dir=PATH") && run.contains("USENIX ATC 2016"), "{run}");
+    }
+
+    #[test]
     fn arguments_are_checked() {
         let args = parse("bench crunl dir=/x --threads 1,4 --seconds 0.5 --repeat 3").expect("fine");
         let Command::Short(Short { workloads, targets, how }) = args.command else { panic!("crunl was asked for") };

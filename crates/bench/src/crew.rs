@@ -168,6 +168,8 @@ impl Beat for Together<'_> {
     }
 
     fn finished(&self, round: &Round) -> bool {
+        let open = self.gate.wait();
+        // Not before all have finished: whoever still works would leave his part undone.
         if let Some(left) = self.enough_ns {
             // Only this thread uses it.
             let rest = left.load(Relaxed).saturating_sub(round.ns());
@@ -176,7 +178,7 @@ impl Beat for Together<'_> {
                 self.phase.advance(Phase::STOP);
             }
         }
-        self.gate.wait()
+        open
     }
 
     fn cleaned(&self) -> bool {
@@ -217,7 +219,13 @@ pub(crate) fn sample(records: &[Record], skip_ns: u64, peak_bytes: u64) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
+    use crate::{
+        target::{Actor, Nothing},
+        workload::{Step, Task},
+    };
 
     fn record(rounds: &[(u64, u64, u64)]) -> Record {
         let used = Used { user: Duration::from_micros(100), system: Duration::from_micros(50), ..Used::default() };
@@ -227,6 +235,60 @@ mod tests {
             Round { ops, from_ns, to_ns, used, locks: None }
         };
         Record { rounds: rounds.iter().map(round).collect(), latency: None }
+    }
+
+    /// The first worker is done at once; the others begin when it is, and take their time.
+    struct Unequal(AtomicBool);
+
+    const STEPS: u64 = 200;
+
+    impl Workload for Unequal {
+        fn pace(&self) -> Pace {
+            Pace::Rounds
+        }
+        fn prepare(&self, _: &mut dyn Actor, _: usize, _: &Halt) -> Result<(), Failure> {
+            Ok(())
+        }
+        fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
+            Box::new(Slow { first_done: &self.0, first: part.worker == 0, left: 0 })
+        }
+    }
+
+    struct Slow<'a> {
+        first_done: &'a AtomicBool,
+        first: bool,
+        left: u64,
+    }
+
+    impl Step for Slow<'_> {
+        const BATCH: u32 = 1;
+
+        fn begin(&mut self, _: &mut dyn Actor) -> io::Result<()> {
+            self.left = STEPS;
+            Ok(())
+        }
+        fn step(&mut self, _: &mut dyn Actor) -> io::Result<u64> {
+            if self.left == 0 {
+                self.first_done.fetch_or(self.first, Relaxed);
+                return Ok(0);
+            }
+            while !self.first && !self.first_done.load(Relaxed) {
+                thread::yield_now();
+            }
+            (0..if self.first { 0 } else { 20 }).for_each(|_| thread::yield_now());
+            self.left -= 1;
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_round_ends_when_the_slowest_is_done() {
+        let workload = Unequal(AtomicBool::new(false));
+        // No time at all: the first worker knows after its part that one round is enough.
+        let (warm_up, time) = (Duration::ZERO, Duration::ZERO);
+        let job = Job { workload: &workload, session: &Nothing, workers: 3, seed: 1, warm_up, time, latency: false };
+        let sample = job.measure(&Halt::default()).expect("it is measured");
+        assert_eq!(sample.ops, 3 * STEPS);
     }
 
     #[test]

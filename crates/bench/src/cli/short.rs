@@ -37,8 +37,8 @@ const SHOWN: [&str; 2] = ["crunl", "stat"];
 impl Subcommand for Short {
     fn augment_subcommands(command: Command) -> Command {
         shown().fold(command, |command, (name, work)| {
-            let sub = Command::new(name).about(work).hide(!SHOWN.contains(&name)).after_long_help(SHORT_HELP.as_str());
-            command.subcommand(ShortArgs::augment_args(sub))
+            let sub = ShortArgs::augment_args(Command::new(name)).about(work).long_about(None);
+            command.subcommand(sub.hide(!SHOWN.contains(&name)).after_long_help(SHORT_HELP.as_str()))
         })
     }
 
