@@ -24,8 +24,10 @@ pub enum Work {
 #[derive(Default)]
 struct Queue {
     work: VecDeque<Work>,
-    /// Threads with a number below this may work.
+    /// How many threads may work at the same time.
     wanted: usize,
+    /// How many do.
+    busy: usize,
     ending: bool,
 }
 
@@ -61,7 +63,7 @@ impl Pool {
         queue.wanted = wanted;
         queue.work.push_back(work);
         drop(queue);
-        self.shared.wake.notify_all();
+        self.shared.wake.notify_one();
         true
     }
 
@@ -69,9 +71,9 @@ impl Pool {
     fn spawn(&self, wanted: usize) -> usize {
         let mut threads = lock(&self.threads);
         while threads.len() < wanted {
-            let (shared, number) = (self.shared.clone(), threads.len());
-            let builder = thread::Builder::new().name(format!("hostfs-{number}")).stack_size(STACK_BYTES);
-            match builder.spawn(move || shared.serve(number)) {
+            let shared = self.shared.clone();
+            let builder = thread::Builder::new().name(format!("hostfs-{}", threads.len())).stack_size(STACK_BYTES);
+            match builder.spawn(move || shared.serve()) {
                 Ok(thread) => threads.push(thread),
                 Err(_) => break,
             }
@@ -81,21 +83,39 @@ impl Pool {
 }
 
 impl Shared {
-    fn serve(&self, number: usize) {
+    /// One is woken for each piece of work. It wakes another one if there is more to do, and whoever is done looks for more itself: nothing is
+    /// left lying, and nobody is woken for nothing.
+    fn serve(&self) {
         let mut queue = lock(&self.queue);
         while !queue.ending {
-            let next = if number < queue.wanted { queue.take() } else { None };
+            let next = if queue.busy < queue.wanted { queue.take() } else { None };
             let Some(work) = next else {
                 queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
+            queue.busy += 1;
+            let more = queue.busy < queue.wanted && !queue.work.is_empty();
             drop(queue);
+            if more {
+                self.wake.notify_one();
+            }
+            let busy = Busy(self);
             match work {
                 Work::Shared(job) => job.work(),
                 Work::Single(work) => work(),
             }
+            drop(busy);
             queue = lock(&self.queue);
         }
+    }
+}
+
+/// A thread at work, also while it panics.
+struct Busy<'a>(&'a Shared);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.queue).busy -= 1;
     }
 }
 
