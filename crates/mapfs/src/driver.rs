@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use pando_vfs::{Backing, Driver, Error, FileData, FileKind, NodeAttr, Result, Scanned, StatFs};
+use pando_vfs::{Backing, Driver, Error, FileData, FileKind, NodeAttr, RenameFlags, Result, Scanned, StatFs};
 
 use crate::{
     Call, MapHandle, MapOptions,
@@ -164,8 +164,8 @@ impl Backing for MapFs {
         self.call(Call::Remove)?.remove(dir, name).map(drop)
     }
 
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), exchange: bool) -> Result<()> {
-        self.call(Call::Rename)?.rename(from, to, exchange)
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {
+        self.call(Call::Rename)?.rename(from, to, flags)
     }
 
     fn setattr(&self, ino: u64, attr: &NodeAttr) -> Result<()> {

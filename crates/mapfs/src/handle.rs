@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp};
+use pando_vfs::{Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp};
 
 use crate::{
     Call, Delay, Fault, Parked,
@@ -163,14 +163,14 @@ impl MapHandle {
         self.underneath(&[dir, ino], |store| store.remove(dir, name.as_ref()).map(drop))
     }
 
-    /// Moves a name, over what is there, or exchanges two.
+    /// Moves a name, over what is there, or (EXCHANGE) exchanges two.
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR, EISDIR, ENOTEMPTY, EINVAL.
-    pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), exchange: bool) -> Result<()> {
+    /// ENOENT, ENOTDIR, EISDIR, ENOTEMPTY, EINVAL; EEXIST (NOREPLACE).
+    pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {
         let concerned: Vec<u64> =
             [self.lookup(from.0, from.1)?, self.lookup(to.0, to.1)?].into_iter().flatten().collect();
-        self.underneath(&[&[from.0, to.0][..], &concerned].concat(), |store| store.rename(from, to, exchange))
+        self.underneath(&[&[from.0, to.0][..], &concerned].concat(), |store| store.rename(from, to, flags))
     }
 
     /// Changes the permission bits.
@@ -182,6 +182,22 @@ impl MapHandle {
             let attr = &mut store.node_mut(ino)?.attr;
             attr.mode = mode & 0o7777;
             attr.ctime = Timestamp::now();
+            Ok(())
+        })
+    }
+
+    /// Sets an extended attribute, or removes it.
+    ///
+    /// # Errors
+    /// ESTALE if there is no such inode.
+    pub fn set_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.underneath(&[ino], |store| {
+            let node = store.node_mut(ino)?;
+            match value {
+                Some(value) => drop(node.xattrs.insert(name.into(), value.into())),
+                None => drop(node.xattrs.remove(name)),
+            }
+            node.attr.ctime = Timestamp::now();
             Ok(())
         })
     }

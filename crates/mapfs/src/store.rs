@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pando_vfs::{Error, FileKind, NodeAttr, Result, Timestamp};
+use pando_vfs::{Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp};
 
 use crate::bytes::Bytes;
 
@@ -194,7 +194,8 @@ impl Store {
         Ok(ino)
     }
 
-    pub(crate) fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), exchange: bool) -> Result<()> {
+    pub(crate) fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
         let moved = self.lookup(from.0, from.1)?.ok_or(Error::NoEntry)?;
         let target = self.lookup(to.0, to.1)?;
         self.not_below(moved, to.0)?;
@@ -206,6 +207,9 @@ impl Store {
             self.bind(to.0, to.1, moved);
             return Ok(());
         };
+        if flags.contains(RenameFlags::NOREPLACE) {
+            return Err(Error::Exists);
+        }
         if target == moved {
             return Ok(());
         }

@@ -294,7 +294,11 @@ fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> R
     let Some(slot) = directory.slot(hash, name, &guard) else { return Ok(None) };
     let Some(dentry) = slot.to_ref().value.load(&guard).and_then(|dentry| dentry.get()) else { return Ok(None) };
     match answer {
-        Some(attr) if attr.ino == dentry.inode().ino => Ok((attr != attr_of(dentry.inode(), &guard)).then_some(dentry)),
+        Some(attr) if attr.ino == dentry.inode().ino => {
+            let inode = dentry.inode();
+            let changed = inode.has_xattrs() || attr != attr_of(inode, &guard);
+            Ok(changed.then_some(dentry))
+        }
         _ => {
             unbind(directory, slot, &guard);
             Ok(None)
@@ -320,6 +324,7 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
             Err(error) => Err(error),
         }
     };
+    inode.refresh_xattrs()?;
     match &inode.body {
         // The size is changed with the data locked.
         Body::File(_) => inode.file_state()?.change(inode, |_| ask()),

@@ -9,7 +9,7 @@
 use crate::{
     Result,
     layout::Layout,
-    types::{FileKind, StatFs, Timestamp},
+    types::{FileKind, RenameFlags, StatFs, Timestamp},
 };
 
 /// A driver: what stands behind a superblock.
@@ -126,11 +126,12 @@ pub trait Backing: Send + Sync {
     /// ENOTEMPTY, ENOENT, and what the store answers.
     fn remove(&self, dir: u64, name: &[u8]) -> Result<()>;
 
-    /// Moves a name, over an existing one if there is one; with `exchange` the two change places.
+    /// Moves a name, over an existing one if there is one; with EXCHANGE the two change places, and with NOREPLACE nothing
+    /// is replaced, whatever the name space knew of the target.
     ///
     /// # Errors
-    /// ENOTEMPTY, ENOENT, and what the store answers.
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), exchange: bool) -> Result<()>;
+    /// EEXIST (NOREPLACE), ENOTEMPTY, ENOENT, and what the store answers.
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()>;
 
     /// Stores mode, owner, group and times of an inode.
     ///

@@ -14,7 +14,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence},
     },
 };
 
@@ -24,7 +24,7 @@ use pando_sync::{
 };
 
 use crate::{
-    Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp, directory::Directory, probe::Part,
+    Backing, Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp, directory::Directory, probe::Part,
     superblock::Shard,
 };
 
@@ -69,7 +69,12 @@ pub(crate) struct FileState {
     tracked: bool,
 }
 
-type Xattrs = Mutex<BTreeMap<Box<[u8]>, Arc<[u8]>>>;
+type XattrMap = BTreeMap<Box<[u8]>, Arc<[u8]>>;
+type Xattrs = Mutex<XattrMap>;
+
+fn stored_xattrs(backing: &dyn Backing, ino: u64) -> Result<XattrMap> {
+    Ok(backing.xattrs(ino)?.into_iter().map(|(name, value)| (name, Arc::from(value))).collect())
+}
 
 /// The inode. Its first 64 bytes are what a walk through it reads; what stat reads besides comes next.
 #[repr(C)]
@@ -267,12 +272,44 @@ impl Inode {
         if self.xattrs.get().is_none()
             && let Some(backing) = self.shard.sb.driver.backing()
         {
-            let stored = backing.xattrs(self.ino)?;
-            let map = stored.into_iter().map(|(name, value)| (name, Arc::from(value))).collect();
+            let refreshes = &self.shard.sb.refreshes;
+            let before = refreshes.load(Ordering::SeqCst);
+            let map = stored_xattrs(backing, self.ino)?;
             // Losing this race to another loader is as good: changes are made after loading only.
             let _ = self.xattrs.set(Box::new(Mutex::new(map)));
+            // A refresh that did not find these yet has been counted: one of the two sees the other.
+            fence(Ordering::SeqCst);
+            if refreshes.load(Ordering::SeqCst) != before {
+                self.reload_xattrs(backing)?;
+            }
         }
         Ok(self.xattrs.get_or_init(Box::default))
+    }
+
+    /// Somebody else may have changed the extended attributes: those that are cached are asked for again. No guard is held.
+    pub(crate) fn refresh_xattrs(&self) -> Result<()> {
+        let sb = &self.shard.sb;
+        sb.refreshes.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        sb.driver.backing().map_or(Ok(()), |backing| self.reload_xattrs(backing))
+    }
+
+    /// With the attributes locked, as they are while the backing is told of a change: neither undoes the other.
+    fn reload_xattrs(&self, backing: &dyn Backing) -> Result<()> {
+        let Some(cached) = self.xattrs.get() else { return Ok(()) };
+        let mut map = cached.lock().unwrap_or_else(PoisonError::into_inner);
+        match stored_xattrs(backing, self.ino) {
+            Ok(stored) => *map = stored,
+            // Gone: whoever has it open keeps what was known of it.
+            Err(Error::NoEntry | Error::Stale) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Whether extended attributes are cached.
+    pub(crate) fn has_xattrs(&self) -> bool {
+        self.xattrs.get().is_some()
     }
 
     /// The contents' state, made if need be.

@@ -160,7 +160,7 @@ impl<'g> Move<'g> {
             check_permissions(context, &source, new.dir, target.as_ref(), exchange, guard)?
         };
         if sb.driver.backing().is_some() {
-            locks.call(&[old, new], || rename_call(old_parent, old_name, new_parent, new_name, exchange))?;
+            locks.call(&[old, new], || rename_call(old_parent, old_name, new_parent, new_name, flags))?;
             if target.is_none() {
                 unbind_stale(new_parent.directory()?, new_hash, new_name, guard);
             }
@@ -319,11 +319,11 @@ impl<'g> Move<'g> {
 }
 
 /// Tells a backing of a rename.
-fn rename_call(old_parent: &Inode, old_name: &[u8], new_parent: &Inode, new_name: &[u8], exchange: bool) -> Call {
+fn rename_call(old_parent: &Inode, old_name: &[u8], new_parent: &Inode, new_name: &[u8], flags: RenameFlags) -> Call {
     let (old_dir, new_dir) = (old_parent.ino, new_parent.ino);
     let (old_name, new_name) = (Box::<[u8]>::from(old_name), Box::<[u8]>::from(new_name));
     Call::new(&old_parent.shard.sb, move |backing| {
-        backing.rename((old_dir, &old_name), (new_dir, &new_name), exchange).map(|()| 0)
+        backing.rename((old_dir, &old_name), (new_dir, &new_name), flags).map(|()| 0)
     })
 }
 

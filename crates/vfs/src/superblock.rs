@@ -75,6 +75,8 @@ pub(crate) struct SuperBlock {
     pub forgotten: Mutex<BTreeSet<u64>>,
     /// What the backing is being asked now.
     pub questions: Flights<Question, Result<()>>,
+    /// How often attributes that others have changed were asked for: whoever loads some at the same time looks again.
+    pub refreshes: AtomicU64,
     /// Further links that are in the cache, of a tree with a backing.
     pub links: CachedLinks,
     /// Where new inodes find their shard; none once the tree is taken down.
@@ -93,6 +95,7 @@ impl SuperBlock {
             nodes: Nodes::default(),
             forgotten: Mutex::default(),
             questions: Flights::new(),
+            refreshes: AtomicU64::new(0),
             links: CachedLinks::default(),
             shards: AtomicCounted::new(None),
             keys,

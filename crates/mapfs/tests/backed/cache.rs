@@ -219,7 +219,7 @@ fn what_others_change_is_seen() {
     assert_eq!(vfs.stat(&context, At::Cwd, "/d/f", FOLLOW).map(|stat| stat.mode), Ok(0o644));
     store.write(f, b"longer").expect("written");
     assert_eq!(vfs.stat(&context, At::Cwd, "/d/f", FOLLOW).map(|stat| stat.size), Ok(6));
-    store.rename((d, b"f"), (ROOT, b"g"), false).expect("moved");
+    store.rename((d, b"f"), (ROOT, b"g"), RenameFlags::empty()).expect("moved");
     assert_eq!((stat("/d/f"), stat("/g")), (Err(Error::NoEntry), Ok(f)), "moved");
     store.link(f, d, "again").expect("linked");
     assert_eq!(vfs.stat(&context, At::Cwd, "/g", FOLLOW).map(|stat| stat.nlink), Ok(2));
@@ -268,14 +268,14 @@ fn directories_that_others_move_have_one_place() {
     let ino = |path: &str| vfs.stat(&context, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
     let (a, b, d, e) = (ino("/a").unwrap(), ino("/b").unwrap(), ino("/a/d").unwrap(), ino("/a/d/e").unwrap());
     let open = vfs.open(&context, At::Cwd, "/a/d", OpenFlags::DIRECTORY, 0).expect("opens");
-    store.rename((a, b"d"), (b, b"moved"), false).expect("moved");
+    store.rename((a, b"d"), (b, b"moved"), RenameFlags::empty()).expect("moved");
     assert_eq!(ino("/b/moved/e"), Ok(e), "the new place is looked at first");
     assert_eq!(ino("/a/d"), Err(Error::NoEntry));
     assert_eq!(vfs.d_path(&context, open.dentry(), 100), Ok(b"/b/moved".to_vec()));
     assert_eq!(vfs.stat(&context, At::Dir(open.dentry()), "..", FOLLOW).map(|stat| stat.ino), Ok(b));
     // The places change roles: what was above is below.
-    store.rename((d, b"e"), (ROOT, b"e"), false).expect("moved");
-    store.rename((b, b"moved"), (e, b"d"), false).expect("moved");
+    store.rename((d, b"e"), (ROOT, b"e"), RenameFlags::empty()).expect("moved");
+    store.rename((b, b"moved"), (e, b"d"), RenameFlags::empty()).expect("moved");
     let below = vfs.stat(&context, At::Dir(open.dentry()), "e", FOLLOW);
     assert_eq!(below.err(), Some(Error::NoEntry));
     assert_eq!(ino("/e/d"), Ok(d));
@@ -293,8 +293,8 @@ fn a_cached_place_never_closes_a_circle() {
     let x = vfs.open(&context, At::Cwd, "/x", OpenFlags::DIRECTORY, 0).expect("opens");
     let y = vfs.open(&context, At::Cwd, "/x/y", OpenFlags::DIRECTORY, 0).expect("opens");
     let (x_ino, y_ino) = (x.dentry().ino(), y.dentry().ino());
-    store.rename((x_ino, b"y"), (ROOT, b"y"), false).expect("moved");
-    store.rename((ROOT, b"x"), (y_ino, b"x"), false).expect("moved");
+    store.rename((x_ino, b"y"), (ROOT, b"y"), RenameFlags::empty()).expect("moved");
+    store.rename((ROOT, b"x"), (y_ino, b"x"), RenameFlags::empty()).expect("moved");
     // Seen from y, whose own move nobody has noticed yet.
     let found = vfs.stat(&context, At::Dir(y.dentry()), "x", FOLLOW).map(|stat| stat.ino);
     assert!(matches!(found, Err(Error::Stale)), "{found:?}");
@@ -325,4 +325,44 @@ fn a_directory_that_others_have_emptied_can_be_removed() {
     assert_eq!(names(&vfs, &context, "/"), ["over"]);
     assert_same(&seen(&vfs, &context), &stored(&store), "at the end");
     evict_down_to(&vfs, &store, 1);
+}
+
+#[test]
+fn extended_attributes_that_others_change_are_seen() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    drop(vfs.open(&root, At::Cwd, "/f", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
+    let f = store.lookup(ROOT, "f").expect("a directory").expect("there");
+    let get = || vfs.getxattr(&root, At::Cwd, "/f", "user.k", Walk::empty());
+    assert_eq!(get(), Err(Error::NoData));
+    store.set_xattr(f, b"user.k", Some(b"1")).expect("set");
+    assert_eq!(get(), Ok(b"1".to_vec()));
+    vfs.setxattr(&root, At::Cwd, "/f", "user.own", "2", XattrFlags::CREATE, Walk::empty()).expect("set");
+    store.set_xattr(f, b"user.k", None).expect("removed");
+    assert_eq!(get(), Err(Error::NoData));
+    assert_eq!(vfs.listxattr(&root, At::Cwd, "/f", Walk::empty()), Ok(vec![b"user.own".to_vec()]));
+    // And those of the directory itself.
+    assert_eq!(vfs.getxattr(&root, At::Cwd, "/", "user.k", Walk::empty()), Err(Error::NoData));
+    store.set_xattr(ROOT, b"user.k", Some(b"3")).expect("set");
+    assert!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()).is_ok());
+    assert_eq!(vfs.getxattr(&root, At::Cwd, "/", "user.k", Walk::empty()), Ok(b"3".to_vec()));
+}
+
+/// Somebody else makes the target after the cache was sure that there is none, and before the store is told.
+#[test]
+fn a_rename_that_may_not_replace_replaces_nothing_that_others_have_made() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    drop(vfs.open(&root, At::Cwd, "/f", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
+    let f = store.lookup(ROOT, "f").expect("a directory");
+    let parked = store.park(Call::Rename);
+    let others = std::thread::scope(|scope| {
+        let rename = scope.spawn(|| vfs.rename(&root, At::Cwd, "/f", At::Cwd, "/g", RenameFlags::NOREPLACE));
+        parked.reached();
+        let others = store.create(ROOT, "g", FileKind::File, 0o640).expect("made");
+        drop(parked);
+        assert_eq!(rename.join().expect("ends"), Err(Error::Exists));
+        others
+    });
+    assert_eq!((store.lookup(ROOT, "f"), store.lookup(ROOT, "g")), (Ok(f), Ok(Some(others))));
+    assert_eq!(vfs.stat(&root, At::Cwd, "/g", Walk::empty()).map(|stat| stat.ino), Ok(others));
+    assert!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()).is_ok());
 }
