@@ -22,6 +22,12 @@ impl Space {
         Self { options, pages: Quota::new(pages), inodes: Quota::new(options.inodes.unwrap_or(u64::MAX)) }
     }
 
+    /// Puts the limits into the state that contention would bring about.
+    pub(crate) fn spread(&self) {
+        self.pages.spread();
+        self.inodes.spread();
+    }
+
     /// Pays for `pages`, all or none.
     pub(crate) fn charge(&self, pages: u64) -> Result<()> {
         self.pages.charge(pages).map_err(|_| Error::NoSpace)

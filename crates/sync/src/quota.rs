@@ -145,6 +145,12 @@ impl Quota {
         self.limit.saturating_sub(free)
     }
 
+    /// Makes the stripes now: what contention would do.
+    pub fn spread(&self) {
+        let _moves = facade::lock(&self.moves);
+        self.credit.inflate();
+    }
+
     #[cold]
     fn note_contention(&self) {
         // Under the mutex: whoever closes stripes must know all of them. If it is taken, others will report.

@@ -299,8 +299,14 @@ impl<'g> Move<'g> {
         drop(to.finish());
         drop(from.finish());
         drop(place.finish());
-        new_directory.count_up(false, guard);
-        self.leave_old_slot(guard)
+        // Within one directory there are as many names as before. (A directory that is kept elsewhere counts changes, too.)
+        let counts = !std::ptr::eq(self.old.parent, self.new_parent) || new_directory.backed.is_some();
+        if counts {
+            new_directory.count_up(false, guard);
+            return self.leave_old_slot(guard);
+        }
+        new_directory.remove(self.old.slot, guard);
+        Ok(())
     }
 
     /// A slot for the new name, in no table yet.

@@ -163,12 +163,18 @@ impl Shards {
 pub(crate) struct Shard {
     pub sb: Arc<SuperBlock>,
     /// The next number of this shard's run, less [`ROOT_INO`].
-    next: AtomicU64,
+    next: Line<AtomicU64>,
 }
+
+/// What one thread writes: on lines of its own, since every walk reads `Shard::sb`.
+#[repr(align(128))]
+struct Line<T>(T);
+
+const _: () = assert!(std::mem::offset_of!(Shard, next).abs_diff(std::mem::offset_of!(Shard, sb)) >= 128);
 
 impl Shard {
     pub(crate) fn new(sb: Arc<SuperBlock>) -> Self {
-        Self { sb, next: AtomicU64::new(0) }
+        Self { sb, next: Line(AtomicU64::new(0)) }
     }
 
     /// Where it and its superblock lie.
@@ -176,6 +182,8 @@ impl Shard {
         parts.push(Part::of("Shard", self));
         parts.push(Part::of("SuperBlock", &*self.sb));
         parts.push(Part::of("NameSpace", &*self.sb.name_space));
+        let locks = self.sb.name_space.names.addresses();
+        parts.push(Part { name: "a stripe of NameLocks", address: locks.start, bytes: locks.len() });
         parts.push(Part::of("NameSpace.topology", &self.sb.name_space.topology));
         parts.push(Part::of("NameSpace.rename_seq", &self.sb.name_space.rename_seq));
         parts.push(Part::of("NameSpace.next_run", &self.sb.name_space.next_run));
@@ -187,12 +195,12 @@ impl Shard {
     /// run: so a `next` that is such a multiple says that there is no run, or none any more.
     pub(crate) fn next_ino(&self) -> u64 {
         // Relaxed: the numbers order nothing.
-        let mut next = self.next.load(Ordering::Relaxed);
+        let mut next = self.next.0.load(Ordering::Relaxed);
         loop {
             let fetched = next.is_multiple_of(INO_RUN);
             let raw = if fetched { self.sb.name_space.next_run.fetch_add(INO_RUN, Ordering::Relaxed) } else { next };
             // A thread of the same shard that was quicker leaves a fetched run unused: there are enough.
-            match self.next.compare_exchange(next, raw + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.next.0.compare_exchange(next, raw + 1, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return raw + ROOT_INO,
                 Err(now) => next = now,
             }
