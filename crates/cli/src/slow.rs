@@ -14,9 +14,9 @@ use crate::failure::{Failure, Result};
 pub struct SlowArgs {
     /// How long operations take, as in lookup=500us,getattr=500us,read=2ms
     ///
-    /// Operations: lookup, getattr, readlink, open, readdir, read, write, getxattr, listxattr. Units: us, ms, s. A
-    /// time is per item: each entry of a directory is one, and costs a lookup and a getattr as well when attributes
-    /// are handed out along with the names.
+    /// Operations: lookup, getattr, readlink, open, readdir, read, write, getxattr, listxattr. Units: us, ms, s. What
+    /// is answered with attributes costs a getattr as well: a lookup that finds something, and each entry of a
+    /// directory whose attributes are handed out along with the names (which costs a readdir and a lookup besides).
     #[arg(long, value_name = "OPERATION=TIME", value_delimiter = ',', value_parser = parse_delay)]
     pub delay: Vec<(Operation, Duration)>,
 

@@ -219,7 +219,8 @@ impl Filesystem for Translator {
         let (operation, name, valid) = (Operation::Lookup, name.as_bytes(), self.valid());
         let lookup = || self.server.lookup(caller(request), parent.0, name);
         let result = self.server.asked(operation, Some(name), lookup);
-        self.server.answer(Work::One(operation), move || found(result, valid, reply));
+        let work = if matches!(result, Ok(Some(_))) { Work::Found } else { Work::One(operation) };
+        self.server.answer(work, move || found(result, valid, reply));
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {

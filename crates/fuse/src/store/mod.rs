@@ -6,8 +6,10 @@
 //!
 //! What it models:
 //!
-//! * *Items.* A request is one item; a directory's batch is one for each entry. An item of a READDIRPLUS costs as much
-//!   as a readdir, a look-up and a getattr. A batch is asked for as a whole, so its items are served side by side.
+//! * *Items.* A request is one item; a directory's batch is one for each entry. Whatever is answered with attributes
+//!   costs a getattr as well, so that an entry costs the same by itself (a look-up that finds it) and in a batch with
+//!   attributes (READDIRPLUS: besides the readdir, which each batch costs). A batch is asked for as a whole, so its
+//!   items are served side by side.
 //! * *Depth.* So many items are served at once; the others wait, first come, first served. An item's time is its
 //!   operation's delay, and for a read the arm's way as well.
 //! * *An arm.* There is one, whatever the depth: depth 1 is a disk as it is.
@@ -64,6 +66,8 @@ pub struct StoreOptions {
 pub(crate) enum Work {
     /// One item.
     One(Operation),
+    /// A look-up that found something: a name and its attributes.
+    Found,
     /// Names: one item each.
     Names(usize),
     /// Names with attributes: one item each.
@@ -173,6 +177,7 @@ impl Store {
         let delay = |operation: Operation| self.delays[operation as usize];
         let (items, each) = match work {
             Work::One(operation) => (1, delay(operation)),
+            Work::Found => (1, delay(Operation::Lookup) + delay(Operation::Getattr)),
             Work::Names(count) => (count, delay(Operation::Readdir)),
             Work::NamesWithAttributes(count) => {
                 (count, delay(Operation::Readdir) + delay(Operation::Lookup) + delay(Operation::Getattr))
@@ -205,5 +210,34 @@ impl Store {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // Arithmetic, and a write whose error is kept: nothing there panics half way.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn store(depth: usize) -> Store {
+        let delays = vec![(Operation::Lookup, MS * 300), (Operation::Getattr, MS * 500), (Operation::Readdir, MS * 7)];
+        Store::new(StoreOptions { delays, depth: NonZeroUsize::new(depth), ..StoreOptions::default() }).unwrap()
+    }
+
+    /// In how many milliseconds some work will be done, give or take what this takes itself.
+    fn done_in_ms(store: &Store, work: Work) -> u128 {
+        let before = Instant::now();
+        store.due(work).map_or(0, |due| due.saturating_duration_since(before).as_millis())
+    }
+
+    #[test]
+    fn an_entry_costs_the_same_alone_and_in_a_batch() {
+        assert_eq!(done_in_ms(&store(1), Work::One(Operation::Lookup)) / 50, 6);
+        assert_eq!(done_in_ms(&store(1), Work::Found) / 50, 16);
+        assert_eq!(done_in_ms(&store(1), Work::NamesWithAttributes(10)) / 100, 80);
+        assert_eq!(done_in_ms(&store(5), Work::NamesWithAttributes(10)) / 100, 16);
+        assert_eq!(done_in_ms(&store(5), Work::Names(10)) / 10, 1);
+        assert_eq!(done_in_ms(&store(1), Work::Names(0)), 0);
+        assert_eq!(done_in_ms(&store(1), Work::One(Operation::Read)), 0, "nothing was said about it");
     }
 }

@@ -58,7 +58,8 @@ operations! {
 
 impl Operation {
     /// Those that a slow store can delay or fail: what is asked of it when somebody looks or reads, and write.
-    /// READDIRPLUS has no delay of its own: each of its entries costs a readdir, a lookup and a getattr.
+    /// What is answered with attributes costs a getattr as well: a look-up that finds something, and each entry of a
+    /// READDIRPLUS, which costs a readdir and a lookup besides.
     pub const OF_THE_STORE: &[Self] = &[
         Self::Lookup,
         Self::Getattr,

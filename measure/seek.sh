@@ -1,0 +1,115 @@
+#!/bin/bash
+# What the order costs in which a directory's inodes are read from a disk with an arm, and what it looks like.
+#
+#   measure/seek.sh [FILES] [SVG]        as root; below ten minutes for 100,000 files
+#
+# The disk is a file on a mount (pando mount --delay read=2ms --seek 5ms --depth 1): one request at a time, 2 ms each and
+# up to 5 ms for the way of the arm. In it is an ext4 image, loop-mounted with direct I/O, so that each block that ext4
+# asks for is a request. The image is mounted without ext4's own read-ahead of inode tables (inode_readahead_blks=1), as a
+# file system would be whose inodes are not in tables, and then with it, which is what ext4 does.
+#
+# From cold each: `ls -l` (which asks in the directory's order, that of a hash), `pando warm` in directory order and in
+# inode order with one call at a time, `pando warm` as it is, and `pando ls -l`. The reads of all are drawn, offset over
+# time, to SVG [seek.svg]. SPEEDUP divides the delays: 10 ends in a tenth of the time, with a tenth of the seconds.
+set -u -o pipefail
+here=$(dirname "$(readlink -f "$0")")
+files=${1:-100000}
+svg=$(readlink -m "${2:-seek.svg}")
+cd "$here/.." || exit 1
+pando=${PANDO:-target/release/pando}
+speedup=${SPEEDUP:-1}
+drop=/proc/sys/vm/drop_caches
+
+fail() {
+    echo "seek.sh: $*" >&2
+    exit 1
+}
+
+[[ $files =~ ^[1-9][0-9]*$ ]] || fail "FILES is a number, as in 100000"
+[ -w $drop ] || fail "needs root, and a $drop that can be written"
+command -v mkfs.ext4 >/dev/null || fail "needs mkfs.ext4 (apt install e2fsprogs)"
+[ -x "$pando" ] || cargo build --locked --release || fail "cannot build $pando"
+pando=$(readlink -f "$pando")
+
+work=$(mktemp -d)
+# Made in memory: this disk is the fast one.
+image=$(mktemp -p /dev/shm pando-seek.XXXXXX)
+grove=$work/grove
+mnt=$work/mnt
+loop=
+server=
+leave() {
+    umount -l "$mnt" 2>/dev/null
+    [ -n "$loop" ] && losetup -d "$loop" 2>/dev/null
+    [ -n "$server" ] && "$pando" umount "$grove" 2>/dev/null
+    umount -l "$grove" 2>/dev/null
+    rm -rf "$work" "$image"
+}
+trap leave EXIT
+trap 'exit 130' INT TERM
+mkdir "$mnt"
+
+# An image with the files made in one order and listed in another: names are hashed.
+truncate -s $((64 + files / 1500))M "$image"
+mkfs.ext4 -q -F -N $((files + 1000)) "$image" || fail "mkfs.ext4 failed"
+mount -o loop "$image" "$mnt" || fail "no loop device"
+mkdir "$mnt/d"
+(cd "$mnt/d" && seq -f 'file%06.0f' "$files" | xargs -n 1000 touch)
+umount "$mnt"
+
+us() {
+    awk -v us="$1" -v by="$speedup" 'BEGIN { printf "%dus", us / by }'
+}
+"$pando" mount --delay "read=$(us 2000)" --seek "$(us 5000)" --depth 1 --trace-reads "$work/reads.csv" "$grove" >"$work/ready" 2>&1 &
+server=$!
+until [ -s "$work/ready" ]; do
+    kill -0 $server 2>/dev/null || fail "not mounted: $(cat "$work/ready")"
+    read -r -t 0.02 _ < <(:) || true
+done
+grep -q 'pando umount' "$work/ready" || fail "not mounted: $(cat "$work/ready")"
+cp --sparse=always "$image" "$grove/disk"
+echo mark >"$grove/mark"
+
+titles=
+# In the list of reads, a run stands between two reads of another file.
+mark() {
+    dd if="$grove/mark" of=/dev/null iflag=direct bs=4096 count=1 status=none || fail "the mark cannot be read"
+}
+
+# One run from cold.
+timed() {
+    local title=$1 options=$2 begin end lines
+    shift 2
+    echo 3 >$drop
+    loop=$(losetup --find --show --read-only --direct-io=on "$grove/disk") || fail "no loop device"
+    mount -t ext4 -o "ro,noload,$options" "$loop" "$mnt" || fail "cannot mount the image"
+    mark
+    begin=$(date +%s%N)
+    lines=$("$@" | wc -l) || fail "$* failed"
+    end=$(date +%s%N)
+    mark
+    ((lines >= 1)) || fail "$* said nothing"
+    umount "$mnt" && losetup -d "$loop" || fail "cannot be unmounted"
+    loop=
+    titles+="${titles:+;}$title, $options"
+    echo "| $title | $options | $(awk -v ns=$((end - begin)) 'BEGIN { printf "%.1f", ns / 1e9 }') |"
+}
+
+echo "$files files on ext4, read=$(us 2000), seek up to $(us 5000); $(uname -sr), $(nproc) cores, $("$pando" --version)"
+echo
+echo "| from cold | ext4 | seconds |"
+echo "| --- | --- | ---: |"
+for options in inode_readahead_blks=1 inode_readahead_blks=32; do
+    timed "ls -l" $options ls -l "$mnt/d"
+    timed "pando warm --order directory --max-inflight 1" $options "$pando" warm --order directory --max-inflight 1 "$mnt/d"
+    timed "pando warm --max-inflight 1" $options "$pando" warm --max-inflight 1 "$mnt/d"
+    timed "pando warm" $options "$pando" warm "$mnt/d"
+    if "$pando" help ls >/dev/null 2>&1; then
+        timed "pando ls -l" $options "$pando" ls -l "$mnt/d"
+    fi
+done
+"$pando" umount "$grove" && wait "$server"
+server=
+awk -f "$here/offsets.awk" -v titles="$titles" "$work/reads.csv" >"$svg" || fail "cannot draw $svg"
+echo
+echo "drawn: $svg"
