@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 
 use self::short::Short;
 use crate::{
-    conflicts,
+    conflicts, cost,
     failure::{Failure, While},
     footprint,
     halt::Halt,
@@ -64,6 +64,8 @@ enum Command {
     Mktree(MktreeArgs),
     /// Which cache lines do two operations that commute fight for? (needs no second core to see)
     Conflicts(conflicts::ConflictsArgs),
+    /// How many instructions does an operation take? (the same number in each run)
+    Cost(cost::CostArgs),
 }
 
 static RUN_HELP: LazyLock<String> = LazyLock::new(|| {
@@ -251,7 +253,8 @@ fn dispatch(args: BenchArgs) -> Result<(), Failure> {
             print(&report::compare::render(&report::json::read(&before)?, &report::json::read(&after)?))
         }
         Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, &halt)?),
-        Command::Conflicts(how) => print(&conflicts::run(&how)?),
+        Command::Conflicts(how) => print(&conflicts::run(&how, &halt)?),
+        Command::Cost(how) => print(&cost::run(&how, &halt)?),
         Command::Seeds(SeedsArgs { targets, scale }) => print(&seeds::run(&targets, scale, &halt)?),
         Command::Mktree(MktreeArgs { dir, seed, files, max_xattrs }) => {
             let xattrs = tree::mktree(&dir, seed, files, max_xattrs, &halt)?;

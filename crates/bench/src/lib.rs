@@ -8,6 +8,8 @@
 //!   measure    CPU time and context switches; minimum, median, maximum
 //!   report/    the table and the JSON
 //!   conflicts/ which cache lines operations would fight for, traced without a second core
+//!   cost/      instructions of an operation
+//!   lackey/    every memory access of a piece of work, by valgrind
 //!   footprint  bytes per empty file and per empty directory
 //! ```
 //!
@@ -23,15 +25,18 @@
 //! 5. *Counters share lines.* A thread counts in a register and is asked once at the end.
 //!
 //! CPU time is that of this process, user and system. For a FUSE mount that leaves the server's out.
-#![forbid(unsafe_code)]
+// One module, `lackey::sys`, makes a raw call and says why that is sound.
+#![deny(unsafe_code)]
 
 pub mod cli;
 mod conflicts;
+mod cost;
 mod crew;
 mod failure;
 mod footprint;
 mod gate;
 mod halt;
+mod lackey;
 mod locks;
 mod measure;
 mod path;

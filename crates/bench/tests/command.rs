@@ -36,7 +36,9 @@ fn main() -> ExitCode {
     footprint_measures_in_a_child();
     ctrl_c_cleans_up();
     refusals_have_an_exit_code();
-    println!("command: {} passed", if ext4 { 10 } else { 9 });
+    the_pairs_are_listed();
+    a_stored_table_that_cannot_be_read_is_named();
+    println!("command: {} passed", if ext4 { 12 } else { 11 });
     ExitCode::SUCCESS
 }
 
@@ -319,4 +321,19 @@ fn refusals_have_an_exit_code() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("not empty"));
     assert!(temp.path().join("precious").exists());
     assert_eq!(run(&["crunl", "tmpfs"]).status.code(), Some(2));
+}
+
+fn the_pairs_are_listed() {
+    let output = run(&["conflicts", "--list"]);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    assert!(stdout.contains("383 pairs commute"), "{stdout}");
+    assert!(stdout.contains("create and readdir do not commute: the list shows"), "{stdout}");
+}
+
+fn a_stored_table_that_cannot_be_read_is_named() {
+    let output = run(&["cost", "--check", "/nonexistent/table.json"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("reading /nonexistent/table.json: No such file"), "{stderr}");
 }

@@ -156,6 +156,11 @@ fn on_one_name(a: Operation, b: Operation) -> Result<&'static str, &'static str>
     }
 }
 
+/// Whether an operation is in any pair of a scene.
+pub(crate) fn takes_part(scene: Scene, operation: Operation) -> bool {
+    Operation::ALL.iter().any(|&other| commutes(scene, operation, other).is_ok())
+}
+
 /// One case: two operations in a scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pair {

@@ -1,0 +1,166 @@
+//! The matrix as a picture: a triangle for each scene, side by side. No script and no font of its own; it follows the
+//! reader's light or dark.
+
+use std::fmt::Write as _;
+
+use super::{
+    Matrix,
+    matrix::{Case, Verdict},
+    pairs::{Operation, Scene, commutes},
+};
+
+/// The side of a cell.
+const CELL: usize = 20;
+/// Room for the rows' names.
+const LEFT: usize = 80;
+/// Room for a scene's heading.
+const TOP: usize = 34;
+/// Room for the columns' names.
+const BOTTOM: usize = 74;
+const SIDE: usize = CELL * Operation::ALL.len();
+/// Room for what the colours mean.
+const LEGEND: usize = 30;
+
+const STYLE: &str = "\
+.pc text { font: 12px system-ui, sans-serif; fill: #1c1c1c } .pc .h { font-weight: 600 }
+.pc .free { fill: #2e8b57 } .pc .chance { fill: #8fbf5f } .pc .memory { fill: #d9a520 } .pc .conflict { fill: #b3262e } .pc .none { fill: #8882 }
+@media (prefers-color-scheme: dark) { .pc text { fill: #e6e6e6 } }";
+
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Free => "free",
+        Verdict::Chance => "chance",
+        Verdict::Memory => "memory",
+        Verdict::Conflict => "conflict",
+    }
+}
+
+/// The picture, as an `svg` element that can stand in a page or alone. Each cell has a title that says what it is.
+pub(crate) fn svg(matrix: &Matrix) -> String {
+    let (width, height) = (Scene::ALL.len() * (LEFT + SIDE + CELL), TOP + SIDE + BOTTOM + LEGEND);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"pc\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
+         aria-label=\"Which pairs of operations conflict\"><style>{STYLE}</style>\n"
+    );
+    for (i, scene) in Scene::ALL.into_iter().enumerate() {
+        let left = i * (LEFT + SIDE + CELL) + LEFT;
+        let percent = matrix.free_percent_in(scene);
+        let _ = writeln!(svg, "<text class=\"h\" x=\"{left}\" y=\"20\">{}: {percent} % free</text>", scene.name());
+        triangle(&mut svg, matrix, scene, left);
+    }
+    let legend = [
+        ("free", "free of conflicts"),
+        ("chance", "names next to each other by chance"),
+        ("memory", "only the allocator's or the reclaimer's lines"),
+        ("conflict", "a line of the file system's"),
+        ("none", "they do not commute"),
+    ];
+    for (i, (class, text)) in legend.into_iter().enumerate() {
+        let (x, y) = (LEFT + i * 250, TOP + SIDE + BOTTOM);
+        let _ = writeln!(svg, "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"14\" height=\"14\"/>");
+        let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\">{text}</text>", x + 20, y + 11);
+    }
+    svg + "</svg>\n"
+}
+
+fn triangle(svg: &mut String, matrix: &Matrix, scene: Scene, left: usize) {
+    for (row, &a) in Operation::ALL.iter().enumerate() {
+        let y = TOP + row * CELL;
+        let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", left - 6, y + 14, a.name());
+        for (column, &b) in Operation::ALL[..=row].iter().enumerate() {
+            let x = left + column * CELL;
+            let case = matrix.cases.iter().find(|case| (case.scene, case.a, case.b) == (scene, b, a));
+            let class = case.map_or("none", |case| class(case.verdict));
+            let title = title(matrix, scene, a, b, case);
+            let side = CELL - 2;
+            let _ = writeln!(
+                svg,
+                "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\"><title>{title}</title></rect>"
+            );
+        }
+        let (x, y) = (left + row * CELL + 13, TOP + SIDE + 8);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{x}\" y=\"{y}\" text-anchor=\"end\" transform=\"rotate(-90 {x} {y})\">{}</text>",
+            a.name()
+        );
+    }
+}
+
+fn title(matrix: &Matrix, scene: Scene, a: Operation, b: Operation, case: Option<&Case>) -> String {
+    let what = match case {
+        None => commutes(scene, a, b).err().unwrap_or_default().to_owned(),
+        Some(case) if case.offenders.is_empty() => "free".to_owned(),
+        Some(case) => {
+            let names: Vec<&str> = case.offenders.iter().map(|&i| matrix.offenders[i].written.as_str()).collect();
+            names.join(", ")
+        }
+    };
+    escape(&format!("{} and {}: {what}", b.name(), a.name()))
+}
+
+/// Text inside an element. Generic types have angle brackets in their names.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conflicts::{
+        matrix::Offender,
+        pairs::{Pair, pairs},
+        touched::Class,
+    };
+
+    fn matrix() -> Matrix {
+        let offender = Offender {
+            class: Class::Own,
+            written: "Vec<T> & more".into(),
+            beside: None,
+            written_at: "a.rs:1".into(),
+            touched_at: "b.rs:2".into(),
+            pairs: 1,
+        };
+        let case = |(i, Pair { scene, a, b, why: why_they_commute }): (usize, Pair)| Case {
+            scene,
+            a,
+            b,
+            why_they_commute,
+            verdict: if i == 0 { Verdict::Conflict } else { Verdict::Free },
+            conflicts: if i == 0 { 3 } else { 0 },
+            memory_only: 0,
+            offenders: if i == 0 { vec![0] } else { Vec::new() },
+        };
+        let cases: Vec<Case> = pairs().into_iter().enumerate().map(case).collect();
+        Matrix {
+            version: 1,
+            compiler: "rustc".into(),
+            cores: 2,
+            pairs: cases.len(),
+            keys: 3,
+            free_percent: 99.7,
+            free_percent_with_memory: 99.7,
+            cases,
+            offenders: vec![offender],
+        }
+    }
+
+    #[test]
+    fn each_pair_is_a_cell_with_a_title_and_text_is_escaped() {
+        let svg = svg(&matrix());
+        let cells = Scene::ALL.len() * Operation::ALL.len() * (Operation::ALL.len() + 1) / 2;
+        assert_eq!(svg.matches("<title>").count(), cells);
+        assert_eq!(svg.matches("class=\"conflict\"").count(), 2, "one cell, and the legend");
+        assert!(svg.contains("stat and stat: Vec&lt;T&gt; &amp; more"), "{svg}");
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn the_table_names_the_offender_and_both_shares() {
+        let text = crate::conflicts::table::render(&matrix());
+        assert!(text.contains("Vec<T> & more") && text.contains("written at a.rs:1; touched at b.rs:2"), "{text}");
+        assert!(text.contains("99.7 % of the cases are free of conflicts; 99.7 % if"), "{text}");
+        assert!(text.contains("different directories: 99.3 % free"), "{text}");
+    }
+}

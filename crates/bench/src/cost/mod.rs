@@ -1,0 +1,188 @@
+//! `pando bench cost`: how many instructions an operation takes.
+//!
+//! The count is exact and the same in each run of the same program: the hash key is fixed, addresses are, one thread
+//! works, and what an operation does once in a while is in it with its share. So a change of a few percent is seen on
+//! any machine, however busy, with any number of cores. What it does not see is waiting: for memory, for other cores.
+//!
+//! The stored table (`crates/bench/cost.json`) is what a change is held against. It is part of the source: a change that costs
+//! more than [`TOLERATED_PERCENT`] stores a new one with `--update`, and so says that it does. Another compiler gives other
+//! counts: the check says so then, and refuses nothing.
+
+mod stage;
+
+use std::{fs, io, path::Path, path::PathBuf};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    failure::{Failure, While},
+    halt::Halt,
+    lackey::{self, Event},
+    report::table,
+};
+
+/// The subcommand's name.
+const NAME: &str = "cost";
+/// What a change may cost without owning up to it.
+const TOLERATED_PERCENT: f64 = 5.0;
+
+/// Options of `pando bench cost`.
+#[derive(Debug, Args)]
+pub(crate) struct CostArgs {
+    /// Compare with a stored table; fail if an operation takes over 5 % more instructions than it says
+    #[arg(long, value_name = "FILE", conflicts_with = "update")]
+    check: Option<PathBuf>,
+    /// Store the table
+    #[arg(long, value_name = "FILE")]
+    update: Option<PathBuf>,
+}
+
+/// What is stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Table {
+    version: u32,
+    compiler: String,
+    /// Built with debug assertions.
+    debug: bool,
+    operations: Vec<Cost>,
+}
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Cost {
+    name: String,
+    instructions: f64,
+}
+
+/// Does what was asked for; returns what to print.
+///
+/// # Errors
+/// That valgrind is missing, what an operation answered, that an operation costs more than stored; interrupted.
+pub(crate) fn run(args: &CostArgs, halt: &Halt) -> Result<String, Failure> {
+    if lackey::order().is_some() {
+        return stage::run(halt);
+    }
+    // Read first: counting takes seconds.
+    let stored = args.check.as_deref().map(read).transpose()?;
+    let now = measure(halt)?;
+    if let Some(path) = &args.update {
+        let during = || format!("writing {}", path.display());
+        let text = serde_json::to_string_pretty(&now).during(during)?;
+        fs::write(path, text + "\n").during(during)?;
+    }
+    match (stored, &args.check) {
+        (Some(stored), Some(path)) => compare(&stored, &now, path),
+        _ => Ok(print(&now)),
+    }
+}
+
+fn read(path: &Path) -> Result<Table, Failure> {
+    let during = || format!("reading {}", path.display());
+    serde_json::from_str(&fs::read_to_string(path).during(during)?).during(during)
+}
+
+fn measure(halt: &Halt) -> Result<Table, Failure> {
+    let traced = lackey::trace::<Vec<stage::Turn>>(lackey::arguments_until(NAME), NAME, halt)?;
+    let mut operations = Vec::new();
+    for stage::Turn { name, times, copy } in &traced.body {
+        let mut instructions = 0_u64;
+        traced.scan(*copy, |event| instructions += u64::from(matches!(event, Event::Instruction(_))))?;
+        let instructions = (10.0 * instructions as f64 / f64::from(*times)).round() / 10.0;
+        operations.push(Cost { name: name.clone(), instructions });
+    }
+    let compiler = traced.symbols.compiler().unwrap_or("unknown").to_owned();
+    Ok(Table { version: 1, compiler, debug: cfg!(debug_assertions), operations })
+}
+
+fn print(now: &Table) -> String {
+    let rows = now.operations.iter().map(|cost| vec![cost.name.clone(), format!("{:.1}", cost.instructions)]);
+    format!("{}\n{}{}\n", table::aligned(&["operation", "instructions"], rows), now.compiler, debug_note(now))
+}
+
+fn debug_note(table: &Table) -> &'static str {
+    if table.debug { ", not optimised: a build without --release" } else { "" }
+}
+
+/// The table of differences; an error if something costs more than it is known to.
+fn compare(stored: &Table, now: &Table, path: &Path) -> Result<String, Failure> {
+    let known = |name: &str| stored.operations.iter().find(|cost| cost.name == name).map(|cost| cost.instructions);
+    let rows = now.operations.iter().map(|cost| {
+        let (before, change) = match known(&cost.name) {
+            Some(before) => (format!("{before:.1}"), format!("{:+.1} %", rise_percent(before, cost.instructions))),
+            None => ("-".to_owned(), "new".to_owned()),
+        };
+        vec![cost.name.clone(), before, format!("{:.1}", cost.instructions), change]
+    });
+    let text = table::aligned(&["operation", "stored", "now", "change"], rows);
+    let how = format!("pando bench cost --update {}", path.display());
+    if stored.debug != now.debug || stored.compiler != now.compiler {
+        return Ok(format!(
+            "{text}\nNot compared: stored by {}{}, this program was built by {}{}. To store it anew: {how}\n",
+            stored.compiler,
+            debug_note(stored),
+            now.compiler,
+            debug_note(now)
+        ));
+    }
+    let mut wrong: Vec<String> = Vec::new();
+    for cost in &now.operations {
+        match known(&cost.name) {
+            Some(before) if rise_percent(before, cost.instructions) > TOLERATED_PERCENT => {
+                wrong
+                    .push(format!("{} takes {:.1} instructions, stored are {before:.1}", cost.name, cost.instructions));
+            }
+            Some(_) => {}
+            None => wrong.push(format!("{} is not in the table", cost.name)),
+        }
+    }
+    wrong.extend(stored.operations.iter().filter_map(|old| {
+        let gone = now.operations.iter().all(|cost| cost.name != old.name);
+        gone.then(|| format!("{} is in the table and was not counted", old.name))
+    }));
+    if wrong.is_empty() {
+        return Ok(format!("{text}\nNothing costs over {TOLERATED_PERCENT} % more than stored. {}\n", now.compiler));
+    }
+    let why = format!("{}\n{text}\nIf that is worth it, own up to it: {how}", wrong.join("; "));
+    Err(Failure::Io(format!("checking {}", path.display()), io::Error::other(why)))
+}
+
+fn rise_percent(before: f64, now: f64) -> f64 {
+    100.0 * (now / before.max(0.1) - 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(compiler: &str, operations: &[(&str, f64)]) -> Table {
+        let cost = |&(name, instructions): &(&str, f64)| Cost { name: name.to_owned(), instructions };
+        Table { version: 1, compiler: compiler.into(), debug: false, operations: operations.iter().map(cost).collect() }
+    }
+
+    fn verdict(stored: &Table, now: &Table) -> Result<String, String> {
+        compare(stored, now, Path::new("t.json")).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_rise_must_be_owned_up_to_and_a_fall_need_not() {
+        let stored = table("rustc 1", &[("stat", 100.0), ("open", 200.0)]);
+        assert!(verdict(&stored, &table("rustc 1", &[("stat", 104.9), ("open", 100.0)])).is_ok());
+        let error = verdict(&stored, &table("rustc 1", &[("stat", 105.1), ("open", 200.0)])).expect_err("a rise");
+        assert!(error.contains("stat takes 105.1") && error.contains("--update t.json"), "{error}");
+    }
+
+    #[test]
+    fn what_is_in_one_table_only_is_named() {
+        let (one, two) = (table("rustc 1", &[("stat", 1.0)]), table("rustc 1", &[("stat", 1.0), ("open", 2.0)]));
+        assert!(verdict(&one, &two).expect_err("new").contains("open is not in the table"));
+        assert!(verdict(&two, &one).expect_err("gone").contains("open is in the table"));
+    }
+
+    #[test]
+    fn another_compiler_is_not_held_against_it() {
+        let text =
+            verdict(&table("rustc 1", &[("stat", 1.0)]), &table("rustc 2", &[("stat", 9.0)])).expect("a warning");
+        assert!(text.contains("Not compared"), "{text}");
+    }
+}

@@ -1,0 +1,145 @@
+//! What stands at an address: functions, source lines, static variables, entries of the C library.
+
+use std::{cell::RefCell, collections::HashMap, fs, ops::Range};
+
+use addr2line::Loader;
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+
+/// Functions that give out memory and take it back.
+const ALLOCATOR: [&str; 9] =
+    ["malloc", "free", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign", "cfree", "reallocarray"];
+
+/// A function that an instruction belongs to; one that was inlined comes before that which it was inlined in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub function: String,
+    /// File and line, where the program was built to know.
+    pub source: Option<(String, u32)>,
+}
+
+/// The program and its libraries, as they were mapped in a traced process.
+pub(crate) struct Symbols {
+    modules: Vec<Module>,
+    frames: RefCell<HashMap<u64, Vec<Frame>>>,
+}
+
+/// One ELF file.
+struct Module {
+    addresses: Range<u64>,
+    /// What an address in the file is less than in the process.
+    bias: u64,
+    is_libc: bool,
+    loader: Option<Loader>,
+    /// Static variables, by address in the file.
+    statics: Vec<(Range<u64>, String)>,
+    /// Where the allocator is entered, by address in the file.
+    allocator: Vec<u64>,
+    comment: String,
+}
+
+impl Symbols {
+    /// With nothing known.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self::new("")
+    }
+
+    /// From the text of `/proc/PID/maps`.
+    pub(super) fn new(maps: &str) -> Self {
+        let mut files: Vec<(&str, Range<u64>)> = Vec::new();
+        for line in maps.lines() {
+            let mut fields = line.split_ascii_whitespace();
+            let (Some(range), Some(path)) = (fields.next(), fields.nth(4)) else { continue };
+            let Some((start, end)) = range.split_once('-') else { continue };
+            let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else { continue };
+            match files.iter_mut().find(|(known, _)| *known == path) {
+                Some((_, addresses)) => *addresses = addresses.start.min(start)..addresses.end.max(end),
+                None if path.starts_with('/') => files.push((path, start..end)),
+                None => (),
+            }
+        }
+        // valgrind's own program is mapped as well, and nothing of it is in a trace.
+        let modules = files.into_iter().filter_map(|(path, addresses)| Module::read(path, addresses)).collect();
+        Self { modules, frames: RefCell::default() }
+    }
+
+    fn module(&self, address: u64) -> Option<(&Module, u64)> {
+        let module = self.modules.iter().find(|module| module.addresses.contains(&address))?;
+        Some((module, address - module.bias))
+    }
+
+    /// The functions at an instruction, the innermost first; empty where nothing is known.
+    pub(crate) fn frames(&self, instruction: u64) -> Vec<Frame> {
+        let mut known = self.frames.borrow_mut();
+        known.entry(instruction).or_insert_with(|| self.look_up(instruction)).clone()
+    }
+
+    fn look_up(&self, instruction: u64) -> Vec<Frame> {
+        let Some((module, address)) = self.module(instruction) else { return Vec::new() };
+        let Some(loader) = &module.loader else { return Vec::new() };
+        let mut found = Vec::new();
+        if let Ok(mut frames) = loader.find_frames(address) {
+            while let Ok(Some(frame)) = frames.next() {
+                let function = frame.function.and_then(|name| name.demangle().ok().map(|name| name.into_owned()));
+                let source = frame.location.and_then(|at| Some((at.file?.to_owned(), at.line.unwrap_or(0))));
+                found.extend(function.map(|function| Frame { function, source }));
+            }
+        }
+        if found.is_empty()
+            && let Some(name) = loader.find_symbol(address)
+        {
+            let function = addr2line::demangle_auto(name.into(), None).into_owned();
+            found.push(Frame { function, source: None });
+        }
+        found
+    }
+
+    /// Whether an instruction is the C library's.
+    pub(crate) fn is_libc(&self, instruction: u64) -> bool {
+        self.module(instruction).is_some_and(|(module, _)| module.is_libc)
+    }
+
+    /// Whether the allocator is entered at an instruction.
+    pub(crate) fn enters_allocator(&self, instruction: u64) -> bool {
+        self.module(instruction).is_some_and(|(module, address)| module.allocator.contains(&address))
+    }
+
+    /// The static variable at an address.
+    pub(crate) fn static_at(&self, address: u64) -> Option<&str> {
+        let (module, address) = self.module(address)?;
+        module.statics.iter().find(|(range, _)| range.contains(&address)).map(|(_, name)| name.as_str())
+    }
+
+    /// The compiler that the program was built by, as it left its name there.
+    pub(crate) fn compiler(&self) -> Option<&str> {
+        self.modules.iter().find_map(|module| module.comment.split('\0').find(|text| text.starts_with("rustc version")))
+    }
+}
+
+impl Module {
+    fn read(path: &str, addresses: Range<u64>) -> Option<Self> {
+        let data = fs::read(path).ok()?;
+        let file = object::File::parse(&*data).ok()?;
+        let first = file.segments().map(|segment| segment.address()).min()?;
+        /// Segments begin at pages.
+        const PAGE: u64 = 4096;
+        let bias = addresses.start.checked_sub(first & !(PAGE - 1))?;
+        let is_libc =
+            path.rsplit('/').next().is_some_and(|name| name.starts_with("libc.so") || name.starts_with("libc-"));
+        let symbols = || file.symbols().chain(file.dynamic_symbols()).filter(|symbol| symbol.is_definition());
+        let name = |name: &str| addr2line::demangle_auto(name.to_owned().into(), None).into_owned();
+        let statics = symbols()
+            .filter(|symbol| symbol.kind() == SymbolKind::Data && symbol.size() > 0)
+            .filter_map(|symbol| Some((symbol.address()..symbol.address() + symbol.size(), name(symbol.name().ok()?))))
+            .collect();
+        let allocator = symbols()
+            .filter(|symbol| is_libc && symbol.name().is_ok_and(|name| ALLOCATOR.contains(&name)))
+            .map(|symbol| symbol.address())
+            .collect();
+        let section = |name| {
+            Some(String::from_utf8_lossy(object::ObjectSection::data(&file.section_by_name(name)?).ok()?).into_owned())
+        };
+        let comment = section(".comment").unwrap_or_default();
+        Some(Self { addresses, bias, is_libc, loader: Loader::new(path).ok(), statics, allocator, comment })
+    }
+}
