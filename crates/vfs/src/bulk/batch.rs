@@ -1,0 +1,182 @@
+//! Names and answers together, and the view of one entry.
+
+use std::{ffi::CStr, sync::Arc};
+
+use super::{Attr, Filled, Names, PART_ENTRIES, Part, Xattrs};
+use crate::FileKind;
+
+/// Where an entry's answers are, from the first one that is shown: the part in the upper bits, the place in it in the lower.
+const PLACE_BITS: u32 = 16;
+const NO_PLACE: u32 = u32::MAX;
+
+/// Some entries of a directory, in directory order.
+#[derive(Debug, Default)]
+pub struct Batch {
+    names: Arc<Names>,
+    parts: Vec<Part>,
+    places: Vec<u32>,
+    from: usize,
+    to: usize,
+}
+
+impl Batch {
+    /// Puts names and answers together. The batch shows the entries from `from` up to the first one without answers (all,
+    /// if nothing but names was asked for and there are no parts). `parts` is emptied.
+    pub fn assemble(&mut self, names: Arc<Names>, parts: &mut Vec<Part>, from: usize) {
+        self.names = names;
+        std::mem::swap(&mut self.parts, parts);
+        parts.clear();
+        self.from = from;
+        self.to = self.names.len();
+        self.places.clear();
+        if self.parts.is_empty() {
+            return;
+        }
+        let answered = self.parts.iter().flat_map(|part| &part.attrs);
+        let end = answered.map(|filled| filled.entry as usize + 1).max().unwrap_or(from);
+        self.places.resize(end - from, NO_PLACE);
+        for (index, part) in self.parts.iter().enumerate() {
+            for (at, filled) in part.attrs.iter().enumerate() {
+                self.places[filled.entry as usize - from] = (index as u32) << PLACE_BITS | at as u32;
+            }
+        }
+        let missing = self.places.iter().position(|&place| place == NO_PLACE);
+        self.to = from + missing.unwrap_or(self.places.len());
+    }
+
+    /// Takes it apart again; the batch is then empty.
+    pub fn dismantle(&mut self, mut recycle: impl FnMut(Part)) -> Arc<Names> {
+        self.parts.drain(..).for_each(&mut recycle);
+        self.places.clear();
+        (self.from, self.to) = (0, 0);
+        std::mem::take(&mut self.names)
+    }
+
+    /// The index of the entry after the last one that is shown.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        self.to
+    }
+
+    /// How many records it shows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.to - self.from
+    }
+
+    /// Whether it shows none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.from == self.to
+    }
+
+    /// A record by its number, in directory order; none beyond the last.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Record<'_>> {
+        (index < self.len()).then(|| self.record(self.from + index))
+    }
+
+    /// The records, in directory order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Record<'_>> + ExactSizeIterator {
+        (self.from..self.to).map(|index| self.record(index))
+    }
+
+    fn record(&self, index: usize) -> Record<'_> {
+        let filled = self.places.get(index - self.from).map(|&place| {
+            let part = &self.parts[(place >> PLACE_BITS) as usize];
+            (part, &part.attrs[(place & ((1 << PLACE_BITS) - 1)) as usize])
+        });
+        Record { names: &self.names, index, filled }
+    }
+}
+
+const _: () = assert!(PART_ENTRIES < 1 << PLACE_BITS);
+
+/// One entry, with what was asked for and could be had.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    names: &'a Names,
+    index: usize,
+    filled: Option<(&'a Part, &'a Filled)>,
+}
+
+impl<'a> Record<'a> {
+    /// The name: any bytes but `/` and zero.
+    #[must_use]
+    pub fn name(&self) -> &'a [u8] {
+        self.names.name(self.index)
+    }
+
+    /// The name, for a system call.
+    #[must_use]
+    pub fn name_c(&self) -> &'a CStr {
+        self.names.name_c(self.index)
+    }
+
+    /// The `d_type` of the directory entry; 0 if the file system does not say.
+    #[must_use]
+    pub fn dtype(&self) -> u8 {
+        self.names.entries[self.index].dtype
+    }
+
+    /// What it is, from its attributes or from its directory entry; none if neither says.
+    #[must_use]
+    pub fn kind(&self) -> Option<FileKind> {
+        self.attr().and_then(Attr::kind).or_else(|| match self.dtype() {
+            0 => None,
+            dtype => FileKind::from_mode(u32::from(dtype) << 12),
+        })
+    }
+
+    /// The inode number in the directory. Where something is mounted on the entry, [`Attr::ino`] differs.
+    #[must_use]
+    pub fn ino(&self) -> u64 {
+        self.names.entries[self.index].ino
+    }
+
+    /// Where a scan goes on after this entry.
+    #[must_use]
+    pub fn cookie(&self) -> u64 {
+        self.names.entries[self.index].cookie
+    }
+
+    /// The attributes; none if they were not asked for, or not to be had ([`Record::errno`]).
+    #[must_use]
+    pub fn attr(&self) -> Option<&'a Attr> {
+        self.filled.and_then(|(_, filled)| filled.attr.as_ref())
+    }
+
+    /// Why the attributes could not be had: ENOENT for an entry that vanished, and others as statx says.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        self.filled.map(|(_, filled)| filled.errno).filter(|&errno| errno != 0)
+    }
+
+    /// Why there are no extended attributes, or not all of them. E2BIG: they do not fit into the scan's budget.
+    ///
+    /// A file system without extended attributes is no error: there are none.
+    #[must_use]
+    pub fn xattr_errno(&self) -> Option<i32> {
+        self.filled.map(|(_, filled)| filled.xattr_errno).filter(|&errno| errno != 0)
+    }
+
+    /// Whether it changed while it was read, each time it was tried: attributes and extended attributes may then be of
+    /// different moments.
+    #[must_use]
+    pub fn changed(&self) -> bool {
+        self.filled.is_some_and(|(_, filled)| filled.changed)
+    }
+
+    /// The extended attributes; nothing if they were not asked for.
+    #[must_use]
+    pub fn xattrs(&self) -> Xattrs<'a> {
+        match self.filled {
+            None => Xattrs { pages: &[], at: 0, left: 0 },
+            Some((part, filled)) => Xattrs {
+                pages: part.pages.get(usize::from(filled.xattr_page)..).unwrap_or_default(),
+                at: filled.xattr_at as usize,
+                left: filled.xattrs,
+            },
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The answers half of a batch: what one thread had of some entries, and extended attributes in pages.
+
+use super::{Attr, PAGE_BYTES, Page};
+use crate::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
+
+/// Entries in one [`Part`], so that its attributes take about a page as well.
+pub const PART_ENTRIES: usize = PAGE_BYTES / size_of::<Filled>();
+
+/// What was had of one entry.
+#[derive(Debug, Clone, Copy)]
+pub struct Filled {
+    /// Which entry of the [`Names`].
+    pub entry: u32,
+    /// Why there are no attributes: an errno, or 0.
+    pub errno: i32,
+    /// Why there are no extended attributes, or not all: an errno, or 0.
+    pub xattr_errno: i32,
+    /// It changed while it was read, each time it was tried.
+    pub changed: bool,
+    /// The attributes; none if they were not asked for, or not to be had.
+    pub attr: Option<Attr>,
+    pub(super) xattr_page: u16,
+    pub(super) xattr_at: u32,
+    pub(super) xattrs: u32,
+}
+
+/// A place in a part's pages, to go back to ([`Part::rewind`]).
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    page: u16,
+    at: u32,
+    count: u32,
+}
+
+/// Bytes of an attribute's head in a page: length of the name, what follows, length of the value or errno.
+const HEAD_BYTES: usize = 8;
+const TAG_NOT_READ: u16 = 0;
+const TAG_BYTES: u16 = 1;
+const TAG_ERRNO: u16 = 2;
+
+/// The answers of one thread: at most [`PART_ENTRIES`] entries, and the pages with their extended attributes.
+#[derive(Debug)]
+pub struct Part {
+    pub(super) attrs: Vec<Filled>,
+    pub(super) pages: Vec<Page>,
+    xattrs: u32,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self { attrs: Vec::with_capacity(PART_ENTRIES), pages: Vec::new(), xattrs: 0 }
+    }
+}
+
+impl Part {
+    /// Whether another entry fits.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.attrs.len() < PART_ENTRIES
+    }
+
+    /// Takes a page for extended attributes; the ones before are full.
+    pub fn push_page(&mut self, mut page: Page) {
+        page.clear();
+        self.pages.push(page);
+    }
+
+    /// Whether the last page is there and empty: what does not fit into it fits nowhere.
+    #[must_use]
+    pub fn page_is_fresh(&self) -> bool {
+        self.pages.last().is_some_and(|page| page.used == 0)
+    }
+
+    /// Where the next extended attribute will lie.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        let page = self.pages.len().saturating_sub(1);
+        Mark {
+            page: u16::try_from(page).expect("a part has few pages"),
+            at: self.pages.last().map_or(0, |page| page.used as u32),
+            count: self.xattrs,
+        }
+    }
+
+    /// Forgets the extended attributes since `mark`; pages that came since then are given back.
+    pub fn rewind(&mut self, mark: Mark, recycle: impl FnMut(Page)) {
+        if !self.pages.is_empty() {
+            let keep = usize::from(mark.page) + 1;
+            self.pages.drain(keep..).for_each(recycle);
+            self.pages[keep - 1].used = mark.at as usize;
+        }
+        self.xattrs = mark.count;
+    }
+
+    /// Room for the value of an attribute with this name, as much as the page has; none if not even the name fits, and a
+    /// page must come first. [`Part::put_xattr`] ends what this began.
+    pub fn value_room(&mut self, name: &[u8]) -> Option<&mut [u8]> {
+        let page = self.pages.last_mut()?;
+        let begin = page.used + HEAD_BYTES;
+        let room = page.bytes.get_mut(begin..)?;
+        let (name_room, value_room) = room.split_at_mut_checked(name.len())?;
+        name_room.copy_from_slice(name);
+        Some(value_room)
+    }
+
+    /// Ends the attribute whose name was given to [`Part::value_room`] last: the value's bytes are in its room.
+    pub fn put_xattr(&mut self, name_len: usize, value: XattrOutcome) {
+        let (tag, number, value_len) = match value {
+            XattrOutcome::NotRead => (TAG_NOT_READ, 0, 0),
+            XattrOutcome::Bytes(len) => (TAG_BYTES, len as u32, len),
+            XattrOutcome::Errno(errno) => (TAG_ERRNO, errno as u32, 0),
+        };
+        debug_assert!(name_len <= XATTR_NAME_MAX && value_len <= XATTR_SIZE_MAX);
+        let page = self.pages.last_mut().expect("value_room was asked before");
+        let head = &mut page.bytes[page.used..page.used + HEAD_BYTES];
+        head[0..2].copy_from_slice(&(name_len as u16).to_ne_bytes());
+        head[2..4].copy_from_slice(&tag.to_ne_bytes());
+        head[4..8].copy_from_slice(&number.to_ne_bytes());
+        page.used += HEAD_BYTES + name_len + value_len;
+        self.xattrs += 1;
+    }
+
+    /// An entry's answers; its extended attributes are those put since `mark`.
+    pub fn push(&mut self, entry: usize, attr: Result<Option<Attr>, i32>, xattr_errno: i32, changed: bool, mark: Mark) {
+        self.attrs.push(Filled {
+            entry: entry as u32,
+            errno: attr.err().unwrap_or(0),
+            xattr_errno,
+            changed,
+            attr: attr.unwrap_or_default(),
+            xattr_page: mark.page,
+            xattr_at: mark.at,
+            xattrs: self.xattrs - mark.count,
+        });
+    }
+
+    /// The entries answered so far.
+    #[must_use]
+    pub fn filled(&self) -> &[Filled] {
+        &self.attrs
+    }
+
+    /// Empties it, and gives its pages to `recycle`.
+    pub fn clear(&mut self, recycle: impl FnMut(Page)) {
+        self.attrs.clear();
+        self.xattrs = 0;
+        self.pages.drain(..).for_each(recycle);
+    }
+}
+
+/// What became of the value of an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XattrOutcome {
+    /// It was not asked for.
+    NotRead,
+    /// It has this many bytes.
+    Bytes(usize),
+    /// It could not be read.
+    Errno(i32),
+}
+
+/// An extended attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BulkXattr<'a> {
+    /// Its name, with the namespace it is in (`user.`, `security.` and others).
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: XattrValue<'a>,
+}
+
+/// The value of an extended attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XattrValue<'a> {
+    /// It was not asked for.
+    NotRead,
+    /// Here it is.
+    Bytes(&'a [u8]),
+    /// It could not be read.
+    Errno(i32),
+}
+
+/// Goes through the extended attributes of a record.
+#[derive(Debug, Clone)]
+pub struct Xattrs<'a> {
+    pub(super) pages: &'a [Page],
+    pub(super) at: usize,
+    pub(super) left: u32,
+}
+
+impl<'a> Iterator for Xattrs<'a> {
+    type Item = BulkXattr<'a>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        while self.at >= self.pages.first()?.used {
+            self.pages = &self.pages[1..];
+            self.at = 0;
+        }
+        let bytes = &self.pages[0].bytes[self.at..];
+        let name_len = usize::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
+        let tag = u16::from_ne_bytes([bytes[2], bytes[3]]);
+        let number = u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        let (name, rest) = bytes[HEAD_BYTES..].split_at(name_len);
+        let (value, value_len) = match tag {
+            TAG_BYTES => (XattrValue::Bytes(&rest[..number as usize]), number as usize),
+            TAG_ERRNO => (XattrValue::Errno(number as i32), 0),
+            _ => (XattrValue::NotRead, 0),
+        };
+        self.at += HEAD_BYTES + name_len + value_len;
+        Some(BulkXattr { name, value })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+impl ExactSizeIterator for Xattrs<'_> {}
