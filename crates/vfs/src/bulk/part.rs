@@ -9,7 +9,7 @@ pub const PART_ENTRIES: usize = PAGE_BYTES / size_of::<Filled>();
 /// What was had of one entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Filled {
-    /// Which entry of the [`Names`].
+    /// Which entry of the [`Names`](super::Names).
     pub entry: u32,
     /// Why there are no attributes: an errno, or 0.
     pub errno: i32,
