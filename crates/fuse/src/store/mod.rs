@@ -166,14 +166,14 @@ impl Store {
 
     /// Does `answer` when the store has done `work`: now, here, where that takes no time.
     pub(crate) fn answer(&self, work: Work, answer: impl FnOnce() + Send + 'static) {
-        match (self.due(work), &self.timer) {
+        match (self.due(work, Instant::now), &self.timer) {
             (Some(due), Some(timer)) => timer.at(due, Box::new(answer)),
             _ => answer(),
         }
     }
 
-    /// When `work` will be done; none if it takes no time.
-    fn due(&self, work: Work) -> Option<Instant> {
+    /// When `work` will be done; none if it takes no time. The clock is looked at when it is its turn to queue.
+    fn due(&self, work: Work, clock: impl Fn() -> Instant) -> Option<Instant> {
         let delay = |operation: Operation| self.delays[operation as usize];
         let (items, each) = match work {
             Work::One(operation) => (1, delay(operation)),
@@ -182,23 +182,23 @@ impl Store {
             Work::NamesWithAttributes(count) => {
                 (count, delay(Operation::Readdir) + delay(Operation::Lookup) + delay(Operation::Getattr))
             }
-            Work::Read(read) => return self.read_due(&read, delay(Operation::Read)),
+            Work::Read(read) => return self.read_due(&read, delay(Operation::Read), clock),
         };
         if each.is_zero() || items == 0 {
             return None;
         }
         let mut queue = self.queue();
-        let now = Instant::now();
+        let now = clock();
         (0..items).map(|_| queue.servers.arrive(now, each)).max()
     }
 
-    fn read_due(&self, read: &ReadAt, delay: Duration) -> Option<Instant> {
+    fn read_due(&self, read: &ReadAt, delay: Duration, clock: impl Fn() -> Instant) -> Option<Instant> {
         if !self.wants_reads() {
             return None;
         }
         let mut queue = self.queue();
         let service = delay + queue.disk.seek(read);
-        let now = Instant::now();
+        let now = clock();
         let due = if service.is_zero() { None } else { Some(queue.servers.arrive(now, service)) };
         if let Some(trace) = &mut queue.trace {
             let end = due.unwrap_or(now);
@@ -224,19 +224,19 @@ mod tests {
         Store::new(StoreOptions { delays, depth: NonZeroUsize::new(depth), ..StoreOptions::default() }).unwrap()
     }
 
-    /// In how many milliseconds some work will be done, give or take what this takes itself.
+    /// In how many milliseconds some work will be done that comes now.
     fn done_in_ms(store: &Store, work: Work) -> u128 {
-        let before = Instant::now();
-        store.due(work).map_or(0, |due| due.saturating_duration_since(before).as_millis())
+        let now = Instant::now();
+        store.due(work, || now).map_or(0, |due| (due - now).as_millis())
     }
 
     #[test]
     fn an_entry_costs_the_same_alone_and_in_a_batch() {
-        assert_eq!(done_in_ms(&store(1), Work::One(Operation::Lookup)) / 50, 6);
-        assert_eq!(done_in_ms(&store(1), Work::Found) / 50, 16);
-        assert_eq!(done_in_ms(&store(1), Work::NamesWithAttributes(10)) / 100, 80);
-        assert_eq!(done_in_ms(&store(5), Work::NamesWithAttributes(10)) / 100, 16);
-        assert_eq!(done_in_ms(&store(5), Work::Names(10)) / 10, 1);
+        assert_eq!(done_in_ms(&store(1), Work::One(Operation::Lookup)), 300);
+        assert_eq!(done_in_ms(&store(1), Work::Found), 800);
+        assert_eq!(done_in_ms(&store(1), Work::NamesWithAttributes(10)), 8070);
+        assert_eq!(done_in_ms(&store(5), Work::NamesWithAttributes(10)), 1614);
+        assert_eq!(done_in_ms(&store(5), Work::Names(10)), 14);
         assert_eq!(done_in_ms(&store(1), Work::Names(0)), 0);
         assert_eq!(done_in_ms(&store(1), Work::One(Operation::Read)), 0, "nothing was said about it");
     }
