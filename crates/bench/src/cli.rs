@@ -18,6 +18,7 @@ use crate::{
     failure::{Failure, While},
     footprint,
     halt::Halt,
+    measure::load,
     processes, report,
     runner::{self, Plan},
     seeds,
@@ -263,6 +264,9 @@ fn dispatch(args: BenchArgs) -> Result<(), Failure> {
     }
 }
 
+/// With more load than this before a run begins, others use the machine.
+const BUSY: f64 = 0.5;
+
 fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, halt: &Halt) -> Result<(), Failure> {
     let seed = how.seed.unwrap_or_else(|| fastrand::u64(..));
     let plan = Plan {
@@ -274,6 +278,7 @@ fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, h
         latency: how.latency,
         processes: how.processes,
     };
+    let load = load().filter(|load| *load > BUSY);
     let bar = runner::progress(workloads.len() * plan.measurements(targets.len()));
     let mut rows = Vec::new();
     for workload in workloads {
@@ -284,7 +289,10 @@ fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, h
         }
     }
     bar.finish_and_clear();
-    print(&format!("{}seed: {seed}\n", report::table::render(&rows)))
+    let busy = load.map_or_else(String::new, |load| {
+        format!("BUSY: others were using the machine before the run (load {load:.1}); measure on a quiet one.\n")
+    });
+    print(&format!("{}{busy}seed: {seed}\n", report::table::render(&rows)))
 }
 
 /// To standard output; a reader that went away is no error.

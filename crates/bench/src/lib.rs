@@ -2,15 +2,20 @@
 //!
 //! ```text
 //!   cli        what was asked for
-//!   runner     turns: for each repeat every target once; warm-up, start together, stop together
-//!   workload/  what a thread does, over and over: crunl, stat
+//!   runner     turns: for each repeat every target once
+//!   crew       one measurement: workers that start together and stop together
+//!   processes  the same with workers that are processes
+//!   work       one worker's way through it: timed, or in rounds; `gate` is where they wait for each other
+//!   workload/  what a worker does, over and over; `registry` lists all, with their sources
 //!   target/    whom it is done to: pandofs in process, a directory of the kernel's, other crates, bare maps
-//!   measure    CPU time and context switches; minimum, median, maximum
-//!   report/    the table and the JSON
+//!   measure    CPU time, context switches, latency, memory; minimum, median, maximum
+//!   locks      locks that the library took and waited for
+//!   report/    the table, the JSON, and what changed between two of them
+//!   seeds      the published measurements again
 //!   conflicts/ which cache lines operations would fight for, traced without a second core
 //!   cost/      instructions of an operation
 //!   lackey/    every memory access of a piece of work, by valgrind
-//!   footprint  bytes per empty file and per empty directory
+//!   footprint  bytes per empty file, per empty directory and per cached inode
 //! ```
 //!
 //! What makes the numbers comparable, in the order in which benchmarks usually go wrong:
@@ -24,7 +29,7 @@
 //!    a target that does nothing, and printed.
 //! 5. *Counters share lines.* A thread counts in a register and is asked once at the end.
 //!
-//! CPU time is that of this process, user and system. For a FUSE mount that leaves the server's out.
+//! CPU time is that of the workers, user and system. For a FUSE mount that leaves the server's out.
 // One module, `lackey::sys`, makes a raw call and says why that is sound.
 #![deny(unsafe_code)]
 

@@ -120,6 +120,11 @@ impl Latency {
     }
 }
 
+/// How many threads of the machine want a processor, on the average of the last minute; none if it is not said.
+pub(crate) fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
 /// The most memory that this process has had resident, in bytes, since [`forget_peak`].
 pub(crate) fn peak_memory() -> io::Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;

@@ -123,6 +123,14 @@ fn several_workloads_and_targets_in_one_run() {
         assert!(row["peak_memory_bytes"].as_u64() > Some(1 << 20), "{row}");
         assert_eq!(row["mode"], "threads");
     }
+    // create, rename and unlink each take the locks of their names once.
+    let locks = &rows[0]["locks_per_op"]["names"]["acquired"];
+    if cfg!(feature = "lock-stats") {
+        assert!(locks.as_f64().is_some_and(|locks| (2.9..3.5).contains(&locks)), "{}", rows[0]);
+        assert!(stdout.contains("locks of pandofs per op, rndrename mem 1: names 3."), "{stdout}");
+    } else {
+        assert!(locks.is_null() && rows[0]["lock_waits_per_op"].is_null(), "{}", rows[0]);
+    }
     // A round is 50 files of each thread, and whole rounds are counted.
     assert!(rows[4..].iter().all(|row| row["ops"].as_u64().is_some_and(|ops| ops > 0 && ops % 50 == 0)));
     assert!(!dir.exists());
@@ -292,16 +300,20 @@ fn ctrl_c_cleans_up() {
     assert_eq!(output.status.code(), Some(130));
     assert!(is_empty(temp.path()));
 
-    let mut child = start(&["stat", &target, "--seconds", "3600", "--warmup", "0.01"]);
-    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
-    while is_empty(temp.path()) {
-        assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
-        thread::yield_now();
+    // The second with workers that are processes.
+    for further in [&["stat"][..], &["create-shared", "--processes"]] {
+        let target = format!("dir={}", temp.path().display());
+        let mut child = start(&[further, &[&target, "--seconds", "3600", "--warmup", "0.01"]].concat());
+        let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+        while is_empty(temp.path()) {
+            assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
+            thread::yield_now();
+        }
+        kill(pid, Signal::SIGTERM).expect("it is there");
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(130));
+        assert!(is_empty(temp.path()));
     }
-    kill(pid, Signal::SIGTERM).expect("it is there");
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(130));
-    assert!(is_empty(temp.path()));
 }
 
 /// Whether SIGINT is caught, by the kernel's word.
