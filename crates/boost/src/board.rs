@@ -18,6 +18,9 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pdoboot1");
 /// How many devices there is room for. Programs tell of every directory on the others.
 const DEVICES: usize = 32;
 
+/// Programs look at the device of one directory in at most so many.
+const MOST_EVERY: u32 = 8;
+
 /// The interval that means: tell of no directory on this device.
 pub(crate) const NEVER: u32 = u32::MAX;
 
@@ -25,6 +28,7 @@ pub(crate) const NEVER: u32 = u32::MAX;
 const ALIVE: u64 = 8;
 const COUNT: u64 = 12;
 const NAME_LENGTH: u64 = 16;
+const EVERY: u64 = 20;
 const NAME: u64 = 24;
 const NAME_MAX: usize = 64;
 const FIRST_DEVICE: u64 = NAME + NAME_MAX as u64;
@@ -37,7 +41,8 @@ const _: () = assert!(FIRST_DEVICE + DEVICE_SIZE * DEVICES as u64 <= SIZE);
 pub(crate) struct Board {
     file: File,
     path: PathBuf,
-    devices: Mutex<Vec<u64>>,
+    /// Devices and their intervals, in the order of the page.
+    devices: Mutex<Vec<(u64, u32)>>,
 }
 
 impl Board {
@@ -68,7 +73,7 @@ impl Board {
     /// Tell of one directory in `interval` on `device` from now on.
     pub(crate) fn set_interval(&self, device: u64, interval: u32) {
         let mut devices = self.devices.lock().expect("no holder panics");
-        let known = devices.iter().position(|&known| known == device);
+        let known = devices.iter().position(|&(known, _)| known == device);
         let index = known.unwrap_or(devices.len());
         if index == DEVICES {
             return;
@@ -76,12 +81,18 @@ impl Board {
         let at = FIRST_DEVICE + DEVICE_SIZE * index as u64;
         // A failure leaves programs telling more than they need to, which is no harm.
         let mut written = self.word(at + 8, interval);
-        if known.is_none() && written.is_ok() {
-            devices.push(device);
-            written = self.file.write_all_at(&device.to_ne_bytes(), at);
-            let count = u32::try_from(devices.len()).expect("at most 32");
-            written = written.and_then(|()| self.word(COUNT, count));
+        match known {
+            Some(index) => devices[index].1 = interval,
+            None => {
+                devices.push((device, interval));
+                let count = u32::try_from(devices.len()).expect("at most 32");
+                written = written
+                    .and_then(|()| self.file.write_all_at(&device.to_ne_bytes(), at))
+                    .and_then(|()| self.word(COUNT, count));
+            }
         }
+        let least = devices.iter().map(|&(_, interval)| interval).min().unwrap_or(1);
+        written = written.and_then(|()| self.word(EVERY, least.min(MOST_EVERY)));
         if let Err(error) = written {
             tracing::debug!(%error, path = %self.path.display(), "cannot be written");
         }
@@ -126,6 +137,7 @@ mod tests {
         assert_eq!(bytes.len(), 4096);
         assert_eq!((word(&bytes, ALIVE), word(&bytes, COUNT), word(&bytes, NAME_LENGTH)), (1, 2, 4));
         assert_eq!(word(&bytes, FIRST_DEVICE + 8), NEVER);
+        assert_eq!(word(&bytes, EVERY), 2, "the least of them");
         assert_eq!(word(&bytes, FIRST_DEVICE + DEVICE_SIZE), 9);
         assert_eq!(word(&bytes, FIRST_DEVICE + DEVICE_SIZE + 8), 2);
         drop(board);

@@ -12,6 +12,9 @@ const RARE: usize = 64;
 /// While calls are fast one directory in at most so many is looked at, to notice when they no longer are.
 const MOST_SPARSE: u32 = 64;
 
+/// Fast directories in a row before any is passed over: an interpreter that starts reads some of its own.
+const CONVINCING: u32 = 8;
+
 /// Names that are asked twice before the kernel is said to keep nothing.
 const VOTES: usize = 8;
 
@@ -23,9 +26,13 @@ pub(crate) struct Device {
     pub(crate) in_flight: usize,
     /// One directory in so many is looked at; `NEVER`: none.
     interval: u32,
+    /// What programs have been shown of it; zero: nothing yet.
+    shown: u32,
     /// Directories met, where programs do not count them.
     turn: u32,
     slow: bool,
+    /// Directories in a row in which nothing waited.
+    fast_streak: u32,
     calls: usize,
     waited: usize,
     kept: usize,
@@ -50,8 +57,10 @@ impl Device {
             governor: Governor::new(most_in_flight),
             in_flight: 0,
             interval: 1,
+            shown: 0,
             turn: 0,
             slow: false,
+            fast_streak: 0,
             calls: 0,
             waited: 0,
             kept: 0,
@@ -62,6 +71,12 @@ impl Device {
     /// One directory in so many is worth a look.
     pub(crate) fn interval(&self) -> u32 {
         self.interval
+    }
+
+    /// The interval, if it is not the one that was shown last.
+    pub(crate) fn news(&mut self) -> Option<u32> {
+        let shown = std::mem::replace(&mut self.shown, self.interval);
+        (shown != self.interval).then_some(self.interval)
     }
 
     /// Whether to look at the directory that was met now.
@@ -89,6 +104,7 @@ impl Device {
     pub(crate) fn tried(&mut self, waited: bool) -> Verdict {
         if waited {
             self.slow = true;
+            self.fast_streak = 0;
             self.interval = 1;
             Verdict::Open
         } else {
@@ -117,7 +133,8 @@ impl Device {
     fn fast(&mut self) -> Verdict {
         self.slow = false;
         (self.calls, self.waited) = (0, 0);
-        self.interval = (self.interval * 2).min(MOST_SPARSE);
+        self.fast_streak = self.fast_streak.saturating_add(1);
+        self.interval = 1 << self.fast_streak.saturating_sub(CONVINCING).min(MOST_SPARSE.ilog2());
         Verdict::Fast
     }
 }
@@ -130,6 +147,8 @@ mod tests {
     fn fast_calls_make_looks_rare_and_one_slow_trial_undoes_it() {
         let mut device = Device::new(64);
         assert!(device.is_due() && device.is_due());
+        (0..8).for_each(|_| assert_eq!(device.tried(false), Verdict::Fast));
+        assert_eq!(device.interval(), 1);
         (0..10).for_each(|_| assert_eq!(device.tried(false), Verdict::Fast));
         assert_eq!(device.interval(), 64);
         assert_eq!((0..640).filter(|_| device.is_due()).count(), 10);
@@ -147,7 +166,7 @@ mod tests {
         let fast = Asked { calls: 8, ..Asked::default() };
         let after = (0..10_000).position(|_| device.learn(&fast) == Verdict::Fast);
         assert!(after.is_some_and(|batches| batches < 300), "{after:?}");
-        assert_eq!((device.interval(), device.is_slow(), device.batch()), (2, false, 8));
+        assert_eq!((device.fast_streak, device.is_slow(), device.batch()), (1, false, 8));
     }
 
     #[test]

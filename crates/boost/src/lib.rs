@@ -17,8 +17,8 @@
 //! # When it does nothing
 //!
 //! * **Calls are fast.** The first sixteen names of a directory are asked by one thread. If none of these calls slept
-//!   (voluntary context switches, `ru_nvcsw`; no clock), the directory is left, and programs tell of one directory in 2,
-//!   4, ... 64 on that device. Large directories are tried again on the way. The first call that sleeps undoes it.
+//!   (voluntary context switches, `ru_nvcsw`; no clock), the directory is left; after eight in a row, programs tell of
+//!   one directory in 2, 4, ... 64 on that device. Large directories are tried again on the way. The first call that sleeps undoes it.
 //! * **The kernel keeps nothing**: the first names are asked twice. Where the second answer takes as long as the first,
 //!   as on a FUSE file system with an attribute timeout of zero, the device is left alone for good.
 //! * **Nobody listens to the program**, since it does not call the C library: see [`program::Unboosted`].

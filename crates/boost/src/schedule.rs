@@ -301,9 +301,7 @@ impl Schedule {
                 }
             }
         }
-        if device.interval() != interval {
-            self.intervals.push((id.device, device.interval()));
-        }
+        self.intervals.extend(device.news().map(|interval| (id.device, interval)));
         match verdict {
             Verdict::Open => self.close_if_done(id),
             Verdict::Fast => {
@@ -324,9 +322,9 @@ impl Schedule {
         if scan.trial.is_some_and(|tried| tried > 0) {
             let device = self.device(scan.identity.device);
             let _fast = device.tried(false);
-            let interval = device.interval();
+            let news = device.news().map(|interval| (scan.id.device, interval));
+            self.intervals.extend(news);
             self.totals.fast += 1;
-            self.intervals.push((scan.identity.device, interval));
         }
         if scan.token != 0 {
             if self.bookmarks.len() == BOOKMARKS {

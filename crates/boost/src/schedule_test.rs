@@ -100,20 +100,20 @@ fn where_calls_are_fast_a_trial_is_all() {
     assert_eq!((schedule.totals().asked, schedule.totals().fast), (16, 1));
     assert_eq!(store.blocks, [0]);
     assert_eq!(store.open_questions, 1);
-    assert_eq!(schedule.new_intervals(), [(1, 2)]);
+    assert_eq!(schedule.new_intervals(), [(1, 1)], "one directory does not convince");
     // The program reads on, and where it is now calls are tried again.
     schedule.told(post(1, 1536), HERE);
     store.waits = true;
     store.run(&mut schedule, 3000);
     assert_eq!(store.blocks[1], 3000);
     assert_eq!(schedule.totals().asked, 16 + 2000);
-    assert_eq!(schedule.new_intervals(), [(1, 1)]);
+    assert!(schedule.new_intervals().is_empty());
 }
 
 #[test]
 fn small_fast_directories_are_learnt_from_too() {
     let mut schedule = Schedule::new(64, false);
-    for inode in 0..6 {
+    for inode in 0..20 {
         schedule.told(post(inode + 1, 0), Identity { device: 1, inode });
         Store::new(3, false).run(&mut schedule, 0);
     }

@@ -47,13 +47,14 @@
 #define BOARD_MAGIC UINT64_C(0x31746f6f626f6470) /* "pdoboot1" */
 #define BOARD_DEVICES 32
 #define NEVER UINT32_MAX
+#define CLOSELY 64 /* directories of a process whose devices are all looked up */
 
 struct board {
     uint64_t magic;
     uint32_t alive;       /* 0: the helper has ended */
     uint32_t count;       /* devices below */
     uint32_t name_length; /* of the helper's abstract socket */
-    uint32_t reserved;
+    uint32_t every;       /* look up the device of one directory in so many: the least of the intervals, at most 8 */
     char name[64];
     struct {
         uint64_t device;   /* major << 32 | minor */
@@ -67,8 +68,8 @@ static const struct board *board;
 /* Set for good where the helper cannot be reached, or where a system call of ours may be taken amiss. */
 static bool silent;
 
-/* How many directories of each device were read: where an interval is set, each n-th is told of. */
-static uint32_t turns[BOARD_DEVICES];
+/* How many directories were read, and how many of each device: where an interval is set, each n-th is told of. */
+static uint32_t met, turns[BOARD_DEVICES];
 
 static bool listening(void)
 {
@@ -93,13 +94,14 @@ static uint32_t interval_of(uint64_t device, uint32_t **turn)
     return 1;
 }
 
-static bool is_due(uint64_t device)
+/* Whether to tell of a directory on this device; it stands for `step` directories. */
+static bool is_due(uint64_t device, uint32_t step)
 {
     uint32_t *turn = NULL;
     uint32_t interval = interval_of(device, &turn);
     if (interval <= 1)
         return true;
-    return interval != NEVER && __atomic_fetch_add(turn, 1, __ATOMIC_RELAXED) % interval == 0;
+    return interval != NEVER && __atomic_fetch_add(turn, step, __ATOMIC_RELAXED) % interval < step;
 }
 
 /* The device of an open directory, from what the kernel knows without asking a server. */
@@ -111,6 +113,22 @@ static bool device_of(int directory, const char *path, uint64_t *device)
         return false;
     *device = device_number(found.stx_dev_major, found.stx_dev_minor);
     return true;
+}
+
+/*
+ * Whether to tell of a directory whose device is not known yet. After many directories, and where calls are fast on all
+ * devices shown, most cost no system call at all: of a device that is not shown yet, the first few are missed for that.
+ */
+static bool is_due_at(int directory, const char *path)
+{
+    uint64_t device;
+    if (LOAD(board->count) == 0)
+        return true;
+    uint32_t before = __atomic_fetch_add(&met, 1, __ATOMIC_RELAXED);
+    uint32_t every = before < CLOSELY ? 1 : LOAD(board->every);
+    if (every > 1 && before % every != 0)
+        return false;
+    return device_of(directory, path, &device) && is_due(device, every > 1 ? every : 1);
 }
 
 /* ---- Telling. */
@@ -173,11 +191,8 @@ static void tell_path(int base, const char *path)
 static void about_to_read_path(int base, const char *path)
 {
     int kept = errno;
-    uint64_t device;
-    if (listening() && path != NULL && *path != '\0') {
-        if (LOAD(board->count) == 0 || (device_of(base, path, &device) && is_due(device)))
-            tell_path(base, path);
-    }
+    if (listening() && path != NULL && *path != '\0' && is_due_at(base, path))
+        tell_path(base, path);
     errno = kept;
 }
 
@@ -185,7 +200,7 @@ static void about_to_read_path(int base, const char *path)
 static void about_to_read_on(dev_t device, const char *path)
 {
     int kept = errno;
-    if (listening() && is_due(device_number(major(device), minor(device))))
+    if (listening() && is_due(device_number(major(device), minor(device)), 1))
         tell_path(AT_FDCWD, path);
     errno = kept;
 }
@@ -216,10 +231,9 @@ static void first_read(DIR *stream, struct reading *row)
         if (!__atomic_compare_exchange_n(&row[i].stream, &none, stream, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             continue;
         int directory = dirfd(stream);
-        uint64_t device;
         row[i].token = __atomic_add_fetch(&last_token, 1, __ATOMIC_RELAXED) | (uint64_t)getpid() << 40;
         row[i].seen = 0;
-        if (LOAD(board->count) == 0 || (device_of(directory, "", &device) && is_due(device)))
+        if (is_due_at(directory, ""))
             tell(directory, row[i].token, 0);
         return;
     }
