@@ -19,7 +19,8 @@ use crate::{fill::retry, sys};
 const BUFFER_BYTES: usize = 1 << 16;
 const NAME_AT: usize = 19;
 
-/// Reads entries into what is free in the last page of `names`; how many bytes are left there, none at the end of the directory.
+/// Reads entries into what is free in the last page of `names`; how many bytes are left there, none at the end of the
+/// directory.
 pub fn read(dir: BorrowedFd<'_>, names: &mut Names, dots: bool) -> Result<Option<usize>, Errno> {
     let mut at = names.last_used();
     let len = retry(|| sys::getdents64(dir, &mut names.last_page_mut()[at..BUFFER_BYTES]))?;

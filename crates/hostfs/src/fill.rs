@@ -1,11 +1,11 @@
 //! One entry after the other: statx, listxattr and getxattr, into a part.
 //!
-//! The attributes of an entry and its extended attributes take several system calls, and the entry may change, or another
-//! one take its name, between them. What answers it (P11):
-//! 1. On file systems that stamp changes with this machine's clock, statx comes last. A ctime from before the first call
-//!    means that nothing changed since then. "Before" is by [`MARGIN_SECS`], more than the coarsest stamps.
-//! 2. Elsewhere, and for what changed lately, statx is called before and after: same inode and same ctime mean that nothing
-//!    changed in between. Otherwise all is read once more, and after a few tries the record is marked.
+//! The attributes of an entry and its extended attributes take several system calls, and the entry may change, or
+//! another one take its name, between them. What answers it (P11):
+//! 1. On file systems that stamp changes with this machine's clock, statx comes last. A ctime from before the first
+//!    call means that nothing changed since then. "Before" is by [`MARGIN_SECS`], more than the coarsest stamps.
+//! 2. Elsewhere, and for what changed lately, statx is called before and after: same inode and same ctime mean that
+//!    nothing changed in between. Otherwise all is read once more, and after a few tries the record is marked.
 
 use std::{
     ffi::CStr,
@@ -21,7 +21,8 @@ use rustix::{
 
 use crate::{arena::Arena, sys};
 
-/// What listxattr is offered first, and getxattr: the kernel allocates, and for values clears, as much as it is offered.
+/// What listxattr is offered first, and getxattr: the kernel allocates, and for values clears, as much as it is
+/// offered.
 const SHORT_LIST: usize = 512;
 const SHORT_VALUE: usize = 256;
 /// How often an entry is read that changes meanwhile, before it is marked.
@@ -29,7 +30,8 @@ const TRIES: u32 = 4;
 
 /// How old a change must be to have been stamped before now for certain: FAT counts in 2 seconds.
 const MARGIN_SECS: i64 = 3;
-/// File systems whose stamps come from this machine's clock: ext2 to ext4, XFS, btrfs, tmpfs, f2fs, bcachefs (`statfs.f_type`).
+/// File systems whose stamps come from this machine's clock: ext2 to ext4, XFS, btrfs, tmpfs, f2fs, bcachefs
+/// (`statfs.f_type`).
 const LOCAL_CLOCK: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0xf2f5_2010, 0xca45_1a4e];
 
 /// The device of a directory whose file system stamps changes with this machine's clock; none for others.
@@ -113,8 +115,8 @@ pub struct Filler<'a> {
 }
 
 impl Filler<'_> {
-    /// Reads one entry into `part`, which has room. If the pages do not suffice nothing is left behind; but with `alone` what
-    /// fits is kept, and the record says E2BIG.
+    /// Reads one entry into `part`, which has room. If the pages do not suffice nothing is left behind; but with
+    /// `alone` what fits is kept, and the record says E2BIG.
     pub fn fill(&mut self, index: usize, part: &mut Part, alone: bool) -> Result<(), NoRoom> {
         let name = self.names.name_c(index);
         if !self.asked.mask.wants_xattrs() {
@@ -130,8 +132,8 @@ impl Filler<'_> {
         self.fill_watched(index, part, alone)
     }
 
-    /// Extended attributes first, attributes after them. False, and nothing is left behind, if that does not tell whether the
-    /// entry changed.
+    /// Extended attributes first, attributes after them. False, and nothing is left behind, if that does not tell
+    /// whether the entry changed.
     fn fill_settled(&mut self, index: usize, part: &mut Part, alone: bool, settled: Settled) -> Result<bool, NoRoom> {
         let (name, mark) = (self.names.name_c(index), part.mark());
         let outcome = self.xattrs(name, part).or_else(|none| self.no_room(none, part, mark, alone))?;
@@ -264,8 +266,9 @@ fn same_state(before: &Attr, after: &Attr) -> bool {
 enum Way<'a> {
     /// By its name in the directory (Linux 6.13).
     At(BorrowedFd<'a>, &'a CStr),
-    /// By a descriptor of the entry itself, which the calls for paths find under /proc: unlike those for descriptors they take one that was opened with
-    /// `O_PATH`, and no other is to be had for symbolic links, devices and unreadable files.
+    /// By a descriptor of the entry itself, which the calls for paths find under /proc: unlike those for descriptors
+    /// they take one that was opened with `O_PATH`, and no other is to be had for symbolic links, devices and
+    /// unreadable files.
     Proc { _held: OwnedFd, path: [u8; 32] },
 }
 

@@ -1,7 +1,7 @@
 //! What calls cost: processor time, and time in which the thread waited.
 //!
-//! Time on the clock would not do: on a busy machine a thread that waits for nobody is put aside as well. A thread that had to wait gave the
-//! processor away by itself, and the kernel counts that.
+//! Time on the clock would not do: on a busy machine a thread that waits for nobody is put aside as well. A thread
+//! that had to wait gave the processor away by itself, and the kernel counts that.
 
 use std::time::Instant;
 

@@ -1,8 +1,9 @@
 //! How many threads ask, and in which order: decided from what the last entries cost.
 //!
-//! *Threads.* While nobody waits, the caller does all by itself: another thread would cost more than a call. As soon as an entry
-//! waits longer than [`WAIT_PAYS_NS`], threads take over: as many as it takes for one of them to be at work while the others wait
-//! (waiting time over processor time). More threads that bring nothing are not asked again for a while.
+//! *Threads.* While nobody waits, the caller does all by itself: another thread would cost more than a call. As soon
+//! as an entry waits longer than [`WAIT_PAYS_NS`], threads take over: as many as it takes for one of them to be at
+//! work while the others wait (waiting time over processor time). More threads that bring nothing are not asked again
+//! for a while.
 //!
 //! *Order.* A rotating disk wants inode order. Elsewhere the first two jobs try one order each, and the one that waited
 //! less stays.

@@ -83,8 +83,8 @@ impl Pool {
 }
 
 impl Shared {
-    /// One is woken for each piece of work. It wakes another one if there is more to do, and whoever is done looks for more itself: nothing is
-    /// left lying, and nobody is woken for nothing.
+    /// One is woken for each piece of work. It wakes another one if there is more to do, and whoever is done looks
+    /// for more itself: nothing is left lying, and nobody is woken for nothing.
     fn serve(&self) {
         let mut queue = lock(&self.queue);
         while !queue.ending {

@@ -127,7 +127,8 @@ impl Scan {
     /// Begins to read the directory at `path`. A symbolic link there is followed, as opendir does.
     ///
     /// # Errors
-    /// [`Error::Open`] with the errno of open (ENOENT, ENOTDIR, EACCES and others); EINVAL for options that make no sense.
+    /// [`Error::Open`] with the errno of open (ENOENT, ENOTDIR, EACCES and others); EINVAL for options that make no
+    /// sense.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         options.check()?;
         let path = path.as_ref();
@@ -191,9 +192,9 @@ impl Scan {
     /// The next records, in directory order; none at the end. They are valid until the next call.
     ///
     /// # Errors
-    /// [`Error::Read`] if the directory could not be read on: the entries before were all handed out. A further call tries once more
-    /// where the file system stands, and the scan ends if it fails again. What goes wrong with an entry is in its
-    /// record.
+    /// [`Error::Read`] if the directory could not be read on: the entries before were all handed out. A further call
+    /// tries once more where the file system stands, and the scan ends if it fails again. What goes wrong with an
+    /// entry is in its record.
     pub fn next_batch(&mut self) -> Result<Option<&Batch>> {
         Ok(if self.advance()? { Some(&self.batch) } else { None })
     }
@@ -356,7 +357,8 @@ impl Scan {
         }
     }
 
-    /// Pages that must be left when names are read into another one: for its answers, and those of `before` pages of names.
+    /// Pages that must be left when names are read into another one: for its answers, and those of `before` pages of
+    /// names.
     fn reserve(&self, before: usize) -> usize {
         let each = if self.asked.wants_xattrs() { 2 } else { 1 };
         let threads = self.crew.pace.threads() * (each + usize::from(self.asked.wants_xattrs()));
@@ -400,8 +402,8 @@ impl Scan {
         shared
     }
 
-    /// The caller asks for at most so many entries from `from` on: for at least one, and until the pages are used up, or, if it
-    /// looks at what it costs, the waits show that threads should do the rest.
+    /// The caller asks for at most so many entries from `from` on: for at least one, and until the pages are used up,
+    /// or, if it looks at what it costs, the waits show that threads should do the rest.
     fn answer(&mut self, names: &Names, from: usize, most: usize, looks: bool) {
         let settled = self.local.and_then(Settled::now);
         let mut filler = Filler {

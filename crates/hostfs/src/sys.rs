@@ -31,7 +31,8 @@ pub fn getdents64(dir: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno
     result(unsafe { libc::syscall(libc::SYS_getdents64, dir.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) })
 }
 
-/// The names of the extended attributes of `name` in `dir`, each with a zero byte behind it. Symbolic links are not followed.
+/// The names of the extended attributes of `name` in `dir`, each with a zero byte behind it. Symbolic links are not
+/// followed.
 pub fn listxattrat(dir: BorrowedFd<'_>, name: &CStr, list: &mut [u8]) -> Result<usize, Errno> {
     // SAFETY: `name` ends with a zero byte, and the kernel writes at most `len` bytes to `list`; both are borrowed
     // for the time of the call.

@@ -1,8 +1,8 @@
 //! Directories that are read before it is their turn, by the threads, while directories make us wait.
 //!
-//! Each has a slice of the budget of its own, so that none can keep another one from going on. What comes first does it:
-//! a thread, or the walk itself when it gets there. A walk that needs the slice elsewhere, or ends, lets go, and the work
-//! is not done, or was done for the kernel's caches only.
+//! Each has a slice of the budget of its own, so that none can keep another one from going on. What comes first does
+//! it: a thread, or the walk itself when it gets there. A walk that needs the slice elsewhere, or ends, lets go, and
+//! the work is not done, or was done for the kernel's caches only.
 
 use std::{
     ffi::CString,

@@ -44,8 +44,9 @@ pub(super) struct Coming<'a> {
     pub ahead: &'a mut Option<Arc<Ahead>>,
 }
 
-/// The directories found in a directory, in its order. Whoever reads the walk may put them into another order, or take
-/// some away; memory for them is not in the budget: 48 bytes and the name, for each directory on the way down to the one that is read.
+/// The directories found in a directory, in its order. Whoever reads the walk may put them into another order, or
+/// take some away; memory for them is not in the budget: 48 bytes and the name, for each directory on the way down to
+/// the one that is read.
 #[derive(Default)]
 pub struct Children {
     names: Vec<u8>,

@@ -1,13 +1,15 @@
 //! Trees: one directory after the other, each with its records.
 //!
 //! Difficulties, and what answers each:
-//! 1. *A directory is swapped for a symbolic link, or for another directory, under way.* Each is opened by its one name in the
-//!    descriptor of its parent, never through a link, and must be the inode that its parent's record named.
-//! 2. *Trees deeper than descriptors allow.* Only the deepest [`OPEN_LEVELS`] levels and the root keep theirs; a level that is
-//!    needed again is found through `..`, or from the root by its names, and must be the inode that it was.
+//! 1. *A directory is swapped for a symbolic link, or for another directory, under way.* Each is opened by its one
+//!    name in the descriptor of its parent, never through a link, and must be the inode that its parent's record
+//!    named.
+//! 2. *Trees deeper than descriptors allow.* Only the deepest [`OPEN_LEVELS`] levels and the root keep theirs; a
+//!    level that is needed again is found through `..`, or from the root by its names, and must be the inode that it
+//!    was.
 //! 3. *Loops* (a mount of a directory within itself): a directory that is its own ancestor is reported and left alone.
-//! 4. *Waiting for each directory in turn.* While calls wait, the next directories are read ahead by the threads, within half of the
-//!    budget; they are still handed out in their order.
+//! 4. *Waiting for each directory in turn.* While calls wait, the next directories are read ahead by the threads,
+//!    within half of the budget; they are still handed out in their order.
 //! 5. *What vanishes or cannot be read* is reported, and the walk goes on.
 
 use std::{
@@ -63,7 +65,8 @@ pub enum Event<'a> {
     Enter(Directory<'a>),
     /// Some of its records, in directory order.
     Batch(Directory<'a>, &'a Batch),
-    /// It was read to its end, as far as it could be. Its children come next, and may be put into another order, or taken away.
+    /// It was read to its end, as far as it could be. Its children come next, and may be put into another order, or
+    /// taken away.
     Leave(Directory<'a>, &'a mut Children),
     /// A directory could not be entered, or not be read on.
     Failed(Failure<'a>),
@@ -100,7 +103,8 @@ pub struct Failure<'a> {
 /// At what it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// It could not be opened: it vanished (ENOENT), is a symbolic link now (ELOOP, ENOTDIR), must not be read (EACCES)...
+    /// It could not be opened: it vanished (ENOENT), is a symbolic link now (ELOOP, ENOTDIR), must not be read
+    /// (EACCES)...
     Open,
     /// It could not be read on: some of its entries may be missing.
     Read,

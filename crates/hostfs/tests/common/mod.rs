@@ -18,7 +18,8 @@ use pando_hostfs::bulk::{Record, XattrValue};
 use pando_vfs::FileKind;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 
-/// Random numbers that a seed gives again (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+/// Random numbers that a seed gives again (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators",
+/// 2014).
 pub struct Random(pub u64);
 
 impl Random {
@@ -51,7 +52,8 @@ impl Random {
     }
 }
 
-/// Makes `count` entries of all kinds, some with extended attributes. What the file system or the user may not do is left out.
+/// Makes `count` entries of all kinds, some with extended attributes. What the file system or the user may not do is
+/// left out.
 pub fn populate(dir: &Path, count: u64, random: &mut Random) {
     for _ in 0..count {
         let path = dir.join(random.name());

@@ -20,7 +20,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// An empty file system in an image, made by `mkfs` with these arguments. None, and it is said, if that cannot be done here.
+    /// An empty file system in an image, made by `mkfs` with these arguments. None, and it is said, if that cannot be
+    /// done here.
     pub fn image(mkfs: &str, arguments: &[&str], bytes: u64) -> Option<Self> {
         let temp = tempfile::tempdir().unwrap();
         let image = temp.path().join("image");

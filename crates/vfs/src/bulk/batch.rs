@@ -5,7 +5,8 @@ use std::{ffi::CStr, sync::Arc};
 use super::{Attr, Filled, Names, PART_ENTRIES, Part, Xattrs};
 use crate::FileKind;
 
-/// Where an entry's answers are, from the first one that is shown: the part in the upper bits, the place in it in the lower.
+/// Where an entry's answers are, from the first one that is shown: the part in the upper bits, the place in it in the
+/// lower.
 const PLACE_BITS: u32 = 16;
 const NO_PLACE: u32 = u32::MAX;
 
@@ -20,8 +21,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Puts names and answers together. The batch shows the entries from `from` up to the first one without answers (all,
-    /// if nothing but names was asked for and there are no parts). `parts` is emptied.
+    /// Puts names and answers together. The batch shows the entries from `from` up to the first one without answers
+    /// (all, if nothing but names was asked for and there are no parts). `parts` is emptied.
     pub fn assemble(&mut self, names: Arc<Names>, parts: &mut Vec<Part>, from: usize) {
         self.names = names;
         std::mem::swap(&mut self.parts, parts);

@@ -11,9 +11,9 @@
 //!  +-----------------------------+            +-------------------------------------+
 //! ```
 //!
-//! The names come first and never change while the parts are filled, in any order and by any number of threads. A part
-//! belongs to one thread while it grows, so nothing is locked for an entry, and nothing is allocated for one: pages have one
-//! size ([`PAGE_BYTES`], room for the largest attribute value that Linux has) and are used again.
+//! The names come first and never change while the parts are filled, in any order and by any number of threads. A
+//! part belongs to one thread while it grows, so nothing is locked for an entry, and nothing is allocated for one:
+//! pages have one size ([`PAGE_BYTES`], room for the largest attribute value that Linux has) and are used again.
 //!
 //! The idea of one call for names, attributes and extended attributes into a vector of pages is that of xgetdents
 //! (Abhijith Das, "readdirplus-type system call", linux-fsdevel, 2012 to 2014).

@@ -75,8 +75,8 @@ impl Names {
         self.entries.is_empty()
     }
 
-    /// Takes an empty page. Names are written into it, each with a zero byte behind it, as getdents leaves them; entries pushed from now on
-    /// are of this page.
+    /// Takes an empty page. Names are written into it, each with a zero byte behind it, as getdents leaves them;
+    /// entries pushed from now on are of this page.
     pub fn push_page(&mut self, mut page: Page) {
         page.clear();
         self.pages.push(page);

@@ -92,8 +92,8 @@ impl Part {
         self.xattrs = mark.count;
     }
 
-    /// Room for the value of an attribute with this name, as much as the page has; none if not even the name fits, and a
-    /// page must come first. [`Part::put_xattr`] ends what this began.
+    /// Room for the value of an attribute with this name, as much as the page has; none if not even the name fits,
+    /// and a page must come first. [`Part::put_xattr`] ends what this began.
     pub fn value_room(&mut self, name: &[u8]) -> Option<&mut [u8]> {
         let page = self.pages.last_mut()?;
         let begin = page.used + HEAD_BYTES;
