@@ -192,8 +192,9 @@ impl Plan {
     fn mask(&self) -> Mask {
         let by_attributes = matches!(self.order.by, SortBy::Size | SortBy::Time | SortBy::Inode);
         let shown = self.long || self.inode || self.blocks || self.classify || self.colour;
-        // The marks of access lists are had from the names of extended attributes.
-        let marks = self.form == Form::Long;
+        // The marks of access lists are had from the names of extended attributes: one more call for each entry. A
+        // listing that streams does without; its columns would shift at the first mark.
+        let marks = self.form == Form::Long && self.order.sorts();
         let mut mask = if by_attributes || shown { Mask::STAT } else { Mask::empty() };
         mask.set(Mask::XATTR_NAMES, marks || self.xattr.is_some());
         mask.set(Mask::XATTR_VALUES, self.xattr == Some(XattrLevel::Values));
