@@ -32,10 +32,11 @@ fn records(bytes: &[u8]) -> Vec<(usize, usize)> {
 
 /// Writers share one description, or append through descriptions of their own: all records are whole, none is lost, and
 /// each writer's are in order.
+/// Seen to fail, in most runs: a write that does not wait for the one before it on its handle (two at one position).
 #[test]
 fn p6_writes_are_atomic_against_each_other() {
     let _alone = alone();
-    let (seed, count) = (seed(), scale(200));
+    let (seed, count) = (seed(), scale(1000));
     for append in [false, true] {
         let tree = Tree::new();
         let flags = if append { NEW | OpenFlags::APPEND } else { NEW };
@@ -64,6 +65,7 @@ fn p6_writes_are_atomic_against_each_other() {
 }
 
 /// Readers share one description: each record is read by exactly one of them.
+/// Seen to fail: a read that does not wait for the one before it on its handle (both read one record).
 #[test]
 fn p6_reads_are_atomic_against_each_other() {
     const LEN: usize = 32;
@@ -92,6 +94,7 @@ fn p6_reads_are_atomic_against_each_other() {
 }
 
 /// Absolute seeks are never torn; relative ones, and reads, none of them is lost.
+/// Seen to fail: a position that is stored in two halves; a relative seek that stores instead of comparing.
 #[test]
 fn p6_seeks_are_neither_torn_nor_lost() {
     let _alone = alone();
@@ -322,6 +325,7 @@ fn p8_open_files_outlive_their_names() {
 }
 
 /// Owner, group and mode are one record: no stat ever sees the parts of two.
+/// Seen to fail: a change that shows the new owner before the new group and mode.
 #[test]
 fn p11_attributes_are_never_torn() {
     const OWNER: u32 = 100;

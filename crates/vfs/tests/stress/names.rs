@@ -16,6 +16,7 @@ use crate::{
 };
 
 /// All threads make, move and remove names of their own in one directory: each operation succeeds, as if alone.
+/// Seen to fail: an entry in a thousand that is not counted.
 #[test]
 fn p2_own_names_in_one_directory() {
     let _alone = alone();

@@ -84,6 +84,7 @@ fn replace(tree: &Tree, me: &mut Worker<'_>, rounds: usize) {
     }
 }
 
+/// Seen to fail: a scan that goes on one entry too late after a full buffer.
 #[test]
 fn p10_stable_names_come_exactly_once() {
     let _alone = alone();
@@ -116,6 +117,7 @@ fn p10_stable_names_come_exactly_once() {
 }
 
 /// Attributes come with the names, and belong to them.
+/// Seen to fail: attributes of the entry before.
 #[test]
 fn p11_bulk_records_are_of_one_inode() {
     let _alone = alone();
