@@ -23,6 +23,7 @@ fn records(bytes: &[u8]) -> Vec<(usize, usize)> {
     let (mut rest, mut found) = (bytes, Vec::new());
     while !rest.is_empty() {
         let (id, index, len) = (rest[0].into(), usize::from(rest[1]) | usize::from(rest[2]) << 8, rest[3].into());
+        assert!(len >= 4, "nothing was written at {}", bytes.len() - rest.len());
         assert_eq!(rest[..len], record(id, index, len), "a torn record at {}", bytes.len() - rest.len());
         found.push((id, index));
         rest = &rest[len..];
