@@ -33,7 +33,8 @@ fn records(bytes: &[u8]) -> Vec<(usize, usize)> {
 
 /// Writers share one description, or append through descriptions of their own: all records are whole, none is lost, and
 /// each writer's are in order.
-/// Seen to fail, in most runs: a write that does not wait for the one before it on its handle (two at one position).
+/// Seen to fail, on a busy machine: a write that does not wait for the one before it on its handle. `seeks` of pando-mapfs has
+/// a test that always fails then.
 #[test]
 fn p6_writes_are_atomic_against_each_other() {
     let _alone = alone();
