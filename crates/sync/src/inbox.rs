@@ -76,6 +76,24 @@ impl<T: Linked> Inbox<T> {
         Taken { next: self.top.swap(std::ptr::null_mut(), Ordering::Acquire), inbox: self }
     }
 
+    /// Puts an item in, whether there is an owner or not.
+    ///
+    /// # Safety
+    /// As for [`Inbox::send`].
+    pub(crate) unsafe fn push(&self, item: NonNull<T>) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut top = self.top.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the item is ours until the exchange, and the place is in it.
+            unsafe { T::link(item).write(top) };
+            // Release: who takes it sees the item and its link.
+            match self.top.compare_exchange_weak(top, item.as_ptr(), Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
     /// Sends an item to the owner, unless there is none, or `limit` items wait for it: then it comes back. What the
     /// call yields is the caller's to see to; mostly nothing.
     ///
@@ -86,17 +104,8 @@ impl<T: Linked> Inbox<T> {
         if !self.owned.load(Ordering::Relaxed) || self.waiting.load(Ordering::Relaxed) >= limit {
             return Err(item);
         }
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let mut top = self.top.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the item is ours until the exchange, and the place is in it.
-            unsafe { T::link(item).write(top) };
-            // Release: who takes it sees the item and its link.
-            match self.top.compare_exchange_weak(top, item.as_ptr(), Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(now) => top = now,
-            }
-        }
+        // SAFETY: the caller's.
+        unsafe { self.push(item) };
         // Pushed before the owner is asked for: see above.
         fence(Ordering::SeqCst);
         let owned = self.owned.load(Ordering::Relaxed);
