@@ -34,7 +34,17 @@ const _: () = assert!(size_of::<Slot>() == 40);
 /// What slots hold of their directory: one per stripe, so that names made by different threads count on different lines.
 pub(crate) struct Anchor {
     pub dir: Counted<Dentry>,
+    /// With its count it fills more than half a line: so no two anchors, of two stripes say, lie in one.
+    _line: [usize; 3],
 }
+
+impl Anchor {
+    pub(crate) fn new(dir: Counted<Dentry>) -> Self {
+        Self { dir, _line: [0; 3] }
+    }
+}
+
+const _: () = assert!(size_of::<Anchor>() + size_of::<usize>() > 32);
 
 impl Object for Anchor {}
 

@@ -247,7 +247,7 @@ impl Directory {
             }
             let dir = this.get().ok_or(Error::NoEntry)?;
             // Losing this race to another thread of the same stripe is as good as winning it.
-            let _ = place.compare_exchange(None, Some(Counted::new(Anchor { dir })));
+            let _ = place.compare_exchange(None, Some(Counted::new(Anchor::new(dir))));
             // A removal that has let go of this place before is seen here: both are exchanges of one word, and the removal
             // was decided before its own. There is no place that it did not come to: see `detach`.
             if self.is_removed(guard) {
