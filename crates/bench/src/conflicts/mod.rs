@@ -35,8 +35,22 @@ use crate::{
 /// The subcommand's name.
 const NAME: &str = "conflicts";
 
+const HELP: &str = "\
+Needs valgrind (Debian: apt install valgrind), and two cores or more: on one, nothing is spread.
+Each operation runs alone, in a copy of one and the same process, and every access it makes to
+memory is written down. Two operations conflict if one writes a cache line that the other
+touches. Nothing is timed, so a busy machine does not matter; it takes about a minute.
+
+Examples:
+  pando bench conflicts                     the matrix, and what stands in the way
+  pando bench conflicts --svg matrix.svg    the same as a picture
+  pando bench conflicts --list              which pairs, and why they commute
+
+Exit codes: 0 measured, 1 an operation failed, 2 the request cannot be met, 130 interrupted.";
+
 /// Options of `pando bench conflicts`.
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub(crate) struct ConflictsArgs {
     /// Print the pairs and why they commute, and measure nothing
     #[arg(long)]
@@ -60,6 +74,9 @@ pub(crate) fn run(args: &ConflictsArgs, halt: &Halt) -> Result<String, Failure> 
     }
     if args.list {
         return Ok(table::list());
+    }
+    if stage::cores() < 2 {
+        return Err(Failure::Refused("on one core nothing is spread over cores: run it where there are two".into()));
     }
     let matrix = measure(halt)?;
     if let Some(path) = &args.json {

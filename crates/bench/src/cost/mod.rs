@@ -27,8 +27,22 @@ const NAME: &str = "cost";
 /// What a change may cost without owning up to it.
 const TOLERATED_PERCENT: f64 = 5.0;
 
+const HELP: &str = "\
+Needs valgrind (Debian: apt install valgrind). Nothing is timed, so a busy machine does not matter.
+The same program gives the same numbers each time; another compiler gives others, and --check
+then says so and compares nothing. Build with --release.
+
+Examples:
+  pando bench cost
+  pando bench cost --check crates/bench/cost.json     as the gate does
+  pando bench cost --update crates/bench/cost.json    own up to what a change costs
+
+Exit codes: 0 measured, and no dearer than stored; 1 dearer, or an operation failed; 2 the request
+cannot be met; 130 interrupted.";
+
 /// Options of `pando bench cost`.
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub(crate) struct CostArgs {
     /// Compare with a stored table; fail if an operation takes over 5 % more instructions than it says
     #[arg(long, value_name = "FILE", conflicts_with = "update")]
