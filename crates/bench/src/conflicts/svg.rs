@@ -51,7 +51,7 @@ pub(crate) fn svg(matrix: &Matrix) -> String {
     let legend = [
         ("free", "free of conflicts"),
         ("chance", "names next to each other by chance"),
-        ("memory", "only the allocator's or the reclaimer's lines"),
+        ("memory", "only allocator or reclaimer lines"),
         ("conflict", "a line of the file system's"),
         ("none", "they do not commute"),
     ];
