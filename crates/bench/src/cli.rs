@@ -19,7 +19,7 @@ use crate::{
     footprint,
     halt::Halt,
     measure::load,
-    processes, report,
+    page, processes, report,
     runner::{self, Plan},
     seeds,
     target::{TARGETS, TargetSpec},
@@ -45,6 +45,13 @@ enum Command {
     /// Reports are what `pando bench run --json` writes. Measurements with the same workload, target and number of
     /// threads are compared: one has changed if all repeats of one run lie above all repeats of the other.
     Compare(CompareArgs),
+    /// Measure the five results, and draw them on one page
+    ///
+    /// Published before and after, the same here with the locks of old kernels and without, and the kernel's tmpfs
+    /// beside it: throughput over threads, context switches, bytes per file, a table under each plot. The page is
+    /// DIR/index.html, needs no script, and lies beside its figures (JSON) and plots (SVG).
+    #[command(after_long_help = REPORT_HELP)]
+    Report(page::ReportArgs),
     /// Bytes of memory per empty file, per empty directory, per cached inode
     ///
     /// For targets in process: the growth of this program's resident memory, measured in a fresh process each time.
@@ -118,6 +125,12 @@ Example:
 {EXIT_CODES}"
     )
 });
+
+const REPORT_HELP: &str = "\
+Example:
+  pando bench report --quick --out report      two minutes; then open report/index.html
+
+Exit codes: 0 measured and drawn, 1 an operation failed, 2 the request cannot be met, 130 interrupted.";
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 measured, 1 an operation failed, 2 the request cannot be met, 130 interrupted. \
@@ -253,6 +266,7 @@ fn dispatch(args: BenchArgs) -> Result<(), Failure> {
         Command::Compare(CompareArgs { before, after }) => {
             print(&report::compare::render(&report::json::read(&before)?, &report::json::read(&after)?))
         }
+        Command::Report(how) => print(&page::run(&how, &halt)?),
         Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, &halt)?),
         Command::Conflicts(how) => print(&conflicts::run(&how, &halt)?),
         Command::Cost(how) => print(&cost::run(&how, &halt)?),

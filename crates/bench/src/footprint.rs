@@ -79,6 +79,21 @@ impl Source {
     }
 }
 
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Bytes {
+    pub(crate) target: String,
+    pub(crate) what: String,
+    /// None: the tree is its own cache, or emptying the cache is root's.
+    pub(crate) bytes_each: Option<f64>,
+    pub(crate) source: String,
+}
+
+/// Whether this process is one that makes one measurement for another.
+pub(crate) fn is_child() -> bool {
+    env::var_os(CHILD).is_some()
+}
+
 /// Measures all targets; returns the table. In a child (see [`CHILD`]): measures what it was told to; returns the answer.
 ///
 /// # Errors
@@ -90,25 +105,39 @@ pub(crate) fn run(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<Strin
         let answer = measure(&*spec.target(), order.node, count, halt)?;
         return serde_json::to_string(&answer).during(|| "answering".into());
     }
-    let mut rows = Vec::new();
-    for (target, spec) in specs.iter().enumerate() {
-        for node in [Node::File, Node::Directory, Node::CachedInode] {
-            halt.check()?;
-            let answer = in_fresh_process(&Order { target, node })?;
-            let (bytes, source) = match answer.bytes_each {
-                Some(bytes) => (format!("{bytes:.1}"), answer.source.describe()),
-                None => ("n/a".to_owned(), "the tree is its own cache, or emptying the cache is root's"),
-            };
-            rows.push(vec![spec.name().to_owned(), node.describe().into(), bytes, source.into()]);
+    let rows = measured(specs, count, halt)?.into_iter().map(|bytes| match bytes.bytes_each {
+        Some(each) => vec![bytes.target, bytes.what, format!("{each:.1}"), bytes.source],
+        None => {
+            let why = "the tree is its own cache, or emptying the cache is root's";
+            vec![bytes.target, bytes.what, "n/a".into(), why.into()]
         }
-    }
+    });
     let heading = ["target", "what", "bytes each", "read from"];
     Ok(format!(
         "{}\n{count} of each in one directory; names of 16 bytes.\n\
          cached inode: what a look-up of each file brings into emptied caches, its name included. tmpfs has no other\n\
          inodes than cached ones: there, compare it with an empty file.\n",
-        table::aligned(&heading, rows.into_iter())
+        table::aligned(&heading, rows)
     ))
+}
+
+/// Measures all targets, each in a fresh process: this program is run again with the same arguments, and answers by
+/// [`run`].
+///
+/// # Errors
+/// What a target answers, or that the run was interrupted.
+pub(crate) fn measured(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<Vec<Bytes>, Failure> {
+    debug_assert!(count > 0, "bytes are divided by how many there are");
+    let mut all = Vec::new();
+    for (target, spec) in specs.iter().enumerate() {
+        for node in [Node::File, Node::Directory, Node::CachedInode] {
+            halt.check()?;
+            let Answer { bytes_each, source } = in_fresh_process(&Order { target, node })?;
+            let (what, source) = (node.describe().into(), source.describe().into());
+            all.push(Bytes { target: spec.name().into(), what, bytes_each, source });
+        }
+    }
+    Ok(all)
 }
 
 /// Runs this program again with the same arguments, and a note that it is the child.

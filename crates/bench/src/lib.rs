@@ -12,6 +12,7 @@
 //!   locks      locks that the library took and waited for
 //!   report/    the table, the JSON, and what changed between two of them
 //!   seeds      the published measurements again
+//!   page/      the five results on one page, with plots
 //!   conflicts/ which cache lines operations would fight for, traced without a second core
 //!   cost/      instructions of an operation
 //!   lackey/    every memory access of a piece of work, by valgrind
@@ -44,6 +45,7 @@ mod halt;
 mod lackey;
 mod locks;
 mod measure;
+mod page;
 mod path;
 mod processes;
 mod report;

@@ -112,6 +112,8 @@ pub struct Filler<'a> {
     pub list: Option<Page>,
     /// What need not be looked at twice.
     pub settled: Option<Settled>,
+    /// The last entry had changed lately, and its neighbours may have: they are looked at twice from the beginning.
+    pub lately: bool,
 }
 
 impl Filler<'_> {
@@ -125,6 +127,7 @@ impl Filler<'_> {
             return Ok(());
         }
         if let Some(settled) = self.settled
+            && !self.lately
             && self.fill_settled(index, part, alone, settled)?
         {
             return Ok(());
@@ -144,6 +147,7 @@ impl Filler<'_> {
             }
             _ => {
                 part.rewind(mark, |page| self.arena.give_page(page));
+                self.lately = true;
                 Ok(false)
             }
         }
@@ -164,6 +168,7 @@ impl Filler<'_> {
             let after = self.statx(name);
             let same = matches!((&after, outcome), (Ok(after), Ok(Step::Done) | Err(_)) if same_state(&before, after));
             if same || again == 0 {
+                self.lately = self.settled.is_some_and(|settled| !settled.covers(&before));
                 self.put(index, before, outcome.err(), !same, part, mark);
                 return Ok(());
             }
@@ -240,7 +245,7 @@ impl Filler<'_> {
                     match short_first(room, SHORT_VALUE, |room| way.value(xattr, room)) {
                         Ok(len) => Some(XattrOutcome::Bytes(len)),
                         Err(Errno::NODATA) => return Ok(Step::Changed),
-                        // A buffer of no bytes asks for the length: it never gets here, since no page ends so.
+                        // (A buffer of no bytes would ask for the length: there is always room for one.)
                         Err(Errno::RANGE) if !fresh => None,
                         Err(errno) => Some(XattrOutcome::Errno(errno.raw_os_error())),
                     }

@@ -171,6 +171,7 @@ impl Job {
             names: &names,
             list: None,
             settled: self.settled,
+            lately: false,
         };
         if self.fill(&mut filler, &mut share.parts).is_err() {
             self.cancel();

@@ -413,6 +413,7 @@ impl Scan {
             names,
             list: self.list.take(),
             settled,
+            lately: false,
         };
         let mut part = self.arena.take_part().expect("the reserve has a part");
         let meter = (looks && !self.crew.pace.is_fixed()).then(Meter::start);

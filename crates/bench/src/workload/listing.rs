@@ -4,7 +4,7 @@
 //! attributes, 2 also the names of extended attributes, 3 also their values. One operation is one entry. Calls one by
 //! one, as `ls -l` and `getfattr` make them, or the record stream of `pando ls`; with hot caches, or with cold ones.
 
-use std::io;
+use std::{io, time::Duration};
 
 use super::{Pace, Part, Step, Task, Workload, tree::sketches};
 use crate::{
@@ -53,13 +53,19 @@ impl Workload for Listing {
                 actor.set_xattr(&path, name, value).during(|| format!("setxattr {}", path.relative()))?;
             }
         }
-        Ok(())
+        // Of what changed a moment ago, the record stream asks more, to be sure: directories are mostly older.
+        if self.records && self.max_xattrs > 0 && self.files > FEW { halt.wait(SETTLED) } else { Ok(()) }
     }
 
     fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
         Box::new(Lister { how: *self, dir: dir(), empties: self.cold && part.worker == 0, done: false })
     }
 }
+
+/// So few files are a test, not a measurement.
+const FEW: u64 = 1000;
+/// After so long no file counts as just changed.
+const SETTLED: Duration = Duration::from_secs(4);
 
 #[repr(align(128))]
 struct Lister {

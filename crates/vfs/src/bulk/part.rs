@@ -92,13 +92,13 @@ impl Part {
         self.xattrs = mark.count;
     }
 
-    /// Room for the value of an attribute with this name, as much as the page has; none if not even the name fits,
-    /// and a page must come first. [`Part::put_xattr`] ends what this began.
+    /// Room for the value of an attribute with this name, as much as the page has and never nothing (no room at all
+    /// would ask the kernel for the length instead of the value); none if a page must come first. [`Part::put_xattr`] ends what this began.
     pub fn value_room(&mut self, name: &[u8]) -> Option<&mut [u8]> {
         let page = self.pages.last_mut()?;
         let begin = page.used + HEAD_BYTES;
         let room = page.bytes.get_mut(begin..)?;
-        let (name_room, value_room) = room.split_at_mut_checked(name.len())?;
+        let (name_room, value_room) = room.split_at_mut_checked(name.len()).filter(|(_, value)| !value.is_empty())?;
         name_room.copy_from_slice(name);
         Some(value_room)
     }
@@ -216,3 +216,19 @@ impl<'a> Iterator for Xattrs<'a> {
 }
 
 impl ExactSizeIterator for Xattrs<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name that ends where the page does leaves no room for a value.
+    #[test]
+    fn room_for_a_value_is_never_nothing() {
+        let mut part = Part::default();
+        part.push_page(Page::new());
+        let whole = PAGE_BYTES - HEAD_BYTES;
+        assert_eq!(part.value_room(&vec![b'x'; whole - 1]).map(|room| room.len()), Some(1));
+        assert!(part.value_room(&vec![b'x'; whole]).is_none());
+        assert!(part.value_room(&vec![b'x'; whole + 1]).is_none());
+    }
+}

@@ -1,0 +1,292 @@
+//! The page: words, plots, and a table under each.
+
+use std::fmt::Write as _;
+
+use super::{
+    of,
+    plan::{MORE, SEEDS, Seed, name},
+    plot::{self, Bar, Group, Line, Scale, escape, short},
+};
+use crate::{footprint::Bytes, measure::Summary, report::json::Record};
+
+/// The page, and its plots by the names of their files.
+pub(super) struct Page {
+    pub(super) html: String,
+    pub(super) plots: Vec<(String, String)>,
+}
+
+const STYLE: &str = include_str!("style.css");
+
+/// How the target is called on the page.
+fn called(target: &str) -> String {
+    match target {
+        "mem" => "pandofs".into(),
+        "mem:before" => "pandofs, old locks".into(),
+        "backed" => "pandofs, misses".into(),
+        "backed:before" => "the same, old locks".into(),
+        _ => target.strip_prefix("dir=").map_or_else(|| target.to_owned(), |path| format!("kernel, {path}")),
+    }
+}
+
+pub(super) fn page(records: &[Record], bytes: &[Bytes], command: &str) -> Page {
+    let mut page = Page { html: String::new(), plots: Vec::new() };
+    page.head(records, command);
+    page.results(records);
+    for seed in SEEDS.iter().filter(|seed| seed.workload != "xattrs") {
+        page.throughput(records, seed.workload, seed.what);
+    }
+    for (workload, what) in MORE {
+        page.throughput(records, workload, what);
+    }
+    page.switches(records);
+    page.footprint(bytes);
+    page.html.push_str("</main></body></html>\n");
+    page
+}
+
+/// One of the five results, as it is here.
+struct Here {
+    /// Rate over that under the old locks.
+    before_after: Option<Summary>,
+    /// Rate over the kernel's.
+    to_kernel: Option<Summary>,
+    threads: usize,
+}
+
+fn inverse(ratio: Summary) -> Summary {
+    Summary { min: 1.0 / ratio.max, median: 1.0 / ratio.median, max: 1.0 / ratio.min }
+}
+
+impl Here {
+    fn new(records: &[Record], seed: &Seed) -> Self {
+        let of = of(records, seed.workload);
+        let threads = of.iter().map(|record| record.threads).max().unwrap_or(1);
+        let at_most = || of.iter().filter(|record| record.threads == threads);
+        if seed.workload == "xattrs" {
+            // One after the other, not in turns: two workloads on one target.
+            let rate = |records: u32| {
+                let ending = format!("records={records}");
+                at_most().find(|record| record.workload.ends_with(&ending))?.ops_per_s
+            };
+            let ratio = rate(0).zip(rate(1)).map(|(one, all)| Summary {
+                min: all.min / one.max,
+                median: all.median / one.median,
+                max: all.max / one.min,
+            });
+            return Self { before_after: ratio, to_kernel: None, threads };
+        }
+        let ratio = |wanted: &dyn Fn(&str) -> bool| {
+            at_most().find(|record| wanted(&record.target))?.ratio_to_first.map(inverse)
+        };
+        Self {
+            before_after: ratio(&|target| target.ends_with(":before")),
+            to_kernel: ratio(&|target| target.starts_with("dir=")),
+            threads,
+        }
+    }
+}
+
+fn times(ratio: Option<Summary>) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{:.2}x", ratio.median))
+}
+
+fn times_in_full(ratio: Option<Summary>) -> String {
+    ratio.map_or_else(
+        || "–".to_owned(),
+        |ratio| format!("<b>{:.2}x</b> <small>({:.2}–{:.2})</small>", ratio.median, ratio.min, ratio.max),
+    )
+}
+
+impl Page {
+    fn head(&mut self, records: &[Record], command: &str) {
+        let machine = records.first().map(|record| &record.machine);
+        let machine = machine.map_or_else(String::new, |machine| {
+            format!("{} cores, {}, {}", machine.cores, escape(&machine.cpu), escape(&machine.kernel))
+        });
+        let seed = records.first().map_or(0, |record| record.seed);
+        let _ = write!(
+            self.html,
+            "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+             <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+             <title>pandofs: five results, measured here</title><style>{STYLE}</style></head><body><main>\
+             <h1>Five results from the kernel's history, measured here</h1>\
+             <p>{machine}<br><code>{}</code>, names drawn from seed {seed}.</p>\
+             <p>Targets take turns within one run, and ratios are formed repeat by repeat: <b>median</b> \
+             <small>(least–greatest)</small>. <i>Old locks</i> are the locks that kernels took before the technique, around \
+             the same operations of pandofs, and nothing slower.</p>",
+            escape(command)
+        );
+    }
+
+    fn plot(&mut self, file: &str, svg: String, caption: &str) {
+        let _ = write!(self.html, "<figure id=\"{file}\">{svg}<figcaption>{}</figcaption></figure>", escape(caption));
+        self.plots.push((file.into(), svg));
+    }
+
+    /// Before and after: published, and here.
+    fn results(&mut self, records: &[Record]) {
+        let here: Vec<Here> = SEEDS.iter().map(|seed| Here::new(records, seed)).collect();
+        let groups: Vec<Group<'_>> = SEEDS
+            .iter()
+            .zip(&here)
+            .map(|(seed, here)| {
+                let bar = |label: &str, ratio: Option<Summary>, series| {
+                    ratio.map(|ratio| Bar {
+                        label: label.into(),
+                        value: ratio.median,
+                        text: times(Some(ratio)),
+                        series,
+                    })
+                };
+                let published = seed.published_ratio;
+                let text = format!("{published:.1}x");
+                let published = Bar { label: "published".into(), value: published, text, series: 5 };
+                let bars =
+                    [Some(published), bar("here", here.before_after, 0), bar("over the kernel", here.to_kernel, 2)];
+                Group { heading: seed.what, bars: bars.into_iter().flatten().collect() }
+            })
+            .collect();
+        self.html.push_str("<h2>Before and after</h2>");
+        let svg = plot::bars("Speed-up of each technique, published and measured here", &groups, Scale::Ratio);
+        self.plot("results", svg, "Rate after over rate before; each doubling has the same length.");
+        self.html.push_str(
+            "<table><tr><th>technique</th><th>published</th><th>published ratio</th><th>here, after over before</th>\
+             <th>here, over the kernel</th><th>threads</th></tr>",
+        );
+        for (seed, here) in SEEDS.iter().zip(&here) {
+            let note = if seed.note.is_empty() { String::new() } else { format!("<br><small>{}</small>", seed.note) };
+            let _ = write!(
+                self.html,
+                "<tr><td>{}<br><small>{}; <code>{}</code></small>{note}</td><td>{}</td><td>{:.1}x</td><td>{}</td>\
+                 <td>{}</td><td>{}</td></tr>",
+                seed.what,
+                seed.source,
+                seed.workload,
+                seed.published,
+                seed.published_ratio,
+                times_in_full(here.before_after),
+                times_in_full(here.to_kernel),
+                here.threads
+            );
+        }
+        self.html.push_str("</table>");
+    }
+
+    /// Rates over threads, a line a target.
+    fn throughput(&mut self, records: &[Record], workload: &str, what: &str) {
+        let of = of(records, workload);
+        let Some(first) = of.first() else { return };
+        let mut threads: Vec<usize> = of.iter().map(|record| record.threads).collect();
+        threads.dedup();
+        let targets: Vec<&str> =
+            of.iter().filter(|record| record.threads == threads[0]).map(|record| record.target.as_str()).collect();
+        let labels: Vec<String> = targets.iter().map(|target| called(target)).collect();
+        let lines: Vec<Line<'_>> = targets
+            .iter()
+            .zip(&labels)
+            .map(|(target, label)| {
+                let rate = |n: &usize| {
+                    let record = of.iter().find(|record| record.threads == *n && record.target == *target)?;
+                    record.ops_per_s.map(|rate| (rate.min, rate.median, rate.max))
+                };
+                Line { label, points: threads.iter().map(rate).collect() }
+            })
+            .collect();
+        let _ = write!(self.html, "<h2>{what} <code>{}</code></h2>", escape(&first.workload));
+        let svg = plot::lines(&format!("{workload}: operations per second over threads"), &threads, &lines);
+        self.plot(name(workload), svg, "Operations per second, all threads together.");
+        self.figures(&of);
+    }
+
+    fn figures(&mut self, records: &[&Record]) {
+        self.html.push_str(
+            "<table><tr><th>target</th><th>threads</th><th>ops/s</th><th>CPU ns/op</th><th>switches/s</th>\
+             <th>rate to the first</th></tr>",
+        );
+        for record in records {
+            let _ = write!(self.html, "<tr><td>{}</td><td>{}</td>", escape(&called(&record.target)), record.threads);
+            let Some(rate) = record.ops_per_s else {
+                let why = record.not_measured.as_deref().unwrap_or("not measured");
+                let _ = write!(self.html, "<td colspan=\"4\">{}</td></tr>", escape(why));
+                continue;
+            };
+            let noisy = if rate.is_noisy() { " <small>noisy</small>" } else { "" };
+            let _ = write!(
+                self.html,
+                "<td><b>{}</b> <small>({}–{})</small>{noisy}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                short(rate.median),
+                short(rate.min),
+                short(rate.max),
+                record.cpu_ns_per_op.map_or_else(String::new, short),
+                record.ctx_switches_per_s.map_or_else(String::new, short),
+                times_in_full(record.ratio_to_first)
+            );
+        }
+        self.html.push_str("</table>");
+    }
+
+    /// Voluntary context switches, at the most threads.
+    fn switches(&mut self, records: &[Record]) {
+        let most = records.iter().map(|record| record.threads).max().unwrap_or(1);
+        let owned: Vec<(&str, Vec<(String, f64)>)> = ["crunl", "rndrename", "dpath", "open-same"]
+            .into_iter()
+            .map(|workload| {
+                let with = of(records, workload).into_iter().filter(|record| record.threads == most);
+                (workload, with.filter_map(|r| Some((called(&r.target), r.ctx_switches_per_s?))).collect())
+            })
+            .collect();
+        let bar = |(series, (label, value)): (usize, &(String, f64))| {
+            let (label, value) = (label.clone(), *value);
+            Bar { label, value, text: short(value), series }
+        };
+        let groups: Vec<Group<'_>> = owned
+            .iter()
+            .map(|(heading, bars)| Group { heading, bars: bars.iter().enumerate().map(bar).collect() })
+            .collect();
+        let _ = write!(self.html, "<h2>Waiting: voluntary context switches a second, {most} threads</h2>");
+        let svg = plot::bars("Voluntary context switches a second", &groups, Scale::Ratio);
+        self.plot(
+            "switches",
+            svg,
+            "Each doubling has the same length. Published in 2005 for crunl: 215,000 before, 45 after.",
+        );
+        self.html.push_str("<table><tr><th>work</th><th>target</th><th>switches/s</th></tr>");
+        for (workload, bars) in &owned {
+            for (target, value) in bars {
+                let target = escape(target);
+                let _ = write!(self.html, "<tr><td>{workload}</td><td>{target}</td><td>{}</td></tr>", short(*value));
+            }
+        }
+        self.html.push_str("</table>");
+    }
+
+    fn footprint(&mut self, bytes: &[Bytes]) {
+        let labels: Vec<String> = bytes.iter().map(|bytes| called(&bytes.target)).collect();
+        let mut kinds: Vec<&str> = bytes.iter().map(|bytes| bytes.what.as_str()).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let mut targets: Vec<&str> = bytes.iter().map(|bytes| bytes.target.as_str()).collect();
+        targets.dedup();
+        let groups: Vec<Group<'_>> = kinds
+            .iter()
+            .map(|kind| {
+                let bar = |(bytes, label): (&Bytes, &String)| {
+                    let value = bytes.bytes_each?;
+                    let series = targets.iter().position(|target| *target == bytes.target).unwrap_or(0);
+                    Some(Bar { label: label.clone(), value, text: format!("{value:.0}"), series })
+                };
+                let bars = bytes.iter().zip(&labels).filter(|(bytes, _)| bytes.what == *kind).filter_map(bar).collect();
+                Group { heading: kind, bars }
+            })
+            .collect();
+        self.html.push_str("<h2>Memory: bytes each, all told</h2>");
+        let svg = plot::bars("Bytes of memory per file, directory and cached inode", &groups, Scale::Linear);
+        self.plot("footprint", svg, "In one directory, names of 16 bytes; resident memory, and the kernel's slabs.");
+        self.html.push_str("<table><tr><th>what</th><th>target</th><th>bytes each</th></tr>");
+        for (bytes, label) in bytes.iter().zip(&labels) {
+            let each = bytes.bytes_each.map_or_else(|| "n/a".to_owned(), |each| format!("{each:.1}"));
+            let _ = write!(self.html, "<tr><td>{}</td><td>{}</td><td>{each}</td></tr>", bytes.what, escape(label));
+        }
+        self.html.push_str("</table>");
+    }
+}

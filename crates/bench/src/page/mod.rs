@@ -1,0 +1,127 @@
+//! `pando bench report`: the five results reproduced, on one page.
+//!
+//! ```text
+//!   plan    what is measured, and what was published about it
+//!   html    the page: headings, words, tables
+//!   plot    the pictures, as SVG
+//! ```
+//!
+//! The page is made of what was written to `report.json` and `footprint.json` beside it, and can be drawn again from
+//! there. It needs no script and nothing from elsewhere.
+
+mod html;
+mod plan;
+mod plot;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::Args;
+
+use self::plan::Speed;
+use crate::{
+    failure::{Failure, While},
+    footprint::{self, Bytes},
+    halt::Halt,
+    report::{self, json::Record},
+    runner,
+    target::TargetSpec,
+};
+
+/// Options of `pando bench report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Where the page, its plots and its figures go; made if missing
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// About two minutes instead of twenty
+    #[arg(long)]
+    quick: bool,
+    /// A directory of the kernel's to compare with: empty, or not there yet
+    ///
+    /// On tmpfs by default: a file system in memory is compared with one.
+    #[arg(long, value_name = "PATH", default_value = "/dev/shm/pando-bench-report")]
+    dir: PathBuf,
+    /// Numbers of threads [default: powers of two up to the number of cores]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Vec<u16>,
+    /// Measure nothing: draw the page again from the figures in --out
+    #[arg(long, conflicts_with_all = ["quick", "threads"])]
+    redraw: bool,
+}
+
+/// The figures, beside the page.
+const FIGURES: &str = "report.json";
+const FOOTPRINT: &str = "footprint.json";
+
+/// Measures, and draws the page; returns what to tell.
+///
+/// # Errors
+/// What a target or the file system answers, or that the run was interrupted.
+pub(crate) fn run(args: &ReportArgs, halt: &Halt) -> Result<String, Failure> {
+    let speed = Speed::new(args.quick, &args.threads);
+    let kernel = dir_target(&args.dir)?;
+    if footprint::is_child() {
+        return footprint::run(&footprint_targets(&kernel), speed.names(), halt);
+    }
+    fs::create_dir_all(&args.out).during(|| format!("making {}", args.out.display()))?;
+    if !args.redraw {
+        measure(args, &speed, &kernel, halt)?;
+    }
+    let records = report::json::read(&args.out.join(FIGURES))?;
+    let bytes = read_bytes(&args.out.join(FOOTPRINT))?;
+    let command = format!("pando bench report{}", if args.quick { " --quick" } else { "" });
+    let page = html::page(&records, &bytes, &command);
+    for (name, svg) in &page.plots {
+        let path = args.out.join(format!("{name}.svg"));
+        fs::write(&path, svg).during(|| format!("writing {}", path.display()))?;
+    }
+    let path = args.out.join("index.html");
+    fs::write(&path, &page.html).during(|| format!("writing {}", path.display()))?;
+    Ok(format!("{}: {} plots, {} measurements\n", path.display(), page.plots.len(), records.len()))
+}
+
+fn dir_target(dir: &Path) -> Result<TargetSpec, Failure> {
+    let text = dir.to_str().ok_or_else(|| Failure::Refused(format!("{} is not UTF-8: name another", dir.display())))?;
+    format!("dir={text}").parse().map_err(Failure::Refused)
+}
+
+fn footprint_targets(kernel: &TargetSpec) -> Vec<TargetSpec> {
+    vec!["mem".parse().expect("a target"), "backed".parse().expect("a target"), kernel.clone()]
+}
+
+fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -> Result<(), Failure> {
+    let seed = fastrand::u64(..);
+    let jobs = plan::jobs(speed, kernel, seed);
+    let bar = runner::progress(jobs.iter().map(|job| job.plan.measurements(job.targets.len())).sum());
+    let mut rows = Vec::new();
+    for job in &jobs {
+        let results = runner::run(&job.workload, &job.targets, &job.plan, &bar, halt)?;
+        rows.extend(report::rows(&results));
+        report::json::write(&rows, seed, &args.out.join(FIGURES))?;
+    }
+    bar.set_message("bytes per file");
+    let bytes = footprint::measured(&footprint_targets(kernel), speed.names(), halt)?;
+    bar.finish_and_clear();
+    let path = args.out.join(FOOTPRINT);
+    let text = serde_json::to_string_pretty(&bytes).during(|| "writing figures".into())?;
+    fs::write(&path, text + "\n").during(|| format!("writing {}", path.display()))
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<Bytes>, Failure> {
+    let text = fs::read_to_string(path).during(|| format!("reading {}", path.display()))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Failure::Refused(format!("{} is not what a report writes: {error}", path.display())))
+}
+
+/// Records of one workload.
+fn of<'a>(records: &'a [Record], workload: &str) -> Vec<&'a Record> {
+    records.iter().filter(|record| plan::name(&record.workload) == workload).collect()
+}
+
+/// The length of one measurement, and how often it is repeated.
+const QUICK: (Duration, u32) = (Duration::from_millis(400), 3);
+const FULL: (Duration, u32) = (Duration::from_secs(2), 7);
