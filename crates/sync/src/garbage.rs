@@ -274,6 +274,9 @@ pub(crate) fn collect() {
     if !crossbeam_epoch::is_pinned() {
         for _ in 0..COLLECT_ROUNDS {
             push_on();
+            if retired_bytes() == 0 {
+                break;
+            }
         }
     }
 }

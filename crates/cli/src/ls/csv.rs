@@ -9,7 +9,7 @@ use super::{
     owner::Owners,
 };
 
-/// The names of the columns, in the order of [`write`].
+/// The names of the columns, in the order of [`write`](fn@write).
 const NAMES_HEADER: &str = "path,name,type,ino,error,operation";
 const LONG_HEADER: &str = "target,mode,nlink,uid,gid,size,blocks,blksize,dev_major,dev_minor,rdev_major,rdev_minor,\
     attributes,attributes_mask,have,user,group,atime_sec,atime_nsec,mtime_sec,mtime_nsec,ctime_sec,ctime_nsec,\
