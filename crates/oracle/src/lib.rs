@@ -13,7 +13,7 @@
 //! | --- | --- | --- |
 //! | `PANDO_SEED` | only this run | seeds 1, 2, .. |
 //! | `PANDO_RUNS` | how many runs | 50 |
-//! | `PANDO_OPS` | operations in a run | 2000 |
+//! | `PANDO_OPS` | operations that a run carries out on both trees | 2000 |
 //! | `PANDO_KEEP` | only the operations with these numbers, `3,7,9-12` | all |
 //! | `PANDO_SHRINK` | 0: report a failure as it is | 1 |
 //! | `PANDO_ONLY` | stop at this kind of failure, as `PANDO_TRIAGE` names it | at any |
@@ -105,12 +105,17 @@ fn child(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitC
         lookers: Default::default(),
         log: Vec::new(),
         answers: BTreeMap::new(),
+        carried_out: 0,
     };
     run.prepare();
     let mut generator = Generator::new(seed, style);
     // When little is left of a failure, trees are compared after each operation, so that the last one is the culprit.
     let every = if keep.is_small() { 1 } else { 25 };
-    for index in 0..ops {
+    for index in 0..=keep.last().unwrap_or(u64::MAX) {
+        if keep.last().is_none() && run.carried_out == ops {
+            break;
+        }
+        assert!(index <= parent::most_drawn(ops), "more than half of the operations were not to be carried out");
         let op = generator.op();
         if !keep.contains(index) {
             continue;
@@ -130,7 +135,7 @@ fn child(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitC
         }
     }
     if let Some(answered) = run.pando.answered_injected() {
-        run.answers.insert("InjectedError".into(), answered);
+        run.answers.insert(parent::INJECTED.into(), answered);
     }
     for (name, [good, bad]) in &run.answers {
         println!("COUNT {name} {good} {bad}");
@@ -156,6 +161,8 @@ struct Run {
     log: Vec<String>,
     /// By the operation's name: how often it succeeded and failed.
     answers: BTreeMap<String, [u64; 2]>,
+    /// Operations that both trees were asked for.
+    carried_out: u64,
 }
 
 impl Run {
@@ -203,6 +210,7 @@ impl Run {
     }
 
     fn count(&mut self, op: &Op, outcome: &Outcome) {
+        self.carried_out += 1;
         self.answers.entry(name_of(op)).or_default()[usize::from(outcome.is_err())] += 1;
     }
 
