@@ -5,7 +5,7 @@ use pando_vfs::{At, Context, Credentials, Driver, OpenFlags, Vfs, Walk};
 
 mod scenarios;
 
-const TRAITS: scenarios::Traits = scenarios::Traits { tmpfile: true, dir_size: true, holes: true };
+const TRAITS: scenarios::Traits = scenarios::Traits { tmpfile: true, dir_size: true };
 
 fn driver(inodes: Option<u64>) -> impl Driver {
     MemFs::new(MemOptions { inodes, ..MemOptions::default() })

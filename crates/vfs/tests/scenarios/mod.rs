@@ -20,8 +20,6 @@ pub struct Traits {
     pub tmpfile: bool,
     /// A directory's size counts its entries, 20 bytes each, as tmpfs has it. A backing's directory has the backing's size.
     pub dir_size: bool,
-    /// Files have holes, in pages of 4096 bytes, and SEEK_DATA finds them.
-    pub holes: bool,
 }
 
 fn tree() -> (Vfs, Context) {
@@ -279,11 +277,11 @@ fn seeks_refuse_what_does_not_fit() {
     assert_eq!(file.write(b"x"), Err(Error::Invalid), "as Linux: the range would end beyond 2^63 - 1");
     file.truncate(100_000).expect("grown");
     assert_eq!(file.lseek(Seek::End(-1)), Ok(99_999));
-    assert_eq!(file.lseek(Seek::Hole(5)), Ok(if TRAITS.holes { 5 } else { 100_000 }));
-    assert_eq!(file.lseek(Seek::Data(5)), if TRAITS.holes { Err(Error::NoDeviceAddress) } else { Ok(5) });
+    assert_eq!(file.lseek(Seek::Hole(5)), Ok(5));
+    assert_eq!(file.lseek(Seek::Data(5)), Err(Error::NoDeviceAddress));
     file.pwrite(b"data", 50_000).expect("written");
-    assert_eq!(file.lseek(Seek::Data(5)), Ok(if TRAITS.holes { 49_152 } else { 5 }));
-    assert_eq!(file.lseek(Seek::Hole(50_000)), Ok(if TRAITS.holes { 53_248 } else { 100_000 }));
+    assert_eq!(file.lseek(Seek::Data(5)), Ok(49_152));
+    assert_eq!(file.lseek(Seek::Hole(50_000)), Ok(53_248));
     assert_eq!(file.lseek(Seek::Data(100_000)), Err(Error::NoDeviceAddress));
     let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
     assert_eq!(dir.read(&mut [0; 4]), Err(Error::IsDirectory));
