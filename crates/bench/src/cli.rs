@@ -127,6 +127,9 @@ Example:
 });
 
 const REPORT_HELP: &str = "\
+The matrix of conflicts needs valgrind (Debian: apt install valgrind) and two cores; the page says so
+where it is missing. With --quick it is made under one hash key, otherwise under three.
+
 Example:
   pando bench report --quick --out report      two minutes; then open report/index.html
 
@@ -229,7 +232,7 @@ struct MktreeArgs {
     max_xattrs: u64,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     let allowed = 0.01..=3600.0;
     if allowed.contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err("not from 0.01 to 3600".into()) }

@@ -29,6 +29,8 @@ pub(crate) struct Job<'a> {
     pub(crate) warm_up: Duration,
     pub(crate) time: Duration,
     pub(crate) latency: bool,
+    /// Without the helpers.
+    pub(crate) alone: bool,
 }
 
 /// One measurement.
@@ -43,6 +45,17 @@ pub(crate) struct Sample {
     pub(crate) latency: Option<Latency>,
     /// Of the whole process; none if they are not counted.
     pub(crate) locks: Option<Locks>,
+    /// If there were helpers.
+    pub(crate) beside: Option<Beside>,
+}
+
+/// What stands beside a measurement with helpers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Beside {
+    /// What all helpers together did in a second, while the workers counted.
+    pub(crate) helper_ops_per_s: f64,
+    /// The workers' rate just before, without helpers.
+    pub(crate) alone_ops_per_s: f64,
 }
 
 #[allow(clippy::cast_precision_loss)] // Counts of operations stay far below 2^53.
@@ -62,17 +75,35 @@ impl Sample {
 }
 
 impl Job<'_> {
-    /// Measures, with threads.
+    /// Those that disturb this measurement.
+    fn helpers(&self) -> usize {
+        if self.alone { 0 } else { self.workload.helpers() }
+    }
+
+    /// Measures, with threads; if there are helpers, first without them.
     ///
     /// # Errors
     /// What the target answers, or that the run is to end.
     pub(crate) fn measure(&self, halt: &Halt) -> Result<Sample, Failure> {
+        if self.helpers() == 0 {
+            return Ok(self.measure_once(halt)?.0);
+        }
+        let alone_ops_per_s = Job { alone: true, ..*self }.measure_once(halt)?.0.ops_per_s();
+        let (sample, helper_ops_per_s) = self.measure_once(halt)?;
+        Ok(Sample { beside: Some(Beside { helper_ops_per_s, alone_ops_per_s }), ..sample })
+    }
+
+    /// Also what the helpers did in a second.
+    ///
+    /// # Errors
+    /// What the target answers, or that the run is to end.
+    fn measure_once(&self, halt: &Halt) -> Result<(Sample, f64), Failure> {
         let mut actor = self.session.actor().during(|| "opening the target".into())?;
         let shared = self.workload.share(&mut *actor).during(|| "opening what all share".into())?;
         drop(actor);
         forget_peak();
         let phase = Phase::new();
-        let (helpers, is_timed) = (self.workload.helpers(), self.workload.pace() == Pace::Timed);
+        let (helpers, is_timed) = (self.helpers(), self.workload.pace() == Pace::Timed);
         let gate = Gate::new(self.workers + helpers + usize::from(is_timed));
         let enough_ns = AtomicU64::new(self.enough_ns());
         let (conducted, records) = thread::scope(|scope| {
@@ -93,9 +124,11 @@ impl Job<'_> {
         });
         let mut records = records.during(|| "measuring".into())?;
         conducted?;
-        records.truncate(self.workers);
+        let helpers = sample(&records.split_off(self.workers), self.skip_ns(), 0);
         let peak_bytes = peak_memory().during(|| "reading how much memory is used".into())?;
-        Ok(sample(&records, self.skip_ns(), peak_bytes).expect("the end waited for all workers to count"))
+        let sample = sample(&records, self.skip_ns(), peak_bytes).expect("the end waited for all workers to count");
+        // None if there are none, or if they did nothing.
+        Ok((sample, helpers.map_or(0.0, |helpers| helpers.ops_per_s())))
     }
 
     /// The time that the first rounds take which are not counted.
@@ -127,7 +160,7 @@ impl Job<'_> {
     fn conduct(&self, phase: &Phase, gate: &Gate, halt: &Halt) -> Result<(), Failure> {
         const SLICE: Duration = Duration::from_millis(100);
         const LATE: Duration = Duration::from_millis(1);
-        let all = self.workers + self.workload.helpers();
+        let all = self.workers + self.helpers();
         if !gate.wait() {
             // Somebody has left with an error, which joining tells.
             return Ok(());
@@ -214,7 +247,7 @@ pub(crate) fn sample(records: &[Record], skip_ns: u64, peak_bytes: u64) -> Optio
         all.add(&one);
         all
     });
-    (ops > 0).then(|| Sample { ops, seconds: ns as f64 / 1e9, used, peak_bytes, latency, locks })
+    (ops > 0).then(|| Sample { ops, seconds: ns as f64 / 1e9, used, peak_bytes, latency, locks, beside: None })
 }
 
 #[cfg(test)]
@@ -286,7 +319,16 @@ mod tests {
         let workload = Unequal(AtomicBool::new(false));
         // No time at all: the first worker knows after its part that one round is enough.
         let (warm_up, time) = (Duration::ZERO, Duration::ZERO);
-        let job = Job { workload: &workload, session: &Nothing, workers: 3, seed: 1, warm_up, time, latency: false };
+        let job = Job {
+            workload: &workload,
+            session: &Nothing,
+            workers: 3,
+            seed: 1,
+            warm_up,
+            time,
+            latency: false,
+            alone: false,
+        };
         let sample = job.measure(&Halt::default()).expect("it is measured");
         assert_eq!(sample.ops, 3 * STEPS);
     }

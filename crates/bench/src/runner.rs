@@ -58,8 +58,27 @@ pub(crate) struct Results {
     pub(crate) processes: bool,
     /// CPU time of the loop itself, with a target that does nothing; none where such a target has nothing to answer.
     pub(crate) loop_ns_per_op: Option<f64>,
+    /// Those that disturb the workers; none if there are none.
+    pub(crate) helpers: Option<Helpers>,
     /// In the order of threads, then targets as they were named.
     pub(crate) series: Vec<Series>,
+}
+
+/// Threads that disturb the workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Helpers {
+    pub(crate) count: usize,
+    /// As a plural.
+    pub(crate) what: &'static str,
+    /// How much of it they were to do in a second, together; none if it was as much as they can.
+    pub(crate) asked_per_s: Option<u64>,
+}
+
+impl Helpers {
+    fn of(workload: &dyn Workload) -> Option<Self> {
+        let count = workload.helpers();
+        (count > 0).then(|| Self { count, what: workload.helpers_do(), asked_per_s: workload.helpers_per_s() })
+    }
 }
 
 /// How long the loop itself is measured: it meets nothing that would disturb it for long.
@@ -110,7 +129,8 @@ pub(crate) fn run(
     }
     bar.set_message("cleaning up");
     sessions.into_iter().try_for_each(|prepared| prepared.session.close())?;
-    Ok(Results { workload: spec.name().into(), processes: plan.processes, loop_ns_per_op, series })
+    let helpers = Helpers::of(&*workload);
+    Ok(Results { workload: spec.name().into(), processes: plan.processes, loop_ns_per_op, helpers, series })
 }
 
 /// A target on which a workload has been prepared.
@@ -153,7 +173,7 @@ impl Prepared {
         halt: &Halt,
     ) -> Result<Result<Sample, String>, Failure> {
         let (warm_up, time, latency) = (plan.warm_up, plan.time, plan.latency);
-        let job = Job { workload, session: &*self.session, workers, seed, warm_up, time, latency };
+        let job = Job { workload, session: &*self.session, workers, seed, warm_up, time, latency, alone: false };
         let measured = match self.session.tree() {
             Some(tree) if plan.processes => processes::measure(&job, name, tree, halt),
             _ => job.measure(halt),
@@ -181,7 +201,7 @@ fn loop_alone(workload: &dyn Workload, plan: &Plan, halt: &Halt) -> Result<Optio
     // A loop that begins with cold caches has nothing to repeat: its rounds are as long as the work.
     let (warm_up, time) = (plan.warm_up.min(LOOP_TIME), plan.time.min(LOOP_TIME));
     let latency = false;
-    let job = Job { workload, session: &Nothing, workers: 1, seed: plan.seed, warm_up, time, latency };
+    let job = Job { workload, session: &Nothing, workers: 1, seed: plan.seed, warm_up, time, latency, alone: false };
     if workload.pace() != Pace::Timed || workload.helpers() > 0 {
         return Ok(None);
     }
@@ -299,6 +319,31 @@ mod tests {
     }
 
     #[test]
+    fn what_disturbs_is_counted_beside_the_rate_without_it() {
+        let target: TargetSpec = "mem".parse().expect("a target");
+        let plan = Plan { time: Duration::from_millis(200), ..short(vec![1]) };
+        let found = |name: &str| {
+            let spec = specs(name).remove(0);
+            run(&spec, std::slice::from_ref(&target), &plan, &ProgressBar::hidden(), &Halt::default())
+                .expect("measured")
+        };
+        for (name, helpers) in [
+            ("dpath:rate=2000,renamers=2", Some(("directory renames", Some(4000)))),
+            ("dpath-full", Some(("directory renames", None))),
+            ("lseek-read", Some(("reads", None))),
+            ("dpath:renamers=0", None),
+        ] {
+            let results = found(name);
+            assert_eq!(results.helpers.map(|helpers| (helpers.what, helpers.asked_per_s)), helpers, "{name}");
+            for sample in &results.series[0].samples {
+                assert_eq!(sample.beside.is_some(), helpers.is_some(), "{name}");
+                let Some(beside) = sample.beside else { continue };
+                assert!(beside.alone_ops_per_s > 0.0 && beside.helper_ops_per_s > 0.0, "{name}: {beside:?}");
+            }
+        }
+    }
+
+    #[test]
     fn listings_read_what_their_level_says() {
         for level in 0..4 {
             check(&specs(&format!("xattrs:files=30,level={level}")).remove(0), &short(vec![1]));
@@ -316,7 +361,7 @@ mod tests {
 
     fn job<'a>(workload: &'a dyn Workload, session: &'a dyn Session) -> Job<'a> {
         let (warm_up, time) = (Duration::ZERO, Duration::from_secs(3600));
-        Job { workload, session, workers: 2, seed: 1, warm_up, time, latency: false }
+        Job { workload, session, workers: 2, seed: 1, warm_up, time, latency: false, alone: false }
     }
 
     #[test]

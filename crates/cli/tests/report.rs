@@ -12,6 +12,9 @@ fn skipped() -> bool {
     !found
 }
 
+/// Whether this is a build in which tracing takes seconds, not minutes. The other shows how a report does without.
+const TRACED: bool = !cfg!(debug_assertions);
+
 /// The page as the browser has understood it, and what it complained about.
 fn opened(page: &Path, profile: &Path) -> (String, String) {
     let output = Command::new("chromium")
@@ -35,28 +38,40 @@ fn the_page_opens_with_every_plot() {
     let kernel =
         tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).expect("a directory");
     let run = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_pando"))
-            .args(["bench", "report", "--out"])
-            .arg(&out)
-            .arg("--dir")
-            .arg(kernel.path())
-            .args(args)
-            .output()
-            .expect("pando runs");
+        let mut pando = Command::new(env!("CARGO_BIN_EXE_pando"));
+        if !TRACED {
+            // Where no program is found, valgrind is none of them.
+            pando.env("PATH", "/nowhere");
+        }
+        pando.args(["bench", "report", "--out"]).arg(&out).arg("--dir").arg(kernel.path()).args(args);
+        let output = pando.output().expect("pando runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let said = run(&["--quick", "--threads", "1,2"]);
+    let said = run(&["--quick", "--threads", "1,2", "--seconds", "0.05", "--repeat", "2"]);
     assert!(said.contains("index.html"), "{said}");
+    assert_eq!(said.contains("valgrind is missing"), !TRACED, "{said}");
     let plots: Vec<String> = fs::read_dir(&out)
         .expect("the report's directory")
         .filter_map(|entry| {
             entry.expect("an entry").file_name().into_string().ok()?.strip_suffix(".svg").map(Into::into)
         })
         .collect();
-    for plot in ["results", "crunl", "rndrename", "lseek", "statwalk", "dpath", "switches", "footprint"] {
+    for plot in [
+        "results",
+        "crunl",
+        "rndrename",
+        "lseek",
+        "statwalk",
+        "dpath",
+        "dpath-full",
+        "dpath-kept",
+        "switches",
+        "footprint",
+    ] {
         assert!(plots.iter().any(|name| name == plot), "no plot {plot}: {plots:?}");
     }
+    assert_eq!(plots.iter().any(|name| name == "conflicts"), TRACED, "{plots:?}");
     let (dom, complaints) = opened(&out.join("index.html"), &temp.path().join("profile"));
     assert!(!complaints.contains("CONSOLE"), "{complaints}");
     for plot in &plots {
@@ -67,6 +82,15 @@ fn the_page_opens_with_every_plot() {
         let (alone, complaints) = opened(&out.join(format!("{plot}.svg")), &temp.path().join("profile"));
         assert!(alone.contains("<svg") && !alone.contains("parsererror"), "{plot}: {alone}");
         assert!(!complaints.contains("CONSOLE"), "{complaints}");
+    }
+    if TRACED {
+        let table = dom.find("<table id=\"offenders\">").map(|at| &dom[at..]).expect("the offenders");
+        let table = &table[..table.find("</table>").expect("it ends")];
+        let cells = table.split("<tr>").nth(2).map_or(0, |row| row.matches("<td>").count());
+        assert!(cells == 5 || dom.contains("No offender."), "{table}");
+        assert!(dom.contains("under one hash key"), "quick: one key");
+    } else {
+        assert!(dom.contains("pando bench conflicts --svg"), "how to get the matrix is not said");
     }
     // Drawn again from its figures, it is the same page.
     let page = fs::read(out.join("index.html")).expect("the page");

@@ -1,13 +1,13 @@
 //! The verdict on each pair, and the offenders: what is written that others touch.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     actor::Role,
     pairs::{Operation, Pair, Scene, pairs},
-    stage::{KEYS, Placed, Staged},
+    stage::{Placed, Staged},
     touched::{Class, Collector, Meeting, Touched},
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Whether two operations meet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     /// Neither writes a line that the other touches.
@@ -30,12 +30,12 @@ pub(crate) enum Verdict {
 }
 
 /// One pair.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Case {
     pub scene: Scene,
     pub a: Operation,
     pub b: Operation,
-    pub why_they_commute: &'static str,
+    pub why_they_commute: Cow<'static, str>,
     pub verdict: Verdict,
     /// Under how many keys they met on a line of the file system's own, and under how many only on others.
     pub conflicts: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Case {
 }
 
 /// Something that is written while others touch it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offender {
     pub class: Class,
     /// What is written.
@@ -60,7 +60,7 @@ pub(crate) struct Offender {
 }
 
 /// All verdicts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Matrix {
     pub version: u32,
     pub compiler: String,
@@ -87,16 +87,17 @@ impl Matrix {
             traced.scan(turn.copy, |event| collector.event(event))?;
             turns.insert((turn.key, turn.scene, turn.operation, turn.role), collector.finish());
         }
-        let mut names = Names { parts: &traced.body.parts, symbols: &traced.symbols, offenders: Vec::new() };
+        let keys = traced.body.keys;
+        let mut names = Names { keys, parts: &traced.body.parts, symbols: &traced.symbols, offenders: Vec::new() };
         let cases: Vec<Case> = pairs().into_iter().map(|pair| names.case(&turns, pair)).collect();
         Ok(Self {
             version: 1,
             compiler: traced.symbols.compiler().unwrap_or("unknown").to_owned(),
             cores: traced.body.cores,
             pairs: cases.len(),
-            keys: KEYS,
-            free_percent: free_percent(cases.iter(), |case| case.conflicts),
-            free_percent_with_memory: free_percent(cases.iter(), |case| case.conflicts + case.memory_only),
+            keys,
+            free_percent: free_percent(keys, cases.iter(), |case| case.conflicts),
+            free_percent_with_memory: free_percent(keys, cases.iter(), |case| case.conflicts + case.memory_only),
             offenders: names.offenders,
             cases,
         })
@@ -110,15 +111,15 @@ impl Matrix {
 
     /// Percent of a scene's cases with no conflict but the allocator's and the reclaimer's.
     pub(crate) fn free_percent_in(&self, scene: Scene) -> f64 {
-        free_percent(self.cases.iter().filter(|case| case.scene == scene), |case| case.conflicts)
+        free_percent(self.keys, self.cases.iter().filter(|case| case.scene == scene), |case| case.conflicts)
     }
 }
 
 /// Percent of the cases, of each under each key, that are not among those counted; to one digit.
-fn free_percent<'a>(cases: impl Iterator<Item = &'a Case>, counted: impl Fn(&Case) -> u32) -> f64 {
+fn free_percent<'a>(keys: u32, cases: impl Iterator<Item = &'a Case>, counted: impl Fn(&Case) -> u32) -> f64 {
     let (mut all, mut not_free) = (0, 0);
     for case in cases {
-        all += KEYS;
+        all += keys;
         not_free += counted(case);
     }
     (1000.0 * f64::from(all - not_free) / f64::from(all.max(1))).round() / 10.0
@@ -139,6 +140,7 @@ fn meetings(turns: &Turns, key: u32, Pair { scene, a, b, .. }: Pair) -> Vec<Meet
 
 /// Finds names for addresses, and collects the offenders.
 struct Names<'a> {
+    keys: u32,
     parts: &'a [Placed],
     symbols: &'a Symbols,
     offenders: Vec<Offender>,
@@ -149,7 +151,7 @@ impl Names<'_> {
     fn case(&mut self, turns: &Turns, pair: Pair) -> Case {
         let (mut conflicts, mut memory_only) = (0, 0);
         let mut offenders = Vec::new();
-        for key in 0..KEYS {
+        for key in 0..self.keys {
             let meetings = meetings(turns, key, pair);
             let own = meetings.iter().any(|meeting| meeting.class == Class::Own);
             conflicts += u32::from(own);
@@ -160,12 +162,13 @@ impl Names<'_> {
         offenders.dedup();
         offenders.iter().for_each(|&i| self.offenders[i].pairs += 1);
         let verdict = match () {
-            () if 2 * conflicts > KEYS => Verdict::Conflict,
-            () if 2 * memory_only > KEYS => Verdict::Memory,
+            () if 2 * conflicts > self.keys => Verdict::Conflict,
+            () if 2 * memory_only > self.keys => Verdict::Memory,
             () if conflicts > 0 => Verdict::Chance,
             () => Verdict::Free,
         };
-        let Pair { scene, a, b, why: why_they_commute } = pair;
+        let Pair { scene, a, b, why } = pair;
+        let why_they_commute = Cow::Borrowed(why);
         Case { scene, a, b, why_they_commute, verdict, conflicts, memory_only, offenders }
     }
 

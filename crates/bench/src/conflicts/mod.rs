@@ -25,7 +25,12 @@ use std::{fs, path::PathBuf};
 
 use clap::Args;
 
-pub(crate) use self::{matrix::Matrix, stage::HASH_KEY, svg::svg};
+pub(crate) use self::{
+    matrix::{Matrix, Offender},
+    stage::{HASH_KEY, KEYS},
+    svg::{Layout, svg},
+    touched::Class,
+};
 use crate::{
     failure::{Failure, While},
     halt::Halt,
@@ -55,6 +60,9 @@ pub(crate) struct ConflictsArgs {
     /// Print the pairs and why they commute, and measure nothing
     #[arg(long)]
     list: bool,
+    /// Hash keys to try everything under; with one, chance meetings cannot be told from others
+    #[arg(long, value_name = "N", default_value_t = KEYS, value_parser = clap::value_parser!(u32).range(1..=KEYS.into()))]
+    keys: u32,
     /// Also write the verdicts and offenders to this file, as JSON
     ///
     /// {version, compiler, cores, pairs, keys, free_percent, free_percent_with_memory, cases [{scene, a, b, why_they_commute,
@@ -69,31 +77,76 @@ pub(crate) struct ConflictsArgs {
 
 /// Does what was asked for; returns what to print.
 pub(crate) fn run(args: &ConflictsArgs, halt: &Halt) -> Result<String, Failure> {
-    if lackey::order().is_some() {
-        return stage::run(halt);
+    if let Some(order) = lackey::order() {
+        let keys = order.rsplit_once(KEYS_FOLLOW).and_then(|(_, keys)| keys.parse().ok()).unwrap_or(KEYS);
+        return stage::run(keys, halt);
     }
     if args.list {
         return Ok(table::list());
     }
-    if stage::cores() < 2 {
-        return Err(Failure::Refused("on one core nothing is spread over cores: run it where there are two".into()));
-    }
-    let matrix = measure(halt)?;
+    let matrix = measure(NAME, args.keys, halt)?;
     if let Some(path) = &args.json {
         let during = || format!("writing {}", path.display());
         let text = serde_json::to_string_pretty(&matrix).during(during)?;
         fs::write(path, text + "\n").during(during)?;
     }
     if let Some(path) = &args.svg {
-        fs::write(path, svg(&matrix)).during(|| format!("writing {}", path.display()))?;
+        fs::write(path, svg(&matrix, Layout::Wide)).during(|| format!("writing {}", path.display()))?;
     }
     Ok(table::render(&matrix))
 }
 
-/// Traces all operations and compares them.
+/// In the order to a traced process, what stands before the number of keys.
+const KEYS_FOLLOW: char = '=';
+
+/// Traces all operations and compares them, under so many hash keys. `asked_by` is the subcommand of this process.
 ///
 /// # Errors
-/// That valgrind is missing, or what an operation answered; interrupted.
-pub(crate) fn measure(halt: &Halt) -> Result<Matrix, Failure> {
-    Matrix::new(&lackey::trace(lackey::arguments_until(NAME), NAME, halt)?)
+/// [`Failure::Refused`] if valgrind is missing or there is one core only; or what an operation answered; interrupted.
+pub(crate) fn measure(asked_by: &str, keys: u32, halt: &Halt) -> Result<Matrix, Failure> {
+    if stage::cores() < 2 {
+        return Err(Failure::Refused("on one core nothing is spread over cores: run it where there are two".into()));
+    }
+    let arguments = lackey::arguments_of(asked_by, NAME);
+    Matrix::new(&lackey::trace(arguments, &format!("{NAME} keys{KEYS_FOLLOW}{keys}"), halt)?)
+}
+
+/// One offender, in the first pair.
+#[cfg(test)]
+pub(crate) fn matrix_for_tests() -> Matrix {
+    use self::{
+        matrix::{Case, Verdict},
+        pairs::{Pair, pairs},
+    };
+
+    let offender = Offender {
+        class: Class::Own,
+        written: "Vec<T> & more".into(),
+        beside: None,
+        written_at: "a.rs:1".into(),
+        touched_at: "b.rs:2".into(),
+        pairs: 1,
+    };
+    let case = |(i, Pair { scene, a, b, why }): (usize, Pair)| Case {
+        scene,
+        a,
+        b,
+        why_they_commute: why.into(),
+        verdict: if i == 0 { Verdict::Conflict } else { Verdict::Free },
+        conflicts: if i == 0 { 3 } else { 0 },
+        memory_only: 0,
+        offenders: if i == 0 { vec![0] } else { Vec::new() },
+    };
+    let cases: Vec<Case> = pairs().into_iter().enumerate().map(case).collect();
+    Matrix {
+        version: 1,
+        compiler: "rustc".into(),
+        cores: 2,
+        pairs: cases.len(),
+        keys: 3,
+        free_percent: 99.7,
+        free_percent_with_memory: 99.7,
+        cases,
+        offenders: vec![offender],
+    }
 }

@@ -23,13 +23,14 @@ use crate::{
 /// The key of all hashes: some number. What matters is that it stays.
 pub(crate) const HASH_KEY: (u64, u64) = (0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210);
 
-/// How many keys everything is done with. Under any one key some names fall into one stripe of the name locks, or stand next to
+/// How many keys everything is done with, unless fewer are asked for. Under any one key some names fall into one stripe of the name locks, or stand next to
 /// each other in their directory, by chance; other names do under another.
 pub(crate) const KEYS: u32 = 3;
 
 /// What was traced.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Staged {
+    pub keys: u32,
     pub turns: Vec<Turn>,
     pub parts: Vec<Placed>,
     pub cores: usize,
@@ -76,11 +77,11 @@ enum Done {
 }
 
 /// Sets each scene up, under each key, and traces all its operations; what to tell.
-pub(super) fn run(halt: &Halt) -> Result<String, Failure> {
+pub(super) fn run(keys: u32, halt: &Halt) -> Result<String, Failure> {
     // Stripes are given out in the order in which threads first ask: as the threads begin, in this order.
     let crew = Role::BOTH.map(Player::new);
-    let mut staged = Staged { turns: Vec::new(), parts: Vec::new(), cores: cores() };
-    for key in 0..KEYS {
+    let mut staged = Staged { keys, turns: Vec::new(), parts: Vec::new(), cores: cores() };
+    for key in 0..keys {
         for scene in Scene::ALL {
             play(&crew, key, scene, &mut staged, halt)?;
         }

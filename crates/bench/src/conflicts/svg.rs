@@ -24,6 +24,7 @@ const LEGEND: usize = 30;
 const STYLE: &str = "\
 .pc text { font: 12px system-ui, sans-serif; fill: #1c1c1c } .pc .h { font-weight: 600 }
 .pc .free { fill: #2e8b57 } .pc .chance { fill: #8fbf5f } .pc .memory { fill: #d9a520 } .pc .conflict { fill: #b3262e } .pc .none { fill: #8882 }
+.pc .x { stroke: #fff; stroke-width: 1.5; pointer-events: none }
 @media (prefers-color-scheme: dark) { .pc text { fill: #e6e6e6 } }";
 
 fn class(verdict: Verdict) -> &'static str {
@@ -35,37 +36,70 @@ fn class(verdict: Verdict) -> &'static str {
     }
 }
 
+/// How the scenes lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Side by side.
+    Wide,
+    /// One below the other: as wide as a phone.
+    Tall,
+}
+
+impl Layout {
+    /// Where a scene of this number begins.
+    fn place(self, scene: usize) -> (usize, usize) {
+        match self {
+            Self::Wide => (scene * (LEFT + SIDE + CELL), 0),
+            Self::Tall => (0, scene * (TOP + SIDE + BOTTOM)),
+        }
+    }
+
+    /// Where an entry of the legend begins; the scenes end at `bottom`.
+    fn entry(self, number: usize, bottom: usize) -> (usize, usize) {
+        match self {
+            Self::Wide => (LEFT + number * 250, bottom),
+            Self::Tall => (LEFT, bottom + number * CELL),
+        }
+    }
+}
+
+/// What the colours mean.
+const MEANINGS: [(&str, &str); 5] = [
+    ("free", "free of conflicts"),
+    ("chance", "names next to each other by chance"),
+    ("memory", "only allocator or reclaimer lines"),
+    ("conflict", "a line of the file system's"),
+    ("none", "they do not commute"),
+];
+
 /// The picture, as an `svg` element that can stand in a page or alone. Each cell has a title that says what it is.
-pub(crate) fn svg(matrix: &Matrix) -> String {
-    let (width, height) = (Scene::ALL.len() * (LEFT + SIDE + CELL), TOP + SIDE + BOTTOM + LEGEND);
+pub(crate) fn svg(matrix: &Matrix, layout: Layout) -> String {
+    let (right, below) = layout.place(Scene::ALL.len() - 1);
+    let (width, bottom) = (right + LEFT + SIDE + CELL, below + TOP + SIDE + BOTTOM);
+    let height = layout.entry(MEANINGS.len() - 1, bottom).1 + LEGEND;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"pc\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
          aria-label=\"Which pairs of operations conflict\"><style>{STYLE}</style>\n"
     );
     for (i, scene) in Scene::ALL.into_iter().enumerate() {
-        let left = i * (LEFT + SIDE + CELL) + LEFT;
+        let (x, y) = layout.place(i);
         let percent = matrix.free_percent_in(scene);
-        let _ = writeln!(svg, "<text class=\"h\" x=\"{left}\" y=\"20\">{}: {percent} % free</text>", scene.name());
-        triangle(&mut svg, matrix, scene, left);
+        let (text_x, text_y) = (x + LEFT, y + 20);
+        let _ =
+            writeln!(svg, "<text class=\"h\" x=\"{text_x}\" y=\"{text_y}\">{}: {percent} % free</text>", scene.name());
+        triangle(&mut svg, matrix, scene, (x + LEFT, y + TOP));
     }
-    let legend = [
-        ("free", "free of conflicts"),
-        ("chance", "names next to each other by chance"),
-        ("memory", "only allocator or reclaimer lines"),
-        ("conflict", "a line of the file system's"),
-        ("none", "they do not commute"),
-    ];
-    for (i, (class, text)) in legend.into_iter().enumerate() {
-        let (x, y) = (LEFT + i * 250, TOP + SIDE + BOTTOM);
+    for (i, (class, text)) in MEANINGS.into_iter().enumerate() {
+        let (x, y) = layout.entry(i, bottom);
         let _ = writeln!(svg, "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"14\" height=\"14\"/>");
         let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\">{text}</text>", x + 20, y + 11);
     }
     svg + "</svg>\n"
 }
 
-fn triangle(svg: &mut String, matrix: &Matrix, scene: Scene, left: usize) {
+fn triangle(svg: &mut String, matrix: &Matrix, scene: Scene, (left, top): (usize, usize)) {
     for (row, &a) in Operation::ALL.iter().enumerate() {
-        let y = TOP + row * CELL;
+        let y = top + row * CELL;
         let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", left - 6, y + 14, a.name());
         for (column, &b) in Operation::ALL[..=row].iter().enumerate() {
             let x = left + column * CELL;
@@ -77,8 +111,13 @@ fn triangle(svg: &mut String, matrix: &Matrix, scene: Scene, left: usize) {
                 svg,
                 "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\"><title>{title}</title></rect>"
             );
+            if class == "conflict" {
+                // Red and green are one colour to some.
+                let (x, y) = (x + 5, y + 5);
+                let _ = writeln!(svg, "<path class=\"x\" d=\"M{x} {y}l8 8m0 -8l-8 8\"/>");
+            }
         }
-        let (x, y) = (left + row * CELL + 13, TOP + SIDE + 8);
+        let (x, y) = (left + row * CELL + 13, top + SIDE + 8);
         let _ = writeln!(
             svg,
             "<text x=\"{x}\" y=\"{y}\" text-anchor=\"end\" transform=\"rotate(-90 {x} {y})\">{}</text>",
@@ -107,53 +146,32 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conflicts::{
-        matrix::Offender,
-        pairs::{Pair, pairs},
-        touched::Class,
-    };
-
-    fn matrix() -> Matrix {
-        let offender = Offender {
-            class: Class::Own,
-            written: "Vec<T> & more".into(),
-            beside: None,
-            written_at: "a.rs:1".into(),
-            touched_at: "b.rs:2".into(),
-            pairs: 1,
-        };
-        let case = |(i, Pair { scene, a, b, why: why_they_commute }): (usize, Pair)| Case {
-            scene,
-            a,
-            b,
-            why_they_commute,
-            verdict: if i == 0 { Verdict::Conflict } else { Verdict::Free },
-            conflicts: if i == 0 { 3 } else { 0 },
-            memory_only: 0,
-            offenders: if i == 0 { vec![0] } else { Vec::new() },
-        };
-        let cases: Vec<Case> = pairs().into_iter().enumerate().map(case).collect();
-        Matrix {
-            version: 1,
-            compiler: "rustc".into(),
-            cores: 2,
-            pairs: cases.len(),
-            keys: 3,
-            free_percent: 99.7,
-            free_percent_with_memory: 99.7,
-            cases,
-            offenders: vec![offender],
-        }
-    }
+    use crate::conflicts::matrix_for_tests as matrix;
 
     #[test]
     fn each_pair_is_a_cell_with_a_title_and_text_is_escaped() {
-        let svg = svg(&matrix());
+        let svg = svg(&matrix(), Layout::Wide);
         let cells = Scene::ALL.len() * Operation::ALL.len() * (Operation::ALL.len() + 1) / 2;
         assert_eq!(svg.matches("<title>").count(), cells);
         assert_eq!(svg.matches("class=\"conflict\"").count(), 2, "one cell, and the legend");
         assert!(svg.contains("stat and stat: Vec&lt;T&gt; &amp; more"), "{svg}");
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn both_layouts_hold_all_that_is_drawn() {
+        for layout in [Layout::Wide, Layout::Tall] {
+            let svg = svg(&matrix(), layout);
+            let size = svg.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split('"').next()).expect("a size");
+            let (width, height) = size.split_once(' ').expect("width and height");
+            let greatest = |attribute: &str| {
+                let values = svg.split(attribute).skip(1).filter_map(|rest| rest.split('"').next()?.parse().ok());
+                values.max().unwrap_or(0_usize)
+            };
+            let inside = |greatest: usize, size: &str| size.parse().is_ok_and(|size: usize| greatest < size);
+            assert!(inside(greatest(" x=\"") + CELL, width) && inside(greatest(" y=\""), height), "{layout:?}: {size}");
+            assert_eq!(svg.matches("class=\"x\"").count(), 1);
+        }
     }
 
     #[test]

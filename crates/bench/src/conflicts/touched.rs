@@ -8,7 +8,7 @@ use crate::lackey::{Access, Event, Frame, Symbols};
 const LINE_BYTES: u64 = 64;
 
 /// Whose access it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Class {
     /// The file system's own.

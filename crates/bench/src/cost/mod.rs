@@ -97,7 +97,7 @@ fn read(path: &Path) -> Result<Table, Failure> {
 }
 
 fn measure(halt: &Halt) -> Result<Table, Failure> {
-    let traced = lackey::trace::<Vec<stage::Turn>>(lackey::arguments_until(NAME), NAME, halt)?;
+    let traced = lackey::trace::<Vec<stage::Turn>>(lackey::arguments_of(NAME, NAME), NAME, halt)?;
     let mut operations = Vec::new();
     for stage::Turn { name, times, copy } in &traced.body {
         let mut instructions = 0_u64;

@@ -114,16 +114,14 @@ impl<T> Traced<T> {
     }
 }
 
-/// This program's own arguments, up to a subcommand: its options are this process's business.
-pub(crate) fn arguments_until(subcommand: &str) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = env::args_os().skip(1).collect();
-    if let Some(end) = arguments.iter().position(|argument| argument == subcommand) {
-        arguments.truncate(end + 1);
-    }
-    arguments
+/// This program's own arguments, up to its subcommand, whose options are this process's business; with another one in its
+/// place.
+pub(crate) fn arguments_of(subcommand: &str, instead: &str) -> Vec<OsString> {
+    let before = env::args_os().skip(1).take_while(|argument| argument != subcommand);
+    before.chain([instead.into()]).collect()
 }
 
-/// Runs this program again under lackey, with `arguments`, and the order to do `order`.
+/// Runs this program again under lackey, with `arguments`, and the order to do `order` (said in errors, too).
 ///
 /// # Errors
 /// That valgrind is missing, or what the process said; interrupted.

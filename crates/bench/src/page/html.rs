@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
+    matrix::Seen,
     of,
     plan::{MORE, SEEDS, Seed, name},
     plot::{self, Bar, Group, Line, Scale, escape, short},
@@ -18,7 +19,7 @@ pub(super) struct Page {
 const STYLE: &str = include_str!("style.css");
 
 /// How the target is called on the page.
-fn called(target: &str) -> String {
+pub(super) fn called(target: &str) -> String {
     match target {
         "mem" => "pandofs".into(),
         "mem:before" => "pandofs, old locks".into(),
@@ -28,7 +29,7 @@ fn called(target: &str) -> String {
     }
 }
 
-pub(super) fn page(records: &[Record], bytes: &[Bytes], command: &str) -> Page {
+pub(super) fn page(records: &[Record], bytes: &[Bytes], seen: Option<&Seen>, command: &str) -> Page {
     let mut page = Page { html: String::new(), plots: Vec::new() };
     page.head(records, command);
     page.results(records);
@@ -38,8 +39,10 @@ pub(super) fn page(records: &[Record], bytes: &[Bytes], command: &str) -> Page {
     for (workload, what) in MORE {
         page.throughput(records, workload, what);
     }
+    page.kept(records);
     page.switches(records);
     page.footprint(bytes);
+    page.conflicts(seen);
     page.html.push_str("</main></body></html>\n");
     page
 }
@@ -118,7 +121,7 @@ impl Page {
         );
     }
 
-    fn plot(&mut self, file: &str, svg: String, caption: &str) {
+    pub(super) fn plot(&mut self, file: &str, svg: String, caption: &str) {
         let _ = write!(self.html, "<figure id=\"{file}\">{svg}<figcaption>{}</figcaption></figure>", escape(caption));
         self.plots.push((file.into(), svg));
     }

@@ -4,24 +4,29 @@
 //!   plan    what is measured, and what was published about it
 //!   html    the page: headings, words, tables
 //!   plot    the pictures, as SVG
+//!   kept    what path rendering keeps beside renames
+//!   matrix  which cache lines operations would fight for
 //! ```
 //!
-//! The page is made of what was written to `report.json` and `footprint.json` beside it, and can be drawn again from
-//! there. It needs no script and nothing from elsewhere.
+//! The page is made of what was written to `report.json`, `footprint.json` and `conflicts.json` beside it, and can be
+//! drawn again from there. It needs no script and nothing from elsewhere.
 
 mod html;
+mod kept;
+mod matrix;
 mod plan;
 mod plot;
 
 use std::{
     fs,
+    io::{self, IsTerminal},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use clap::Args;
 
-use self::plan::Speed;
+use self::{matrix::Seen, plan::Speed};
 use crate::{
     failure::{Failure, While},
     footprint::{self, Bytes},
@@ -48,8 +53,14 @@ pub(crate) struct ReportArgs {
     /// Numbers of threads [default: powers of two up to the number of cores]
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
+    /// Length of one measurement [default: 2; with --quick 0.4]
+    #[arg(long, value_name = "S", value_parser = crate::cli::seconds)]
+    seconds: Option<Duration>,
+    /// Measurements of each target with each number of threads [default: 7; with --quick 3]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
     /// Measure nothing: draw the page again from the figures in --out
-    #[arg(long, conflicts_with_all = ["quick", "threads"])]
+    #[arg(long, conflicts_with_all = ["quick", "threads", "seconds", "repeat"])]
     redraw: bool,
 }
 
@@ -62,7 +73,7 @@ const FOOTPRINT: &str = "footprint.json";
 /// # Errors
 /// What a target or the file system answers, or that the run was interrupted.
 pub(crate) fn run(args: &ReportArgs, halt: &Halt) -> Result<String, Failure> {
-    let speed = Speed::new(args.quick, &args.threads);
+    let speed = Speed::new(args);
     let kernel = dir_target(&args.dir)?;
     if footprint::is_child() {
         return footprint::run(&footprint_targets(&kernel), speed.names(), halt);
@@ -73,15 +84,20 @@ pub(crate) fn run(args: &ReportArgs, halt: &Halt) -> Result<String, Failure> {
     }
     let records = report::json::read(&args.out.join(FIGURES))?;
     let bytes = read_bytes(&args.out.join(FOOTPRINT))?;
+    let seen = matrix::read(&args.out)?;
     let command = format!("pando bench report{}", if args.quick { " --quick" } else { "" });
-    let page = html::page(&records, &bytes, &command);
+    let page = html::page(&records, &bytes, seen.as_ref(), &command);
     for (name, svg) in &page.plots {
         let path = args.out.join(format!("{name}.svg"));
         fs::write(&path, svg).during(|| format!("writing {}", path.display()))?;
     }
     let path = args.out.join("index.html");
     fs::write(&path, &page.html).during(|| format!("writing {}", path.display()))?;
-    Ok(format!("{}: {} plots, {} measurements\n", path.display(), page.plots.len(), records.len()))
+    let missing = match &seen {
+        Some(Seen::NotMeasured { not_measured }) => format!("without the matrix of conflicts: {not_measured}\n"),
+        _ => String::new(),
+    };
+    Ok(format!("{missing}{}: {} plots, {} measurements\n", path.display(), page.plots.len(), records.len()))
 }
 
 fn dir_target(dir: &Path) -> Result<TargetSpec, Failure> {
@@ -108,7 +124,11 @@ fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -
     bar.finish_and_clear();
     let path = args.out.join(FOOTPRINT);
     let text = serde_json::to_string_pretty(&bytes).during(|| "writing figures".into())?;
-    fs::write(&path, text + "\n").during(|| format!("writing {}", path.display()))
+    fs::write(&path, text + "\n").during(|| format!("writing {}", path.display()))?;
+    if io::stderr().is_terminal() {
+        eprintln!("cache lines in common: tracing under valgrind");
+    }
+    matrix::measure(&args.out, args.quick, halt)
 }
 
 fn read_bytes(path: &Path) -> Result<Vec<Bytes>, Failure> {

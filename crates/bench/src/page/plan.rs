@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{FULL, QUICK};
+use super::{FULL, QUICK, ReportArgs};
 use crate::{
     runner::Plan,
     target::TargetSpec,
@@ -76,6 +76,7 @@ pub(super) const SEEDS: &[Seed] = &[
 
 /// Workloads beyond those of [`SEEDS`].
 pub(super) const MORE: &[(&str, &str)] = &[
+    ("dpath-full", "Path rendering beside renames at full speed"),
     ("lseek-shared", "One open file, all threads seek"),
     ("stat-dir", "stat of random files in one directory"),
     ("open-same", "open and close of one file"),
@@ -85,14 +86,19 @@ pub(super) const MORE: &[(&str, &str)] = &[
 pub(super) struct Speed {
     quick: bool,
     threads: Vec<usize>,
+    /// Of one measurement.
+    time: Duration,
+    repeat: u32,
 }
 
 impl Speed {
-    pub(super) fn new(quick: bool, threads: &[u16]) -> Self {
+    pub(super) fn new(args: &ReportArgs) -> Self {
+        let (quick, threads) = (args.quick, &args.threads);
+        let (time, repeat) = if quick { QUICK } else { FULL };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let powers = || std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|&n| n < cores).chain([cores]);
         let threads = if threads.is_empty() { powers().collect() } else { threads.iter().map(|&n| n.into()).collect() };
-        Self { quick, threads }
+        Self { quick, threads, time: args.seconds.unwrap_or(time), repeat: args.repeat.unwrap_or(repeat) }
     }
 
     /// Files and directories whose bytes are counted.
@@ -116,7 +122,7 @@ pub(super) fn name(workload: &str) -> &str {
 pub(super) fn jobs(speed: &Speed, kernel: &TargetSpec, seed: u64) -> Vec<Job> {
     let target = |name: &str| name.parse::<TargetSpec>().expect("a target");
     let usual = || vec![target("mem"), target("mem:before"), kernel.clone()];
-    let (time, repeat) = if speed.quick { QUICK } else { FULL };
+    let (time, repeat) = (speed.time, speed.repeat);
     let job = |workload: &str, targets: Vec<TargetSpec>, threads: &[usize]| {
         let named: Named = workload.parse().expect("a workload");
         let [workload] = <[WorkloadSpec; 1]>::try_from(parse_all(&[named])).expect("one workload");
@@ -145,10 +151,15 @@ pub(super) fn jobs(speed: &Speed, kernel: &TargetSpec, seed: u64) -> Vec<Job> {
 mod tests {
     use super::*;
 
+    fn speed(quick: bool, threads: Vec<u16>) -> Speed {
+        let (out, dir) = ("/nowhere".into(), "/nowhere".into());
+        Speed::new(&ReportArgs { out, quick, dir, threads, seconds: None, repeat: None, redraw: false })
+    }
+
     #[test]
     fn every_result_is_measured() {
         for quick in [true, false] {
-            let jobs = jobs(&Speed::new(quick, &[1, 3]), &"dir=/x".parse().expect("a target"), 1);
+            let jobs = jobs(&speed(quick, vec![1, 3]), &"dir=/x".parse().expect("a target"), 1);
             for workload in SEEDS.iter().map(|seed| seed.workload).chain(MORE.iter().map(|more| more.0)) {
                 assert!(jobs.iter().any(|job| name(job.workload.name()) == workload), "{workload}");
             }
@@ -157,7 +168,7 @@ mod tests {
 
     #[test]
     fn threads_are_powers_of_two_and_all_cores() {
-        let threads = Speed::new(true, &[]).threads;
+        let threads = speed(true, Vec::new()).threads;
         assert_eq!(threads[0], 1);
         assert!(threads.is_sorted_by(|a, b| a < b));
         assert_eq!(threads.last().copied(), std::thread::available_parallelism().map(usize::from).ok());

@@ -19,6 +19,9 @@
 //!   "loop_ns_per_op": 2.5,
 //!   "ratio_to_first": { "min": 1.0, "median": 1.0, "max": 1.0 },
 //!   "ctx_switches_per_s": 12.0,
+//!   "helper_ops_per_s": null,
+//!   "alone_ops_per_s": null,
+//!   "kept_of_alone": null,
 //!   "lock_waits_per_op": null,
 //!   "locks_per_op": null,
 //!   "p50_ns": null,
@@ -63,6 +66,9 @@ pub(crate) struct Record {
     pub(crate) loop_ns_per_op: Option<f64>,
     pub(crate) ratio_to_first: Option<Summary>,
     pub(crate) ctx_switches_per_s: Option<f64>,
+    pub(crate) helper_ops_per_s: Option<Summary>,
+    pub(crate) alone_ops_per_s: Option<Summary>,
+    pub(crate) kept_of_alone: Option<Summary>,
     pub(crate) lock_waits_per_op: Option<f64>,
     pub(crate) locks_per_op: Option<BTreeMap<String, PerOp>>,
     pub(crate) p50_ns: Option<u64>,
@@ -112,6 +118,7 @@ impl Record {
     fn new(row: &Row, seed: u64, machine: &Machine) -> Self {
         let figures = row.figures.as_ref().ok();
         let number = |read: fn(&Figures) -> f64| figures.map(read);
+        let beside = figures.and_then(|figures| figures.beside);
         Self {
             version: VERSION,
             workload: row.workload.clone(),
@@ -127,6 +134,9 @@ impl Record {
             loop_ns_per_op: row.loop_ns_per_op,
             ratio_to_first: figures.and_then(|figures| figures.ratio_to_first),
             ctx_switches_per_s: number(|figures| figures.ctx_switches_per_s),
+            helper_ops_per_s: beside.map(|beside| beside.helper_ops_per_s),
+            alone_ops_per_s: beside.map(|beside| beside.alone_ops_per_s),
+            kept_of_alone: beside.map(|beside| beside.kept_of_alone),
             lock_waits_per_op: figures.and_then(|figures| Some(figures.locks?.waited.iter().sum())),
             locks_per_op: figures.and_then(|figures| Some(by_class(figures.locks?))),
             p50_ns: figures.and_then(|figures| figures.p50_ns),
@@ -197,6 +207,9 @@ mod tests {
                 "loop_ns_per_op": 2.0,
                 "ratio_to_first": { "min": 1.0, "median": 4.0 / 3.0, "max": 2.0 },
                 "ctx_switches_per_s": 4.0,
+                "helper_ops_per_s": null,
+                "alone_ops_per_s": null,
+                "kept_of_alone": null,
                 "lock_waits_per_op": null,
                 "locks_per_op": null,
                 "p50_ns": null,
@@ -209,6 +222,8 @@ mod tests {
         );
         assert_eq!(value[0]["lock_waits_per_op"], json!(0.25));
         assert_eq!(value[0]["locks_per_op"]["names"], json!({ "acquired": 1.0, "waited": 0.25 }));
+        assert_eq!(value[0]["kept_of_alone"], json!({ "min": 0.5, "median": 0.5, "max": 0.5 }));
+        assert_eq!(value[0]["helper_ops_per_s"]["median"], json!(500.0));
         assert_eq!(value[5]["not_measured"], json!("the target does not have this"));
         assert_eq!((&value[5]["ops"], &value[5]["ops_per_s"]), (&json!(0), &Value::Null));
     }

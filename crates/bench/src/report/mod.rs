@@ -1,15 +1,16 @@
 //! What a run found, for people and for programs.
 
 mod before;
+mod beside;
 pub(crate) mod compare;
 pub(crate) mod json;
 pub(crate) mod table;
 
 use crate::{
-    crew::Sample,
+    crew::{Beside, Sample},
     locks::{CLASSES, Locks},
     measure::{Latency, Summary},
-    runner::{Results, Series},
+    runner::{Helpers, Results, Series},
 };
 
 /// One line of a report: one target with one number of threads.
@@ -22,6 +23,7 @@ pub(crate) struct Row {
     pub(crate) processes: bool,
     /// Of the loop alone; see [`Results`].
     pub(crate) loop_ns_per_op: Option<f64>,
+    pub(crate) helpers: Option<Helpers>,
     pub(crate) figures: Result<Figures, String>,
 }
 
@@ -50,6 +52,28 @@ pub(crate) struct Figures {
     pub(crate) ratio_to_first: Option<Summary>,
     /// Operations per second over those of the same target with the smallest number of threads; none for that.
     pub(crate) scaling: Option<Summary>,
+    /// If there were helpers.
+    pub(crate) beside: Option<BesideHelpers>,
+}
+
+/// What helpers did, and what they left of the workers' rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct BesideHelpers {
+    /// Of all helpers together.
+    pub(crate) helper_ops_per_s: Summary,
+    /// The workers' rate without them.
+    pub(crate) alone_ops_per_s: Summary,
+    /// The rate beside them over that without, repeat by repeat.
+    pub(crate) kept_of_alone: Summary,
+}
+
+fn beside(samples: &[Sample]) -> Option<BesideHelpers> {
+    let all: Vec<(f64, Beside)> = samples.iter().filter_map(|one| Some((one.ops_per_s(), one.beside?))).collect();
+    (!all.is_empty()).then(|| BesideHelpers {
+        helper_ops_per_s: Summary::of(all.iter().map(|(_, beside)| beside.helper_ops_per_s)),
+        alone_ops_per_s: Summary::of(all.iter().map(|(_, beside)| beside.alone_ops_per_s)),
+        kept_of_alone: Summary::of(all.iter().map(|(rate, beside)| rate / beside.alone_ops_per_s)),
+    })
 }
 
 /// Locks in one operation, by class ([`CLASSES`]).
@@ -75,6 +99,7 @@ pub(crate) fn rows(results: &Results) -> Vec<Row> {
             threads: series.threads,
             processes: results.processes,
             loop_ns_per_op: results.loop_ns_per_op,
+            helpers: results.helpers,
             figures: series.missing.clone().map_or_else(|| Ok(figures(&series.samples, ratio, scaling)), Err),
         }
     };
@@ -103,6 +128,7 @@ fn figures(samples: &[Sample], ratio_to_first: Option<Summary>, scaling: Option<
         p99_ns: quantile(0.99),
         ratio_to_first,
         scaling,
+        beside: beside(samples),
     }
 }
 
@@ -151,6 +177,10 @@ pub(crate) mod tests {
                     // A lock of a name in each operation; one in four waits.
                     locks: (target == "a")
                         .then_some(Locks { acquired: [0, ops, 0, 0, 0], waited: [0, ops / 4, 0, 0, 0] }),
+                    // Helpers do half as much as was asked of them, and leave half.
+                    #[allow(clippy::cast_precision_loss)] // A few millions.
+                    beside: (target == "a")
+                        .then_some(Beside { helper_ops_per_s: 500.0, alone_ops_per_s: 2.0 * ops as f64 }),
                 })
                 .collect(),
         };
@@ -158,6 +188,7 @@ pub(crate) mod tests {
             workload: "crunl".into(),
             processes: false,
             loop_ns_per_op: Some(2.0),
+            helpers: Some(Helpers { count: 1, what: "disturbances", asked_per_s: Some(1000) }),
             series: vec![
                 series("a", 1, &[1_000_000, 2_000_000, 4_000_000]),
                 series("map:b", 1, &[2_000_000, 4_000_000, 8_000_000]),
@@ -189,6 +220,10 @@ pub(crate) mod tests {
         assert_eq!((figures(0).ops, figures(0).peak_bytes), (7_000_000, 4_000_000));
         let locks = figures(0).locks.expect("counted");
         assert_eq!((locks.acquired, locks.waited), ([0.0, 1.0, 0.0, 0.0, 0.0], [0.0, 0.25, 0.0, 0.0, 0.0]));
+        let beside = figures(0).beside.expect("there were helpers");
+        assert_eq!(Some(beside.kept_of_alone), summary(0.5, 0.5, 0.5));
+        assert_eq!(Some(beside.alone_ops_per_s), summary(2e6, 4e6, 8e6));
+        assert_eq!(figures(1).beside, None);
         assert_eq!(rows[2].figures, Err("the target does not have this".into()));
     }
 

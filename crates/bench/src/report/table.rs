@@ -23,6 +23,7 @@ pub(crate) fn render(rows: &[Row]) -> String {
          CPU ns/op: user and system time of the workers; system: the part of the kernel.\n",
     );
     loops(&mut text, rows);
+    text.push_str(&super::beside::what_is_kept(rows));
     locks(&mut text, rows);
     if latency {
         text.push_str("p50, p99: of single steps, taken with a clock that costs some 20 to 50 ns itself.\n");

@@ -51,6 +51,14 @@ impl Workload for Rendering {
         usize::try_from(self.renamers).expect("few renamers")
     }
 
+    fn helpers_do(&self) -> &'static str {
+        "directory renames"
+    }
+
+    fn helpers_per_s(&self) -> Option<u64> {
+        (self.rate > 0).then_some(self.renamers * self.rate)
+    }
+
     fn prepare(&self, actor: &mut dyn Actor, _: usize, _: &Halt) -> Result<(), Failure> {
         for chain in 0..self.chains() {
             for levels in 1..=7 {
@@ -145,5 +153,31 @@ impl Step for Renamer {
 
     fn end(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
         if self.is_away { self.rename(actor) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::TargetSpec;
+
+    #[test]
+    fn a_renamer_is_never_ahead_of_its_rate_and_counts_what_it_renames() {
+        const STEPS: u32 = 9;
+        let workload = Rendering { renamers: 1, rate: 10_000, cwd: false };
+        let target: TargetSpec = "mem".parse().expect("a target");
+        let session = target.target().open().expect("it opens");
+        let mut actor = session.actor().expect("an actor");
+        workload.prepare(&mut *actor, 1, &Halt::default()).expect("prepared");
+        let mut renamer = workload.task(Part { seed: 1, worker: 1, workers: 1, shared: None });
+        renamer.begin(&mut *actor).expect("begun");
+        let begin = Instant::now();
+        let renames: u64 = (0..STEPS).map(|_| renamer.batch(&mut *actor, None).expect("renamed")).sum();
+        assert_eq!(renames, u64::from(STEPS * BURST));
+        // The first burst is due at once. A sleep ends late, never early.
+        assert!(begin.elapsed() >= Duration::from_millis(5) * (STEPS - 1));
+        // Nine bursts of fifty: it is at home again, and ends there.
+        renamer.end(&mut *actor).expect("ended");
+        actor.stat(&TreePath::new(&format!("{}/file", above(0, 7)))).expect("where it was");
     }
 }

@@ -54,6 +54,16 @@ pub(crate) trait Workload: Sync {
         0
     }
 
+    /// What the helpers do, as a plural: "reads".
+    fn helpers_do(&self) -> &'static str {
+        "operations"
+    }
+
+    /// How much of it all helpers together are to do in a second; none if it is as much as they can.
+    fn helpers_per_s(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether workers need no memory in common, and may be processes.
     fn may_be_processes(&self) -> bool {
         self.helpers() == 0

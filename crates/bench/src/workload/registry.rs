@@ -30,11 +30,18 @@ pub(crate) struct Definition {
     pub(crate) make: fn(&Settings) -> Box<dyn Workload>,
 }
 
-/// Names that stand for several workloads.
-pub(crate) const GROUPS: &[(&str, &[&str])] = &[
-    ("mdtest-easy", &["mdtest-easy-write", "mdtest-easy-stat", "mdtest-easy-delete"]),
-    ("mdtest-hard", &["mdtest-hard-write", "mdtest-hard-stat", "mdtest-hard-read", "mdtest-hard-delete"]),
+/// Names that stand for several workloads, and what they are together.
+pub(crate) const GROUPS: &[(&str, &[&str], &str)] = &[
+    (
+        "dpath-kept",
+        &["dpath", "dpath-full"],
+        "what path rendering keeps of its rate beside renames: at a fixed rate, and at full speed",
+    ),
+    ("mdtest-easy", &["mdtest-easy-write", "mdtest-easy-stat", "mdtest-easy-delete"], PHASES),
+    ("mdtest-hard", &["mdtest-hard-write", "mdtest-hard-stat", "mdtest-hard-read", "mdtest-hard-delete"], PHASES),
 ];
+
+const PHASES: &str = "the phases of mdtest, one after the other";
 
 const PARALLEL_NAMES: &str = "parallel directory operations (tmpfs, 2005)";
 const SEEK: &str = "lseek without the inode mutex (ext2, ext3, ext4, 2009)";
@@ -72,6 +79,7 @@ const RENAMERS: &[Key] = &[
     key("renamers", 1, (0, 64), "further threads that rename a directory on the paths"),
     key("rate", 50_000, (0, 10_000_000), "renames a second of each; 0: as fast as it can"),
 ];
+const RENAMERS_ALONE: &[Key] = &[key("renamers", 1, (0, 64), "further threads that rename a directory on the paths")];
 const FILES: &[Key] = &[key("files", 10_000, MANY, "files of each thread in a round")];
 const IN_DIR: &[Key] = &[key("files", 1000, MANY, "files in the directory")];
 const MANY_IN_DIR: &[Key] = &[key("files", 10_000, MANY, "files in the directory")];
@@ -93,6 +101,10 @@ fn listing(settings: &Settings) -> Box<dyn Workload> {
 
 fn rendering(settings: &Settings, cwd: bool) -> Box<dyn Workload> {
     Box::new(Rendering { renamers: settings.get("renamers"), rate: settings.get("rate"), cwd })
+}
+
+fn rendering_at_full_speed(settings: &Settings) -> Box<dyn Workload> {
+    Box::new(Rendering { renamers: settings.get("renamers"), rate: 0, cwd: false })
 }
 
 fn cell(settings: &Settings, verb: Verb, share: Share) -> Box<dyn Workload> {
@@ -158,8 +170,10 @@ pub(crate) const WORKLOADS: &[Definition] = workloads! {
         "the same with extended attributes";
     "dpath", DCACHE, RENAMERS, |settings| rendering(settings, false),
         "render the path of an open file 8 levels deep, while other threads rename a directory on it";
+    "dpath-full", DCACHE, RENAMERS_ALONE, rendering_at_full_speed,
+        "the same while they rename as fast as they can";
     "getcwd", DCACHE, RENAMERS, |settings| rendering(settings, true),
-        "the same with the path of the working directory";
+        "dpath with the path of the working directory";
     "find-size", DCACHE, TREE, |settings| runs(settings, Program::FindSize),
         "one run of `find -size 0b` (dir= only). The work of 2013 found no difference in it";
     "git-diff", DCACHE, TREE, |settings| runs(settings, Program::GitDiff),
@@ -206,7 +220,7 @@ pub(crate) const WORKLOADS: &[Definition] = workloads! {
 
 /// All names and what they stand for.
 pub(crate) fn shown() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let groups = GROUPS.iter().map(|group| (group.0, "the phases of mdtest, one after the other"));
+    let groups = GROUPS.iter().map(|group| (group.0, group.2));
     WORKLOADS.iter().map(|definition| (definition.name, definition.work)).chain(groups)
 }
 
@@ -227,7 +241,7 @@ pub(crate) fn describe() -> String {
     text.push_str("\n All that would go on for ever\n");
     let _ = writeln!(text, "  {:<19}   steps=N: each worker does N operations, and that is a round", "");
     text.push_str("\n Several at once\n");
-    for (name, parts) in GROUPS {
+    for (name, parts, _) in GROUPS {
         let _ = writeln!(text, "  {name:<19} {}", parts.join(", "));
     }
     text
@@ -247,7 +261,7 @@ mod tests {
         let help = describe();
         assert!(names.iter().all(|name| help.contains(&format!("  {name} "))), "{help}");
         assert!(WORKLOADS.iter().all(|w| !w.source.is_empty() && !w.work.is_empty()));
-        for (_, parts) in GROUPS {
+        for (_, parts, _) in GROUPS {
             assert!(parts.iter().all(|part| WORKLOADS.iter().any(|w| w.name == *part)));
         }
     }

@@ -59,6 +59,10 @@ impl Workload for Seeks {
         usize::from(self.beside != Beside::Nothing)
     }
 
+    fn helpers_do(&self) -> &'static str {
+        if self.beside == Beside::Reads { "reads" } else { "appends with fsync" }
+    }
+
     fn may_be_processes(&self) -> bool {
         !self.shared && self.beside == Beside::Nothing
     }

@@ -79,7 +79,7 @@ impl FromStr for Named {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, settings) = text.split_once(':').map_or((text, ""), |(name, settings)| (name, settings));
         let parts = match GROUPS.iter().find(|group| group.0 == name) {
-            Some((_, parts)) => parts.to_vec(),
+            Some((_, parts, _)) => parts.to_vec(),
             None => vec![name],
         };
         let suffix = &text[name.len()..];

@@ -1,0 +1,73 @@
+//! What path rendering keeps of its rate beside renames.
+
+use std::fmt::Write as _;
+
+use super::{
+    html::{Page, called},
+    of,
+    plot::{self, Bar, Group, Scale, escape, short},
+};
+use crate::report::json::Record;
+
+/// The set-ups, and what renamers are asked for in them.
+const SET_UPS: [(&str, &str); 2] =
+    [("dpath", "beside 50,000 directory renames a second"), ("dpath-full", "beside renames at full speed")];
+
+impl Page {
+    /// Both set-ups, each beside the rate without renamers; nothing if the figures are older than that.
+    pub(super) fn kept(&mut self, records: &[Record]) {
+        let mut rows = Vec::new();
+        for (workload, what) in SET_UPS {
+            let with = of(records, workload).into_iter().filter(|record| record.kept_of_alone.is_some());
+            rows.extend(with.map(|record| (what, record)));
+        }
+        let mut sets: Vec<(&str, usize)> = rows.iter().map(|(what, record)| (*what, record.threads)).collect();
+        sets.dedup();
+        if sets.is_empty() {
+            return;
+        }
+        let headings: Vec<String> = sets
+            .iter()
+            .map(|(what, threads)| format!("{what}, {threads} thread{}", if *threads == 1 { "" } else { "s" }))
+            .collect();
+        let bars = |set: &(&str, usize)| {
+            let inside = rows.iter().filter(|(what, record)| (*what, record.threads) == *set);
+            let bar = |(series, (_, record)): (usize, &(&str, &Record))| {
+                let percent = 100.0 * record.kept_of_alone?.median;
+                Some(Bar { label: called(&record.target), value: percent, text: format!("{percent:.0} %"), series })
+            };
+            inside.enumerate().filter_map(bar).collect()
+        };
+        let groups: Vec<Group<'_>> =
+            sets.iter().zip(&headings).map(|(set, heading)| Group { heading, bars: bars(set) }).collect();
+        self.html.push_str("<h2>What path rendering keeps beside renames <code>dpath-kept</code></h2>");
+        let svg = plot::bars("Share of the rate without renames", &groups, Scale::Linear);
+        self.plot(
+            "dpath-kept",
+            svg,
+            "Rate beside a renamer over the rate without, measured just before. With as many threads as cores, the \
+             renamer takes its share of a core, too.",
+        );
+        self.html.push_str(
+            "<table><tr><th>target</th><th>threads</th><th>renames/s</th><th>paths/s without</th><th>kept</th></tr>",
+        );
+        for (what, record) in &rows {
+            let rate = |summary: Option<crate::measure::Summary>| {
+                summary.map_or_else(|| "–".to_owned(), |summary| short(summary.median))
+            };
+            let kept = record.kept_of_alone.map_or_else(String::new, |kept| {
+                let [median, min, max] = [kept.median, kept.min, kept.max].map(|part| 100.0 * part);
+                format!("<b>{median:.0} %</b> <small>({min:.0}–{max:.0})</small>")
+            });
+            let _ = write!(
+                self.html,
+                "<tr><td>{}<br><small>{what}</small></td><td>{}</td><td>{}</td><td>{}</td><td>{kept}</td></tr>",
+                escape(&called(&record.target)),
+                record.threads,
+                rate(record.helper_ops_per_s),
+                rate(record.alone_ops_per_s),
+            );
+        }
+        self.html.push_str("</table>");
+    }
+}
