@@ -40,9 +40,8 @@ impl TraceListener {
     /// # Errors
     /// EADDRINUSE if somebody listens there; no more descriptors or threads.
     pub fn start(vfs: Vfs, device: &str) -> io::Result<Self> {
-        let listener = UnixListener::bind_addr(&address(device)?)?;
         let (stop, stopped) = UnixStream::pair()?;
-        let watch = Watch { vfs, listener, stopped };
+        let watch = Watch::new(vfs, UnixListener::bind_addr(&address(device)?)?, stopped)?;
         let thread = std::thread::Builder::new().name("pando-trace".into()).spawn(move || watch.run())?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
@@ -74,6 +73,12 @@ struct Ready {
 }
 
 impl Watch {
+    fn new(vfs: Vfs, listener: UnixListener, stopped: UnixStream) -> io::Result<Self> {
+        // Waiting is for `wait`, which sees the end, too: a signal may end a wait though nobody has come.
+        listener.set_nonblocking(true)?;
+        Ok(Self { vfs, listener, stopped })
+    }
+
     fn run(&self) {
         loop {
             let ready = self.wait(None, None);
@@ -102,7 +107,7 @@ impl Watch {
         Ready { stop: ready(0), newcomer: ready(1), client: ready(2) }
     }
 
-    /// Whoever has connected, if he may watch. Others are told nothing.
+    /// Whoever has connected, if he may watch. Others are told nothing. Does not wait.
     fn newcomer(&self) -> Option<UnixStream> {
         let client = self.listener.accept().ok()?.0;
         client.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -210,4 +215,31 @@ fn say(client: &mut UnixStream, line: &TraceLine) -> io::Result<()> {
     let mut lines = Vec::new();
     append(&mut lines, line);
     client.write_all(&lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use pando_memfs::{MemFs, MemOptions};
+
+    use super::*;
+
+    /// A signal that met this thread in its wait left it in accept(2) for ever, and with it the server that was to end.
+    #[test]
+    fn nobody_there_is_not_waited_for() {
+        let address = address(&format!("test:{}", std::process::id())).expect("an address");
+        let listener = UnixListener::bind_addr(&address).expect("bound");
+        let (stop, stopped) = UnixStream::pair().expect("a pair");
+        let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a tree");
+        let watch = Watch::new(vfs, listener, stopped).expect("listening");
+        let (found, finding) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            found.send(watch.newcomer().is_none()).expect("somebody wants to know");
+            let ready = watch.wait(None, None);
+            found.send(ready.stop).expect("somebody wants to know");
+        });
+        let patience = Duration::from_secs(60);
+        assert_eq!(finding.recv_timeout(patience), Ok(true), "it waits for somebody to come");
+        drop(stop);
+        assert_eq!(finding.recv_timeout(patience), Ok(true), "it does not see the end");
+    }
 }
