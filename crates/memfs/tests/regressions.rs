@@ -213,6 +213,22 @@ fn nothing_is_in_a_directory_that_was_removed() {
 }
 
 #[test]
+fn no_name_is_in_a_removed_directory_before_what_lies_above_it_matters() {
+    let (vfs, mut root) = tree();
+    for dir in ["/c", "/c/a"] {
+        vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
+    }
+    let rename = |context: &Context| vfs.rename(context, At::Cwd, "/c", At::Cwd, "b", RenameFlags::empty());
+    vfs.chdir(&mut root, At::Cwd, "/c/a").expect("entered");
+    assert_eq!(rename(&root), Err(Error::Invalid));
+    vfs.rmdir(&root, At::Cwd, "/c/a").expect("removed");
+    assert_eq!(rename(&root), Err(Error::NoEntry));
+    make(&vfs, &root, "/f");
+    let slash = vfs.rename(&root, At::Cwd, "/f", At::Cwd, "b/", RenameFlags::empty());
+    assert_eq!(slash, Err(Error::NoEntry));
+}
+
+#[test]
 fn a_user_makes_nothing_in_a_directory_that_was_removed() {
     let (vfs, root) = tree();
     vfs.mkdir(&root, At::Cwd, "/d", 0o755).expect("made");

@@ -13,6 +13,7 @@
 //! | --- | --- | --- |
 //! | `PANDO_SEED` | only this run | seeds 1, 2, .. |
 //! | `PANDO_RUNS` | how many runs | 50 |
+//! | `PANDO_FIRST` | the first run's seed | 1 |
 //! | `PANDO_OPS` | operations that a run carries out on both trees | 2000 |
 //! | `PANDO_KEEP` | only the operations with these numbers, `3,7,9-12` | all |
 //! | `PANDO_SHRINK` | 0: report a failure as it is | 1 |

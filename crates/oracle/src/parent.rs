@@ -84,14 +84,17 @@ pub fn run_all() -> ExitCode {
     let ops = number("PANDO_OPS").unwrap_or(OPS);
     let seeds = match number("PANDO_SEED") {
         Some(seed) => seed..=seed,
-        None => 1..=number("PANDO_RUNS").unwrap_or(RUNS),
+        None => {
+            let first = number("PANDO_FIRST").unwrap_or(1);
+            first..=first.saturating_add(number("PANDO_RUNS").unwrap_or(RUNS).max(1) - 1)
+        }
     };
     println!("oracle: seeds {seeds:?}, {ops} operations each");
     let wanted = (seeds.end() - seeds.start() + 1) * ops;
     let mut answers: BTreeMap<String, [u64; 2]> = BTreeMap::new();
     let triage = number("PANDO_TRIAGE") == Some(1);
     let mut different: BTreeMap<String, (u64, String)> = BTreeMap::new();
-    let whole = number("PANDO_SEED").is_none() && seeds.end() * ops >= 20_000;
+    let whole = number("PANDO_SEED").is_none() && wanted >= 100_000;
     for seed in seeds {
         let output = run(seed, ops, None);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -127,6 +127,10 @@ impl<'g> Move<'g> {
                 break;
             }
         }
+        // No name can be in there, so nothing else about it is asked.
+        if new_parent.directory()?.is_removed(guard) {
+            return Err(Error::NoEntry.into());
+        }
         match &target {
             Some(_) if noreplace => return Err(Error::Exists.into()),
             None if exchange => return Err(Error::NoEntry.into()),
