@@ -9,13 +9,15 @@
 
 use std::{
     ffi::CStr,
+    io,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use pando_vfs::bulk::{Attr, Fields, Mark, Mask, Names, Page, Part, Time, XattrOutcome};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp},
+    fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, StatxTimestamp},
     io::Errno,
 };
 
@@ -328,6 +330,17 @@ fn short_first(
         }
     }
     retry(|| call(room))
+}
+
+/// What statx says of a path, as the records of a scan have it: what is had of a directory itself, and of what is no
+/// directory. A symbolic link is followed if `follows`. Nothing is mounted by looking.
+///
+/// # Errors
+/// As statx(2).
+pub fn attributes(path: impl AsRef<Path>, follows: bool) -> io::Result<Attr> {
+    let links = if follows { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let (flags, fields) = (links | AtFlags::NO_AUTOMOUNT, StatxFlags::BASIC_STATS | StatxFlags::BTIME);
+    Ok(attr_of(&retry(|| rustix::fs::statx(CWD, path.as_ref(), flags, fields))?))
 }
 
 /// Repeats a call that a signal interrupted.

@@ -43,6 +43,7 @@ mod walk;
 mod warm;
 
 pub use error::{Error, Result};
+pub use fill::attributes;
 pub use options::{MAX_FIXED_WORKERS, MAX_WORKERS, MIN_BUDGET_BYTES, Options, Order, Workers};
 pub use pando_vfs::bulk::{self, Fields, Mask};
 pub use scan::Scan;

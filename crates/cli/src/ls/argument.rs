@@ -1,15 +1,13 @@
 //! The paths on the command line: what is there, looked at one by one.
 
-use std::{ffi::CStr, os::unix::ffi::OsStrExt, path::Path};
+use std::{ffi::CStr, io, os::unix::ffi::OsStrExt, path::Path};
 
+use pando_hostfs::attributes;
 use pando_vfs::{
     FileKind,
-    bulk::{Attr, BulkXattr, Fields, Mask, Time, XattrValue},
+    bulk::{Attr, BulkXattr, Mask, XattrValue},
 };
-use rustix::{
-    fs::{AtFlags, CWD, Statx, StatxFlags, StatxTimestamp},
-    io::Errno,
-};
+use rustix::io::Errno;
 
 use super::{
     entry::{Entry, EntryXattrs, LinkEnd, encode_xattr},
@@ -29,52 +27,19 @@ pub struct Argument<'a> {
     target_errno: Option<i32>,
 }
 
-fn statx(path: &Path, flags: AtFlags) -> rustix::io::Result<Attr> {
-    let flags = flags | AtFlags::NO_AUTOMOUNT;
-    rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).map(|statx| attr_of(&statx))
-}
-
-fn time(time: StatxTimestamp) -> Time {
-    Time { secs: time.tv_sec, nanos: time.tv_nsec }
-}
-
-fn attr_of(statx: &Statx) -> Attr {
-    Attr {
-        have: Fields::from_bits_truncate(statx.stx_mask),
-        mode: statx.stx_mode.into(),
-        nlink: statx.stx_nlink,
-        uid: statx.stx_uid,
-        gid: statx.stx_gid,
-        blksize: statx.stx_blksize,
-        rdev_major: statx.stx_rdev_major,
-        rdev_minor: statx.stx_rdev_minor,
-        dev_major: statx.stx_dev_major,
-        dev_minor: statx.stx_dev_minor,
-        ino: statx.stx_ino,
-        size: statx.stx_size,
-        blocks: statx.stx_blocks,
-        attributes: statx.stx_attributes.bits(),
-        attributes_mask: statx.stx_attributes_mask.bits(),
-        atime: time(statx.stx_atime),
-        mtime: time(statx.stx_mtime),
-        ctime: time(statx.stx_ctime),
-        btime: time(statx.stx_btime),
-    }
-}
-
 impl<'a> Argument<'a> {
     /// Looks at what a path names. A link is followed where ls does: without -l, -d and -F, and if it leads to a
     /// directory.
     ///
     /// # Errors
     /// As statx(2).
-    pub fn new(path: &'a Path, plan: &Plan) -> rustix::io::Result<Self> {
+    pub fn new(path: &'a Path, plan: &Plan) -> io::Result<Self> {
         let follows = !plan.directory && !plan.classify && !plan.long;
-        let followed = if follows { Some(statx(path, AtFlags::empty())) } else { None };
+        let followed = if follows { Some(attributes(path, true)) } else { None };
         let attr = match followed {
             Some(Ok(attr)) if attr.kind() == Some(FileKind::Directory) => attr,
-            Some(Err(errno)) if errno != Errno::NOENT => return Err(errno),
-            _ => statx(path, AtFlags::SYMLINK_NOFOLLOW)?,
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => attributes(path, false)?,
         };
         let mut argument = Self {
             path,
@@ -103,8 +68,7 @@ impl<'a> Argument<'a> {
                 }
             }
             if plan.wants_link_end() {
-                self.link_end =
-                    statx(self.path, AtFlags::empty()).map_or(LinkEnd::Nothing, |attr| LinkEnd::Mode(attr.mode));
+                self.link_end = attributes(self.path, true).map_or(LinkEnd::Nothing, |attr| LinkEnd::Mode(attr.mode));
             }
         }
         let mask = plan.walk_options().scan.mask;

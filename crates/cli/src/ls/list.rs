@@ -17,7 +17,7 @@ use pando_vfs::{
     FileKind,
     bulk::{Batch, Record},
 };
-use rustix::fs::AtFlags;
+use rustix::{fs::AtFlags, io::Errno};
 
 use super::{
     args::SortBy,
@@ -86,10 +86,11 @@ impl<'p> Lister<'p> {
         for path in paths {
             match Argument::new(path.as_ref(), self.plan) {
                 Ok(argument) => arguments.push(argument),
-                Err(errno) => {
+                Err(error) => {
                     let path = path.as_ref().as_os_str().as_bytes();
-                    self.status.failed(Status::Serious, "cannot access", path, errno.raw_os_error());
-                    self.rows.write_failure(path, "stat", errno.raw_os_error(), &mut self.out.buffer);
+                    let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+                    self.status.failed(Status::Serious, "cannot access", path, errno);
+                    self.rows.write_failure(path, "stat", errno, &mut self.out.buffer);
                 }
             }
         }
