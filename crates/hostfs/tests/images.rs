@@ -88,6 +88,6 @@ fn btrfs() {
 
 #[test]
 fn tmpfs() {
-    let Some(mounted) = Mounted::tmpfs() else { return };
+    let Some(mounted) = Mounted::tmpfs("size=50%") else { return };
     scans_are_what_the_model_says(&mounted.path(), 24);
 }

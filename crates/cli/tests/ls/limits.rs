@@ -1,19 +1,19 @@
 //! Exit codes, messages, memory, readers that leave, directories that vanish.
 
 use std::{
-    collections::BTreeSet,
     fs,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::{
     common::{pando, said, skipped},
     mount::Mounted,
+    scale,
 };
 
 fn ls(arguments: &[&str], dir: &Path) -> Output {
@@ -114,49 +114,156 @@ fn help_says_what_differs_from_ls() {
     assert!(page.contains("DIFFERENCES FROM ls") && page.contains("sort\\-memory"), "{page}");
 }
 
-/// A directory with many files, in memory: their number is what counts.
-fn many(count: usize) -> Option<Mounted> {
-    let mounted = Mounted::tmpfs()?;
+/// A directory with many names of one file, in memory: their number is what counts.
+pub fn many(count: usize) -> Option<Mounted> {
+    let mounted = Mounted::tmpfs(&format!("size=50%,nr_inodes={}", count + 100))?;
     let root = rustix::fs::open(mounted.path(), OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
-    for index in 0..count {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-        drop(rustix::fs::openat(&root, name(index), flags, Mode::RUSR).unwrap());
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+    drop(rustix::fs::openat(&root, name(0), flags, Mode::RUSR).unwrap());
+    let first = name(0);
+    for index in 1..count {
+        rustix::fs::linkat(&root, &first, &root, name(index), AtFlags::empty()).unwrap();
     }
     Some(mounted)
 }
 
 fn name(index: usize) -> String {
-    format!("entry-{:x}-{index:06}", index.wrapping_mul(0x9e37_79b9) & 0xffff)
+    format!("entry-{:04x}-{index:08}", index.wrapping_mul(0x9e37_79b9) & 0xffff)
 }
 
-const MANY: usize = 200_000;
-/// Address space that is far too small for all records of that many entries.
+/// Which of the `many` a line of a listing is about; none if it is the line of the total.
+fn index_of(line: &str) -> Option<usize> {
+    let listed = line.rsplit(' ').next().unwrap();
+    let index = listed.rsplit('-').next().unwrap().parse().ok()?;
+    (listed == name(index)).then_some(index)
+}
+
+/// Address space that is far too small for all records of many entries.
 const LIMIT_KIB: u32 = 120_000;
+/// Memory of the process itself that suffices for any number of entries, sorted or not.
+const PEAK_KIB: u64 = 110_000;
+/// The same for a listing in the least memory for sorting.
+const LEAST_PEAK_KIB: u64 = 40_000;
+
+/// Lists a directory of `many`, each name of which must come once, and ascending if it is sorted. Answers the most
+/// memory that the process ever had, in KiB: of this the kernel's own figure (VmHWM), looked at on the way.
+fn list_many(mut command: Command, dir: &Path, count: usize, sorted: bool) -> u64 {
+    let mut child = command.arg(dir).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let peak = || {
+        let status = fs::read_to_string(&status).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        line.map_or(0, |line| line.trim().trim_end_matches(" kB").parse().unwrap())
+    };
+    let (mut seen, mut before, mut most) = (vec![false; count], String::new(), 0);
+    let out = BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
+    for (number, line) in out.lines().map(Result::unwrap).enumerate() {
+        if number % 4096 == 0 {
+            most = peak().max(most);
+        }
+        let Some(index) = index_of(&line) else {
+            // The total, or the directory itself.
+            assert!(line.starts_with("total ") || line.ends_with(':'), "{line}");
+            continue;
+        };
+        assert!(!std::mem::replace(&mut seen[index], true), "it comes twice: {line}");
+        if sorted {
+            let name = name(index);
+            assert!(before < name, "{before} {name}");
+            before = name;
+        }
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", said(&output));
+    let lost = seen.iter().filter(|&&seen| !seen).count();
+    assert_eq!(lost, 0, "{command:?} has lost entries");
+    most
+}
 
 #[test]
 fn under_a_memory_limit_nothing_is_lost() {
-    let Some(mounted) = many(MANY) else { return };
-    let expected: BTreeSet<String> = (0..MANY).map(name).collect();
-    for options in [&["-U"][..], &[], &["-lU"], &["-l"], &["-l", "--sort-memory=4M"], &["-lS", "-r"]] {
+    let count = scale::many();
+    let Some(mounted) = many(count) else { return };
+    let limited = |options: &[&str]| {
+        let mut command = Command::new("sh");
         let script = format!("ulimit -v {LIMIT_KIB}; exec \"$0\" ls \"$@\"");
-        let output = Command::new("sh")
-            .args(["-c", &script, env!("CARGO_BIN_EXE_pando")])
-            .args(options)
-            .arg(mounted.path())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{options:?}: {}", said(&output));
-        let text = String::from_utf8(output.stdout).unwrap();
-        let lines = text.lines().filter(|line| !line.starts_with("total "));
-        let names: Vec<&str> = lines.map(|line| line.rsplit(' ').next().unwrap()).collect();
-        assert_eq!(names.len(), MANY, "{options:?}: none is doubled");
-        assert!(names.iter().all(|&name| expected.contains(name)), "{options:?}");
-        if !options.iter().any(|option| option.contains('U')) {
-            let ascending = names.is_sorted();
-            assert!(ascending || options.contains(&"-r") && names.iter().rev().is_sorted(), "{options:?}");
-        }
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_pando")]).args(options);
+        command
+    };
+    for options in [&["-U"][..], &[], &["-lU"], &["-l"], &["-l", "--sort-memory=4M"], &["-lS"]] {
+        let sorted = !options.iter().any(|option| option.contains('U'));
+        let peak = list_many(limited(options), &mounted.path(), count, sorted);
+        scale::say(format_args!("{count} entries, {options:?}, ulimit -v {LIMIT_KIB}: {peak} KiB at most"));
     }
     readers_may_leave(&mounted.path());
+}
+
+#[test]
+fn memory_does_not_grow_with_the_directory() {
+    let count = scale::many();
+    let Some(mounted) = many(count) else { return };
+    let least = ["-l", "--sort-memory=4M"];
+    for (options, bound) in
+        [(&["-U"][..], PEAK_KIB), (&["-lU"], PEAK_KIB), (&["-lUR"], PEAK_KIB), (&least, LEAST_PEAK_KIB + PEAK_KIB)]
+    {
+        let mut command = pando(&["ls"]);
+        command.args(options);
+        let peak = list_many(command, &mounted.path(), count, options == least);
+        scale::say(format_args!("{count} entries, {options:?}: {peak} KiB at most"));
+        assert!(peak > 0 && peak < bound, "{options:?}: {peak} KiB");
+    }
+}
+
+/// A control group whose memory is limited, of either version; it ends with the test.
+struct Group {
+    dir: PathBuf,
+}
+
+impl Group {
+    /// None, and it is said, if that cannot be had here.
+    fn with_limit(bytes: u64) -> Option<Self> {
+        let name = format!("pando-ls-{}", std::process::id());
+        let versions = [
+            ("/sys/fs/cgroup", "memory.max"),
+            ("/sys/fs/cgroup/unified", "memory.max"),
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        ];
+        let mut reasons = Vec::new();
+        for (mount, limit) in versions {
+            let group = Self { dir: Path::new(mount).join(&name) };
+            let made = fs::create_dir(&group.dir)
+                .and_then(|()| fs::OpenOptions::new().write(true).open(group.dir.join(limit)))
+                .and_then(|mut file| write!(file, "{bytes}"));
+            match made {
+                Ok(()) => return Some(group),
+                Err(error) => reasons.push(format!("{mount}: {error}")),
+            }
+        }
+        skipped(&format!("no control group with a limit: {}", reasons.join(", ")));
+        None
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
+
+#[test]
+fn in_a_small_control_group_nothing_is_lost() {
+    let count = scale::many();
+    // Before the group has its limit: what the names take is not the listing's.
+    let Some(mounted) = many(count) else { return };
+    let Some(group) = Group::with_limit(64 << 20) else { return };
+    for options in [&["-U"][..], &["-lU"], &["-l"], &["-l", "--sort-memory=4M"]] {
+        let mut command = Command::new("sh");
+        let script = "echo $$ >\"$1\"/cgroup.procs || exit 9; shift; exec \"$0\" ls \"$@\"";
+        command.args(["-c", script, env!("CARGO_BIN_EXE_pando")]).arg(&group.dir).args(options);
+        let sorted = !options.iter().any(|option| option.contains('U'));
+        let peak = list_many(command, &mounted.path(), count, sorted);
+        scale::say(format_args!("{count} entries, {options:?}, a group of 64 MiB: {peak} KiB at most"));
+    }
 }
 
 fn readers_may_leave(dir: &Path) {

@@ -9,5 +9,6 @@ mod limits;
 #[allow(dead_code)] // Its other user mounts more than this one.
 #[path = "../../../hostfs/tests/common/mount.rs"]
 mod mount;
+mod scale;
 mod terminal;
 mod tree;

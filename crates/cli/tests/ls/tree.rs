@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags}
 use crate::{common::skipped, mount::Mounted};
 
 /// Names that are hard to show.
-const NAMES: &[&[u8]] = &[
+pub const NAMES: &[&[u8]] = &[
     b"plain",
     b"a b",
     b"it's",
@@ -127,18 +127,29 @@ pub fn populate_attributes(root: &Path) {
 
 /// Runs a test on the tree, on each file system that this machine can mount.
 pub fn on_each_file_system(test: impl Fn(&Path)) {
-    let mebibytes = 1 << 20;
-    let mounted = [
-        Mounted::tmpfs(),
-        Mounted::image("mkfs.ext4", &["-q"], 64 * mebibytes),
-        Mounted::image("mkfs.xfs", &["-q"], 320 * mebibytes),
-        Mounted::image("mkfs.btrfs", &["-q"], 128 * mebibytes),
+    on_each_empty_file_system(50, |_, root| {
+        populate(root);
+        populate_attributes(root);
+        test(root);
+    });
+}
+
+/// Runs a test in an empty directory on each file system that this machine can mount, large enough for so many
+/// entries. The test is told which it is.
+pub fn on_each_empty_file_system(entries: u64, test: impl Fn(&str, &Path)) {
+    // Images have holes: what is not used costs nothing. As little as XFS takes.
+    let bytes = (320 << 20) + entries * 8192;
+    let inodes = format!("{}", entries + 10_000);
+    let mounted: [(&str, &dyn Fn() -> Option<Mounted>); 4] = [
+        ("tmpfs", &|| Mounted::tmpfs(&format!("size=50%,nr_inodes={inodes}"))),
+        ("ext4", &|| Mounted::image("mkfs.ext4", &["-q", "-N", &inodes], bytes)),
+        ("xfs", &|| Mounted::image("mkfs.xfs", &["-q"], bytes)),
+        ("btrfs", &|| Mounted::image("mkfs.btrfs", &["-q"], bytes)),
     ];
-    for mounted in mounted.into_iter().flatten() {
+    for (name, mount) in mounted {
+        let Some(mounted) = mount() else { continue };
         let root = mounted.path().join("tree");
         fs::create_dir(&root).unwrap();
-        populate(&root);
-        populate_attributes(&root);
-        test(&root);
+        test(name, &root);
     }
 }

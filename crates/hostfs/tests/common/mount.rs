@@ -33,9 +33,10 @@ impl Mounted {
         Self::mount(temp, &["-o".as_ref(), "loop".as_ref(), image.as_os_str()])
     }
 
-    /// An empty tmpfs.
-    pub fn tmpfs() -> Option<Self> {
-        Self::mount(tempfile::tempdir().unwrap(), &["-t".as_ref(), "tmpfs".as_ref(), "grove".as_ref()])
+    /// An empty tmpfs, with these options of mount.
+    pub fn tmpfs(options: &str) -> Option<Self> {
+        let what = ["-t", "tmpfs", "-o", options, "grove"];
+        Self::mount(tempfile::tempdir().unwrap(), &what.map(OsStr::new))
     }
 
     fn mount(temp: tempfile::TempDir, what: &[&OsStr]) -> Option<Self> {
