@@ -124,11 +124,14 @@ impl Job<'_> {
         });
         let mut records = records.during(|| "measuring".into())?;
         conducted?;
-        let helpers = sample(&records.split_off(self.workers), self.skip_ns(), 0);
+        let helpers = records.split_off(self.workers);
         let peak_bytes = peak_memory().during(|| "reading how much memory is used".into())?;
         let sample = sample(&records, self.skip_ns(), peak_bytes).expect("the end waited for all workers to count");
-        // None if there are none, or if they did nothing.
-        Ok((sample, helpers.map_or(0.0, |helpers| helpers.ops_per_s())))
+        // In the workers' time: a helper that had to wait may have begun to count when they were almost done.
+        #[allow(clippy::cast_precision_loss)] // Counts stay far below 2^53.
+        let did = helpers.iter().flat_map(|helper| &helper.rounds).map(|round| round.ops).sum::<u64>() as f64;
+        let helper_ops_per_s = did / sample.seconds;
+        Ok((sample, helper_ops_per_s))
     }
 
     /// The time that the first rounds take which are not counted.

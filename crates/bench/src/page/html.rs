@@ -203,7 +203,7 @@ impl Page {
 
     fn figures(&mut self, records: &[&Record]) {
         self.html.push_str(
-            "<table><tr><th>target</th><th>threads</th><th>ops/s</th><th>CPU ns/op</th><th>switches/s</th>\
+            "<table class=\"n\"><tr><th>target</th><th>threads</th><th>ops/s</th><th>CPU ns/op</th><th>switches/s</th>\
              <th>rate to the first</th></tr>",
         );
         for record in records {

@@ -49,7 +49,7 @@ impl Page {
              renamer takes its share of a core, too.",
         );
         self.html.push_str(
-            "<table><tr><th>target</th><th>threads</th><th>renames/s</th><th>paths/s without</th><th>kept</th></tr>",
+            "<table class=\"n\"><tr><th>target</th><th>threads</th><th>renames/s</th><th>paths/s without</th><th>kept</th></tr>",
         );
         for (what, record) in &rows {
             let rate = |summary: Option<crate::measure::Summary>| {

@@ -19,6 +19,10 @@ use crate::{
 /// Renames between two looks at the clock: a renamer of 50,000 a second wakes a thousand times a second.
 const BURST: u32 = 50;
 
+/// A renamer that is later than this forgets what it owes: it would rename at full speed until it has caught up, for
+/// longer than a measurement perhaps.
+const LATEST: Duration = Duration::from_millis(100);
+
 /// The directory on each path that is renamed: the third of seven above the file.
 const MOVED: usize = 3;
 
@@ -144,8 +148,9 @@ impl Step for Renamer {
         }
         // At a low rate, single renames: no burst shall be longer than a tenth of a second.
         let burst = u64::from(BURST).min(self.rate / 10).max(1);
-        let due = *self.due.get_or_insert_with(Instant::now);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        let due = self.due.map_or(now, |due| due.max(now.checked_sub(LATEST).unwrap_or(due)));
+        std::thread::sleep(due.saturating_duration_since(now));
         (0..burst).try_for_each(|_| self.rename(actor))?;
         self.due = Some(due + Duration::from_secs(burst) / u32::try_from(self.rate).unwrap_or(u32::MAX));
         Ok(burst)
