@@ -416,6 +416,21 @@ pub(crate) mod tests {
         assert_eq!("map:scc".parse::<TargetSpec>().is_ok(), cfg!(feature = "peers"));
     }
 
+    #[test]
+    fn the_page_of_the_documentation_has_all_targets_and_old_locks() {
+        let page = include_str!("../../../../docs/bench.md");
+        let names = TARGETS.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        assert!(names.len() >= 10, "{names:?}");
+        let locks = include_str!("before/locks.rs").lines().filter_map(|line| {
+            let lock = line.strip_prefix("pub(super) struct ")?.split(['(', ' ']).next()?;
+            (lock != "KernelLocks").then_some(lock)
+        });
+        for name in names.into_iter().chain(locks) {
+            assert!(page.contains(&format!("`{name}`")), "docs/bench.md has no {name}");
+        }
+    }
+
     /// A directory on tmpfs where there is one: quick, and without caches that a test would empty for everybody.
     pub(crate) fn scratch() -> tempfile::TempDir {
         tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory")
