@@ -121,12 +121,12 @@ impl Watch {
             Err(refused) => return say(&mut client, &TraceLine::Refusal { refused }),
         };
         say(&mut client, &TraceLine::Greeting { pando_trace: VERSION, pid: std::process::id() })?;
-        let (pace, mut lines, mut lost) = (Pace::default(), Vec::new(), 0);
+        let (pace, mut lines, mut lost, mut ending) = (Pace::default(), Vec::new(), 0, None);
         let mut rest = pace.rest_min;
         loop {
             let ready = self.wait(Some(&client), Some(rest));
             // The one who watches says nothing more: what can be read is his end.
-            if ready.stop || ready.client {
+            if ready.client {
                 return Ok(());
             }
             if ready.newcomer
@@ -137,7 +137,7 @@ impl Watch {
                 let _ = say(&mut other, &TraceLine::Refusal { refused });
             }
             let began = Instant::now();
-            tracer.poll(Pace::EVENTS, |event| {
+            let handed = tracer.poll(Pace::EVENTS, |event| {
                 let wanted = |filter: &PathFilter| {
                     filter.wants(&event.path) || event.second.as_deref().is_some_and(|to| filter.wants(to))
                 };
@@ -154,6 +154,10 @@ impl Watch {
                 return Ok(());
             }
             lines.clear();
+            // What was done before the end is told: rounds go on until nothing is left.
+            if ready.stop && (handed == 0 || ending.get_or_insert(began).elapsed() > PATIENCE) {
+                return Ok(());
+            }
         }
     }
 

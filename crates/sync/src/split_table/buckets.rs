@@ -27,6 +27,7 @@ use std::alloc::Layout;
 
 use super::{
     SplitTable,
+    hint::Hint,
     raw::{self, Link, Walk},
 };
 use crate::{
@@ -47,6 +48,8 @@ const HOT: usize = if cfg!(loom) { 1 } else { 8 };
 const HOT_BITS: u32 = if cfg!(loom) { BASE_BITS } else { 7 };
 /// So many samples of an empty table without contention take back what contention asked for.
 const CALM: usize = if cfg!(loom) { 1 } else { 64 };
+/// So many neighbours are linked together.
+const TOGETHER: usize = if cfg!(loom) { 1 } else { 16 };
 /// One in so many calls is a sample.
 const SAMPLE: u32 = 64;
 
@@ -55,6 +58,8 @@ const SAMPLE: u32 = 64;
 pub(super) struct Line {
     link: Link,
     state: AtomicUsize,
+    #[cfg(not(loom))]
+    hint: Hint,
     /// The segment, for the model checker's reclaimer.
     #[cfg(loom)]
     home: *const (),
@@ -77,6 +82,26 @@ impl Line {
     #[inline]
     fn is_linked(&self) -> bool {
         self.state.load(Ordering::Acquire) == LINKED
+    }
+
+    /// Where walks go on from here.
+    #[inline]
+    pub(super) fn next(&self) -> &AtomicPtr<Link> {
+        &self.link.next
+    }
+
+    /// Where more elements of the bucket lie.
+    #[inline]
+    #[cfg(not(loom))]
+    pub(super) fn hint(&self) -> &Hint {
+        &self.hint
+    }
+
+    /// The model checker has no caches to warm.
+    #[cfg(loom)]
+    pub(super) fn hint(&self) -> &Hint {
+        static HINT: Hint = Hint::NONE;
+        &HINT
     }
 }
 
@@ -297,21 +322,37 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     /// Where a walk to `key` begins: as near below as a sentinel is linked. Writes nothing.
     #[inline]
     pub(super) fn start<'a>(&'a self, key: u64, guard: &'a Guard) -> &'a AtomicPtr<Link> {
-        let line = self.load_buckets(guard).and_then(|b| b.linked(b.index(key)));
-        line.map_or(&self.head, |line| &line.link.next)
+        self.start_line(key, guard).map_or(&self.head, Line::next)
     }
 
-    /// As `start`, and links the bucket's sentinel if it was not.
+    /// As `start`: the sentinel, or none for the head.
     #[inline]
-    pub(super) fn start_or_link<'a>(&'a self, key: u64, guard: &'a Guard) -> &'a AtomicPtr<Link> {
-        let Some(buckets) = self.load_buckets(guard) else { return &self.head };
+    pub(super) fn start_line<'a>(&'a self, key: u64, guard: &'a Guard) -> Option<&'a Line> {
+        self.load_buckets(guard).and_then(|b| b.linked(b.index(key)))
+    }
+
+    /// As `start_line`, and links the bucket's sentinel if it was not.
+    #[inline]
+    pub(super) fn start_or_link<'a>(&'a self, key: u64, guard: &'a Guard) -> Option<&'a Line> {
+        let buckets = self.load_buckets(guard)?;
         let index = buckets.index(key);
         // SAFETY: as in `Buckets::linked`.
         let line = unsafe { &*buckets.line(index) };
         if !line.is_linked() {
-            self.link_bucket(buckets, index, guard);
+            self.link_buckets_around(buckets, index, guard);
         }
-        buckets.linked(index).map_or(&self.head, |line| &line.link.next)
+        buckets.linked(index)
+    }
+
+    /// Links a bucket's sentinel and its neighbours'. Who only looks links none, and would walk from further away: a
+    /// table that grows once more before it is done would keep buckets that nobody inserts into, and longer walks.
+    #[cold]
+    fn link_buckets_around(&self, buckets: &Buckets, index: usize, guard: &Guard) {
+        self.link_bucket(buckets, index, guard);
+        let first = index & !(TOGETHER - 1);
+        for neighbour in first..first + TOGETHER.min(1 << buckets.bits) {
+            self.link_bucket(buckets, neighbour, guard);
+        }
     }
 
     /// Links a sentinel and, before it, its ancestors (at most `bits` of them), unless others are at it already.
@@ -339,6 +380,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             let Walk::Past(spot) = walk else { continue };
             // SAFETY: claimed above, so linked here and nowhere else; killed before its segment is retired.
             if unsafe { spot.link(ptr.cast()) } {
+                self.hint_around(buckets, index, guard);
                 break;
             }
         }
@@ -348,6 +390,35 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             self.unlink(key, guard);
             // SAFETY: the killer counted us as a holder, having taken the segment out of the table.
             unsafe { Segment::release(buckets.segments[buckets.place(index).0]) };
+        }
+    }
+
+    /// A sentinel was linked: its hints, and those of the bucket before it, which it has cut short.
+    fn hint_around(&self, buckets: &Buckets, index: usize, guard: &Guard) {
+        if cfg!(loom) {
+            return;
+        }
+        // SAFETY: as in `Buckets::linked`.
+        let line = unsafe { &*buckets.line(index) };
+        let before = index.checked_sub(1).and_then(|before| buckets.linked(before));
+        for line in std::iter::once(line).chain(before) {
+            let mut elements = [std::ptr::null_mut(); 3];
+            // A marked `next` leads on as well as any other: nothing but hints comes of it.
+            let mut here = raw::unmarked(line.link.next.load(Ordering::Acquire));
+            for element in &mut elements {
+                if here.is_null() {
+                    break;
+                }
+                // SAFETY: read from a link that was met in the list, or is a linked sentinel, under the guard.
+                let link = unsafe { raw::met::<T>(here, guard) };
+                if link.key.load(Ordering::Relaxed) & 1 == 0 {
+                    break;
+                }
+                *element = here;
+                // SAFETY: met just now.
+                here = raw::unmarked(unsafe { raw::following::<T>(here, link) });
+            }
+            line.hint().set(elements[1], elements[2]);
         }
     }
 

@@ -14,6 +14,7 @@
 //! | two inserts of one name | elements of equal hash form a *run*, and an element is only ever appended to it: both want the same predecessor, and the loser scans again |
 //! | a cookie is valid for ever | a position is fixed at insertion; iteration resumes *after* a number, whoever had it |
 //! | growth without moving or waiting | `buckets`: segments of sentinels that are linked when first wanted |
+//! | a bucket's third element is three waits for memory away | `hint`: its address, asked for together with the first |
 //! | shrinking while others use the buckets | `buckets`: each sentinel has a state, and the last one out retires the segment |
 //!
 //! **Why a look-up that finds nothing is right** (there is an instant of the call at which the name was absent): take
@@ -27,12 +28,13 @@
 //! or its `next` has changed, and the compare-and-swap fails.
 
 mod buckets;
+mod hint;
 mod raw;
 
 use std::{fmt, marker::PhantomData, ops::Deref};
 
 use self::{
-    buckets::Buckets,
+    buckets::{Buckets, Line},
     raw::{LOW, Link, Walk},
 };
 use crate::{
@@ -195,14 +197,18 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     #[inline]
     pub fn get<'g>(&self, hash: u64, same: impl Fn(&T) -> bool, guard: &'g Guard) -> Option<Shared<'g, Node<T>>> {
         let (first, last) = (hash & !LOW, hash | LOW);
-        let mut next = self.start(hash, guard).load(Ordering::Acquire);
+        let line = self.start_line(hash, guard);
+        let mut next = line.map_or(&self.head, Line::next).load(Ordering::Acquire);
+        if let Some(line) = line {
+            line.hint().prefetch();
+        }
         loop {
             // A mark on the way says only that the link behind us is removed: F2 carries us on.
             let here = raw::unmarked(next);
             if here.is_null() {
                 return None;
             }
-            raw::prefetch_behind(here);
+            raw::prefetch(here);
             // SAFETY: read from a link met in the list, or from the start, under the guard.
             let link = unsafe { raw::met::<T>(here, guard) };
             let key = link.key.load(Ordering::Relaxed);
@@ -239,7 +245,8 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         let mut contended = false;
         loop {
             let mut last = FIRST - 1;
-            let start = self.start_or_link(hash, guard);
+            let line = self.start_or_link(hash, guard);
+            let start = line.map_or(&self.head, Line::next);
             let visit = |link, key| {
                 if key <= first {
                     return None;
@@ -254,7 +261,13 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
                 Walk::Stopped(found) => return Err(Rejected::Exists { found, node }),
                 Walk::Past(_) if last == LAST => return Err(Rejected::Exhausted { node }),
                 Walk::Past(spot) => match spot.publish(node, first | (last + 1) << 1 | 1, guard) {
-                    Ok(node) => return Ok(Inserted { node, contended }),
+                    Ok(node) => {
+                        if let Some(line) = line {
+                            let new = &raw const node.to_ref().link;
+                            line.hint().came(if spot.is_behind(start) { spot.next_element::<T>(guard) } else { new });
+                        }
+                        return Ok(Inserted { node, contended });
+                    }
                     Err(back) => node = back,
                 },
                 Walk::Lost => {}
@@ -270,7 +283,11 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         let link = &node.to_ref().link;
         let (removed, mut contended) = link.mark();
         if removed {
-            contended |= self.unlink(link.key.load(Ordering::Relaxed), guard);
+            let key = link.key.load(Ordering::Relaxed);
+            if let Some(line) = self.start_line(key, guard) {
+                line.hint().went(link);
+            }
+            contended |= self.unlink(key, guard);
         }
         Removed { removed, contended }
     }

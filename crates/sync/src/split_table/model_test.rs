@@ -292,6 +292,39 @@ fn contention_makes_buckets_and_a_calm_empty_table_gives_them_back() {
     assert_eq!(table.iter_after(0, &guard).count(), 100, "len was a lie, and nothing was lost");
 }
 
+/// Growth ahead of the last insertions leaves few buckets without a sentinel, and hints name what stands there.
+#[test]
+fn buckets_are_linked_and_hinted_at() {
+    let (alive, table, guard) = (Arc::default(), SplitTable::new(), pin());
+    for name in 0..100 {
+        table.insert(good(name), |_| false, Entry::node(name, &alive), &guard).expect("a new name");
+        table.adapt(name as usize + 1, false, &guard);
+    }
+    // In a bucket of its own, an element stands right behind the sentinel; otherwise it is hinted at, if it is among three.
+    let (mut walked, mut hinted, mut unhinted) = (0, 0, 0);
+    for name in 0..100 {
+        let line = table.start_line(good(name), &guard).expect("100 elements have buckets");
+        let mut here = line.next().load(SeqCst);
+        for place in 0.. {
+            // SAFETY: in the list, under the guard.
+            let key = unsafe { (*here).key.load(SeqCst) };
+            walked += 1;
+            if key & 1 == 1 && key >> 13 == good(name) >> 13 {
+                match place {
+                    0 => {}
+                    _ if line.hint().names(here) => hinted += 1,
+                    _ => unhinted += 1,
+                }
+                break;
+            }
+            // SAFETY: as above.
+            here = unsafe { (*here).next.load(SeqCst) };
+        }
+    }
+    assert!(walked < 220, "{walked} links were passed for 100 elements");
+    assert!(hinted > 2 * unhinted, "{hinted} of those behind the first are hinted at, {unhinted} are not");
+}
+
 /// Four threads insert, remove, look up and scan, while another makes the table grow and shrink.
 fn stress(hash: fn(u64) -> u64, names: u64, rounds: u64) {
     let alive = Arc::new(AtomicUsize::new(0));

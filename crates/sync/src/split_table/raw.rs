@@ -81,18 +81,22 @@ pub(super) fn unmarked(link: *mut Link) -> *mut Link {
     link.map_addr(|a| a & !MARK)
 }
 
-/// Asks for the lines behind an element's first: its name may end there, and the object it was made with lies there
+/// Asks for the first lines of an element: its name may end in the second, and the object it was made with lies there
 /// (`Node::pair`). A look-up then waits for memory once, and not once for the name and again for the object.
 #[inline]
-pub(super) fn prefetch_behind(link: *mut Link) {
+pub(super) fn prefetch(link: *const Link) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-    for line in 1..=3 {
+    for line in 0..PREFETCHED {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch is a hint: it reads nothing and faults at no address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(link.cast::<i8>().wrapping_add(line * 64)) };
     }
     let _ = link;
 }
+
+/// The name's line, and two of the object's.
+#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+const PREFETCHED: usize = 3;
 
 /// The link at `ptr`, which a walk of a `T` list has met.
 ///
@@ -236,6 +240,20 @@ pub(super) unsafe fn walk<'a, T: Send + Sync + 'static, R>(
 }
 
 impl Spot<'_> {
+    /// Whether nothing stands between this spot and where the walk started.
+    #[inline]
+    pub(super) fn is_behind(&self, start: &AtomicPtr<Link>) -> bool {
+        std::ptr::eq(self.pred, start)
+    }
+
+    /// The element that stands behind it, as the walk saw it; null if it is a sentinel or nothing.
+    #[inline]
+    pub(super) fn next_element<T: Send + Sync + 'static>(&self, guard: &Guard) -> *const Link {
+        // SAFETY: read from the list by the walk, under the guard, or null.
+        let is_element = |link| unsafe { met::<T>(link, guard) }.key.load(Ordering::Relaxed) & 1 == 1;
+        if !self.curr.is_null() && is_element(self.curr) { self.curr } else { std::ptr::null() }
+    }
+
     /// Links `link` here. False, and nothing has happened, if the spot is no more what it was.
     ///
     /// # Safety
