@@ -1,0 +1,133 @@
+//! What files take, through the mount: `st_blocks` and `du` say what a kernel tmpfs says after the same operations.
+
+mod common;
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
+    process::Command,
+};
+
+use common::{Mounted, can_mount, skipped};
+use rustix::fs::FallocateFlags;
+
+const PAGE: u64 = 4096;
+
+/// A kernel tmpfs without huge pages, taken down at the end.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("none", dir.path(), "tmpfs", flags, c"huge=never").expect("root mounts a tmpfs");
+        Self(dir)
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// One step, and what it is called.
+type Step = (&'static str, fn(&File));
+
+/// Everything that changes what a file takes. Each goes on with the file as the one before left it.
+const STEPS: &[Step] = &[
+    ("nothing written", |_| ()),
+    ("one byte", |f| f.write_all_at(b"x", 0).unwrap()),
+    ("the same page again", |f| f.write_all_at(&[1; 100], 200).unwrap()),
+    ("over the end of a page", |f| f.write_all_at(b"xy", PAGE - 1).unwrap()),
+    ("far away", |f| f.write_all_at(b"far", 1 << 40).unwrap()),
+    ("many pages in one write", |f| f.write_all_at(&vec![2; 1 << 20], 64 * PAGE).unwrap()),
+    ("a hole, from within one page to within another", |f| {
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(f, punch, 70 * PAGE + 5, 10 * PAGE).unwrap();
+    }),
+    ("back into the hole", |f| f.write_all_at(b"x", 75 * PAGE).unwrap()),
+    ("allocated within", |f| rustix::fs::fallocate(f, FallocateFlags::empty(), 2 * PAGE, 3 * PAGE).unwrap()),
+    ("allocated beyond the end", |f| {
+        rustix::fs::fallocate(f, FallocateFlags::KEEP_SIZE, (1 << 40) + 8 * PAGE, 5 * PAGE).unwrap();
+    }),
+    ("reading holes", |f| assert_eq!(f.read_at(&mut [0; 9000], 1 << 30).unwrap(), 9000)),
+    ("shorter, within a page", |f| f.set_len(65 * PAGE + 7).unwrap()),
+    ("longer: a hole", |f| f.set_len(1 << 35).unwrap()),
+    ("empty", |f| f.set_len(0).unwrap()),
+    ("written once more", |f| f.write_all_at(&[3; 3 * PAGE as usize], 0).unwrap()),
+];
+
+fn open(dir: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create_new(true).open(dir.join("f")).expect("made")
+}
+
+fn output(program: &str, args: &[&str], path: &Path) -> String {
+    let output = Command::new(program).args(args).arg(path).output().expect("it starts");
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.split_whitespace().next().expect("a number").to_owned()
+}
+
+#[test]
+fn blocks_are_those_of_a_tmpfs() {
+    if !can_mount() {
+        return;
+    }
+    let (mounted, tmpfs) = (Mounted::new(&[]), Tmpfs::new());
+    let (ours, theirs) = (open(&mounted.root()), open(tmpfs.0.path()));
+    let mut seen = Vec::new();
+    for (what, step) in STEPS {
+        step(&ours);
+        step(&theirs);
+        let (found, expected) = (ours.metadata().unwrap(), theirs.metadata().unwrap());
+        assert_eq!((found.size(), found.blocks()), (expected.size(), expected.blocks()), "{what}");
+        // By name, which is another request where the kernel asks, gives the same.
+        assert_eq!(fs::metadata(mounted.path("f")).unwrap().blocks(), expected.blocks(), "{what}, by name");
+        seen.push(expected.blocks());
+    }
+    seen.dedup();
+    assert!(seen.len() > 8, "the steps change what the file takes: {seen:?}");
+    drop(ours);
+    mounted.umount();
+}
+
+#[test]
+fn du_and_stat_count_sparse_files_and_copies_alike() {
+    if !can_mount() {
+        return;
+    }
+    if ["du", "stat", "cp"].iter().any(|program| Command::new(program).arg("--version").output().is_err()) {
+        skipped("no coreutils");
+        return;
+    }
+    let (mounted, tmpfs) = (Mounted::new(&[]), Tmpfs::new());
+    let roots = [mounted.root(), tmpfs.0.path().to_path_buf()];
+    for root in &roots {
+        let file = open(root);
+        file.set_len(1 << 33).unwrap();
+        for at in [0, 1 << 20, 1 << 32] {
+            file.write_all_at(&[4; 5000], at).unwrap();
+        }
+        drop(file);
+        let status = Command::new("cp").args(["--sparse=always", "f", "copy"]).current_dir(root).status();
+        assert!(status.expect("cp starts").success());
+        fs::hard_link(root.join("f"), root.join("link")).unwrap();
+    }
+    for (program, args, name) in [
+        ("du", &["--block-size=1"][..], "f"),
+        ("du", &["--block-size=1", "--apparent-size"], "f"),
+        ("du", &["--block-size=1"], "copy"),
+        ("stat", &["-c", "%b"], "f"),
+        ("stat", &["-c", "%b"], "link"),
+    ] {
+        let [found, expected] = [&roots[0], &roots[1]].map(|root| output(program, args, &root.join(name)));
+        assert_eq!(found, expected, "{program} {args:?} {name}");
+    }
+    // A hard link counts once in the sum over the tree; what directories take, no standard says.
+    let [file, copy] = ["f", "copy"].map(|name| fs::metadata(mounted.path(name)).unwrap().blocks() * 512);
+    let root = fs::metadata(mounted.root()).unwrap().blocks() * 512;
+    assert_eq!(output("du", &["-s", "--block-size=1"], &roots[0]), (file + copy + root).to_string());
+    mounted.umount();
+}
