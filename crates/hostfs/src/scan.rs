@@ -417,8 +417,10 @@ impl Scan {
         };
         let mut part = self.arena.take_part().expect("the reserve has a part");
         let meter = (looks && !self.crew.pace.is_fixed()).then(Meter::start);
-        let mut look = FIRST_LOOK;
-        for index in from..names.len().min(from + most) {
+        let end = names.len().min(from + most);
+        // A small directory is looked at when it ends: a tree may have no others.
+        let mut look = FIRST_LOOK.min(end - from);
+        for index in from..end {
             if !part.has_room() {
                 let Some(next) = self.arena.take_part() else { break };
                 self.parts.push(std::mem::replace(&mut part, next));

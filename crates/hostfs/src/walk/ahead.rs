@@ -63,7 +63,9 @@ impl Task {
         let identity = identity_as(fd.as_fd(), self.expected)?;
         let mut scan = Scan::with(fd, &self.options, self.arena.clone(), self.crew.clone());
         let entries = scan.prefetch();
-        self.crew.pace.after_ahead(meter.read(1 + entries as u64));
+        // Names alone come many at once: it is the directory that waits.
+        let asked = if self.options.mask.is_empty() { 0 } else { entries as u64 };
+        self.crew.pace.after_ahead(meter.read(1 + asked));
         Ok(Opened { scan, identity, arena: self.arena })
     }
 }

@@ -45,14 +45,17 @@ pub(super) struct Coming<'a> {
 }
 
 /// The directories found in a directory, in its order. Whoever reads the walk may put them into another order, or
-/// take some away; memory for them is not in the budget: 48 bytes and the name, for each directory on the way down to
-/// the one that is read.
+/// take some away. Memory for them is not in the budget: 56 bytes and the name for each that is still to be entered, on
+/// all levels down to the one that is read; and in that one, while it is read, up to three times as much.
 #[derive(Default)]
 pub struct Children {
     names: Vec<u8>,
     kept: Vec<Kept>,
     next: usize,
 }
+
+// There may be millions: what the documentation says of them holds.
+const _: () = assert!(size_of::<Kept>() <= 56);
 
 /// `STATX_ATTR_AUTOMOUNT`.
 const ATTR_AUTOMOUNT: u64 = 0x1000;
@@ -108,6 +111,12 @@ impl Children {
     pub fn clear(&mut self) {
         self.kept.clear();
         self.next = 0;
+    }
+
+    /// No more will come: what was kept for more is given back.
+    pub(super) fn settle(&mut self) {
+        self.kept.shrink_to_fit();
+        self.names.shrink_to_fit();
     }
 
     pub(super) fn take(&mut self) -> Option<Taken<'_>> {

@@ -40,6 +40,7 @@ use self::{
 use crate::{
     Options, Result,
     arena::Arena,
+    meter::Meter,
     scan::{Crew, Scan},
 };
 
@@ -48,6 +49,9 @@ const OPEN_LEVELS: usize = 64;
 
 /// Pages for a directory that is read ahead.
 const SLICE_PAGES: usize = 20;
+
+/// Of so many directories that the walk opens by itself, one is looked at for what it costs; of the first ones, each.
+const LOOK_EVERY: u64 = 8;
 
 /// How a tree is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -194,6 +198,8 @@ pub struct Walk {
     path: Vec<u8>,
     stack: Vec<Level>,
     state: State,
+    /// Directories that the walk opened while no thread was there to do it.
+    opened_alone: u64,
 }
 
 impl Walk {
@@ -213,6 +219,7 @@ impl Walk {
             path: Vec::new(),
             stack: Vec::new(),
             state: State::Down,
+            opened_alone: 0,
         })
     }
 
@@ -259,8 +266,9 @@ impl Walk {
     fn step(&mut self) -> Step {
         match std::mem::replace(&mut self.state, State::Down) {
             State::Reading(current) => self.read_on(current),
-            State::Leaving(Current { level, scan, slice, .. }) => {
+            State::Leaving(Current { mut level, scan, slice, .. }) => {
                 drop(scan);
+                level.children.settle();
                 if let Some(slice) = slice {
                     slice.move_to(&self.arena, SLICE_PAGES);
                 }
@@ -312,7 +320,7 @@ impl Walk {
             }
             let opened = match ahead {
                 Some(ahead) => self.take_ahead(&ahead),
-                None => self.open_child(&name, expected),
+                None => self.open_and_look(&name, expected),
             };
             self.read_ahead();
             match opened.and_then(|opened| self.enter(opened, name_at)) {
@@ -342,6 +350,26 @@ impl Walk {
             Ok(_) => Step::Enter,
             Err((cause, errno)) => Step::Failed(0, cause, errno.raw_os_error()),
         }
+    }
+
+    /// Opens a child of the deepest level, and looks whether that made the walk wait: if so, threads open the next ones.
+    /// What its entries cost is the scan's to see; where only names are asked for, they are the directory's cost.
+    fn open_and_look(&mut self, name: &CString, expected: Option<Expected>) -> Attempt<Opened> {
+        let alone = self.crew.pace.threads() == 1 && !self.crew.pace.is_fixed();
+        self.opened_alone += u64::from(alone);
+        let count = self.opened_alone;
+        if !alone || count > LOOK_EVERY && !count.is_multiple_of(LOOK_EVERY) {
+            return self.open_child(name, expected);
+        }
+        let meter = Meter::start();
+        let mut opened = self.open_child(name, expected);
+        if let Ok(opened) = &mut opened
+            && self.options.scan.mask.is_empty()
+        {
+            opened.scan.prefetch();
+        }
+        self.crew.pace.after_inline(meter.read(1));
+        opened
     }
 
     /// Opens a child of the deepest level.
