@@ -13,6 +13,7 @@ use super::{
     sorter::MIN_MEMORY_BYTES,
     time::TimeStyle,
 };
+use crate::warm::room::Memory;
 
 /// The form of the listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,12 +73,12 @@ pub struct Plan {
 
 const DEFAULT_SORT_MEMORY: u64 = 256 << 20;
 
-/// A quarter of what this process may have, at most the default.
+/// A quarter of what this process may have (by its limit, and by what its control groups and the machine have left), at
+/// most the default.
 fn sort_memory() -> u64 {
     let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
-    let info = rustix::system::sysinfo();
-    let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
-    DEFAULT_SORT_MEMORY.min(limit.min(machine) / 4)
+    let room = Memory::here().room().map_or(u64::MAX, |room| room.bytes);
+    DEFAULT_SORT_MEMORY.min(limit.min(room) / 4)
 }
 
 fn screen_width(args: &LsArgs, terminal: bool) -> usize {

@@ -2,7 +2,7 @@
 
 mod args;
 mod bar;
-mod room;
+pub mod room;
 
 use std::{
     process::ExitCode,

@@ -3,12 +3,15 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod faults;
 mod find;
 mod gnu;
 mod limits;
 #[allow(dead_code)] // Its other user mounts more than this one.
 #[path = "../../../hostfs/tests/common/mount.rs"]
 mod mount;
+#[path = "../requests/mod.rs"]
+mod requests;
 mod scale;
 mod terminal;
 mod tree;

@@ -1,0 +1,169 @@
+//! What fails below: each failure is told with its name and its errno, everything else is listed, and the exit code is
+//! the documented one. For `pando ls`, and for a program under `pando boost`.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use rustix::fs::{CWD, FileType, Mode};
+
+use crate::{
+    common::{Mounted, can_mount, pando, said},
+    requests::{Requests, alone, forgetter},
+};
+
+const FILES: usize = 100;
+
+/// The kernel asks once more by itself when it hears ESTALE: only several in a row show.
+const STALE: [&str; 12] = [
+    "--fault",
+    "lookup=ESTALE@150",
+    "--fault",
+    "lookup=ESTALE@151",
+    "--fault",
+    "lookup=ESTALE@152",
+    "--fault",
+    "lookup=ESTALE@153",
+    "--fault",
+    "lookup=ESTALE@154",
+    "--fault",
+    "lookup=ESTALE@155",
+];
+
+/// A naive server with files `f0`, `f1` ... and a directory in `tree`. Making a name looks it up, so some hundred
+/// look-ups are over by then, and no file was opened.
+fn store(options: &[&str]) -> Mounted {
+    let mounted = Mounted::new(&[&["--no-readdirplus"], options].concat());
+    std::fs::create_dir_all(mounted.path("tree/sub")).unwrap();
+    for number in 0..FILES {
+        let path = mounted.path(format!("tree/f{number}"));
+        rustix::fs::mknodat(CWD, &path, FileType::RegularFile, Mode::from_raw_mode(0o644), 0).unwrap();
+    }
+    mounted
+}
+
+fn ls(mounted: &Mounted, options: &[&str]) -> Output {
+    pando(&["ls"]).args(options).arg(mounted.path("tree")).env("LC_ALL", "C").output().unwrap()
+}
+
+fn names(output: &Output) -> usize {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter(|line| !line.starts_with("total ") && !line.ends_with(':') && !line.is_empty()).count()
+}
+
+#[test]
+fn an_entry_that_cannot_be_looked_up_is_named_and_the_rest_is_listed() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    for (faults, text, errno) in
+        [(&["--fault", "lookup=EIO@150"][..], "Input/output error", 5), (&STALE, "Stale file handle", 116)]
+    {
+        for options in [&["-lU"][..], &["-l"], &["-lR"], &["-lR", "--json"]] {
+            let mounted = store(faults);
+            forgetter.forget();
+            let output = ls(&mounted, options);
+            assert_eq!(output.status.code(), Some(1), "{faults:?} {options:?}: {}", said(&output));
+            let messages = said(&output);
+            let expected = format!("'{}/", mounted.path("tree").display());
+            assert!(messages.lines().all(|line| line.contains(&expected) && line.ends_with(text)), "{messages}");
+            assert!((1..=faults.len() / 2).contains(&messages.lines().count()), "{messages}");
+            assert_eq!(names(&output), FILES + 1, "{options:?}: the entry that failed has a line too");
+            if options.contains(&"--json") {
+                let rows = output.stdout.split_inclusive(|&byte| byte == b'\n');
+                let rows: Vec<serde_json::Value> = rows.map(|row| serde_json::from_slice(row).unwrap()).collect();
+                let failed: Vec<_> = rows.iter().filter(|row| !row["error"].is_null()).collect();
+                assert!(!failed.is_empty() && failed.iter().all(|row| row["error"]["errno"] == errno), "{failed:?}");
+            }
+            let again = ls(&mounted, options);
+            assert_eq!((again.status.code(), said(&again).len()), (Some(0), 0), "it was for once: {}", said(&again));
+            mounted.umount();
+        }
+    }
+}
+
+#[test]
+fn a_read_ahead_names_what_it_cannot_have() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    let mounted = store(&STALE);
+    forgetter.forget();
+    let output = pando(&["warm", "--max-inflight", "1"]).arg(mounted.path("tree")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let messages = said(&output);
+    assert!(messages.lines().all(|line| line.contains(": Stale file handle")), "{messages}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("101 entries in 1 directory"), "{output:?}");
+    mounted.umount();
+}
+
+#[test]
+fn a_directory_that_cannot_be_opened_or_read_is_named() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    for (fault, code, says) in [
+        ("readdir=EIO", 2, "reading directory"),
+        // The second to be opened, after the one above it.
+        ("open=EIO@2", 1, "cannot open directory"),
+    ] {
+        for options in [&["-lRU"][..], &["-lR"], &["-R"]] {
+            let mounted = store(&["--fault", fault]);
+            let output = ls(&mounted, options);
+            assert_eq!(output.status.code(), Some(code), "{fault} {options:?}: {}", said(&output));
+            let messages = said(&output);
+            assert!(messages.contains(says) && messages.contains("Input/output error"), "{messages}");
+            if code == 1 {
+                assert_eq!(names(&output), FILES + 1, "{options:?}");
+                assert!(messages.contains("tree/sub'"), "{messages}");
+            }
+            mounted.umount();
+        }
+    }
+}
+
+#[test]
+fn a_boosted_program_hears_the_same_errors() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    for faults in [["--fault", "readdir=EIO"], ["--fault", "readdir=ESTALE"], ["--fault", "open=EACCES"]] {
+        // Slow enough that the helper wants to help.
+        let mounted = store(&[["--delay", "lookup=200us,getattr=200us"], faults].concat());
+        let list = |mut command: Command| {
+            let output = command.arg("-la").arg(mounted.path("tree")).env("LC_ALL", "C").output().unwrap();
+            (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), said(&output))
+        };
+        let plain = list(Command::new("ls"));
+        assert!(plain.0 != Some(0), "{faults:?} fails: {}", plain.2);
+        assert_eq!(list(pando(&["boost", "--", "ls"])), plain, "{faults:?}");
+        mounted.umount();
+    }
+}
+
+/// Names alone too: it is directories that make a walk wait then.
+#[test]
+fn a_walk_of_names_asks_for_many_directories_at_once() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    let mounted = Mounted::new(&["--no-readdirplus", "--delay", "lookup=2ms"]);
+    let names: Vec<PathBuf> = (0..100).map(|number| mounted.path(format!("tree/d{number}/below"))).collect();
+    names.iter().for_each(|name| std::fs::create_dir_all(name).unwrap());
+    forgetter.forget();
+    assert_eq!(Requests::of(&mounted).count("in_flight_max"), 1);
+    let output = pando(&["ls", "-R0A"]).arg(mounted.path("tree")).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(output.stdout.iter().filter(|&&byte| byte == 0).count(), 200);
+    assert!(Requests::of(&mounted).count("in_flight_max") > 4, "{:?}", Requests::of(&mounted));
+    mounted.umount();
+}
