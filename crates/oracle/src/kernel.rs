@@ -62,7 +62,8 @@ impl Kernel {
     /// - a user's link by handle, which Linux allows or not by the history of the process's credentials;
     /// - a change of contents by another than opened the file: whether that takes setuid away is a question of who
     ///   writes to Linux, and of who opened to pandofs, whose handles know nobody else;
-    /// - a seek in the last pages that a file can have, where tmpfs answers 2^63;
+    /// - a seek in the last pages that a file can have, where tmpfs answers 2^63, and a write there by position, which it
+    ///   does not find again;
     /// - a seek in a directory, where positions mean nothing to others;
     /// - a file without a name, in a tree that is kept elsewhere.
     pub fn must_skip(&self, op: &Op) -> bool {
@@ -78,16 +79,24 @@ impl Kernel {
                 }
             },
             Op::LinkHandle { .. } => self.who != Who::Root,
-            Op::Write { slot, .. }
-            | Op::Pwrite { slot, .. }
-            | Op::Ftruncate { slot, .. }
-            | Op::Fallocate { slot, .. } => self.openers[*slot] != self.who,
+            Op::Write { slot, len, .. } => self.openers[*slot] != self.who || self.writes_last_pages(*slot, *len),
+            Op::Pwrite { slot, .. } | Op::Ftruncate { slot, .. } | Op::Fallocate { slot, .. } => {
+                self.openers[*slot] != self.who
+            }
             Op::Lseek { whence: Whence::Data | Whence::Hole, offset, .. } if *offset > LAST_SEEK => true,
             Op::Lseek { slot, .. } => self.slots[*slot]
                 .as_ref()
                 .is_some_and(|fd| fs::fstat(fd).is_ok_and(|stat| stat.st_mode & S_IFMT == S_IFDIR)),
             _ => false,
         }
+    }
+
+    /// Whether a write at the position, or at the end, comes to where holes are not looked for.
+    fn writes_last_pages(&self, slot: usize, len: usize) -> bool {
+        let Some(fd) = &self.slots[slot] else { return false };
+        let position = fs::seek(fd, SeekFrom::Current(0)).unwrap_or(0);
+        let size = fs::fstat(fd).map_or(0, |stat| stat.st_size as u64);
+        position.max(size).saturating_add(len as u64) > LAST_SEEK as u64
     }
 
     fn stat_place(&self, place: &Place, follow: bool) -> io::Result<fs::Stat> {
