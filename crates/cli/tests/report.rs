@@ -48,7 +48,7 @@ fn the_page_opens_with_every_plot() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let said = run(&["--quick", "--threads", "1,2", "--seconds", "0.05", "--repeat", "2"]);
+    let said = run(&["--quick", "--threads", "1,2", "--seconds", "0.05", "--repeat", "2", "--count", "5000"]);
     assert!(said.contains("index.html"), "{said}");
     assert_eq!(said.contains("valgrind is missing"), !TRACED, "{said}");
     let plots: Vec<String> = fs::read_dir(&out)

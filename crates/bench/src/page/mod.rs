@@ -59,8 +59,11 @@ pub(crate) struct ReportArgs {
     /// Measurements of each target with each number of threads [default: 7; with --quick 3]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
+    /// Files, and then directories, whose bytes are counted [default: 1000000; with --quick 200000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
+    count: Option<u64>,
     /// Measure nothing: draw the page again from the figures in --out
-    #[arg(long, conflicts_with_all = ["quick", "threads", "seconds", "repeat"])]
+    #[arg(long, conflicts_with_all = ["quick", "threads", "seconds", "repeat", "count"])]
     redraw: bool,
 }
 

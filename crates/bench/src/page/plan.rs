@@ -89,6 +89,7 @@ pub(super) struct Speed {
     /// Of one measurement.
     time: Duration,
     repeat: u32,
+    names: u64,
 }
 
 impl Speed {
@@ -98,12 +99,13 @@ impl Speed {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let powers = || std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|&n| n < cores).chain([cores]);
         let threads = if threads.is_empty() { powers().collect() } else { threads.iter().map(|&n| n.into()).collect() };
-        Self { quick, threads, time: args.seconds.unwrap_or(time), repeat: args.repeat.unwrap_or(repeat) }
+        let names = args.count.unwrap_or(if quick { 200_000 } else { 1_000_000 });
+        Self { quick, threads, names, time: args.seconds.unwrap_or(time), repeat: args.repeat.unwrap_or(repeat) }
     }
 
     /// Files and directories whose bytes are counted.
     pub(super) fn names(&self) -> u64 {
-        if self.quick { 200_000 } else { 1_000_000 }
+        self.names
     }
 }
 
@@ -153,7 +155,7 @@ mod tests {
 
     fn speed(quick: bool, threads: Vec<u16>) -> Speed {
         let (out, dir) = ("/nowhere".into(), "/nowhere".into());
-        Speed::new(&ReportArgs { out, quick, dir, threads, seconds: None, repeat: None, redraw: false })
+        Speed::new(&ReportArgs { out, quick, dir, threads, seconds: None, repeat: None, count: None, redraw: false })
     }
 
     #[test]
