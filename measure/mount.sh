@@ -1,0 +1,57 @@
+#!/bin/bash
+# What the mount costs: processor time of client and server together.
+#
+#   measure/mount.sh [PANDO]    as root, with /dev/fuse; PANDO: the command (target/release/pando)
+#
+# 1. `ls -l` of directories of 10,000 and 100,000 files, names unknown to the kernel before: microseconds per entry.
+# 2. create + close + unlink of names in one directory, one thread (`pando bench crunl`): microseconds per operation.
+# The server's time is that of its process before and after; it counts in ticks of 10 ms, so work is repeated.
+set -eu -o pipefail
+pando=$(readlink -f "${1:-target/release/pando}")
+dir=$(mktemp -d)
+grove=$dir/grove
+trap '"$pando" umount "$grove" >/dev/null 2>&1 || umount -l "$grove" 2>/dev/null || true; rm -rf "$dir"' EXIT
+ticks=$(getconf CLK_TCK)
+
+# Its own and its threads' time in microseconds, user and system.
+server_us() { sed 's/.*) //' "/proc/$server/stat" | awk -v hz="$ticks" '{ printf "%d", ($12 + $13) * 1e6 / hz }'; }
+
+start() {
+    "$pando" mount "$grove" >"$dir/ready" &
+    server=$!
+    until grep -q umount "$dir/ready"; do kill -0 "$server"; sleep 0.05; done
+}
+
+stop() { "$pando" umount "$grove" >/dev/null; wait "$server"; }
+
+echo "ls -l through the mount, us of processor time per entry"
+printf '%10s %10s %10s %10s\n' entries client server together
+for entries in 10000 100000; do
+    start
+    mkdir "$grove/d"
+    (cd "$grove/d" && seq -f 'file-%07.0f' "$entries" | xargs touch)
+    client=0 before=$(server_us) rounds=$((300000 / entries))
+    for ((i = 0; i < rounds; i++)); do
+        echo 2 >/proc/sys/vm/drop_caches
+        us=$( { TIMEFORMAT='%U %S'; time ls -l "$grove/d" >/dev/null; } 2>&1 | awk '{ printf "%d", ($1 + $2) * 1e6 }')
+        client=$((client + us))
+    done
+    served=$(($(server_us) - before)) n=$((entries * rounds))
+    awk -v e="$entries" -v c="$client" -v s="$served" -v n="$n" \
+        'BEGIN { printf "%10d %10.2f %10.2f %10.2f\n", e, c / n, s / n, (c + s) / n }'
+    stop
+done
+
+echo
+echo "crunl through the mount, 1 thread, us of processor time per operation"
+start
+mkdir "$grove/bench"
+before=$(server_us)
+# Three repeats and next to nothing besides: least, median and most are all of them, so their sum counts the operations.
+"$pando" bench crunl "dir=$grove/bench" --threads 1 --warmup 0.01 --repeat 3 --seconds 2 --json "$dir/bench.json" >/dev/null
+served=$(($(server_us) - before))
+number() { grep -o "\"$1\": *[0-9.]*" "$dir/bench.json" | head -n 1 | grep -o '[0-9.]*$'; }
+printf '%10s %10s %10s\n' client server together
+awk -v c="$(number cpu_ns_per_op)" -v s="$served" -v n="$(number min)" -v m="$(number median)" -v x="$(number max)" \
+    'BEGIN { c /= 1000; s /= (n + m + x) * 2; printf "%10.2f %10.2f %10.2f\n", c, s, c + s }'
+stop
