@@ -42,9 +42,9 @@ pub fn is_full() -> bool {
     asked().is_some()
 }
 
-/// Entries in a directory that is to exceed all memory: 10,000,000 for the 500,000 of `.ci/long`.
+/// Entries in a directory that is to exceed all memory: 3,000,000 for the 500,000 of `.ci/long`.
 pub fn many() -> usize {
-    asked().map_or(200_000, |entries| 20 * entries)
+    asked().map_or(200_000, |entries| 6 * entries)
 }
 
 /// A result that a large test shows.
