@@ -24,11 +24,12 @@ pub trait Object: Send + Sync + Sized + 'static {
     fn last_put(&self) {}
 }
 
-/// The object behind its count. Aligned so that three low bits of its address are free for tags.
+/// The object, and its count behind it: so the lines in which an object begins are not those that references write.
+/// Aligned so that three low bits of its address are free for tags.
 #[repr(C, align(8))]
 pub(crate) struct Block<T> {
-    refs: LockRef,
     value: T,
+    refs: LockRef,
 }
 
 impl<T> Block<T> {
@@ -51,7 +52,7 @@ impl<T: Object> Counted<T> {
     /// A new object with one reference. One allocation: eight bytes and the value.
     #[must_use]
     pub fn new(value: T) -> Self {
-        Self { block: blocks::place(Block { refs: LockRef::new(), value }), _owns: PhantomData }
+        Self { block: blocks::place(Block { value, refs: LockRef::new() }), _owns: PhantomData }
     }
 
     /// Two new objects, each with one reference and a life of its own, in one allocation and next to each other: for
@@ -201,7 +202,7 @@ impl Pair {
         // SAFETY: the caller's.
         unsafe {
             let block = start.byte_add(offset).cast::<Block<U>>();
-            block.write(Block { refs, value: value() });
+            block.write(Block { value: value(), refs });
             Counted::from_raw(block)
         }
     }

@@ -19,7 +19,8 @@ use std::{
 
 use crate::{
     facade::{self, AtomicUsize, Condvar, Mutex, Ordering},
-    lock_order,
+    lock_order::{self, LockClass},
+    lock_stats,
     reclaim::assert_unpinned,
 };
 
@@ -86,7 +87,7 @@ struct Leader<'a, K: Hash + Eq, T> {
 
 impl<K: Hash + Eq, T> Drop for Leader<'_, K, T> {
     fn drop(&mut self) {
-        let gone = facade::lock(self.table).remove(&self.key);
+        let gone = lock_stats::lock_counted(self.table, LockClass::Flights).remove(&self.key);
         debug_assert!(gone.is_some_and(|gone| Arc::ptr_eq(&gone, &self.flight)), "a flight that somebody else ended");
         *facade::lock(&self.flight.state) = self.answer.take().map_or(State::Lost, State::Landed);
         self.flight.landed.notify_all();
@@ -108,9 +109,9 @@ impl<K: Hash + Eq + Clone, T: Clone> Flights<K, T> {
     pub fn ask(&self, key: &K, mut ask: impl FnMut() -> T) -> T {
         assert_unpinned("a question that somebody else may be asking");
         debug_assert_eq!(lock_order::highest_held(), None, "the leader may need a lock that is held here");
-        let table = &self.tables[self.hasher.hash_one(key) as usize % TABLES];
+        let table = &self.tables[self.hasher.hash_one(key) as usize % self.tables.len()];
         loop {
-            let mut flights = facade::lock(table);
+            let mut flights = lock_stats::lock_counted(table, LockClass::Flights);
             if let Some(flight) = flights.get(key).cloned() {
                 drop(flights);
                 // Relaxed: for tests, which look again and again.

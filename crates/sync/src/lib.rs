@@ -55,7 +55,7 @@ pub use described::Described;
 pub use flights::Flights;
 pub use idle_ref::{IdleRef, Rest};
 pub use lock_ref::LockRef;
-pub use lock_stats::{LockCount, lock_counts};
+pub use lock_stats::{LockCount, counted, lock_counted, lock_counts};
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
 pub use position::{Io, Position};

@@ -23,11 +23,16 @@ pub enum LockClass {
     Handle,
     /// A file's data.
     Data,
+    /// An inode's extended attributes. Counted, and not checked: nothing is waited for while it is held.
+    Xattrs,
+    /// The table of loads under way. Counted, and not checked, as the one before.
+    Flights,
 }
 
 impl LockClass {
     /// All of them, in their order.
-    pub const ALL: [Self; 5] = [Self::Topology, Self::Names, Self::RenameSeq, Self::Handle, Self::Data];
+    pub const ALL: [Self; 7] =
+        [Self::Topology, Self::Names, Self::RenameSeq, Self::Handle, Self::Data, Self::Xattrs, Self::Flights];
 }
 
 /// How many classes there are.

@@ -1,8 +1,7 @@
 //! How often locks are taken, and how often somebody has to wait for one, by class: for measurements.
 //!
 //! Counted only with the cargo feature `lock-stats`; without it, all of this compiles to nothing. Name locks count once
-//! for all names of an operation; waiting counts for each stripe that was taken. Locks of the classes `Handle` and `Data`
-//! count as acquired when they are asked for, and their waits are not seen: they are mutexes of `std`, elsewhere.
+//! for all names of an operation; waiting counts for each stripe that was taken. A lock that is only tried counts neither.
 
 use crate::{
     facade::{Mutex, MutexGuard},
@@ -46,9 +45,10 @@ pub(crate) fn entered(class: LockClass) {
 }
 
 /// Takes a lock: with `try_lock` if it is free, otherwise with `lock`, and that counts as waiting; not as acquiring, since
-/// an operation may take several at once. Without counting, with `lock`.
+/// an operation may take several at once: [`enter`](crate::lock_order::enter) counts that, except for names and the
+/// sequence. Without counting, with `lock`.
 #[inline]
-pub(crate) fn counted<T>(class: LockClass, try_lock: impl FnOnce() -> Option<T>, lock: impl FnOnce() -> T) -> T {
+pub fn counted<T>(class: LockClass, try_lock: impl FnOnce() -> Option<T>, lock: impl FnOnce() -> T) -> T {
     #[cfg(all(feature = "lock-stats", not(loom)))]
     {
         try_lock().unwrap_or_else(|| {
@@ -67,6 +67,13 @@ pub(crate) fn counted<T>(class: LockClass, try_lock: impl FnOnce() -> Option<T>,
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>, class: LockClass) -> MutexGuard<'_, T> {
     counted(class, || crate::facade::try_lock(mutex), || crate::facade::lock(mutex))
+}
+
+/// Takes a mutex that no order is checked for: counts as taken, and as waited for if it was not free.
+#[inline]
+pub fn lock_counted<T>(mutex: &Mutex<T>, class: LockClass) -> MutexGuard<'_, T> {
+    acquired(class);
+    lock(mutex, class)
 }
 
 #[cfg(all(feature = "lock-stats", not(loom)))]
@@ -133,5 +140,33 @@ mod tests {
         drop(seq.read_lock());
         assert!(count(LockClass::RenameSeq).acquired >= before_seq.acquired + 2);
         assert_eq!(lock_counts().expect("on").map(|count| count.class), LockClass::ALL);
+    }
+
+    /// Waits until `class` has one more wait than before `blocked` was started; `release` lets it go.
+    fn waits(class: LockClass, release: impl FnOnce(), blocked: impl FnOnce() + Send) {
+        let before = count(class);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(blocked);
+            while count(class).waited == before.waited {
+                std::thread::yield_now();
+            }
+            release();
+            waiter.join().expect("no panic");
+        });
+        assert!(count(class).acquired > before.acquired, "{class:?}");
+    }
+
+    #[test]
+    fn a_handle_that_is_waited_for_is_counted() {
+        let position = crate::Position::new(0);
+        let io = position.begin();
+        waits(LockClass::Handle, || assert!(io.finish(1)), || assert!(position.begin().finish(2)));
+    }
+
+    #[test]
+    fn mutexes_outside_of_the_order_are_counted() {
+        let mutex = Mutex::new(0);
+        let held = lock_counted(&mutex, LockClass::Xattrs);
+        waits(LockClass::Xattrs, || drop(held), || *lock_counted(&mutex, LockClass::Xattrs) += 1);
     }
 }

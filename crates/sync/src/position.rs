@@ -30,8 +30,9 @@
 //! across two handles for threads that do nothing else to synchronise.)
 
 use crate::{
-    facade::{self, AtomicU64, Mutex, MutexGuard, Ordering},
+    facade::{AtomicU64, Mutex, MutexGuard, Ordering},
     lock_order::{self, Held, LockClass},
+    lock_stats,
     reclaim::assert_unpinned,
 };
 
@@ -116,7 +117,7 @@ impl Position {
     pub fn begin(&self) -> Io<'_> {
         assert_unpinned("a read or write");
         let held = lock_order::enter(LockClass::Handle);
-        let handle = facade::lock(&self.handle);
+        let handle = lock_stats::lock(&self.handle, LockClass::Handle);
         let old = self.word.fetch_or(IN_FLIGHT, Ordering::AcqRel);
         debug_assert_eq!(old & IN_FLIGHT, 0, "two I/Os in flight");
         Io { owner: self, start: old & !IN_FLIGHT, _handle: handle, _held: held }
@@ -141,7 +142,7 @@ impl Position {
             if word & IN_FLIGHT != 0 {
                 // Who has the mutex has no I/O in flight beside him: the bit is clear from then on.
                 debug_assert!(_handle.is_none(), "an I/O in flight without the mutex");
-                _handle = Some(facade::lock(&self.handle));
+                _handle = Some(lock_stats::lock(&self.handle, LockClass::Handle));
                 word = self.word.load(Ordering::Acquire);
                 continue;
             }

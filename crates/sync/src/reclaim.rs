@@ -129,12 +129,15 @@ pub(crate) mod model {
         rc::Rc,
     };
 
+    /// The guards that an object waits for (none: it is reclaimed), its bytes, and what frees it.
+    type Retired = (BTreeSet<u64>, usize, unsafe fn(*mut ()));
+
     #[derive(Default)]
     struct State {
         next_guard: u64,
         alive: BTreeSet<u64>,
-        /// Address to the guards that it waits for; an empty set: it is reclaimed.
-        retired: BTreeMap<usize, (BTreeSet<u64>, usize, unsafe fn(*mut ()))>,
+        /// By address.
+        retired: BTreeMap<usize, Retired>,
         /// Those who make guards; those who retire are the writers.
         readers: Rc<Readers>,
     }
@@ -196,6 +199,7 @@ pub(crate) mod model {
     }
 
     /// Frees everything: called at the end of each execution of a model, with no guard alive.
+    #[cfg(test)]
     pub(crate) fn end_of_execution() {
         loop {
             let next = STATE.with_borrow_mut(|s| {
@@ -211,11 +215,13 @@ pub(crate) mod model {
     }
 
     /// Runs a model to its end, with the reclaimer's state fresh in each execution.
+    #[cfg(test)]
     pub(crate) fn check(model: impl Fn() + Sync + Send + 'static) {
         check_with(&loom::model::Builder::new(), model);
     }
 
     /// The same with other bounds than the environment's.
+    #[cfg(test)]
     pub(crate) fn check_with(builder: &loom::model::Builder, model: impl Fn() + Sync + Send + 'static) {
         builder.check(move || {
             // An execution that loom cut short leaves its objects: they belong to a world that is gone.

@@ -186,7 +186,7 @@ impl SeqRwLock {
             if seq.is_multiple_of(2) {
                 return Some(seq);
             }
-            if spin < SPINS {
+            if spin != SPINS {
                 std::hint::spin_loop();
             }
         }

@@ -48,7 +48,8 @@ const _: () = assert!(size_of::<Anchor>() + size_of::<usize>() > 32);
 
 impl Object for Anchor {}
 
-/// An identity in the tree. The inode comes first: with the count before it, what a walk reads is one cache line.
+/// An identity in the tree. Made with its slot, whose line is the one before, it fills lines: the first is what a walk
+/// reads, the second what stat reads besides, and the count, which each open writes, is in the third.
 #[repr(C)]
 pub(crate) struct Dentry {
     target: Target,
@@ -56,6 +57,8 @@ pub(crate) struct Dentry {
     /// present place.
     pub place: OpCell<Node<Slot>>,
 }
+
+const _: () = assert!(Inode::WALKED == 64 && Inode::SHOWN <= 64 && std::mem::offset_of!(Dentry, place) == 128);
 
 enum Target {
     Own(Inode),

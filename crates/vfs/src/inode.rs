@@ -8,24 +8,21 @@
 //! | `size` | written under the data lock, read atomically without it (P6) |
 //! | `times` | atomic words, merged by the reader |
 //! | contents | `FileState`'s lock |
-//! | `xattrs` | its own lock |
+//! | `xattrs` | an immutable map, replaced under its own lock |
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence},
-    },
+use std::sync::{
+    Arc, OnceLock, PoisonError, RwLock, TryLockError,
+    atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
 };
 
 use pando_sync::{
-    AtomicCounted, Counted, Described, Guard, Object,
+    AtomicCounted, Counted, Described, Guard, Object, counted,
     lock_order::{self, LockClass},
 };
 
 use crate::{
-    Backing, Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp, directory::Directory, probe::Part,
-    superblock::Shard,
+    Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp, directory::Directory, probe::Part,
+    superblock::Shard, xattr_map::Xattrs,
 };
 
 /// Mode, owner and group: one record, changed as a whole.
@@ -69,14 +66,7 @@ pub(crate) struct FileState {
     tracked: bool,
 }
 
-type XattrMap = BTreeMap<Box<[u8]>, Arc<[u8]>>;
-type Xattrs = Mutex<XattrMap>;
-
-fn stored_xattrs(backing: &dyn Backing, ino: u64) -> Result<XattrMap> {
-    Ok(backing.xattrs(ino)?.into_iter().map(|(name, value)| (name, Arc::from(value))).collect())
-}
-
-/// The inode. Its first 64 bytes are what a walk through it reads; what stat reads besides comes next.
+/// The inode: first what a walk through it reads, then what stat reads besides.
 #[repr(C)]
 pub(crate) struct Inode {
     pub body: Body,
@@ -95,11 +85,19 @@ pub(crate) struct Inode {
     pub links: Links,
     size: AtomicU64,
     pub times: Times,
-    xattrs: OnceLock<Box<Xattrs>>,
+    /// None until they are wanted. Once there, they stay.
+    pub xattrs: AtomicCounted<Xattrs>,
 }
 
 // There are millions of them.
-const _: () = assert!(size_of::<Inode>() <= 136);
+const _: () = assert!(size_of::<Inode>() <= 128);
+
+impl Inode {
+    /// Bytes that a walk reads.
+    pub(crate) const WALKED: usize = std::mem::offset_of!(Self, links);
+    /// Bytes that only stat reads besides.
+    pub(crate) const SHOWN: usize = std::mem::offset_of!(Self, xattrs) - Self::WALKED;
+}
 
 impl Inode {
     pub(crate) fn new(shard: Arc<Shard>, kind: FileKind, perm: PermView, body: Body, nlink: u32, now: i64) -> Self {
@@ -119,7 +117,7 @@ impl Inode {
             size: AtomicU64::new(size),
             times: Times::new(now),
             body,
-            xattrs: OnceLock::new(),
+            xattrs: AtomicCounted::new(None),
             shard,
         }
     }
@@ -138,7 +136,7 @@ impl Inode {
             size: AtomicU64::new(attr.size),
             times: Times::loaded(attr),
             body,
-            xattrs: OnceLock::new(),
+            xattrs: AtomicCounted::new(None),
             shard,
         }
     }
@@ -259,59 +257,6 @@ impl Inode {
         self.size.store(size, Ordering::Release);
     }
 
-    /// The extended attributes, if there have ever been any; a backing's are loaded. No guard is held.
-    pub(crate) fn xattrs(&self) -> Result<Option<&Xattrs>> {
-        match self.xattrs.get() {
-            None if self.shard.sb.driver.backing().is_some() => self.xattrs_or_new().map(Some),
-            found => Ok(found.map(|boxed| &**boxed)),
-        }
-    }
-
-    /// The extended attributes, to be changed. No guard is held.
-    pub(crate) fn xattrs_or_new(&self) -> Result<&Xattrs> {
-        if self.xattrs.get().is_none()
-            && let Some(backing) = self.shard.sb.driver.backing()
-        {
-            let refreshes = &self.shard.sb.refreshes;
-            let before = refreshes.load(Ordering::SeqCst);
-            let map = stored_xattrs(backing, self.ino)?;
-            // Losing this race to another loader is as good: changes are made after loading only.
-            let _ = self.xattrs.set(Box::new(Mutex::new(map)));
-            // A refresh that did not find these yet has been counted: one of the two sees the other.
-            fence(Ordering::SeqCst);
-            if refreshes.load(Ordering::SeqCst) != before {
-                self.reload_xattrs(backing)?;
-            }
-        }
-        Ok(self.xattrs.get_or_init(Box::default))
-    }
-
-    /// Somebody else may have changed the extended attributes: those that are cached are asked for again. No guard is held.
-    pub(crate) fn refresh_xattrs(&self) -> Result<()> {
-        let sb = &self.shard.sb;
-        sb.refreshes.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        sb.driver.backing().map_or(Ok(()), |backing| self.reload_xattrs(backing))
-    }
-
-    /// With the attributes locked, as they are while the backing is told of a change: neither undoes the other.
-    fn reload_xattrs(&self, backing: &dyn Backing) -> Result<()> {
-        let Some(cached) = self.xattrs.get() else { return Ok(()) };
-        let mut map = cached.lock().unwrap_or_else(PoisonError::into_inner);
-        match stored_xattrs(backing, self.ino) {
-            Ok(stored) => *map = stored,
-            // Gone: whoever has it open keeps what was known of it.
-            Err(Error::NoEntry | Error::Stale) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    /// Whether extended attributes are cached.
-    pub(crate) fn has_xattrs(&self) -> bool {
-        self.xattrs.get().is_some()
-    }
-
     /// The contents' state, made if need be.
     pub(crate) fn file_state(&self) -> Result<&FileState> {
         match &self.body {
@@ -356,7 +301,11 @@ impl Inode {
             parts.push(Part::of("FileState.data (its lock)", &state.data));
             parts.push(Part::of("FileState.blocks", &state.blocks));
         }
-        parts.extend(self.xattrs.get().map(|xattrs| Part::of("Inode.xattrs (the lock and map)", &**xattrs)));
+        parts.extend(
+            self.xattrs
+                .load(&pando_sync::pin())
+                .map(|xattrs| Part::of("Xattrs (the lock, and where the map is)", xattrs.to_ref())),
+        );
     }
 
     /// Gives back what the driver was charged for this inode, once. A directory's is given back when it is removed: what
@@ -580,6 +529,15 @@ fn raise(stamp: &AtomicI64, now: i64) {
     }
 }
 
+/// What was tried for, poisoned or not; none if it would have been waited for.
+fn unless_waiting<G>(tried: std::result::Result<G, TryLockError<G>>) -> Option<G> {
+    match tried {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
 impl FileState {
     /// Changes the contents with the data lock held, and publishes what stat shows of them. The caller holds no guard.
     ///
@@ -587,7 +545,11 @@ impl FileState {
     /// Those of `change`; ESTALE when the inode is gone.
     pub(crate) fn change<T>(&self, inode: &Inode, change: impl FnOnce(&mut dyn FileData) -> Result<T>) -> Result<T> {
         let _order = lock_order::enter(LockClass::Data);
-        let mut data = self.data.write().unwrap_or_else(PoisonError::into_inner);
+        let mut data = counted(
+            LockClass::Data,
+            || unless_waiting(self.data.try_write()),
+            || self.data.write().unwrap_or_else(PoisonError::into_inner),
+        );
         let data = data.as_mut().ok_or(Error::Stale)?.as_mut();
         let result = change(data);
         self.blocks.store(data.blocks(), Ordering::Relaxed);
@@ -624,11 +586,7 @@ impl FileState {
 
     /// As [`FileState::look`], unless the contents are being changed.
     pub(crate) fn try_look<T>(&self, look: impl FnOnce(&dyn FileData) -> T) -> Option<T> {
-        let data = match self.data.try_read() {
-            Ok(data) => data,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let data = unless_waiting(self.data.try_read())?;
         let _order = lock_order::entered_without_waiting(LockClass::Data);
         data.as_ref().map(|data| look(data.as_ref()))
     }
@@ -636,7 +594,11 @@ impl FileState {
     /// Looks at the contents with the data lock shared. The caller holds no guard.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&dyn FileData) -> Result<T>) -> Result<T> {
         let _order = lock_order::enter(LockClass::Data);
-        let data = self.data.read().unwrap_or_else(PoisonError::into_inner);
+        let data = counted(
+            LockClass::Data,
+            || unless_waiting(self.data.try_read()),
+            || self.data.read().unwrap_or_else(PoisonError::into_inner),
+        );
         look(data.as_ref().ok_or(Error::Stale)?.as_ref())
     }
 }

@@ -160,6 +160,7 @@ pub mod trace;
 mod types;
 mod vfs;
 mod xattr;
+mod xattr_map;
 
 pub use context::{At, Context};
 pub use cred::Credentials;

@@ -68,12 +68,12 @@ pub fn settle() {
 /// What a dentry consists of, where it lies; from the outside in: a part that lies within another comes after it.
 #[must_use]
 pub fn parts(dentry: &DentryRef) -> Vec<Part> {
-    /// A counted object has its count in front of it.
+    /// A counted object has its count behind it.
     const COUNT_BYTES: usize = size_of::<usize>();
     let guard = pin();
     let inode = dentry.0.inode();
     let whole = Part::of("Dentry", &*dentry.0);
-    let count = Part { name: "Dentry's count", address: whole.address - COUNT_BYTES, bytes: COUNT_BYTES };
+    let count = Part { name: "Dentry's count", address: whole.address + whole.bytes, bytes: COUNT_BYTES };
     let mut parts = vec![count, whole, Part::of("Dentry.place", &dentry.0.place), Part::of("Inode", inode)];
     inode.parts(&mut parts);
     if let Ok(directory) = dentry.0.directory() {

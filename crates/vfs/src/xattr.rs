@@ -1,14 +1,17 @@
 //! Extended attributes.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use pando_sync::pin;
 
 use crate::{
     At, Context, DentryRef, Error, Result, Timestamp, Vfs,
     inode::Inode,
+    locks::{Stop, look},
+    namei::walk,
     trace::TraceOp,
     types::{Access, FileKind, Walk, XattrFlags},
+    xattr_map::XattrMap,
 };
 
 /// The longest name of an attribute, with its prefix.
@@ -93,14 +96,36 @@ impl Vfs {
 
     fn getxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<Vec<u8>> {
         check_name(name)?;
-        let dentry = self.lookup_at(context, at, path, flags)?;
-        let inode = dentry.0.inode();
-        Class::of(name).check(name, context, inode, Access::READ)?;
-        let xattrs = inode.xattrs()?.ok_or(Error::NoData)?;
-        let map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
-        let value = map.get(name).cloned();
-        drop(map);
-        value.map(|value| value.to_vec()).ok_or(Error::NoData)
+        let check = |inode: &Inode| Class::of(name).check(name, context, inode, Access::READ);
+        let value = |map: &XattrMap| map.get(name).map(|value| value.to_vec());
+        self.with_xattrs(context, (at, path), flags, check, value)?.flatten().ok_or(Error::NoData)
+    }
+
+    /// Looks at the extended attributes of a file without a lock or a count; none if it has none. A backing is asked first if
+    /// they are not cached, once `check` allows it.
+    fn with_xattrs<T>(
+        &self,
+        context: &Context,
+        (at, path): (At<'_>, &[u8]),
+        flags: Walk,
+        check: impl Fn(&Inode) -> Result<()>,
+        look_at: impl Fn(&XattrMap) -> T,
+    ) -> Result<Option<T>> {
+        loop {
+            let seen = look(self.name_space(), |guard| {
+                let dentry = walk(context, &at, path, flags, guard)?;
+                let inode = dentry.to_ref().inode();
+                check(inode)?;
+                match inode.cached_xattrs(guard) {
+                    Some(map) => Ok(Ok(map.map(&look_at))),
+                    None => Ok(Err(dentry.get().map(DentryRef).ok_or(Stop::Again)?)),
+                }
+            })?;
+            match seen {
+                Ok(found) => return Ok(found),
+                Err(unknown) => drop(unknown.0.inode().load_xattrs()?),
+            }
+        }
     }
 
     /// Sets an attribute (setxattr).
@@ -143,18 +168,19 @@ impl Vfs {
         let dentry = self.lookup_at(context, at, path, flags)?;
         let inode = dentry.0.inode();
         Class::of(name).check(name, context, inode, Access::WRITE)?;
-        let mut map = inode.xattrs_or_new()?.lock().unwrap_or_else(PoisonError::into_inner);
-        // Both together never succeed, and say what is in the way.
-        match map.contains_key(name) {
-            true if how.contains(XattrFlags::CREATE) => return Err(Error::Exists),
-            false if how.contains(XattrFlags::REPLACE) => return Err(Error::NoData),
-            _ => {}
-        }
-        if let Some(backing) = inode.shard.sb.driver.backing() {
-            backing.set_xattr(inode.ino, name, Some(value))?;
-        }
-        map.insert(name.into(), Arc::from(value));
-        drop(map);
+        inode.load_xattrs()?.change(|map| {
+            // Both together never succeed, and say what is in the way.
+            match map.contains_key(name) {
+                true if how.contains(XattrFlags::CREATE) => return Err(Error::Exists),
+                false if how.contains(XattrFlags::REPLACE) => return Err(Error::NoData),
+                _ => {}
+            }
+            if let Some(backing) = inode.shard.sb.driver.backing() {
+                backing.set_xattr(inode.ino, name, Some(value))?;
+            }
+            map.insert(name.into(), Arc::from(value));
+            Ok(())
+        })?;
         inode.touch(Timestamp::now().0);
         Ok(())
     }
@@ -175,11 +201,9 @@ impl Vfs {
     }
 
     fn listxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<Vec<u8>>> {
-        let dentry = self.lookup_at(context, at, path, flags)?;
-        let Some(xattrs) = dentry.0.inode().xattrs()? else { return Ok(Vec::new()) };
-        let map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = |name: &[u8]| context.capable() || Class::of(name) != Class::Trusted;
-        Ok(map.keys().filter(|name| seen(name)).map(|name| name.to_vec()).collect())
+        let names = |map: &XattrMap| map.keys().filter(|name| seen(name)).map(|name| name.to_vec()).collect();
+        Ok(self.with_xattrs(context, (at, path), flags, |_| Ok(()), names)?.unwrap_or_default())
     }
 
     /// Removes an attribute (removexattr).
@@ -203,16 +227,16 @@ impl Vfs {
         let dentry: DentryRef = self.lookup_at(context, at, path, flags)?;
         let inode = dentry.0.inode();
         Class::of(name).check(name, context, inode, Access::WRITE)?;
-        let xattrs = inode.xattrs()?.ok_or(Error::NoData)?;
-        let mut map = xattrs.lock().unwrap_or_else(PoisonError::into_inner);
-        if !map.contains_key(name) {
-            return Err(Error::NoData);
-        }
-        if let Some(backing) = inode.shard.sb.driver.backing() {
-            backing.set_xattr(inode.ino, name, None)?;
-        }
-        map.remove(name);
-        drop(map);
+        inode.load_xattrs()?.change(|map| {
+            if !map.contains_key(name) {
+                return Err(Error::NoData);
+            }
+            if let Some(backing) = inode.shard.sb.driver.backing() {
+                backing.set_xattr(inode.ino, name, None)?;
+            }
+            map.remove(name);
+            Ok(())
+        })?;
         inode.touch(Timestamp::now().0);
         Ok(())
     }

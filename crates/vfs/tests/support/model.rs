@@ -144,6 +144,9 @@ impl Model {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let (source, target) = (self.at(old), self.at(new));
         let Some(source) = source else { return Some(Error::NoEntry) };
+        if !self.is_alive(new.dir) {
+            return Some(Error::NoEntry);
+        }
         if target.is_some() && flags.contains(RenameFlags::NOREPLACE) {
             return Some(Error::Exists);
         }

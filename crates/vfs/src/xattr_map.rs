@@ -1,0 +1,123 @@
+//! An inode's extended attributes, as the cache has them: a map that is never changed, but replaced as a whole. So who
+//! reads an attribute takes no lock and writes nothing.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{Ordering, fence},
+    },
+};
+
+use pando_sync::{AtomicCounted, Counted, Guard, Object, lock_counted, lock_order::LockClass, pin};
+
+use crate::{Backing, Error, Result, inode::Inode};
+
+/// Names and values.
+pub(crate) type XattrMap = BTreeMap<Box<[u8]>, Arc<[u8]>>;
+
+/// What an inode has that has, or may have, extended attributes.
+pub(crate) struct Xattrs {
+    /// Held while they are changed, and while a backing is told of it. A leaf of the lock tree.
+    changing: Mutex<()>,
+    /// None: there are none.
+    map: AtomicCounted<Map>,
+}
+
+impl Object for Xattrs {}
+
+struct Map(XattrMap);
+
+impl Object for Map {}
+
+impl Xattrs {
+    fn new(map: XattrMap) -> Counted<Self> {
+        let map = (!map.is_empty()).then(|| Counted::new(Map(map)));
+        Counted::new(Self { changing: Mutex::new(()), map: AtomicCounted::new(map) })
+    }
+
+    fn get<'g>(&self, guard: &'g Guard) -> Option<&'g XattrMap> {
+        self.map.load(guard).map(|map| &map.to_ref().0)
+    }
+
+    /// Changes them as a whole, or, if `change` fails, not at all. No guard is held: `change` may ask a backing.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut XattrMap) -> Result<()>) -> Result<()> {
+        let _changing = lock_counted(&self.changing, LockClass::Xattrs);
+        let mut map = self.get(&pin()).cloned().unwrap_or_default();
+        change(&mut map)?;
+        self.map.swap((!map.is_empty()).then(|| Counted::new(Map(map))));
+        Ok(())
+    }
+}
+
+fn stored(backing: &dyn Backing, ino: u64) -> Result<XattrMap> {
+    Ok(backing.xattrs(ino)?.into_iter().map(|(name, value)| (name, Arc::from(value))).collect())
+}
+
+impl Inode {
+    /// The extended attributes, as far as they can be had without asking: the outer none says that a backing has to be asked
+    /// ([`Inode::load_xattrs`]), the inner one that there are none.
+    pub(crate) fn cached_xattrs<'g>(&self, guard: &'g Guard) -> Option<Option<&'g XattrMap>> {
+        match self.xattrs.load(guard) {
+            Some(xattrs) => Some(xattrs.to_ref().get(guard)),
+            None => self.shard.sb.driver.backing().is_none().then_some(None),
+        }
+    }
+
+    /// The extended attributes, to be changed; a backing's are loaded. No guard is held.
+    pub(crate) fn load_xattrs(&self) -> Result<Counted<Xattrs>> {
+        if let Some(cached) = self.held_xattrs() {
+            return Ok(cached);
+        }
+        let Some(backing) = self.shard.sb.driver.backing() else { return Ok(self.keep_xattrs(XattrMap::new())) };
+        let refreshes = &self.shard.sb.refreshes;
+        let before = refreshes.load(Ordering::SeqCst);
+        let kept = self.keep_xattrs(stored(backing, self.ino)?);
+        // A refresh that did not find these yet has been counted: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if refreshes.load(Ordering::SeqCst) != before {
+            self.reload_xattrs(backing)?;
+        }
+        Ok(kept)
+    }
+
+    /// Keeps these, unless somebody else was faster, which is as good: changes are made afterwards only.
+    fn keep_xattrs(&self, map: XattrMap) -> Counted<Xattrs> {
+        let xattrs = Xattrs::new(map);
+        match self.xattrs.compare_exchange(None, Some(xattrs.clone())) {
+            Ok(_) => xattrs,
+            Err(_) => self.held_xattrs().expect("once there, they stay while the inode does"),
+        }
+    }
+
+    fn held_xattrs(&self) -> Option<Counted<Xattrs>> {
+        self.xattrs.load(&pin())?.get()
+    }
+
+    /// Somebody else may have changed the extended attributes: those that are cached are asked for again. No guard is held.
+    pub(crate) fn refresh_xattrs(&self) -> Result<()> {
+        let sb = &self.shard.sb;
+        sb.refreshes.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        sb.driver.backing().map_or(Ok(()), |backing| self.reload_xattrs(backing))
+    }
+
+    /// With the attributes locked, as they are while the backing is told of a change: neither undoes the other.
+    fn reload_xattrs(&self, backing: &dyn Backing) -> Result<()> {
+        let Some(cached) = self.held_xattrs() else { return Ok(()) };
+        cached.change(|map| match stored(backing, self.ino) {
+            Ok(stored) => {
+                *map = stored;
+                Ok(())
+            }
+            // Gone: whoever has it open keeps what was known of it.
+            Err(Error::NoEntry | Error::Stale) => Ok(()),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Whether extended attributes are cached.
+    pub(crate) fn has_xattrs(&self) -> bool {
+        !self.xattrs.is_none()
+    }
+}
