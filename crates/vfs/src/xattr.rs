@@ -123,7 +123,11 @@ impl Vfs {
             })?;
             match seen {
                 Ok(found) => return Ok(found),
-                Err(unknown) => drop(unknown.0.inode().load_xattrs()?),
+                Err(unknown) => {
+                    let inode = unknown.0.inode();
+                    let backing = inode.shard.sb.driver.backing().ok_or(Error::NotSupported)?;
+                    drop(inode.load_xattrs(backing)?);
+                }
             }
         }
     }
@@ -165,21 +169,46 @@ impl Vfs {
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::ArgListTooLong);
         }
-        let dentry = self.lookup_at(context, at, path, flags)?;
-        let inode = dentry.0.inode();
-        Class::of(name).check(name, context, inode, Access::WRITE)?;
-        inode.load_xattrs()?.change(|map| {
+        let edit = |map: &mut XattrMap| {
             // Both together never succeed, and say what is in the way.
             match map.contains_key(name) {
                 true if how.contains(XattrFlags::CREATE) => return Err(Error::Exists),
                 false if how.contains(XattrFlags::REPLACE) => return Err(Error::NoData),
                 _ => {}
             }
-            if let Some(backing) = inode.shard.sb.driver.backing() {
-                backing.set_xattr(inode.ino, name, Some(value))?;
-            }
-            map.insert(name.into(), Arc::from(value));
+            map.insert(Arc::from(name), Arc::from(value));
             Ok(())
+        };
+        self.change_xattrs(context, (at, path), flags, (name, Some(value)), edit)
+    }
+
+    /// Changes the extended attributes of a file by `edit`, which may run more than once, and tells the backing, if there is
+    /// one, that the attribute now has this value or is not there.
+    fn change_xattrs(
+        &self,
+        context: &Context,
+        (at, path): (At<'_>, &[u8]),
+        flags: Walk,
+        (name, value): (&[u8], Option<&[u8]>),
+        edit: impl Fn(&mut XattrMap) -> Result<()>,
+    ) -> Result<()> {
+        let told = look(self.name_space(), |guard| {
+            let dentry = walk(context, &at, path, flags, guard)?;
+            let inode = dentry.to_ref().inode();
+            Class::of(name).check(name, context, inode, Access::WRITE)?;
+            if inode.shard.sb.driver.backing().is_some() {
+                return Ok(Some(dentry.get().map(DentryRef).ok_or(Stop::Again)?));
+            }
+            inode.change_xattrs(&edit, guard)?;
+            inode.touch(Timestamp::now().0);
+            Ok(None)
+        })?;
+        let Some(dentry) = told else { return Ok(()) };
+        let inode = dentry.0.inode();
+        let backing = inode.shard.sb.driver.backing().ok_or(Error::NotSupported)?;
+        inode.load_xattrs(backing)?.change(|map| {
+            edit(map)?;
+            backing.set_xattr(inode.ino, name, value)
         })?;
         inode.touch(Timestamp::now().0);
         Ok(())
@@ -224,20 +253,7 @@ impl Vfs {
 
     fn removexattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<()> {
         check_name(name)?;
-        let dentry: DentryRef = self.lookup_at(context, at, path, flags)?;
-        let inode = dentry.0.inode();
-        Class::of(name).check(name, context, inode, Access::WRITE)?;
-        inode.load_xattrs()?.change(|map| {
-            if !map.contains_key(name) {
-                return Err(Error::NoData);
-            }
-            if let Some(backing) = inode.shard.sb.driver.backing() {
-                backing.set_xattr(inode.ino, name, None)?;
-            }
-            map.remove(name);
-            Ok(())
-        })?;
-        inode.touch(Timestamp::now().0);
-        Ok(())
+        let edit = |map: &mut XattrMap| map.remove(name).map(drop).ok_or(Error::NoData);
+        self.change_xattrs(context, (at, path), flags, (name, None), edit)
     }
 }

@@ -14,11 +14,11 @@ use pando_sync::{AtomicCounted, Counted, Guard, Object, lock_counted, lock_order
 use crate::{Backing, Error, Result, inode::Inode};
 
 /// Names and values.
-pub(crate) type XattrMap = BTreeMap<Box<[u8]>, Arc<[u8]>>;
+pub(crate) type XattrMap = BTreeMap<Arc<[u8]>, Arc<[u8]>>;
 
 /// What an inode has that has, or may have, extended attributes.
 pub(crate) struct Xattrs {
-    /// Held while they are changed, and while a backing is told of it. A leaf of the lock tree.
+    /// Held while a backing is told of a change. A leaf of the lock tree.
     changing: Mutex<()>,
     /// None: there are none.
     map: AtomicCounted<Map>,
@@ -40,7 +40,19 @@ impl Xattrs {
         self.map.load(guard).map(|map| &map.to_ref().0)
     }
 
-    /// Changes them as a whole, or, if `change` fails, not at all. No guard is held: `change` may ask a backing.
+    /// Changes them as a whole, or, if `change` fails, not at all. It may run more than once.
+    fn exchange(&self, change: impl Fn(&mut XattrMap) -> Result<()>, guard: &Guard) -> Result<()> {
+        loop {
+            let now = self.map.load(guard);
+            let mut map = now.map(|map| map.to_ref().0.clone()).unwrap_or_default();
+            change(&mut map)?;
+            if self.map.compare_exchange(now, (!map.is_empty()).then(|| Counted::new(Map(map)))).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// As [`Xattrs::exchange`], one after the other: `change` may ask a backing, and no guard is held.
     pub(crate) fn change(&self, change: impl FnOnce(&mut XattrMap) -> Result<()>) -> Result<()> {
         let _changing = lock_counted(&self.changing, LockClass::Xattrs);
         let mut map = self.get(&pin()).cloned().unwrap_or_default();
@@ -51,7 +63,7 @@ impl Xattrs {
 }
 
 fn stored(backing: &dyn Backing, ino: u64) -> Result<XattrMap> {
-    Ok(backing.xattrs(ino)?.into_iter().map(|(name, value)| (name, Arc::from(value))).collect())
+    Ok(backing.xattrs(ino)?.into_iter().map(|(name, value)| (Arc::from(name), Arc::from(value))).collect())
 }
 
 impl Inode {
@@ -64,12 +76,19 @@ impl Inode {
         }
     }
 
-    /// The extended attributes, to be changed; a backing's are loaded. No guard is held.
-    pub(crate) fn load_xattrs(&self) -> Result<Counted<Xattrs>> {
+    /// Changes the extended attributes where no backing is to be told of it: no lock. `change` may run more than once.
+    pub(crate) fn change_xattrs(&self, change: impl Fn(&mut XattrMap) -> Result<()>, guard: &Guard) -> Result<()> {
+        match self.xattrs.load(guard) {
+            Some(xattrs) => xattrs.to_ref().exchange(change, guard),
+            None => self.keep_xattrs(XattrMap::new()).exchange(change, guard),
+        }
+    }
+
+    /// The extended attributes of a backing, to be looked at or changed. No guard is held.
+    pub(crate) fn load_xattrs(&self, backing: &dyn Backing) -> Result<Counted<Xattrs>> {
         if let Some(cached) = self.held_xattrs() {
             return Ok(cached);
         }
-        let Some(backing) = self.shard.sb.driver.backing() else { return Ok(self.keep_xattrs(XattrMap::new())) };
         let refreshes = &self.shard.sb.refreshes;
         let before = refreshes.load(Ordering::SeqCst);
         let kept = self.keep_xattrs(stored(backing, self.ino)?);

@@ -100,7 +100,7 @@ impl Line {
     /// The model checker has no caches to warm.
     #[cfg(loom)]
     pub(super) fn hint(&self) -> &Hint {
-        static HINT: Hint = Hint::NONE;
+        static HINT: Hint = Hint::none();
         &HINT
     }
 }

@@ -21,7 +21,9 @@ const PLACE_BITS: u32 = 32;
 impl Hint {
     /// Nothing.
     #[cfg(loom)]
-    pub(super) const NONE: Self = Self(AtomicU64::new(0));
+    pub(super) const fn none() -> Self {
+        Self(AtomicU64::new(0))
+    }
 
     /// The place's content for a link; sentinels are not hinted at.
     fn packed(link: *const Link) -> u64 {

@@ -265,6 +265,39 @@ fn xattrs_by_name_space() {
     assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Err(Error::NoData));
 }
 
+/// None of them undoes another's change.
+#[test]
+fn xattrs_of_one_file_are_changed_side_by_side() {
+    const THREADS: u32 = 4;
+    const NAMES: u32 = 50;
+    let (vfs, root) = tree();
+    vfs.mknod(&root, At::Cwd, "/a", 0o100_644, 0).expect("made");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (vfs, root) = (&vfs, &root);
+            scope.spawn(move || {
+                for n in 0..NAMES {
+                    let name = format!("user.{thread}.{n}");
+                    let set = |value: &str, how| vfs.setxattr(root, At::Cwd, "/a", &name, value, how, FOLLOW);
+                    set("old", XattrFlags::CREATE).expect("not there yet");
+                    set(&name, XattrFlags::REPLACE).expect("there");
+                    let value = vfs.getxattr(root, At::Cwd, "/a", &name, FOLLOW);
+                    assert_eq!(value, Ok(name.clone().into_bytes()));
+                    if n % 2 == 1 {
+                        vfs.removexattr(root, At::Cwd, "/a", &name, FOLLOW).expect("there");
+                    }
+                }
+            });
+        }
+    });
+    let mut names = vfs.listxattr(&root, At::Cwd, "/a", FOLLOW).expect("listed");
+    names.sort_unstable();
+    let expected = (0..THREADS).flat_map(|t| (0..NAMES).step_by(2).map(move |n| format!("user.{t}.{n}").into_bytes()));
+    let mut expected: Vec<_> = expected.collect();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+}
+
 #[test]
 fn seeks_refuse_what_does_not_fit() {
     let (vfs, context) = tree();
