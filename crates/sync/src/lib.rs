@@ -61,7 +61,7 @@ pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpSt
 pub use position::{Io, Position};
 pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, pin, retired_bytes};
-pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, ReadGuard, SeqRwLock, WriteGuard};
+pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, SeqGuard, SeqRwLock, WriteGuard};
 pub use sharded_ref::ShardedRef;
 pub use siphash::siphash13;
 pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable};

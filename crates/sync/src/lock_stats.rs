@@ -136,8 +136,8 @@ mod tests {
             drop(held);
             waiter.join().expect("no panic");
         });
-        drop(seq.write());
-        drop(seq.read_lock());
+        drop(seq.lock().write());
+        drop(seq.lock());
         assert!(count(LockClass::RenameSeq).acquired >= before_seq.acquired + 2);
         assert_eq!(lock_counts().expect("on").map(|count| count.class), LockClass::ALL);
     }

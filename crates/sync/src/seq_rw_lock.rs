@@ -1,9 +1,12 @@
 //! `SeqRwLock`: a sequence lock whose readers may also block.
 //!
 //! Optimistic readers write nothing: they note the sequence, read, and look whether it has moved. Writers make it odd
-//! while they work. A reader that fails too often takes the lock itself: it keeps writers out, but leaves the sequence
+//! while they write. A reader that fails too often takes the lock itself: it keeps writers out, but leaves the sequence
 //! alone, so that optimistic readers do not notice it (Linux's `read_seqlock_excl` and `read_seqbegin_or_lock`, Waiman
 //! Long and Al Viro, 2013, made so that path rendering is a reader and never a writer).
+//!
+//! So the lock is one thing, and the write another: whoever holds the lock writes when all is prepared, and optimistic
+//! readers are disturbed for as long as the write takes, not for as long as the lock is held.
 //!
 //! The fences are those of Hans Boehm, *Can seqlocks get along with programming language memory models?*, 2012. What
 //! the lock protects are the caller's atomics; `Relaxed` is enough for them.
@@ -42,27 +45,25 @@ pub enum Mode {
     Blocking,
 }
 
-/// Keeps writers (and other blocking readers) out for as long as it lives.
-#[must_use = "writers are kept out only while this lives"]
-pub struct ReadGuard<'a> {
+/// The lock, held: others that would lock are kept out for as long as it lives, and optimistic readers do not notice.
+#[must_use = "the lock is held only while this lives"]
+pub struct SeqGuard<'a> {
+    seq: &'a AtomicU64,
     _lock: FairGuard<'a>,
     _held: Held,
 }
 
 /// The right to change what the lock protects; the sequence is odd for as long as it lives.
-#[must_use = "the lock is held only while this lives"]
+#[must_use = "a write lasts only while this lives"]
 pub struct WriteGuard<'a> {
-    owner: &'a SeqRwLock,
+    seq: &'a AtomicU64,
     /// What the sequence was before.
     before: u64,
-    // Dropped after the sequence is even again.
-    _lock: FairGuard<'a>,
-    _held: Held,
 }
 
-impl std::fmt::Debug for ReadGuard<'_> {
+impl std::fmt::Debug for SeqGuard<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ReadGuard")
+        f.write_str("SeqGuard")
     }
 }
 
@@ -113,49 +114,23 @@ impl SeqRwLock {
         self.seq.load(Ordering::Relaxed) != seq
     }
 
-    /// Starts a blocking read. Waits for writers and other blocking readers; excludes both.
+    /// Takes the lock: to read with writers kept out, or to [write](SeqGuard::write). Waits for others that have it.
     ///
     /// # Panics
     /// In debug builds, when this thread holds a reclamation guard or a lock of this class or a later one.
-    pub fn read_lock(&self) -> ReadGuard<'_> {
+    pub fn lock(&self) -> SeqGuard<'_> {
         assert_unpinned("a sequence lock");
         let held = lock_order::enter(self.class);
-        ReadGuard { _lock: self.wait(), _held: held }
-    }
-
-    /// Starts a write. Waits for other writers and blocking readers; optimistic readers that overlap it retry.
-    ///
-    /// A panic while it is held ends the write: the sequence is even again, and nothing is poisoned.
-    ///
-    /// # Panics
-    /// In debug builds, when this thread holds a reclamation guard or a lock of this class or a later one.
-    pub fn write(&self) -> WriteGuard<'_> {
-        assert_unpinned("a sequence lock");
-        let held = lock_order::enter(self.class);
-        self.begin_write(self.wait(), held)
-    }
-
-    /// The lock itself; a lock that is not free counts as waited for.
-    fn wait(&self) -> FairGuard<'_> {
         lock_stats::acquired(self.class);
-        lock_stats::counted(self.class, || self.lock.try_lock(), || self.lock.lock())
+        let lock = lock_stats::counted(self.class, || self.lock.try_lock(), || self.lock.lock());
+        SeqGuard { seq: &self.seq, _lock: lock, _held: held }
     }
 
-    /// Starts a write if nobody else writes or reads blocking; never waits, so it may be called under a guard.
-    pub fn try_write(&self) -> Option<WriteGuard<'_>> {
+    /// As [`SeqRwLock::lock`], if it is free; never waits, so it may be called under a guard.
+    pub fn try_lock(&self) -> Option<SeqGuard<'_>> {
         let lock = self.lock.try_lock()?;
         lock_stats::acquired(self.class);
-        Some(self.begin_write(lock, lock_order::entered_without_waiting(self.class)))
-    }
-
-    fn begin_write<'a>(&'a self, lock: FairGuard<'a>, held: Held) -> WriteGuard<'a> {
-        // Relaxed: only holders of the lock write it.
-        let before = self.seq.load(Ordering::Relaxed);
-        debug_assert!(before.is_multiple_of(2), "a writer has left the sequence odd");
-        self.seq.store(before + 1, Ordering::Relaxed);
-        // Release fence: whoever sees a store made after it, and has an acquire fence, sees the odd number too.
-        fence(Ordering::Release);
-        WriteGuard { owner: self, before, _lock: lock, _held: held }
+        Some(SeqGuard { seq: &self.seq, _lock: lock, _held: lock_order::entered_without_waiting(self.class) })
     }
 
     /// Reads with `f`: optimistically up to [`OPTIMISTIC_TRIES`] times, then with writers kept out.
@@ -164,7 +139,7 @@ impl SeqRwLock {
     /// guard, if it needs one.
     ///
     /// # Panics
-    /// In debug builds, as [`SeqRwLock::read_lock`]: it may wait.
+    /// In debug builds, as [`SeqRwLock::lock`]: it may wait.
     pub fn read<R>(&self, mut f: impl FnMut(Mode) -> R) -> R {
         assert_unpinned("a sequence lock");
         for _ in 0..OPTIMISTIC_TRIES {
@@ -174,7 +149,7 @@ impl SeqRwLock {
                 return result;
             }
         }
-        let _guard = self.read_lock();
+        let _guard = self.lock();
         f(Mode::Blocking)
     }
 
@@ -200,10 +175,25 @@ impl Default for SeqRwLock {
     }
 }
 
+impl SeqGuard<'_> {
+    /// Starts a write: optimistic readers that overlap it retry.
+    ///
+    /// A panic while it lasts ends the write: the sequence is even again, and nothing is poisoned.
+    pub fn write(&mut self) -> WriteGuard<'_> {
+        // Relaxed: only holders of the lock write it.
+        let before = self.seq.load(Ordering::Relaxed);
+        debug_assert!(before.is_multiple_of(2), "a writer has left the sequence odd");
+        self.seq.store(before + 1, Ordering::Relaxed);
+        // Release fence: whoever sees a store made after it, and has an acquire fence, sees the odd number too.
+        fence(Ordering::Release);
+        WriteGuard { seq: self.seq, before }
+    }
+}
+
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
         // Release: whoever sees the even number sees all that was written.
-        self.owner.seq.store(self.before + 2, Ordering::Release);
+        self.seq.store(self.before + 2, Ordering::Release);
     }
 }
 
@@ -217,7 +207,8 @@ mod tests {
 
     impl Pair {
         fn change(&self) {
-            let _write = self.0.write();
+            let mut lock = self.0.lock();
+            let _write = lock.write();
             let n = self.1.load(Ordering::Relaxed) + 1;
             self.1.store(n, Ordering::Relaxed);
             self.2.store(n, Ordering::Relaxed);
@@ -241,7 +232,7 @@ mod tests {
             let mut last = 0;
             for i in 0..20_000 {
                 let (a, b) = if i % 16 == 0 {
-                    let _read = pair.0.read_lock();
+                    let _lock = pair.0.lock();
                     pair.get()
                 } else {
                     pair.0.read(|_| pair.get())
@@ -255,9 +246,9 @@ mod tests {
     }
 
     #[test]
-    fn a_blocking_reader_does_not_disturb_optimistic_ones() {
+    fn the_lock_alone_does_not_disturb_optimistic_readers() {
         let pair = Pair::default();
-        let _read = pair.0.read_lock();
+        let _lock = pair.0.lock();
         let seq = pair.0.read_begin();
         assert!(!pair.0.read_retry(seq));
     }
@@ -284,7 +275,8 @@ mod tests {
     fn a_panic_leaves_it_even_and_unlocked() {
         let pair = Pair::default();
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _write = pair.0.write();
+            let mut lock = pair.0.lock();
+            let _write = lock.write();
             panic!("on purpose");
         }));
         assert!(result.is_err());
@@ -292,7 +284,7 @@ mod tests {
         pair.change();
         assert_eq!(pair.0.read(|_| pair.get()), (1, 1));
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _read = pair.0.read_lock();
+            let _lock = pair.0.lock();
             panic!("on purpose");
         }));
         assert!(result.is_err());
@@ -304,7 +296,7 @@ mod tests {
     #[should_panic(expected = "RenameSeq was asked for while Data is held")]
     fn the_lock_order_is_asserted() {
         let _data = lock_order::enter(LockClass::Data);
-        drop(Pair::default().0.write());
+        drop(Pair::default().0.lock());
     }
 }
 

@@ -12,7 +12,8 @@ struct World {
 
 impl World {
     fn change(&self) {
-        let _write = self.lock.write();
+        let mut lock = self.lock.lock();
+        let _write = lock.write();
         let n = self.a.load(Ordering::Relaxed) + 1;
         self.a.store(n, Ordering::Relaxed);
         self.b.store(n, Ordering::Relaxed);
@@ -72,7 +73,7 @@ fn optimistic_then_blocking() {
 }
 
 /// Two writers and a blocking reader exclude each other.
-/// Seen to fail: `write` without the lock.
+/// Seen to fail: `lock` that does not lock.
 #[test]
 fn writers_exclude_each_other() {
     check(|| {
@@ -83,7 +84,7 @@ fn writers_exclude_each_other() {
         });
         world.change();
         {
-            let _read = world.lock.read_lock();
+            let _lock = world.lock.lock();
             let (a, b) = world.get();
             assert_eq!(a, b);
         }

@@ -143,7 +143,8 @@ impl Call {
 /// its path may lead by now.
 #[derive(Default)]
 pub(crate) struct Pinned {
-    parents: Vec<PinnedParent>,
+    /// None of a tree without a backing, in each operation: a box less to look into.
+    parents: Option<Box<[PinnedParent]>>,
 }
 
 struct PinnedParent {
@@ -158,11 +159,11 @@ impl Pinned {
             let dir = parent.dir.get().ok_or(Stop::Again)?;
             Ok(PinnedParent { dir, name: parent.name(Error::Invalid)?.into(), slash: parent.slash })
         };
-        Ok(Self { parents: parents.iter().map(pin).collect::<Step<_>>()? })
+        Ok(Self { parents: Some(parents.iter().map(pin).collect::<Step<_>>()?) })
     }
 
     pub(crate) fn parent<'g>(&'g self, which: usize, guard: &'g Guard) -> Option<Parent<'g>> {
-        let parent = self.parents.get(which)?;
+        let parent = self.parents.as_deref()?.get(which)?;
         Some(Parent { dir: parent.dir.share(guard), last: Last::Name(&parent.name), slash: parent.slash, seen: None })
     }
 }
@@ -374,7 +375,8 @@ pub(crate) fn move_here(
             return Ok(());
         }
     }
-    let _seq = name_space.rename_seq.write();
+    let mut seq = name_space.rename_seq.lock();
+    let _moving = seq.write();
     let guard = pin();
     let still = moved.place.load(&guard);
     let unmoved = match (&old, still) {

@@ -79,7 +79,7 @@ pub(crate) fn whole_path(name_space: &NameSpace, dentry: Shared<'_, Dentry>) -> 
             return (path, sequence);
         }
     }
-    let _blocked = seq.read_lock();
+    let _blocked = seq.lock();
     once()
 }
 

@@ -12,7 +12,7 @@
 //!       (a driver's Backing is called with names locked, and never under a reclamation guard)
 //! File's Position                a read or write with the shared position (P6)
 //!   FileState::data              a file's contents: shared by readers, exclusive for writers
-//! Inode::xattrs                  a leaf: an inode's extended attributes
+//! Xattrs::changing               a leaf: a backing is told of a change of extended attributes
 //! SuperBlock::forgotten and links, Shard's run of numbers, Vfs's list of mounts    leaves: held for a few instructions
 //! ```
 //!

@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 
-use pando_sync::{Guard, NameGuard, NameKey, WriteGuard, pin};
+use pando_sync::{Guard, NameGuard, NameKey, SeqGuard, pin};
 
 use crate::{
     Error, Result,
@@ -64,7 +64,7 @@ impl Wanted {
 
 /// The locks of one operation. Dropping releases them, the last taken first.
 pub(crate) struct Locks<'v> {
-    rename_seq: Option<WriteGuard<'v>>,
+    rename_seq: Option<SeqGuard<'v>>,
     names: Option<NameGuard<'v>>,
     topology: Option<MutexGuard<'v, ()>>,
     wanted: Wanted,
@@ -157,7 +157,7 @@ impl<'v> Locks<'v> {
         }
         self.names = Some(self.name_space.names.try_lock(names).ok_or(Stop::Wait)?);
         if rename_seq {
-            self.rename_seq = Some(self.name_space.rename_seq.try_write().ok_or(Stop::Wait)?);
+            self.rename_seq = Some(self.name_space.rename_seq.try_lock().ok_or(Stop::Wait)?);
         }
         self.held = true;
         Ok(())
@@ -172,6 +172,13 @@ impl<'v> Locks<'v> {
 
     fn covers(&self, topology: bool, names: &[NameKey], rename_seq: bool) -> bool {
         self.wanted.names() == names && (self.wanted.topology || !topology) && (self.wanted.rename_seq || !rename_seq)
+    }
+
+    /// Carries out `change`, at an instant of which a directory may change its place: with the rename sequence odd, if its
+    /// lock was wanted. Renderings of paths wait for `change`, and not for what comes before and after it.
+    pub(crate) fn moving<T>(&mut self, change: impl FnOnce() -> T) -> T {
+        let _moving = self.rename_seq.as_mut().map(SeqGuard::write);
+        change()
     }
 
     fn release(&mut self) {
@@ -190,7 +197,7 @@ impl<'v> Locks<'v> {
         }
         self.names = Some(self.name_space.names.lock(wanted.names()));
         if wanted.rename_seq {
-            self.rename_seq = Some(self.name_space.rename_seq.write());
+            self.rename_seq = Some(self.name_space.rename_seq.lock());
         }
         self.held = true;
     }

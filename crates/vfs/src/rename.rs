@@ -113,20 +113,22 @@ impl<'g> Move<'g> {
         };
         let same_dir = old.dir.ptr_eq(new.dir);
         let backed = sb.driver.backing().is_some();
-        let victim = |target: &Option<Bound<'g>>| target.as_ref().filter(|_| backed).map(|target| target.inode().ino);
-        let (mut source, mut target) = find(locks)?;
-        loop {
-            let (topology, rename_seq) = needs(&source, target.as_ref(), exchange, same_dir);
-            let loses = victim(&target);
-            let keys = [keys[0], keys[1], loses.map_or(keys[1], |ino| sb.inode_key(ino))];
-            locks.all(topology, &keys[..2 + usize::from(loses.is_some())], rename_seq)?;
-            (source, target) = find(locks)?;
-            // What is found under the locks may need more of them than what was found before.
-            let now = needs(&source, target.as_ref(), exchange, same_dir);
-            if now.0 <= topology && now.1 <= rename_seq && victim(&target) == loses {
-                break;
+        let needed =
+            |(source, target): &(Bound<'g>, Option<Bound<'g>>)| Needs::of(source, target.as_ref(), exchange, same_dir);
+        // Mostly it is a file that moves: locked first, its names are looked up once. A backing may have to be asked,
+        // which is done without locks.
+        let mut taken = if backed { needed(&find(locks)?) } else { Needs::default() };
+        let (source, target) = loop {
+            let keys = [keys[0], keys[1], taken.loses.map_or(keys[1], |ino| sb.inode_key(ino))];
+            locks.all(taken.topology, &keys[..2 + usize::from(taken.loses.is_some())], taken.rename_seq)?;
+            let found = find(locks)?;
+            // What is found under the locks may need more of them.
+            let now = needed(&found);
+            if now.within(&taken) {
+                break found;
             }
-        }
+            taken = now;
+        };
         // No name can be in there, so nothing else about it is asked.
         if new_parent.directory()?.is_removed(guard) {
             return Err(Error::NoEntry.into());
@@ -173,12 +175,12 @@ impl<'g> Move<'g> {
         Ok(Some(prepared))
     }
 
-    fn carry_out(self, locks: &Locks<'_>, guard: &Guard) -> Step<()> {
+    fn carry_out(self, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         let now = Timestamp::now().0;
         match &self.target {
-            Some(target) if self.exchange => self.exchange_with(target)?,
+            Some(target) if self.exchange => self.exchange_with(target, locks)?,
             Some(target) => self.replace(target, now, locks, guard)?,
-            None => self.to_free_name(guard)?,
+            None => self.to_free_name(locks, guard)?,
         }
         let (old_dir, new_dir) = (self.old.parent.directory()?, self.new_parent.directory()?);
         let count_over = |from: &Directory, to: &Directory| {
@@ -216,14 +218,14 @@ impl<'g> Move<'g> {
     }
 
     /// Both names change what they show, and both dentries their place.
-    fn exchange_with(&self, target: &Bound<'g>) -> Step<()> {
+    fn exchange_with(&self, target: &Bound<'g>, locks: &mut Locks<'_>) -> Step<()> {
         let op = Op::new();
         let (a, b) = (&self.old, target);
         let one = enlist(&a.slot.to_ref().value, &op, Some(a.dentry), Some(held(b.dentry)?))?;
         let two = enlist(&b.slot.to_ref().value, &op, Some(b.dentry), Some(held(a.dentry)?))?;
         let a_place = enlist(&a.dentry.to_ref().place, &op, Some(a.slot), Some(held(b.slot)?))?;
         let b_place = enlist(&b.dentry.to_ref().place, &op, Some(b.slot), Some(held(a.slot)?))?;
-        let committed = op.commit();
+        let committed = locks.moving(|| op.commit());
         debug_assert!(committed, "nobody aborts an exchange");
         for word in [one, two] {
             drop(word.finish());
@@ -235,7 +237,7 @@ impl<'g> Move<'g> {
     }
 
     /// Over what the new name shows; an empty directory dies at the same instant.
-    fn replace(&self, target: &Bound<'g>, now: i64, locks: &Locks<'_>, guard: &Guard) -> Step<()> {
+    fn replace(&self, target: &Bound<'g>, now: i64, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         let op = Op::new();
         let (source, victim) = (&self.old, target.inode());
         let removal = match victim.directory() {
@@ -253,7 +255,7 @@ impl<'g> Move<'g> {
             return Err(Error::NotEmpty.into());
         }
         // The instant. If a creator in the victim has aborted it, the next attempt finds its entry.
-        if !op.commit() {
+        if !locks.moving(|| op.commit()) {
             return Err(Stop::Again);
         }
         drop(from.finish());
@@ -276,7 +278,7 @@ impl<'g> Move<'g> {
     }
 
     /// To a name that is free: a create in its directory (protocol 2).
-    fn to_free_name(&self, guard: &Guard) -> Step<()> {
+    fn to_free_name(&self, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         let op = Op::new();
         let source = &self.old;
         let new_directory = self.new_parent.directory()?;
@@ -284,22 +286,25 @@ impl<'g> Move<'g> {
         let slot = self.new_slot(cell, guard)?;
         let from = enlist(&source.slot.to_ref().value, &op, Some(source.dentry), None)?;
         let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(slot.clone()))?;
-        // Inserted last: from here on a remover of the new directory may carry the rename out on its own.
-        let node = new_directory.insert(self.new_hash, self.new_name, slot, guard)?;
-        let to = node.to_ref().value.adopt(&op);
-        let alive = new_directory.life.keep_alive(guard);
-        let permitted = alive && self.permit.still_holds(self.new_parent, guard);
-        if !permitted && op.abort() {
-            drop(to.finish());
-            new_directory.remove(node, guard);
-            if !alive {
-                new_directory.detach();
+        // From the insertion, for from then on a remover of the new directory may carry the rename out on its own, to the
+        // instant, unless that remover was quicker.
+        let to = locks.moving(|| {
+            let node = new_directory.insert(self.new_hash, self.new_name, slot, guard)?;
+            let to = node.to_ref().value.adopt(&op);
+            let alive = new_directory.life.keep_alive(guard);
+            let permitted = alive && self.permit.still_holds(self.new_parent, guard);
+            if !permitted && op.abort() {
+                drop(to.finish());
+                new_directory.remove(node, guard);
+                if !alive {
+                    new_directory.detach();
+                }
+                return Err(if alive { Error::Access } else { Error::NoEntry });
             }
-            return Err(if alive { Error::Access } else { Error::NoEntry }.into());
-        }
-        // The instant, unless a remover was quicker to carry it out.
-        let committed = op.commit();
-        debug_assert!(committed, "nobody else aborts this");
+            let committed = op.commit();
+            debug_assert!(committed, "nobody else aborts this");
+            Ok(to)
+        })?;
         drop(to.finish());
         drop(from.finish());
         drop(place.finish());
@@ -337,11 +342,29 @@ fn rename_call(old_parent: &Inode, old_name: &[u8], new_parent: &Inode, new_name
     })
 }
 
-/// Which locks a rename needs besides those of its names: the topology lock, where ancestors matter (a directory is
-/// moved to, or over, another parent's); the rename sequence, where a directory changes its place.
-fn needs(source: &Bound<'_>, target: Option<&Bound<'_>>, exchange: bool, same_dir: bool) -> (bool, bool) {
-    let (source, target) = (source.inode().is_dir(), target.is_some_and(|target| target.inode().is_dir()));
-    (!same_dir && (source || target), source || (exchange && target))
+/// Which locks a rename needs besides those of its names.
+#[derive(Default)]
+struct Needs {
+    /// Ancestors matter: a directory is moved to, or over, another parent's.
+    topology: bool,
+    /// A directory changes its place.
+    rename_seq: bool,
+    /// The inode that loses a name, where a backing counts names.
+    loses: Option<u64>,
+}
+
+impl Needs {
+    fn of(source: &Bound<'_>, target: Option<&Bound<'_>>, exchange: bool, same_dir: bool) -> Self {
+        let backed = source.parent.shard.sb.driver.backing().is_some();
+        let loses = target.filter(|_| backed).map(|target| target.inode().ino);
+        let (source, target) = (source.inode().is_dir(), target.is_some_and(|target| target.inode().is_dir()));
+        Self { topology: !same_dir && (source || target), rename_seq: source || (exchange && target), loses }
+    }
+
+    /// Whether locks that were taken for `taken` will do.
+    fn within(&self, taken: &Self) -> bool {
+        self.topology <= taken.topology && self.rename_seq <= taken.rename_seq && self.loses == taken.loses
+    }
 }
 
 /// Whether `dentry` is `below` or one of its ancestors (in the same tree).

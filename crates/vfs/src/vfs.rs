@@ -232,9 +232,11 @@ impl Vfs {
         let mount = mounts.swap_remove(index);
         drop(mounts);
         // Paths that lead into the tree are no more: whoever keeps one that was rendered must see it.
-        let moved = self.name_space().rename_seq.write();
+        let mut seq = self.name_space().rename_seq.lock();
+        let moved = seq.write();
         detach(&mount);
         drop(moved);
+        drop(seq);
         take_down(&mount.root);
         Ok(())
     }

@@ -284,23 +284,31 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         let (removed, mut contended) = link.mark();
         if removed {
             let key = link.key.load(Ordering::Relaxed);
-            if let Some(line) = self.start_line(key, guard) {
+            let line = self.start_line(key, guard);
+            if let Some(line) = line {
                 line.hint().went(link);
             }
-            contended |= self.unlink(key, guard);
+            contended |= self.unlink_from(line.map_or(&self.head, Line::next), key, guard);
         }
         Removed { removed, contended }
     }
 
     /// Unlinks whatever is marked at `key`; whether another thread was in the way.
     fn unlink(&self, key: u64, guard: &Guard) -> bool {
+        self.unlink_from(self.start(key, guard), key, guard)
+    }
+
+    /// As `unlink`, with `start(key)` at hand, looked up after the marking.
+    fn unlink_from<'a>(&'a self, mut start: &'a AtomicPtr<Link>, key: u64, guard: &'a Guard) -> bool {
         let mut contended = false;
         loop {
-            let start = self.start(key, guard);
             // SAFETY: `start` gives what `walk` asks for.
             match unsafe { raw::walk::<T, std::convert::Infallible>(start, key, guard, |_, _| None) } {
                 Walk::Past(_) => return contended,
-                Walk::Lost => contended = true,
+                Walk::Lost => {
+                    contended = true;
+                    start = self.start(key, guard);
+                }
                 Walk::Stopped(never) => match never {},
             }
         }
