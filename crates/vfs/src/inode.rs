@@ -309,7 +309,8 @@ impl Inode {
     }
 
     /// Gives back what the driver was charged for this inode, once. A directory's is given back when it is removed: what
-    /// holds it longer (slots of its former entries, waiting to be reclaimed) is no business of the limit's.
+    /// holds it longer (slots of its former entries, waiting to be reclaimed) is no business of the limit's. The caller holds
+    /// a reference: so [`Inode::last_put`] comes after it.
     pub(crate) fn release(&self) {
         if self.charged.swap(false, Ordering::AcqRel) {
             self.shard.sb.driver.release_inode();
@@ -323,7 +324,7 @@ impl Inode {
             state.data.write().unwrap_or_else(PoisonError::into_inner).take();
         }
         let sb = &self.shard.sb;
-        // As `release`: with the last reference, the other who may call that has gone.
+        // As `release`, whose callers hold a reference: they have all gone.
         if self.charged.load(Ordering::Acquire) {
             self.charged.store(false, Ordering::Relaxed);
             sb.driver.release_inode();

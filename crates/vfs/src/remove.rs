@@ -183,6 +183,8 @@ impl<'g> Bound<'g> {
     /// rmdir, with the name's lock held: one operation over the directory's life and its slot.
     fn remove_dir(&self, locks: &Locks<'_>, guard: &Guard) -> Step<()> {
         let victim = self.inode().directory()?;
+        // Held until its inode is given back: an open file may be closed meanwhile, and would give it back as well.
+        let dir = self.dentry.get().ok_or(Stop::Again)?;
         let op = Op::new();
         let removal = victim.life.begin_removal(&op).map_err(|_| Error::NoEntry)?;
         let slot = self.slot.to_ref();
@@ -207,6 +209,7 @@ impl<'g> Bound<'g> {
         self.inode().times.changed(now);
         self.note_removed(guard);
         forget_name(self.dentry, guard);
+        drop(dir);
         Ok(())
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::{
     Arc, Barrier,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Driver, Error, FileData, OpenFlags, RenameFlags, StatFs, Walk, XattrFlags};
+use pando_vfs::{At, DentryRef, Driver, Error, FileData, OpenFlags, RenameFlags, StatFs, Walk, XattrFlags};
 
 use crate::{
     harness::{THREADS, Worker, alone, crew, scale, seed},
@@ -65,6 +65,43 @@ fn memory_comes_back_when_the_tree_is_emptied() {
     assert_eq!(tree.used(), (1, 0));
     collect();
     assert_eq!(pando_sync::retired_bytes(), 0);
+}
+
+/// A directory is removed, or replaced, while another thread lets go of it: whoever is last, its inode comes back once.
+#[test]
+fn a_removed_directory_gives_its_inode_back_once() {
+    let _alone = alone();
+    let (tree, rounds) = (Tree::new(), scale(10_000));
+    let begun = AtomicUsize::new(0);
+    std::thread::scope(|threads| {
+        // One that panics closes the channel, and the other ends.
+        let (hand_over, received) = std::sync::mpsc::sync_channel::<DentryRef>(0);
+        let begun = &begun;
+        threads.spawn(move || {
+            for (round, dir) in received.iter().enumerate() {
+                // At one moment of the removal or another. (Not for ever: the other thread may have panicked.)
+                let mut patience = 0..1_000_000;
+                while begun.load(Ordering::Acquire) <= round && patience.next().is_some() {}
+                (0..round % 499).for_each(|_| std::hint::spin_loop());
+                drop(dir);
+            }
+        });
+        for round in 0..rounds {
+            tree.mkdir("/dir");
+            tree.mkdir("/new");
+            let dir = tree.vfs.lookup(&tree.context, At::Cwd, "/dir", Walk::empty()).expect("made");
+            hand_over.send(dir).expect("the other thread is there");
+            begun.store(round + 1, Ordering::Release);
+            if round % 2 == 0 {
+                tree.vfs.rmdir(&tree.context, At::Cwd, "/dir").expect("empty");
+            }
+            let flags = RenameFlags::empty();
+            tree.vfs.rename(&tree.context, At::Cwd, "/new", At::Cwd, "/dir", flags).expect("empty");
+            tree.vfs.rmdir(&tree.context, At::Cwd, "/dir").expect("empty");
+        }
+        drop(hand_over);
+    });
+    assert_eq!(tree.used(), (1, 0));
 }
 
 /// A driver that can be seen to be gone.
