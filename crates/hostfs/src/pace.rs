@@ -3,7 +3,8 @@
 //! *Threads.* While nobody waits, the caller does all by itself: another thread would cost more than a call. As soon
 //! as an entry waits longer than [`WAIT_PAYS_NS`], threads take over: as many as it takes for one of them to be at
 //! work while the others wait (waiting time over processor time). More threads that bring nothing are not asked again
-//! for a while.
+//! for a while. Short waits may be for one another (XFS looks names of one directory up one at a time): then the caller
+//! goes on alone for some entries, and for long if that is as fast.
 //!
 //! *Order.* A rotating disk wants inode order. Elsewhere the first two jobs try one order each, and the one that waited
 //! less stays.
@@ -27,6 +28,20 @@ const WAIT_IS_OVER_NS: u64 = 2_000;
 const TRIP_NS: u64 = 100_000;
 /// Jobs for which more threads that brought nothing are not tried again.
 const SETTLE_JOBS: u32 = 16;
+/// An entry that waits longer than this, for each thread there is, waits for a device, and not for another thread.
+const WAIT_IS_FOR_A_DEVICE_NS: u64 = 50_000;
+/// What threads did says something once they have done so many entries,
+const THREADS_ENTRIES: u64 = 1024;
+/// and what the caller did alone, once it has done so many.
+const ALONE_ENTRIES: u64 = 256;
+/// So few, if it was no comparison.
+const ALONE_ENTRIES_HOPELESS: u64 = 32;
+/// How often the caller, found to do as well alone, is looked at before threads are tried again; each time that it is
+/// found so again, twice as often, up to so many times.
+const ALONE_LOOKS: u32 = 512;
+const ALONE_DOUBLINGS: u32 = 8;
+/// Jobs of threads that did better before the caller tries again alone.
+const TOGETHER_JOBS: u32 = 4;
 /// What inode order must save to be worth the sorting and the larger windows.
 const ORDER_GAIN_PERCENT: u64 = 10;
 
@@ -59,8 +74,61 @@ enum Choice {
     Made(JobOrder),
 }
 
+/// Whether the caller does as well alone, where waits are short.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Alone {
+    Untried,
+    /// The caller works alone, to be compared with what threads did.
+    Trial(Together),
+    /// It does. Looked at so often before threads are tried again.
+    AsWell {
+        looks: u32,
+    },
+    /// It does not. Not tried again for so many jobs.
+    Worse {
+        jobs: u32,
+    },
+    /// Waits are for a device: the more threads the better.
+    Hopeless,
+}
+
+/// What so many threads did, in this time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Together {
+    threads: usize,
+    cost: Cost,
+    elapsed: Duration,
+}
+
+impl Together {
+    /// How the caller compares, if it did entries for this, alone. Threads that are in one another's way show it first by
+    /// the processor time that they need; how fast they are varies more from one moment to the next.
+    fn compared_with(&self, alone: Cost) -> Verdict {
+        let cpu_ns = |cost: &Cost| cost.cpu_ns as f64 / cost.entries.max(1) as f64;
+        // Nothing but work and waits: the time on the clock would count what others did.
+        let alone_ns = (alone.cpu_ns + alone.waited_ns) as f64 / alone.entries.max(1) as f64;
+        let ns = self.elapsed.as_nanos() as f64 / self.cost.entries.max(1) as f64;
+        let in_the_way = cpu_ns(&self.cost) > 1.25 * cpu_ns(&alone);
+        match alone_ns / ns {
+            ratio if ratio <= if in_the_way { 1.3 } else { 1.05 } => Verdict::AsWell,
+            ratio if ratio < 4.0 => Verdict::Worse,
+            _ => Verdict::Hopeless,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    AsWell,
+    Worse,
+    Hopeless,
+}
+
 struct Learned {
     choice: Choice,
+    alone: Alone,
+    /// How often in a row the caller was found to do as well alone.
+    matched: u32,
     /// Threads of the last job, and entries a second.
     last: Option<(usize, f64)>,
     /// The most threads for now, and for how many jobs.
@@ -90,7 +158,7 @@ impl Pace {
             Order::Directory => Choice::Made(JobOrder::Directory),
             Order::Inode => Choice::Made(JobOrder::Inode),
         };
-        let learned = Mutex::new(Learned { choice, last: None, cap: None });
+        let learned = Mutex::new(Learned { choice, alone: Alone::Untried, matched: 0, last: None, cap: None });
         Self { threads: AtomicUsize::new(threads), limit, fixed, learned }
     }
 
@@ -110,7 +178,16 @@ impl Pace {
 
     /// What the caller's own calls cost. True if threads take over.
     pub fn after_inline(&self, cost: Cost) -> bool {
-        if self.is_fixed() || cost.waited_ns < TRIP_NS || cost.wait_ns() < WAIT_PAYS_NS {
+        if self.is_fixed() {
+            return false;
+        }
+        let mut learned = self.learned();
+        if let Some(threads) = learned.judge_alone(cost) {
+            self.threads.store(threads, Ordering::Relaxed);
+            return true;
+        }
+        let alone = matches!(learned.alone, Alone::Trial(_) | Alone::AsWell { .. });
+        if alone || cost.waited_ns < TRIP_NS || cost.wait_ns() < WAIT_PAYS_NS {
             return false;
         }
         self.threads.store(self.wanted(cost).max(2), Ordering::Relaxed);
@@ -136,6 +213,10 @@ impl Pace {
             return;
         }
         let rate = cost.entries as f64 / elapsed.as_secs_f64().max(1e-9);
+        if learned.try_alone(Together { threads, cost, elapsed }) {
+            self.threads.store(1, Ordering::Relaxed);
+            return;
+        }
         if let Some((before, before_rate)) = learned.last.replace((threads, rate))
             && threads > before
             && rate < before_rate * 1.05
@@ -173,10 +254,19 @@ impl Pace {
         }
     }
 
-    /// Whether jobs are sorted by inode: then the more entries are sorted at once the better.
+    /// How many jobs may be under way at once: one, until it is known whether threads are to do them.
+    pub fn jobs(&self, most: usize) -> usize {
+        let untried = !self.fixed && self.learned().alone == Alone::Untried;
+        if untried { 1 } else { most }
+    }
+
+    /// Whether jobs are sorted by inode: then the more entries are sorted at once the better, once it is known that
+    /// they wait for a device.
     pub fn sorting(&self) -> Sorting {
-        match self.learned().choice {
-            Choice::Made(JobOrder::Inode) => Sorting::Always,
+        let learned = self.learned();
+        match learned.choice {
+            Choice::Made(JobOrder::Inode) if self.fixed || learned.alone == Alone::Hopeless => Sorting::Always,
+            Choice::Made(JobOrder::Inode) => Sorting::OnTrial,
             Choice::Made(JobOrder::Directory) => Sorting::Never,
             Choice::Unknown | Choice::First | Choice::Second { .. } => Sorting::OnTrial,
         }
@@ -184,6 +274,56 @@ impl Pace {
 }
 
 impl Learned {
+    /// A job of threads is done: whether the caller is to go on alone, for comparison. Jobs that were under way already
+    /// are compared, too.
+    fn try_alone(&mut self, job: Together) -> bool {
+        match &mut self.alone {
+            Alone::Untried if job.cost.entries >= THREADS_ENTRIES => {
+                let short = job.cost.wait_ns() < WAIT_IS_FOR_A_DEVICE_NS * job.threads as u64;
+                self.alone = if short { Alone::Trial(job) } else { Alone::Hopeless };
+                short
+            }
+            Alone::Trial(together) => {
+                together.cost.add(job.cost);
+                together.elapsed += job.elapsed;
+                true
+            }
+            Alone::AsWell { .. } => true,
+            Alone::Worse { jobs: 0 } => {
+                self.alone = Alone::Untried;
+                false
+            }
+            Alone::Worse { jobs } => {
+                *jobs -= 1;
+                false
+            }
+            Alone::Untried | Alone::Hopeless => false,
+        }
+    }
+
+    /// What the caller's entries cost alone. The number of threads that are to take over, if they do better.
+    fn judge_alone(&mut self, cost: Cost) -> Option<usize> {
+        match self.alone {
+            Alone::Trial(together) => {
+                let verdict = together.compared_with(cost);
+                self.alone = match verdict {
+                    Verdict::Hopeless if cost.entries >= ALONE_ENTRIES_HOPELESS => Alone::Hopeless,
+                    _ if cost.entries < ALONE_ENTRIES => return None,
+                    Verdict::AsWell => Alone::AsWell { looks: ALONE_LOOKS << self.matched.min(ALONE_DOUBLINGS) },
+                    Verdict::Worse | Verdict::Hopeless => Alone::Worse { jobs: TOGETHER_JOBS },
+                };
+                self.matched = if verdict == Verdict::AsWell { self.matched + 1 } else { 0 };
+                (verdict != Verdict::AsWell).then_some(together.threads)
+            }
+            Alone::AsWell { looks } => {
+                let waits = cost.entries >= ALONE_ENTRIES_HOPELESS && cost.wait_ns() >= WAIT_IS_FOR_A_DEVICE_NS;
+                self.alone = if looks == 0 || waits { Alone::Untried } else { Alone::AsWell { looks: looks - 1 } };
+                None
+            }
+            Alone::Untried | Alone::Worse { .. } | Alone::Hopeless => None,
+        }
+    }
+
     fn judge_order(&mut self, order: JobOrder, cost: Cost) {
         // A job of a few entries says nothing.
         if cost.entries < 64 {
@@ -243,6 +383,50 @@ mod tests {
     }
 
     #[test]
+    fn threads_in_one_anothers_way_are_sent_home() {
+        let pace = Pace::new(Workers::Auto, Order::Directory, 100);
+        assert!(pace.after_inline(cost(64, 8, 10)));
+        // Two threads do 4096 entries in 70 ms, 17 us each, with twice the work.
+        pace.after_job(cost(4096, 16, 16), 2, JobOrder::Directory, Duration::from_millis(70));
+        assert_eq!(pace.threads(), 1, "the caller tries alone");
+        pace.after_job(cost(4096, 16, 16), 2, JobOrder::Directory, Duration::from_millis(70));
+        assert_eq!(pace.threads(), 1, "a job that was under way says the same");
+        assert!(!pace.after_inline(cost(64, 8, 10)), "too few to compare");
+        assert!(!pace.after_inline(cost(256, 8, 10)), "18 us each: as good as that");
+        assert!(!pace.after_inline(cost(256, 8, 30)), "decided");
+        assert!(pace.after_inline(cost(64, 8, 500)) || pace.after_inline(cost(64, 8, 500)), "a device: threads again");
+    }
+
+    #[test]
+    fn threads_that_bring_something_are_called_back() {
+        let pace = Pace::new(Workers::Auto, Order::Directory, 100);
+        pace.after_job(cost(4096, 8, 30), 4, JobOrder::Directory, Duration::from_millis(35));
+        assert_eq!(pace.threads(), 1);
+        assert!(pace.after_inline(cost(256, 8, 10)), "18 us alone, 8.5 us with four threads");
+        assert_eq!(pace.threads(), 4);
+        pace.after_job(cost(4096, 8, 30), 4, JobOrder::Directory, Duration::from_millis(35));
+        assert_eq!(pace.threads(), 4, "not tried again at once");
+    }
+
+    #[test]
+    fn waits_for_a_device_are_not_tried_alone() {
+        let pace = Pace::new(Workers::Auto, Order::Inode, 100);
+        pace.after_job(cost(4096, 5, 4000), 64, JobOrder::Inode, Duration::from_millis(260));
+        assert_eq!((pace.threads(), pace.sorting()), (64, Sorting::Always));
+    }
+
+    #[test]
+    fn a_trial_alone_that_has_no_hope_ends_soon() {
+        let pace = Pace::new(Workers::Auto, Order::Inode, 100);
+        pace.after_job(cost(4096, 5, 800), 64, JobOrder::Inode, Duration::from_millis(70));
+        assert_eq!((pace.threads(), pace.sorting()), (1, Sorting::OnTrial));
+        assert!(pace.after_inline(cost(32, 5, 600)));
+        assert_eq!((pace.threads(), pace.sorting()), (64, Sorting::Always));
+        pace.after_job(cost(4096, 5, 800), 64, JobOrder::Inode, Duration::from_millis(70));
+        assert_eq!(pace.threads(), 64, "nor tried again");
+    }
+
+    #[test]
     fn limits_are_kept() {
         for (workers, expected) in [(Workers::AtMost(6), 6), (Workers::Fixed(3), 3), (Workers::AtMost(1), 1)] {
             let pace = Pace::new(workers, Order::Auto, 100);
@@ -254,7 +438,7 @@ mod tests {
     #[test]
     fn the_order_that_waits_less_stays() {
         for (inode_us, expected) in [(40, JobOrder::Inode), (95, JobOrder::Directory), (300, JobOrder::Directory)] {
-            let pace = Pace::new(Workers::Auto, Order::Auto, 100);
+            let pace = Pace::new(Workers::Fixed(4), Order::Auto, 100);
             // Not a block device, so nothing rotates.
             let root = std::fs::File::open("/proc").unwrap();
             let dir = std::os::fd::AsFd::as_fd(&root);

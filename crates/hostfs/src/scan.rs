@@ -314,7 +314,7 @@ impl Scan {
 
     /// Starts jobs until enough are under way.
     fn feed(&mut self) {
-        while self.jobs.len() < JOBS && self.state == State::Reading && self.failed.is_none() {
+        while self.jobs.len() < self.crew.pace.jobs(JOBS) && self.state == State::Reading && self.failed.is_none() {
             let least = self.crew.pace.threads() * ENTRIES_PER_THREAD;
             let window = match self.crew.pace.sorting() {
                 Sorting::Never => least,
