@@ -132,7 +132,7 @@ bfs -printf: bfs $flat -printf $fields
 exa -l: exa -l $flat
 pando ls -l: $pando ls -l $flat
 pando ls -lU: $pando ls -lU $flat
-pando ls --json: $pando ls --json $flat
+pando ls -l --json: $pando ls -l --json $flat
 END
     table "$system: the same, and extended attributes" <<END
 bare loop -x: $bare -x $flat
@@ -151,7 +151,7 @@ bfs -printf: bfs $many -printf $fields
 exa -lR: exa -lR $many
 pando ls -lR: $pando ls -lR $many
 pando ls -lRU: $pando ls -lRU $many
-pando ls -R --json: $pando ls -R --json $many
+pando ls -lR --json: $pando ls -lR --json $many
 END
     mountpoint -q "$root" && umount "$root"
     rm -f "$work/image"
