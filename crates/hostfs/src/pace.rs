@@ -39,7 +39,11 @@ const ALONE_ENTRIES_HOPELESS: u64 = 32;
 /// How often the caller, found to do as well alone, is looked at before threads are tried again; each time that it is
 /// found so again, twice as often, up to so many times.
 const ALONE_LOOKS: u32 = 512;
-const ALONE_DOUBLINGS: u32 = 8;
+const ALONE_DOUBLINGS: u32 = 4;
+/// A look at which entries waited as for a device counts as so many: one wait alone says nothing.
+const WAITED_LOOKS: u32 = 64;
+/// After so many looks that compare nothing (directories are small), threads take over again.
+const TRIAL_LOOKS: u32 = 64;
 /// Jobs of threads that did better before the caller tries again alone.
 const TOGETHER_JOBS: u32 = 4;
 /// What inode order must save to be worth the sorting and the larger windows.
@@ -78,8 +82,11 @@ enum Choice {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Alone {
     Untried,
-    /// The caller works alone, to be compared with what threads did.
-    Trial(Together),
+    /// The caller works alone, to be compared with what threads did, for at most so many looks.
+    Trial {
+        together: Together,
+        looks: u32,
+    },
     /// It does. Looked at so often before threads are tried again.
     AsWell {
         looks: u32,
@@ -186,7 +193,7 @@ impl Pace {
             self.threads.store(threads, Ordering::Relaxed);
             return true;
         }
-        let alone = matches!(learned.alone, Alone::Trial(_) | Alone::AsWell { .. });
+        let alone = matches!(learned.alone, Alone::Trial { .. } | Alone::AsWell { .. });
         if alone || cost.waited_ns < TRIP_NS || cost.wait_ns() < WAIT_PAYS_NS {
             return false;
         }
@@ -280,10 +287,10 @@ impl Learned {
         match &mut self.alone {
             Alone::Untried if job.cost.entries >= THREADS_ENTRIES => {
                 let short = job.cost.wait_ns() < WAIT_IS_FOR_A_DEVICE_NS * job.threads as u64;
-                self.alone = if short { Alone::Trial(job) } else { Alone::Hopeless };
+                self.alone = if short { Alone::Trial { together: job, looks: TRIAL_LOOKS } } else { Alone::Hopeless };
                 short
             }
-            Alone::Trial(together) => {
+            Alone::Trial { together, .. } => {
                 together.cost.add(job.cost);
                 together.elapsed += job.elapsed;
                 true
@@ -304,20 +311,27 @@ impl Learned {
     /// What the caller's entries cost alone. The number of threads that are to take over, if they do better.
     fn judge_alone(&mut self, cost: Cost) -> Option<usize> {
         match self.alone {
-            Alone::Trial(together) => {
+            Alone::Trial { together, looks } => {
                 let verdict = together.compared_with(cost);
                 self.alone = match verdict {
                     Verdict::Hopeless if cost.entries >= ALONE_ENTRIES_HOPELESS => Alone::Hopeless,
-                    _ if cost.entries < ALONE_ENTRIES => return None,
+                    _ if cost.entries < ALONE_ENTRIES && looks == 0 => Alone::Worse { jobs: TOGETHER_JOBS },
+                    _ if cost.entries < ALONE_ENTRIES => {
+                        self.alone = Alone::Trial { together, looks: looks - 1 };
+                        return None;
+                    }
                     Verdict::AsWell => Alone::AsWell { looks: ALONE_LOOKS << self.matched.min(ALONE_DOUBLINGS) },
                     Verdict::Worse | Verdict::Hopeless => Alone::Worse { jobs: TOGETHER_JOBS },
                 };
-                self.matched = if verdict == Verdict::AsWell { self.matched + 1 } else { 0 };
-                (verdict != Verdict::AsWell).then_some(together.threads)
+                let as_well = matches!(self.alone, Alone::AsWell { .. });
+                self.matched = if as_well { self.matched + 1 } else { 0 };
+                (!as_well).then_some(together.threads)
             }
             Alone::AsWell { looks } => {
-                let waits = cost.entries >= ALONE_ENTRIES_HOPELESS && cost.wait_ns() >= WAIT_IS_FOR_A_DEVICE_NS;
-                self.alone = if looks == 0 || waits { Alone::Untried } else { Alone::AsWell { looks: looks - 1 } };
+                let waited = cost.wait_ns() >= WAIT_IS_FOR_A_DEVICE_NS;
+                let counts = if waited { WAITED_LOOKS } else { 1 };
+                let over = looks < counts || (waited && cost.entries >= ALONE_ENTRIES_HOPELESS);
+                self.alone = if over { Alone::Untried } else { Alone::AsWell { looks: looks - counts } };
                 None
             }
             Alone::Untried | Alone::Worse { .. } | Alone::Hopeless => None,
@@ -424,6 +438,20 @@ mod tests {
         assert_eq!((pace.threads(), pace.sorting()), (64, Sorting::Always));
         pace.after_job(cost(4096, 5, 800), 64, JobOrder::Inode, Duration::from_millis(70));
         assert_eq!(pace.threads(), 64, "nor tried again");
+    }
+
+    #[test]
+    fn a_tree_of_small_directories_does_not_stay_with_the_caller() {
+        let pace = Pace::new(Workers::Auto, Order::Inode, 100);
+        pace.after_job(cost(4096, 16, 16), 2, JobOrder::Inode, Duration::from_millis(70));
+        assert!((0..=TRIAL_LOOKS).any(|_| pace.after_inline(cost(8, 8, 500))), "no look had enough to compare");
+        assert_eq!(pace.threads(), 2);
+
+        let pace = Pace::new(Workers::Auto, Order::Inode, 100);
+        pace.after_job(cost(4096, 16, 16), 2, JobOrder::Inode, Duration::from_millis(70));
+        assert!(!pace.after_inline(cost(256, 8, 10)), "as good alone");
+        let slow = (1..).find(|_| pace.after_inline(cost(8, 8, 500))).expect("some look");
+        assert!(slow <= ALONE_LOOKS / WAITED_LOOKS + 2, "{slow} looks at entries that waited");
     }
 
     #[test]
