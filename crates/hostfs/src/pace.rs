@@ -116,6 +116,10 @@ impl Together {
         let alone_ns = (alone.cpu_ns + alone.waited_ns) as f64 / alone.entries.max(1) as f64;
         let ns = self.elapsed.as_nanos() as f64 / self.cost.entries.max(1) as f64;
         let in_the_way = cpu_ns(&self.cost) > 1.25 * cpu_ns(&alone);
+        if alone.entries >= ALONE_ENTRIES && alone.wait_ns() >= WAIT_IS_FOR_A_DEVICE_NS {
+            // A disk that serves one at a time: threads are no faster, but what is asked for in order is.
+            return Verdict::Hopeless;
+        }
         match alone_ns / ns {
             ratio if ratio <= if in_the_way { 1.3 } else { 1.05 } => Verdict::AsWell,
             ratio if ratio < 4.0 => Verdict::Worse,
@@ -210,7 +214,7 @@ impl Pace {
     /// What a job cost that `threads` threads did in this time.
     pub fn after_job(&self, cost: Cost, threads: usize, order: JobOrder, elapsed: Duration) {
         let mut learned = self.learned();
-        learned.judge_order(order, cost);
+        learned.judge_order(order, cost, threads);
         if self.fixed || cost.entries == 0 {
             return;
         }
@@ -338,12 +342,13 @@ impl Learned {
         }
     }
 
-    fn judge_order(&mut self, order: JobOrder, cost: Cost) {
+    fn judge_order(&mut self, order: JobOrder, cost: Cost, threads: usize) {
         // A job of a few entries says nothing.
         if cost.entries < 64 {
             return;
         }
-        let wait_ns = cost.wait_ns();
+        // Of each thread: the more there are, the longer all of them wait together.
+        let wait_ns = cost.wait_ns() / threads.max(1) as u64;
         self.choice = match (self.choice, order) {
             (Choice::First, JobOrder::Directory) => Choice::Second { directory_wait_ns: wait_ns },
             (Choice::Second { directory_wait_ns }, JobOrder::Inode) => {
@@ -438,6 +443,28 @@ mod tests {
         assert_eq!((pace.threads(), pace.sorting()), (64, Sorting::Always));
         pace.after_job(cost(4096, 5, 800), 64, JobOrder::Inode, Duration::from_millis(70));
         assert_eq!(pace.threads(), 64, "nor tried again");
+    }
+
+    #[test]
+    fn a_disk_that_serves_one_at_a_time_is_asked_in_order() {
+        let pace = Pace::new(Workers::Auto, Order::Inode, 100);
+        pace.after_job(cost(4096, 5, 800), 64, JobOrder::Inode, Duration::from_millis(1000));
+        assert_eq!(pace.sorting(), Sorting::OnTrial);
+        assert!(!pace.after_inline(cost(128, 5, 250)), "one read alone may have been long");
+        assert!(pace.after_inline(cost(256, 5, 250)));
+        assert_eq!((pace.threads(), pace.sorting()), (64, Sorting::Always));
+    }
+
+    #[test]
+    fn an_order_is_not_judged_by_the_number_of_threads() {
+        let pace = Pace::new(Workers::Auto, Order::Auto, 100);
+        let root = std::fs::File::open("/proc").unwrap();
+        let dir = std::os::fd::AsFd::as_fd(&root);
+        assert_eq!(pace.order(dir), JobOrder::Directory);
+        // One entry in 200 us, then one in 100 us.
+        pace.after_job(cost(4096, 5, 800), 4, JobOrder::Directory, Duration::from_millis(820));
+        pace.after_job(cost(4096, 5, 6400), 64, JobOrder::Inode, Duration::from_millis(410));
+        assert_eq!(pace.order(dir), JobOrder::Inode);
     }
 
     #[test]
