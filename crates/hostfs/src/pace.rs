@@ -111,15 +111,15 @@ impl Together {
     /// How the caller compares, if it did entries for this, alone. Threads that are in one another's way show it first by
     /// the processor time that they need; how fast they are varies more from one moment to the next.
     fn compared_with(&self, alone: Cost) -> Verdict {
+        if alone.entries >= ALONE_ENTRIES && alone.wait_ns() >= WAIT_IS_FOR_A_DEVICE_NS {
+            // A disk that serves one at a time: threads are no faster, but what is asked for in order is.
+            return Verdict::Hopeless;
+        }
         let cpu_ns = |cost: &Cost| cost.cpu_ns as f64 / cost.entries.max(1) as f64;
         // Nothing but work and waits: the time on the clock would count what others did.
         let alone_ns = (alone.cpu_ns + alone.waited_ns) as f64 / alone.entries.max(1) as f64;
         let ns = self.elapsed.as_nanos() as f64 / self.cost.entries.max(1) as f64;
         let in_the_way = cpu_ns(&self.cost) > 1.25 * cpu_ns(&alone);
-        if alone.entries >= ALONE_ENTRIES && alone.wait_ns() >= WAIT_IS_FOR_A_DEVICE_NS {
-            // A disk that serves one at a time: threads are no faster, but what is asked for in order is.
-            return Verdict::Hopeless;
-        }
         match alone_ns / ns {
             ratio if ratio <= if in_the_way { 1.3 } else { 1.05 } => Verdict::AsWell,
             ratio if ratio < 4.0 => Verdict::Worse,
@@ -223,11 +223,11 @@ impl Pace {
             self.threads.store(1, Ordering::Relaxed);
             return;
         }
-        let rate = cost.entries as f64 / elapsed.as_secs_f64().max(1e-9);
         if learned.try_alone(Together { threads, cost, elapsed }) {
             self.threads.store(1, Ordering::Relaxed);
             return;
         }
+        let rate = cost.entries as f64 / elapsed.as_secs_f64().max(1e-9);
         if let Some((before, before_rate)) = learned.last.replace((threads, rate))
             && threads > before
             && rate < before_rate * 1.05

@@ -165,7 +165,7 @@ impl<'g> Move<'g> {
         } else {
             check_permissions(context, &source, new.dir, target.as_ref(), exchange, guard)?
         };
-        if sb.driver.backing().is_some() {
+        if backed {
             locks.call(&[old, new], || rename_call(old_parent, old_name, new_parent, new_name, flags))?;
             if target.is_none() {
                 unbind_stale(new_parent.directory()?, new_hash, new_name, guard);

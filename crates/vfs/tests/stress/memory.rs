@@ -99,7 +99,6 @@ fn a_removed_directory_gives_its_inode_back_once() {
             tree.vfs.rename(&tree.context, At::Cwd, "/new", At::Cwd, "/dir", flags).expect("empty");
             tree.vfs.rmdir(&tree.context, At::Cwd, "/dir").expect("empty");
         }
-        drop(hand_over);
     });
     assert_eq!(tree.used(), (1, 0));
 }
