@@ -112,6 +112,11 @@ impl<T: Object> Counted<T> {
         this.block().refs.condemn(references)
     }
 
+    /// Takes back what [`Counted::condemn`] did.
+    pub fn reprieve(this: &Self) {
+        this.block().refs.reprieve();
+    }
+
     /// How many references there are; a hint.
     #[must_use]
     pub fn count(this: &Self) -> usize {

@@ -73,6 +73,13 @@ impl LockRef {
             && self.word.compare_exchange(old, old | CONDEMNED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// Takes back what [`LockRef::condemn`] did: references are given out again. For who condemned it.
+    pub fn reprieve(&self) {
+        // Release: whoever gets a reference sees what was done while there were none to get.
+        let old = self.word.fetch_and(!CONDEMNED, Ordering::Release);
+        debug_assert!(old & CONDEMNED != 0, "a count was reprieved that was not condemned");
+    }
+
     /// The references now; a hint, for diagnostics and for caches that look for idle objects.
     #[must_use]
     pub fn count(&self) -> usize {

@@ -83,3 +83,59 @@ fn get_against_the_last_put() {
         assert_eq!(mine.or(theirs), Some(1 + u32::from(got)));
     });
 }
+
+/// A cache condemns what it alone refers to, while a user puts his reference and a reader wants one: it is condemned only
+/// when the user has gone, whose marks are seen, and the reader has none; and then the reader gets none any more.
+/// Seen to fail: `condemn` that looks and then stores; `condemn` with a Relaxed exchange; `get` that does not look at the bit.
+#[test]
+fn condemn_against_get_and_put() {
+    loom::model(|| {
+        let object = Object::new();
+        object.refs.clone_held();
+        let user = thread::spawn({
+            let object = object.clone();
+            move || {
+                object.mark(1);
+                assert!(!object.refs.put(), "the cache's is left");
+            }
+        });
+        let reader = thread::spawn({
+            let object = object.clone();
+            move || object.refs.get()
+        });
+        let condemned = object.refs.condemn(1);
+        let seen = condemned.then(|| object.sum());
+        let got = reader.join().expect("no panic");
+        user.join().expect("no panic");
+        assert!(!(condemned && got), "a reference that the cache did not count");
+        assert!(seen.is_none_or(|sum| sum == 1));
+        assert_eq!(object.refs.count(), 1 + usize::from(got));
+    });
+}
+
+/// What was condemned by mistake is given out again, and no reference is lost or made.
+/// Seen to fail: `reprieve` as a load and a store.
+#[test]
+fn reprieve_against_put_and_get() {
+    loom::model(|| {
+        let object = Object::new();
+        object.refs.clone_held();
+        assert!(object.refs.condemn(2));
+        let user = thread::spawn({
+            let object = object.clone();
+            move || {
+                object.mark(1);
+                assert!(!object.refs.put(), "the cache's is left");
+            }
+        });
+        let reader = thread::spawn({
+            let object = object.clone();
+            move || object.refs.get()
+        });
+        object.refs.reprieve();
+        let got = reader.join().expect("no panic");
+        user.join().expect("no panic");
+        assert_eq!(object.refs.count(), 1 + usize::from(got));
+        assert!(object.refs.get(), "it is given out again");
+    });
+}

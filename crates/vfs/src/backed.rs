@@ -243,7 +243,7 @@ impl Ask {
 
 /// Makes an inode the one of its number; false if there is another.
 pub(crate) fn adopt(sb: &SuperBlock, dentry: &Counted<Dentry>, guard: &Guard) -> bool {
-    let adopted = sb.nodes.adopt(dentry, guard);
+    let adopted = sb.inodes.adopt(dentry, guard);
     if adopted {
         dentry.inode().set_adopted(true);
         // It is used again: what its predecessor left to be said is not true any more. Whoever says it just now holds the

@@ -371,7 +371,7 @@ pub(crate) fn make_at(
     }
     let bound = bind(parent, (hash, name), slot, &dentry, &permit, now, guard);
     if backed && bound.is_err() {
-        drop(sb.nodes.drop_nameless(dentry.inode().ino, guard));
+        drop(sb.inodes.leave(&dentry, guard));
     }
     bound?;
     Ok(dentry)

@@ -8,6 +8,10 @@
 //! 3. *The same number is loaded again* before the backing was told that nobody uses it. The number stands in a set until
 //!    it is told, and whoever loads it takes it out; telling holds the inode's lock, without which no last name goes.
 //! 4. *Further links hold the first dentry.* They stand in a table of their own, and are evicted before it.
+//! 5. *It loses its last name* between the look and the eviction: then the cache's reference is gone, and one of as many as
+//!    there should be is a user's. Who marks an inode as leaving the cache does it, and what was condemned wrongly is
+//!    reprieved ([`crate::icache`]).
+//! 6. *Its number is handed out*: that is a reference, too ([`crate::nodes`]).
 
 use std::{
     collections::BTreeMap,
@@ -105,7 +109,7 @@ impl SuperBlock {
         self.evict_links(name_space, count)?;
         let (mut gone, mut rounds) = (0, 0);
         while gone < count && rounds < 2 {
-            let (batch, wrapped) = self.nodes.idle_batch(&pin());
+            let (batch, wrapped) = self.inodes.idle_batch(&pin());
             rounds += u32::from(wrapped);
             for dentry in batch {
                 if gone == count {
@@ -183,9 +187,9 @@ impl SuperBlock {
             }
             directory.let_go();
         }
-        // Ours, the table's of numbers, and the slot's: with these and no other it is condemned.
-        let references = 2 + usize::from(slot.is_some());
-        if inode.is_dirty() || !Counted::condemn(&dentry, references) {
+        // Ours and the slot's: with these and no other but the cache's it is condemned.
+        let references = 1 + usize::from(slot.is_some());
+        if inode.is_dirty() || !self.inodes.condemn(&dentry, references, &guard) {
             return Ok(Evicted::InUse);
         }
         if let Some(slot) = slot {
@@ -214,7 +218,7 @@ impl SuperBlock {
         if self.driver.backing().is_none() {
             return Ok(());
         }
-        let stored = self.nodes.all().into_iter().map(|dentry| store_times(dentry.inode()));
+        let stored = self.inodes.all().into_iter().map(|dentry| store_times(dentry.inode()));
         stored.fold(store_times(root.0.inode()), Result::and)
     }
 }
@@ -224,7 +228,7 @@ pub(crate) fn take_out(sb: &SuperBlock, inode: &Inode, guard: &Guard) {
     // Said before its number is free, and not by its last reference, which may be put after it was loaded again.
     inode.set_adopted(false);
     sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(inode.ino);
-    sb.nodes.evict(inode.ino, guard);
+    sb.inodes.evict(inode.ino, guard);
 }
 
 /// Whether a slot shows a dentry.

@@ -131,6 +131,7 @@
 mod attr;
 mod backed;
 pub mod bulk;
+mod by_number;
 mod context;
 mod create;
 mod cred;
@@ -142,6 +143,7 @@ mod error;
 mod evict;
 mod file;
 pub mod fs;
+mod icache;
 mod inode;
 mod layout;
 mod load;

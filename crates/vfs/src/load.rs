@@ -146,20 +146,19 @@ fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, gua
     let found = |known: Counted<Dentry>| {
         Some(if known.is_dir() { Found::Elsewhere(known) } else { Found::Link(Dentry::new_link(known)) })
     };
-    if let Some(known) = sb.nodes.get(attr.ino, guard) {
+    if let Some(known) = sb.inodes.get(attr.ino, guard) {
         return Ok(found(known));
     }
     sb.driver.charge_inode()?;
     let dentry = Counted::new(Dentry::new(Inode::loaded(shard_of(sb, guard)?, attr, body_of(sb, attr))));
     // Concurrent loads by two names: one inode wins, and both use it (P7).
     if !adopt(sb, &dentry, guard) {
-        return Ok(sb.nodes.get(attr.ino, guard).and_then(found));
+        return Ok(sb.inodes.get(attr.ino, guard).and_then(found));
     }
     // Looked at when it is in: if nothing was evicted until now, no other inode of this number was in and has gone. Else it
     // goes again, unless somebody has found it already: then it stays the one, and the next answer refreshes it.
-    if evictions.is_some_and(|evictions| evictions != sb.nodes.evictions()) {
-        // Ours, and the table's.
-        if Counted::condemn(&dentry, 2) {
+    if evictions.is_some_and(|evictions| evictions != sb.inodes.evictions()) {
+        if sb.inodes.condemn(&dentry, 1, guard) {
             take_out(sb, dentry.inode(), guard);
         }
         return Ok(None);
@@ -222,7 +221,7 @@ impl Version {
         // First: what somebody else changes after this may be in the answer that is about to be asked for.
         let others = change_count(sb, dir.ino);
         let let_go = directory.backed.as_ref().map_or(0, |backed| backed.let_go());
-        Ok(Self { changes: directory.changes(), let_go, evictions: sb.nodes.evictions(), others })
+        Ok(Self { changes: directory.changes(), let_go, evictions: sb.inodes.evictions(), others })
     }
 
     /// Whether nothing has happened to a name since `before`. The caller holds its lock, and nothing is bound.

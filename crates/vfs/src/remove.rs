@@ -229,7 +229,7 @@ pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) {
     if sb.driver.backing().is_some() {
         sb.links.remove(dentry);
         if dentry.inode().is_nameless(guard) {
-            drop(sb.nodes.drop_nameless(dentry.inode().ino, guard));
+            drop(sb.inodes.leave(dentry, guard));
         }
     }
 }

@@ -15,7 +15,8 @@ use std::{
 use pando_sync::{AtomicCounted, Counted, Flights, NameKey, NameLocks, Object, SeqRwLock, siphash13};
 
 use crate::{
-    Driver, Result, backed::Question, dentry::Dentry, evict::CachedLinks, nodes::Nodes, probe::Part, trace::Tracing,
+    Driver, Result, backed::Question, dentry::Dentry, evict::CachedLinks, icache::InodeCache, nodes::Nodes,
+    probe::Part, trace::Tracing,
 };
 
 /// Inode numbers are handed to shards in runs of this many.
@@ -69,8 +70,10 @@ pub(crate) struct SuperBlock {
     pub name_space: Arc<NameSpace>,
     /// The directory that this tree's root covers; none for the root of the name space.
     pub covers: AtomicCounted<Dentry>,
-    /// Inodes by number: those that were handed out, and all of a tree with a backing.
+    /// Inodes whose numbers were handed out.
     pub nodes: Nodes,
+    /// Inodes in the cache, of a tree with a backing.
+    pub inodes: InodeCache,
     /// Numbers of inodes that nobody uses any more, for the backing to hear of. One that is loaded again leaves.
     pub forgotten: Mutex<BTreeSet<u64>>,
     /// What the backing is being asked now.
@@ -93,6 +96,7 @@ impl SuperBlock {
             name_space,
             covers: AtomicCounted::new(None),
             nodes: Nodes::default(),
+            inodes: InodeCache::default(),
             forgotten: Mutex::default(),
             questions: Flights::new(),
             refreshes: AtomicU64::new(0),

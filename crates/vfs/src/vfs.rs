@@ -290,7 +290,7 @@ fn take_down(root: &DentryRef) {
     if root.0.sb().driver.backing().is_some() {
         // Directories that others have moved or removed may lead nowhere, and still hold what was cached of them.
         let guard = pin();
-        for known in root.0.sb().nodes.all() {
+        for known in root.0.sb().inodes.all() {
             todo.extend(known.to_parent(&guard));
             todo.push(known);
         }
@@ -317,7 +317,8 @@ fn take_down(root: &DentryRef) {
         }
         directory.detach();
     }
-    root.0.sb().nodes.forget_all(0);
+    root.0.sb().nodes.forget_all();
+    root.0.sb().inodes.clear();
     drop(root.0.sb().shards.swap(None));
     root.0.sb().drain_forgotten();
 }

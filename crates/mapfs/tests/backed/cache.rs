@@ -1,9 +1,14 @@
 //! The cache over a tree that is kept elsewhere: misses, evictions, and what others change.
 
-use std::{sync::Barrier, time::Duration};
+use std::{
+    sync::{Barrier, Mutex},
+    time::Duration,
+};
 
 use pando_mapfs::{Call, Delay, Fault, MapHandle, MapOptions, Wait};
-use pando_vfs::{At, Credentials, Error, FileKind, OpenFlags, RenameFlags, Seek, SetTime, Timestamp, Walk, XattrFlags};
+use pando_vfs::{
+    At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Seek, SetTime, Timestamp, Vfs, Walk, XattrFlags,
+};
 
 use crate::support::{assert_same, evict_all, evict_down_to, mounted, names, seen, stored};
 
@@ -183,6 +188,67 @@ fn numbers_that_were_handed_out_stay() {
     assert!(vfs.iget(ino).is_some());
     vfs.forget(ino, 1);
     assert!(vfs.iget(ino).is_none());
+    evict_down_to(&vfs, &store, 1);
+}
+
+/// An eviction takes up its candidates many at a time, and comes to each of them later: what has happened to one of them
+/// in between counts. Here that is long: each has times that are stored, slowly, before it goes.
+fn meanwhile(happens: impl Fn(&Vfs, &Context, usize)) -> (Vfs, Context, MapHandle) {
+    const FILES: usize = 8;
+    let (vfs, context, store) = mounted(MapOptions::default());
+    for i in 0..FILES {
+        vfs.open(&context, At::Cwd, format!("/f{i}"), NEW, 0o644).expect("made").write(b"x").expect("written");
+    }
+    // Their times are not stored yet.
+    let wait = Wait::Sleep(Duration::from_millis(20));
+    store.set_delays(vec![Delay { call: Some(Call::Setattr), wait }]);
+    let before = store.calls(Call::Setattr);
+    std::thread::scope(|scope| {
+        let evictor = scope.spawn(|| vfs.evict(usize::MAX).expect("evicted"));
+        while store.calls(Call::Setattr) == before {
+            assert!(!evictor.is_finished(), "nothing had to be stored");
+            std::thread::yield_now();
+        }
+        (0..FILES).for_each(|i| happens(&vfs, &context, i));
+        evictor.join().expect("ends");
+    });
+    store.set_delays(Vec::new());
+    (vfs, context, store)
+}
+
+#[test]
+fn a_file_that_is_removed_while_it_is_to_be_evicted_stays_with_its_user() {
+    let open = Mutex::new(Vec::new());
+    let (vfs, context, store) = meanwhile(|vfs, context, i| {
+        let name = format!("/f{i}");
+        let file = vfs.open(context, At::Cwd, &name, OpenFlags::RDWR, 0).expect("opens");
+        vfs.unlink(context, At::Cwd, &name).expect("removed");
+        open.lock().expect("no panic").push(file);
+    });
+    evict_all(&vfs);
+    for file in open.into_inner().expect("no panic") {
+        assert_eq!(file.pwrite(b"yz", 1), Ok(2));
+        assert_eq!((file.stat().nlink, file.stat().size), (0, 3));
+        let mut bytes = [0; 3];
+        assert_eq!(file.pread(&mut bytes, 0).map(|_| bytes), Ok(*b"xyz"));
+    }
+    assert_eq!(vfs.stat(&context, At::Cwd, "/f0", FOLLOW).err(), Some(Error::NoEntry));
+    evict_down_to(&vfs, &store, 1);
+}
+
+#[test]
+fn a_number_handed_out_while_its_inode_is_to_be_evicted_stays() {
+    let numbers = Mutex::new(Vec::new());
+    let (vfs, _context, store) = meanwhile(|vfs, context, i| {
+        let file = vfs.open(context, At::Cwd, format!("/f{i}"), OpenFlags::RDWR, 0).expect("opens");
+        vfs.remember(file.dentry(), 1);
+        numbers.lock().expect("no panic").push(file.dentry().ino());
+    });
+    evict_all(&vfs);
+    for ino in numbers.into_inner().expect("no panic") {
+        assert!(vfs.iget(ino).is_some(), "a server counts {ino}");
+        vfs.forget(ino, 1);
+    }
     evict_down_to(&vfs, &store, 1);
 }
 

@@ -1,0 +1,112 @@
+//! Inodes by number: the table that stands behind [`crate::nodes`] (what was handed out) and [`crate::icache`] (what is
+//! cached of a backing). Looking one up takes no lock and counts nothing (P7).
+
+use pando_sync::{AtomicCounted, Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped};
+
+use crate::dentry::Dentry;
+
+/// A table of first dentries by the numbers of their inodes, each with what its owner notes about it.
+pub(crate) struct ByNumber<T: Send + Sync + 'static> {
+    table: SplitTable<Numbered<T>>,
+    len: Striped<Counter>,
+}
+
+/// An inode in such a table, which holds a reference to it.
+pub(crate) struct Numbered<T> {
+    ino: u64,
+    /// None once the entry has left the table: the inode must not wait for the entry's reclamation.
+    dentry: AtomicCounted<Dentry>,
+    pub note: T,
+}
+
+/// An entry of a table.
+pub(crate) type Entry<T> = Node<Numbered<T>>;
+
+impl<T: Send + Sync> Numbered<T> {
+    /// The inode, unless it has left the table.
+    pub(crate) fn dentry<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
+        self.dentry.load(guard)
+    }
+}
+
+impl<T: Send + Sync + 'static> Default for ByNumber<T> {
+    fn default() -> Self {
+        Self { table: SplitTable::default(), len: Striped::default() }
+    }
+}
+
+/// Numbers are handed out in a row; the table wants them spread. (splitmix64: Steele, Lea, Flood, 2014.)
+fn spread(ino: u64) -> u64 {
+    let mut z = ino.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl<T: Send + Sync + 'static> ByNumber<T> {
+    /// The entry of a number.
+    pub(crate) fn entry<'g>(&self, ino: u64, guard: &'g Guard) -> Option<Shared<'g, Entry<T>>> {
+        self.table.get(spread(ino), |entry| entry.ino == ino, guard)
+    }
+
+    /// The inode of a number, unless it is not known here, or is on its way out.
+    pub(crate) fn get(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
+        self.entry(ino, guard)?.to_ref().dentry(guard)?.get()
+    }
+
+    /// An entry for an inode, to be inserted: it holds this reference.
+    pub(crate) fn make(dentry: Counted<Dentry>, note: T) -> Counted<Entry<T>> {
+        Node::new(Numbered { ino: dentry.inode().ino, dentry: AtomicCounted::new(Some(dentry)), note })
+    }
+
+    /// Takes an entry in; gives it back if its number is there already.
+    pub(crate) fn insert(&self, entry: Counted<Entry<T>>, guard: &Guard) -> Result<(), Counted<Entry<T>>> {
+        let ino = entry.ino;
+        match self.table.insert(spread(ino), |other| other.ino == ino, entry, guard) {
+            Ok(_) => {
+                self.counted(true, guard);
+                Ok(())
+            }
+            Err(Rejected::Exists { node, .. }) => Err(node),
+            // splitmix64 is a permutation: different numbers share no more than the 13 bits that the table cuts.
+            Err(Rejected::Exhausted { .. }) => unreachable!("more than 4096 numbers share 51 bits of a permutation"),
+        }
+    }
+
+    /// Takes an entry out, and its reference, which the caller puts without a guard if he can; none if somebody else does.
+    pub(crate) fn remove(&self, entry: Shared<'_, Entry<T>>, guard: &Guard) -> Option<Counted<Dentry>> {
+        if !self.table.remove(entry, guard).removed {
+            return None;
+        }
+        self.counted(false, guard);
+        Self::empty(entry.to_ref())
+    }
+
+    /// Takes the reference out of an entry that is in no table.
+    pub(crate) fn empty(entry: &Entry<T>) -> Option<Counted<Dentry>> {
+        entry.dentry.swap(None)
+    }
+
+    /// Some entries after a position, and the position of the last of them. None: that was the end.
+    pub(crate) fn batch<'g>(
+        &'g self,
+        after: u64,
+        count: usize,
+        guard: &'g Guard,
+    ) -> (Vec<Shared<'g, Entry<T>>>, Option<u64>) {
+        let batch: Vec<_> = self.table.iter_after(after, guard).take(count).collect();
+        let last = batch.last().filter(|_| batch.len() == count).map(|entry| entry.to_ref().position());
+        (batch, last)
+    }
+
+    fn counted(&self, up: bool, guard: &Guard) {
+        let mine = self.len.mine();
+        if if up { mine.add(1) } else { mine.sub(1) } {
+            self.len.note_contention();
+        }
+        if !self.len.is_inflated() || mine.changes().is_multiple_of(16) {
+            let len = Counter::sum(|| self.len.all()).value;
+            self.table.adapt(usize::try_from(len).unwrap_or(usize::MAX), false, guard);
+        }
+    }
+}

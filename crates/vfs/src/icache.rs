@@ -1,0 +1,115 @@
+//! The inode cache of a tree with a backing: the one inode of each number that is known here.
+//!
+//! It holds a reference to each, and an eviction takes out those that nobody else refers to. Two want to take one out: an
+//! eviction, and whoever takes the last name away (nobody can come to it any more). Who marks the entry as leaving does it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pando_sync::{Counted, Guard, Shared, pin};
+
+use crate::{by_number::ByNumber, dentry::Dentry};
+
+/// The inodes of a tree with a backing that are in its cache.
+#[derive(Default)]
+pub(crate) struct InodeCache {
+    /// With whether the entry is leaving.
+    table: ByNumber<AtomicBool>,
+    /// Where the search for idle inodes goes on.
+    hand: AtomicU64,
+    /// How many were evicted: whoever knew attributes before one of them may know old ones.
+    evictions: AtomicU64,
+}
+
+impl InodeCache {
+    /// The inode of a number, unless it is not known here, or is on its way out.
+    pub(crate) fn get(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
+        self.table.get(ino, guard)
+    }
+
+    /// Takes in an inode that was made in a backing or loaded from it; false if its number is there already.
+    pub(crate) fn adopt(&self, dentry: &Counted<Dentry>, guard: &Guard) -> bool {
+        let entry = ByNumber::make(dentry.clone(), AtomicBool::new(false));
+        self.table.insert(entry, guard).map_err(|rejected| drop(ByNumber::empty(&rejected))).is_ok()
+    }
+
+    /// A number that rises before each eviction is seen.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::SeqCst)
+    }
+
+    /// Some inodes that look idle, from where the last batch ended; and whether that was the end.
+    pub(crate) fn idle_batch(&self, guard: &Guard) -> (Vec<Counted<Dentry>>, bool) {
+        const BATCH: usize = 64;
+        // Ours, and its slot's. Directories have more that are let go of, if it comes to that.
+        const IDLE: usize = 2;
+        let (entries, last) = self.table.batch(self.hand.load(Ordering::Relaxed), BATCH, guard);
+        self.hand.store(last.unwrap_or(0), Ordering::Relaxed);
+        let idle = entries.into_iter().filter_map(|entry| {
+            let dentry = entry.to_ref().dentry(guard)?;
+            if dentry.count() <= IDLE || dentry.to_ref().is_dir() { dentry.get() } else { None }
+        });
+        (idle.collect(), last.is_none())
+    }
+
+    /// If an inode is in the cache, and `references` (this one, and others that the caller answers for) and the cache's are
+    /// all that there are: makes sure that nobody gets another. Then [`InodeCache::evict`] follows.
+    pub(crate) fn condemn(&self, dentry: &Counted<Dentry>, references: usize, guard: &Guard) -> bool {
+        let Some(entry) = self.table.entry(dentry.inode().ino, guard) else { return false };
+        let is_here = |here: Shared<'_, Dentry>| here.ptr_eq(dentry.as_shared());
+        if !entry.to_ref().dentry(guard).is_some_and(is_here) || !Counted::condemn(dentry, references + 1) {
+            return false;
+        }
+        // If it has left meanwhile, one of those references was somebody's.
+        let leaves = entry.to_ref().note.swap(true, Ordering::AcqRel);
+        if leaves {
+            Counted::reprieve(dentry);
+        }
+        !leaves
+    }
+
+    /// Takes out an inode that was condemned.
+    pub(crate) fn evict(&self, ino: u64, guard: &Guard) {
+        self.evictions.fetch_add(1, Ordering::SeqCst);
+        if let Some(entry) = self.table.entry(ino, guard) {
+            drop(self.table.remove(entry, guard));
+        }
+    }
+
+    /// Takes out an inode that has no name any more: nobody can come to it. The caller puts the reference, without a guard
+    /// if he can.
+    pub(crate) fn leave(&self, dentry: &Dentry, guard: &Guard) -> Option<Counted<Dentry>> {
+        let inode = dentry.inode();
+        let entry = self.table.entry(inode.ino, guard)?;
+        let is_here = std::ptr::eq(entry.to_ref().dentry(guard)?.to_ref().inode(), inode);
+        if is_here && !entry.to_ref().note.swap(true, Ordering::AcqRel) {
+            self.table.remove(entry, guard)
+        } else {
+            None
+        }
+    }
+
+    /// All inodes in the cache; no guard is held.
+    pub(crate) fn all(&self) -> Vec<Counted<Dentry>> {
+        let (mut all, mut after) = (Vec::new(), Some(0));
+        while let Some(position) = after {
+            let guard = pin();
+            let (batch, last) = self.table.batch(position, 1024, &guard);
+            all.extend(batch.into_iter().filter_map(|entry| entry.to_ref().dentry(&guard)?.get()));
+            after = last;
+        }
+        all
+    }
+
+    /// The tree is taken down.
+    pub(crate) fn clear(&self) {
+        loop {
+            let mut _left = Vec::new();
+            let guard = pin();
+            let (batch, last) = self.table.batch(0, 1024, &guard);
+            _left.extend(batch.into_iter().filter_map(|entry| self.table.remove(entry, &guard)));
+            if last.is_none() {
+                return;
+            }
+        }
+    }
+}
