@@ -13,8 +13,9 @@ const THREADS: usize = 8;
 fn together<T: Send>(fault: Option<Error>, one: impl Fn(pando_vfs::Result<pando_vfs::Stat>) -> T + Sync) -> Vec<T> {
     let (vfs, root, store) = mounted(MapOptions::default());
     store.create(MapHandle::ROOT, "f", FileKind::File, 0o640).expect("made");
-    assert!(vfs.stat(&root, At::Cwd, "/", Walk::empty()).is_ok());
-    // What has changed underneath is known; the name is not, since nobody has asked for it.
+    // A walk through the directory: what has changed underneath is known from here on. (Or all would wait for that first,
+    // and who has not woken up yet would be taken for one who waits for the name.) The name is not: nobody has asked for it.
+    assert_eq!(vfs.stat(&root, At::Cwd, "/nothing", Walk::empty()).err(), Some(Error::NoEntry));
     let parked = store.park(Call::Lookup);
     if let Some(error) = fault {
         store.inject(Fault::Nth { call: Some(Call::Lookup), after: 0, error });
