@@ -24,6 +24,7 @@
 //! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).
 
 mod blocks;
+mod class_mutex;
 mod counted;
 mod described;
 mod facade;
@@ -50,6 +51,7 @@ mod split_table;
 mod striped;
 mod tally;
 
+pub use class_mutex::{ClassGuard, ClassMutex};
 pub use counted::{AtomicCounted, Counted, Object, Shared};
 pub use described::Described;
 pub use flights::Flights;

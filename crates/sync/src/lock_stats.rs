@@ -164,6 +164,15 @@ mod tests {
     }
 
     #[test]
+    fn mutexes_of_a_class_are_counted() {
+        let mutex = crate::ClassMutex::new(LockClass::Topology);
+        let before = count(LockClass::Topology).acquired;
+        let held = mutex.try_lock().expect("free");
+        assert!(count(LockClass::Topology).acquired > before);
+        waits(LockClass::Topology, || drop(held), || drop(mutex.lock()));
+    }
+
+    #[test]
     fn mutexes_outside_of_the_order_are_counted() {
         let mutex = Mutex::new(0);
         let held = lock_counted(&mutex, LockClass::Xattrs);

@@ -347,7 +347,7 @@ pub(crate) fn move_here(
     let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
     let directory = inode.directory()?;
     let hash = sb.hash(inode.ino, name);
-    let _topology = name_space.topology.lock().unwrap_or_else(PoisonError::into_inner);
+    let _topology = name_space.topology.lock();
     let old = {
         let guard = pin();
         moved.place.load(&guard).and_then(|place| place.get())

@@ -7,9 +7,9 @@
 //!
 //! Order: topology, names (by stripe), rename sequence. The handle's mutex and the data lock come after and never here.
 
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 
-use pando_sync::{Guard, NameGuard, NameKey, SeqGuard, pin};
+use pando_sync::{ClassGuard, Guard, NameGuard, NameKey, SeqGuard, pin};
 
 use crate::{
     Error, Result,
@@ -66,7 +66,7 @@ impl Wanted {
 pub(crate) struct Locks<'v> {
     rename_seq: Option<SeqGuard<'v>>,
     names: Option<NameGuard<'v>>,
-    topology: Option<MutexGuard<'v, ()>>,
+    topology: Option<ClassGuard<'v>>,
     wanted: Wanted,
     /// Whether all of `wanted` is held; otherwise nothing of it counts.
     held: bool,
@@ -149,11 +149,7 @@ impl<'v> Locks<'v> {
         }
         self.want(topology, names, rename_seq);
         if topology {
-            match self.name_space.topology.try_lock() {
-                Ok(guard) => self.topology = Some(guard),
-                Err(TryLockError::Poisoned(poisoned)) => self.topology = Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => return Err(Stop::Wait),
-            }
+            self.topology = Some(self.name_space.topology.try_lock().ok_or(Stop::Wait)?);
         }
         self.names = Some(self.name_space.names.try_lock(names).ok_or(Stop::Wait)?);
         if rename_seq {
@@ -193,7 +189,7 @@ impl<'v> Locks<'v> {
         self.release();
         let wanted = self.wanted;
         if wanted.topology {
-            self.topology = Some(self.name_space.topology.lock().unwrap_or_else(PoisonError::into_inner));
+            self.topology = Some(self.name_space.topology.lock());
         }
         self.names = Some(self.name_space.names.lock(wanted.names()));
         if wanted.rename_seq {

@@ -12,7 +12,10 @@ use std::{
     },
 };
 
-use pando_sync::{AtomicCounted, Counted, Flights, NameKey, NameLocks, Object, SeqRwLock, siphash13};
+use pando_sync::{
+    AtomicCounted, ClassMutex, Counted, Flights, NameKey, NameLocks, Object, SeqRwLock, lock_order::LockClass,
+    siphash13,
+};
 
 use crate::{
     Driver, Result, backed::Question, dentry::Dentry, evict::CachedLinks, icache::InodeCache, nodes::Nodes,
@@ -29,7 +32,7 @@ pub(crate) const ROOT_INO: u64 = 1;
 /// What all superblocks of one `Vfs` share: the locks of the name space. Lock order: the crate's documentation.
 pub(crate) struct NameSpace {
     /// Taken by a directory that changes parents: ancestors stand still while it is held (P4).
-    pub topology: Mutex<()>,
+    pub topology: ClassMutex,
     /// A lock per name, striped (P2).
     pub names: NameLocks,
     /// Written around the instant at which a directory changes place (P9).
@@ -46,7 +49,7 @@ pub(crate) struct NameSpace {
 impl NameSpace {
     pub(crate) fn new() -> Self {
         Self {
-            topology: Mutex::new(()),
+            topology: ClassMutex::new(LockClass::Topology),
             names: NameLocks::for_this_machine(),
             rename_seq: SeqRwLock::new(),
             tracing: Tracing::default(),
