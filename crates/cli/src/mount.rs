@@ -62,6 +62,8 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
         .spawn(move || leaver.leave_on(signals))
         .map_err(|error| Failure::system("cannot start a thread", &error))?;
     let served = announce(args, &prepared.path, in_background).and_then(|()| serve(connection, &args.dir));
+    // Its number may be another mount's by now, which wants to listen there.
+    drop(listener);
     handle.close();
     // Its answer is nothing; had it panicked, it said so.
     let _ = waiter.join();

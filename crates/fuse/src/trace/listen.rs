@@ -4,7 +4,7 @@ use std::{
     io::{self, Read, Write},
     os::{
         fd::AsFd,
-        unix::net::{UnixListener, UnixStream},
+        unix::net::{SocketAddr, UnixListener, UnixStream},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -26,6 +26,10 @@ const REQUEST_MAX: usize = 64 << 10;
 /// whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// How long a server that had this device number before may take to end: the kernel gives a number to the next mount as soon
+/// as it has taken the last one down, which is before its server hears of it.
+const PREDECESSOR: Duration = Duration::from_secs(2);
+
 /// Listens for those who want to watch a mount; ends when it is dropped.
 #[derive(Debug)]
 pub struct TraceListener {
@@ -38,10 +42,10 @@ impl TraceListener {
     /// Starts to listen for the mount with this device number (`major:minor`), which shows `vfs`.
     ///
     /// # Errors
-    /// EADDRINUSE if somebody listens there; no more descriptors or threads.
+    /// EADDRINUSE if somebody listens there, and goes on to; no more descriptors or threads.
     pub fn start(vfs: Vfs, device: &str) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
-        let watch = Watch::new(vfs, UnixListener::bind_addr(&address(device)?)?, stopped)?;
+        let watch = Watch::new(vfs, bind(&address(device)?)?, stopped)?;
         let thread = std::thread::Builder::new().name("pando-trace".into()).spawn(move || watch.run())?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
@@ -57,9 +61,22 @@ impl Drop for TraceListener {
     }
 }
 
+fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
+    let until = Instant::now() + PREDECESSOR;
+    loop {
+        match UnixListener::bind_addr(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            bound => return bound,
+        }
+    }
+}
+
 struct Watch {
-    vfs: Vfs,
+    /// Closed first: the next mount may have this number before a large tree is taken apart.
     listener: UnixListener,
+    vfs: Vfs,
     /// At its end when the listener is dropped.
     stopped: UnixStream,
 }
@@ -76,7 +93,7 @@ impl Watch {
     fn new(vfs: Vfs, listener: UnixListener, stopped: UnixStream) -> io::Result<Self> {
         // Waiting is for `wait`, which sees the end, too: a signal may end a wait though nobody has come.
         listener.set_nonblocking(true)?;
-        Ok(Self { vfs, listener, stopped })
+        Ok(Self { listener, vfs, stopped })
     }
 
     fn run(&self) {
@@ -226,6 +243,20 @@ mod tests {
     use pando_memfs::{MemFs, MemOptions};
 
     use super::*;
+
+    /// The kernel gives device numbers out again before the last server that had one has ended.
+    #[test]
+    fn a_predecessor_that_ends_is_waited_for() {
+        let device = format!("test:before:{}", std::process::id());
+        let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a tree");
+        let before = TraceListener::start(vfs.clone(), &device).expect("listening");
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| TraceListener::start(vfs.clone(), &device).map(drop));
+            std::thread::sleep(Duration::from_millis(50));
+            drop(before);
+            next.join().expect("no panic").expect("the address is free now");
+        });
+    }
 
     /// A signal that met this thread in its wait left it in accept(2) for ever, and with it the server that was to end.
     #[test]
