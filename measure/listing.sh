@@ -4,13 +4,14 @@
 #
 #   measure/listing.sh [PANDO]         the command under test; without it, one is built (cargo build --release)
 #
-# As root. In the environment: RUNS (5), FILES (100000), DIRS (300), PER_DIR (1000), SYSTEMS ("ext4 xfs btrfs"), WORK (a
-# directory with 4 GiB free; /var/tmp). Prints Markdown. Cold means: unmounted, caches dropped, mounted again. Each round
-# runs all tools one after the other, so that what disturbs the machine disturbs them all; figures are medians. Output
-# goes through a pipe. CPU is user and system time of the tool.
+# As root. In the environment: RUNS (5), WARM (3 warm runs for each cold one), FILES (100000), DIRS (300), PER_DIR (1000),
+# SYSTEMS ("ext4 xfs btrfs"), WORK (a directory with 4 GiB free; /var/tmp). Prints Markdown. Cold means: unmounted, caches
+# dropped, mounted again. Each round runs all tools one after the other, so that what disturbs the machine disturbs them
+# all; figures are medians. Output goes through a pipe. CPU is user and system time of the tool.
 set -u -o pipefail
 here=$(dirname "$(readlink -f "$0")")
-runs=${RUNS:-5} files=${FILES:-100000} dirs=${DIRS:-300} per_dir=${PER_DIR:-1000} systems=${SYSTEMS:-ext4 xfs btrfs}
+runs=${RUNS:-5} warm=${WARM:-3} systems=${SYSTEMS:-ext4 xfs btrfs}
+files=${FILES:-100000} dirs=${DIRS:-300} per_dir=${PER_DIR:-1000}
 [ "$(id -u)" = 0 ] || { echo "$0: needs root: it mounts, and drops caches" >&2; exit 1; }
 for program in cc setfattr getfattr losetup; do
     command -v $program >/dev/null || { echo "$0: needs $program (Debian: gcc attr mount)" >&2; exit 1; }
@@ -83,7 +84,7 @@ median() {
 
 # Runs each line of "name: command" from stdin, cold and warm, and prints a table.
 table() {
-    local names=() commands=() line round index command
+    local names=() commands=() line round again index command
     while IFS= read -r line; do
         names+=("${line%%: *}")
         commands+=("${line#*: }")
@@ -95,7 +96,14 @@ table() {
             command -v "${command[0]}" >/dev/null || continue
             cool
             clock "$work/cold.$index" "${command[@]}"
-            clock "$work/warm.$index" "${command[@]}"
+        done
+        # All are cached now, and each was the last to run as often as any other.
+        for ((again = 0; again < warm; again++)); do
+            for index in "${!names[@]}"; do
+                read -ra command <<<"${commands[index]}"
+                command -v "${command[0]}" >/dev/null || continue
+                clock "$work/warm.$index" "${command[@]}"
+            done
         done
     done
     echo
