@@ -4,7 +4,8 @@
 #   measure/mount.sh [PANDO]    as root, with /dev/fuse; PANDO: the command (target/release/pando)
 #
 # 1. `ls -l` of directories of 10,000 and 100,000 files, names unknown to the kernel before: microseconds per entry.
-# 2. create + close + unlink of names in one directory, one thread (`pando bench crunl`): microseconds per operation.
+# 2. create + close + unlink of names in one directory, one thread (`pando bench crunl`): microseconds per operation; with
+#    client and server where the kernel puts them, and with both on one processor, which no request has to wake up then.
 # The server's time is that of its process before and after; it counts in ticks of 10 ms, so work is repeated.
 set -eu -o pipefail
 pando=$(readlink -f "${1:-target/release/pando}")
@@ -16,8 +17,12 @@ ticks=$(getconf CLK_TCK)
 # Its own and its threads' time in microseconds, user and system.
 server_us() { sed 's/.*) //' "/proc/$server/stat" | awk -v hz="$ticks" '{ printf "%d", ($12 + $13) * 1e6 / hz }'; }
 
+# What runs client and server where: nothing, or taskset.
+on=()
+
 start() {
-    "$pando" mount "$grove" >"$dir/ready" &
+    : >"$dir/ready"
+    "${on[@]}" "$pando" mount "$grove" >"$dir/ready" &
     server=$!
     until grep -q umount "$dir/ready"; do kill -0 "$server"; sleep 0.05; done
 }
@@ -42,16 +47,20 @@ for entries in 10000 100000; do
     stop
 done
 
+number() { grep -o "\"$1\": *[0-9.]*" "$dir/bench.json" | head -n 1 | grep -o '[0-9.]*$'; }
+
 echo
 echo "crunl through the mount, 1 thread, us of processor time per operation"
-start
-mkdir "$grove/bench"
-before=$(server_us)
-# Three repeats and next to nothing besides: least, median and most are all of them, so their sum counts the operations.
-"$pando" bench crunl "dir=$grove/bench" --threads 1 --warmup 0.01 --repeat 3 --seconds 2 --json "$dir/bench.json" >/dev/null
-served=$(($(server_us) - before))
-number() { grep -o "\"$1\": *[0-9.]*" "$dir/bench.json" | head -n 1 | grep -o '[0-9.]*$'; }
-printf '%10s %10s %10s\n' client server together
-awk -v c="$(number cpu_ns_per_op)" -v s="$served" -v n="$(number min)" -v m="$(number median)" -v x="$(number max)" \
-    'BEGIN { c /= 1000; s /= (n + m + x) * 2; printf "%10.2f %10.2f %10.2f\n", c, s, c + s }'
-stop
+printf '%20s %10s %10s %10s\n' "on" client server together
+for where in "any processor" "one processor"; do
+    [ "$where" = "any processor" ] || on=(taskset -c 0)
+    start
+    mkdir "$grove/bench"
+    before=$(server_us)
+    # Three repeats and next to nothing besides: least, median and most are all of them, so their sum counts the operations.
+    "${on[@]}" "$pando" bench crunl "dir=$grove/bench" --threads 1 --warmup 0.01 --repeat 3 --seconds 2 --json "$dir/bench.json" >/dev/null
+    served=$(($(server_us) - before))
+    awk -v w="$where" -v c="$(number cpu_ns_per_op)" -v s="$served" -v n="$(number min)" -v m="$(number median)" -v x="$(number max)" \
+        'BEGIN { c /= 1000; s /= (n + m + x) * 2; printf "%20s %10.2f %10.2f %10.2f\n", w, c, s, c + s }'
+    stop
+done
