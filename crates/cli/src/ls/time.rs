@@ -1,7 +1,10 @@
 //! Times as they are shown. A listing shows many times and few different minutes: the text of a minute is kept, and so
 //! is the part of the calendar in which the zone's offset does not change.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    env, fs,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use jiff::{Timestamp, fmt::strtime, tz::TimeZone};
 use pando_vfs::bulk::Time;
@@ -116,10 +119,17 @@ impl Civil {
     }
 }
 
+/// The zone of this process, as the C library finds it: what `TZ` says, otherwise /etc/localtime. Without `TZ`, jiff would
+/// also look for that zone's name, in all directories of /usr/share/zoneinfo.
+fn local_zone() -> TimeZone {
+    let local = || TimeZone::tzif("local", &fs::read("/etc/localtime").ok()?).ok();
+    if env::var_os("TZ").is_none() { local() } else { None }.unwrap_or_else(TimeZone::system)
+}
+
 impl Clock {
-    /// A clock of this machine's zone (`TZ`).
+    /// A clock of this process's zone.
     pub fn new(style: TimeStyle) -> Self {
-        Self::with_zone(style, TimeZone::system(), now())
+        Self::with_zone(style, local_zone(), now())
     }
 
     fn with_zone(style: TimeStyle, zone: TimeZone, now: Time) -> Self {
@@ -301,6 +311,15 @@ mod tests {
 
     fn at(secs: i64) -> Time {
         Time { secs, nanos: 7 }
+    }
+
+    #[test]
+    fn the_local_zone_is_the_systems() {
+        for seconds in [-2_000_000_000, 0, 1_000_000_000, 1_750_000_000, 4_000_000_000] {
+            let then = Timestamp::from_second(seconds).unwrap();
+            let offset = |zone: TimeZone| zone.to_offset_info(then).offset();
+            assert_eq!(offset(local_zone()), offset(TimeZone::system()), "{seconds}");
+        }
     }
 
     #[test]
