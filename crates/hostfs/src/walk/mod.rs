@@ -29,6 +29,7 @@ use rustix::io::Errno;
 mod ahead;
 mod children;
 mod open;
+mod portion;
 
 pub use children::{Child, Children};
 
@@ -303,9 +304,16 @@ impl Walk {
     fn down(&mut self) -> Step {
         while let Some(mut level) = self.stack.pop() {
             self.path.truncate(level.path_len);
-            let Some(child) = level.children.take() else {
-                self.reopen_parent(&level);
-                continue;
+            let child = match level.children.take() {
+                Ok(Some(child)) => child,
+                Ok(None) => {
+                    self.reopen_parent(&level);
+                    continue;
+                }
+                Err(errno) => {
+                    self.stack.push(level);
+                    return Step::Failed(self.stack.len() - 1, Cause::Read, errno);
+                }
             };
             if self.path.last() != Some(&b'/') {
                 self.path.push(b'/');
