@@ -21,7 +21,7 @@ use pando_sync::{
 };
 
 use crate::{
-    Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp, directory::Directory, probe::Part,
+    Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp, dentry::Dentry, directory::Directory, probe::Part,
     superblock::Shard, xattr_map::Xattrs,
 };
 
@@ -309,9 +309,9 @@ impl Inode {
     }
 
     /// Gives back what the driver was charged for this inode, once. A directory's is given back when it is removed: what
-    /// holds it longer (slots of its former entries, waiting to be reclaimed) is no business of the limit's. The caller holds
-    /// a reference: so [`Inode::last_put`] comes after it.
-    pub(crate) fn release(&self) {
+    /// holds it longer (slots of its former entries, waiting to be reclaimed) is no business of the limit's. A reference is
+    /// held: so [`Inode::last_put`] comes after it.
+    pub(crate) fn release(&self, _held: &Counted<Dentry>) {
         if self.charged.swap(false, Ordering::AcqRel) {
             self.shard.sb.driver.release_inode();
         }

@@ -205,7 +205,7 @@ impl<'g> Bound<'g> {
         directory.count_down(true, guard);
         directory.stamp(now);
         victim.detach();
-        self.inode().release();
+        self.inode().release(&dir);
         self.inode().times.changed(now);
         self.note_removed(guard);
         forget_name(self.dentry, guard);

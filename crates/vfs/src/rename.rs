@@ -268,7 +268,7 @@ impl<'g> Move<'g> {
         if let Some(removal) = removal {
             removal.finish();
             victim.directory()?.detach();
-            victim.release();
+            victim.release(&replaced);
             self.new_parent.directory()?.subdirs_changed(false);
         } else {
             victim.link_gone();
