@@ -1,7 +1,7 @@
 //! Node numbers: what the kernel calls an inode by.
 //!
 //! A node number is the inode's number, except that the kernel calls the root 1: if the tree numbers its root
-//! otherwise, the two numbers change places. The tree's inode cache keeps what the kernel counts; numbers are not
+//! otherwise, the two numbers change places. The tree keeps what the kernel counts ([`Vfs::remember`]); numbers are not
 //! reused while the tree lives, so generations are all 0.
 
 use pando_vfs::{DentryRef, Error, Result, Vfs};

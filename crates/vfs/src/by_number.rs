@@ -1,13 +1,15 @@
 //! Inodes by number: the table that stands behind [`crate::nodes`] (what was handed out) and [`crate::icache`] (what is
 //! cached of a backing). Looking one up takes no lock and counts nothing (P7).
 
-use pando_sync::{AtomicCounted, Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped};
+use pando_sync::{AtomicCounted, Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped, siphash13};
 
 use crate::dentry::Dentry;
 
 /// A table of first dentries by the numbers of their inodes, each with what its owner notes about it.
 pub(crate) struct ByNumber<T: Send + Sync + 'static> {
     table: SplitTable<Numbered<T>>,
+    /// Of the hash: a backing brings numbers that somebody may have chosen.
+    key: (u64, u64),
     len: Striped<Counter>,
 }
 
@@ -29,24 +31,18 @@ impl<T: Send + Sync> Numbered<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Default for ByNumber<T> {
-    fn default() -> Self {
-        Self { table: SplitTable::default(), len: Striped::default() }
-    }
-}
-
-/// Numbers are handed out in a row; the table wants them spread. (splitmix64: Steele, Lea, Flood, 2014.)
-fn spread(ino: u64) -> u64 {
-    let mut z = ino.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 impl<T: Send + Sync + 'static> ByNumber<T> {
+    pub(crate) fn new(key: (u64, u64)) -> Self {
+        Self { table: SplitTable::default(), key, len: Striped::default() }
+    }
+
+    fn hash(&self, ino: u64) -> u64 {
+        siphash13(self.key, &ino.to_le_bytes())
+    }
+
     /// The entry of a number.
     pub(crate) fn entry<'g>(&self, ino: u64, guard: &'g Guard) -> Option<Shared<'g, Entry<T>>> {
-        self.table.get(spread(ino), |entry| entry.ino == ino, guard)
+        self.table.get(self.hash(ino), |entry| entry.ino == ino, guard)
     }
 
     /// The inode of a number, unless it is not known here, or is on its way out.
@@ -62,14 +58,17 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
     /// Takes an entry in; gives it back if its number is there already.
     pub(crate) fn insert(&self, entry: Counted<Entry<T>>, guard: &Guard) -> Result<(), Counted<Entry<T>>> {
         let ino = entry.ino;
-        match self.table.insert(spread(ino), |other| other.ino == ino, entry, guard) {
+        match self.table.insert(self.hash(ino), |other| other.ino == ino, entry, guard) {
             Ok(_) => {
                 self.counted(true, guard);
                 Ok(())
             }
             Err(Rejected::Exists { node, .. }) => Err(node),
-            // splitmix64 is a permutation: different numbers share no more than the 13 bits that the table cuts.
-            Err(Rejected::Exhausted { .. }) => unreachable!("more than 4096 numbers share 51 bits of a permutation"),
+            // That takes two numbers of one hash, for which 51 bits of a key that nobody knows must agree, and then some
+            // 4000 insertions of the one while the other is there.
+            Err(Rejected::Exhausted { .. }) => {
+                unreachable!("numbers whose keyed hashes agree have used up their places")
+            }
         }
     }
 

@@ -9,8 +9,9 @@
 //!    it is told, and whoever loads it takes it out; telling holds the inode's lock, without which no last name goes.
 //! 4. *Further links hold the first dentry.* They stand in a table of their own, and are evicted before it.
 //! 5. *It loses its last name* between the look and the eviction: then the cache's reference is gone, and one of as many as
-//!    there should be is a user's. Who marks an inode as leaving the cache does it, and what was condemned wrongly is
-//!    reprieved ([`crate::icache`]).
+//!    there should be is a user's. So the cache is looked at again under the inode's lock, without which no last name goes;
+//!    and where somebody leaves the cache or is condemned without that lock (a create or a load that failed), who marks
+//!    the entry goes on, and what was condemned wrongly is reprieved ([`crate::icache`]).
 //! 6. *Its number is handed out*: that is a reference, too ([`crate::nodes`]).
 
 use std::{
@@ -76,10 +77,9 @@ impl CachedLinks {
         }
     }
 
-    /// The tree is taken down.
-    pub(crate) fn clear(&self) {
-        let links = std::mem::take(&mut self.table().links);
-        drop(links);
+    /// All of them, out of the table: the tree is taken down.
+    pub(crate) fn take(&self) -> impl Iterator<Item = Counted<Dentry>> + use<> {
+        std::mem::take(&mut self.table().links).into_values()
     }
 
     /// Some links, from where the last batch ended; and whether that was the end.
@@ -223,7 +223,7 @@ impl SuperBlock {
     }
 }
 
-/// An inode whose dentry was condemned leaves the table of numbers.
+/// An inode whose dentry was condemned leaves the cache.
 pub(crate) fn take_out(sb: &SuperBlock, inode: &Inode, guard: &Guard) {
     // Said before its number is free, and not by its last reference, which may be put after it was loaded again.
     inode.set_adopted(false);

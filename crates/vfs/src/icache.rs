@@ -10,7 +10,6 @@ use pando_sync::{Counted, Guard, Shared, pin};
 use crate::{by_number::ByNumber, dentry::Dentry};
 
 /// The inodes of a tree with a backing that are in its cache.
-#[derive(Default)]
 pub(crate) struct InodeCache {
     /// With whether the entry is leaving.
     table: ByNumber<AtomicBool>,
@@ -21,6 +20,10 @@ pub(crate) struct InodeCache {
 }
 
 impl InodeCache {
+    pub(crate) fn new(key: (u64, u64)) -> Self {
+        Self { table: ByNumber::new(key), hand: AtomicU64::new(0), evictions: AtomicU64::new(0) }
+    }
+
     /// The inode of a number, unless it is not known here, or is on its way out.
     pub(crate) fn get(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
         self.table.get(ino, guard)
@@ -40,13 +43,17 @@ impl InodeCache {
     /// Some inodes that look idle, from where the last batch ended; and whether that was the end.
     pub(crate) fn idle_batch(&self, guard: &Guard) -> (Vec<Counted<Dentry>>, bool) {
         const BATCH: usize = 64;
-        // Ours, and its slot's. Directories have more that are let go of, if it comes to that.
+        // Ours, and its slot's. Directories have more, which are let go of if nothing is cached of them.
         const IDLE: usize = 2;
+        let is_idle = |dentry: Shared<'_, Dentry>| match dentry.to_ref().directory() {
+            Ok(directory) => directory.slots_after(0, guard).next().is_none(),
+            Err(_) => dentry.count() <= IDLE,
+        };
         let (entries, last) = self.table.batch(self.hand.load(Ordering::Relaxed), BATCH, guard);
         self.hand.store(last.unwrap_or(0), Ordering::Relaxed);
         let idle = entries.into_iter().filter_map(|entry| {
             let dentry = entry.to_ref().dentry(guard)?;
-            if dentry.count() <= IDLE || dentry.to_ref().is_dir() { dentry.get() } else { None }
+            if is_idle(dentry) { dentry.get() } else { None }
         });
         (idle.collect(), last.is_none())
     }

@@ -149,6 +149,13 @@ fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, gua
     if let Some(known) = sb.inodes.get(attr.ino, guard) {
         return Ok(found(known));
     }
+    // It seemed to have lost its last name, since others had made one that was not known here; and somebody outside still
+    // counts it. (A directory has one name: that is gone for good.)
+    if let Some(known) = sb.nodes.get(attr.ino, guard).filter(|known| !known.is_dir())
+        && adopt(sb, &known, guard)
+    {
+        return Ok(found(known));
+    }
     sb.driver.charge_inode()?;
     let dentry = Counted::new(Dentry::new(Inode::loaded(shard_of(sb, guard)?, attr, body_of(sb, attr))));
     // Concurrent loads by two names: one inode wins, and both use it (P7).

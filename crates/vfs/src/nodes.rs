@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pando_sync::{Counted, pin};
+use pando_sync::{Counted, Guard, pin};
 
 use crate::{
     DentryRef, Vfs,
@@ -15,7 +15,6 @@ use crate::{
 
 /// The inodes whose numbers are known outside, with how often each was handed out. Zero is dead: the entry is about to
 /// leave the table.
-#[derive(Default)]
 pub(crate) struct Nodes {
     table: ByNumber<AtomicU64>,
 }
@@ -36,6 +35,15 @@ impl Numbered<AtomicU64> {
 }
 
 impl Nodes {
+    pub(crate) fn new(key: (u64, u64)) -> Self {
+        Self { table: ByNumber::new(key) }
+    }
+
+    /// The inode of a number that was handed out.
+    pub(crate) fn get(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
+        self.table.get(ino, guard)
+    }
+
     fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) {
         // Put after the guard is gone: an inode's last put may wait.
         let (mut _left, mut _unused) = (None, None);
@@ -95,7 +103,7 @@ impl Vfs {
     #[must_use]
     pub fn iget(&self, ino: u64) -> Option<DentryRef> {
         let guard = pin();
-        self.superblocks(|sb| sb.nodes.table.get(ino, &guard)).map(DentryRef)
+        self.superblocks(|sb| sb.nodes.get(ino, &guard)).map(DentryRef)
     }
 
     /// Says that the number of a dentry's inode was handed out `lookups` times: it can be found by it from now on.

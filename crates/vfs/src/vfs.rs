@@ -290,11 +290,10 @@ fn take_down(root: &DentryRef) {
     if root.0.sb().driver.backing().is_some() {
         // Directories that others have moved or removed may lead nowhere, and still hold what was cached of them.
         let guard = pin();
-        for known in root.0.sb().inodes.all() {
+        for known in root.0.sb().inodes.all().into_iter().chain(root.0.sb().links.take()) {
             todo.extend(known.to_parent(&guard));
             todo.push(known);
         }
-        root.0.sb().links.clear();
     }
     while let Some(dentry) = todo.pop() {
         let Ok(directory) = dentry.directory() else { continue };

@@ -252,6 +252,54 @@ fn a_number_handed_out_while_its_inode_is_to_be_evicted_stays() {
     evict_down_to(&vfs, &store, 1);
 }
 
+/// Somebody else makes a further name of a file while its last known one is removed here: it is one file all the same, and
+/// who has its number and has it open keeps it.
+#[test]
+fn a_file_that_others_save_from_its_removal_stays_one() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
+    vfs.mkdir(&context, At::Cwd, "/e", 0o755).expect("made");
+    let file = vfs.open(&context, At::Cwd, "/d/a", NEW, 0o644).expect("made");
+    let (ino, e) = (file.dentry().ino(), vfs.stat(&context, At::Cwd, "/e", FOLLOW).expect("there").ino);
+    vfs.remember(file.dentry(), 1);
+    let parked = store.park(Call::Remove);
+    std::thread::scope(|scope| {
+        let unlinking = scope.spawn(|| vfs.unlink(&context, At::Cwd, "/d/a"));
+        parked.reached();
+        store.link(ino, e, "b").expect("linked");
+        drop(parked);
+        unlinking.join().expect("no panic").expect("removed");
+    });
+    assert_eq!(vfs.stat(&context, At::Cwd, "/e/b", FOLLOW).map(|stat| (stat.ino, stat.nlink)), Ok((ino, 1)));
+    assert_eq!(vfs.iget(ino).map(|known| vfs.getattr(&known).nlink), Some(1));
+    assert_eq!(file.stat().nlink, 1);
+    vfs.unlink(&context, At::Cwd, "/e/b").expect("removed");
+    evict_all(&vfs);
+    assert_eq!(file.pwrite(b"kept", 0), Ok(4));
+    vfs.forget(ino, 1);
+    drop(file);
+    evict_down_to(&vfs, &store, 1);
+}
+
+/// A removed directory that still shows what others have taken out of it holds itself.
+#[test]
+fn a_tree_is_taken_down_with_what_others_have_removed() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    drop(vfs.open(&context, At::Cwd, "/f", NEW, 0o644).expect("made"));
+    vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
+    vfs.link(&context, At::Cwd, "/f", At::Cwd, "/d/l", FOLLOW).expect("linked");
+    let d = vfs.stat(&context, At::Cwd, "/d", FOLLOW).expect("there").ino;
+    store.remove(d, "l").expect("removed");
+    vfs.rmdir(&context, At::Cwd, "/d").expect("empty by now");
+    drop((context, vfs));
+    let gone = (0..1000).any(|_| {
+        pando_sync::collect();
+        std::thread::yield_now();
+        store.cached_inodes() == 0
+    });
+    assert!(gone, "{} inodes are left", store.cached_inodes());
+}
+
 #[test]
 fn everything_is_stored_when_the_tree_is_taken_down() {
     let (vfs, context, store) = mounted(MapOptions::default());
