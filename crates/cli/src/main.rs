@@ -18,7 +18,7 @@ mod trace;
 mod umount;
 mod warm;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use clap::Parser;
 
@@ -27,6 +27,8 @@ use crate::args::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log::start(cli.verbose);
+    // A file that may grow no further (ulimit -f; a temporary one, say) is an error like others, not the end.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let result = match cli.command {
         Command::Mount(args) if args.daemon && !daemon::is_child() => daemon::start(),
         Command::Mount(args) => mount::run(&args, args.daemon),

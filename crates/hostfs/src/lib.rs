@@ -47,5 +47,5 @@ pub use fill::attributes;
 pub use options::{MAX_FIXED_WORKERS, MAX_WORKERS, MIN_BUDGET_BYTES, Options, Order, Workers};
 pub use pando_vfs::bulk::{self, Fields, Mask};
 pub use scan::Scan;
-pub use walk::{Cause, Child, Children, Directory, Event, Failure, Walk, WalkOptions};
+pub use walk::{Cause, Child, Children, Descent, Directory, Event, Failure, Walk, WalkOptions};
 pub use warm::{Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};

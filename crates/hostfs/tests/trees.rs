@@ -112,7 +112,8 @@ fn one_file_system_is_not_left() {
     for level in 0..4 {
         for (one_file_system, expected) in [(true, (1, 1)), (false, (2, 3))] {
             let scan = Options { mask: Mask::level(level).unwrap(), ..Options::default() };
-            let (entries, directories, failures) = walk(&outer, WalkOptions { scan, one_file_system });
+            let (entries, directories, failures) =
+                walk(&outer, WalkOptions { scan, one_file_system, ..WalkOptions::default() });
             assert_eq!(((entries, directories), failures), (expected, Vec::new()), "level {level}");
         }
     }

@@ -139,3 +139,43 @@ fn reprieve_against_put_and_get() {
         assert!(object.refs.get(), "it is given out again");
     });
 }
+
+/// A cache that holds a reference, and two who want an object out of it: one lets it go whoever uses it, the other throws it
+/// out if nobody does. Who marks the entry puts the cache's reference; who has condemned for nothing takes that back. So what
+/// was thrown out was nobody's.
+/// Seen to fail: thrown out without a look at the mark; the mark as a load and a store.
+#[test]
+fn out_of_a_cache_once_and_never_from_under_a_user() {
+    loom::model(|| {
+        let object = Object::new();
+        let leaving = Arc::new(crate::facade::AtomicBool::new(false));
+        // The cache's, the user's, and that of the one who throws out.
+        object.refs.clone_held();
+        object.refs.clone_held();
+        let user = thread::spawn({
+            let object = object.clone();
+            move || {
+                object.mark(1);
+                object.refs.put()
+            }
+        });
+        let leaver = thread::spawn({
+            let (object, leaving) = (object.clone(), leaving.clone());
+            move || !leaving.swap(true, Ordering::AcqRel) && object.refs.put()
+        });
+        // Two: ours and the cache's.
+        let mut thrown_out = object.refs.condemn(2);
+        if thrown_out && leaving.swap(true, Ordering::AcqRel) {
+            object.refs.reprieve();
+            thrown_out = false;
+        }
+        if thrown_out {
+            // SAFETY: the user has put its reference: what is modelled.
+            assert_eq!(object.marks[1].with(|mark| unsafe { *mark }), 1);
+            assert!(!object.refs.put(), "ours is left");
+        }
+        let last = object.refs.put();
+        let others = [user, leaver].map(|thread| thread.join().expect("no panic"));
+        assert_eq!(usize::from(last) + others.into_iter().map(usize::from).sum::<usize>(), 1, "one is the last");
+    });
+}

@@ -359,7 +359,9 @@ impl<'p> Lister<'p> {
 
     /// Puts directories that will be entered into the order of the listing, and leaves out those that it does not show.
     fn order(&mut self, children: &mut Children) {
-        children.retain(|child| is_shown(self.plan, child.name));
+        if self.plan.hidden == Hidden::Skip {
+            children.retain(|child| is_shown(self.plan, child.name));
+        }
         match self.plan.order.by {
             SortBy::None => {}
             SortBy::Name if self.plan.order.reverse => children.sort_by(|one, other| other.name.cmp(one.name)),

@@ -2,7 +2,7 @@
 
 use std::{env, io::IsTerminal};
 
-use pando_hostfs::{Fields, Mask, Options, WalkOptions};
+use pando_hostfs::{Descent, Fields, Mask, Options, WalkOptions};
 use rustix::process::{Resource, getrlimit};
 
 use super::{
@@ -187,7 +187,8 @@ impl Plan {
             dots: self.hidden == Hidden::All,
             ..Options::default()
         };
-        WalkOptions { scan, one_file_system: self.one_file_system }
+        let descent = if self.order.by == SortBy::None { Descent::AsFound } else { Descent::Sorted };
+        WalkOptions { scan, one_file_system: self.one_file_system, descent }
     }
 
     fn mask(&self) -> Mask {

@@ -122,7 +122,12 @@ impl Civil {
 /// The zone of this process, as the C library finds it: what `TZ` says, otherwise /etc/localtime. Without `TZ`, jiff would
 /// also look for that zone's name, in all directories of /usr/share/zoneinfo.
 fn local_zone() -> TimeZone {
-    let local = || TimeZone::tzif("local", &fs::read("/etc/localtime").ok()?).ok();
+    const LOCAL: &str = "/etc/localtime";
+    let local = || {
+        let link = fs::read_link(LOCAL).unwrap_or_default();
+        let name = link.to_str().and_then(|link| link.split_once("/zoneinfo/")).map_or("local", |(_, name)| name);
+        TimeZone::tzif(name, &fs::read(LOCAL).ok()?).ok()
+    };
     if env::var_os("TZ").is_none() { local() } else { None }.unwrap_or_else(TimeZone::system)
 }
 

@@ -26,9 +26,12 @@ const REQUEST_MAX: usize = 64 << 10;
 /// whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long a server that had this device number before may take to end: the kernel gives a number to the next mount as soon
-/// as it has taken the last one down, which is before its server hears of it.
-const PREDECESSOR: Duration = Duration::from_secs(2);
+/// How often an address that somebody else has is tried again. The kernel gives a device number to the next mount as soon as it
+/// has taken the last one down, which is before that one's server hears of it.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// When it is said that somebody has it.
+const SAID_AFTER: u32 = 1000;
 
 /// Listens for those who want to watch a mount; ends when it is dropped.
 #[derive(Debug)]
@@ -39,14 +42,28 @@ pub struct TraceListener {
 }
 
 impl TraceListener {
-    /// Starts to listen for the mount with this device number (`major:minor`), which shows `vfs`.
+    /// Starts to listen for the mount with this device number (`major:minor`), which shows `vfs`; if somebody else listens
+    /// there, as soon as he has ended.
     ///
     /// # Errors
-    /// EADDRINUSE if somebody listens there, and goes on to; no more descriptors or threads.
+    /// No more descriptors or threads.
     pub fn start(vfs: Vfs, device: &str) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
-        let watch = Watch::new(vfs, bind(&address(device)?)?, stopped)?;
-        let thread = std::thread::Builder::new().name("pando-trace".into()).spawn(move || watch.run())?;
+        let address = address(device)?;
+        let bound = bind(&address)?;
+        let run = move || {
+            let listener = match bound {
+                Some(listener) => Ok(Some(listener)),
+                None => bind_when_free(&address, &stopped),
+            };
+            let watch = listener.and_then(|listener| listener.map(|one| Watch::new(vfs, one, stopped)).transpose());
+            match watch {
+                Ok(Some(watch)) => watch.run(),
+                Ok(None) => {}
+                Err(error) => warn!(%error, "this mount cannot be traced"),
+            }
+        };
+        let thread = std::thread::Builder::new().name("pando-trace".into()).spawn(run)?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -61,16 +78,30 @@ impl Drop for TraceListener {
     }
 }
 
-fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
-    let until = Instant::now() + PREDECESSOR;
-    loop {
-        match UnixListener::bind_addr(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            bound => return bound,
+/// Listens, unless somebody else does.
+fn bind(address: &SocketAddr) -> io::Result<Option<UnixListener>> {
+    match UnixListener::bind_addr(address) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        bound => bound.map(Some),
+    }
+}
+
+/// Listens as soon as nobody else does; none if this is to end before.
+fn bind_when_free(address: &SocketAddr, stopped: &UnixStream) -> io::Result<Option<UnixListener>> {
+    let rest = Timespec::try_from(AGAIN).ok();
+    for tries in 1_u32.. {
+        if let Some(listener) = bind(address)? {
+            return Ok(Some(listener));
+        }
+        if tries == SAID_AFTER {
+            warn!("this mount cannot be traced: somebody else listens where its server should");
+        }
+        let mut end = [PollFd::new(stopped, PollFlags::IN)];
+        if poll(&mut end, rest.as_ref()).is_ok_and(|ready| ready > 0) {
+            break;
         }
     }
+    Ok(None)
 }
 
 struct Watch {
@@ -250,12 +281,17 @@ mod tests {
         let device = format!("test:before:{}", std::process::id());
         let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a tree");
         let before = TraceListener::start(vfs.clone(), &device).expect("listening");
-        std::thread::scope(|scope| {
-            let next = scope.spawn(|| TraceListener::start(vfs.clone(), &device).map(drop));
-            std::thread::sleep(Duration::from_millis(50));
-            drop(before);
-            next.join().expect("no panic").expect("the address is free now");
-        });
+        // One that ends before its turn has come.
+        drop(TraceListener::start(vfs.clone(), &device).expect("waiting"));
+        let next = TraceListener::start(vfs, &device).expect("waiting");
+        drop(before);
+        let asked = Instant::now();
+        while crate::trace::connect(&device).is_err() {
+            assert!(asked.elapsed() < Duration::from_secs(60), "nobody listens");
+            std::thread::yield_now();
+        }
+        drop(next);
+        assert!(crate::trace::connect(&device).is_err());
     }
 
     /// A signal that met this thread in its wait left it in accept(2) for ever, and with it the server that was to end.

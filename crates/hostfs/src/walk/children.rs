@@ -8,7 +8,7 @@ use std::{cmp::Ordering, collections::VecDeque, fmt, fs::File, io, os::unix::fs:
 
 use pando_vfs::bulk::Record;
 
-use super::{ahead::Ahead, portion::Portion};
+use super::{Descent, ahead::Ahead, portion::Portion};
 
 /// So many are kept in one portion: 1 MiB with names of some ten bytes.
 const PORTION: usize = if cfg!(test) { 8 } else { 16 << 10 };
@@ -64,9 +64,11 @@ impl Stored {
 /// The directories found in a directory, in its order. Whoever reads the walk may put them into another order, or
 /// take some away. Memory for them is not in the budget: 56 bytes and the name for each of up to 32,768 that are still to
 /// be entered, on all levels down to the one that is read; and in that one, while it is read, up to three times as much.
-/// More of them go through a temporary file (in `TMPDIR`), except if they are sorted: then all are in memory.
+/// More of them go through a temporary file (in `TMPDIR`), except if they are to be sorted ([`Descent`]): then all are
+/// in memory.
 #[derive(Default)]
 pub struct Children {
+    sorted: bool,
     now: Portion,
     stored: VecDeque<Stored>,
     last: Portion,
@@ -81,6 +83,10 @@ pub struct Children {
 const ATTR_AUTOMOUNT: u64 = 0x1000;
 
 impl Children {
+    pub(super) fn new(descent: Descent) -> Self {
+        Self { sorted: descent == Descent::Sorted, ..Self::default() }
+    }
+
     pub(super) fn push(&mut self, record: &Record<'_>, position: u64) {
         let expected = record.attr().filter(|attr| attr.have.contains(crate::Fields::INO)).map(|attr| Expected {
             dev: attr.dev(),
@@ -91,7 +97,8 @@ impl Children {
     }
 
     fn add(&mut self, name: &[u8], position: u64, expected: Option<Expected>) {
-        if self.stored.is_empty() && self.last.len() == 0 && self.now.len() < PORTION {
+        let fits = self.stored.is_empty() && self.last.len() == 0 && self.now.len() < PORTION;
+        if fits || self.sorted {
             return self.now.push(name, position, expected);
         }
         self.last.push(name, position, expected);
@@ -126,7 +133,9 @@ impl Children {
         let read = |file: &File| {
             let mut buffer = vec![0; bytes];
             file.read_exact_at(&mut buffer, at)?;
-            Portion::decode(&buffer).ok_or(io::Error::from_raw_os_error(libc::EIO))
+            let mut portion = Portion::decode(&buffer).ok_or(io::Error::from_raw_os_error(libc::EIO))?;
+            portion.settle();
+            Ok(portion)
         };
         let file = self.file.as_ref().ok_or(io::Error::from_raw_os_error(libc::EBADF));
         file.and_then(read).unwrap_or_else(|error| {
@@ -163,12 +172,13 @@ impl Children {
         self.now.retain(&mut keep);
         for _ in 0..self.stored.len() {
             let Some(stored) = self.stored.pop_front() else { break };
-            let place = if let Stored::InFile { at, .. } = &stored { Some(*at) } else { None };
+            let place = if let Stored::InFile { at, bytes, len } = stored { Some((at, bytes, len)) } else { None };
             let mut portion = self.read(stored);
             portion.retain(&mut keep);
-            // Where it was: it has become no longer.
             let stored = match place {
-                Some(at) => self.store(portion, at),
+                Some((at, bytes, len)) if portion.len() == len => Stored::InFile { at, bytes, len },
+                // Where it was: it has become shorter.
+                Some((at, ..)) => self.store(portion, at),
                 None => Stored::InMemory(portion),
             };
             self.stored.push_back(stored);
@@ -178,7 +188,7 @@ impl Children {
 
     /// Enters none of them.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { sorted: self.sorted, ..Self::default() };
     }
 
     /// No more will come: what was kept for more is given back.
@@ -284,6 +294,10 @@ mod tests {
             children.clear();
             assert!(drained(&mut children).is_empty());
         }
+        let mut children = Children::new(Descent::Sorted);
+        (0..5 * PORTION).for_each(|number| children.add(&name(number), number as u64, None));
+        assert!(children.file.is_none());
+        assert_eq!(drained(&mut children).len(), 5 * PORTION);
     }
 
     #[test]

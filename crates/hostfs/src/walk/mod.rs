@@ -6,7 +6,7 @@
 //!    named.
 //! 2. *Trees deeper than descriptors allow.* Only the deepest [`OPEN_LEVELS`] levels and the root keep theirs; a
 //!    level that is needed again is found through `..`, or from the root by its names, and must be the inode that it
-//!    was.
+//!    was. (Besides, a level with very many directories has a temporary file for them: [`Children`].)
 //! 3. *Loops* (a mount of a directory within itself): a directory that is its own ancestor is reported and left alone.
 //! 4. *Waiting for each directory in turn.* While calls wait, the next directories are read ahead by the threads,
 //!    within half of the budget; they are still handed out in their order.
@@ -61,6 +61,20 @@ pub struct WalkOptions {
     pub scan: Options,
     /// Directories on another file system than their root are not entered. Their records are handed out.
     pub one_file_system: bool,
+    /// Whether the directories within directories are entered.
+    pub descent: Descent,
+}
+
+/// Whether the directories within directories are entered, and in which order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Descent {
+    /// As they were found. Where they are many, they wait in a temporary file.
+    #[default]
+    AsFound,
+    /// As they are [sorted](Children::sort_by). They wait in memory.
+    Sorted,
+    /// They are not.
+    No,
 }
 
 /// What a walk does next.
@@ -285,7 +299,9 @@ impl Walk {
     fn read_on(&mut self, mut current: Current) -> Step {
         match current.scan.advance() {
             Ok(true) => {
-                current.gather_children();
+                if self.options.descent != Descent::No {
+                    current.gather_children();
+                }
                 self.state = State::Reading(current);
                 Step::Batch
             }
@@ -417,7 +433,8 @@ impl Walk {
         }
         let (dev, ino) = identity;
         let fd = Some(scan.shared_dir());
-        let level = Level { dev, ino, fd, path_len: self.path.len(), name_at, children: Children::default() };
+        let children = Children::new(self.options.descent);
+        let level = Level { dev, ino, fd, path_len: self.path.len(), name_at, children };
         self.state = State::Reading(Current { level, scan, read: 0, slice });
         Ok(true)
     }

@@ -31,7 +31,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Event, Mask, Options, Order, Walk, WalkOptions, fill::retry};
+use crate::{Descent, Event, Mask, Options, Order, Walk, WalkOptions, fill::retry};
 
 use pace::Pace;
 use window::{Builder, Window};
@@ -275,7 +275,8 @@ impl Shared {
 
     fn walk(&self, path: &Path, failures: &SyncSender<WarmFailure>) {
         let scan = Options { mask: Mask::empty(), ..Options::default() };
-        let options = WalkOptions { scan, one_file_system: self.options.one_file_system };
+        let descent = if self.options.recursive { Descent::AsFound } else { Descent::No };
+        let options = WalkOptions { scan, one_file_system: self.options.one_file_system, descent };
         let mut walk = match Walk::open(path, options) {
             Ok(walk) => walk,
             Err(error) => {
@@ -302,12 +303,7 @@ impl Shared {
                         }
                     }
                 }
-                Some(Event::Leave(_, children)) => {
-                    self.enqueue(builder.take());
-                    if !self.options.recursive {
-                        children.clear();
-                    }
-                }
+                Some(Event::Leave(..)) => self.enqueue(builder.take()),
                 Some(Event::Failed(failure)) => {
                     // What was a directory's name a moment ago may have gone; a root was asked for by name.
                     let vanished = failure.depth > 0 && failure.errno == Errno::NOENT.raw_os_error();
