@@ -84,6 +84,19 @@ fn get_against_the_last_put() {
     });
 }
 
+/// One who puts his reference, though not the last, and one who wants another.
+fn user_and_reader(object: &Arc<Object>) -> (thread::JoinHandle<()>, thread::JoinHandle<bool>) {
+    let user = thread::spawn({
+        let object = object.clone();
+        move || {
+            object.mark(1);
+            assert!(!object.refs.put(), "the cache's is left");
+        }
+    });
+    let object = object.clone();
+    (user, thread::spawn(move || object.refs.get()))
+}
+
 /// A cache condemns what it alone refers to, while a user puts his reference and a reader wants one: it is condemned only
 /// when the user has gone, whose marks are seen, and the reader has none; and then the reader gets none any more.
 /// Seen to fail: `condemn` that looks and then stores; `condemn` with a Relaxed exchange; `get` that does not look at the bit.
@@ -92,17 +105,7 @@ fn condemn_against_get_and_put() {
     loom::model(|| {
         let object = Object::new();
         object.refs.clone_held();
-        let user = thread::spawn({
-            let object = object.clone();
-            move || {
-                object.mark(1);
-                assert!(!object.refs.put(), "the cache's is left");
-            }
-        });
-        let reader = thread::spawn({
-            let object = object.clone();
-            move || object.refs.get()
-        });
+        let (user, reader) = user_and_reader(&object);
         let condemned = object.refs.condemn(1);
         let seen = condemned.then(|| object.sum());
         let got = reader.join().expect("no panic");
@@ -121,17 +124,7 @@ fn reprieve_against_put_and_get() {
         let object = Object::new();
         object.refs.clone_held();
         assert!(object.refs.condemn(2));
-        let user = thread::spawn({
-            let object = object.clone();
-            move || {
-                object.mark(1);
-                assert!(!object.refs.put(), "the cache's is left");
-            }
-        });
-        let reader = thread::spawn({
-            let object = object.clone();
-            move || object.refs.get()
-        });
+        let (user, reader) = user_and_reader(&object);
         object.refs.reprieve();
         let got = reader.join().expect("no panic");
         user.join().expect("no panic");

@@ -64,8 +64,8 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
                 Ok(())
             }
             Err(Rejected::Exists { node, .. }) => Err(node),
-            // That takes two numbers of one hash, for which 51 bits of a key that nobody knows must agree, and then some
-            // 4000 insertions of the one while the other is there.
+            // That takes two numbers whose hashes agree in 51 bits, under a key that nobody knows, and then some 4000
+            // insertions, of each while the other is there.
             Err(Rejected::Exhausted { .. }) => {
                 unreachable!("numbers whose keyed hashes agree have used up their places")
             }
