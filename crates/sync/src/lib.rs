@@ -9,7 +9,7 @@
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
 //! | [`Described`] | `described` | a word and a record that goes with it, read together without a lock |
 //! | [`Flights`] | `flights` | what many ask at the same time is asked once |
-//! | [`lock_order`] | `lock_order` | the order of locks, asserted in debug builds |
+//! | [`lock_order`], [`ClassMutex`] | `lock_order`, `class_mutex` | the order of locks, asserted in debug builds; a mutex with a place in it |
 //! | [`SeqRwLock`] | `seq_rw_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
 //! | [`Position`] | `position` | an open file's position: seeking takes no lock |
 //! | [`Striped`] | `striped` | a value that is spread over the cores once they contend for it |
