@@ -30,8 +30,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// has taken the last one down, which is before that one's server hears of it.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// When it is said that somebody has it.
+/// After so many tries it is said that somebody has it, and looked so many times less often.
 const SAID_AFTER: u32 = 1000;
+const SELDOM: u32 = 100;
 
 /// Listens for those who want to watch a mount; ends when it is dropped.
 #[derive(Debug)]
@@ -88,16 +89,17 @@ fn bind(address: &SocketAddr) -> io::Result<Option<UnixListener>> {
 
 /// Listens as soon as nobody else does; none if this is to end before.
 fn bind_when_free(address: &SocketAddr, stopped: &UnixStream) -> io::Result<Option<UnixListener>> {
-    let rest = Timespec::try_from(AGAIN).ok();
+    let mut rest = AGAIN;
     for tries in 1_u32.. {
         if let Some(listener) = bind(address)? {
             return Ok(Some(listener));
         }
         if tries == SAID_AFTER {
-            warn!("this mount cannot be traced: somebody else listens where its server should");
+            warn!("this mount cannot be traced yet: somebody else listens where its server should");
+            rest *= SELDOM;
         }
         let mut end = [PollFd::new(stopped, PollFlags::IN)];
-        if poll(&mut end, rest.as_ref()).is_ok_and(|ready| ready > 0) {
+        if poll(&mut end, Timespec::try_from(rest).ok().as_ref()).is_ok_and(|ready| ready > 0) {
             break;
         }
     }
