@@ -290,10 +290,13 @@ fn take_down(root: &DentryRef) {
     if root.0.sb().driver.backing().is_some() {
         // Directories that others have moved or removed may lead nowhere, and still hold what was cached of them.
         let guard = pin();
-        for known in root.0.sb().inodes.all().into_iter().chain(root.0.sb().links.take()) {
-            todo.extend(known.to_parent(&guard));
-            todo.push(known);
-        }
+        let known: Vec<_> = root.0.sb().inodes.all().into_iter().chain(root.0.sb().links.take()).collect();
+        let mut parents: Vec<_> = known.iter().filter_map(|known| known.to_parent(&guard)).collect();
+        // Each once: to see that a large directory is empty takes a look at all of its buckets.
+        parents.sort_unstable_by_key(|parent| std::ptr::from_ref::<Dentry>(parent));
+        parents.dedup_by(|one, other| one.ptr_eq(other));
+        todo.extend(known.into_iter().filter(|known| known.is_dir()));
+        todo.append(&mut parents);
     }
     while let Some(dentry) = todo.pop() {
         let Ok(directory) = dentry.directory() else { continue };
