@@ -1,7 +1,7 @@
 //! Inodes by number: the table that stands behind [`crate::nodes`] (what was handed out) and [`crate::icache`] (what is
 //! cached of a backing). Looking one up takes no lock and counts nothing (P7).
 
-use pando_sync::{AtomicCounted, Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped, siphash13};
+use pando_sync::{AtomicCounted, Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped, pin, siphash13};
 
 use crate::dentry::Dentry;
 
@@ -96,6 +96,22 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
         let batch: Vec<_> = self.table.iter_after(after, guard).take(count).collect();
         let last = batch.last().filter(|_| batch.len() == count).map(|entry| entry.to_ref().position());
         (batch, last)
+    }
+
+    /// Takes all entries out; `mark` is told each note before.
+    pub(crate) fn clear(&self, mark: impl Fn(&T)) {
+        let mut after = Some(0);
+        while let Some(position) = after {
+            // Put after the guard is gone: an inode's last put may wait.
+            let mut _left = Vec::new();
+            let guard = pin();
+            let (batch, last) = self.batch(position, 1024, &guard);
+            for entry in batch {
+                mark(&entry.to_ref().note);
+                _left.extend(self.remove(entry, &guard));
+            }
+            after = last;
+        }
     }
 
     fn counted(&self, up: bool, guard: &Guard) {

@@ -30,6 +30,7 @@ use crate::{
     attr::store_times,
     backed::{attr_of, unbind},
     dentry::Dentry,
+    icache::Condemned,
     inode::Inode,
     superblock::{NameSpace, SuperBlock},
 };
@@ -189,13 +190,14 @@ impl SuperBlock {
         }
         // Ours and the slot's: with these and no other but the cache's it is condemned.
         let references = 1 + usize::from(slot.is_some());
-        if inode.is_dirty() || !self.inodes.condemn(&dentry, references, &guard) {
+        if inode.is_dirty() {
             return Ok(Evicted::InUse);
         }
+        let Some(condemned) = self.inodes.condemn(&dentry, references, &guard) else { return Ok(Evicted::InUse) };
         if let Some(slot) = slot {
             unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, &guard);
         }
-        take_out(self, inode, &guard);
+        take_out(self, inode, condemned, &guard);
         Ok(Evicted::Gone)
     }
 
@@ -223,12 +225,12 @@ impl SuperBlock {
     }
 }
 
-/// An inode whose dentry was condemned leaves the cache.
-pub(crate) fn take_out(sb: &SuperBlock, inode: &Inode, guard: &Guard) {
+/// An inode that was condemned leaves the cache.
+pub(crate) fn take_out(sb: &SuperBlock, inode: &Inode, condemned: Condemned<'_>, guard: &Guard) {
     // Said before its number is free, and not by its last reference, which may be put after it was loaded again.
     inode.set_adopted(false);
     sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(inode.ino);
-    sb.inodes.evict(inode.ino, guard);
+    sb.inodes.evict(condemned, guard);
 }
 
 /// Whether a slot shows a dentry.

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pando_sync::{Counted, Guard, Shared, pin};
 
-use crate::{by_number::ByNumber, dentry::Dentry};
+use crate::{
+    by_number::{ByNumber, Entry},
+    dentry::Dentry,
+};
 
 /// The inodes of a tree with a backing that are in its cache.
 pub(crate) struct InodeCache {
@@ -58,41 +61,45 @@ impl InodeCache {
         (idle.collect(), last.is_none())
     }
 
-    /// If an inode is in the cache, and `references` (this one, and others that the caller answers for) and the cache's are
-    /// all that there are: makes sure that nobody gets another. Then [`InodeCache::evict`] follows.
-    pub(crate) fn condemn(&self, dentry: &Counted<Dentry>, references: usize, guard: &Guard) -> bool {
-        let Some(entry) = self.table.entry(dentry.inode().ino, guard) else { return false };
-        let is_here = |here: Shared<'_, Dentry>| here.ptr_eq(dentry.as_shared());
-        if !entry.to_ref().dentry(guard).is_some_and(is_here) || !Counted::condemn(dentry, references + 1) {
-            return false;
-        }
-        // If it has left meanwhile, one of those references was somebody's.
-        let leaves = entry.to_ref().note.swap(true, Ordering::AcqRel);
-        if leaves {
-            Counted::reprieve(dentry);
-        }
-        !leaves
+    /// The entry of an inode, if it is the one of its number here.
+    fn entry_of<'g>(&self, dentry: &Dentry, guard: &'g Guard) -> Option<Shared<'g, Entry<AtomicBool>>> {
+        let inode = dentry.inode();
+        let is_here = |here: Shared<'_, Dentry>| std::ptr::eq(here.to_ref().inode(), inode);
+        self.table.entry(inode.ino, guard).filter(|entry| entry.to_ref().dentry(guard).is_some_and(is_here))
     }
 
-    /// Takes out an inode that was condemned.
-    pub(crate) fn evict(&self, ino: u64, guard: &Guard) {
-        self.evictions.fetch_add(1, Ordering::SeqCst);
-        if let Some(entry) = self.table.entry(ino, guard) {
-            drop(self.table.remove(entry, guard));
+    /// If an inode is in the cache, and `references` (this one, and others that the caller answers for) and the cache's are
+    /// all that there are: makes sure that nobody gets another. Its entry is to be [evicted](InodeCache::evict) then.
+    pub(crate) fn condemn<'g>(
+        &self,
+        dentry: &Counted<Dentry>,
+        references: usize,
+        guard: &'g Guard,
+    ) -> Option<Condemned<'g>> {
+        debug_assert!(!dentry.is_link(), "further links are in a table of their own");
+        let entry = self.entry_of(dentry, guard)?;
+        if !Counted::condemn(dentry, references + 1) {
+            return None;
         }
+        // If it has left meanwhile, one of those references was somebody's.
+        if entry.to_ref().note.swap(true, Ordering::AcqRel) {
+            Counted::reprieve(dentry);
+            return None;
+        }
+        Some(Condemned(entry))
+    }
+
+    /// Takes out what was condemned.
+    pub(crate) fn evict(&self, condemned: Condemned<'_>, guard: &Guard) {
+        self.evictions.fetch_add(1, Ordering::SeqCst);
+        drop(self.table.remove(condemned.0, guard));
     }
 
     /// Takes out an inode that has no name any more: nobody can come to it. The caller puts the reference, without a guard
     /// if he can.
     pub(crate) fn leave(&self, dentry: &Dentry, guard: &Guard) -> Option<Counted<Dentry>> {
-        let inode = dentry.inode();
-        let entry = self.table.entry(inode.ino, guard)?;
-        let is_here = std::ptr::eq(entry.to_ref().dentry(guard)?.to_ref().inode(), inode);
-        if is_here && !entry.to_ref().note.swap(true, Ordering::AcqRel) {
-            self.table.remove(entry, guard)
-        } else {
-            None
-        }
+        let entry = self.entry_of(dentry, guard)?;
+        if entry.to_ref().note.swap(true, Ordering::AcqRel) { None } else { self.table.remove(entry, guard) }
     }
 
     /// All inodes in the cache; no guard is held.
@@ -109,14 +116,10 @@ impl InodeCache {
 
     /// The tree is taken down.
     pub(crate) fn clear(&self) {
-        loop {
-            let mut _left = Vec::new();
-            let guard = pin();
-            let (batch, last) = self.table.batch(0, 1024, &guard);
-            _left.extend(batch.into_iter().filter_map(|entry| self.table.remove(entry, &guard)));
-            if last.is_none() {
-                return;
-            }
-        }
+        self.table.clear(|_| {});
     }
 }
+
+/// An entry of the cache whose inode nobody gets any more.
+#[must_use = "whoever finds it starts over until it is evicted"]
+pub(crate) struct Condemned<'g>(Shared<'g, Entry<AtomicBool>>);

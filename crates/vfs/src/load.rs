@@ -165,8 +165,8 @@ fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, gua
     // Looked at when it is in: if nothing was evicted until now, no other inode of this number was in and has gone. Else it
     // goes again, unless somebody has found it already: then it stays the one, and the next answer refreshes it.
     if evictions.is_some_and(|evictions| evictions != sb.inodes.evictions()) {
-        if sb.inodes.condemn(&dentry, 1, guard) {
-            take_out(sb, dentry.inode(), guard);
+        if let Some(condemned) = sb.inodes.condemn(&dentry, 1, guard) {
+            take_out(sb, dentry.inode(), condemned, guard);
         }
         return Ok(None);
     }

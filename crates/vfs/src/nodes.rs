@@ -81,17 +81,7 @@ impl Nodes {
 
     /// Forgets all that was handed out.
     pub(crate) fn forget_all(&self) {
-        let mut after = Some(0);
-        while let Some(position) = after {
-            let mut _left = Vec::new();
-            let guard = pin();
-            let (batch, last) = self.table.batch(position, 1024, &guard);
-            for entry in batch {
-                entry.to_ref().note.store(0, Ordering::Relaxed);
-                _left.extend(self.table.remove(entry, &guard));
-            }
-            after = last;
-        }
+        self.table.clear(|lookups| lookups.store(0, Ordering::Relaxed));
     }
 }
 
