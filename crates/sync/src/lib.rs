@@ -7,6 +7,7 @@
 //! | [`LockRef`], [`IdleRef`] | `lock_ref`, `idle_ref` | counts in one word: dead at zero, or resting there |
 //! | [`ShardedRef`] | `sharded_ref` | a count that spreads over the cores while threads contend for it |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
+//! | [`Revocable`] | `revocable` | what is checked under a name's lock, and taken back: those who check write nothing |
 //! | [`Described`] | `described` | a word and a record that goes with it, read together without a lock |
 //! | [`Flights`] | `flights` | what many ask at the same time is asked once |
 //! | [`lock_order`], [`ClassMutex`] | `lock_order`, `class_mutex` | the order of locks, asserted in debug builds; a mutex with a place in it |
@@ -43,6 +44,7 @@ pub mod op;
 mod position;
 mod quota;
 mod reclaim;
+mod revocable;
 pub mod ring;
 mod seq_rw_lock;
 mod sharded_ref;
@@ -63,6 +65,7 @@ pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpSt
 pub use position::{Io, Position};
 pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, pin, retired_bytes};
+pub use revocable::{Revocable, Revocation};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, SeqGuard, SeqRwLock, WriteGuard};
 pub use sharded_ref::ShardedRef;
 pub use siphash::siphash13;

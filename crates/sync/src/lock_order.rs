@@ -13,6 +13,8 @@ use crate::lock_stats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LockClass {
+    /// The permissions of a directory are being changed: one at a time.
+    Permissions,
     /// The superblock's topology lock: directories that change their parent.
     Topology,
     /// Name locks. All names of an operation are taken at once, so the class is taken once.
@@ -31,8 +33,16 @@ pub enum LockClass {
 
 impl LockClass {
     /// All of them, in their order.
-    pub const ALL: [Self; 7] =
-        [Self::Topology, Self::Names, Self::RenameSeq, Self::Handle, Self::Data, Self::Xattrs, Self::Flights];
+    pub const ALL: [Self; 8] = [
+        Self::Permissions,
+        Self::Topology,
+        Self::Names,
+        Self::RenameSeq,
+        Self::Handle,
+        Self::Data,
+        Self::Xattrs,
+        Self::Flights,
+    ];
 }
 
 /// How many classes there are.

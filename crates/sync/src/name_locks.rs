@@ -126,6 +126,19 @@ impl NameLocks {
         Some(NameGuard { _locked: locked, _held: held })
     }
 
+    /// Returns once everybody who holds any of these locks now has given it back. Others may have taken it meanwhile, and
+    /// see what this thread has done before ([`crate::Revocable`]).
+    ///
+    /// # Panics
+    /// As [`NameLocks::lock`].
+    pub fn synchronize(&self) {
+        assert_unpinned("a name lock");
+        for stripe in &self.stripes {
+            let _held = lock_order::enter(LockClass::Names);
+            drop(lock_stats::lock(&stripe.0, LockClass::Names));
+        }
+    }
+
     /// Takes the stripes of `names` in their order, each once. None if `lock` gives none of them; what was locked until
     /// then, or until it unwinds, is unlocked.
     #[inline]

@@ -9,6 +9,7 @@ use crate::{
     inode::{Body, Inode, PermView},
     locks::look,
     namei::walk,
+    permit::PermChange,
     trace::TraceOp,
     types::{Access, FileKind, Walk},
 };
@@ -242,6 +243,7 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
 
 /// Changes mode, owner and group as a whole; a backing agrees first. No guard is held.
 fn change_perm(inode: &Inode, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
+    let _changing = PermChange::begin(inode, &change)?;
     let now = Timestamp::now().0;
     let _order = store_first(inode, |attr| {
         let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;

@@ -17,6 +17,7 @@ use crate::{
     locks::{Locks, Step, Stop, look, run},
     name::{PATH_MAX, check_path},
     namei::{Parent, lookup, walk, walk_parent},
+    permit::may_change,
     superblock::{Shard, SuperBlock},
     trace::{Place, TraceOp},
     types::{Access, Walk},
@@ -205,16 +206,17 @@ impl Vfs {
             if !Arc::ptr_eq(&dir.shard.sb, &inode.shard.sb) {
                 return Err(Error::CrossDevice.into());
             }
-            let permit =
-                if locks.answered() { Permit::given(context) } else { Permit::to_change(context, dir, guard)? };
-            if inode.is_dir() {
-                let removed = dir.directory()?.is_removed(guard);
-                return Err(if removed { Error::NoEntry } else { Error::NotPermitted }.into());
-            }
             let sb = &dir.shard.sb;
             let keys = [sb.key(dir.ino, hash), sb.inode_key(inode.ino)];
             let backed = sb.driver.backing().is_some();
             locks.names(&keys[..1 + usize::from(backed)])?;
+            if !locks.answered() {
+                may_change(context, dir, guard)?;
+            }
+            if inode.is_dir() {
+                let removed = dir.directory()?.is_removed(guard);
+                return Err(if removed { Error::NoEntry } else { Error::NotPermitted }.into());
+            }
             if backed {
                 if !locks.answered() && inode.links.count() == 0 {
                     return Err(Error::NoEntry.into());
@@ -231,7 +233,7 @@ impl Vfs {
             let dentry = Dentry::new_link(Dentry::first(&old.0));
             let bound = dir.directory()?.anchor(parent.dir, guard).and_then(|anchor| {
                 let slot = Node::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
-                bind(dir, (hash, name), slot, &dentry, &permit, now, guard)
+                bind(dir, (hash, name), slot, &dentry, now, guard)
             });
             if bound.is_err() {
                 inode.links.undo_up();
@@ -272,36 +274,6 @@ impl Vfs {
     }
 }
 
-/// A permission to change a directory, and under which permissions it was given.
-pub(crate) struct Permit<'a> {
-    context: &'a Context,
-    /// None: the change is made already, and was permitted then.
-    seq: Option<u32>,
-}
-
-impl<'a> Permit<'a> {
-    /// Checks that entries may be made in (or taken out of) `dir`.
-    pub(crate) fn to_change(context: &'a Context, dir: &Inode, guard: &Guard) -> Result<Self> {
-        let seq = dir.directory()?.perm_seq();
-        context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC).map_err(|error| {
-            // In a directory that was removed nothing can be made, by nobody.
-            if dir.directory().is_ok_and(|directory| directory.is_removed(guard)) { Error::NoEntry } else { error }
-        })?;
-        Ok(Self { context, seq: Some(seq) })
-    }
-
-    /// The permission for what a backing has already done.
-    pub(crate) fn given(context: &'a Context) -> Self {
-        Self { context, seq: None }
-    }
-
-    /// Whether the permission still holds, now that everything is prepared.
-    pub(crate) fn still_holds(&self, dir: &Inode, guard: &Guard) -> bool {
-        let unchanged = self.seq.is_none_or(|seq| dir.directory().is_ok_and(|d| d.perm_seq() == seq));
-        unchanged || self.context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC).is_ok()
-    }
-}
-
 /// Makes an inode and a name for it in a directory.
 pub(crate) fn make_at(
     context: &Context,
@@ -327,7 +299,10 @@ pub(crate) fn make_at(
     if exists {
         return Err(Error::Exists.into());
     }
-    let permit = if locks.answered() { Permit::given(context) } else { Permit::to_change(context, parent, guard)? };
+    locks.names(&[sb.key(parent.ino, hash)])?;
+    if !locks.answered() {
+        may_change(context, parent, guard)?;
+    }
     match make {
         // A whiteout (character device 0/0) may be made by anybody.
         Make::Special(FileKind::CharDevice, 0) => {}
@@ -336,7 +311,6 @@ pub(crate) fn make_at(
         }
         _ => {}
     }
-    locks.names(&[sb.key(parent.ino, hash)])?;
     // All that can fail comes before the inode, which only its dentry pays back.
     let anchor = match parent.directory()?.anchor(place.dir, guard) {
         // Not removed, but evicted since the walk: another walk finds it again.
@@ -369,7 +343,7 @@ pub(crate) fn make_at(
         // Before anybody can come to it by its name.
         adopt(sb, &dentry, guard);
     }
-    let bound = bind(parent, (hash, name), slot, &dentry, &permit, now, guard);
+    let bound = bind(parent, (hash, name), slot, &dentry, now, guard);
     if backed && bound.is_err() {
         drop(sb.inodes.leave(&dentry, guard));
     }
@@ -426,7 +400,6 @@ fn bind(
     (hash, name): (u64, &[u8]),
     slot: Counted<Node<Slot>>,
     dentry: &Counted<Dentry>,
-    permit: &Permit<'_>,
     now: i64,
     guard: &Guard,
 ) -> Result<()> {
@@ -437,9 +410,7 @@ fn bind(
     // Counted before it can be seen, so that no removal is counted before its creation.
     directory.count_up(is_dir, guard);
     let creation = node.to_ref().value.creation();
-    let alive = directory.life.keep_alive(guard);
-    let permitted = alive && permit.still_holds(parent, guard);
-    if permitted {
+    if directory.life.keep_alive(guard) {
         creation.publish(guard);
         directory.stamp(now);
         note_bound(parent, hash, node, guard);
@@ -454,12 +425,8 @@ fn bind(
     drop(dentry.place.replace(None));
     directory.remove(node, guard);
     directory.count_down(is_dir, guard);
-    if alive {
-        Err(Error::Access)
-    } else {
-        directory.detach();
-        Err(Error::NoEntry)
-    }
+    directory.detach();
+    Err(Error::NoEntry)
 }
 
 /// A name of a directory is there: a backed one no longer remembers that it is not. The caller holds the name's lock.

@@ -3,10 +3,9 @@
 //! Nothing in here takes a lock. Whoever changes a name holds that name's lock; different names meet only in the
 //! table's buckets and in the stripe of their thread.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Guard, Life, LifeState, Node, Rejected, Shared, SplitTable, Stamp, Striped, Sum,
+    AtomicCounted, Counted, Counter, Guard, Life, LifeState, Node, Rejected, Revocable, Shared, SplitTable, Stamp,
+    Striped, Sum,
 };
 
 use crate::{
@@ -26,8 +25,8 @@ pub(crate) struct Directory {
     pub mounted: AtomicCounted<Dentry>,
     /// Alive, being removed, removed (protocol 2).
     pub life: Life,
-    /// Rises with each change of the permissions: a create that was checked against older ones checks again.
-    perm_seq: AtomicU32,
+    /// The permission to change its names: stands for whoever has checked it, until it is being taken away.
+    pub permission: Revocable,
     stripes: Line<Striped<Stripe>>,
 }
 
@@ -61,7 +60,7 @@ impl Directory {
         Self {
             table: SplitTable::new(),
             life: Life::new(),
-            perm_seq: AtomicU32::new(0),
+            permission: Revocable::new(),
             stripes: Line(Striped::new(Stripe::default())),
             backed: None,
             mounted: AtomicCounted::new(None),
@@ -211,15 +210,6 @@ impl Directory {
             subdirs: Counter::sum(|| self.stripes.0.all().map(|stripe| &stripe.subdirs)).value,
             stamp: Stamp::latest(self.stripes.0.all().map(|stripe| &stripe.stamp)),
         }
-    }
-
-    /// Which permissions hold: compare before and after a check.
-    pub(crate) fn perm_seq(&self) -> u32 {
-        self.perm_seq.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn perm_changed(&self) {
-        self.perm_seq.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The slots whose position is after `position`, in order.

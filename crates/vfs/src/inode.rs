@@ -236,13 +236,9 @@ impl Inode {
             let now = self.perm.load(guard);
             let new = change(now.map_or(self.birth, |record| *record.to_ref()))?;
             if self.perm.compare_exchange(now, Some(Counted::new(new))).is_ok() {
-                break;
+                return Ok(());
             }
         }
-        if let Body::Directory(dir) = &self.body {
-            dir.perm_changed();
-        }
-        Ok(())
     }
 
     /// The size in bytes: one untorn load.

@@ -6,10 +6,11 @@
 //! it may be held.
 //!
 //! ```text
-//! NameSpace::topology            a directory changes its parent: ancestors stand still (P4)
-//!   NameSpace::names             a lock per name, striped; those of an operation at once, by stripe (P2)
-//!     NameSpace::rename_seq      written around the instant at which a directory changes its place (P9)
-//!       (a driver's Backing is called with names locked, and never under a reclamation guard)
+//! NameSpace::permissions         the permissions of a directory change: one of them, by its number; topology is not taken
+//!   NameSpace::topology          a directory changes its parent: ancestors stand still (P4)
+//!     NameSpace::names           a lock per name, striped; those of an operation at once, by stripe (P2)
+//!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9)
+//!         (a driver's Backing is called with names locked, and never under a reclamation guard)
 //! File's Position                a read or write with the shared position (P6)
 //!   FileState::data              a file's contents: shared by readers, exclusive for writers
 //! Xattrs::changing               a leaf: a backing is told of a change of extended attributes
@@ -79,6 +80,11 @@
 //! **unlink** empties the slot (the instant), takes it out of the table, and counts the link down. **link** counts up
 //! before it inserts: a link count is never too low.
 //!
+//! **chmod and chown** of a directory: a change of a name is permitted under that name's lock, and what was permitted stands
+//! until the lock is given back. Who takes permissions away says so in the directory, passes once through all name locks,
+//! and then stores the new record, which is the instant: nobody is between check and change. Who finds it said gives the
+//! lock back and waits ([`pando_sync::Revocable`]).
+//!
 //! **Path rendering** climbs from place to place within a window of the rename sequence, and starts over if a directory has
 //! changed its place meanwhile; after four tries it keeps directories in place for the time of one climb.
 //!
@@ -104,8 +110,6 @@
 //!
 //! # Limitations
 //!
-//! * A create that was permitted may be published a moment after the permission was taken away: permissions are looked at
-//!   again right before, not at the same instant. In Linux a directory's lock makes the two exclude each other.
 //! * DATA and HOLE seeks of drivers that do not say where data is ([`FileData::layout`]) take a file for one without
 //!   holes while it is being written to: they do not wait.
 //! * Names of one stripe wait for each other (64 stripes a core), also while a backing is told of a change of one of them.
@@ -152,6 +156,7 @@ mod name;
 mod namei;
 mod nodes;
 mod open;
+mod permit;
 #[doc(hidden)]
 pub mod probe;
 mod readdir;

@@ -6,6 +6,7 @@
 //! (they are numbers, not objects) are waited for in their order, and the attempt starts again with them in hand.
 //!
 //! Order: topology, names (by stripe), rename sequence. The handle's mutex and the data lock come after and never here.
+//! Who changes the permissions of a directory holds a lock that comes before all of them ([`crate::permit`]).
 
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub(crate) enum Stop {
     Error(Error),
     /// It wants a lock that is taken.
     Wait,
+    /// The permissions of the directory of this number are being changed, by somebody who waits for this operation's locks.
+    Revoked(u64),
     /// What it works on has changed under it: another attempt sees a consistent picture.
     Again,
     /// Only the backing knows: it is asked, without a guard, and the next attempt finds the answer.
@@ -249,6 +252,10 @@ fn run_attempts<T>(
             }
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Wait) => locks.wait(),
+            Err(Stop::Revoked(ino)) => {
+                locks.release();
+                drop(name_space.permissions(ino).lock());
+            }
             // What was found has changed or died: whoever is at it may need the processor to go on.
             Err(Stop::Again) => {
                 locks.forget_refusal();
@@ -295,7 +302,7 @@ pub(crate) fn look<T>(name_space: &NameSpace, mut attempt: impl for<'g> FnMut(&'
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Ask(question)) => question.answer(name_space)?,
             // What was found died: whoever takes it away may need the processor to go on.
-            Err(Stop::Again | Stop::Wait) => std::thread::yield_now(),
+            Err(Stop::Again | Stop::Wait | Stop::Revoked(_)) => std::thread::yield_now(),
         }
     }
 }

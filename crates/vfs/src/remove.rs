@@ -5,11 +5,12 @@ use pando_sync::{Guard, Node, Op, Shared};
 use crate::{
     At, Context, Error, Result, Timestamp, Vfs,
     backed::{Call, check_fresh, miss},
-    create::{Permit, S_ISVTX},
+    create::S_ISVTX,
     dentry::{Dentry, Slot},
     inode::{Inode, PermView},
     locks::{Locks, Step, Stop, run},
     namei::{Last, Parent, walk_parent},
+    permit::may_change,
     trace::TraceOp,
 };
 
@@ -148,19 +149,20 @@ impl<'g> Bound<'g> {
         self.dentry.to_ref().inode()
     }
 
-    /// Whether the caller may take this name away; with `want_dir`, whether it is (or is not) a directory.
-    pub(crate) fn may_delete(&self, context: &Context, want_dir: Option<bool>, guard: &Guard) -> Result<()> {
-        Permit::to_change(context, self.parent, guard)?;
+    /// Whether the caller may take this name away; with `want_dir`, whether it is (or is not) a directory. The name is
+    /// locked.
+    pub(crate) fn may_delete(&self, context: &Context, want_dir: Option<bool>, guard: &Guard) -> Step<()> {
+        may_change(context, self.parent, guard)?;
         let dir_perm = self.parent.perm(guard);
         if is_sticky(context, &dir_perm, &self.inode().perm(guard)) {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         match want_dir {
-            Some(true) if !self.inode().is_dir() => return Err(Error::NotDirectory),
-            Some(false) if self.inode().is_dir() => return Err(Error::IsDirectory),
+            Some(true) if !self.inode().is_dir() => return Err(Error::NotDirectory.into()),
+            Some(false) if self.inode().is_dir() => return Err(Error::IsDirectory.into()),
             _ => {}
         }
-        if is_mount_point(self.dentry) { Err(Error::Busy) } else { Ok(()) }
+        if is_mount_point(self.dentry) { Err(Error::Busy.into()) } else { Ok(()) }
     }
 
     /// Tells a backing, if there is one, that the name goes.

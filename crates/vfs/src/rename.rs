@@ -12,12 +12,12 @@ use pando_sync::{Counted, Enlisted, Guard, Node, Object, Op, OpCell, Shared};
 use crate::{
     At, Context, Error, Result, Timestamp, Vfs,
     backed::{Call, unbind_stale},
-    create::Permit,
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::Inode,
     locks::{Locks, Step, Stop, run},
     namei::{Parent, walk_parent},
+    permit::{may_change, may_write},
     remove::{Bound, forget_name, holds_an_entry, note_gone},
     trace::{Place, TraceOp},
     types::{Access, RenameFlags},
@@ -81,7 +81,6 @@ struct Move<'g> {
     /// What the new name is bound to.
     target: Option<Bound<'g>>,
     exchange: bool,
-    permit: Permit<'g>,
 }
 
 impl<'g> Move<'g> {
@@ -160,18 +159,16 @@ impl<'g> Move<'g> {
         {
             return Ok(None);
         }
-        let permit = if locks.answered() {
-            Permit::given(context)
-        } else {
-            check_permissions(context, &source, new.dir, target.as_ref(), exchange, guard)?
-        };
+        if !locks.answered() {
+            check_permissions(context, &source, new.dir, target.as_ref(), exchange, guard)?;
+        }
         if backed {
             locks.call(&[old, new], || rename_call(old_parent, old_name, new_parent, new_name, flags))?;
             if target.is_none() {
                 unbind_stale(new_parent.directory()?, new_hash, new_name, guard);
             }
         }
-        let prepared = Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange, permit };
+        let prepared = Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange };
         Ok(Some(prepared))
     }
 
@@ -293,15 +290,11 @@ impl<'g> Move<'g> {
         let to = locks.moving(|| {
             let node = new_directory.insert(self.new_hash, self.new_name, slot, guard)?;
             let to = node.to_ref().value.adopt(&op);
-            let alive = new_directory.life.keep_alive(guard);
-            let permitted = alive && self.permit.still_holds(self.new_parent, guard);
-            if !permitted && op.abort() {
+            if !new_directory.life.keep_alive(guard) && op.abort() {
                 drop(to.finish());
                 new_directory.remove(node, guard);
-                if !alive {
-                    new_directory.detach();
-                }
-                return Err(if alive { Error::Access } else { Error::NoEntry });
+                new_directory.detach();
+                return Err(Error::NoEntry);
             }
             let committed = op.commit();
             debug_assert!(committed, "nobody else aborts this");
@@ -388,25 +381,22 @@ fn check_permissions<'g>(
     target: Option<&Bound<'g>>,
     exchange: bool,
     guard: &'g Guard,
-) -> Step<Permit<'g>> {
+) -> Step<()> {
     let new_parent = new_dir.to_ref().expect_dir()?;
     let source_is_dir = source.inode().is_dir();
     source.may_delete(context, None, guard)?;
-    let permit = Permit::to_change(context, new_parent, guard)?;
+    may_change(context, new_parent, guard)?;
     if let Some(target) = target {
         target.may_delete(context, (!exchange).then_some(source_is_dir), guard)?;
     }
     if !source.dir.ptr_eq(new_dir) {
         // A directory's `..` changes: that is a write to it.
-        let may_write = |inode: &Inode| {
-            if inode.is_dir() { context.check(inode, &inode.perm(guard), Access::WRITE) } else { Ok(()) }
-        };
-        may_write(source.inode())?;
-        if exchange && let Some(target) = target {
-            may_write(target.inode())?;
+        let exchanged = target.filter(|_| exchange);
+        for moved in std::iter::once(source).chain(exchanged).map(Bound::inode).filter(|inode| inode.is_dir()) {
+            may_write(context, moved, Access::WRITE, guard)?;
         }
     }
-    Ok(permit)
+    Ok(())
 }
 
 /// A reference to what a lock holds in place; it can only be dead if the attempt's picture is old.

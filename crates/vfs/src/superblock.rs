@@ -26,11 +26,15 @@ use crate::{
 const INO_RUN: u64 = 1 << 10;
 /// More shards than this help nobody.
 const SHARDS_MAX: usize = 64;
+/// So many directories may have their permissions changed at the same time, if a backing takes its time over that.
+const PERMISSION_LOCKS: usize = 32;
 /// The number of the name space's root: the one that FUSE expects.
 pub(crate) const ROOT_INO: u64 = 1;
 
 /// What all superblocks of one `Vfs` share: the locks of the name space. Lock order: the crate's documentation.
 pub(crate) struct NameSpace {
+    /// Taken by whoever changes the permissions of a directory: one of them, by its number.
+    permissions: [ClassMutex; PERMISSION_LOCKS],
     /// Taken by a directory that changes parents: ancestors stand still while it is held (P4).
     pub topology: ClassMutex,
     /// A lock per name, striped (P2).
@@ -49,6 +53,7 @@ pub(crate) struct NameSpace {
 impl NameSpace {
     pub(crate) fn new() -> Self {
         Self {
+            permissions: std::array::from_fn(|_| ClassMutex::new(LockClass::Permissions)),
             topology: ClassMutex::new(LockClass::Topology),
             names: NameLocks::for_this_machine(),
             rename_seq: SeqRwLock::new(),
@@ -57,6 +62,11 @@ impl NameSpace {
             next_sb: AtomicU64::new(1),
             hash_key: None,
         }
+    }
+
+    /// Orders the changes of a directory's permissions.
+    pub(crate) fn permissions(&self, ino: u64) -> &ClassMutex {
+        &self.permissions[ino as usize % PERMISSION_LOCKS]
     }
 
     /// For measurements: names fall into the same buckets in each run.
@@ -191,6 +201,7 @@ impl Shard {
         parts.push(Part::of("NameSpace", &*self.sb.name_space));
         let locks = self.sb.name_space.names.addresses();
         parts.push(Part { name: "a stripe of NameLocks", address: locks.start, bytes: locks.len() });
+        parts.push(Part::of("NameSpace.permissions", &self.sb.name_space.permissions));
         parts.push(Part::of("NameSpace.topology", &self.sb.name_space.topology));
         parts.push(Part::of("NameSpace.rename_seq", &self.sb.name_space.rename_seq));
         parts.push(Part::of("NameSpace.next_run", &self.sb.name_space.next_run));

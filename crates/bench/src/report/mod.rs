@@ -176,7 +176,7 @@ pub(crate) mod tests {
                     latency: None,
                     // A lock of a name in each operation; one in four waits.
                     locks: (target == "a")
-                        .then_some(Locks { acquired: [0, ops, 0, 0, 0, 0, 0], waited: [0, ops / 4, 0, 0, 0, 0, 0] }),
+                        .then_some(Locks { acquired: of_names(ops), waited: of_names(ops / 4) }),
                     // Helpers do half as much as was asked of them, and leave half.
                     #[allow(clippy::cast_precision_loss)] // A few millions.
                     beside: (target == "a")
@@ -200,6 +200,11 @@ pub(crate) mod tests {
         }
     }
 
+    /// So many of the locks of names, and none of others.
+    fn of_names<T: Copy + Default>(count: T) -> [T; CLASSES.len()] {
+        CLASSES.map(|class| if class == "names" { count } else { T::default() })
+    }
+
     fn summary(min: f64, median: f64, max: f64) -> Option<Summary> {
         Some(Summary { min, median, max })
     }
@@ -219,10 +224,7 @@ pub(crate) mod tests {
         assert!((figures(0).system_ns_per_op - 125.0).abs() < 1e-9);
         assert_eq!((figures(0).ops, figures(0).peak_bytes), (7_000_000, 4_000_000));
         let locks = figures(0).locks.expect("counted");
-        assert_eq!(
-            (locks.acquired, locks.waited),
-            ([0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0])
-        );
+        assert_eq!((locks.acquired, locks.waited), (of_names(1.0), of_names(0.25)));
         let beside = figures(0).beside.expect("there were helpers");
         assert_eq!(Some(beside.kept_of_alone), summary(0.5, 0.5, 0.5));
         assert_eq!(Some(beside.alone_ops_per_s), summary(2e6, 4e6, 8e6));

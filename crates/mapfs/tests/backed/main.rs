@@ -3,6 +3,7 @@
 mod cache;
 mod faults;
 mod misses;
+mod permissions;
 mod random;
 mod seeks;
 mod stress;

@@ -10,6 +10,7 @@ mod harness;
 mod memory;
 mod names;
 mod paths;
+mod permissions;
 mod rename;
 mod scan;
 mod topology;

@@ -1,0 +1,82 @@
+//! The permission to change a directory, and how it is taken away.
+//!
+//! A change of a name is permitted under that name's lock, and what was permitted stands until the lock is given back: who
+//! changes the permissions of a directory waits for it ([`Revocable`](pando_sync::Revocable)). So no name comes or goes
+//! once a chmod or chown has returned that forbids it, as if the two had excluded each other; but a lock per directory
+//! there is not.
+
+use pando_sync::{ClassGuard, Guard, Revocation, pin};
+
+use crate::{
+    Context, Error, Result,
+    inode::{Body, Inode, PermView},
+    locks::{Step, Stop},
+    types::Access,
+};
+
+/// Whether entries may be made in `dir`, or taken out of it. The lock of the entry's name is held.
+pub(crate) fn may_change(context: &Context, dir: &Inode, guard: &Guard) -> Step<()> {
+    may_write(context, dir, Access::WRITE | Access::EXEC, guard).map_err(|stop| match stop {
+        // In a directory that was removed nothing can be made, by nobody.
+        Stop::Error(_) if dir.directory().is_ok_and(|directory| directory.is_removed(guard)) => Error::NoEntry.into(),
+        stop => stop,
+    })
+}
+
+/// Whether `dir` may be written to in ways that need `want`. The lock of a name is held, for which that is asked.
+pub(crate) fn may_write(context: &Context, dir: &Inode, want: Access, guard: &Guard) -> Step<()> {
+    if !dir.directory()?.permission.stands() {
+        return Err(Stop::Revoked(dir.ino));
+    }
+    Ok(context.check(dir, &dir.perm(guard), want)?)
+}
+
+/// The permissions of an inode are changed: one change of a directory's at a time.
+pub(crate) struct PermChange<'i> {
+    // Ends before somebody else's may begin.
+    _revocation: Option<Revocation<'i>>,
+    _order: Option<ClassGuard<'i>>,
+}
+
+impl<'i> PermChange<'i> {
+    /// Until it is dropped, nobody makes use of a permission that `change` takes away. Waits for those who do; no guard and
+    /// no lock is held.
+    ///
+    /// # Errors
+    /// Those of `change`: then nobody was waited for.
+    pub(crate) fn begin(inode: &'i Inode, change: impl FnOnce(PermView) -> Result<PermView>) -> Result<Self> {
+        let Body::Directory(directory) = &inode.body else {
+            return Ok(Self { _revocation: None, _order: None });
+        };
+        let name_space = &inode.shard.sb.name_space;
+        let order = name_space.permissions(inode.ino).lock();
+        let now = inode.perm(&pin());
+        let revocation = (!only_adds(now, change(now)?)).then(|| directory.permission.revoke(&name_space.names));
+        Ok(Self { _revocation: revocation, _order: Some(order) })
+    }
+}
+
+/// Whether nobody may do less than before, and what is made in there looks the same.
+fn only_adds(old: PermView, new: PermView) -> bool {
+    const ADDED: u32 = 0o777;
+    let same = |perm: PermView| PermView { mode: perm.mode & !ADDED, ..perm };
+    same(old) == same(new) && old.mode & ADDED & !new.mode == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_mode_with_more_of_the_nine_bits_adds() {
+        let perm = PermView { mode: 0o755, uid: 1, gid: 2 };
+        for mode in [0o755, 0o775, 0o777] {
+            assert!(only_adds(perm, PermView { mode, ..perm }), "{mode:o}");
+        }
+        for mode in [0o1755, 0o2755, 0o4777, 0o577, 0o776, 0] {
+            assert!(!only_adds(perm, PermView { mode, ..perm }), "{mode:o}");
+        }
+        assert!(!only_adds(perm, PermView { uid: 2, ..perm }));
+        assert!(!only_adds(perm, PermView { gid: 1, ..perm }));
+    }
+}

@@ -1,0 +1,79 @@
+//! A permission that was taken away is gone: for those who are just making use of it, too.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use pando_vfs::{At, Context, Credentials, Error, RenameFlags, Walk};
+
+use crate::{
+    harness::{alone, crew, scale, seed},
+    tree::{FOLLOW, NEW, Tree},
+};
+
+const THREADS: usize = 16;
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// A user's names come and go in a directory while its owner opens and closes it: once a chmod has closed it, nothing in
+/// it changes, whatever was under way.
+/// Seen to fail: a permission that is looked at once more right before the change, and nobody waits for who has looked; a
+/// chmod that waits before it says that it is coming; one that waits for all locks but a few; a change that does not ask
+/// whether one is coming.
+#[test]
+fn p2_nothing_changes_in_a_directory_that_was_closed() {
+    let _alone = alone();
+    let (tree, seed, rounds) = (Tree::new(), seed(), scale(6000));
+    let vfs = &tree.vfs;
+    tree.mkdir("/d");
+    vfs.chmod(&tree.context, At::Cwd, "/d", 0o755, FOLLOW).expect("closed");
+    let user = Context::new(vfs, Credentials::user(1000, 1000, &[]));
+    let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    crew("p2_nothing_changes_in_a_directory_that_was_closed", THREADS, seed, |me| {
+        if me.id == 0 {
+            for round in 0..rounds {
+                if !me.go_on() {
+                    break;
+                }
+                // By its mode, or by whom it belongs to.
+                let close = |closed: bool| {
+                    if round % 2 == 0 {
+                        vfs.chmod(&tree.context, At::Cwd, "/d", if closed { 0o755 } else { 0o777 }, FOLLOW)
+                    } else {
+                        vfs.chown(&tree.context, At::Cwd, "/d", Some(if closed { 0 } else { 1000 }), None, FOLLOW)
+                    }
+                };
+                close(false).expect("opened");
+                std::thread::yield_now();
+                close(true).expect("closed");
+                let then = tree.list(At::Cwd, "/d");
+                std::thread::yield_now();
+                assert_eq!(tree.list(At::Cwd, "/d"), then, "something changed after permission was taken away");
+            }
+            over.store(true, Ordering::Relaxed);
+        }
+        while me.go_on() && !over.load(Ordering::Relaxed) {
+            let [old, new] = [0; 2].map(|_| format!("/d/{}", me.rng.pick(&NAMES)));
+            let result = match me.rng.below(8) {
+                0 | 1 => vfs.open(&user, At::Cwd, &new, NEW, 0o644).map(drop),
+                2 => vfs.mkdir(&user, At::Cwd, &new, 0o755).map(drop),
+                3 => vfs.link(&user, At::Cwd, &old, At::Cwd, &new, Walk::NOFOLLOW).map(drop),
+                4 => vfs.rmdir(&user, At::Cwd, &old),
+                5 => vfs.rename(&user, At::Cwd, &old, At::Cwd, &new, RenameFlags::empty()),
+                _ => vfs.unlink(&user, At::Cwd, &old),
+            };
+            done.fetch_add(usize::from(result.is_ok()), Ordering::Relaxed);
+            let expected = matches!(
+                result,
+                Ok(())
+                    | Err(Error::Access
+                        | Error::Exists
+                        | Error::NoEntry
+                        | Error::IsDirectory
+                        | Error::NotDirectory
+                        | Error::NotPermitted)
+            );
+            assert!(expected, "{result:?}");
+        }
+    });
+    assert!(done.into_inner() > 0, "nothing was ever permitted");
+    tree.remove_below("/");
+    assert_eq!(tree.used(), (1, 0));
+}
