@@ -66,7 +66,7 @@ pub(crate) struct ConflictsArgs {
     /// Also write the verdicts and offenders to this file, as JSON
     ///
     /// {version, compiler, cores, pairs, keys, free_percent, free_percent_with_memory, cases [{scene, a, b, why_they_commute,
-    /// verdict: free|chance|memory|conflict, conflicts, memory_only, offenders: [number]}], offenders [{class: own|allocator|reclamation, written, beside,
+    /// verdict: free|chance|memory|conflict, conflicts, memory_only, offenders (numbers)}], offenders [{class: own|allocator|reclamation, written, beside,
     /// written_at, touched_at, pairs}]}. Fields may be added.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,

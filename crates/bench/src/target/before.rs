@@ -7,12 +7,12 @@
 //!
 //! | type | stands for | around |
 //! | --- | --- | --- |
-//! | [`DirectoryMutex`] | `inode->i_mutex` of a directory | create, mkdir, unlink, rmdir, rename, a look-up that misses, getdents |
-//! | [`RenameMutex`] | `sb->s_vfs_rename_mutex` | a rename to another directory, before both directories' mutexes |
-//! | [`InodeMutex`] | `inode->i_mutex` of a file | lseek, write, fsync, truncate |
-//! | [`DentryLock`] | `dentry->d_lock` | each reference taken and each reference put |
-//! | [`InodeHashLock`] | `inode_hash_lock` | twice in each look-up that misses the inode cache |
-//! | [`RenameLock`] | `rename_lock`, as its writer | path rendering; the moment of a rename |
+//! | [`DirectoryMutex`](locks::DirectoryMutex) | `inode->i_mutex` of a directory | create, mkdir, unlink, rmdir, rename, a look-up that misses, getdents |
+//! | [`RenameMutex`](locks::RenameMutex) | `sb->s_vfs_rename_mutex` | a rename to another directory, before both directories' mutexes |
+//! | [`InodeMutex`](locks::InodeMutex) | `inode->i_mutex` of a file | lseek, write, fsync, truncate |
+//! | [`DentryLock`](locks::DentryLock) | `dentry->d_lock` | each reference taken and each reference put |
+//! | [`InodeHashLock`](locks::InodeHashLock) | `inode_hash_lock` | twice in each look-up that misses the inode cache |
+//! | [`RenameLock`](locks::RenameLock) | `rename_lock`, as its writer | path rendering; the moment of a rename |
 //!
 //! A lock is found by a hash of the path, in a table made before the clock starts: the kernel has it at hand, in the object
 //! that it has just walked to. That costs some nanoseconds, and is part of what one thread pays. Two directories share a
