@@ -54,17 +54,25 @@ pub(crate) enum Body {
     Special(u32),
 }
 
-/// The contents of a regular file, made when they are first needed.
+/// The contents of a regular file, made when they are first needed. First what is read without the lock: by stat and by
+/// seeks, beside whoever reads and writes.
+#[repr(C, align(64))]
 pub(crate) struct FileState {
-    /// Lock class `Data`: the last in the order. None once the inode is gone.
-    data: RwLock<Option<Box<dyn FileData>>>,
     /// Occupied space, in units of 512 bytes: stored by whoever changes the contents, so that stat waits for nobody.
     blocks: AtomicU64,
     /// Where data is; none: everywhere up to the size. Changed with the lock held, read without (P6).
     layout: Described<Layout>,
     /// Whether the driver says so; otherwise `layout` means nothing.
     tracked: bool,
+    contents: Contents,
 }
+
+/// The lock that readers write to, too, on a line of its own. Lock class `Data`: the last in the order. None once the inode is
+/// gone.
+#[repr(align(64))]
+struct Contents(RwLock<Option<Box<dyn FileData>>>);
+
+const _: () = assert!(size_of::<FileState>() == 128);
 
 /// The inode: first what a walk through it reads, then what stat reads besides.
 #[repr(C)]
@@ -262,7 +270,7 @@ impl Inode {
                 let layout = data.layout();
                 let tracked = layout.is_some();
                 let layout = Described::new(layout.filter(|layout| !layout.is_full(self.size())));
-                Box::new(FileState { data: RwLock::new(Some(data)), blocks, layout, tracked })
+                Box::new(FileState { blocks, layout, tracked, contents: Contents(RwLock::new(Some(data))) })
             })),
             Body::Directory(_) => Err(Error::IsDirectory),
             _ => Err(Error::Invalid),
@@ -294,7 +302,7 @@ impl Inode {
         parts.push(Part::of("Inode.times", &self.times));
         if let Some(state) = self.file_state_if_any() {
             parts.push(Part::of("FileState", state));
-            parts.push(Part::of("FileState.data (its lock)", &state.data));
+            parts.push(Part::of("FileState.contents (its lock)", &state.contents));
             parts.push(Part::of("FileState.blocks", &state.blocks));
         }
         parts.extend(
@@ -317,7 +325,7 @@ impl Inode {
     pub(crate) fn last_put(&self) {
         if let Some(state) = self.file_state_if_any() {
             // Nobody does I/O any more (that takes a reference), so nobody holds the lock.
-            state.data.write().unwrap_or_else(PoisonError::into_inner).take();
+            state.contents.0.write().unwrap_or_else(PoisonError::into_inner).take();
         }
         let sb = &self.shard.sb;
         // As `release`, whose callers hold a reference: they have all gone.
@@ -544,8 +552,8 @@ impl FileState {
         let _order = lock_order::enter(LockClass::Data);
         let mut data = counted(
             LockClass::Data,
-            || unless_waiting(self.data.try_write()),
-            || self.data.write().unwrap_or_else(PoisonError::into_inner),
+            || unless_waiting(self.contents.0.try_write()),
+            || self.contents.0.write().unwrap_or_else(PoisonError::into_inner),
         );
         let data = data.as_mut().ok_or(Error::Stale)?.as_mut();
         let result = change(data);
@@ -583,7 +591,7 @@ impl FileState {
 
     /// As [`FileState::look`], unless the contents are being changed.
     pub(crate) fn try_look<T>(&self, look: impl FnOnce(&dyn FileData) -> T) -> Option<T> {
-        let data = unless_waiting(self.data.try_read())?;
+        let data = unless_waiting(self.contents.0.try_read())?;
         let _order = lock_order::entered_without_waiting(LockClass::Data);
         data.as_ref().map(|data| look(data.as_ref()))
     }
@@ -593,8 +601,8 @@ impl FileState {
         let _order = lock_order::enter(LockClass::Data);
         let data = counted(
             LockClass::Data,
-            || unless_waiting(self.data.try_read()),
-            || self.data.read().unwrap_or_else(PoisonError::into_inner),
+            || unless_waiting(self.contents.0.try_read()),
+            || self.contents.0.read().unwrap_or_else(PoisonError::into_inner),
         );
         look(data.as_ref().ok_or(Error::Stale)?.as_ref())
     }

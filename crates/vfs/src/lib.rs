@@ -12,7 +12,7 @@
 //!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9)
 //!         (a driver's Backing is called with names locked, and never under a reclamation guard)
 //! File's Position                a read or write with the shared position (P6)
-//!   FileState::data              a file's contents: shared by readers, exclusive for writers
+//!   FileState::contents          a file's contents: shared by readers, exclusive for writers
 //! Xattrs::changing               a leaf: a backing is told of a change of extended attributes
 //! SuperBlock::forgotten and links, Shard's run of numbers, Vfs's list of mounts    leaves: held for a few instructions
 //! ```
