@@ -273,7 +273,11 @@ fn dispatch(args: BenchArgs) -> Result<(), Failure> {
         Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, &halt)?),
         Command::Conflicts(how) => print(&conflicts::run(&how, &halt)?),
         Command::Cost(how) => print(&cost::run(&how, &halt)?),
-        Command::Seeds(SeedsArgs { targets, scale }) => print(&seeds::run(&targets, scale, &halt)?),
+        Command::Seeds(SeedsArgs { targets, scale }) => {
+            let (table, outcome) = seeds::run(&targets, scale, &halt)?;
+            print(&table)?;
+            outcome
+        }
         Command::Mktree(MktreeArgs { dir, seed, files, max_xattrs }) => {
             let xattrs = tree::mktree(&dir, seed, files, max_xattrs, &halt)?;
             print(&format!("{files} files with {xattrs} extended attributes in {}\n", dir.display()))

@@ -5,7 +5,7 @@
 //! Those were taken on machines of their day: what can be compared is the ratio of before to after, and of targets
 //! here.
 
-use std::{fmt::Write as _, fs, time::Duration};
+use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
 use crate::{
     failure::Failure,
@@ -47,11 +47,20 @@ const BYTES_PER_FILE: u64 = 1536;
 /// Workers, directories of each, and files in each directory, of the walk of 2024.
 const WALK: (u64, u64, u64) = (20, 1000, 1000);
 
-/// Directories of a worker, so that all trees fill at most half of the memory that is available.
-fn walk_dirs(available_bytes: u64, scale: u64) -> u64 {
+/// Directories of a worker, so that all trees fill at most half of the memory that is available, and need at most nine
+/// tenths of these inodes.
+fn walk_dirs(available_bytes: u64, inodes: u64, scale: u64) -> u64 {
     let (workers, dirs, files) = WALK;
-    let fit = available_bytes / 2 / BYTES_PER_FILE / workers / files;
-    (dirs / scale).min(fit).max(1)
+    let fit = |room: u64| room / workers / (files + 1);
+    (dirs / scale).min(fit(available_bytes / 2 / BYTES_PER_FILE)).min(fit(inodes / 10 * 9)).max(1)
+}
+
+/// How many inodes the file system of a directory has left, that may not be there yet; without a limit, very many.
+fn free_inodes(dir: &Path) -> u64 {
+    let nearest = dir.ancestors().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
+    let room = nearest.into_iter().find_map(|dir| rustix::fs::statvfs(dir).ok());
+    // Without a number of inodes in all, there is none to come to the end of (btrfs).
+    room.filter(|room| room.f_files > 0).map_or(u64::MAX, |room| room.f_favail)
 }
 
 fn set_ups(scale: u64, walk_dirs: u64) -> Vec<SetUp> {
@@ -102,18 +111,27 @@ fn available_bytes() -> u64 {
     kib.map_or(1 << 30, |kib| kib << 10)
 }
 
-/// Runs all set-ups on all targets, one after the other; returns the table.
+/// Runs all set-ups on all targets, one after the other; returns the table, and what failed first, if something did: that
+/// ends its own set-up, on its own target.
 ///
 /// # Errors
-/// What a target answers, or that the run was interrupted.
-pub(crate) fn run(targets: &[TargetSpec], scale: u64, halt: &Halt) -> Result<String, Failure> {
-    let walk_dirs = walk_dirs(available_bytes(), scale);
+/// That a target refuses, or that the run was interrupted.
+pub(crate) fn run(targets: &[TargetSpec], scale: u64, halt: &Halt) -> Result<(String, Result<(), Failure>), Failure> {
+    let inodes = targets.iter().filter_map(TargetSpec::dir).map(free_inodes).min().unwrap_or(u64::MAX);
+    let walk_dirs = walk_dirs(available_bytes(), inodes, scale);
     let set_ups = set_ups(scale, walk_dirs);
     let bar = runner::progress(set_ups.len() * targets.len());
-    let mut rows = Vec::new();
+    let (mut rows, mut outcome) = (Vec::new(), Ok(()));
     for set_up in &set_ups {
         for target in targets {
-            rows.push(measure(set_up, target, &bar, halt)?);
+            rows.push(match measure(set_up, target, &bar, halt) {
+                Err(failure @ Failure::Io(..)) => {
+                    let row = without_figures(set_up, target, &format!("failed: {failure}"));
+                    outcome = outcome.and(Err(failure));
+                    row
+                }
+                row => row?,
+            });
         }
     }
     bar.finish_and_clear();
@@ -131,7 +149,7 @@ pub(crate) fn run(targets: &[TargetSpec], scale: u64, halt: &Halt) -> Result<Str
         "\nHere: {} cores, {}, {}. The published machines were others, each of its day.\n\
          Workers are processes in a directory of the kernel's, as published, and threads in process.\n\
          Scale: iterations and files 1/{scale}; statwalk {workers} x {walk_dirs} x {files} of {workers} x {dirs} x {files} \
-         (trees fit into half of the memory).\n\
+         (trees fit into half of the memory, and into a directory's file system).\n\
          The xgetdents measurement is known by its times alone; it is done with as many files as the listings.\n\
          Caches are emptied by root only, and tmpfs keeps what it has: n/a there.\n\nNot run again:",
         machine.cores, machine.cpu, machine.kernel
@@ -139,7 +157,28 @@ pub(crate) fn run(targets: &[TargetSpec], scale: u64, halt: &Halt) -> Result<Str
     for (what, why, published) in NOT_AGAIN {
         let _ = writeln!(text, "  {what}: {why}. Published: {published}.");
     }
-    Ok(text)
+    Ok((text, outcome))
+}
+
+/// What a set-up is done to: only trees that are elsewhere miss their inodes.
+fn stand_in(set_up: &SetUp, target: &TargetSpec) -> TargetSpec {
+    let misses = match target.name() {
+        "mem" => "backed",
+        "mem:before" => "backed:before",
+        _ => return target.clone(),
+    };
+    if set_up.needs_misses { misses.parse().expect("a target") } else { target.clone() }
+}
+
+/// A row, up to its figures.
+fn row_of(set_up: &SetUp, target: &TargetSpec) -> Vec<String> {
+    vec![set_up.workload.clone(), stand_in(set_up, target).name().into(), set_up.workers.to_string()]
+}
+
+/// A row without figures, and why it has none.
+fn without_figures(set_up: &SetUp, target: &TargetSpec, why: &str) -> Vec<String> {
+    let figures = ["n/a", "", "", "", set_up.published, why].map(str::to_owned);
+    row_of(set_up, target).into_iter().chain(figures).collect()
 }
 
 /// One set-up on one target: once, from the start of the first worker to the end of the last.
@@ -150,8 +189,7 @@ fn measure(
     halt: &Halt,
 ) -> Result<Vec<String>, Failure> {
     let named: Named = set_up.workload.parse().expect("a workload with its settings");
-    let backed = || "backed".parse().expect("a target");
-    let target = if set_up.needs_misses && target.name() == "mem" { backed() } else { target.clone() };
+    let stand_in = stand_in(set_up, target);
     let spec = &parse_all(&[named])[0];
     let plan = Plan {
         threads: vec![set_up.workers],
@@ -160,21 +198,17 @@ fn measure(
         repeat: 1,
         seed: 2005,
         latency: false,
-        processes: target.is_dir() && spec.workload().may_be_processes(),
+        processes: target.dir().is_some() && spec.workload().may_be_processes(),
     };
-    let results = runner::run(spec, std::slice::from_ref(&target), &plan, bar, halt)?;
+    let results = runner::run(spec, std::slice::from_ref(&stand_in), &plan, bar, halt)?;
     let series = &results.series[0];
-    let mut row = vec![set_up.workload.clone(), target.name().into(), set_up.workers.to_string()];
-    match series.samples.first() {
-        Some(sample) => {
-            row.push(format!("{:.3}", sample.seconds));
-            row.extend([sample.used.user, sample.used.system].map(|time| format!("{:.3}", time.as_secs_f64())));
-            row.push(format!("{:.0}", sample.ctx_switches_per_s()));
-        }
-        None => row.extend(["n/a".to_owned(), String::new(), String::new(), String::new()]),
-    }
-    row.push(set_up.published.into());
-    row.push(series.missing.clone().unwrap_or_default());
+    let Some(sample) = series.samples.first() else {
+        return Ok(without_figures(set_up, target, series.missing.as_deref().unwrap_or_default()));
+    };
+    let seconds = [sample.seconds, sample.used.user.as_secs_f64(), sample.used.system.as_secs_f64()];
+    let mut row = row_of(set_up, target);
+    row.extend(seconds.map(|seconds| format!("{seconds:.3}")));
+    row.extend([format!("{:.0}", sample.ctx_switches_per_s()), set_up.published.into(), String::new()]);
     Ok(row)
 }
 
@@ -194,11 +228,15 @@ mod tests {
 
     #[test]
     fn a_walk_fits_into_memory() {
-        assert_eq!(walk_dirs(u64::MAX, 1), 1000);
-        assert_eq!(walk_dirs(0, 1), 1);
-        assert_eq!(walk_dirs(u64::MAX, 100), 10);
+        const MANY: u64 = u64::MAX;
+        assert_eq!(walk_dirs(MANY, MANY, 1), 1000);
+        assert_eq!((walk_dirs(0, MANY, 1), walk_dirs(MANY, 0, 1)), (1, 1));
+        assert_eq!(walk_dirs(MANY, MANY, 100), 10);
+        // A tmpfs in a machine of 24 GiB.
+        let dirs = walk_dirs(MANY, 3_085_510, 1);
+        assert!(dirs * 20 * 1001 <= 3_085_510 && dirs >= 100, "{dirs}");
         // 8 GiB: half of it holds some 2.8 million files, 139 directories for each of 20 workers.
-        let dirs = walk_dirs(8 << 30, 1);
+        let dirs = walk_dirs(8 << 30, MANY, 1);
         assert!(dirs * 20 * 1000 * BYTES_PER_FILE <= 4 << 30 && dirs >= 100, "{dirs}");
     }
 }

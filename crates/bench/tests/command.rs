@@ -259,7 +259,21 @@ fn cold_caches_on_ext4() -> bool {
     }
     assert_eq!(rows.len(), 6);
     assert!(!ext4.0.path().join("mnt/new").exists());
+    what_does_not_fit_fails_alone(&target);
+    assert!(!ext4.0.path().join("mnt/new").exists());
     true
+}
+
+/// The walk's 20 directories of 1,000 files do not fit into a small file system: that is said, and the rest is done.
+fn what_does_not_fit_fails_alone(target: &str) {
+    let output = run(&["seeds", "mem", target, "--scale", "100000"]);
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{stdout}{stderr}");
+    assert!(stderr.contains("No space left on device"), "{stderr}");
+    let failed: Vec<&str> = stdout.lines().filter(|line| line.contains("failed: ")).collect();
+    assert!(matches!(failed[..], [walk] if walk.contains("statwalk") && walk.contains(target)), "{stdout}");
+    let cold = stdout.lines().find(|line| line.contains("xattrs:level=3,max=2,cold=1") && line.contains(target));
+    assert!(cold.is_some_and(|line| !line.contains("n/a")), "{stdout}");
 }
 
 fn footprint_measures_in_a_child() {

@@ -294,9 +294,9 @@ impl TargetSpec {
         &self.name
     }
 
-    /// Whether it is a directory of the kernel's.
-    pub(crate) fn is_dir(&self) -> bool {
-        matches!(self.kind, Kind::Dir(_))
+    /// The directory of the kernel's, if it is one.
+    pub(crate) fn dir(&self) -> Option<&Path> {
+        if let Kind::Dir(path) = &self.kind { Some(path) } else { None }
     }
 
     pub(crate) fn target(&self) -> Box<dyn Target> {
