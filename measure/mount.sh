@@ -1,17 +1,22 @@
 #!/bin/bash
 # What the mount costs: processor time of client and server together.
 #
-#   measure/mount.sh [PANDO]    as root, with /dev/fuse; PANDO: the command (target/release/pando)
+#   measure/mount.sh [PANDO [SERVER...]]    as root, with /dev/fuse; PANDO: the command (target/release/pando)
 #
-# 1. `ls -l` of directories of 10,000 and 100,000 files, names unknown to the kernel before: microseconds per entry.
+# SERVER: another file system to measure instead: a command that serves in the foreground the directory that is its last
+# word, here added. As in (libfuse's example; it holds each file open, so no more than there may be)
+#   ENTRIES=10000 measure/mount.sh target/release/pando passthrough_ll -f -o source=/dev/shm/below,cache=always,timeout=86400,xattr
+#
+# 1. `ls -l` of directories of 10,000 and 100,000 files (ENTRIES), names unknown to the kernel before: microseconds per entry.
 # 2. create + close + unlink of names in one directory, one thread (`pando bench crunl`): microseconds per operation; with
 #    client and server where the kernel puts them, and with both on one processor, which no request has to wake up then.
 # The server's time is that of its process before and after; it counts in ticks of 10 ms, so work is repeated.
 set -eu -o pipefail
 pando=$(readlink -f "${1:-target/release/pando}")
+other=("${@:2}")
 dir=$(mktemp -d)
 grove=$dir/grove
-trap '"$pando" umount "$grove" >/dev/null 2>&1 || umount -l "$grove" 2>/dev/null || true; rm -rf "$dir"' EXIT
+trap 'umount -l "$grove" 2>/dev/null || true; rm -rf --one-file-system "$dir"' EXIT
 ticks=$(getconf CLK_TCK)
 
 # Its own and its threads' time in microseconds, user and system.
@@ -21,17 +26,20 @@ server_us() { sed 's/.*) //' "/proc/$server/stat" | awk -v hz="$ticks" '{ printf
 on=()
 
 start() {
-    : >"$dir/ready"
-    "${on[@]}" "$pando" mount "$grove" >"$dir/ready" &
+    local serve=("$pando" mount)
+    ((${#other[@]} == 0)) || serve=("${other[@]}")
+    mkdir -p "$grove"
+    "${on[@]}" "${serve[@]}" "$grove" >/dev/null &
     server=$!
-    until grep -q umount "$dir/ready"; do kill -0 "$server"; sleep 0.05; done
+    until mountpoint -q "$grove"; do kill -0 "$server"; sleep 0.05; done
 }
 
-stop() { "$pando" umount "$grove" >/dev/null; wait "$server"; }
+# What was made is removed first: below another file system it would stay.
+stop() { rm -rf "${grove:?}"/*; umount "$grove"; wait "$server"; }
 
 echo "ls -l through the mount, us of processor time per entry"
 printf '%10s %10s %10s %10s\n' entries client server together
-for entries in 10000 100000; do
+for entries in ${ENTRIES:-10000 100000}; do
     start
     mkdir "$grove/d"
     (cd "$grove/d" && seq -f 'file-%07.0f' "$entries" | xargs touch)
