@@ -210,6 +210,14 @@ fn nothing_is_in_a_directory_that_was_removed() {
     vfs.rmdir(&root, At::Cwd, "/d").expect("removed");
     assert_eq!(vfs.stat(&root, At::Cwd, "x".repeat(256), FOLLOW).map(drop), Err(Error::NoEntry));
     assert_eq!(vfs.link(&root, At::Cwd, "..", At::Cwd, "a", FOLLOW).map(drop), Err(Error::NoEntry));
+    // Not even a name that is too long, or that the caller may not make.
+    let long = "x".repeat(256);
+    assert_eq!(vfs.unlink(&root, At::Cwd, &long), Err(Error::NoEntry));
+    assert_eq!(vfs.rmdir(&root, At::Cwd, &long), Err(Error::NoEntry));
+    assert_eq!(vfs.mkdir(&root, At::Cwd, &long, 0o755).map(drop), Err(Error::NoEntry));
+    assert_eq!(vfs.rename(&root, At::Cwd, &long, At::Cwd, "/a", RenameFlags::empty()), Err(Error::NoEntry));
+    let user = root.clone().with_credentials(Credentials::user(1, 1, &[]));
+    assert_eq!(vfs.mknod(&user, At::Cwd, "x", 0o060_644, 0x801).map(drop), Err(Error::NoEntry));
 }
 
 #[test]

@@ -307,7 +307,8 @@ pub(crate) fn make_at(
         // A whiteout (character device 0/0) may be made by anybody.
         Make::Special(FileKind::CharDevice, 0) => {}
         Make::Special(FileKind::CharDevice | FileKind::BlockDevice, _) if !context.capable() => {
-            return Err(Error::NotPermitted.into());
+            let removed = parent.directory()?.is_removed(guard);
+            return Err(if removed { Error::NoEntry } else { Error::NotPermitted }.into());
         }
         _ => {}
     }

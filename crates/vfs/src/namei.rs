@@ -2,7 +2,7 @@
 //!
 //! Each step is linearizable (one look-up in one directory, at one instant), the walk as a whole is not, as in Linux.
 
-use pando_sync::{Guard, Shared};
+use pando_sync::{Guard, Shared, pin};
 
 use crate::{
     At, Context, Error, Result,
@@ -65,7 +65,7 @@ impl<'g> Parent<'g> {
     pub(crate) fn name(&self, otherwise: Error) -> Result<&'g [u8]> {
         match self.last {
             // Asked last: the directories of all names come before the names.
-            Last::Name(name) if name.len() > NAME_MAX => Err(Error::NameTooLong),
+            Last::Name(name) if name.len() > NAME_MAX => Err(too_long(self.dir, &pin())),
             Last::Name(name) => Ok(name),
             _ => Err(otherwise),
         }
@@ -233,7 +233,7 @@ pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard
     let inode = dir.to_ref().inode();
     let directory = inode.directory()?;
     if name.len() > NAME_MAX {
-        return Err(if directory.is_removed(guard) { Error::NoEntry } else { Error::NameTooLong }.into());
+        return Err(too_long(dir, guard).into());
     }
     check_fresh(dir, inode, directory)?;
     let hash = inode.shard.sb.hash(inode.ino, name);
@@ -246,6 +246,13 @@ pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard
             Ok(Seen { hash, dentry: None })
         }
     }
+}
+
+/// What is said of a name that is too long: in a directory that was removed there is none, of whatever length.
+#[cold]
+fn too_long(dir: Shared<'_, Dentry>, guard: &Guard) -> Error {
+    let removed = dir.to_ref().directory().is_ok_and(|directory| directory.is_removed(guard));
+    if removed { Error::NoEntry } else { Error::NameTooLong }
 }
 
 /// Down into what is mounted on a directory.
