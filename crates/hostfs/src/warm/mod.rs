@@ -345,7 +345,7 @@ impl Shared {
                 None if queue.complete => {
                     drop(queue);
                     // Those that were to wait for better times.
-                    self.pace.end();
+                    self.pace.drained();
                     return None;
                 }
                 None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),

@@ -32,6 +32,9 @@ struct State {
     took: Duration,
     /// The mean of the best round.
     best: Option<Duration>,
+    /// Nobody may take anything any more.
+    drained: bool,
+    /// And nobody waits any more.
     over: bool,
 }
 
@@ -48,22 +51,23 @@ impl Pace {
                 calls: 0,
                 took: Duration::ZERO,
                 best: None,
+                drained: false,
                 over: false,
             }),
             changed: Condvar::new(),
         }
     }
 
-    /// Waits until this worker may take something to ask for; false if all is over.
+    /// Waits until this worker may take something to ask for; false if there is nothing more to take.
     pub(super) fn wait_until_allowed(&self, worker: usize) -> bool {
         if !self.yields {
             return true;
         }
         let mut state = self.lock();
-        while worker >= state.allowed && !state.over {
+        while worker >= state.allowed && !state.drained {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        !state.over
+        !state.drained
     }
 
     /// Waits for the instant at which the next call may be made; false if all is over.
@@ -103,9 +107,17 @@ impl Pace {
         }
     }
 
+    /// There is nothing more to take. Those who have taken something still wait for their turns.
+    pub(super) fn drained(&self) {
+        self.lock().drained = true;
+        self.changed.notify_all();
+    }
+
     /// Nobody waits any more.
     pub(super) fn end(&self) {
-        self.lock().over = true;
+        let mut state = self.lock();
+        (state.drained, state.over) = (true, true);
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -145,6 +157,20 @@ mod tests {
         let begin = Instant::now();
         assert!((0..10).all(|_| pace.wait_for_turn()));
         assert!(begin.elapsed() >= MS * 9, "the first has its turn at once");
+    }
+
+    /// What was taken is asked for, at its turn, although there is no more to take.
+    #[test]
+    fn who_has_taken_something_keeps_its_turn() {
+        let pace = Pace::new(NonZeroU32::new(20), NonZeroUsize::new(4).unwrap(), true);
+        assert!(pace.wait_for_turn());
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| pace.wait_until_allowed(3));
+            let turn = scope.spawn(|| pace.wait_for_turn());
+            pace.drained();
+            assert!(!late.join().unwrap());
+            assert!(turn.join().unwrap());
+        });
     }
 
     #[test]
