@@ -13,7 +13,7 @@ use crate::lock_stats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LockClass {
-    /// The permissions of a directory are being changed: one at a time.
+    /// Permissions of a directory are being taken away: one at a time, and who is refused waits for it.
     Permissions,
     /// The superblock's topology lock: directories that change their parent.
     Topology,

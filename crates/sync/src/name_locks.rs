@@ -8,7 +8,7 @@
 //! so no circle of waiting can form (P4).
 
 use crate::{
-    facade::{self, Mutex, MutexGuard},
+    facade::{self, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
     lock_order::{self, Held, LockClass},
     lock_stats,
     reclaim::assert_unpinned,
@@ -28,7 +28,12 @@ pub struct NameKey {
 
 /// One lock on two cache lines of its own: processors fetch lines in pairs.
 #[repr(align(128))]
-struct Stripe(Mutex<()>);
+struct Stripe {
+    mutex: Mutex<()>,
+    /// Somebody waits to pass, and newcomers let him: mutexes are not fair, and who gives one back and takes it again at once
+    /// would keep him waiting for ever. A hint, which orders nothing.
+    awaited: AtomicBool,
+}
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Stripe>() == 128 && align_of::<Stripe>() == 128);
@@ -37,6 +42,26 @@ const _: () = assert!(size_of::<Stripe>() == 128 && align_of::<Stripe>() == 128)
 pub struct NameLocks {
     /// A power of two of them.
     stripes: Box<[Stripe]>,
+    /// Held by who passes through all of them.
+    passing: Mutex<()>,
+    /// How many have done so.
+    passed: AtomicU64,
+}
+
+/// A stripe that newcomers leave to who waits for it, until this is dropped.
+struct Awaited<'a>(&'a Stripe);
+
+impl<'a> Awaited<'a> {
+    fn new(stripe: &'a Stripe) -> Self {
+        stripe.awaited.store(true, Ordering::Relaxed);
+        Self(stripe)
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.awaited.store(false, Ordering::Relaxed);
+    }
 }
 
 impl std::fmt::Debug for NameLocks {
@@ -75,7 +100,8 @@ impl NameLocks {
     #[must_use]
     pub fn new(stripes: usize) -> Self {
         let count = stripes.clamp(1, 1 << 20).next_power_of_two();
-        Self { stripes: (0..count).map(|_| Stripe(Mutex::new(()))).collect() }
+        let stripe = |_| Stripe { mutex: Mutex::new(()), awaited: AtomicBool::new(false) };
+        Self { stripes: (0..count).map(stripe).collect(), passing: Mutex::new(()), passed: AtomicU64::new(0) }
     }
 
     /// As many as this machine's cores ask for: 64 for each, 4096 (512 KiB) at most.
@@ -106,7 +132,11 @@ impl NameLocks {
         assert_unpinned("a name lock");
         let held = lock_order::enter(LockClass::Names);
         lock_stats::acquired(LockClass::Names);
-        match self.take(names, |mutex| Some(lock_stats::lock(mutex, LockClass::Names))) {
+        if names.iter().any(|&name| self.stripes[self.stripe(name)].awaited.load(Ordering::Relaxed)) {
+            // Nothing is held yet that somebody could wait for.
+            drop(lock_stats::lock(&self.passing, LockClass::Names));
+        }
+        match self.take(names, |stripe| Some(lock_stats::lock(&stripe.mutex, LockClass::Names))) {
             Some(locked) => NameGuard { _locked: locked, _held: held },
             None => unreachable!("whoever waits gets every lock"),
         }
@@ -121,21 +151,38 @@ impl NameLocks {
     #[must_use]
     pub fn try_lock(&self, names: &[NameKey]) -> Option<NameGuard<'_>> {
         let held = lock_order::entered_without_waiting(LockClass::Names);
-        let locked = self.take(names, facade::try_lock)?;
+        let locked = self.take(names, |stripe| {
+            if stripe.awaited.load(Ordering::Relaxed) { None } else { facade::try_lock(&stripe.mutex) }
+        })?;
         lock_stats::acquired(LockClass::Names);
         Some(NameGuard { _locked: locked, _held: held })
     }
 
     /// Returns once everybody who holds any of these locks now has given it back. Others may have taken it meanwhile, and
-    /// see what this thread has done before ([`crate::Revocable`]).
+    /// see what this thread has done before ([`crate::Revocable`]). Takes as long as the slowest of those who hold one, or
+    /// twice that if others do the same; nobody can be kept waiting by newcomers.
     ///
     /// # Panics
     /// As [`NameLocks::lock`].
     pub fn synchronize(&self) {
         assert_unpinned("a name lock");
-        for stripe in &self.stripes {
-            let _held = lock_order::enter(LockClass::Names);
-            drop(lock_stats::lock(&stripe.0, LockClass::Names));
+        let _held = lock_order::enter(LockClass::Names);
+        // Release: who passes after this has seen what we have done. Those who wait for one another share: a second one that
+        // ends from here on has begun after this.
+        let ticket = self.passed.fetch_add(0, Ordering::AcqRel);
+        let _passing = lock_stats::lock(&self.passing, LockClass::Names);
+        if self.passed.load(Ordering::Acquire) < ticket + 2 {
+            self.pass();
+            self.passed.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes each lock, and gives it back. All that are not free are waited for at the same time.
+    fn pass(&self) {
+        let busy = |stripe: &&Stripe| facade::try_lock(&stripe.mutex).is_none();
+        let awaited: Vec<Awaited<'_>> = self.stripes.iter().filter(busy).map(Awaited::new).collect();
+        for stripe in awaited {
+            drop(lock_stats::lock(&stripe.0.mutex, LockClass::Names));
         }
     }
 
@@ -145,9 +192,9 @@ impl NameLocks {
     fn take<'a>(
         &'a self,
         names: &[NameKey],
-        lock: impl Fn(&'a Mutex<()>) -> Option<MutexGuard<'a, ()>>,
+        lock: impl Fn(&'a Stripe) -> Option<MutexGuard<'a, ()>>,
     ) -> Option<Locked<'a>> {
-        let lock = |stripe: usize| lock(&self.stripes[stripe].0);
+        let lock = |stripe: usize| lock(&self.stripes[stripe]);
         match *names {
             [] => Some(Locked::None),
             [name] => Some(Locked::One(lock(self.stripe(name))?)),
@@ -220,7 +267,7 @@ mod tests {
     }
 
     fn free(locks: &NameLocks) -> bool {
-        locks.stripes.iter().all(|s| s.0.try_lock().is_ok())
+        locks.stripes.iter().all(|s| s.mutex.try_lock().is_ok())
     }
 
     #[test]
@@ -254,7 +301,7 @@ mod tests {
             (0..).map(|h| key(3, h)).filter(|&k| locks.stripe(k) != locks.stripe(a)).take(200).collect();
         for pair in others.windows(2) {
             let guard = locks.lock(&[pair[0], b, pair[1], a]);
-            let taken = locks.stripes.iter().filter(|s| s.0.try_lock().is_err()).count();
+            let taken = locks.stripes.iter().filter(|s| s.mutex.try_lock().is_err()).count();
             let differing = 2 + usize::from(locks.stripe(pair[0]) != locks.stripe(pair[1]));
             assert_eq!(taken, differing);
             drop(guard);
@@ -297,7 +344,7 @@ mod tests {
             for (names, stripes) in [(&apart[..count], count), (&together[..count], count.min(1))] {
                 for waits in [true, false] {
                     let guard = if waits { Some(locks.lock(names)) } else { locks.try_lock(names) };
-                    let taken = locks.stripes.iter().filter(|s| s.0.try_lock().is_err()).count();
+                    let taken = locks.stripes.iter().filter(|s| s.mutex.try_lock().is_err()).count();
                     assert_eq!(taken, stripes, "{count} names");
                     drop(guard.expect("free"));
                     assert!(free(&locks));
@@ -363,6 +410,28 @@ mod tests {
         assert!(result.is_err());
         drop(locks.lock(&[key(1, 1), key(1, 2)]));
         assert!(locks.try_lock(&[key(1, 1), key(1, 2)]).is_some());
+    }
+
+    /// A mutex goes to who asks first, and that is mostly who has just given it back: so those who come later leave it to
+    /// the one who waits to pass.
+    #[test]
+    fn newcomers_leave_a_lock_to_who_passes() {
+        let locks = NameLocks::new(4);
+        let mut names = (0..).map(|hash| key(1, hash));
+        let [awaited, other] =
+            [0, 1].map(|stripe| names.find(|&name| locks.stripe(name) == stripe).expect("some name"));
+        let passing = facade::lock(&locks.passing);
+        let await_it = Awaited::new(&locks.stripes[0]);
+        assert!(locks.try_lock(&[awaited]).is_none() && locks.try_lock(&[other, awaited]).is_none());
+        drop(locks.lock(&[other]));
+        std::thread::scope(|s| {
+            let newcomer = s.spawn(|| drop(locks.lock(&[other, awaited])));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!newcomer.is_finished() && free(&locks), "it waits, and holds nothing");
+            drop((await_it, passing));
+            newcomer.join().expect("no panic");
+        });
+        assert!(locks.try_lock(&[awaited]).is_some());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     inode::{Body, Inode, PermView},
     locks::look,
     namei::walk,
-    permit::PermChange,
+    permit::revoking,
     trace::TraceOp,
     types::{Access, FileKind, Walk},
 };
@@ -243,17 +243,20 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
 
 /// Changes mode, owner and group as a whole; a backing agrees first. No guard is held.
 fn change_perm(inode: &Inode, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
-    let _changing = PermChange::begin(inode, &change)?;
     let now = Timestamp::now().0;
-    let _order = store_first(inode, |attr| {
-        let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
-        (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
-        attr.ctime = Timestamp(now);
+    revoking(inode, change, |change| {
+        let order = store_first(inode, |attr| {
+            let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
+            (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
+            attr.ctime = Timestamp(now);
+            Ok(())
+        })?;
+        // Stored, it is what it was when it was asked for: who changes it holds the same lock.
+        inode.change_perm(&pin(), change)?;
+        drop(order);
+        inode.touch(now);
         Ok(())
-    })?;
-    inode.change_perm(&pin(), change)?;
-    inode.touch(now);
-    Ok(())
+    })
 }
 
 /// Stores changed attributes in the backing, if there is one; what it refuses does not happen. Changes of one inode

@@ -4,7 +4,8 @@
 //! grants inodes and space, and holds the bytes of files; its calls never wait. A driver with a [`Backing`] has the tree
 //! elsewhere (a disk, a database, a host): the cache holds what was asked for lately, every change goes through to the
 //! backing first, and what is not in use can be evicted at any time. Its calls may wait: they are made without a
-//! reclamation guard; changes with no lock but those of the names concerned, and look-ups with none.
+//! reclamation guard; look-ups with no lock, and changes with those of the operation (topology, names, rename sequence; of
+//! a directory's permissions), which others wait for. So a call must not wait for another operation of the name space.
 
 use crate::{
     Result,

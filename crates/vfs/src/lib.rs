@@ -6,7 +6,7 @@
 //! it may be held.
 //!
 //! ```text
-//! NameSpace::permissions         the permissions of a directory change: one of them, by its number; topology is not taken
+//! NameSpace::permissions         permissions of a directory are taken away: one of them, by its number
 //!   NameSpace::topology          a directory changes its parent: ancestors stand still (P4)
 //!     NameSpace::names           a lock per name, striped; those of an operation at once, by stripe (P2)
 //!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9)
@@ -105,6 +105,7 @@
 //! | rename of a file | the two names' buckets and locks, the file's place |
 //! | rename of a directory | the same, and the rename sequence; across parents the topology lock as well |
 //! | write | the file's data lock and times |
+//! | chmod, chown of a directory, if it takes something away | each stripe of the name locks, the directory's own |
 //!
 //! `perf c2c record` shows them on hardware that counts; `pando bench crunl --threads 1,2` shows what they cost.
 //!
@@ -113,6 +114,8 @@
 //! * DATA and HOLE seeks of drivers that do not say where data is ([`FileData::layout`]) take a file for one without
 //!   holes while it is being written to: they do not wait.
 //! * Names of one stripe wait for each other (64 stripes a core), also while a backing is told of a change of one of them.
+//! * A chmod or chown that takes permission away in a directory waits for all changes in the name space that a backing is
+//!   being told of, and changes in that directory wait for it.
 //! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and devices are names:
 //!   opening one is ENXIO.
 //!

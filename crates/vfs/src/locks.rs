@@ -6,7 +6,7 @@
 //! (they are numbers, not objects) are waited for in their order, and the attempt starts again with them in hand.
 //!
 //! Order: topology, names (by stripe), rename sequence. The handle's mutex and the data lock come after and never here.
-//! Who changes the permissions of a directory holds a lock that comes before all of them ([`crate::permit`]).
+//! Who takes permissions of a directory away holds a lock that comes before all of them ([`crate::permit`]).
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) enum Stop {
     Error(Error),
     /// It wants a lock that is taken.
     Wait,
-    /// The permissions of the directory of this number are being changed, by somebody who waits for this operation's locks.
+    /// Permissions of the directory of this number are being taken away, by somebody who waits for this operation's locks.
     Revoked(u64),
     /// What it works on has changed under it: another attempt sees a consistent picture.
     Again,

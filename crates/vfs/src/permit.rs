@@ -3,12 +3,15 @@
 //! A change of a name is permitted under that name's lock, and what was permitted stands until the lock is given back: who
 //! changes the permissions of a directory waits for it ([`Revocable`](pando_sync::Revocable)). So no name comes or goes
 //! once a chmod or chown has returned that forbids it, as if the two had excluded each other; but a lock per directory
-//! there is not.
+//! there is not. (What others change in a backing is another matter: it holds from when it is noticed.)
 
-use pando_sync::{ClassGuard, Guard, Revocation, pin};
+use std::cell::Cell;
+
+use pando_sync::{ClassGuard, Guard, Revocation};
 
 use crate::{
     Context, Error, Result,
+    directory::Directory,
     inode::{Body, Inode, PermView},
     locks::{Step, Stop},
     types::Access,
@@ -31,29 +34,46 @@ pub(crate) fn may_write(context: &Context, dir: &Inode, want: Access, guard: &Gu
     Ok(context.check(dir, &dir.perm(guard), want)?)
 }
 
-/// The permissions of an inode are changed: one change of a directory's at a time.
-pub(crate) struct PermChange<'i> {
+/// Permissions of a directory are being taken away, and nobody makes use of them: one such change at a time.
+pub(crate) struct Revoked<'i> {
     // Ends before somebody else's may begin.
-    _revocation: Option<Revocation<'i>>,
-    _order: Option<ClassGuard<'i>>,
+    _revocation: Revocation<'i>,
+    _order: ClassGuard<'i>,
 }
 
-impl<'i> PermChange<'i> {
-    /// Until it is dropped, nobody makes use of a permission that `change` takes away. Waits for those who do; no guard and
-    /// no lock is held.
-    ///
-    /// # Errors
-    /// Those of `change`: then nobody was waited for.
-    pub(crate) fn begin(inode: &'i Inode, change: impl FnOnce(PermView) -> Result<PermView>) -> Result<Self> {
-        let Body::Directory(directory) = &inode.body else {
-            return Ok(Self { _revocation: None, _order: None });
-        };
+impl<'i> Revoked<'i> {
+    /// Waits for those who make use of them. No guard and no lock is held.
+    fn begin(inode: &'i Inode, directory: &'i Directory) -> Self {
         let name_space = &inode.shard.sb.name_space;
         let order = name_space.permissions(inode.ino).lock();
-        let now = inode.perm(&pin());
-        let revocation = (!only_adds(now, change(now)?)).then(|| directory.permission.revoke(&name_space.names));
-        Ok(Self { _revocation: revocation, _order: Some(order) })
+        Self { _revocation: directory.permission.revoke(&name_space.names), _order: order }
     }
+}
+
+/// Changes permissions with `apply`, which is given what `change` makes of them. It is called again, with permissions
+/// revoked, if `change` takes something away in a directory; until then `apply` must not have done anything. No guard and no
+/// lock is held.
+pub(crate) fn revoking(
+    inode: &Inode,
+    change: impl Fn(PermView) -> Result<PermView>,
+    apply: impl Fn(&dyn Fn(PermView) -> Result<PermView>) -> Result<()>,
+) -> Result<()> {
+    let Body::Directory(directory) = &inode.body else { return apply(&change) };
+    let takes_away = Cell::new(false);
+    let unrevoked = |old| {
+        let new = change(old)?;
+        if only_adds(old, new) {
+            return Ok(new);
+        }
+        takes_away.set(true);
+        Err(Error::Access)
+    };
+    let outcome = apply(&unrevoked);
+    if !takes_away.get() {
+        return outcome;
+    }
+    let _revoked = Revoked::begin(inode, directory);
+    apply(&change)
 }
 
 /// Whether nobody may do less than before, and what is made in there looks the same.

@@ -26,14 +26,14 @@ use crate::{
 const INO_RUN: u64 = 1 << 10;
 /// More shards than this help nobody.
 const SHARDS_MAX: usize = 64;
-/// So many directories may have their permissions changed at the same time, if a backing takes its time over that.
+/// So many directories may have permissions taken away at the same time, if a backing takes its time over that.
 const PERMISSION_LOCKS: usize = 32;
 /// The number of the name space's root: the one that FUSE expects.
 pub(crate) const ROOT_INO: u64 = 1;
 
 /// What all superblocks of one `Vfs` share: the locks of the name space. Lock order: the crate's documentation.
 pub(crate) struct NameSpace {
-    /// Taken by whoever changes the permissions of a directory: one of them, by its number.
+    /// Taken by whoever takes permissions of a directory away, and by who waits for that: one of them, by its number.
     permissions: [ClassMutex; PERMISSION_LOCKS],
     /// Taken by a directory that changes parents: ancestors stand still while it is held (P4).
     pub topology: ClassMutex,
