@@ -39,9 +39,10 @@ pub fn run(args: &UmountArgs) -> Result<()> {
         }
         None => return Err(Failure::new(format!("{shown}: nothing is mounted here")).remedy(where_ours_are())),
     }
-    let dead = std::fs::metadata(&path).is_err_and(|error| mount_point::is_dead(&error));
-    // A server that hangs, which --force is for, would not answer who it is.
-    let server = if args.lazy || args.force || dead { None } else { server(&path) };
+    // A server that hangs, which --force is for, would not answer: neither whether it is there nor who it is.
+    let asked = !(args.lazy || args.force);
+    let dead = asked && std::fs::metadata(&path).is_err_and(|error| mount_point::is_dead(&error));
+    let server = if asked && !dead { server(&path) } else { None };
     let done = if args.lazy || dead {
         unmount::detach(&path)
     } else if args.force {

@@ -9,6 +9,7 @@ use std::{
     os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink},
     process::{Command, Stdio},
     thread,
+    time::{Duration, Instant},
 };
 
 use common::{Mounted, can_mount, pando, run, said};
@@ -443,6 +444,30 @@ fn force_breaks_off() {
     assert!(run(&["umount", "--force", root.to_str().unwrap()]).status.success());
     let (status, errors) = mounted.ended();
     assert!(status.success(), "{status}: {errors}");
+}
+
+/// What it is for: nothing that would wait for an answer is asked.
+#[test]
+fn force_and_lazy_need_no_answer_of_the_server() {
+    if !can_mount() {
+        return;
+    }
+    for how in ["--force", "--lazy"] {
+        let mut mounted = Mounted::new(&[]);
+        let root = mounted.root();
+        kill_process(mounted.pid(), Signal::STOP).unwrap();
+        let mut umount = pando(&["umount", how]).arg(&root).spawn().unwrap();
+        let patience = Instant::now() + Duration::from_secs(20);
+        while umount.try_wait().unwrap().is_none() && Instant::now() < patience {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let unmounted = umount.try_wait().unwrap();
+        kill_process(mounted.pid(), Signal::CONT).unwrap();
+        assert!(unmounted.is_some_and(|status| status.success()), "{how} waits for the server");
+        umount.wait().unwrap();
+        let (status, errors) = mounted.ended();
+        assert!(status.success(), "{how}: {status}: {errors}");
+    }
 }
 
 #[test]
