@@ -69,7 +69,9 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     let _ = waiter.join();
     served?;
     if let Some(slow) = slow {
-        info!("requests: {}", slow.finish()?);
+        // Not within the message, which nobody may want to see.
+        let requests = slow.finish()?;
+        info!("requests: {requests}");
     }
     info!(path = %prepared.path.display(), "unmounted");
     Ok(ExitCode::SUCCESS)

@@ -183,8 +183,7 @@ fn what_was_asked_is_written_down() {
     }
     let temp = tempfile::tempdir().unwrap();
     let (stats, reads) = (temp.path().join("stats.json"), temp.path().join("reads.csv"));
-    let mut mounted =
-        Mounted::new(&["-v", "--stats", stats.to_str().unwrap(), "--trace-reads", reads.to_str().unwrap()]);
+    let mut mounted = Mounted::new(&["--stats", stats.to_str().unwrap(), "--trace-reads", reads.to_str().unwrap()]);
     fs::create_dir(mounted.path("a")).unwrap();
     fs::write(mounted.path("f"), vec![1; 300_000]).unwrap();
     let file = fs::OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(mounted.path("f"));
@@ -197,7 +196,7 @@ fn what_was_asked_is_written_down() {
     assert_eq!((asked.count("mkdir"), asked.count("read"), asked.count("in_flight_max")), (1, 2, 0));
     assert!(run(&["umount", mounted.root().to_str().unwrap()]).status.success());
     let (status, log) = mounted.ended();
-    assert!(status.success() && log.contains("mkdir 1, "), "{log}");
+    assert!(status.success() && log.is_empty(), "nobody asked to be told: {log}");
     let written = Requests::from_json(&fs::read_to_string(&stats).unwrap());
     assert_eq!((written.count("mkdir"), written.count("read")), (1, 2));
     let lines = fs::read_to_string(&reads).unwrap();
