@@ -395,6 +395,23 @@ fn a_signal_detaches_a_busy_tree() {
     assert!(status.success() && errors.contains("in use: detached"), "{status}: {errors}");
 }
 
+/// Closing is not waited for: the server is still told of what was closed when the kernel ends the connection, and a
+/// request that it takes back while a thread reads it is no failure of the server's (ECONNABORTED instead of ENODEV).
+#[test]
+fn requests_taken_back_at_the_end_are_no_failure() {
+    if !can_mount() {
+        return;
+    }
+    for _ in 0..20 {
+        let mut mounted = Mounted::new(&["--threads", "4"]);
+        let open: Vec<_> = (0..200).map(|n| fs::File::create(mounted.path(n.to_string())).unwrap()).collect();
+        assert!(run(&["umount", "--lazy", mounted.root().to_str().unwrap()]).status.success());
+        drop(open);
+        let (status, errors) = mounted.ended();
+        assert!(status.success() && errors.is_empty(), "{status}: {errors}");
+    }
+}
+
 #[test]
 fn a_second_signal_ends_a_busy_server_and_only_that() {
     if !can_mount() {

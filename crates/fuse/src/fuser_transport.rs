@@ -59,7 +59,12 @@ struct FuserConnection(Session<Translator>);
 
 impl Connection for FuserConnection {
     fn serve(self: Box<Self>) -> io::Result<()> {
-        self.0.run()
+        match self.0.run() {
+            // The end of a connection, too: it came to a thread that had just been given a request. (That somebody broke it
+            // off would have this number only if we had asked for it, FUSE_ABORT_ERROR.)
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::CONNABORTED.raw_os_error()) => Ok(()),
+            ended => ended,
+        }
     }
 }
 

@@ -111,8 +111,8 @@ impl File {
     fn read_inode(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let inode = self.inode();
         let count = read_at(inode, buffer, offset)?;
-        let counts = !self.flags.contains(OpenFlags::NOATIME) && !buffer.is_empty();
-        if counts && inode.times.accessed(&pin(), || Timestamp::now().0) {
+        // Reading no bytes is reading, as on tmpfs.
+        if !self.flags.contains(OpenFlags::NOATIME) && inode.times.accessed(&pin(), || Timestamp::now().0) {
             inode.set_dirty();
         }
         Ok(count)

@@ -236,6 +236,9 @@ fn times_are_set_and_rise() {
     assert!(first.mtime > old && first.ctime > stat.ctime);
     file.write(b"x").expect("written");
     assert!(file.stat().mtime > first.mtime, "two changes in a row differ");
+    assert_eq!(file.stat().atime, old);
+    assert_eq!(file.pread(&mut [], 0), Ok(0));
+    assert!(file.stat().atime > old, "who reads nothing has read, as on tmpfs");
     vfs.utimens(&context, At::Cwd, "/", SetTime::Omit, SetTime::At(old), FOLLOW).expect("set");
     assert_eq!(vfs.stat(&context, At::Cwd, "/", FOLLOW).map(|s| s.mtime), Ok(old));
     touch(&vfs, &context, "/b");
@@ -260,6 +263,8 @@ fn xattrs_by_name_space() {
     assert_eq!(vfs.getxattr(&user, At::Cwd, "/a", "user.k", FOLLOW), Ok(b"v".to_vec()));
     assert_eq!(vfs.getxattr(&user, At::Cwd, "/a", "trusted.k", FOLLOW), Err(Error::NoData));
     assert_eq!(vfs.listxattr(&user, At::Cwd, "/a", FOLLOW), Ok(vec![b"user.k".to_vec()]));
+    let mounted = user.clone().checked_by_caller(true);
+    assert_eq!(vfs.listxattr(&mounted, At::Cwd, "/a", FOLLOW), Ok(vec![b"user.k".to_vec()]));
     assert_eq!(vfs.listxattr(&root, At::Cwd, "/a", FOLLOW).map(|l| l.len()), Ok(2));
     assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Ok(()));
     assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Err(Error::NoData));
