@@ -57,8 +57,8 @@ fn walk_dirs(available_bytes: u64, inodes: u64, scale: u64) -> u64 {
 
 /// How many inodes the file system of a directory has left, that may not be there yet; without a limit, very many.
 fn free_inodes(dir: &Path) -> u64 {
-    let nearest = dir.ancestors().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
-    let room = nearest.into_iter().find_map(|dir| rustix::fs::statvfs(dir).ok());
+    let mut nearest = dir.ancestors().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
+    let room = nearest.find_map(|dir| rustix::fs::statvfs(dir).ok());
     // Without a number of inodes in all, there is none to come to the end of (btrfs).
     room.filter(|room| room.f_files > 0).map_or(u64::MAX, |room| room.f_favail)
 }
@@ -123,10 +123,10 @@ pub(crate) fn run(targets: &[TargetSpec], scale: u64, halt: &Halt) -> Result<(St
     let bar = runner::progress(set_ups.len() * targets.len());
     let (mut rows, mut outcome) = (Vec::new(), Ok(()));
     for set_up in &set_ups {
-        for target in targets {
-            rows.push(match measure(set_up, target, &bar, halt) {
+        for target in targets.iter().map(|target| stand_in(set_up, target)) {
+            rows.push(match measure(set_up, &target, &bar, halt) {
                 Err(failure @ Failure::Io(..)) => {
-                    let row = without_figures(set_up, target, &format!("failed: {failure}"));
+                    let row = without_figures(set_up, &target, &format!("failed: {failure}"));
                     outcome = outcome.and(Err(failure));
                     row
                 }
@@ -172,7 +172,7 @@ fn stand_in(set_up: &SetUp, target: &TargetSpec) -> TargetSpec {
 
 /// A row, up to its figures.
 fn row_of(set_up: &SetUp, target: &TargetSpec) -> Vec<String> {
-    vec![set_up.workload.clone(), stand_in(set_up, target).name().into(), set_up.workers.to_string()]
+    vec![set_up.workload.clone(), target.name().into(), set_up.workers.to_string()]
 }
 
 /// A row without figures, and why it has none.
@@ -189,7 +189,6 @@ fn measure(
     halt: &Halt,
 ) -> Result<Vec<String>, Failure> {
     let named: Named = set_up.workload.parse().expect("a workload with its settings");
-    let stand_in = stand_in(set_up, target);
     let spec = &parse_all(&[named])[0];
     let plan = Plan {
         threads: vec![set_up.workers],
@@ -200,7 +199,7 @@ fn measure(
         latency: false,
         processes: target.dir().is_some() && spec.workload().may_be_processes(),
     };
-    let results = runner::run(spec, std::slice::from_ref(&stand_in), &plan, bar, halt)?;
+    let results = runner::run(spec, std::slice::from_ref(target), &plan, bar, halt)?;
     let series = &results.series[0];
     let Some(sample) = series.samples.first() else {
         return Ok(without_figures(set_up, target, series.missing.as_deref().unwrap_or_default()));

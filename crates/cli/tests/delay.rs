@@ -181,28 +181,33 @@ fn what_was_asked_is_written_down() {
     if !can_mount() {
         return;
     }
-    let temp = tempfile::tempdir().unwrap();
-    let (stats, reads) = (temp.path().join("stats.json"), temp.path().join("reads.csv"));
-    let mut mounted = Mounted::new(&["--stats", stats.to_str().unwrap(), "--trace-reads", reads.to_str().unwrap()]);
-    fs::create_dir(mounted.path("a")).unwrap();
-    fs::write(mounted.path("f"), vec![1; 300_000]).unwrap();
-    let file = fs::OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(mounted.path("f"));
-    let file = file.unwrap();
-    for offset in [200_000, 0] {
-        assert_eq!(rustix::io::pread(&file, &mut vec![0; 10_000], offset), Ok(10_000));
+    // Whether or not anybody wants to be told as well.
+    for how in [&["-v"][..], &[]] {
+        let temp = tempfile::tempdir().unwrap();
+        let (stats, reads) = (temp.path().join("stats.json"), temp.path().join("reads.csv"));
+        let mut mounted = Mounted::new(
+            &[how, &["--stats", stats.to_str().unwrap(), "--trace-reads", reads.to_str().unwrap()]].concat(),
+        );
+        fs::create_dir(mounted.path("a")).unwrap();
+        fs::write(mounted.path("f"), vec![1; 300_000]).unwrap();
+        let file = fs::OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(mounted.path("f"));
+        let file = file.unwrap();
+        for offset in [200_000, 0] {
+            assert_eq!(rustix::io::pread(&file, &mut vec![0; 10_000], offset), Ok(10_000));
+        }
+        drop(file);
+        let asked = Requests::of(&mounted);
+        assert_eq!((asked.count("mkdir"), asked.count("read"), asked.count("in_flight_max")), (1, 2, 0));
+        assert!(run(&["umount", mounted.root().to_str().unwrap()]).status.success());
+        let (status, log) = mounted.ended();
+        assert!(status.success() && log.contains("mkdir 1, ") != how.is_empty(), "{how:?}: {log}");
+        let written = Requests::from_json(&fs::read_to_string(&stats).unwrap());
+        assert_eq!((written.count("mkdir"), written.count("read")), (1, 2));
+        let lines = fs::read_to_string(&reads).unwrap();
+        let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(',').collect()).collect();
+        assert_eq!(lines[0], ["start_us", "end_us", "node", "offset", "bytes"]);
+        assert_eq!((&lines[1][3..], &lines[2][3..], lines.len()), (&["200000", "10000"][..], &["0", "10000"][..], 3));
     }
-    drop(file);
-    let asked = Requests::of(&mounted);
-    assert_eq!((asked.count("mkdir"), asked.count("read"), asked.count("in_flight_max")), (1, 2, 0));
-    assert!(run(&["umount", mounted.root().to_str().unwrap()]).status.success());
-    let (status, log) = mounted.ended();
-    assert!(status.success() && log.is_empty(), "nobody asked to be told: {log}");
-    let written = Requests::from_json(&fs::read_to_string(&stats).unwrap());
-    assert_eq!((written.count("mkdir"), written.count("read")), (1, 2));
-    let lines = fs::read_to_string(&reads).unwrap();
-    let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!(lines[0], ["start_us", "end_us", "node", "offset", "bytes"]);
-    assert_eq!((&lines[1][3..], &lines[2][3..], lines.len()), (&["200000", "10000"][..], &["0", "10000"][..], 3));
 }
 
 #[test]

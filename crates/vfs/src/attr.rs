@@ -245,7 +245,7 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
 fn change_perm(inode: &Inode, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
     let now = Timestamp::now().0;
     revoking(inode, change, |change| {
-        let order = store_first(inode, |attr| {
+        let _order = store_first(inode, |attr| {
             let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
             (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
             attr.ctime = Timestamp(now);
@@ -253,7 +253,6 @@ fn change_perm(inode: &Inode, change: impl Fn(PermView) -> Result<PermView>) -> 
         })?;
         // Stored, it is what it was when it was asked for: who changes it holds the same lock.
         inode.change_perm(&pin(), change)?;
-        drop(order);
         inode.touch(now);
         Ok(())
     })

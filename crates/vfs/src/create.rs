@@ -214,8 +214,7 @@ impl Vfs {
                 may_change(context, dir, guard)?;
             }
             if inode.is_dir() {
-                let removed = dir.directory()?.is_removed(guard);
-                return Err(if removed { Error::NoEntry } else { Error::NotPermitted }.into());
+                return Err(dir.directory()?.refusal(Error::NotPermitted, guard).into());
             }
             if backed {
                 if !locks.answered() && inode.links.count() == 0 {
@@ -307,8 +306,7 @@ pub(crate) fn make_at(
         // A whiteout (character device 0/0) may be made by anybody.
         Make::Special(FileKind::CharDevice, 0) => {}
         Make::Special(FileKind::CharDevice | FileKind::BlockDevice, _) if !context.capable() => {
-            let removed = parent.directory()?.is_removed(guard);
-            return Err(if removed { Error::NoEntry } else { Error::NotPermitted }.into());
+            return Err(parent.directory()?.refusal(Error::NotPermitted, guard).into());
         }
         _ => {}
     }

@@ -32,7 +32,7 @@ pub(crate) struct Directory {
 
 /// Something on a cache line of its own.
 #[repr(align(64))]
-struct Line<T>(T);
+pub(crate) struct Line<T>(pub T);
 
 const _: () = assert!(std::mem::offset_of!(Directory, stripes) == 64 && size_of::<Directory>() <= 192);
 
@@ -250,6 +250,12 @@ impl Directory {
     /// Whether it was removed: nothing is in it, and nothing will be.
     pub(crate) fn is_removed(&self, guard: &Guard) -> bool {
         matches!(self.life.state(guard), LifeState::Removed)
+    }
+
+    /// Why something is refused in here: of a directory that was removed nobody is told more than that.
+    #[cold]
+    pub(crate) fn refusal(&self, error: Error, guard: &Guard) -> Error {
+        if self.is_removed(guard) { Error::NoEntry } else { error }
     }
 
     /// The directory was removed: lets go of its dentry for good. From now on only slots that open files keep hold it.

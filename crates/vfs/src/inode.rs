@@ -21,8 +21,12 @@ use pando_sync::{
 };
 
 use crate::{
-    Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp, dentry::Dentry, directory::Directory, probe::Part,
-    superblock::Shard, xattr_map::Xattrs,
+    Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp,
+    dentry::Dentry,
+    directory::{Directory, Line},
+    probe::Part,
+    superblock::Shard,
+    xattr_map::Xattrs,
 };
 
 /// Mode, owner and group: one record, changed as a whole.
@@ -64,13 +68,9 @@ pub(crate) struct FileState {
     layout: Described<Layout>,
     /// Whether the driver says so; otherwise `layout` means nothing.
     tracked: bool,
-    contents: Contents,
+    /// The lock that readers write to, too. Lock class `Data`: the last in the order. None once the inode is gone.
+    contents: Line<RwLock<Option<Box<dyn FileData>>>>,
 }
-
-/// The lock that readers write to, too, on a line of its own. Lock class `Data`: the last in the order. None once the inode is
-/// gone.
-#[repr(align(64))]
-struct Contents(RwLock<Option<Box<dyn FileData>>>);
 
 const _: () = assert!(size_of::<FileState>() == 128);
 
@@ -270,7 +270,7 @@ impl Inode {
                 let layout = data.layout();
                 let tracked = layout.is_some();
                 let layout = Described::new(layout.filter(|layout| !layout.is_full(self.size())));
-                Box::new(FileState { blocks, layout, tracked, contents: Contents(RwLock::new(Some(data))) })
+                Box::new(FileState { blocks, layout, tracked, contents: Line(RwLock::new(Some(data))) })
             })),
             Body::Directory(_) => Err(Error::IsDirectory),
             _ => Err(Error::Invalid),

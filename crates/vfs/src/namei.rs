@@ -65,7 +65,9 @@ impl<'g> Parent<'g> {
     pub(crate) fn name(&self, otherwise: Error) -> Result<&'g [u8]> {
         match self.last {
             // Asked last: the directories of all names come before the names.
-            Last::Name(name) if name.len() > NAME_MAX => Err(too_long(self.dir, &pin())),
+            Last::Name(name) if name.len() > NAME_MAX => {
+                Err(self.dir.to_ref().directory()?.refusal(Error::NameTooLong, &pin()))
+            }
             Last::Name(name) => Ok(name),
             _ => Err(otherwise),
         }
@@ -233,7 +235,7 @@ pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard
     let inode = dir.to_ref().inode();
     let directory = inode.directory()?;
     if name.len() > NAME_MAX {
-        return Err(too_long(dir, guard).into());
+        return Err(directory.refusal(Error::NameTooLong, guard).into());
     }
     check_fresh(dir, inode, directory)?;
     let hash = inode.shard.sb.hash(inode.ino, name);
@@ -246,13 +248,6 @@ pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard
             Ok(Seen { hash, dentry: None })
         }
     }
-}
-
-/// What is said of a name that is too long: in a directory that was removed there is none, of whatever length.
-#[cold]
-fn too_long(dir: Shared<'_, Dentry>, guard: &Guard) -> Error {
-    let removed = dir.to_ref().directory().is_ok_and(|directory| directory.is_removed(guard));
-    if removed { Error::NoEntry } else { Error::NameTooLong }
 }
 
 /// Down into what is mounted on a directory.

@@ -7,11 +7,10 @@
 
 use std::cell::Cell;
 
-use pando_sync::{ClassGuard, Guard, Revocation};
+use pando_sync::Guard;
 
 use crate::{
     Context, Error, Result,
-    directory::Directory,
     inode::{Body, Inode, PermView},
     locks::{Step, Stop},
     types::Access,
@@ -19,9 +18,9 @@ use crate::{
 
 /// Whether entries may be made in `dir`, or taken out of it. The lock of the entry's name is held.
 pub(crate) fn may_change(context: &Context, dir: &Inode, guard: &Guard) -> Step<()> {
+    let directory = dir.directory()?;
     may_write(context, dir, Access::WRITE | Access::EXEC, guard).map_err(|stop| match stop {
-        // In a directory that was removed nothing can be made, by nobody.
-        Stop::Error(_) if dir.directory().is_ok_and(|directory| directory.is_removed(guard)) => Error::NoEntry.into(),
+        Stop::Error(error) => directory.refusal(error, guard).into(),
         stop => stop,
     })
 }
@@ -32,22 +31,6 @@ pub(crate) fn may_write(context: &Context, dir: &Inode, want: Access, guard: &Gu
         return Err(Stop::Revoked(dir.ino));
     }
     Ok(context.check(dir, &dir.perm(guard), want)?)
-}
-
-/// Permissions of a directory are being taken away, and nobody makes use of them: one such change at a time.
-pub(crate) struct Revoked<'i> {
-    // Ends before somebody else's may begin.
-    _revocation: Revocation<'i>,
-    _order: ClassGuard<'i>,
-}
-
-impl<'i> Revoked<'i> {
-    /// Waits for those who make use of them. No guard and no lock is held.
-    fn begin(inode: &'i Inode, directory: &'i Directory) -> Self {
-        let name_space = &inode.shard.sb.name_space;
-        let order = name_space.permissions(inode.ino).lock();
-        Self { _revocation: directory.permission.revoke(&name_space.names), _order: order }
-    }
 }
 
 /// Changes permissions with `apply`, which is given what `change` makes of them. It is called again, with permissions
@@ -72,7 +55,10 @@ pub(crate) fn revoking(
     if !takes_away.get() {
         return outcome;
     }
-    let _revoked = Revoked::begin(inode, directory);
+    let name_space = &inode.shard.sb.name_space;
+    // One such change at a time; the revocation ends before somebody else's may begin.
+    let _order = name_space.permissions(inode.ino).lock();
+    let _revocation = directory.permission.revoke(&name_space.names);
     apply(&change)
 }
 

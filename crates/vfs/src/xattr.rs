@@ -230,7 +230,8 @@ impl Vfs {
     }
 
     fn listxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<Vec<u8>>> {
-        let seen = |name: &[u8]| context.capable() || Class::of(name) != Class::Trusted;
+        // A kernel that checks permissions checks who reads one, and not who sees its name.
+        let seen = |name: &[u8]| context.cred.capable || Class::of(name) != Class::Trusted;
         let names = |map: &XattrMap| map.keys().filter(|name| seen(name)).map(|name| name.to_vec()).collect();
         Ok(self.with_xattrs(context, (at, path), flags, |_| Ok(()), names)?.unwrap_or_default())
     }
