@@ -18,8 +18,8 @@ use crate::{
     failure::{Failure, While},
     footprint,
     halt::Halt,
-    measure::load,
-    page, processes, report,
+    page, processes,
+    report::{self, Run},
     runner::{self, Plan},
     seeds,
     target::{TARGETS, TargetSpec},
@@ -267,7 +267,7 @@ fn dispatch(args: BenchArgs) -> Result<(), Failure> {
         }
         Command::Short(Short { workloads, targets, how }) => side_by_side(&workloads, &targets, &how, &halt),
         Command::Compare(CompareArgs { before, after }) => {
-            print(&report::compare::render(&report::json::read(&before)?, &report::json::read(&after)?))
+            print(&report::compare::render(&report::json::read(&before)?, &report::json::read(&after)?)?)
         }
         Command::Report(how) => print(&page::run(&how, &halt)?),
         Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, &halt)?),
@@ -285,35 +285,33 @@ fn dispatch(args: BenchArgs) -> Result<(), Failure> {
     }
 }
 
-/// With more load than this before a run begins, others use the machine.
-const BUSY: f64 = 0.5;
-
 fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, halt: &Halt) -> Result<(), Failure> {
-    let seed = how.seed.unwrap_or_else(|| fastrand::u64(..));
+    let begun = Run::begin(how.seed.unwrap_or_else(|| fastrand::u64(..)));
     let plan = Plan {
         threads: how.threads.clone(),
         time: how.seconds,
         warm_up: how.warmup,
         repeat: how.repeat,
-        seed,
+        seed: begun.seed,
         latency: how.latency,
         processes: how.processes,
     };
-    let load = load().filter(|load| *load > BUSY);
     let bar = runner::progress(workloads.len() * plan.measurements(targets.len()));
     let mut rows = Vec::new();
     for workload in workloads {
         rows.extend(report::rows(&runner::run(workload, targets, &plan, &bar, halt)?));
         // Written after each workload: a long run that ends early has not been for nothing.
         if let Some(path) = &how.json {
-            report::json::write(&rows, seed, path)?;
+            report::json::write(&rows, begun, path)?;
         }
     }
     bar.finish_and_clear();
-    let busy = load.map_or_else(String::new, |load| {
-        format!("BUSY: others were using the machine before the run (load {load:.1}); measure on a quiet one.\n")
-    });
-    print(&format!("{}{busy}seed: {seed}\n", report::table::render(&rows)))
+    let busy = report::busy(begun.load).map_or_else(String::new, |busy| busy + "\n");
+    print(&format!("{}{busy}seed: {}\n", report::table::render(&rows), begun.seed))?;
+    if rows.iter().all(|row| row.figures.is_err()) {
+        return Err(Failure::Refused("nothing could be measured".into()));
+    }
+    Ok(())
 }
 
 /// To standard output; a reader that went away is no error.

@@ -8,15 +8,13 @@
 //! `/proc/slabinfo`; only root may read it. Others get the growth of `Slab` and `Shmem` in `/proc/meminfo`, in which
 //! what the kernel had freed before hides. Whatever else the machine does in between is counted as well.
 
-use std::{
-    env, fs, io,
-    process::{Command, ExitStatus, Stdio},
-    time::Duration,
-};
+use std::{env, fs, io, process::Command, time::Duration};
 
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    child,
     failure::{Failure, While},
     halt::Halt,
     path::TreePath,
@@ -26,6 +24,8 @@ use crate::{
 
 /// Set in a process that is to make one measurement: which target, and what to make.
 const CHILD: &str = "PANDO_BENCH_FOOTPRINT";
+/// What ends such a process, when it has removed what it made.
+const END: Signal = Signal::TERM;
 
 /// What is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +100,7 @@ pub(crate) fn is_child() -> bool {
 /// What a target answers, or that the run was interrupted.
 pub(crate) fn run(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<String, Failure> {
     if let Ok(order) = env::var(CHILD) {
+        child::end_with_parent(END)?;
         let order: Order = serde_json::from_str(&order).during(|| format!("reading {CHILD}"))?;
         let spec = specs.get(order.target).ok_or_else(|| Failure::Refused(format!("{CHILD}: no such target")))?;
         let answer = measure(&*spec.target(), order.node, count, halt)?;
@@ -132,7 +133,7 @@ pub(crate) fn measured(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<
     for (target, spec) in specs.iter().enumerate() {
         for node in [Node::File, Node::Directory, Node::CachedInode] {
             halt.check()?;
-            let Answer { bytes_each, source } = in_fresh_process(&Order { target, node })?;
+            let Answer { bytes_each, source } = in_fresh_process(&Order { target, node }, halt)?;
             let (what, source) = (node.describe().into(), source.describe().into());
             all.push(Bytes { target: spec.name().into(), what, bytes_each, source });
         }
@@ -141,27 +142,17 @@ pub(crate) fn measured(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<
 }
 
 /// Runs this program again with the same arguments, and a note that it is the child.
-fn in_fresh_process(order: &Order) -> Result<Answer, Failure> {
+fn in_fresh_process(order: &Order, halt: &Halt) -> Result<Answer, Failure> {
     let during = || "measuring in a fresh process".to_owned();
-    let program = env::current_exe().during(during)?;
     let order = serde_json::to_string(order).during(during)?;
-    let output = Command::new(program)
-        .args(env::args_os().skip(1))
-        .env(CHILD, order)
-        .stderr(Stdio::inherit())
-        .output()
-        .during(during)?;
-    check(output.status)?;
-    serde_json::from_slice(&output.stdout).during(during)
-}
-
-/// The child has said on standard error what went wrong.
-fn check(status: ExitStatus) -> Result<(), Failure> {
-    match status.code() {
-        Some(0) => Ok(()),
-        Some(130) => Err(Failure::Interrupted),
-        _ => Err(Failure::Refused(format!("the measuring process ended with {status}"))),
+    let mut command = Command::new(env::current_exe().during(during)?);
+    command.args(env::args_os().skip(1)).env(CHILD, order);
+    let (status, bytes) = child::output(command, END, during, halt)?;
+    if !status.success() {
+        // It has said on standard error what went wrong.
+        return Err(Failure::Refused(format!("the measuring process ended with {status}")));
     }
+    serde_json::from_slice(&bytes).during(during)
 }
 
 fn measure(target: &dyn Target, node: Node, count: u64, halt: &Halt) -> Result<Answer, Failure> {

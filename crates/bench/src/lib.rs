@@ -16,6 +16,7 @@
 //!   conflicts/ which cache lines operations would fight for, traced without a second core
 //!   cost/      instructions of an operation
 //!   lackey/    every memory access of a piece of work, by valgrind
+//!   child      this program again, in a process of its own
 //!   footprint  bytes per empty file, per empty directory and per cached inode
 //! ```
 //!
@@ -34,6 +35,7 @@
 // One module, `lackey::sys`, makes a raw call and says why that is sound.
 #![deny(unsafe_code)]
 
+mod child;
 pub mod cli;
 mod conflicts;
 mod cost;

@@ -35,10 +35,11 @@ fn main() -> ExitCode {
     let ext4 = cold_caches_on_ext4();
     footprint_measures_in_a_child();
     ctrl_c_cleans_up();
+    a_child_ends_with_who_is_told_to();
     refusals_have_an_exit_code();
     the_pairs_are_listed();
     a_stored_table_that_cannot_be_read_is_named();
-    println!("command: {} passed", if ext4 { 12 } else { 11 });
+    println!("command: {} passed", if ext4 { 13 } else { 12 });
     ExitCode::SUCCESS
 }
 
@@ -166,9 +167,14 @@ fn processes_work_as_threads_do() {
 
 fn what_a_target_cannot_do_is_a_row_without_figures() {
     let temp = tempfile::tempdir().expect("a temporary directory");
-    let (stdout, rows) = measure(&["run", "find-size", "--threads", "1"], &temp.path().join("out.json"));
+    let args = ["run", "crunl", "find-size", "--threads", "1"];
+    let (stdout, rows) = measure(&args, &temp.path().join("out.json"));
     assert!(stdout.contains("n/a"), "{stdout}");
-    assert_eq!((&rows[0]["ops_per_s"], rows.len()), (&serde_json::Value::Null, 1));
+    assert_eq!((&rows[1]["ops_per_s"], rows.len()), (&serde_json::Value::Null, 2));
+    let output = run(&["run", "find-size", "--threads", "1"]);
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("n/a") && stderr.contains("nothing could be measured"), "{stdout}{stderr}");
+    assert_eq!(output.status.code(), Some(2));
 }
 
 fn mktree_makes_a_directory() {
@@ -326,6 +332,23 @@ fn ctrl_c_cleans_up() {
         kill(pid, Signal::SIGTERM).expect("it is there");
         let output = child.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(130));
+        assert!(is_empty(temp.path()));
+    }
+}
+
+/// Only this process is told, and by a signal that ends it, so that it cannot pass it on.
+fn a_child_ends_with_who_is_told_to() {
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let mut child = start(&["footprint", &format!("dir={}", temp.path().display()), "--count", "100000000"]);
+        while is_empty(temp.path()) {
+            assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
+            thread::yield_now();
+        }
+        kill(Pid::from_raw(child.id().try_into().expect("a process id")), signal).expect("it is there");
+        // Its own child holds the pipes as well: they end when both have.
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), (signal == Signal::SIGTERM).then_some(130));
         assert!(is_empty(temp.path()));
     }
 }

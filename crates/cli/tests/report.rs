@@ -28,6 +28,22 @@ fn opened(page: &Path, profile: &Path) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
+/// Words of the page's pictures that are drawn beyond the picture's edge: a browser lays them out, and a script asks it where.
+fn clipped(page: &Path, profile: &Path) -> String {
+    const SCRIPT: &str = "<pre id=\"clipped\"></pre><script>for (const text of document.querySelectorAll('svg text')) {\
+        const [word, svg] = [text, text.closest('svg')].map(element => element.getBoundingClientRect());\
+        if (word.left < svg.left - 1 || word.right > svg.right + 1 || word.top < svg.top - 1 || word.bottom > svg.bottom + 1)\
+            document.getElementById('clipped').textContent += text.textContent + '; ';\
+        }</script></body>";
+    let html = fs::read_to_string(page).expect("the page");
+    let asking = page.with_file_name("clipped.html");
+    fs::write(&asking, html.replace("</body>", SCRIPT)).expect("written");
+    let (dom, complaints) = opened(&asking, profile);
+    assert!(!complaints.contains("CONSOLE"), "{complaints}");
+    let words = dom.split("<pre id=\"clipped\">").nth(1).expect("the list");
+    words[..words.find("</pre>").expect("it ends")].to_owned()
+}
+
 #[test]
 fn the_page_opens_with_every_plot() {
     if skipped() {
@@ -92,6 +108,7 @@ fn the_page_opens_with_every_plot() {
     } else {
         assert!(dom.contains("pando bench conflicts --svg"), "how to get the matrix is not said");
     }
+    assert_eq!(clipped(&out.join("index.html"), &temp.path().join("profile")), "", "words that leave their picture");
     // Drawn again from its figures, it is the same page.
     let page = fs::read(out.join("index.html")).expect("the page");
     run(&["--redraw"]);

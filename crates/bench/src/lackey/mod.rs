@@ -27,12 +27,13 @@ use std::{
     ffi::OsString,
     fs,
     hint::black_box,
-    io::{self, Read},
+    io,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::Command,
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub(crate) use self::{
@@ -40,6 +41,7 @@ pub(crate) use self::{
     symbols::{Frame, Symbols},
 };
 use crate::{
+    child,
     failure::{Failure, While},
     halt::Halt,
 };
@@ -49,9 +51,15 @@ const TRACED: &str = "PANDO_BENCH_TRACED";
 /// Written before and after what is to be seen in the trace.
 static MARK: AtomicU64 = AtomicU64::new(0);
 
-/// The order of a process that is traced; none in any other.
-pub(crate) fn order() -> Option<String> {
-    env::var(TRACED).ok()
+/// What ends a process that is traced. It leaves nothing behind, and lets a signal that it handles wait for its copies.
+const END: Signal = Signal::KILL;
+
+/// The order of a process that is traced, which ends with its parent; none in any other.
+///
+/// # Errors
+/// That it cannot end with its parent.
+pub(crate) fn order() -> Result<Option<String>, Failure> {
+    env::var(TRACED).ok().map(|order| child::end_with_parent(END).map(|()| order)).transpose()
 }
 
 /// Does `work` in a copy of this process, between marks: on what `prepare` made of `start`, and with `check` looking at
@@ -132,27 +140,17 @@ pub(crate) fn trace<T: DeserializeOwned>(
 ) -> Result<Traced<T>, Failure> {
     let during = || format!("tracing {order} under valgrind");
     let traces = tempfile::tempdir().during(during)?;
-    let mut child = command(arguments, order, traces.path().into()).during(during)?;
-    let (mut child, stdout) = {
-        let mut child = child.stdout(Stdio::piped()).spawn().during(during)?;
-        let stdout = child.stdout.take();
-        (child, stdout)
-    };
-    let mut text = String::new();
-    if let Some(mut stdout) = stdout {
-        stdout.read_to_string(&mut text).during(during)?;
-    }
-    let status = child.wait().during(during)?;
-    halt.check()?;
+    let command = command(arguments, order, traces.path().into()).during(during)?;
+    let (status, bytes) = child::output(command, END, during, halt)?;
     match status.code() {
         Some(0) => (),
-        Some(130) => return Err(Failure::Interrupted),
         Some(NO_VALGRIND) => {
             return Err(Failure::Refused("valgrind is missing: install it (Debian: apt install valgrind)".into()));
         }
         _ => return Err(Failure::Refused(format!("the traced process ended with {status}"))),
     }
     // Whatever else the program prints, it is not this.
+    let text = String::from_utf8_lossy(&bytes);
     let told = text.lines().find_map(|line| line.find(TOLD).map(|at| &line[at..])).unwrap_or_default();
     let Told { mark, maps, body } = serde_json::from_str(told).during(during)?;
     Ok(Traced { body, symbols: Symbols::new(&maps), mark, traces })

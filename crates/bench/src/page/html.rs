@@ -8,7 +8,11 @@ use super::{
     plan::{MORE, SEEDS, Seed, name},
     plot::{self, Bar, Group, Line, Scale, escape, short},
 };
-use crate::{footprint::Bytes, measure::Summary, report::json::Record};
+use crate::{
+    footprint::Bytes,
+    measure::Summary,
+    report::{self, json::Record},
+};
 
 /// The page, and its plots by the names of their files.
 pub(super) struct Page {
@@ -27,6 +31,11 @@ pub(super) fn called(target: &str) -> String {
         "backed:before" => "the same, old locks".into(),
         _ => target.strip_prefix("dir=").map_or_else(|| target.to_owned(), |path| format!("kernel, {path}")),
     }
+}
+
+/// The same in a picture; the table below has it in full.
+pub(super) fn in_short(target: &str) -> String {
+    if target.starts_with("dir=") { "kernel".into() } else { called(target) }
 }
 
 pub(super) fn page(records: &[Record], bytes: &[Bytes], seen: Option<&Seen>, command: &str) -> Page {
@@ -119,6 +128,9 @@ impl Page {
              the same operations of pandofs, and nothing slower.</p>",
             escape(command)
         );
+        if let Some(busy) = records.first().and_then(|record| report::busy(record.load_before)) {
+            let _ = write!(self.html, "<p><b>{busy}</b></p>");
+        }
     }
 
     pub(super) fn plot(&mut self, file: &str, svg: String, caption: &str) {
@@ -231,16 +243,18 @@ impl Page {
     /// Voluntary context switches, at the most threads.
     fn switches(&mut self, records: &[Record]) {
         let most = records.iter().map(|record| record.threads).max().unwrap_or(1);
-        let owned: Vec<(&str, Vec<(String, f64)>)> = ["crunl", "rndrename", "dpath", "open-same"]
+        let owned: Vec<(&str, Vec<(&str, f64)>)> = ["crunl", "rndrename", "dpath", "open-same"]
             .into_iter()
             .map(|workload| {
                 let with = of(records, workload).into_iter().filter(|record| record.threads == most);
-                (workload, with.filter_map(|r| Some((called(&r.target), r.ctx_switches_per_s?))).collect())
+                (workload, with.filter_map(|r| Some((r.target.as_str(), r.ctx_switches_per_s?))).collect())
             })
             .collect();
-        let bar = |(series, (label, value)): (usize, &(String, f64))| {
-            let (label, value) = (label.clone(), *value);
-            Bar { label, value, text: short(value), series }
+        let bar = |(series, (target, value)): (usize, &(&str, f64))| Bar {
+            label: in_short(target),
+            value: *value,
+            text: short(*value),
+            series,
         };
         let groups: Vec<Group<'_>> = owned
             .iter()
@@ -256,7 +270,7 @@ impl Page {
         self.html.push_str("<table><tr><th>work</th><th>target</th><th>switches/s</th></tr>");
         for (workload, bars) in &owned {
             for (target, value) in bars {
-                let target = escape(target);
+                let target = escape(&called(target));
                 let _ = write!(self.html, "<tr><td>{workload}</td><td>{target}</td><td>{}</td></tr>", short(*value));
             }
         }
@@ -264,7 +278,6 @@ impl Page {
     }
 
     fn footprint(&mut self, bytes: &[Bytes]) {
-        let labels: Vec<String> = bytes.iter().map(|bytes| called(&bytes.target)).collect();
         let mut kinds: Vec<&str> = bytes.iter().map(|bytes| bytes.what.as_str()).collect();
         kinds.sort_unstable();
         kinds.dedup();
@@ -273,12 +286,12 @@ impl Page {
         let groups: Vec<Group<'_>> = kinds
             .iter()
             .map(|kind| {
-                let bar = |(bytes, label): (&Bytes, &String)| {
+                let bar = |bytes: &Bytes| {
                     let value = bytes.bytes_each?;
                     let series = targets.iter().position(|target| *target == bytes.target).unwrap_or(0);
-                    Some(Bar { label: label.clone(), value, text: format!("{value:.0}"), series })
+                    Some(Bar { label: in_short(&bytes.target), value, text: format!("{value:.0}"), series })
                 };
-                let bars = bytes.iter().zip(&labels).filter(|(bytes, _)| bytes.what == *kind).filter_map(bar).collect();
+                let bars = bytes.iter().filter(|bytes| bytes.what == *kind).filter_map(bar).collect();
                 Group { heading: kind, bars }
             })
             .collect();
@@ -286,9 +299,14 @@ impl Page {
         let svg = plot::bars("Bytes of memory per file, directory and cached inode", &groups, Scale::Linear);
         self.plot("footprint", svg, "In one directory, names of 16 bytes; resident memory, and the kernel's slabs.");
         self.html.push_str("<table><tr><th>what</th><th>target</th><th>bytes each</th></tr>");
-        for (bytes, label) in bytes.iter().zip(&labels) {
+        for bytes in bytes {
             let each = bytes.bytes_each.map_or_else(|| "n/a".to_owned(), |each| format!("{each:.1}"));
-            let _ = write!(self.html, "<tr><td>{}</td><td>{}</td><td>{each}</td></tr>", bytes.what, escape(label));
+            let _ = write!(
+                self.html,
+                "<tr><td>{}</td><td>{}</td><td>{each}</td></tr>",
+                bytes.what,
+                escape(&called(&bytes.target))
+            );
         }
         self.html.push_str("</table>");
     }

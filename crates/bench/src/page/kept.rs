@@ -3,11 +3,17 @@
 use std::fmt::Write as _;
 
 use super::{
-    html::{Page, called},
+    html::{Page, called, in_short},
     of,
     plot::{self, Bar, Group, Scale, escape, short},
 };
-use crate::report::json::Record;
+use crate::report::{beside::behind, json::Record};
+
+/// Whether the renamers did what they were asked for.
+fn late(record: &Record) -> &'static str {
+    let behind = record.helper_ops_per_s.zip(record.helper_asked_per_s).is_some_and(|(did, asked)| behind(did, asked));
+    if behind { " <small>BEHIND what was asked for</small>" } else { "" }
+}
 
 /// The set-ups, and what renamers are asked for in them.
 const SET_UPS: [(&str, &str); 2] =
@@ -34,7 +40,7 @@ impl Page {
             let inside = rows.iter().filter(|(what, record)| (*what, record.threads) == *set);
             let bar = |(series, (_, record)): (usize, &(&str, &Record))| {
                 let percent = 100.0 * record.kept_of_alone?.median;
-                Some(Bar { label: called(&record.target), value: percent, text: format!("{percent:.0} %"), series })
+                Some(Bar { label: in_short(&record.target), value: percent, text: format!("{percent:.0} %"), series })
             };
             inside.enumerate().filter_map(bar).collect()
         };
@@ -61,10 +67,11 @@ impl Page {
             });
             let _ = write!(
                 self.html,
-                "<tr><td>{}<br><small>{what}</small></td><td>{}</td><td>{}</td><td>{}</td><td>{kept}</td></tr>",
+                "<tr><td>{}<br><small>{what}</small></td><td>{}</td><td>{}{}</td><td>{}</td><td>{kept}</td></tr>",
                 escape(&called(&record.target)),
                 record.threads,
                 rate(record.helper_ops_per_s),
+                late(record),
                 rate(record.alone_ops_per_s),
             );
         }

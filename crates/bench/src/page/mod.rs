@@ -31,7 +31,7 @@ use crate::{
     failure::{Failure, While},
     footprint::{self, Bytes},
     halt::Halt,
-    report::{self, json::Record},
+    report::{self, Run, json::Record},
     runner,
     target::TargetSpec,
 };
@@ -113,14 +113,14 @@ fn footprint_targets(kernel: &TargetSpec) -> Vec<TargetSpec> {
 }
 
 fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -> Result<(), Failure> {
-    let seed = fastrand::u64(..);
-    let jobs = plan::jobs(speed, kernel, seed);
+    let begun = Run::begin(fastrand::u64(..));
+    let jobs = plan::jobs(speed, kernel, begun.seed);
     let bar = runner::progress(jobs.iter().map(|job| job.plan.measurements(job.targets.len())).sum());
     let mut rows = Vec::new();
     for job in &jobs {
         let results = runner::run(&job.workload, &job.targets, &job.plan, &bar, halt)?;
         rows.extend(report::rows(&results));
-        report::json::write(&rows, seed, &args.out.join(FIGURES))?;
+        report::json::write(&rows, begun, &args.out.join(FIGURES))?;
     }
     bar.set_message("bytes per file");
     let bytes = footprint::measured(&footprint_targets(kernel), speed.names(), halt)?;

@@ -3,9 +3,16 @@
 use std::{fmt::Write as _, thread};
 
 use super::{Row, table::short};
+use crate::measure::Summary;
 
 /// Below this part of what they were to do, helpers fell behind.
 const BEHIND: f64 = 0.95;
+
+/// Whether they did less than they were asked for.
+#[allow(clippy::cast_precision_loss)] // Far below 2^53.
+pub(crate) fn behind(did: Summary, asked: u64) -> bool {
+    did.median < BEHIND * asked as f64
+}
 
 /// A line for each measurement beside helpers: what they did, and what the workers kept of their rate without them.
 pub(crate) fn what_is_kept(rows: &[Row]) -> String {
@@ -29,10 +36,9 @@ pub(crate) fn what_is_kept(rows: &[Row]) -> String {
             helpers.what,
         );
         #[allow(clippy::cast_precision_loss)] // Far below 2^53.
-        let asked = helpers.asked_per_s.map(|asked| asked as f64);
-        let _ = match asked {
-            Some(asked) if did.median < BEHIND * asked => write!(text, ", BEHIND the {} asked for", short(asked)),
-            Some(asked) => write!(text, " ({} asked for)", short(asked)),
+        let _ = match helpers.asked_per_s {
+            Some(asked) if behind(did, asked) => write!(text, ", BEHIND the {} asked for", short(asked as f64)),
+            Some(asked) => write!(text, " ({} asked for)", short(asked as f64)),
             None => write!(text, " (as many as they can)"),
         };
         if row.threads + helpers.count > cores {

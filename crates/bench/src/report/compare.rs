@@ -9,7 +9,7 @@ use super::{
     json::Record,
     table::{aligned, short},
 };
-use crate::measure::Summary;
+use crate::{failure::Failure, measure::Summary};
 
 /// How readings of the second run stand to those of the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,10 @@ impl Verdict {
 }
 
 /// The table.
-pub(crate) fn render(before: &[Record], after: &[Record]) -> String {
+///
+/// # Errors
+/// That there is nothing to compare.
+pub(crate) fn render(before: &[Record], after: &[Record]) -> Result<String, Failure> {
     let mut rows = Vec::new();
     let (mut changed, mut only) = (0, String::new());
     for old in before {
@@ -69,6 +72,9 @@ pub(crate) fn render(before: &[Record], after: &[Record]) -> String {
         let _ = writeln!(only, "only in the second: {}", name(new));
     }
     let compared = rows.len();
+    if compared == 0 {
+        return Err(Failure::Refused(format!("nothing was measured in both\n{}", only.trim_end()).trim_end().into()));
+    }
     let heading = ["workload", "target", "threads", "ops/s A", "ops/s B", "", "", "CPU/op", "ratio to first", ""];
     let mut text = aligned(&heading, rows.into_iter());
     let _ = writeln!(
@@ -79,7 +85,7 @@ pub(crate) fn render(before: &[Record], after: &[Record]) -> String {
     if before.first().zip(after.first()).is_some_and(|(old, new)| old.machine != new.machine) {
         let _ = writeln!(text, "The machines differ: {:?} and {:?}.", before[0].machine, after[0].machine);
     }
-    text + &only
+    Ok(text + &only)
 }
 
 fn same(a: &Record, b: &Record) -> bool {
@@ -117,6 +123,7 @@ mod tests {
             ratio_to_first: summary(ratios),
             ctx_switches_per_s: None,
             helper_ops_per_s: None,
+            helper_asked_per_s: None,
             alone_ops_per_s: None,
             kept_of_alone: None,
             lock_waits_per_op: None,
@@ -126,6 +133,7 @@ mod tests {
             peak_memory_bytes: None,
             not_measured: None,
             seed: 1,
+            load_before: None,
             machine: Machine { kernel: "k".into(), cpu: "c".into(), cores: 2 },
         }
     }
@@ -135,7 +143,7 @@ mod tests {
         let one = [1.0; 3];
         let before = [record("a", [90.0, 100.0, 110.0], one), record("b", [90.0, 100.0, 110.0], one)];
         let after = [record("a", [109.0, 120.0, 130.0], one), record("b", [40.0, 50.0, 60.0], [0.4, 0.5, 0.6])];
-        let text = render(&before, &after);
+        let text = render(&before, &after).expect("a table");
         assert!(text.contains("1 of 2 changed"), "{text}");
         let line = |target: &str| text.lines().find(|line| line.contains(&format!(" {target} "))).expect("its row");
         assert!(!line("a").contains("faster") && line("a").contains("+20.0 %"), "{text}");
@@ -147,14 +155,18 @@ mod tests {
     fn a_machine_that_is_slower_altogether_shows() {
         let ratio = [2.0, 2.0, 2.0];
         let text = render(&[record("a", [90.0, 100.0, 110.0], ratio)], &[record("a", [40.0, 50.0, 60.0], ratio)]);
+        let text = text.expect("a table");
         assert_eq!(text.matches("SLOWER").count(), 1, "{text}");
     }
 
     #[test]
     fn what_is_in_one_only_is_named() {
         let one = [1.0; 3];
-        let text = render(&[record("a", one, one)], &[record("b", one, one)]);
-        assert!(text.contains("only in the first: crunl a") && text.contains("only in the second: crunl b"), "{text}");
-        assert!(text.contains("0 of 0"), "{text}");
+        let (a, b, c) = (record("a", one, one), record("b", one, one), record("c", one, one));
+        let text = render(&[a.clone(), b.clone()], &[b.clone(), c]).expect("a table");
+        assert!(text.contains("only in the first: crunl a") && text.contains("only in the second: crunl c"), "{text}");
+        assert!(text.contains("0 of 1"), "{text}");
+        let failure = render(&[a], &[b]).expect_err("nothing in common");
+        assert!(matches!(&failure, Failure::Refused(why) if why.contains("only in the second: crunl b")), "{failure}");
     }
 }

@@ -20,6 +20,7 @@
 //!   "ratio_to_first": { "min": 1.0, "median": 1.0, "max": 1.0 },
 //!   "ctx_switches_per_s": 12.0,
 //!   "helper_ops_per_s": null,
+//!   "helper_asked_per_s": null,
 //!   "alone_ops_per_s": null,
 //!   "kept_of_alone": null,
 //!   "lock_waits_per_op": null,
@@ -29,17 +30,18 @@
 //!   "peak_memory_bytes": 9000000,
 //!   "not_measured": null,
 //!   "seed": 42,
+//!   "load_before": 0.1,
 //!   "machine": { "kernel": "Linux 6.12.0", "cpu": "Some CPU", "cores": 2 }
 //! }]
 //! ```
 //!
 //! docs/bench.md says what each field means.
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, fmt, fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Figures, LocksPerOp, Row};
+use super::{Figures, LocksPerOp, Row, Run};
 use crate::{
     failure::{Failure, While},
     locks::CLASSES,
@@ -67,6 +69,7 @@ pub(crate) struct Record {
     pub(crate) ratio_to_first: Option<Summary>,
     pub(crate) ctx_switches_per_s: Option<f64>,
     pub(crate) helper_ops_per_s: Option<Summary>,
+    pub(crate) helper_asked_per_s: Option<u64>,
     pub(crate) alone_ops_per_s: Option<Summary>,
     pub(crate) kept_of_alone: Option<Summary>,
     pub(crate) lock_waits_per_op: Option<f64>,
@@ -76,6 +79,7 @@ pub(crate) struct Record {
     pub(crate) peak_memory_bytes: Option<u64>,
     pub(crate) not_measured: Option<String>,
     pub(crate) seed: u64,
+    pub(crate) load_before: Option<f64>,
     pub(crate) machine: Machine,
 }
 
@@ -115,7 +119,7 @@ impl Machine {
 }
 
 impl Record {
-    fn new(row: &Row, seed: u64, machine: &Machine) -> Self {
+    fn new(row: &Row, run: Run, machine: &Machine) -> Self {
         let figures = row.figures.as_ref().ok();
         let number = |read: fn(&Figures) -> f64| figures.map(read);
         let beside = figures.and_then(|figures| figures.beside);
@@ -135,6 +139,7 @@ impl Record {
             ratio_to_first: figures.and_then(|figures| figures.ratio_to_first),
             ctx_switches_per_s: number(|figures| figures.ctx_switches_per_s),
             helper_ops_per_s: beside.map(|beside| beside.helper_ops_per_s),
+            helper_asked_per_s: row.helpers.and_then(|helpers| helpers.asked_per_s),
             alone_ops_per_s: beside.map(|beside| beside.alone_ops_per_s),
             kept_of_alone: beside.map(|beside| beside.kept_of_alone),
             lock_waits_per_op: figures.and_then(|figures| Some(figures.locks?.waited.iter().sum())),
@@ -143,7 +148,8 @@ impl Record {
             p99_ns: figures.and_then(|figures| figures.p99_ns),
             peak_memory_bytes: figures.map(|figures| figures.peak_bytes),
             not_measured: row.figures.as_ref().err().cloned(),
-            seed,
+            seed: run.seed,
+            load_before: run.load,
             machine: machine.clone(),
         }
     }
@@ -153,8 +159,8 @@ impl Record {
 ///
 /// # Errors
 /// What the file system answers.
-pub(crate) fn write(rows: &[Row], seed: u64, path: &Path) -> Result<(), Failure> {
-    render(rows, seed).and_then(|text| fs::write(path, text)).during(|| format!("writing {}", path.display()))
+pub(crate) fn write(rows: &[Row], run: Run, path: &Path) -> Result<(), Failure> {
+    render(rows, run).and_then(|text| fs::write(path, text)).during(|| format!("writing {}", path.display()))
 }
 
 /// Reads a report.
@@ -163,17 +169,22 @@ pub(crate) fn write(rows: &[Row], seed: u64, path: &Path) -> Result<(), Failure>
 /// That it cannot be read, or is none.
 pub(crate) fn read(path: &Path) -> Result<Vec<Record>, Failure> {
     let text = fs::read_to_string(path).during(|| format!("reading {}", path.display()))?;
-    serde_json::from_str(&text).map_err(|error| {
+    let is_not = |why: &dyn fmt::Display| {
         Failure::Refused(format!(
-            "{} is not a report of version {VERSION} (as `pando bench run --json` writes it): {error}",
+            "{} is not a report of version {VERSION} (as `pando bench run --json` writes it): {why}",
             path.display()
         ))
-    })
+    };
+    let records: Vec<Record> = serde_json::from_str(&text).map_err(|error| is_not(&error))?;
+    match records.iter().find(|record| record.version != VERSION) {
+        Some(other) => Err(is_not(&format_args!("it is of version {}", other.version))),
+        None => Ok(records),
+    }
 }
 
-fn render(rows: &[Row], seed: u64) -> io::Result<String> {
+fn render(rows: &[Row], run: Run) -> io::Result<String> {
     let machine = Machine::here();
-    let records: Vec<Record> = rows.iter().map(|row| Record::new(row, seed, &machine)).collect();
+    let records: Vec<Record> = rows.iter().map(|row| Record::new(row, run, &machine)).collect();
     Ok(serde_json::to_string_pretty(&records)? + "\n")
 }
 
@@ -184,10 +195,12 @@ mod tests {
     use super::*;
     use crate::report;
 
+    const RUN: Run = Run { seed: 42, load: Some(0.25) };
+
     #[test]
     fn exactly_the_documented_fields() {
         let rows = report::rows(&report::tests::results());
-        let value: Value = serde_json::from_str(&render(&rows, 42).expect("it renders")).expect("it is JSON");
+        let value: Value = serde_json::from_str(&render(&rows, RUN).expect("it renders")).expect("it is JSON");
         assert_eq!(value.as_array().expect("an array").len(), 6);
         let machine = serde_json::to_value(Machine::here()).expect("it is JSON");
         assert_eq!(
@@ -208,6 +221,7 @@ mod tests {
                 "ratio_to_first": { "min": 1.0, "median": 4.0 / 3.0, "max": 2.0 },
                 "ctx_switches_per_s": 4.0,
                 "helper_ops_per_s": null,
+                "helper_asked_per_s": 1000,
                 "alone_ops_per_s": null,
                 "kept_of_alone": null,
                 "lock_waits_per_op": null,
@@ -217,6 +231,7 @@ mod tests {
                 "peak_memory_bytes": 4_000_000,
                 "not_measured": null,
                 "seed": 42,
+                "load_before": 0.25,
                 "machine": machine,
             })
         );
@@ -232,7 +247,7 @@ mod tests {
     fn the_page_of_the_documentation_has_all_fields() {
         let page = include_str!("../../../../docs/bench.md");
         let rows = report::rows(&report::tests::results());
-        let value: Value = serde_json::from_str(&render(&rows, 42).expect("it renders")).expect("it is JSON");
+        let value: Value = serde_json::from_str(&render(&rows, RUN).expect("it renders")).expect("it is JSON");
         for field in value[0].as_object().expect("an object").keys() {
             assert!(page.contains(&format!("`{field}`")), "docs/bench.md has no {field}");
         }
@@ -253,17 +268,20 @@ mod tests {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let path = temp.path().join("x.json");
         let rows = report::rows(&report::tests::results());
-        write(&rows, 1, &path).expect("it is written");
+        write(&rows, RUN, &path).expect("it is written");
         let records = read(&path).expect("it is read");
         let machine = Machine::here();
-        assert!(records.iter().zip(&rows).all(|(record, row)| *record == Record::new(row, 1, &machine)));
+        assert!(records.iter().zip(&rows).all(|(record, row)| *record == Record::new(row, RUN, &machine)));
+        let newer = render(&rows, RUN).expect("it renders").replace("\"version\": 1", "\"version\": 2");
+        fs::write(&path, newer).expect("writing");
+        assert!(matches!(read(&path), Err(Failure::Refused(why)) if why.contains("version 2")));
         fs::write(&path, "[1]").expect("writing");
         assert!(matches!(read(&path), Err(Failure::Refused(why)) if why.contains("x.json")));
     }
 
     #[test]
     fn an_error_names_the_file() {
-        let failure = write(&[], 1, Path::new("/nowhere/x.json")).expect_err("no such directory");
+        let failure = write(&[], RUN, Path::new("/nowhere/x.json")).expect_err("no such directory");
         assert!(failure.to_string().contains("/nowhere/x.json"));
     }
 }

@@ -1,7 +1,7 @@
 //! What a run found, for people and for programs.
 
 mod before;
-mod beside;
+pub(crate) mod beside;
 pub(crate) mod compare;
 pub(crate) mod json;
 pub(crate) mod table;
@@ -9,9 +9,34 @@ pub(crate) mod table;
 use crate::{
     crew::{Beside, Sample},
     locks::{CLASSES, Locks},
-    measure::{Latency, Summary},
+    measure::{self, Latency, Summary},
     runner::{Helpers, Results, Series},
 };
+
+/// What holds for all measurements of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Run {
+    /// Where names and orders come from.
+    pub(crate) seed: u64,
+    /// How many threads of others wanted a processor when it began; none if that is not said.
+    pub(crate) load: Option<f64>,
+}
+
+impl Run {
+    /// Nothing runs yet.
+    pub(crate) fn begin(seed: u64) -> Self {
+        Self { seed, load: measure::load() }
+    }
+}
+
+/// With more load than this before a run begins, others use the machine.
+const BUSY: f64 = 0.5;
+
+/// What is to be said of the load before a run.
+pub(crate) fn busy(load: Option<f64>) -> Option<String> {
+    let load = load.filter(|load| *load > BUSY)?;
+    Some(format!("BUSY: others were using the machine before the run (load {load:.1}); measure on a quiet one."))
+}
 
 /// One line of a report: one target with one number of threads.
 #[derive(Debug, Clone, PartialEq)]
