@@ -263,3 +263,31 @@ fn a_size_beyond_the_greatest_is_refused_before_the_handle() {
     make(&vfs, &root, "/a");
     assert_eq!(open(&vfs, &root, "/a", OpenFlags::PATH).expect("opened").truncate(MAX + 1), Err(Error::Invalid));
 }
+
+#[test]
+fn nobody_opens_for_creation_what_others_put_into_a_sticky_directory() {
+    let (vfs, root) = tree();
+    let how = OpenFlags::RDWR | OpenFlags::CREAT;
+    for (mode, refused) in [(0o1777, true), (0o777, false), (0o1775, false)] {
+        vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
+        vfs.chmod(&root, At::Cwd, "/d", mode, FOLLOW).expect("chmod");
+        vfs.mknod(&root, At::Cwd, "/d/socket", 0o140_666, 0).expect("made");
+        vfs.symlink(&root, "/nowhere", At::Cwd, "/d/link").expect("made");
+        for (name, otherwise) in [("/d/socket", Error::NoDeviceAddress), ("/d/link", Error::Loop)] {
+            let as_found = |owner: u32| {
+                vfs.chown(&root, At::Cwd, name, Some(owner), None, Walk::NOFOLLOW).expect("chown");
+                open(&vfs, &root, name, how | OpenFlags::NOFOLLOW).err()
+            };
+            // Root is not exempt.
+            assert_eq!(as_found(1000), Some(if refused { Error::Access } else { otherwise }), "{mode:o} {name}");
+            assert_eq!(as_found(0), Some(otherwise));
+            vfs.unlink(&root, At::Cwd, name).expect("unlinked");
+        }
+        make(&vfs, &root, "/d/file");
+        vfs.chown(&root, At::Cwd, "/d/file", Some(1000), None, FOLLOW).expect("chown");
+        // A switch of the machine's, off by default.
+        assert!(open(&vfs, &root, "/d/file", how).is_ok());
+        vfs.unlink(&root, At::Cwd, "/d/file").expect("unlinked");
+        vfs.rmdir(&root, At::Cwd, "/d").expect("removed");
+    }
+}

@@ -1,11 +1,11 @@
 //! open: from a path and flags to an open file description.
 
-use pando_sync::{Shared, pin};
+use pando_sync::{Guard, Shared, pin};
 
 use crate::{
     At, Context, DentryRef, Error, File, Result, Vfs,
     attr::{Stamp, truncate_inode},
-    create::{Make, make_at},
+    create::{Make, S_ISVTX, make_at},
     dentry::Dentry,
     inode::Inode,
     locks::{Step, Stop, run},
@@ -98,6 +98,7 @@ impl Vfs {
                 if exclusive {
                     return Err(Error::Exists.into());
                 }
+                may_open_in_sticky(context, parent.dir.to_ref().inode(), found.to_ref().inode(), guard)?;
                 return Ok((held(found)?, false));
             }
             match make_at(context, parent, Make::File, mode, guard, locks) {
@@ -130,6 +131,18 @@ fn open_itself(context: &Context, dentry: &DentryRef, flags: OpenFlags) -> Resul
 /// A reference to what was just found; if it died since, the next attempt finds what is there now.
 fn held(found: Shared<'_, Dentry>) -> Step<DentryRef> {
     found.get().map(DentryRef).ok_or(Stop::Again)
+}
+
+/// Whether O_CREAT may open what is there already, in a directory where everybody may make entries and take away only their
+/// own: not what others put there, if one would be surprised by it. Linux has a switch for files and for fifos
+/// (`fs.protected_regular`, `fs.protected_fifos`), which is a policy of the machine, and none for the rest.
+fn may_open_in_sticky(context: &Context, dir: &Inode, inode: &Inode, guard: &Guard) -> Result<()> {
+    if matches!(inode.kind, FileKind::File | FileKind::Fifo | FileKind::Directory) {
+        return Ok(());
+    }
+    let (dir, uid) = (dir.perm(guard), inode.perm(guard).uid);
+    let surprising = dir.mode & S_ISVTX != 0 && dir.mode & 0o002 != 0 && uid != dir.uid && uid != context.cred.uid;
+    if surprising { Err(Error::Access) } else { Ok(()) }
 }
 
 /// Whether an inode may be opened so.
