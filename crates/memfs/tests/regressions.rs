@@ -291,3 +291,16 @@ fn nobody_opens_for_creation_what_others_put_into_a_sticky_directory() {
         vfs.rmdir(&root, At::Cwd, "/d").expect("removed");
     }
 }
+
+#[test]
+fn a_file_with_a_slash_behind_its_name_is_refused_however_long_the_name() {
+    let (vfs, root) = tree();
+    let how = OpenFlags::RDONLY | OpenFlags::CREAT;
+    for path in ["/a/", "/./", "/"] {
+        assert_eq!(open(&vfs, &root, path, how).err(), Some(Error::IsDirectory));
+    }
+    let long = "/".to_owned() + &"a".repeat(300);
+    assert_eq!(open(&vfs, &root, &long, how).err(), Some(Error::NameTooLong));
+    assert_eq!(open(&vfs, &root, &(long + "/"), how).err(), Some(Error::IsDirectory));
+    assert_eq!(open(&vfs, &root, "/", how | OpenFlags::EXCL).err(), Some(Error::Exists));
+}

@@ -84,10 +84,12 @@ impl Vfs {
         let (dentry, made) = run(self.name_space(), |attempt, locks| -> Step<_> {
             let guard = attempt.guard;
             let mut parent = attempt.parent(0, || walk_parent(context, &at, path, follow, guard))?;
-            let name = parent.name(if exclusive { Error::Exists } else { Error::IsDirectory })?;
-            if parent.slash {
+            let otherwise = if exclusive { Error::Exists } else { Error::IsDirectory };
+            // The slash comes before the length of the name.
+            if parent.any_name(otherwise).is_ok() && parent.slash {
                 return Err(Error::IsDirectory.into());
             }
+            let name = parent.name(otherwise)?;
             let seen = match parent.seen {
                 // What the backing has made is not asked for.
                 _ if locks.answered() => None,
