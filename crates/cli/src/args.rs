@@ -75,7 +75,7 @@ Root mounts by itself; other users need fusermount3 (package fuse3). In a contai
   docker run --device /dev/fuse --cap-add SYS_ADMIN ...
 
 Options as in fstab go after -o: suid, dev, noexec, ro, noatime, sync, dirsync, allow_other, nonempty, and their
-opposites. Unless asked otherwise, setuid bits have no effect and device nodes are not devices (nosuid, nodev).
+opposites. Unless root asks otherwise, setuid bits have no effect and device nodes are not devices (nosuid, nodev).
 
 Exit codes: 0 mounted, served and unmounted (with --daemon: mounted), 1 it failed, 2 the command line is wrong.";
 
@@ -88,11 +88,11 @@ pub struct MountArgs {
     pub dir: PathBuf,
 
     /// How much the files may hold, as in 512M or 1.5G [default: half of the memory]
-    #[arg(long, value_parser = size::parse)]
+    #[arg(long, value_parser = size::parse, allow_negative_numbers = true)]
     pub size: Option<u64>,
 
     /// How many inodes (files, directories, links) there may be [default: half of the memory in KiB]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_inodes, allow_negative_numbers = true)]
     pub inodes: Option<u64>,
 
     /// Let other users in; the permission bits decide
@@ -102,15 +102,15 @@ pub struct MountArgs {
     pub allow_other: bool,
 
     /// The owner of the root directory [default: who mounts]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_id, allow_negative_numbers = true)]
     pub uid: Option<u32>,
 
     /// The group of the root directory [default: that of who mounts]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_id, allow_negative_numbers = true)]
     pub gid: Option<u32>,
 
     /// The permission bits of the root directory, in octal
-    #[arg(long, value_parser = parse_mode, default_value = "755")]
+    #[arg(long, value_parser = parse_mode, allow_negative_numbers = true, default_value = "755")]
     pub mode: u32,
 
     /// Mount options, separated by commas: suid, dev, noexec, ro, noatime, sync ... (see --help)
@@ -122,13 +122,13 @@ pub struct MountArgs {
     pub nonempty: bool,
 
     /// Threads that answer requests [default: as many as cores]
-    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
 
     /// For how long the kernel may answer from its caches, in seconds; 0 makes it ask each time
     ///
     /// A day is right as long as the tree changes only through this mount, since the kernel sees those changes.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "86400")]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true, default_value = "86400")]
     pub attr_timeout: Duration,
 
     /// Go to the background once the tree is mounted
@@ -162,6 +162,20 @@ pub struct VersionArgs {
     /// As a JSON object: {"name", "version", "os", "arch"}
     #[arg(long)]
     pub json: bool,
+}
+
+fn parse_inodes(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|&inodes| inodes > 0).ok_or_else(|| {
+        "a number of inodes is a whole number from 1 on, without a unit, as in 1000000 (the root directory is one)"
+            .into()
+    })
+}
+
+/// The largest number is none: to chown(2) it means to leave the owner as it is.
+fn parse_id(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(|&id| id != u32::MAX).ok_or_else(|| {
+        format!("an owner or group is a number from 0 to {}, as `id` prints it, and not a name", u32::MAX - 1)
+    })
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {
@@ -235,7 +249,16 @@ mod tests {
             (&["--threads", "many", "g"], "between 1 and 1024"),
             (&["--attr-timeout=-1", "g"], "seconds"),
             (&["--attr-timeout", "nan", "g"], "seconds"),
-            (&["--inodes", "0", "g"], "1.."),
+            (&["--attr-timeout", "-1", "g"], "seconds"),
+            (&["--size", "-1", "g"], "starts with a number"),
+            (&["--inodes", "0", "g"], "from 1 on"),
+            (&["--inodes", "abc", "g"], "whole number"),
+            (&["--inodes", "1k", "g"], "without a unit"),
+            (&["--inodes", "-1", "g"], "from 1 on"),
+            (&["--uid", "4294967295", "g"], "0 to 4294967294"),
+            (&["--gid", "4294967295", "g"], "0 to 4294967294"),
+            (&["--gid", "-1", "g"], "0 to 4294967294"),
+            (&["--uid", "root", "g"], "not a name"),
             (&["-o", "suid,swim", "g"], "swim"),
         ] {
             let error = mount(args).unwrap_err();

@@ -21,7 +21,7 @@ pub struct SlowArgs {
     pub delay: Vec<(Operation, Duration)>,
 
     /// How many items the store serves at once; others wait, first come, first served [default: no limit]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_depth, allow_negative_numbers = true)]
     pub depth: Option<NonZeroUsize>,
 
     /// What a read costs more if the disk's arm has to cross the whole file for it; less for a shorter way
@@ -107,6 +107,10 @@ impl Slow {
     }
 }
 
+fn parse_depth(text: &str) -> std::result::Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "how many at once is a whole number from 1 on, as in 8".to_owned())
+}
+
 /// Longer than this is a hang and not a store.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -163,6 +167,10 @@ fn parse_fault(text: &str) -> std::result::Result<Fault, String> {
     let end = what.find(['@', ':']).unwrap_or(what.len());
     let (error, which) = what.split_at(end);
     let Some((_, error)) = ERRORS.iter().find(|(known, _)| *known == error) else {
+        // A comma may belong to a name, so it separates no faults.
+        if text.contains(',') {
+            return Err(format!("{text:?} is more than one fault: write --fault for each, as in --fault read=EIO"));
+        }
         let known: Vec<&str> = ERRORS.iter().map(|(known, _)| *known).collect();
         return Err(format!("there is no error {error:?} for this: there are {}", known.join(", ")));
     };
@@ -223,6 +231,8 @@ mod tests {
         for (text, says) in [
             ("read", "OPERATION=ERROR"),
             ("read=EFUN", "EIO, ESTALE"),
+            ("read=EIO,lookup=EIO", "--fault for each"),
+            ("a,b", "OPERATION=ERROR"),
             ("swim=EIO", "lookup"),
             ("read=EIO@0", "counts nothing"),
             ("read=EIO@x", "counts nothing"),
