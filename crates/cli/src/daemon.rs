@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    failure::{Failure, Result},
+    failure::{Failure, Result, say},
     generate,
 };
 
@@ -42,13 +42,25 @@ pub fn start() -> Result<ExitCode> {
         pipe.read_to_end(&mut ready).map_err(refused)?;
     }
     if !ready.is_empty() {
-        generate::print(&ready)?;
+        show(&ready);
         return Ok(ExitCode::SUCCESS);
     }
     let status = child.wait().map_err(refused)?;
     // Killed by a signal, it has no code, and has said nothing.
     let code = status.code().ok_or_else(|| Failure::new(format!("the background process ended early: {status}")))?;
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1).max(1)))
+}
+
+/// Says that the tree is mounted.
+///
+/// It is, also where that cannot be said: nobody reads the pipe (`pando mount x | head -0`), the disk with the log is full.
+/// Then it is served all the same, and no failure is reported: whoever is told of one takes nothing to be mounted.
+pub fn show(line: &[u8]) {
+    if let Err(failure) = generate::print(line)
+        && !failure.is_quiet()
+    {
+        say(failure.remedy("the tree is mounted all the same"));
+    }
 }
 
 /// The child's part, once it is mounted: tells the parent, and leaves its terminal and its directory.
@@ -60,10 +72,11 @@ pub fn ready(line: &str) -> Result<()> {
     // From here on Ctrl-C at the parent's terminal does not reach us. It fails only for who leads a session already.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/").map_err(refused)?;
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(refused)?;
+    // Once this is said, nothing may fail any more.
     let mut out = io::stdout().lock();
     // A parent that was killed meanwhile does not read it: the tree is mounted all the same.
     let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(refused)?;
     let redirect = || {
         rustix::stdio::dup2_stdin(&null)?;
         rustix::stdio::dup2_stdout(&null)?;

@@ -1,6 +1,15 @@
 //! What a command failed of: said once, on stderr, with what to do about it.
 
-use std::{fmt, io};
+use std::{
+    fmt,
+    io::{self, Write},
+};
+
+/// Says something on stderr, in one line or with what to do below it. Nobody may be listening (a terminal that is gone, a
+/// full disk), and that must not be the end of us: `eprintln!` would panic, and a server's mount would be left dead.
+pub fn say(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
 
 /// A failure: what it was about, what went wrong, and the remedy.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ mod ls;
 mod mount;
 mod mount_flags;
 mod mount_point;
+mod mount_refused;
 mod mountinfo;
 mod size;
 mod slow;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
         if failure.is_quiet() {
             return ExitCode::SUCCESS;
         }
-        eprintln!("{failure}");
+        failure::say(failure);
         ExitCode::FAILURE
     })
 }

@@ -1,13 +1,12 @@
 //! `pando mount`.
 
 use std::{
-    io,
     path::{Path, PathBuf},
     process::ExitCode,
     thread,
 };
 
-use pando_fuse::{Connection, FuserTransport, Server, ServerOptions, Transport, trace::TraceListener, unmount};
+use pando_fuse::{FuserTransport, Server, ServerOptions, Transport, trace::TraceListener, unmount};
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::Vfs;
 use rustix::io::Errno;
@@ -20,8 +19,10 @@ use tracing::{info, warn};
 use crate::{
     args::MountArgs,
     daemon,
-    failure::{Failure, Result},
-    generate, mount_flags, mount_point, mountinfo, slow,
+    failure::{Failure, Result, say},
+    mount_flags, mount_point, mount_refused,
+    mountinfo::{self, Mount},
+    slow,
 };
 
 /// Mounts a tree and serves it until it is unmounted.
@@ -32,9 +33,9 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     let mut asked = mount_flags::fold(&args.options, args.threads);
     asked.mount.allow_other |= args.allow_other;
     let shown = args.dir.display();
-    let prepared = mount_point::prepare(&args.dir, args.nonempty || asked.nonempty)?;
+    let mut prepared = mount_point::prepare(&args.dir, args.nonempty || asked.nonempty)?;
     if prepared.cleaned {
-        eprintln!("pando: {shown}: cleaned a mount left dead by a server that was killed");
+        say(format_args!("pando: {shown}: cleaned a mount left dead by a server that was killed"));
     }
     asked.mount.readdirplus = !args.slow.no_readdirplus;
     let slow = slow::store(&args.slow, tracing::enabled!(tracing::Level::INFO))?;
@@ -47,26 +48,29 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     // Before mounting: a signal between the two would leave a dead mount behind.
     let signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| Failure::system("cannot catch signals", &error))?;
-    let connection =
-        FuserTransport.connect(server, &prepared.path, &asked.mount).map_err(|error| explain(&args.dir, &error))?;
-    let device = mountinfo::at(&prepared.path).ok().flatten().map(|mount| mount.device);
+    let connection = FuserTransport
+        .connect(server, &prepared.path, &asked.mount)
+        .map_err(|error| mount_refused::explain(&args.dir, &error))?;
+    let mount = mountinfo::at(&prepared.path).ok().flatten();
+    let ignored = mount.as_ref().map(|mount| asked.ignored(mount)).unwrap_or_default();
+    if !ignored.is_empty() {
+        say(format_args!("pando: {shown}: -o {}: ignored: only root may mount so", ignored.join(",")));
+    }
+    let device = mount.map(|mount| mount.device);
     // For `pando trace`, which the mount does without if it must.
     let listener = device.as_deref().map(|device| TraceListener::start(vfs, device));
     if let Some(Err(error)) = &listener {
         warn!(%error, "this mount cannot be traced");
     }
     let leaver = Leaver { path: prepared.path.clone(), device };
-    let handle = signals.handle();
-    let waiter = thread::Builder::new()
-        .name("pando-signals".into())
-        .spawn(move || leaver.leave_on(signals))
-        .map_err(|error| Failure::system("cannot start a thread", &error))?;
-    let served = announce(args, &prepared.path, in_background).and_then(|()| serve(connection, &args.dir));
+    let served = leaver.while_serving(signals, || {
+        announce(args, &prepared.path, in_background)?;
+        prepared.keep();
+        connection.serve().map_err(|error| Failure::system(format_args!("{shown}: the server ended"), &error))
+    });
     // Its number may be another mount's by now, which wants to listen there.
     drop(listener);
-    handle.close();
-    // Its answer is nothing; had it panicked, it said so.
-    let _ = waiter.join();
+    leaver.clean();
     served?;
     if let Some(slow) = slow {
         // Not within the message, which nobody may want to see.
@@ -104,17 +108,15 @@ fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
     let shown = args.dir.display();
     let leave = if in_background { "to leave:" } else { "to leave: Ctrl-C, or" };
     let line = format!("{}: an in-memory tree is mounted ({leave} pando umount {shown})\n", path.display());
-    if in_background { daemon::ready(&line) } else { generate::print(line.as_bytes()) }.or_else(|failure| {
-        // Nobody may be reading (`pando mount x | head -0`): the tree is there all the same.
-        if failure.is_quiet() { Ok(()) } else { Err(failure) }
-    })
+    if in_background {
+        return daemon::ready(&line);
+    }
+    daemon::show(line.as_bytes());
+    Ok(())
 }
 
-fn serve(connection: Box<dyn Connection>, dir: &Path) -> Result<()> {
-    connection.serve().map_err(|error| Failure::system(format_args!("{}: the server ended", dir.display()), &error))
-}
-
-/// Unmounts when a signal asks for it.
+/// Unmounts when a signal asks for it, and when nobody serves any more.
+#[derive(Clone)]
 struct Leaver {
     path: PathBuf,
     /// Which superblock is ours: what is mounted at `path` later may be another's.
@@ -122,6 +124,20 @@ struct Leaver {
 }
 
 impl Leaver {
+    /// Serves, with a thread beside it that unmounts on signals.
+    fn while_serving(&self, signals: Signals, serve: impl FnOnce() -> Result<()>) -> Result<()> {
+        let (handle, leaver) = (signals.handle(), self.clone());
+        let waiter = thread::Builder::new()
+            .name("pando-signals".into())
+            .spawn(move || leaver.leave_on(signals))
+            .map_err(|error| Failure::system("cannot start a thread", &error))?;
+        let served = serve();
+        handle.close();
+        // Its answer is nothing; had it panicked, it said so.
+        let _ = waiter.join();
+        served
+    }
+
     fn leave_on(&self, mut signals: Signals) {
         let mut lingers = None;
         for signal in signals.forever() {
@@ -144,58 +160,42 @@ impl Leaver {
 
     /// Unmounts; true if the server has to go on for those who still use the tree.
     fn leave(&self) -> bool {
-        // The mount may have been moved with a directory above it, or be covered by another.
-        let mounts = mountinfo::all().unwrap_or_default();
-        let ours = mounts.into_iter().find(|mount| Some(&mount.device) == self.device.as_ref());
-        let path = ours.map_or_else(|| self.path.clone(), |mount| mount.point);
+        let path = self.mount().map_or_else(|| self.path.clone(), |mount| mount.point);
         let shown = path.display();
         match unmount::cleanly(&path) {
             Ok(()) => false,
             // Unmounted by somebody else in the same moment.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => false,
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
-                eprintln!(
+                say(format_args!(
                     "pando: {shown}: in use: detached; the server ends when the last user has left (signal again to end it now)"
-                );
+                ));
                 if let Err(error) = unmount::detach(&path) {
-                    eprintln!("pando: {shown}: cannot be detached: {error}");
+                    say(format_args!("pando: {shown}: cannot be detached: {error}"));
                 }
                 true
             }
             Err(error) => {
-                eprintln!("pando: {shown}: cannot be unmounted: {error} (signal again to end the server)");
+                say(format_args!("pando: {shown}: cannot be unmounted: {error} (signal again to end the server)"));
                 true
             }
         }
     }
-}
 
-const WITHOUT: &str = "without a mount, the library (pando-vfs) and `pando bench` work as they are";
+    /// The mount, which may have been moved with a directory above it, or be covered by another.
+    fn mount(&self) -> Option<Mount> {
+        mountinfo::all().unwrap_or_default().into_iter().find(|mount| Some(&mount.device) == self.device.as_ref())
+    }
 
-/// Why mounting failed, in terms of what can be done about it.
-fn explain(dir: &Path, error: &io::Error) -> Failure {
-    let shown = dir.display();
-    let device = Path::new("/dev/fuse");
-    let failure = Failure::new(format!("{shown}: cannot be mounted: {}", error.to_string().trim()));
-    if !device.exists() {
-        return failure.remedy(format!(
-            "there is no /dev/fuse: load the kernel's module (modprobe fuse), or in a container pass it:\n\
-             docker run --device /dev/fuse --cap-add SYS_ADMIN ...\n{WITHOUT}"
-        ));
+    /// Takes away what is left when nobody serves any more and nobody has unmounted: serving did not begin, the device
+    /// failed, or somebody broke it off. The number may be another mount's by now, which must not be touched, not even by
+    /// asking it (that would make it busy for an instant): ours is at our path, and dead.
+    fn clean(&self) {
+        let at_path = mountinfo::at(&self.path).ok().flatten();
+        let ours = at_path.is_some_and(|mount| mount.is_ours() && Some(mount.device) == self.device);
+        if ours && mount_point::dead_at(&self.path) {
+            // If it cannot be done, somebody else was faster, or may do it and we may not.
+            let _ = unmount::detach(&self.path);
+        }
     }
-    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open(device) {
-        return failure.remedy(format!(
-            "/dev/fuse cannot be opened ({error}): as root, chmod 666 /dev/fuse, or in a container pass it:\n\
-             docker run --device /dev/fuse --cap-add SYS_ADMIN ...\n{WITHOUT}"
-        ));
-    }
-    if error.to_string().contains("user_allow_other") {
-        return failure.remedy("let root add a line user_allow_other to /etc/fuse.conf, or leave --allow-other away");
-    }
-    let may_mount = if rustix::process::geteuid().is_root() {
-        "this root may not mount: in a container, add --cap-add SYS_ADMIN --device /dev/fuse to docker run"
-    } else {
-        "users other than root mount through fusermount3: install it (apt install fuse3, dnf install fuse3)"
-    };
-    failure.remedy(format!("{may_mount}\n{WITHOUT}"))
 }

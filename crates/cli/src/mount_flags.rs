@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use crate::mountinfo::Mount;
+
 /// One word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named as the word it stands for.
@@ -54,6 +56,7 @@ impl MountFlag {
         }
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         if let "size" | "uid" | "gid" | "mode" = key {
+            let value = if value.is_empty() { "VALUE" } else { value };
             return Err(format!("write --{key} {value} instead"));
         }
         let known: Vec<&str> = WORDS.iter().map(|(known, _)| *known).collect();
@@ -68,6 +71,19 @@ pub struct Asked {
     pub mount: pando_fuse::MountOptions,
     /// Mount over a directory with entries.
     pub nonempty: bool,
+}
+
+impl Asked {
+    /// The words that were asked for and are not in effect on what was mounted.
+    ///
+    /// fusermount3 mounts for users with nosuid and nodev whatever they ask, and we send it no words that it knows better
+    /// than to follow. It goes on after a word of warning, and so do we: the tree does what else was asked of it, and what
+    /// is missing is a danger less. mount(8) would refuse, but it refuses users all of -o, which fusermount3 does not.
+    pub fn ignored(&self, mount: &Mount) -> Vec<&'static str> {
+        let without = |asked, opposite, word| (asked && mount.has(opposite)).then_some(word);
+        let words = [without(self.mount.suid, "nosuid", "suid"), without(self.mount.dev, "nodev", "dev")];
+        words.into_iter().flatten().collect()
+    }
 }
 
 /// Adds the words up.
@@ -118,5 +134,6 @@ mod tests {
         let message = MountFlag::parse("swim").unwrap_err();
         assert!(message.contains("\"swim\"") && message.contains("noatime"));
         assert_eq!(MountFlag::parse("size=1G").unwrap_err(), "write --size 1G instead");
+        assert_eq!(MountFlag::parse("uid").unwrap_err(), "write --uid VALUE instead");
     }
 }

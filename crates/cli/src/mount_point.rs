@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::{
     failure::{Failure, Result},
-    mountinfo,
+    mountinfo::{self, Mount},
 };
 
 /// An absolute path without links for `path`, also where a dead mount answers nothing but "not connected".
@@ -29,8 +29,14 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Whether this is how a mount answers whose server is gone.
-pub fn is_dead(error: &io::Error) -> bool {
+fn is_dead(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// Whether a mount is at `path` whose server is gone. Statistics are asked for, since those are never answered from the
+/// kernel's caches, as attributes are for a day.
+pub fn dead_at(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_err_and(|error| is_dead(&error.into()))
 }
 
 /// What [`prepare`] did.
@@ -40,6 +46,24 @@ pub struct Prepared {
     pub path: PathBuf,
     /// A dead mount of ours was there, and is gone.
     pub cleaned: bool,
+    /// The directory was missing, and goes again when this is dropped.
+    made: bool,
+}
+
+impl Prepared {
+    /// A tree is mounted: the directory stays.
+    pub fn keep(&mut self) {
+        self.made = false;
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if self.made {
+            // Not empty by now, or forbidden: then it stays.
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
 }
 
 /// Makes sure that a tree can be mounted on `dir`.
@@ -49,40 +73,37 @@ pub struct Prepared {
 /// mount of something else is in the way.
 pub fn prepare(dir: &Path, nonempty: bool) -> Result<Prepared> {
     let shown = dir.display();
-    let mut cleaned = false;
-    let mut made = false;
-    let found = match std::fs::metadata(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make(dir)?;
-            made = true;
-            std::fs::metadata(dir)
-        }
-        Err(error) if is_dead(&error) => {
-            clean(dir)?;
-            cleaned = true;
-            std::fs::metadata(dir)
-        }
-        other => other,
-    };
+    let path = std::path::absolute(dir).map_err(|error| Failure::system(&shown, &error))?;
+    let mut prepared = Prepared { path, cleaned: false, made: false };
+    let mut found = std::fs::metadata(dir);
+    if found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        make(dir)?;
+        prepared.made = true;
+        found = std::fs::metadata(dir);
+    } else if dead_at(dir) {
+        clean(dir)?;
+        prepared.cleaned = true;
+        found = std::fs::metadata(dir);
+    }
     let found = found.map_err(|error| Failure::system(&shown, &error))?;
     if !found.is_dir() {
         return Err(Failure::new(format!("{shown}: not a directory"))
             .remedy("a tree is mounted on a directory: name one, or a new name (it is made)"));
     }
-    let path = dir.canonicalize().map_err(|error| Failure::system(&shown, &error))?;
-    let mounted = mountinfo::at(&path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
+    prepared.path = dir.canonicalize().map_err(|error| Failure::system(&shown, &error))?;
+    let mounted = mountinfo::at(&prepared.path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     if mounted.is_some_and(|mount| mount.is_ours()) {
         return Err(Failure::new(format!("{shown}: a pando tree is mounted here already"))
             .remedy(format!("unmount it first (pando umount {shown}), or choose another directory")));
     }
-    if !made && !nonempty {
-        let mut entries = std::fs::read_dir(&path).map_err(|error| Failure::system(&shown, &error))?;
+    if !prepared.made && !nonempty {
+        let mut entries = std::fs::read_dir(&prepared.path).map_err(|error| Failure::system(&shown, &error))?;
         if entries.next().is_some() {
             return Err(Failure::new(format!("{shown}: not empty: mounting would hide what is in it"))
                 .remedy("choose another directory, or add --nonempty to hide its entries until it is unmounted"));
         }
     }
-    Ok(Prepared { path, cleaned })
+    Ok(prepared)
 }
 
 fn make(dir: &Path) -> Result<()> {
@@ -116,10 +137,16 @@ fn clean(dir: &Path) -> Result<()> {
                 .remedy(format!("try as root: umount --lazy {}", path.display()))
             })
         }
-        other => {
-            let kind = other.map_or("unknown".to_owned(), |mount| mount.kind);
-            Err(Failure::new(format!("{shown}: a dead mount of another file system ({kind}) is in the way"))
-                .remedy(format!("unmount it: fusermount3 -u -z {0}, or as root umount --lazy {0}", path.display())))
+        _ => {
+            let holding = mountinfo::holding(&path).ok().flatten();
+            let point = holding.as_ref().map_or(&path, |mount| &mount.point).display();
+            let kind = holding.as_ref().map_or("unknown", |mount| &mount.kind);
+            let failure = Failure::new(format!("{shown}: a dead mount (of type {kind}) is in the way, at {point}"));
+            Err(failure.remedy(if holding.as_ref().is_some_and(Mount::is_ours) {
+                format!("unmount it: pando umount {point}")
+            } else {
+                format!("unmount it: fusermount3 -u -z {point}, or as root umount --lazy {point}")
+            }))
         }
     }
 }
@@ -132,9 +159,13 @@ mod tests {
     fn directories_are_made_and_checked() {
         let temp = tempfile::tempdir().unwrap();
         let new = temp.path().join("new");
+        drop(prepare(&new, false).unwrap());
+        assert!(!new.exists(), "nothing was mounted on it");
+        let mut prepared = prepare(&new, false).unwrap();
+        prepared.keep();
+        drop(prepared);
         let prepared = prepare(&new, false).unwrap();
-        assert_eq!(prepared, Prepared { path: new.canonicalize().unwrap(), cleaned: false });
-        assert_eq!(prepare(&new, false).unwrap(), prepared);
+        assert_eq!(prepared, Prepared { path: new.canonicalize().unwrap(), cleaned: false, made: false });
 
         std::fs::write(new.join("entry"), "").unwrap();
         assert!(prepare(&new, false).unwrap_err().to_string().contains("--nonempty"));

@@ -13,10 +13,16 @@ pub const OUR_TYPE: &str = "fuse.pandofs";
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
+    /// Its number.
+    pub id: u32,
+    /// The number of the mount that it is in.
+    pub parent: u32,
     /// The superblock's device number, `major:minor`: one superblock, one number, for as long as it lives.
     pub device: String,
     /// Where it is.
     pub point: PathBuf,
+    /// Its options, as `rw,nosuid,relatime`.
+    pub options: String,
     /// The type with its subtype, as `fuse.pandofs`.
     pub kind: String,
 }
@@ -25,6 +31,11 @@ impl Mount {
     /// Whether it is one of ours.
     pub fn is_ours(&self) -> bool {
         self.kind == OUR_TYPE
+    }
+
+    /// Whether `option` is in effect.
+    pub fn has(&self, option: &str) -> bool {
+        self.options.split(',').any(|found| found == option)
     }
 }
 
@@ -44,6 +55,18 @@ pub fn at(point: &Path) -> io::Result<Option<Mount>> {
     Ok(all()?.into_iter().rev().find(|mount| mount.point == point))
 }
 
+/// The mount that `path` (absolute, without links) is in.
+///
+/// # Errors
+/// As [`all`].
+pub fn holding(path: &Path) -> io::Result<Option<Mount>> {
+    // Of several equally long, the last: it is on top.
+    Ok(all()?
+        .into_iter()
+        .filter(|mount| path.starts_with(&mount.point))
+        .max_by_key(|mount| mount.point.as_os_str().len()))
+}
+
 fn parse(table: &[u8]) -> Vec<Mount> {
     table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
 }
@@ -51,12 +74,17 @@ fn parse(table: &[u8]) -> Vec<Mount> {
 /// `id parent major:minor root point options [optional...] - type source options`
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+    let mut text = || std::str::from_utf8(fields.next()?).ok();
+    let (id, parent, device) = (text()?.parse().ok()?, text()?.parse().ok()?, text()?.to_owned());
     let point = unescape(fields.nth(1)?);
+    let options = String::from_utf8_lossy(fields.next()?).into_owned();
     let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
     Some(Mount {
+        id,
+        parent,
         device,
         point: PathBuf::from(OsString::from_vec(point)),
+        options,
         kind: String::from_utf8_lossy(&unescape(kind)).into_owned(),
     })
 }
@@ -92,6 +120,8 @@ mod tests {
         assert_eq!(mounts.len(), 3);
         assert_eq!(mounts[1].point, Path::new("/a b\\c"));
         assert_eq!((mounts[1].device.as_str(), mounts[1].is_ours()), ("0:33", true));
+        assert_eq!((mounts[1].id, mounts[1].parent), (40, 22));
+        assert!(mounts[1].has("rw") && mounts[1].has("nosuid") && !mounts[1].has("suid"));
         assert_eq!((mounts[2].kind.as_str(), mounts[2].is_ours()), ("tmpfs", false));
     }
 

@@ -17,7 +17,8 @@ use tracing::{debug, info};
 use crate::{
     args::UmountArgs,
     failure::{Failure, Result},
-    mount_point, mountinfo,
+    mount_point,
+    mountinfo::{self, Mount},
 };
 
 /// The longest wait for a server to end after a clean unmount. It has nothing left to do but to end.
@@ -31,17 +32,17 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     let shown = args.dir.display();
     let path = mount_point::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
     let mount = mountinfo::at(&path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
-    match mount {
-        Some(mount) if mount.is_ours() => {}
+    let mount = match mount {
+        Some(mount) if mount.is_ours() => mount,
         Some(mount) => {
             return Err(Failure::new(format!("{shown}: not a pando tree but a mount of type {}", mount.kind))
                 .remedy(format!("unmount it with: umount {shown}")));
         }
         None => return Err(Failure::new(format!("{shown}: nothing is mounted here")).remedy(where_ours_are())),
-    }
+    };
     // A server that hangs, which --force is for, would not answer: neither whether it is there nor who it is.
     let asked = !(args.lazy || args.force);
-    let dead = asked && std::fs::metadata(&path).is_err_and(|error| mount_point::is_dead(&error));
+    let dead = asked && mount_point::dead_at(&path);
     let server = if asked && !dead { server(&path) } else { None };
     let done = if args.lazy || dead {
         unmount::detach(&path)
@@ -51,10 +52,7 @@ pub fn run(args: &UmountArgs) -> Result<()> {
         unmount::cleanly(&path)
     };
     done.map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::BUSY) => Failure::new(format!("{shown}: in use: a process has a file open or its directory there"))
-            .remedy(format!(
-                "see who with: fuser -vm {shown}\nor detach it and let them finish: pando umount --lazy {shown}"
-            )),
+        Some(Errno::BUSY) => in_use(args, &mount),
         Some(Errno::PERM) => {
             Failure::new(format!("{shown}: only root may do this")).remedy(format!("try: sudo pando umount {shown}"))
         }
@@ -64,14 +62,29 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     server.map_or(Ok(()), |server| wait_for_end(&server, &args.dir))
 }
 
+/// Why it is in use: other mounts in it, which no program for open files tells of, or else processes.
+fn in_use(args: &UmountArgs, mount: &Mount) -> Failure {
+    let shown = args.dir.display();
+    let mut inside = mountinfo::all().unwrap_or_default();
+    inside.retain(|other| other.parent == mount.id);
+    if inside.is_empty() {
+        return Failure::new(format!("{shown}: in use: a process has a file open or its directory there")).remedy(
+            format!("see who with: fuser -vm {shown}\nor detach it and let them finish: pando umount --lazy {shown}"),
+        );
+    }
+    let points: Vec<String> = inside.iter().map(|other| other.point.display().to_string()).collect();
+    let commands: Vec<String> = inside
+        .iter()
+        .map(|other| format!("{} {}", if other.is_ours() { "pando umount" } else { "umount" }, other.point.display()))
+        .collect();
+    Failure::new(format!("{shown}: in use: something is mounted inside it: {}", points.join(", ")))
+        .remedy(format!("unmount that first: {}", commands.join("; ")))
+}
+
 /// Where trees of ours are mounted, for those who named another place.
 pub fn where_ours_are() -> String {
-    let ours: Vec<PathBuf> = mountinfo::all()
-        .unwrap_or_default()
-        .into_iter()
-        .filter(mountinfo::Mount::is_ours)
-        .map(|mount| mount.point)
-        .collect();
+    let ours: Vec<PathBuf> =
+        mountinfo::all().unwrap_or_default().into_iter().filter(Mount::is_ours).map(|mount| mount.point).collect();
     match ours.as_slice() {
         [] => "no pando tree is mounted".into(),
         ours => {

@@ -17,6 +17,7 @@ fn refused(args: &[&str], code: i32) -> String {
 fn usage_errors_exit_with_2() {
     assert!(refused(&["mount", "--size", "10Q", "grove"], 2).contains("K, M, G"));
     assert!(refused(&["mount", "-o", "swim", "grove"], 2).contains("noatime"));
+    assert!(refused(&["mount", "--depth", "0", "grove"], 2).contains("from 1 on"));
     assert!(refused(&["mount"], 2).contains("<DIR>"));
     assert!(refused(&["moutn"], 2).contains("mount"));
     assert!(refused(&["umount", "--lazy", "--force", "x"], 2).contains("cannot be used with"));
@@ -40,6 +41,9 @@ fn failures_name_the_thing_and_the_remedy() {
     assert!(message.contains("mount of type proc") && message.contains("umount /proc"), "{message}");
     let message = refused(&["umount", &path("missing")], 1);
     assert!(message.contains("missing: No such file"), "{message}");
+    let message = refused(&["mount", "--stats", &path("no/stats"), &path("new")], 1);
+    assert!(message.contains("no/stats: No such file"), "{message}");
+    assert!(!temp.path().join("new").exists(), "a directory that was made for nothing goes again");
     let message = refused(&["mount", "--daemon", &path("file")], 1);
     assert!(message.contains("not a directory"), "the parent shows its child's error: {message}");
 }

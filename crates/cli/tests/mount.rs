@@ -6,7 +6,7 @@ use std::{
     collections::HashSet,
     fs,
     io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink},
+    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink},
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -456,11 +456,56 @@ fn force_breaks_off() {
     if !can_mount() {
         return;
     }
+    for in_use in [false, true] {
+        let mut mounted = Mounted::new(&[]);
+        let root = mounted.root();
+        let open = in_use.then(|| fs::File::create(mounted.path("f")).unwrap());
+        let output = run(&["umount", "--force", root.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", said(&output));
+        assert_eq!(names(&root), Vec::<String>::new(), "the directory below");
+        let (status, errors) = mounted.ended();
+        assert!(status.success(), "{status}: {errors}");
+        let refused = open.map(|mut open| open.write(b"x").unwrap_err().raw_os_error());
+        assert_eq!(refused, in_use.then(|| Some(Errno::NOTCONN.raw_os_error())));
+    }
+}
+
+#[test]
+fn what_is_broken_off_by_others_is_taken_away() {
+    if !can_mount() {
+        return;
+    }
     let mut mounted = Mounted::new(&[]);
-    let root = mounted.root();
-    assert!(run(&["umount", "--force", root.to_str().unwrap()]).status.success());
+    let open = fs::File::create(mounted.path("f")).unwrap();
+    let forced = rustix::mount::unmount(mounted.root(), rustix::mount::UnmountFlags::FORCE);
+    assert_eq!(forced, Err(Errno::BUSY), "broken off all the same");
     let (status, errors) = mounted.ended();
     assert!(status.success(), "{status}: {errors}");
+    assert_eq!(names(&mounted.root()), Vec::<String>::new(), "the directory below");
+    drop(open);
+}
+
+#[test]
+fn mounts_inside_are_named_as_the_reason() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let root = mounted.root();
+    let tmpfs = mounted.path("tmp");
+    fs::create_dir(&tmpfs).unwrap();
+    let inside = Mounted::again(tempfile::tempdir_in(&root).unwrap(), &[]);
+    rustix::mount::mount("none", &tmpfs, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    let refused = run(&["umount", root.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1));
+    let message = said(&refused);
+    let by_itself = format!("umount {}", tmpfs.display());
+    assert!(message.contains(&format!("pando umount {}", inside.root().display())), "{message}");
+    assert!(message.contains(&by_itself) && !message.contains("fuser"), "{message}");
+    assert!(!message.contains(&format!("pando {by_itself}")), "{message}");
+    rustix::mount::unmount(&tmpfs, rustix::mount::UnmountFlags::empty()).unwrap();
+    inside.umount();
+    mounted.umount();
 }
 
 /// What it is for: nothing that would wait for an answer is asked.
@@ -494,10 +539,14 @@ fn a_killed_server_is_cleaned_up_after() {
     }
     let mut mounted = Mounted::new(&[]);
     fs::write(mounted.path("f"), "lost").unwrap();
+    // The kernel knows these attributes for a day, and goes on to answer with them.
+    fs::metadata(mounted.root()).unwrap();
     kill_process(mounted.pid(), Signal::KILL).unwrap();
     mounted.ended();
-    let dead = fs::metadata(mounted.root()).unwrap_err();
-    assert_eq!(dead.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+    assert_eq!(rustix::fs::statfs(mounted.root()).unwrap_err(), Errno::NOTCONN);
+    let output = run(&["mount", mounted.path("f").to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("pando umount"), "{}", said(&output));
     // Mounting again notices, says so, and works.
     let mut mounted = Mounted::again(mounted.into_temp(), &[]);
     assert_eq!(names(&mounted.root()), Vec::<String>::new());
@@ -578,30 +627,46 @@ fn nonempty_directories_come_back() {
     assert_eq!(names(&mounted.root()), ["below"]);
 }
 
-#[test]
-fn the_reader_of_the_ready_line_may_go() {
-    if !can_mount() {
-        return;
-    }
-    let temp = tempfile::tempdir().unwrap();
-    let grove = temp.path().join("grove");
-    // A pipe that nobody reads.
-    let (reader, writer) = io::pipe().unwrap();
-    drop(reader);
-    let mut child = pando(&["mount", grove.to_str().unwrap()]).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+/// Waits for a tree to be mounted by one who says nothing of it.
+fn wait_until_mounted(point: &str) {
     let mut table = fs::File::open("/proc/self/mountinfo").unwrap();
     loop {
         let mut text = String::new();
         table.seek(SeekFrom::Start(0)).unwrap();
         table.read_to_string(&mut text).unwrap();
-        if text.contains(grove.to_str().unwrap()) {
-            break;
+        if text.contains(point) {
+            return;
         }
         let mut polled = [rustix::event::PollFd::new(&table, rustix::event::PollFlags::PRI)];
         rustix::event::poll(&mut polled, None).unwrap();
     }
-    fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(grove.join("f")).unwrap();
-    let output = run(&["umount", grove.to_str().unwrap()]);
+}
+
+#[test]
+fn the_ready_line_may_come_to_nobody() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let grove = temp.path().join("grove");
+    let grove = grove.to_str().unwrap();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    // A pipe that nobody reads, a full disk, and one that has no room for complaints either.
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    for (out, errors) in
+        [(Stdio::from(writer), Stdio::piped()), (full().into(), Stdio::piped()), (full().into(), full().into())]
+    {
+        let child = pando(&["mount", grove]).stdout(out).stderr(errors).spawn().unwrap();
+        wait_until_mounted(grove);
+        fs::write(format!("{grove}/f"), "served").unwrap();
+        let output = run(&["umount", grove]);
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(child.wait_with_output().unwrap().status.success());
+    }
+    let output = pando(&["mount", "--daemon", grove]).stdout(full()).output().unwrap();
+    assert!(output.status.success() && said(&output).contains("mounted all the same"), "{}", said(&output));
+    fs::write(format!("{grove}/f"), "served").unwrap();
+    let output = run(&["umount", grove]);
     assert!(output.status.success(), "{}", said(&output));
-    assert!(child.wait().unwrap().success());
 }

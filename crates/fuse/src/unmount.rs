@@ -22,15 +22,18 @@ pub fn detach(path: &Path) -> io::Result<()> {
     unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH, &["-u", "-z"])
 }
 
-/// Breaks off requests that wait for the server, then unmounts.
+/// Breaks off requests that wait for the server, then unmounts; who still has a file open there can only close it.
 ///
 /// # Errors
-/// EPERM for those who are not root; EBUSY.
+/// EPERM for those who are not root; EINVAL if nothing is mounted there.
 pub fn by_force(path: &Path) -> io::Result<()> {
-    // Breaking off may leave the mount busy for an instant in which the callers find out: the second call comes after.
-    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE;
-    match rustix::mount::unmount(path, flags) {
-        Err(Errno::BUSY) => Ok(rustix::mount::unmount(path, flags)?),
+    match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE) {
+        // It is broken off now, whether or not it is in use: it answers nobody any more, and would only stand there dead.
+        Err(Errno::BUSY) => match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH) {
+            // Its server, at its end, has been faster.
+            Err(Errno::INVAL) => Ok(()),
+            result => Ok(result?),
+        },
         result => Ok(result?),
     }
 }

@@ -1,0 +1,89 @@
+//! What users other than root are told when they may not mount: the reason, and what helps against that one.
+
+mod common;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Output},
+};
+
+use common::{can_mount, said, skipped};
+use tempfile::TempDir;
+
+/// A place where `pando` can be run by a user of no rights, in a space of mounts of its own.
+struct Place {
+    temp: TempDir,
+}
+
+impl Place {
+    /// None if there can be none here, and says why.
+    fn new() -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        for needed in ["unshare", "setpriv", "fusermount3", "mknod"] {
+            if let Err(error) = Command::new(needed).arg("--help").output() {
+                skipped(&format!("{needed}: {error}"));
+                return None;
+            }
+        }
+        let open = fs::Permissions::from_mode(0o755);
+        let temp = tempfile::Builder::new().permissions(open).tempdir().unwrap();
+        // The build directory may be closed to others.
+        fs::copy(env!("CARGO_BIN_EXE_pando"), temp.path().join("pando")).unwrap();
+        fs::create_dir(temp.path().join("theirs")).unwrap();
+        std::os::unix::fs::chown(temp.path().join("theirs"), Some(65534), Some(65534)).unwrap();
+        Some(Self { temp })
+    }
+
+    /// Runs `script` as nobody, after root has `prepared`; both are for a shell. The device is open to all.
+    fn run(&self, prepared: &str, script: &str) -> Output {
+        let private = "rm -f fuse && mknod -m 666 fuse c 10 229 && mount --bind fuse /dev/fuse";
+        let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups sh -c \"$1\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+        command.args([&format!("{private} && {prepared} && {nobody}"), "sh", script]);
+        command.current_dir(self.temp.path()).env_remove("RUST_LOG").output().unwrap()
+    }
+}
+
+#[test]
+fn the_remedy_fits_the_reason() {
+    let Some(place) = Place::new() else { return };
+    // To leave in the end where it would be mounted against all expectation.
+    let mount = |options: &str| format!("./pando mount --daemon {options} && ./pando umount {options}; exit 1");
+    let install = "install it";
+    for (prepared, script, says) in [
+        ("mkdir roots", mount("roots"), "of their own"),
+        ("mkdir -p sticky && chmod 1777 sticky", mount("sticky"), "of their own"),
+        ("true", "./pando mount --allow-other theirs/new".into(), "user_allow_other"),
+        ("mount --bind /dev/null /dev/fuse", mount("theirs/new"), "not FUSE's device"),
+        ("chmod 600 /dev/fuse", mount("theirs/new"), "chmod 666 /dev/fuse"),
+        ("true", "setpriv --no-new-privs ./pando mount theirs/new".into(), "setuid"),
+        ("true", "PATH=/nowhere ./pando mount theirs/new".into(), install),
+        ("echo mount_max = 0 > conf && mount --bind conf /etc/fuse.conf", mount("theirs/new"), "raise mount_max"),
+    ] {
+        let output = place.run(prepared, &script);
+        let message = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{script}: {message}");
+        assert!(message.contains(says), "{prepared}, {script}: {message}");
+        assert!(says == install || !message.contains(install), "it is installed: {message}");
+        assert!(!place.temp.path().join("theirs/new").exists(), "{script}: a directory made for nothing goes again");
+    }
+}
+
+#[test]
+fn users_are_told_what_only_root_may_ask_for() {
+    let Some(place) = Place::new() else { return };
+    let seen = "grep theirs/new /proc/self/mountinfo";
+    let script =
+        |options| format!("./pando mount --daemon -o {options} theirs/new && {seen}; ./pando umount theirs/new");
+    let output = place.run("true", &script("suid,dev,noexec"));
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(shown.contains("nosuid,nodev,noexec"), "{shown}");
+    assert!(said(&output).contains("-o suid,dev: ignored"), "{}", said(&output));
+    let output = place.run("true", &script("noexec"));
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+}
