@@ -13,7 +13,7 @@ use pando_fuse::trace::{PathFilter, TraceEvent, TraceLine, TraceRequest, VERSION
 use pando_vfs::{Error, trace::TraceOp};
 
 use crate::{
-    failure::{Failure, Result},
+    failure::{Failure, Result, say},
     mount_point,
     mountinfo::{self, Mount},
     umount::where_ours_are,
@@ -98,7 +98,13 @@ fn parse_time(text: &str) -> std::result::Result<Duration, String> {
 pub fn run(args: &TraceArgs) -> Result<()> {
     let mount = find(args)?;
     let shown = mount.point.display().to_string();
-    let mut stream = connect(&mount.device).map_err(|error| refused(&shown, &error))?;
+    let mut stream = connect(&mount.device).map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused if mount_point::dead_at(&mount.point) => {
+            Failure::new(format!("{shown}: nobody serves it any more: its server was killed"))
+                .remedy(format!("take the dead mount away: pando umount {shown}"))
+        }
+        _ => refused(&shown, &error),
+    })?;
     let request = TraceRequest {
         pando_trace: VERSION,
         ops: args.ops.iter().map(|op| op.name().to_owned()).collect(),
@@ -172,12 +178,12 @@ fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Resu
         match &parsed {
             TraceLine::Greeting { .. } => {
                 greeted = true;
-                eprintln!("pando: tracing {shown} (Ctrl-C to end)");
+                say(format_args!("pando: tracing {shown} (Ctrl-C to end)"));
             }
             TraceLine::Refusal { refused } => return Err(Failure::new(format!("{shown}: {refused}"))),
             TraceLine::Lost { lost: now } => {
                 if !args.json {
-                    eprintln!("pando: {} operations were lost: faster than they could be shown", now - lost);
+                    say(format_args!("pando: {} operations were lost: faster than they could be shown", now - lost));
                 }
                 lost = *now;
             }

@@ -91,6 +91,21 @@ fn only_root_and_the_owner_may_trace() {
 }
 
 #[test]
+fn a_tree_that_nobody_serves_is_called_dead() {
+    if !can_mount() {
+        return;
+    }
+    let mut mounted = Mounted::new(&[]);
+    let root = mounted.root();
+    fs::metadata(&root).expect("attributes");
+    rustix::process::kill_process(mounted.pid(), rustix::process::Signal::KILL).expect("killed");
+    mounted.ended();
+    let output = run(&["trace", root.to_str().expect("text")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("killed") && said(&output).contains("pando umount"), "{}", said(&output));
+}
+
+#[test]
 fn what_cannot_be_traced_is_named() {
     let temp = tempfile::tempdir().expect("a directory");
     let dir = temp.path().to_str().expect("text");
