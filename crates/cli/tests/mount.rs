@@ -184,11 +184,13 @@ fn attributes_are_kept() {
     let mounted = Mounted::new(&["--mode", "1777", "--uid", "12", "--gid", "34"]);
     let root = fs::metadata(mounted.root()).unwrap();
     assert_eq!((root.mode() & 0o7777, root.uid(), root.gid(), root.nlink()), (0o1777, 12, 34, 2));
+    assert_eq!(root.size(), 40, "as tmpfs counts");
     // The umask is applied, and once.
     let script = "umask 027; : > f; mkdir d; mkfifo -m 666 p";
     assert!(Command::new("sh").args(["-c", script]).current_dir(mounted.root()).status().unwrap().success());
     let mode = |name: &str| fs::metadata(mounted.path(name)).unwrap().mode() & 0o7777;
     assert_eq!((mode("f"), mode("d"), mode("p")), (0o640, 0o750, 0o666));
+    assert_eq!(fs::metadata(mounted.root()).unwrap().size(), 100);
 
     let file = mounted.path("f");
     std::os::unix::fs::chown(&file, Some(5), Some(6)).unwrap();

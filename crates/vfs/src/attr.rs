@@ -14,7 +14,7 @@ use crate::{
     types::{Access, FileKind, Walk},
 };
 
-/// What a directory's size counts per entry, as tmpfs has it.
+/// What a directory's size counts per entry, `.` and `..` too, as tmpfs has it.
 const DIRENT_BYTES: u64 = 20;
 /// The unit in which reading and writing goes best.
 const BLOCK_BYTES: u32 = 4096;
@@ -29,7 +29,7 @@ pub(crate) fn stat_of(inode: &Inode, guard: &Guard) -> Stat {
             let removed = matches!(directory.life.state(guard), LifeState::Removed);
             nlink = if removed { 0 } else { u32::try_from(census.subdirs).map_or(u32::MAX, |n| n.saturating_add(2)) };
             if directory.backed.is_none() {
-                size = census.entries.saturating_mul(DIRENT_BYTES);
+                size = census.entries.saturating_add(2).saturating_mul(DIRENT_BYTES);
             }
             stamp = census.stamp;
         }

@@ -220,7 +220,7 @@ fn p3_a_replaced_target_is_never_missing() {
     });
     assert_eq!(tree.used(), (5, 1));
     let stat = tree.vfs.stat(context, At::Cwd, "/a", FOLLOW).expect("there");
-    assert_eq!((stat.nlink, stat.size), (3, 40));
+    assert_eq!((stat.nlink, stat.size), (3, 80));
     for dir in DIRS {
         tree.remove_below(dir);
     }

@@ -24,7 +24,7 @@ fn check_tree(tree: &Tree) -> HashSet<u64> {
         let list = tree.list(At::Dir(&dir), ".");
         let subdirs = list.iter().filter(|entry| entry.2 == FileKind::Directory).count();
         let stat = tree.vfs.getattr(&dir);
-        assert_eq!((stat.nlink as usize, stat.size as usize), (2 + subdirs, 20 * list.len()), "{path}");
+        assert_eq!((stat.nlink as usize, stat.size as usize), (2 + subdirs, 20 * (2 + list.len())), "{path}");
         let up = tree.vfs.stat(&tree.context, At::Dir(&dir), "..", FOLLOW).map(|stat| stat.ino);
         assert_eq!(up, Ok(parent), "`..` of {path}");
         let shown = tree.vfs.d_path(&tree.context, &dir, 1 << 20).expect("renders");
