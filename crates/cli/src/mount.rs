@@ -119,7 +119,7 @@ fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
 #[derive(Clone)]
 struct Leaver {
     path: PathBuf,
-    /// Which superblock is ours: what is mounted at `path` later may be another's.
+    /// Which superblock is ours, if it could be found out: what is mounted at `path` later may be another's.
     device: Option<String>,
 }
 
@@ -192,7 +192,8 @@ impl Leaver {
     /// asking it (that would make it busy for an instant): ours is at our path, and dead.
     fn clean(&self) {
         let at_path = mountinfo::at(&self.path).ok().flatten();
-        let ours = at_path.is_some_and(|mount| mount.is_ours() && Some(mount.device) == self.device);
+        let is_this = |mount: &Mount| self.device.as_ref().is_none_or(|device| *device == mount.device);
+        let ours = at_path.is_some_and(|mount| mount.is_ours() && is_this(&mount));
         if ours && mount_point::dead_at(&self.path) {
             // If it cannot be done, somebody else was faster, or may do it and we may not.
             let _ = unmount::detach(&self.path);

@@ -59,7 +59,8 @@ fn of_device(opened: io::Result<(u32, u32)>) -> Option<String> {
         Some(Errno::ACCESS) => {
             format!("{DEVICE} cannot be opened ({error}): as root, chmod 666 {DEVICE}, or {pass}")
         }
-        _ => format!("{DEVICE} cannot be opened ({error}): {pass}"),
+        Some(Errno::PERM) => format!("{DEVICE} cannot be opened ({error}): {pass}"),
+        _ => return None,
     })
 }
 
@@ -139,6 +140,7 @@ mod tests {
         assert!(refused(Errno::NOENT).contains("there is no /dev/fuse"));
         assert!(refused(Errno::ACCESS).contains("chmod 666") && !refused(Errno::ACCESS).contains("modprobe"));
         assert!(refused(Errno::PERM).contains("--device") && !refused(Errno::PERM).contains("chmod"));
+        assert_eq!(refused(Errno::MFILE), "", "that is not the device's fault");
         assert!(refused(Errno::NXIO).contains("modprobe") && !refused(Errno::NXIO).contains("docker"));
     }
 }

@@ -487,6 +487,30 @@ fn what_is_broken_off_by_others_is_taken_away() {
     drop(open);
 }
 
+/// Whatever does not fit into how many files may be open: what serves is not there, or is not seen, or ends.
+#[test]
+fn too_few_open_files_leave_no_dead_mount() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    for limit in 4..14 {
+        let grove = temp.path().join(limit.to_string());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" mount --threads 2 \"$1\"")]);
+        shell.arg(env!("CARGO_BIN_EXE_pando")).arg(&grove).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut server = shell.spawn().unwrap();
+        let ready = server.stdout.as_mut().unwrap().read(&mut [0; 4096]).unwrap() > 0;
+        if ready && rustix::fs::statfs(&grove).is_ok() {
+            kill_process(rustix::process::Pid::from_child(&server), Signal::TERM).unwrap();
+        }
+        let output = server.wait_with_output().unwrap();
+        let left = fs::read_to_string("/proc/self/mountinfo").unwrap().contains(grove.to_str().unwrap());
+        let _ = rustix::mount::unmount(&grove, rustix::mount::UnmountFlags::DETACH);
+        assert!(!left, "{limit}: {}", said(&output));
+    }
+}
+
 #[test]
 fn mounts_inside_are_named_as_the_reason() {
     if !can_mount() {
