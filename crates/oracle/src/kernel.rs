@@ -105,21 +105,22 @@ impl Kernel {
 
     fn facts(&self, stat: &fs::Stat) -> Facts {
         let time = |secs: i64, nanos: u64| secs * 1_000_000_000 + nanos as i64;
-        Facts::from(RawStat {
+        let raw = RawStat {
             mode: stat.st_mode,
             nlink: stat.st_nlink as u32,
             uid: stat.st_uid,
             gid: stat.st_gid,
             rdev: stat.st_rdev,
             size: stat.st_size as u64,
-            blocks: if self.style.kept_elsewhere { 0 } else { stat.st_blocks as u64 },
+            blocks: stat.st_blocks as u64,
             ino: stat.st_ino,
             times: [
                 time(stat.st_atime, stat.st_atime_nsec),
                 time(stat.st_mtime, stat.st_mtime_nsec),
                 time(stat.st_ctime, stat.st_ctime_nsec),
             ],
-        })
+        };
+        Facts::new(raw, self.style.kept_elsewhere)
     }
 
     fn fd(&self, slot: usize) -> io::Result<BorrowedFd<'_>> {

@@ -2,7 +2,6 @@
 //!
 //! # What is not compared, and why
 //! - Inode and device numbers: free to choose. That two names are one inode *is* compared (see `snapshot`).
-//! - The size and blocks of directories: tmpfs says 20 bytes an entry, others otherwise; no standard says anything.
 //! - The blocks of symbolic links: a matter of where the target is kept.
 //! - Times that a clock set. Times that utimens set are compared to the nanosecond; of the others, whether they
 //!   changed since the last snapshot.
@@ -12,8 +11,8 @@
 //! - The atime of symbolic links: a walk of pandofs writes nothing, so following a link does not touch it.
 //! - The errno of a seek beyond the greatest position: tmpfs says EINVAL, pandofs EOVERFLOW, which is what POSIX says.
 //! - statfs: the numbers of inodes (tmpfs counts links and attributes too); and space where it is not limited.
-//! - Of trees that are kept elsewhere: the blocks of files, which a backing is not asked for; and O_TMPFILE is left out,
-//!   since a backing makes nothing without a name.
+//! - Of trees that are kept elsewhere: the size of directories, which is the backing's to say, and the blocks of files, which
+//!   it is not asked for; and O_TMPFILE is left out, since a backing makes nothing without a name.
 
 use std::fmt;
 
@@ -235,8 +234,9 @@ pub const S_IFDIR: u32 = 0o040_000;
 pub const S_IFCHR: u32 = 0o020_000;
 pub const S_IFIFO: u32 = 0o010_000;
 
-impl From<RawStat> for Facts {
-    fn from(raw: RawStat) -> Self {
+impl Facts {
+    /// What is compared of an inode, in a tree that may be kept elsewhere.
+    pub fn new(raw: RawStat, kept_elsewhere: bool) -> Self {
         const SETGID: u32 = 0o2000;
         const GROUP_EXECUTE: u32 = 0o010;
         let kind = raw.mode & S_IFMT;
@@ -249,8 +249,8 @@ impl From<RawStat> for Facts {
             uid: raw.uid,
             gid: raw.gid,
             rdev: raw.rdev,
-            size: if kind == S_IFDIR { 0 } else { raw.size },
-            blocks: if kind == S_IFREG { raw.blocks } else { 0 },
+            size: if kind == S_IFDIR && kept_elsewhere { 0 } else { raw.size },
+            blocks: if kind != S_IFLNK && !kept_elsewhere { raw.blocks } else { 0 },
             atime: if kind == S_IFLNK { None } else { explicit(raw.times[0]) },
             mtime: explicit(raw.times[1]),
             ino: Aside(raw.ino),

@@ -74,17 +74,18 @@ impl Pando {
     }
 
     fn facts(&self, stat: &Stat) -> Facts {
-        Facts::from(RawStat {
+        let raw = RawStat {
             mode: stat.kind.to_mode() | stat.mode,
             nlink: stat.nlink,
             uid: stat.uid,
             gid: stat.gid,
             rdev: stat.rdev,
             size: stat.size,
-            blocks: if self.style.kept_elsewhere { 0 } else { stat.blocks },
+            blocks: stat.blocks,
             ino: stat.ino,
             times: [stat.atime.0, stat.mtime.0, stat.ctime.0],
-        })
+        };
+        Facts::new(raw, self.style.kept_elsewhere)
     }
 
     fn file(&self, slot: usize) -> Result<&File> {
