@@ -1,6 +1,9 @@
 //! The log, on stderr. What libraries log through `log` arrives here too.
 
-use std::fmt;
+use std::{
+    fmt,
+    io::{self, IsTerminal},
+};
 
 use tracing::{
     Event, Subscriber,
@@ -26,7 +29,8 @@ pub fn start(verbose: u8) {
         eprintln!("pando: RUST_LOG={asked}: {error}; logging as without it");
         EnvFilter::new(default)
     });
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(verbose > 1);
+    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colours).with_target(verbose > 1);
     tracing_subscriber::registry().with(filter).with(NobodyWaits).with(lines).init();
 }
 
@@ -57,10 +61,7 @@ impl Visit for Search {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io,
-        sync::{Arc, Mutex},
-    };
+    use std::sync::{Arc, Mutex};
 
     use super::*;
 

@@ -68,7 +68,7 @@ impl Store {
 /// A command under boost, which says at its end what was done.
 fn boosted(program: impl AsRef<OsStr>, args: &[&str]) -> Command {
     let mut command = pando(&["-v", "boost", "--"]);
-    command.arg(program).args(args).env("NO_COLOR", "1").env("LC_ALL", "C");
+    command.arg(program).args(args).env("LC_ALL", "C");
     command
 }
 
@@ -241,7 +241,7 @@ fn many_calls_are_in_flight_with_boost_and_one_without() {
     // No more than were asked for.
     store.forget();
     let mut few = pando(&["-v", "boost", "--max-inflight", "3", "ls", "-l"]);
-    let (_, log) = parted(few.arg(&tree).env("NO_COLOR", "1").output().unwrap());
+    let (_, log) = parted(few.arg(&tree).output().unwrap());
     assert_eq!(count(&log, "most_at_once"), 3, "{log}");
     store.mounted.umount();
 }

@@ -99,6 +99,13 @@ fn a_wrong_log_filter_is_named() {
 }
 
 #[test]
+fn the_log_has_colours_on_terminals_alone() {
+    let temp = tempfile::tempdir().unwrap();
+    let log = said(&run(&["-v", "warm", temp.path().to_str().unwrap()]));
+    assert!(log.contains(" INFO ") && !log.contains('\x1b'), "{log:?}");
+}
+
+#[test]
 fn help_teaches() {
     let short = String::from_utf8(run(&["mount", "-h"]).stdout).unwrap();
     let long = String::from_utf8(run(&["mount", "--help"]).stdout).unwrap();
