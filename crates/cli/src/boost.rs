@@ -95,16 +95,11 @@ fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<Ex
     if let Some(why) = &unboosted {
         info!("{}: runs unboosted: {why}; what it starts may be boosted", program.display());
     }
-    let mut command = Command::new(program);
-    command.args(arguments);
     // The library would be refused with a line on stderr. Into other unboosted programs it is simply not loaded.
     let session = if unboosted == Some(Unboosted::Foreign) { None } else { session(options) };
-    if let Some(session) = &session {
-        command.envs(session.environment(std::env::var_os("LD_PRELOAD").as_deref()));
-    }
     let signals = SignalsInfo::<WithOrigin>::new(signals_to_pass())
         .map_err(|error| Failure::system("cannot catch signals", &error))?;
-    let child = match command.spawn() {
+    let child = match start(program, arguments, path.as_deref(), session.as_ref()) {
         Ok(child) => child,
         Err(error) => return Ok(not_started(program, path.as_deref(), &error)),
     };
@@ -113,6 +108,24 @@ fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<Ex
         summary(session.finish());
     }
     Ok(ExitCode::from(code(status)))
+}
+
+/// As execvp(3) does: an executable file of no format that the kernel knows is a script for the shell.
+fn start(
+    program: &OsStr,
+    arguments: &[OsString],
+    path: Option<&OsStr>,
+    session: Option<&Session>,
+) -> io::Result<Child> {
+    let environment = session.map(|session| session.environment(std::env::var_os("LD_PRELOAD").as_deref()));
+    let spawn = |command: &mut Command| command.args(arguments).envs(environment.iter().flatten().cloned()).spawn();
+    match spawn(&mut Command::new(program)) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOEXEC) => {
+            let script = program::find(program, path).unwrap_or_else(|| program.into());
+            spawn(Command::new("/bin/sh").arg(script))
+        }
+        outcome => outcome,
+    }
 }
 
 /// A helper; without one the program runs all the same.
@@ -127,7 +140,7 @@ fn session(options: Options) -> Option<Session> {
 }
 
 fn not_started(program: &OsStr, path: Option<&OsStr>, error: &io::Error) -> ExitCode {
-    let shown = program.display();
+    let shown = if program.is_empty() { "''".into() } else { program.to_string_lossy() };
     let gone = error.kind() == io::ErrorKind::NotFound;
     let failure = match program::find(program, path).filter(|file| gone && file.exists()) {
         Some(file) => Failure::new(format!("{}: its interpreter is not there", file.display()))

@@ -313,6 +313,8 @@ fn exit_codes_are_the_programs_own() {
     assert!(code == 127 && errors.contains("no-such-program-here: no such program"), "{code} {errors}");
     let (code, errors) = codes("/nowhere/at/all", &[]);
     assert!(code == 127 && errors.contains("/nowhere/at/all"), "{code} {errors}");
+    let (code, errors) = codes("", &[]);
+    assert!(code == 127 && errors.contains("'': no such program"), "{code} {errors}");
     let (code, errors) = codes("/etc/passwd", &[]);
     assert!(code == 126 && errors.contains("cannot be executed"), "{code} {errors}");
     let (code, _) = codes("/etc", &[]);
@@ -336,6 +338,20 @@ fn signals_reach_the_program() {
     // The shell's read is interrupted, or ends with its input: either way the trap runs first.
     assert_eq!(lines.next().unwrap().unwrap(), "caught");
     assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("script");
+    fs::write(&script, "echo $0 $1; exit 5\n").unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    for program in [script.as_os_str(), OsStr::new("script")] {
+        let output = boosted(program, &["one"]).env("PATH", &path).output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{}", said(&output));
+        assert_eq!(text(&output.stdout), format!("{} one\n", script.display()));
+    }
 }
 
 #[test]
