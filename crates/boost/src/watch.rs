@@ -1,8 +1,8 @@
 //! The same for every program at a mount, with no library in it: fanotify says which directories are opened.
 
 use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd},
+    fs, io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     path::Path,
     sync::Arc,
 };
@@ -35,7 +35,7 @@ impl Watch {
         let event = EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC;
         let events = Fanotify::init(flags, event)?;
         let mark = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_MOUNT;
-        let here = std::fs::File::open("/")?;
+        let here = fs::File::open("/")?;
         let absolute = std::path::absolute(path)?;
         events.mark(mark, MaskFlags::FAN_OPEN | MaskFlags::FAN_ONDIR, &here, Some(&absolute))?;
         Ok(Self { events, helper: Helper::new(options, None) })
@@ -70,6 +70,14 @@ impl Watch {
                 }
             }
         }
+    }
+
+    /// Whether the mount has gone: the kernel has dropped the mark. A mount that was detached while it is in use stays,
+    /// as what is at work there does. No event tells; look now and then.
+    pub fn is_over(&self) -> bool {
+        let shown = format!("/proc/self/fdinfo/{}", self.events.as_fd().as_raw_fd());
+        let has_none = |text: String| text.contains("fanotify flags:") && !text.contains("fanotify mnt_id:");
+        fs::read_to_string(shown).is_ok_and(has_none)
     }
 
     /// What was done so far.

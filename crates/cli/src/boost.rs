@@ -15,7 +15,7 @@ use pando_boost::{
     program::{self, Unboosted},
 };
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
     io::Errno,
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
@@ -27,7 +27,10 @@ use signal_hook::{
 };
 use tracing::{info, warn};
 
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    generate,
+};
 
 const HELP: &str = "\
 Programs that list directories wait for the attributes of one file after the other. While CMD runs, a helper reads the
@@ -43,7 +46,7 @@ Examples:
   pando boost --watch /mnt/store          every program there, as root, until Ctrl-C
 
 Exit codes: those of CMD (128 and its number when a signal ended it), 126 it cannot be executed, 127 it is not there.
-With --watch: 0 ended by a signal, 1 it failed. In both cases 2: the command line is wrong.";
+With --watch: 0 ended by a signal, or the mount has gone, 1 it failed. In both cases 2: the command line is wrong.";
 
 /// Options of `pando boost`.
 #[derive(Debug, Args)]
@@ -210,6 +213,9 @@ fn summary(totals: Totals) {
     info!(posts, directories, asked, waited, most_at_once, fast, forgotten, "boosted");
 }
 
+/// After so long without news, it is looked whether the mount is still there.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
 fn watch(path: &Path, options: Options) -> Result<ExitCode> {
     let shown = path.display();
     let watch = Watch::start(path, options).map_err(|error| {
@@ -228,12 +234,16 @@ fn watch(path: &Path, options: Options) -> Result<ExitCode> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         pipe::register(signal, stopper.try_clone().map_err(system)?).map_err(system)?;
     }
-    println!("{shown}: programs here are boosted; end it with Ctrl-C");
+    generate::print(format!("{shown}: programs here are boosted; end it with Ctrl-C\n").as_bytes())?;
     loop {
         let mut ready = [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
-        match poll(&mut ready, None) {
+        match poll(&mut ready, Some(&LOOK_EVERY)) {
             Err(Errno::INTR) => continue,
             Err(error) => return Err(Failure::system(&shown, &error.into())),
+            Ok(0) if watch.is_over() => {
+                eprintln!("pando: {shown}: not mounted any more, so there is nothing left to watch");
+                break;
+            }
             Ok(_) => {}
         }
         if !ready[0].revents().is_empty() {

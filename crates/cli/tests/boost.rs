@@ -7,7 +7,7 @@ use std::{
     fs::{self, Permissions},
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
     sync::OnceLock,
 };
 
@@ -278,12 +278,7 @@ fn every_program_at_a_watched_mount_is_boosted() {
     }
     let store = Store::new(&[]);
     let tree = store.tree();
-    let mut watch = pando(&["-v", "boost", "--watch"]);
-    let mut watch =
-        watch.arg(&tree).env("NO_COLOR", "1").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(watch.stdout.take().unwrap()), &mut line).unwrap();
-    assert!(line.contains("Ctrl-C"), "{line}");
+    let watch = watching(&tree);
     store.forget();
     assert!(Command::new("ls").arg("-lR").arg(&tree).output().unwrap().status.success());
     kill_process(Pid::from_child(&watch), Signal::TERM).unwrap();
@@ -292,6 +287,29 @@ fn every_program_at_a_watched_mount_is_boosted() {
     assert!(count(&log, "asked") > AHEAD && count(&log, "most_at_once") > 4, "{log}");
     assert!(store.most_at_once() > 4);
     store.mounted.umount();
+}
+
+/// A watch that has begun.
+fn watching(path: &Path) -> Child {
+    let mut watch = pando(&["-v", "boost", "--watch"]);
+    let mut watch = watch.arg(path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(watch.stdout.take().unwrap()), &mut line).unwrap();
+    assert!(line.contains("Ctrl-C"), "{line}");
+    watch
+}
+
+#[test]
+fn a_watch_ends_with_its_mount() {
+    if !can_mount() {
+        return;
+    }
+    let store = Store::new(&[]);
+    let watch = watching(&store.tree());
+    store.mounted.umount();
+    let (output, _) = parted(watch.wait_with_output().unwrap());
+    assert_eq!(output.status.code(), Some(0));
+    assert!(said(&output).contains("not mounted any more"), "{}", said(&output));
 }
 
 #[test]
