@@ -5,12 +5,17 @@
 //! worst that a stale interval does is one message too many or too few.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, OpenOptionsExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     sync::Mutex,
 };
+
+use rustix::fs::{FlockOperation, OFlags, flock, fstat};
 
 /// The first word of the page and of each message; the digit is the version of both.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pdoboot1");
@@ -36,6 +41,9 @@ const DEVICE_SIZE: u64 = 16;
 const SIZE: u64 = 4096;
 const _: () = assert!(FIRST_DEVICE + DEVICE_SIZE * DEVICES as u64 <= SIZE);
 
+/// What names of pages begin with.
+const PREFIX: &str = "board.";
+
 /// The page. Dropped, it says that nobody listens, and is removed.
 #[derive(Debug)]
 pub(crate) struct Board {
@@ -52,8 +60,9 @@ impl Board {
     /// Those of creating a file of one page there.
     pub(crate) fn create(directory: &Path, name: &[u8]) -> io::Result<Self> {
         assert!(name.len() <= NAME_MAX, "a name that fits");
-        let path = directory.join(format!("board.{}", String::from_utf8_lossy(name)));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
+        remove_stale(directory);
+        let path = directory.join(format!("{PREFIX}{}", String::from_utf8_lossy(name)));
+        let file = create_locked(&path)?;
         let board = Self { file, path, devices: Mutex::default() };
         // Programs that drop their privileges read it, whatever our umask is.
         board.file.set_permissions(PermissionsExt::from_mode(0o644))?;
@@ -101,11 +110,39 @@ impl Board {
     /// Says that nobody listens any more, and removes the file. Programs that have it mapped still see it.
     pub(crate) fn take_down(&self) {
         let _ = self.word(ALIVE, 0);
-        let _ = std::fs::remove_file(&self.path);
+        let _ = fs::remove_file(&self.path);
     }
 
     fn word(&self, at: u64, value: u32) -> io::Result<()> {
         self.file.write_all_at(&value.to_ne_bytes(), at)
+    }
+}
+
+/// A new file that is locked for as long as we live, however we end: who can lock it knows that its owner is dead.
+fn create_locked(path: &Path) -> io::Result<File> {
+    loop {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+        // Where there are no locks, nobody takes one and removes it.
+        let _ = flock(&file, FlockOperation::LockExclusive);
+        // Another helper may have had the lock first, and taken the file for a dead one's.
+        if fstat(&file)?.st_nlink > 0 {
+            return Ok(file);
+        }
+    }
+}
+
+/// Removes the pages of helpers that were killed. The directory is ours alone to write, and so is what is in it.
+fn remove_stale(directory: &Path) {
+    let pages = fs::read_dir(directory).into_iter().flatten().flatten();
+    for page in pages.filter(|page| page.file_name().as_bytes().starts_with(PREFIX.as_bytes())) {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(page.path()) else { continue };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && fstat(&file).is_ok_and(|found| found.st_nlink > 0)
+            && let Err(error) = fs::remove_file(page.path())
+        {
+            tracing::debug!(%error, path = %page.path().display(), "of a helper that was killed");
+        }
     }
 }
 
@@ -133,7 +170,7 @@ mod tests {
         board.set_interval(7, 4);
         board.set_interval(9, 2);
         board.set_interval(7, NEVER);
-        let bytes = std::fs::read(&path).unwrap();
+        let bytes = fs::read(&path).unwrap();
         assert_eq!(bytes.len(), 4096);
         assert_eq!((word(&bytes, ALIVE), word(&bytes, COUNT), word(&bytes, NAME_LENGTH)), (1, 2, 4));
         assert_eq!(word(&bytes, FIRST_DEVICE + 8), NEVER);
@@ -152,7 +189,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let board = Board::create(directory.path(), b"here").unwrap();
         (0..40).for_each(|device| board.set_interval(device, 2));
-        let bytes = std::fs::read(board.path()).unwrap();
+        let bytes = fs::read(board.path()).unwrap();
         assert_eq!((bytes.len(), word(&bytes, COUNT)), (4096, 32));
     }
 }

@@ -346,19 +346,6 @@ fn exit_codes_are_the_programs_own() {
 }
 
 #[test]
-fn signals_reach_the_program() {
-    let script = "trap 'echo caught; exit 9' TERM; echo ready; while :; do read -r x || exit 1; done";
-    let mut child = pando(&["boost", "--", "sh", "-c", script]);
-    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    // The shell's read is interrupted, or ends with its input: either way the trap runs first.
-    assert_eq!(lines.next().unwrap().unwrap(), "caught");
-    assert_eq!(child.wait().unwrap().code(), Some(9));
-}
-
-#[test]
 fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("script");
@@ -370,6 +357,19 @@ fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
         assert_eq!(output.status.code(), Some(5), "{}", said(&output));
         assert_eq!(text(&output.stdout), format!("{} one\n", script.display()));
     }
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let script = "trap 'echo caught; exit 9' TERM; echo ready; while :; do read -r x || exit 1; done";
+    let mut child = pando(&["boost", "--", "sh", "-c", script]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    // The shell's read is interrupted, or ends with its input: either way the trap runs first.
+    assert_eq!(lines.next().unwrap().unwrap(), "caught");
+    assert_eq!(child.wait().unwrap().code(), Some(9));
 }
 
 #[test]
@@ -404,6 +404,33 @@ fn another_preload_stays_and_nothing_of_ours_is_left() {
     assert!(ours.ends_with("libpando_boost.so") && Path::new(ours).exists(), "{ours}");
     assert_eq!(listed, board);
     assert!(!Path::new(board).exists(), "{board} is left");
+}
+
+#[test]
+fn what_a_killed_helper_left_is_removed_by_the_next() {
+    let temp = tempfile::tempdir().unwrap();
+    let board_of = |child: &mut Child| {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+        PathBuf::from(line.trim_end())
+    };
+    // The program ends with its input, whoever is killed.
+    let start = || {
+        let mut command = pando(&["boost", "--", "sh", "-c", "echo $PANDO_BOOST; read -r _"]);
+        command.env("TMPDIR", temp.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let (mut killed, mut alive) = (start(), start());
+    let (left, kept) = (board_of(&mut killed), board_of(&mut alive));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(left.starts_with(temp.path()) && left.exists() && kept.exists());
+    let output = boosted("true", &[]).env("TMPDIR", temp.path()).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!left.exists(), "{} is left", left.display());
+    assert!(kept.exists(), "{} is in use", kept.display());
+    drop(alive.stdin.take());
+    alive.wait().unwrap();
+    assert!(!kept.exists());
 }
 
 #[test]
