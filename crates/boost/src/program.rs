@@ -54,6 +54,25 @@ pub fn find(command: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
 /// # Errors
 /// The file cannot be read. Nothing else is an error: what is no known format is left to the kernel.
 pub fn inspect(file: &Path, path: Option<&OsStr>) -> io::Result<Option<Unboosted>> {
+    Ok(binary(file, path)?.and_then(|(file, head)| of_binary(&file, &head)))
+}
+
+/// The function by which a program asks the kernel itself, if it names none of the C library's that read directories.
+/// What it is linked with may call one all the same, so it explains a program that told of no directory, and no more.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn passes_by(file: &Path, path: Option<&OsStr>) -> io::Result<Option<&'static str>> {
+    let names = binary(file, path)?.and_then(|(file, head)| dynamic_names(&file, &head)).unwrap_or_default();
+    let has = |text: &str| names.windows(text.len()).any(|at| at == text.as_bytes());
+    if ["readdir", "scandir", "fts_", "fts64_", "ftw", "glob"].into_iter().any(has) {
+        return Ok(None);
+    }
+    Ok(["getdents64", "syscall"].into_iter().find(|name| has(&format!("\0{name}\0"))))
+}
+
+/// The file that is executed in the end, and how it begins.
+fn binary(file: &Path, path: Option<&OsStr>) -> io::Result<Option<(File, Vec<u8>)>> {
     let mut file = file.to_owned();
     // As many interpreters of interpreters as Linux follows.
     for _ in 0..5 {
@@ -61,7 +80,7 @@ pub fn inspect(file: &Path, path: Option<&OsStr>) -> io::Result<Option<Unboosted
         let mut head = Vec::new();
         (&open).take(256).read_to_end(&mut head)?;
         let Some(interpreter) = interpreter(&head, path) else {
-            return Ok(of_binary(&open, &head));
+            return Ok(Some((open, head)));
         };
         file = interpreter;
     }
@@ -113,12 +132,42 @@ fn is_privileged(file: &File) -> bool {
     setuid || setgid || (capabilities && !user.is_root())
 }
 
+/// The names of the functions that a program takes from libraries, or gives them: the table of strings of the dynamic
+/// linker.
+fn dynamic_names(file: &File, head: &[u8]) -> Option<Vec<u8>> {
+    const MOST: u64 = 16 << 20;
+    if !head.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let read = |offset: u64, size: u64| {
+        let mut bytes = vec![0; usize::try_from(size.min(MOST)).expect("not much")];
+        file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
+    };
+    let segments = segments(file, head);
+    let dynamic = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+    let dynamic = read(dynamic.offset, dynamic.size)?;
+    let entry =
+        |tag| dynamic.chunks_exact(16).find(|entry| word(entry, 0) == Some(tag)).and_then(|entry| word(entry, 8));
+    let (address, size) = (entry(DT_STRTAB)?, entry(DT_STRSZ)?);
+    let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
+    let mut offset = loaded.filter_map(|segment| {
+        let into = address.checked_sub(segment.address).filter(|&into| into < segment.size)?;
+        segment.offset.checked_add(into)
+    });
+    read(offset.next()?, size)
+}
+
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
+const DT_STRTAB: u64 = 5;
+const DT_STRSZ: u64 = 10;
 
 struct Segment {
     kind: u32,
     offset: u64,
+    address: u64,
     size: u64,
 }
 
@@ -135,7 +184,7 @@ fn segments(file: &File, head: &[u8]) -> Vec<Segment> {
         .chunks_exact(size)
         .filter_map(|entry| {
             let kind = u32::from_ne_bytes(entry.get(..4)?.try_into().ok()?);
-            Some(Segment { kind, offset: word(entry, 8)?, size: word(entry, 32)? })
+            Some(Segment { kind, offset: word(entry, 8)?, address: word(entry, 16)?, size: word(entry, 32)? })
         })
         .collect()
 }
@@ -257,6 +306,32 @@ mod tests {
         let mut lies = whole;
         lies[64 + 8..64 + 16].copy_from_slice(&u64::MAX.to_ne_bytes());
         assert_eq!(inspected(&lies, 0o755), None);
+    }
+
+    #[test]
+    fn programs_that_ask_the_kernel_themselves_are_told_by_what_they_name() {
+        let named = |names: &[u8]| {
+            let table = [[DT_STRTAB, 1 << 20], [DT_STRSZ, names.len() as u64]].concat();
+            let table: Vec<u8> = table.into_iter().flat_map(u64::to_ne_bytes).collect();
+            let mut file = elf(&[(PT_DYNAMIC, &table), (PT_LOAD, names)]);
+            let address = 64 + 56 + 16;
+            file[address..address + 8].copy_from_slice(&(1_u64 << 20).to_ne_bytes());
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("program");
+            fs::write(&path, &file).unwrap();
+            let by = passes_by(&path, None).unwrap();
+            // Cut short anywhere it is no panic.
+            (0..file.len()).for_each(|length| {
+                fs::write(&path, &file[..length]).unwrap();
+                passes_by(&path, None).unwrap();
+            });
+            by
+        };
+        assert_eq!(named(b"\0fchdir\0syscall\0"), Some("syscall"));
+        assert_eq!(named(b"\0getdents64\0syscall\0"), Some("getdents64"));
+        assert_eq!(named(b"\0syscall\0readdir64\0"), None);
+        assert_eq!(named(b"\0fchdir\0my_syscall\0"), None);
+        assert_eq!(named(b"\0fts64_read\0syscall\0"), None);
     }
 
     #[test]

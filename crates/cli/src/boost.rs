@@ -93,8 +93,8 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
 
 fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<ExitCode> {
     let path = program::path_variable();
-    let unboosted = program::find(program, path.as_deref())
-        .and_then(|file| program::inspect(&file, path.as_deref()).ok().flatten());
+    let file = program::find(program, path.as_deref());
+    let unboosted = file.as_deref().and_then(|file| program::inspect(file, path.as_deref()).ok().flatten());
     if let Some(why) = &unboosted {
         info!("{}: runs unboosted: {why}; what it starts may be boosted", program.display());
     }
@@ -108,7 +108,12 @@ fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<Ex
     };
     let status = wait(child, signals)?;
     if let Some(session) = session {
-        summary(session.finish());
+        let totals = session.finish();
+        if totals.posts == 0 && unboosted.is_none() {
+            let by = file.and_then(|file| program::passes_by(&file, path.as_deref()).ok().flatten());
+            untold(program, by);
+        }
+        summary(totals);
     }
     Ok(ExitCode::from(code(status)))
 }
@@ -206,6 +211,18 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, program: &OwnedFd) {
 fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code & 0xff).expect("a byte")
+}
+
+/// Says why no directory was told of, as far as the program's file says.
+fn untold(program: &OsStr, by: Option<&str>) {
+    let program = program.display();
+    match by {
+        Some(by) => info!(
+            "{program}: nothing was asked ahead: it names no function of the C library that reads directories, but \
+             {by}, which asks the kernel past the library (pando boost --watch does not need it)"
+        ),
+        None => info!("{program}: nothing was asked ahead: no program said that it reads a directory"),
+    }
 }
 
 fn summary(totals: Totals) {

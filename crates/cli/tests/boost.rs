@@ -383,6 +383,14 @@ fn what_cannot_be_boosted_runs_and_is_named() {
     let (output, log) = parted(boosted(&program, &["readdir", "/"]).output().unwrap());
     assert!(output.status.success() && !output.stdout.is_empty());
     assert!(log.contains("statically linked") && count(&log, "posts") == 0, "{log}");
+    let (output, log) = parted(boosted("true", &[]).output().unwrap());
+    assert!(output.status.success() && log.contains("no program said that it reads a directory"), "{log}");
+    let source = directory.path().join("direct.c");
+    fs::write(&source, "long syscall(long, ...); int main(void) { return syscall(39) == 0; }").unwrap();
+    let program = directory.path().join("direct");
+    assert!(Command::new("cc").arg(&source).arg("-o").arg(&program).status().unwrap().success());
+    let (output, log) = parted(boosted(&program, &[]).output().unwrap());
+    assert!(output.status.success() && log.contains("but syscall, which asks the kernel"), "{log}");
     if rustix::process::geteuid().is_root() {
         let program = directory.path().join("setuid");
         fs::copy(probe(), &program).unwrap();
