@@ -2,7 +2,10 @@
 
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{
+    Args, Parser, Subcommand,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 use clap_complete::Shell;
 
 use crate::{mount_flags::MountFlag, size, slow::SlowArgs, warm::WarmArgs};
@@ -162,6 +165,11 @@ pub struct VersionArgs {
     /// As a JSON object: {"name", "version", "os", "arch"}
     #[arg(long)]
     pub json: bool,
+}
+
+/// Any path, also an empty one: that there is no such file is said like that of another, and the rest is done.
+pub fn any_path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 fn parse_inodes(text: &str) -> Result<u64, String> {

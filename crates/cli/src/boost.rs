@@ -28,7 +28,7 @@ use signal_hook::{
 use tracing::{info, warn};
 
 use crate::{
-    failure::{Failure, Result},
+    failure::{Failure, Result, shown},
     generate,
 };
 
@@ -148,7 +148,7 @@ fn session(options: Options) -> Option<Session> {
 }
 
 fn not_started(program: &OsStr, path: Option<&OsStr>, error: &io::Error) -> ExitCode {
-    let shown = if program.is_empty() { "''".into() } else { program.to_string_lossy() };
+    let shown = shown(program);
     let gone = error.kind() == io::ErrorKind::NotFound;
     let failure = match program::find(program, path).filter(|file| gone && file.exists()) {
         Some(file) => Failure::new(format!("{}: its interpreter is not there", file.display()))

@@ -1,6 +1,8 @@
 //! What a command failed of: said once, on stderr, with what to do about it.
 
 use std::{
+    borrow::Cow,
+    ffi::OsStr,
     fmt,
     io::{self, Write},
 };
@@ -50,6 +52,11 @@ impl Failure {
     pub fn is_quiet(&self) -> bool {
         self.quiet
     }
+}
+
+/// A name as a message has it: one that is empty is shown as such.
+pub fn shown(name: &OsStr) -> Cow<'_, str> {
+    if name.is_empty() { "''".into() } else { name.to_string_lossy() }
 }
 
 impl fmt::Display for Failure {

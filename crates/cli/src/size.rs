@@ -13,10 +13,9 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let shift = shift(unit).ok_or_else(|| {
         format!("there is no unit {unit:?}: use K, M, G, T, P or E (powers of 1024), as in 512M or 1G")
     })?;
-    let bytes = scale(number, shift).ok_or_else(|| {
-        format!("{text} is not a number of bytes that fits: the largest file system is 8E less one byte")
-    })?;
-    if bytes == 0 { Err("a file system of no bytes holds no file: give at least 4K".into()) } else { Ok(bytes) }
+    let bytes = scale(number, shift)
+        .ok_or_else(|| format!("{text} is not a number of bytes that fits: the largest size is 8E less one byte"))?;
+    if bytes == 0 { Err("a size of no bytes holds nothing: give more, as in 512M or 1G".into()) } else { Ok(bytes) }
 }
 
 fn shift(unit: &str) -> Option<u32> {

@@ -147,7 +147,8 @@ fn bad_input_is_told_with_what_to_do() {
     for (options, says) in [
         (&["--max-inflight", "0"][..], "between 1 and 1024"),
         (&["--max-inflight", "many"], "between 1 and 1024"),
-        (&["--rate", "0"], "--rate"),
+        (&["--rate", "0"], "entries a second, between 1 and"),
+        (&["--max-memory", "0"], "no bytes holds nothing"),
         (&["--max-memory", "10Q"], "K, M, G"),
         (&["--order", "size"], "directory"),
     ] {
@@ -155,6 +156,10 @@ fn bad_input_is_told_with_what_to_do() {
         assert_eq!(output.status.code(), Some(2), "{options:?}: {}", said(&output));
         assert!(said(&output).contains(says), "{options:?}: {}", said(&output));
     }
+    let empty = run(&["warm", "", path.to_str().unwrap()]);
+    assert_eq!(empty.status.code(), Some(1));
+    assert!(said(&empty).contains("'': No such file"), "{}", said(&empty));
+    assert!(printed(&empty).contains("300 entries"), "{}", printed(&empty));
     assert_eq!(run(&["warm"]).status.code(), Some(2));
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::{quote::Quoting, time::TimeStyle};
-use crate::size;
+use crate::{args::any_path, size};
 
 /// What differs from ls, the formats, and the exit status: the rest of the manual page.
 const LONG_HELP: &str = include_str!("help.txt");
@@ -16,7 +16,7 @@ const LONG_HELP: &str = include_str!("help.txt");
 #[allow(clippy::struct_excessive_bools)] // Each is a switch of the command line.
 pub struct LsArgs {
     /// What to list [default: the working directory]
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = any_path())]
     pub paths: Vec<PathBuf>,
 
     /// Mode, links, owner, group, size, time, and the targets of links

@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 
-use crate::size;
+use crate::{args::any_path, size};
 
 const HELP: &str = "\
 Reads the names in each directory and asks for the attributes of each, many at once and in the order of their inodes, so
@@ -36,7 +36,7 @@ Examples:
 #[command(after_long_help = HELP)]
 pub struct WarmArgs {
     /// Directories (their entries are read), or files
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required = true, value_parser = any_path())]
     pub paths: Vec<PathBuf>,
 
     /// Directories below as well
@@ -56,7 +56,7 @@ pub struct WarmArgs {
     pub max_inflight: NonZeroUsize,
 
     /// How many entries a second, at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub rate: Option<NonZeroU32>,
 
     /// Be nice: a low priority, and fewer calls at once as soon as answers get slower
@@ -93,4 +93,8 @@ fn parse_in_flight(text: &str) -> Result<NonZeroUsize, String> {
         Ok(count) if count.get() <= MAX_IN_FLIGHT => Ok(count),
         _ => Err(format!("the number of calls that wait at once is between 1 and {MAX_IN_FLIGHT}")),
     }
+}
+
+fn parse_rate(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| format!("a rate is a number of entries a second, between 1 and {}", u32::MAX))
 }

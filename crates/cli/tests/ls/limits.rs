@@ -59,6 +59,9 @@ fn exit_codes_are_those_of_the_help() {
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.ends_with(b"below\nblind\nclosed\n"), "what can be listed is listed");
     assert_eq!(said(&output), "pando ls: cannot access 'missing': No such file or directory\n");
+    let output = ls(&["", "good"], dir);
+    assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), false));
+    assert_eq!(said(&output), "pando ls: cannot access '': No such file or directory\n");
 
     let Some(output) = ls_as_nobody(&["good/closed"], dir) else { return };
     assert_eq!(output.status.code(), Some(2), "an argument");
