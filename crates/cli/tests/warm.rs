@@ -197,8 +197,9 @@ impl Terminal {
         printed(&output)
     }
 
+    /// The screen, with lines that did not fit in one piece.
     fn screen(&self) -> String {
-        self.tmux(&["capture-pane", "-p", "-t", "warm"])
+        self.tmux(&["capture-pane", "-p", "-J", "-t", "warm"])
     }
 }
 
@@ -216,22 +217,32 @@ fn a_terminal_shows_the_rate_and_then_the_summary_alone() {
         return;
     }
     let temp = files(200);
-    let terminal = Terminal { server: format!("pando-warm-{}", std::process::id()) };
+    for columns in [100, 60, 30] {
+        stopped_on_a_terminal(temp.path(), columns);
+    }
+}
+
+fn stopped_on_a_terminal(dir: &Path, columns: usize) {
+    let terminal = Terminal { server: format!("pando-warm-{}-{columns}", std::process::id()) };
     let command = format!(
         "trap : INT; '{}' warm --rate 20 '{}'; echo code $?; tmux wait-for -S over; read never",
         env!("CARGO_BIN_EXE_pando"),
-        temp.path().display()
+        dir.display()
     );
-    terminal.tmux(&["new-session", "-d", "-s", "warm", "-x", "100", "-y", "20", &command]);
+    terminal.tmux(&["new-session", "-d", "-s", "warm", "-x", &columns.to_string(), "-y", "20", &command]);
     // It takes ten seconds if it is left alone; the bar is there until then.
     let bar = loop {
         let screen = terminal.screen();
         assert!(!screen.contains("code"), "it came to its end without a bar: {screen}");
-        if let Some(bar) = screen.lines().find(|line| line.contains("ETA") && !line.contains(" 0/s")) {
+        if let Some(bar) = screen.lines().find(|line| line.contains(" of 200  ") && !line.contains(" 0/s")) {
             break bar.to_owned();
         }
     };
-    assert!(bar.contains(" of 200 ") && bar.contains("/s"), "{bar}");
+    let tail = bar.split(" of 200  ").nth(1).expect("the count");
+    let rate = tail.split("/s").next().expect("a rate");
+    assert!(rate.parse::<u32>().is_ok(), "{bar}");
+    assert!(columns == 30 || tail.contains("ETA"), "{bar}");
+    assert!(bar.trim_end().chars().count() < columns, "it takes more than a line: {bar}");
     terminal.tmux(&["send-keys", "-t", "warm", "C-c"]);
     terminal.tmux(&["wait-for", "over"]);
     let screen = terminal.screen();

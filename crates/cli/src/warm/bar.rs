@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use pando_hostfs::WarmProgress;
 
 /// Draws a second, at most.
@@ -17,17 +17,27 @@ pub fn new(quiet: bool) -> ProgressBar {
         ProgressDrawTarget::term_like_with_hz(Box::new(Stderr), DRAWS)
     };
     let bar = ProgressBar::with_draw_target(Some(0), target);
-    let style = "{bar:30} {human_pos} of {human_len}{msg}  {per_sec}  ETA {eta}";
-    bar.set_style(ProgressStyle::with_template(style).expect("a template that is known to be right"));
+    let cells = Stderr.width().saturating_sub(TEXT_COLUMNS).clamp(5, 30);
+    let style = format!("{{bar:{cells}}} {{wide_msg}}");
+    bar.set_style(ProgressStyle::with_template(&style).expect("a template that is known to be right"));
     bar
 }
 
 /// Shows how far it is. As long as directories are read, nobody knows how much there is, nor how long it takes.
 pub fn draw(bar: &ProgressBar, progress: &WarmProgress) {
+    let (done, found) = (HumanCount(progress.done), HumanCount(progress.found));
+    let (rate, left) = (HumanCount(bar.per_sec().round() as u64), HumanDuration(bar.eta()));
+    bar.set_message(if progress.all_found {
+        format!("{done} of {found}  {rate}/s  ETA {left:#}")
+    } else {
+        format!("{done} of {found} so far  {rate}/s")
+    });
     bar.set_length(progress.found);
     bar.set_position(progress.done);
-    bar.set_message(if progress.all_found { "" } else { " so far" });
 }
+
+/// What the text seldom exceeds; the rest of the line is the bar's. Where there is less, the text is cut off.
+const TEXT_COLUMNS: u16 = 46;
 
 /// Columns that are left free at the right. A bar leaves the cursor at its end, and at the edge of the screen the `^C`
 /// that a terminal prints for Ctrl-C would go to the next line, where clearing the bar would not find the bar.
@@ -41,8 +51,8 @@ impl Stderr {
     fn size(&self) -> (u16, u16) {
         let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
         // A terminal that does not say is taken for the oldest.
-        let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
-        size.map_or((80, 24), |size| (size.ws_col, size.ws_row))
+        let known = |length: Option<u16>, oldest| length.filter(|&length| length > 0).unwrap_or(oldest);
+        (known(size.map(|size| size.ws_col), 80), known(size.map(|size| size.ws_row), 24))
     }
 
     fn moved(&self, count: usize, direction: char) -> io::Result<()> {
