@@ -334,6 +334,23 @@ fn ctrl_c_cleans_up() {
         assert_eq!(output.status.code(), Some(130));
         assert!(is_empty(temp.path()));
     }
+
+    // A directory that was there stays.
+    let there = temp.path().join("there");
+    fs::create_dir(&there).expect("a directory");
+    for (dir, stays) in [(temp.path().join("new"), false), (there, true)] {
+        let mut child = start(&["mktree", dir.to_str().expect("UTF-8"), "7", "100000000", "0"]);
+        while !dir.exists() || is_empty(&dir) {
+            assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
+            thread::yield_now();
+        }
+        kill(Pid::from_raw(child.id().try_into().expect("a process id")), Signal::SIGINT).expect("it is there");
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*said), (Some(130), "pando bench: interrupted\n"));
+        assert_eq!(dir.exists(), stays);
+        assert!(!stays || is_empty(&dir));
+    }
 }
 
 /// Only this process is told, and by a signal that ends it, so that it cannot pass it on.

@@ -68,43 +68,58 @@ pub(crate) fn sketches(seed: u64, files: u64, max_xattrs: u64) -> impl Iterator<
 }
 
 /// Makes `files` files in a directory, as [`sketches`] says: what `pando bench mktree` does. The directory must be empty,
-/// or not be there; returns how many extended attributes were made.
+/// or not be there; returns how many extended attributes were made. If it fails, what was made is removed again.
 ///
 /// # Errors
 /// What the file system answers, or that the directory is not empty, or that the run is to end.
 pub(crate) fn mktree(dir: &Path, seed: u64, files: u64, max_xattrs: u64, halt: &Halt) -> Result<u64, Failure> {
-    let during = || format!("making {}", dir.display());
-    match fs::create_dir(dir) {
+    let made_dir = match fs::create_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             if fs::read_dir(dir).during(|| format!("reading {}", dir.display()))?.next().is_some() {
                 let say =
                     format!("{} is not empty: choose an empty directory, or one that is not there yet", dir.display());
                 return Err(Failure::Refused(say));
             }
+            false
         }
-        made => made.during(during)?,
-    }
-    let mut xattrs = 0;
-    for (n, sketch) in sketches(seed, files, max_xattrs).enumerate() {
-        if n.is_multiple_of(BATCH) {
+        made => made.during(|| format!("making {}", dir.display())).map(|()| true)?,
+    };
+    let (mut made, mut xattrs) = (0_usize, 0);
+    let result = sketches(seed, files, max_xattrs).try_for_each(|sketch| {
+        if made.is_multiple_of(BATCH) {
             halt.check()?;
         }
-        let path: PathBuf = dir.join(&sketch.name);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH)
-            .during(|| format!("making {}", path.display()))?;
-        for (name, value) in &sketch.xattrs {
-            xattrs += 1;
-            rustix::fs::fsetxattr(&file, name.as_c_str(), value, XattrFlags::CREATE).or_else(|error| match error {
-                Errno::OPNOTSUPP => Err(Failure::Refused(format!(
-                    "{} is on a file system without extended attributes of users: ask for 0 of them, or choose another",
-                    dir.display()
-                ))),
-                error => Err(error).during(|| format!("setting {} of {}", name.to_string_lossy(), path.display())),
-            })?;
+        make(dir, &sketch, &mut made)?;
+        xattrs += sketch.xattrs.len() as u64;
+        Ok(())
+    });
+    if result.is_err() {
+        let removed =
+            sketches(seed, files, max_xattrs).take(made).try_for_each(|sketch| fs::remove_file(dir.join(sketch.name)));
+        if let Err(error) = removed.and_then(|()| if made_dir { fs::remove_dir(dir) } else { Ok(()) }) {
+            eprintln!("pando bench: {}: not all that was made could be removed: {error}", dir.display());
         }
     }
-    Ok(xattrs)
+    result.map(|()| xattrs)
+}
+
+/// One file; counts it as made as soon as it is there.
+fn make(dir: &Path, sketch: &Sketch, made: &mut usize) -> Result<(), Failure> {
+    let path: PathBuf = dir.join(&sketch.name);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH)
+        .during(|| format!("making {}", path.display()))?;
+    *made += 1;
+    for (name, value) in &sketch.xattrs {
+        rustix::fs::fsetxattr(&file, name.as_c_str(), value, XattrFlags::CREATE).or_else(|error| match error {
+            Errno::OPNOTSUPP => Err(Failure::Refused(format!(
+                "{} is on a file system without extended attributes of users: ask for 0 of them, or choose another",
+                dir.display()
+            ))),
+            error => Err(error).during(|| format!("setting {} of {}", name.to_string_lossy(), path.display())),
+        })?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
