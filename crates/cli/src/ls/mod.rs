@@ -39,10 +39,10 @@ use std::{
 use self::{args::LsArgs, failed::Status, list::Lister, plan::Plan};
 use crate::failure::Result;
 
-/// Lists what the arguments name.
+/// Lists what the arguments name. What cannot be listed is said, and shows in the exit code.
 ///
 /// # Errors
-/// Standard output or a temporary file cannot be written. What cannot be listed is said, and shows in the exit code.
+/// The reader of standard output has gone.
 pub fn run(args: &LsArgs) -> Result<ExitCode> {
     let plan = match Plan::new(args) {
         Ok(plan) => plan,
@@ -54,5 +54,13 @@ pub fn run(args: &LsArgs) -> Result<ExitCode> {
     };
     let here = [PathBuf::from(".")];
     let paths: &[PathBuf] = if args.paths.is_empty() { &here } else { &args.paths };
-    Lister::new(&plan).run(paths.iter().map(PathBuf::as_path).collect::<Vec<&Path>>().as_slice())
+    let listed = Lister::new(&plan).run(paths.iter().map(PathBuf::as_path).collect::<Vec<&Path>>().as_slice());
+    // Standard output or a temporary file cannot be written: serious, as in ls.
+    listed.or_else(|failure| {
+        if failure.is_quiet() {
+            return Err(failure);
+        }
+        eprintln!("{failure}");
+        Ok(Status::Serious.into())
+    })
 }

@@ -316,13 +316,13 @@ fn readers_may_leave(dir: &Path) {
 fn a_full_disk_is_said() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = pando(&["ls", "/"]).stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("standard output: No space left"), "{}", said(&output));
     // A place for temporary files that is none.
     let Some(mounted) = many(60_000) else { return };
     let output =
         pando(&["ls", "-l", "--sort-memory=1"]).arg(mounted.path()).env("TMPDIR", "/nowhere").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("/nowhere") && said(&output).contains("-U"), "{}", said(&output));
 }
 
