@@ -249,7 +249,8 @@ pub fn run(args: BenchArgs) -> ExitCode {
     match dispatch(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("pando bench: {failure}");
+            // Nobody may be listening.
+            let _ = writeln!(io::stderr(), "pando bench: {failure}");
             ExitCode::from(failure.exit_code())
         }
     }

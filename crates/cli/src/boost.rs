@@ -28,7 +28,7 @@ use signal_hook::{
 use tracing::{info, warn};
 
 use crate::{
-    failure::{Failure, Result, shown},
+    failure::{Failure, Result, say, shown},
     generate,
 };
 
@@ -160,7 +160,7 @@ fn not_started(program: &OsStr, path: Option<&OsStr>, error: &io::Error) -> Exit
             .remedy(format!("is it a program, and may you execute it? ls -l {shown}")),
     };
     let is_there = !gone || program::find(program, path).is_some_and(|file| file.exists());
-    eprintln!("{failure}");
+    say(failure);
     ExitCode::from(if is_there { 126 } else { 127 })
 }
 
@@ -258,7 +258,7 @@ fn watch(path: &Path, options: Options) -> Result<ExitCode> {
             Err(Errno::INTR) => continue,
             Err(error) => return Err(Failure::system(&shown, &error.into())),
             Ok(0) if watch.is_over() => {
-                eprintln!("pando: {shown}: not mounted any more, so there is nothing left to watch");
+                say(format_args!("pando: {shown}: not mounted any more, so there is nothing left to watch"));
                 break;
             }
             Ok(_) => {}

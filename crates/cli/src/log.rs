@@ -15,6 +15,8 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
+use crate::failure::say;
+
 /// Starts it: with `RUST_LOG`, or else as verbose as -v was said.
 pub fn start(verbose: u8) {
     let default = match verbose {
@@ -26,7 +28,7 @@ pub fn start(verbose: u8) {
     let asked = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|asked| !asked.is_empty());
     let filter = asked.map(|asked| EnvFilter::try_new(&asked).map_err(|error| (asked, error)));
     let filter = filter.unwrap_or_else(|| Ok(EnvFilter::new(default))).unwrap_or_else(|(asked, error)| {
-        eprintln!("pando: RUST_LOG={asked}: {error}; logging as without it");
+        say(format_args!("pando: RUST_LOG={asked}: {error}; logging as without it"));
         EnvFilter::new(default)
     });
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());

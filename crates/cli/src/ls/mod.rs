@@ -37,7 +37,7 @@ use std::{
 };
 
 use self::{args::LsArgs, failed::Status, list::Lister, plan::Plan};
-use crate::failure::Result;
+use crate::failure::{Result, say};
 
 /// Lists what the arguments name. What cannot be listed is said, and shows in the exit code.
 ///
@@ -60,7 +60,7 @@ pub fn run(args: &LsArgs) -> Result<ExitCode> {
         if failure.is_quiet() {
             return Err(failure);
         }
-        eprintln!("{failure}");
+        say(failure);
         Ok(Status::Serious.into())
     })
 }

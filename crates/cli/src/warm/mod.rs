@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, info};
 
 use crate::{
-    failure::{Failure, Result, shown},
+    failure::{Failure, Result, say, shown},
     generate,
 };
 
@@ -121,7 +121,7 @@ fn watch(warm: &Warm, memory: &Memory, signalled: &AtomicBool, quiet: bool) -> O
         match warm.next_event(next.saturating_duration_since(Instant::now())) {
             WarmEvent::Ended => break,
             WarmEvent::Failed(WarmFailure { path, error }) => {
-                bar.suspend(|| eprintln!("pando: {}: {error}", shown(path.as_os_str())));
+                bar.suspend(|| say(format_args!("pando: {}: {error}", shown(path.as_os_str()))));
             }
             WarmEvent::Nothing => {}
         }
