@@ -2,6 +2,7 @@
 //! the documented one. For `pando ls`, and for a program under `pando boost`.
 
 use std::{
+    iter,
     path::PathBuf,
     process::{Command, Output},
 };
@@ -15,26 +16,17 @@ use crate::{
 
 const FILES: usize = 100;
 
-/// The kernel asks once more by itself when it hears ESTALE: only several in a row show.
-const STALE: [&str; 12] = [
-    "--fault",
-    "lookup=ESTALE@150",
-    "--fault",
-    "lookup=ESTALE@151",
-    "--fault",
-    "lookup=ESTALE@152",
-    "--fault",
-    "lookup=ESTALE@153",
-    "--fault",
-    "lookup=ESTALE@154",
-    "--fault",
-    "lookup=ESTALE@155",
-];
+/// The kernel asks once more by itself when it hears ESTALE: it shows when more answers in a row are stale than threads ask.
+fn stale() -> Vec<String> {
+    let answers = 150..=150 + pando_hostfs::MAX_WORKERS;
+    answers.flat_map(|number| ["--fault".to_owned(), format!("lookup=ESTALE@{number}")]).collect()
+}
 
 /// A naive server with files `f0`, `f1` ... and a directory in `tree`. Making a name looks it up, so some hundred
 /// look-ups are over by then, and no file was opened.
-fn store(options: &[&str]) -> Mounted {
-    let mounted = Mounted::new(&[&["--no-readdirplus"], options].concat());
+fn store<S: AsRef<str>>(options: &[S]) -> Mounted {
+    let options = options.iter().map(AsRef::as_ref);
+    let mounted = Mounted::new(&iter::once("--no-readdirplus").chain(options).collect::<Vec<&str>>());
     std::fs::create_dir_all(mounted.path("tree/sub")).unwrap();
     for number in 0..FILES {
         let path = mounted.path(format!("tree/f{number}"));
@@ -59,9 +51,8 @@ fn an_entry_that_cannot_be_looked_up_is_named_and_the_rest_is_listed() {
         return;
     }
     let Some(forgetter) = forgetter() else { return };
-    for (faults, text, errno) in
-        [(&["--fault", "lookup=EIO@150"][..], "Input/output error", 5), (&STALE, "Stale file handle", 116)]
-    {
+    let (stale, once) = (stale(), ["--fault".to_owned(), "lookup=EIO@150".to_owned()]);
+    for (faults, text, errno) in [(&once[..], "Input/output error", 5), (&stale, "Stale file handle", 116)] {
         for options in [&["-lU"][..], &["-l"], &["-lR"], &["-lR", "--json"]] {
             let mounted = store(faults);
             forgetter.forget();
@@ -92,7 +83,7 @@ fn a_read_ahead_names_what_it_cannot_have() {
         return;
     }
     let Some(forgetter) = forgetter() else { return };
-    let mounted = store(&STALE);
+    let mounted = store(&stale());
     forgetter.forget();
     let output = pando(&["warm", "--max-inflight", "1"]).arg(mounted.path("tree")).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
