@@ -72,7 +72,7 @@ impl<'a> Argument<'a> {
             }
         }
         let mask = plan.walk_options().scan.mask;
-        if mask.wants_xattrs()
+        if (mask.wants_xattrs() || plan.looks_for_capabilities())
             && let Err(errno) = self.read_xattrs(mask.contains(Mask::XATTR_VALUES))
             && errno != Errno::OPNOTSUPP
         {

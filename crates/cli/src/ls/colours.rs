@@ -1,20 +1,389 @@
-//! Colours of names, by LS_COLORS.
+//! Colours of names, by LS_COLORS, written by the sequences that GNU ls writes.
+//!
+//! [`Palette`] is what LS_COLORS says, with each sequence put together once. [`Brush`] writes them: the first one is
+//! preceded by a reset, a name by its colour, and what follows the name by another reset.
 
-use std::{collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt};
+use std::{env, os::unix::ffi::OsStrExt};
 
-use lscolors::{Indicator, LsColors};
 use pando_vfs::FileKind;
 
 use super::entry::{Entry, LinkEnd};
 
-/// What to write before a coloured name, and what after.
-type Around = (Box<[u8]>, Box<[u8]>);
+/// What LS_COLORS gives a sequence to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Indicator {
+    /// What begins and ends each sequence, and what ends a colour: `lc`, `rc`, and `ec`, or else `rs` between them.
+    Left,
+    Right,
+    End,
+    Reset,
+    /// Text that is no name.
+    Normal,
+    File,
+    Directory,
+    Link,
+    Fifo,
+    Socket,
+    Block,
+    Character,
+    /// The target of a link that leads nowhere, and the link itself.
+    Missing,
+    Orphan,
+    Executable,
+    Setuid,
+    Setgid,
+    Sticky,
+    OtherWritable,
+    StickyOtherWritable,
+    Capability,
+    HardLinked,
+    /// Clears the line from where the cursor is, after a name that may have run into the next line.
+    Clear,
+}
 
-/// The colours that LS_COLORS asks for, or those that ls has without it.
-pub struct Colours {
-    colours: LsColors,
-    known: HashMap<Indicator, Option<Around>>,
-    by_name: Option<Around>,
+/// In the order of [`Indicator`]: the two letters in LS_COLORS, and what ls has where it says nothing. `do` (doors) is known
+/// and not used: Linux has none.
+const INDICATORS: [(&[u8; 2], Option<&[u8]>); 24] = [
+    (b"lc", Some(b"\x1b[")),
+    (b"rc", Some(b"m")),
+    (b"ec", None),
+    (b"rs", Some(b"0")),
+    (b"no", None),
+    (b"fi", None),
+    (b"di", Some(b"01;34")),
+    (b"ln", Some(b"01;36")),
+    (b"pi", Some(b"33")),
+    (b"so", Some(b"01;35")),
+    (b"bd", Some(b"01;33")),
+    (b"cd", Some(b"01;33")),
+    (b"mi", None),
+    (b"or", None),
+    (b"ex", Some(b"01;32")),
+    (b"su", Some(b"37;41")),
+    (b"sg", Some(b"30;43")),
+    (b"st", Some(b"37;44")),
+    (b"ow", Some(b"34;42")),
+    (b"tw", Some(b"30;42")),
+    (b"ca", Some(b"30;41")),
+    (b"mh", None),
+    (b"cl", Some(b"\x1b[K")),
+    (b"do", None),
+];
+
+/// Whether a terminal has these sequences, for where LS_COLORS is not set: those that dircolors(1) knows.
+fn is_known_terminal(term: &str) -> bool {
+    const NAMES: [&str; 17] = [
+        "Eterm",
+        "ansi",
+        "cons25",
+        "console",
+        "cygwin",
+        "dtterm",
+        "gnome",
+        "hurd",
+        "jfbterm",
+        "konsole",
+        "kterm",
+        "linux",
+        "linux-c",
+        "mlterm",
+        "putty",
+        "st",
+        "terminator",
+    ];
+    let digit_first = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
+    // con80x25
+    let is_console = |size: &str| digit_first(size) && size.split('x').skip(1).any(digit_first);
+    NAMES.contains(&term)
+        || term == "vt100"
+        || ["color", "direct"].iter().any(|part| term.contains(part))
+        || ["rxvt", "screen", "tmux", "xterm"].iter().any(|begin| term.starts_with(begin))
+        || term.strip_prefix("con").is_some_and(is_console)
+}
+
+/// The end of a name, and the colour of the regular files that have it.
+#[derive(Debug, Clone)]
+struct Suffix {
+    end: Box<[u8]>,
+    sequence: Box<[u8]>,
+}
+
+/// What is wrong with LS_COLORS.
+#[derive(Debug, PartialEq, Eq)]
+struct Unparsable {
+    /// A prefix that is none of ls's, or has no value that can be read.
+    prefix: Option<[u8; 2]>,
+}
+
+/// What LS_COLORS asks for, or what ls has without it.
+#[derive(Debug, Clone)]
+pub struct Palette {
+    /// By [`Indicator`]: what comes before a name; none if the name is left as it is.
+    sequences: [Option<Box<[u8]>>; INDICATORS.len()],
+    /// Which of them are colours: there, and not 0.
+    coloured: [bool; INDICATORS.len()],
+    /// By their last byte in lower case; what is given last comes first.
+    suffixes: Vec<Vec<Suffix>>,
+    /// What comes before text that is no name.
+    normal: Option<Box<[u8]>>,
+    after: Box<[u8]>,
+    clear: Box<[u8]>,
+    /// What comes last of all; empty where it would do nothing.
+    last: Box<[u8]>,
+    /// Links have the colours of what they lead to (`ln=target`).
+    link_as_target: bool,
+}
+
+impl Palette {
+    /// As the environment says. None if it asks for no colours, or cannot be understood, which is said as ls says it.
+    pub fn from_env(mut say: impl FnMut(&str)) -> Option<Self> {
+        let text = env::var_os("LS_COLORS").unwrap_or_default();
+        if text.is_empty() {
+            let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+            let term = env::var("TERM").unwrap_or_default();
+            if !is_set("COLORTERM") && !is_known_terminal(&term) {
+                return None;
+            }
+        }
+        let unparsable = match Self::new(text.as_bytes()) {
+            Ok(palette) => return Some(palette),
+            Err(unparsable) => unparsable,
+        };
+        if let Some(prefix) = unparsable.prefix {
+            say(&format!("unrecognized prefix: {}", super::quote::in_message(&prefix)));
+        }
+        say("unparsable value for LS_COLORS environment variable");
+        None
+    }
+
+    fn new(text: &[u8]) -> Result<Self, Unparsable> {
+        let mut values = INDICATORS.map(|(_, value)| value.map(Vec::from));
+        let mut suffixes = Vec::new();
+        let mut rest = text;
+        while let Some((&first, after)) = rest.split_first() {
+            match first {
+                b':' => rest = after,
+                b'*' => {
+                    rest = after;
+                    let unparsable = || Unparsable { prefix: None };
+                    let end = read_value(&mut rest, true).ok_or_else(unparsable)?;
+                    rest = rest.strip_prefix(b"=").ok_or_else(unparsable)?;
+                    suffixes.push((end, read_value(&mut rest, false).ok_or_else(unparsable)?));
+                }
+                _ => {
+                    let (&prefix, after) = rest.split_first_chunk::<2>().ok_or(Unparsable { prefix: None })?;
+                    rest = after.strip_prefix(b"=").ok_or(Unparsable { prefix: None })?;
+                    let unparsable = || Unparsable { prefix: Some(prefix) };
+                    let known =
+                        INDICATORS.iter().position(|(letters, _)| **letters == prefix).ok_or_else(unparsable)?;
+                    values[known] = Some(read_value(&mut rest, false).ok_or_else(unparsable)?);
+                }
+            }
+        }
+        Ok(Self::assembled(values, suffixes))
+    }
+
+    /// Puts together what is written, from what was given.
+    fn assembled(values: [Option<Vec<u8>>; INDICATORS.len()], given: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
+        let coloured = values.each_ref().map(|value| is_colour(value.as_deref()));
+        let value = |indicator| values[indicator as usize].as_deref().unwrap_or_default();
+        let (left, right) = (value(Indicator::Left), value(Indicator::Right));
+        let normal =
+            coloured[Indicator::Normal as usize].then(|| [left, value(Indicator::Normal), right].concat().into());
+        // So that a name's colour is not mixed with that of other text.
+        let plain = if normal.is_some() { [left, right].concat() } else { Vec::new() };
+        let sequence = |value: &[u8]| -> Box<[u8]> { [&plain, left, value, right].concat().into() };
+        let mut suffixes = vec![Vec::new(); 256];
+        for (end, value) in given.into_iter().rev() {
+            let suffix = Suffix { end: end.as_slice().into(), sequence: sequence(&value) };
+            match end.last() {
+                Some(last) => suffixes[usize::from(last.to_ascii_lowercase())].push(suffix),
+                // Every name ends with nothing.
+                None => suffixes.iter_mut().for_each(|suffixes| suffixes.push(suffix.clone())),
+            }
+        }
+        let after = match &values[Indicator::End as usize] {
+            Some(end) => end.clone(),
+            None => [left, value(Indicator::Reset), right].concat(),
+        };
+        let last = if (left, right) == (b"\x1b[", b"m") { Vec::new() } else { [left, right].concat() };
+        Self {
+            normal,
+            coloured,
+            suffixes,
+            after: after.into(),
+            clear: value(Indicator::Clear).into(),
+            last: last.into(),
+            link_as_target: value(Indicator::Link) == b"target",
+            sequences: values.each_ref().map(|value| value.as_deref().map(sequence)),
+        }
+    }
+
+    fn has(&self, indicator: Indicator) -> bool {
+        self.coloured[indicator as usize]
+    }
+
+    /// Whether it must be looked at what links lead to.
+    pub fn wants_link_end(&self, long: bool) -> bool {
+        self.has(Indicator::Orphan)
+            || (self.has(Indicator::Executable) && self.link_as_target)
+            || (self.has(Indicator::Missing) && long)
+    }
+
+    /// Whether modes of regular files decide about colours.
+    pub fn wants_modes(&self) -> bool {
+        [Indicator::Executable, Indicator::Setuid, Indicator::Setgid].iter().any(|&indicator| self.has(indicator))
+            || self.wants_capabilities()
+    }
+
+    /// Whether modes of directories do.
+    pub fn wants_directory_modes(&self) -> bool {
+        let bits = [Indicator::Sticky, Indicator::OtherWritable, Indicator::StickyOtherWritable];
+        bits.iter().any(|&indicator| self.has(indicator))
+    }
+
+    /// Whether files with capabilities have a colour.
+    pub fn wants_capabilities(&self) -> bool {
+        self.has(Indicator::Capability)
+    }
+
+    /// What clears the rest of the line after a name that may have run into the next one.
+    pub fn clear(&self) -> &[u8] {
+        &self.clear
+    }
+
+    /// The first of these that has a colour, or else the last.
+    fn first_of(&self, candidates: &[(bool, Indicator)], otherwise: Indicator) -> Indicator {
+        let found = candidates.iter().find(|&&(holds, indicator)| holds && self.has(indicator));
+        found.map_or(otherwise, |&(_, indicator)| indicator)
+    }
+
+    fn indicator(&self, subject: Subject<'_>) -> Indicator {
+        let Some(mode) = subject.mode else {
+            return match subject.kind {
+                Some(FileKind::File) => Indicator::File,
+                Some(FileKind::Directory) => Indicator::Directory,
+                kind => without_modes(kind),
+            };
+        };
+        let bits = |bits: u32| mode & bits == bits;
+        match subject.kind {
+            Some(FileKind::File) => {
+                let candidates = [
+                    (bits(0o4000), Indicator::Setuid),
+                    (bits(0o2000), Indicator::Setgid),
+                    (subject.capability, Indicator::Capability),
+                    (mode & 0o111 != 0, Indicator::Executable),
+                    (subject.nlink > 1, Indicator::HardLinked),
+                ];
+                self.first_of(&candidates, Indicator::File)
+            }
+            Some(FileKind::Directory) => {
+                let candidates = [
+                    (bits(0o1002), Indicator::StickyOtherWritable),
+                    (bits(0o0002), Indicator::OtherWritable),
+                    (bits(0o1000), Indicator::Sticky),
+                ];
+                self.first_of(&candidates, Indicator::Directory)
+            }
+            kind => without_modes(kind),
+        }
+    }
+
+    /// What comes before a name.
+    fn sequence(&self, subject: Subject<'_>) -> Option<&[u8]> {
+        let mut indicator = match subject.missing && self.has(Indicator::Missing) {
+            true => Indicator::Missing,
+            false => self.indicator(subject),
+        };
+        if indicator == Indicator::File
+            && let Some(last) = subject.name.last()
+        {
+            let fits = |suffix: &&Suffix| {
+                let begin = subject.name.len().checked_sub(suffix.end.len());
+                begin.is_some_and(|begin| subject.name[begin..].eq_ignore_ascii_case(&suffix.end))
+            };
+            if let Some(suffix) = self.suffixes[usize::from(last.to_ascii_lowercase())].iter().find(fits) {
+                return Some(&suffix.sequence);
+            }
+        }
+        if indicator == Indicator::Link && subject.orphan && (self.link_as_target || self.has(Indicator::Orphan)) {
+            indicator = Indicator::Orphan;
+        }
+        self.sequences[indicator as usize].as_deref()
+    }
+}
+
+/// The indicator of a kind whose mode does not matter. What a link leads to has no kind if it was not looked at.
+fn without_modes(kind: Option<FileKind>) -> Indicator {
+    match kind {
+        Some(FileKind::Symlink) => Indicator::Link,
+        Some(FileKind::Fifo) => Indicator::Fifo,
+        Some(FileKind::Socket) => Indicator::Socket,
+        Some(FileKind::BlockDevice) => Indicator::Block,
+        Some(FileKind::CharDevice) => Indicator::Character,
+        _ => Indicator::Orphan,
+    }
+}
+
+fn is_colour(value: Option<&[u8]>) -> bool {
+    !matches!(value.unwrap_or_default(), b"" | b"0" | b"00")
+}
+
+/// Reads a value to its end, which is a colon, the end of the text, or an equals sign if it is the end of a name. Escapes
+/// are those of ls: `\n`, `\e`, `\_`, `\101`, `\x41` and so on, and `^A`. None if one has no end.
+fn read_value(rest: &mut &[u8], is_name: bool) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    loop {
+        let Some((&byte, after)) = rest.split_first() else { return Some(value) };
+        if byte == b':' || (byte == b'=' && is_name) {
+            return Some(value);
+        }
+        *rest = after;
+        value.push(match byte {
+            b'\\' => read_escape(rest)?,
+            // As in ls, the question mark stays behind.
+            b'^' if rest.first() == Some(&b'?') => 0x7f,
+            b'^' => match take(rest)? {
+                letter @ b'@'..=b'~' => letter & 0x1f,
+                _ => return None,
+            },
+            byte => byte,
+        });
+    }
+}
+
+fn take(rest: &mut &[u8]) -> Option<u8> {
+    let (&byte, after) = rest.split_first()?;
+    *rest = after;
+    Some(byte)
+}
+
+fn read_escape(rest: &mut &[u8]) -> Option<u8> {
+    Some(match take(rest)? {
+        digit @ b'0'..=b'7' => read_digits(rest, digit - b'0', 8),
+        b'x' | b'X' => read_digits(rest, 0, 16),
+        b'a' => 0x07,
+        b'b' => 0x08,
+        b'e' => 0x1b,
+        b'f' => 0x0c,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'v' => 0x0b,
+        b'?' => 0x7f,
+        b'_' => b' ',
+        byte => byte,
+    })
+}
+
+/// However many digits there are.
+fn read_digits(rest: &mut &[u8], mut number: u8, radix: u8) -> u8 {
+    while let Some(digit) = rest.first().and_then(|&byte| char::from(byte).to_digit(u32::from(radix))) {
+        number = number.wrapping_mul(radix).wrapping_add(digit as u8);
+        *rest = &rest[1..];
+    }
+    number
 }
 
 /// What decides about a colour.
@@ -22,98 +391,121 @@ pub struct Colours {
 pub struct Subject<'a> {
     name: &'a [u8],
     kind: Option<FileKind>,
-    mode: u32,
+    /// None if nobody looked.
+    mode: Option<u32>,
     nlink: u32,
     capability: bool,
+    /// It leads nowhere, as far as is known.
     orphan: bool,
+    /// It is the target of such a link.
     missing: bool,
 }
 
 impl<'a> Subject<'a> {
     /// An entry itself.
-    pub fn of(entry: &Entry<'a>) -> Self {
-        Self {
+    pub fn of(entry: &Entry<'a>, palette: &Palette) -> Self {
+        let own = Self {
             name: entry.name,
             kind: entry.kind,
-            mode: entry.attr.map_or(0, |attr| attr.mode),
+            mode: entry.attr.map(|attr| attr.mode),
             nlink: entry.attr.map_or(1, |attr| attr.nlink),
-            capability: entry.attr.is_some() && entry.xattrs.clone().any(|xattr| xattr.name == b"security.capability"),
-            orphan: entry.link_end == LinkEnd::Nothing,
+            capability: entry.attr.is_some() && entry.xattrs.clone().any(|xattr| xattr.name == CAPABILITY),
+            orphan: !matches!(entry.link_end, LinkEnd::Mode(_)),
             missing: false,
+        };
+        match entry.link_end {
+            LinkEnd::Mode(mode) if palette.link_as_target => {
+                Self { kind: FileKind::from_mode(mode), mode: Some(mode), ..own }
+            }
+            _ => own,
         }
     }
 
     /// What a link leads to.
-    pub fn target_of(entry: &'a Entry<'_>) -> Self {
-        let mode = if let LinkEnd::Mode(mode) = entry.link_end { mode } else { 0 };
+    pub fn target_of(entry: &Entry<'a>) -> Self {
+        let mode = if let LinkEnd::Mode(mode) = entry.link_end { Some(mode) } else { None };
         Self {
             name: entry.target.unwrap_or_default(),
-            kind: FileKind::from_mode(mode).filter(|_| mode != 0),
+            kind: mode.and_then(FileKind::from_mode),
             mode,
-            nlink: 1,
+            // As in ls: those of the link.
+            nlink: entry.attr.map_or(1, |attr| attr.nlink),
             capability: false,
             orphan: false,
-            missing: entry.link_end == LinkEnd::Nothing,
-        }
-    }
-
-    fn indicator(self) -> Indicator {
-        let bit = |bits: u32| self.mode & bits != 0;
-        match self.kind {
-            _ if self.missing => Indicator::MissingFile,
-            None => Indicator::Normal,
-            Some(FileKind::Symlink) if self.orphan => Indicator::OrphanedSymbolicLink,
-            Some(FileKind::Symlink) => Indicator::SymbolicLink,
-            Some(FileKind::Fifo) => Indicator::FIFO,
-            Some(FileKind::Socket) => Indicator::Socket,
-            Some(FileKind::CharDevice) => Indicator::CharacterDevice,
-            Some(FileKind::BlockDevice) => Indicator::BlockDevice,
-            Some(FileKind::Directory) => match (bit(0o1000), bit(0o002)) {
-                (true, true) => Indicator::StickyAndOtherWritable,
-                (false, true) => Indicator::OtherWritable,
-                (true, false) => Indicator::Sticky,
-                (false, false) => Indicator::Directory,
-            },
-            Some(FileKind::File) if bit(0o4000) => Indicator::Setuid,
-            Some(FileKind::File) if bit(0o2000) => Indicator::Setgid,
-            Some(FileKind::File) if self.capability => Indicator::Capabilities,
-            Some(FileKind::File) if bit(0o111) => Indicator::ExecutableFile,
-            Some(FileKind::File) if self.nlink > 1 => Indicator::MultipleHardLinks,
-            Some(FileKind::File) => Indicator::RegularFile,
+            missing: mode.is_none(),
         }
     }
 }
 
-impl Colours {
-    /// As the environment says.
-    pub fn from_env() -> Self {
-        Self { colours: LsColors::from_env().unwrap_or_default(), known: HashMap::new(), by_name: None }
+/// The extended attribute that holds a file's capabilities.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
+/// Writes colours.
+#[derive(Debug)]
+pub struct Brush<'p> {
+    palette: &'p Palette,
+    /// Whether it wrote anything.
+    used: bool,
+    /// Whether files with several names have their colour: in ls, only where it looks at files for another reason.
+    pub hard_links: bool,
+}
+
+impl<'p> Brush<'p> {
+    /// Nothing written yet.
+    pub fn new(palette: &'p Palette) -> Self {
+        Self { palette, used: false, hard_links: true }
     }
 
-    /// Appends what `write` appends, coloured.
-    pub fn paint<T>(&mut self, subject: Subject<'_>, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let Some((before, after)) = self.around(subject) else { return write(out) };
-        out.extend_from_slice(before);
-        let result = write(out);
-        out.extend_from_slice(after);
-        result
-    }
-
-    fn around(&mut self, subject: Subject<'_>) -> Option<&Around> {
-        let indicator = subject.indicator();
-        let colours = &self.colours;
-        if matches!(indicator, Indicator::RegularFile | Indicator::MultipleHardLinks) {
-            let by_name = colours.style_for_str(&OsStr::from_bytes(subject.name).to_string_lossy());
-            if let Some(around) = by_name.and_then(around) {
-                return Some(self.by_name.insert(around));
-            }
+    fn put(&mut self, sequence: &[u8], out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.used, true) {
+            out.extend_from_slice(&self.palette.after);
         }
-        self.known.entry(indicator).or_insert_with(|| colours.style_for_indicator(indicator).and_then(around)).as_ref()
+        out.extend_from_slice(sequence);
+    }
+
+    /// Begins text that is no name.
+    pub fn begin_text(&mut self, out: &mut Vec<u8>) {
+        if let Some(normal) = &self.palette.normal {
+            self.put(normal, out);
+        }
+    }
+
+    /// Begins an entry's name.
+    pub fn begin_name(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) -> Painted {
+        let subject = Subject::of(entry, self.palette);
+        self.begin(if self.hard_links { subject } else { Subject { nlink: 1, ..subject } }, out)
+    }
+
+    /// Begins what a link leads to.
+    pub fn begin_target(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) -> Painted {
+        self.begin(Subject::target_of(entry), out)
+    }
+
+    fn begin(&mut self, subject: Subject<'_>, out: &mut Vec<u8>) -> Painted {
+        let sequence = self.palette.sequence(subject);
+        if let Some(sequence) = sequence {
+            self.put(sequence, out);
+        }
+        Painted(sequence.is_some() || self.palette.normal.is_some())
+    }
+
+    /// Ends a name, or what a link leads to. Answers whether a colour ended with it.
+    pub fn end(&mut self, painted: Painted, out: &mut Vec<u8>) -> bool {
+        if painted.0 {
+            out.extend_from_slice(&self.palette.after);
+        }
+        painted.0
+    }
+
+    /// Ends all.
+    pub fn finish(&self, out: &mut Vec<u8>) {
+        if self.used {
+            out.extend_from_slice(&self.palette.last);
+        }
     }
 }
 
-fn around(style: &lscolors::Style) -> Option<Around> {
-    let style = style.to_nu_ansi_term_style();
-    let before = style.prefix().to_string();
-    (!before.is_empty()).then(|| (before.into_bytes().into(), style.suffix().to_string().into_bytes().into()))
-}
+/// Whether what was begun must be ended.
+#[must_use]
+#[derive(Debug, Clone, Copy)]
+pub struct Painted(bool);

@@ -19,12 +19,30 @@ pub struct Screen {
     pub eol: u8,
 }
 
+impl Screen {
+    /// Whether something may run over the edge of the screen: ls counts its bytes.
+    pub fn is_left_by(self, column: usize, bytes: usize) -> bool {
+        self.width != 0 && bytes != 0 && column / self.width != (column + bytes - 1) / self.width
+    }
+}
+
+/// An entry waiting to be laid out.
+#[derive(Debug)]
+struct Cell {
+    /// Where its text ends.
+    end: usize,
+    /// How many columns it takes.
+    width: usize,
+    /// Bytes of its name if that is coloured, and bytes behind the colour.
+    name: u32,
+    tail: u32,
+}
+
 /// Entries waiting to be laid out.
 #[derive(Debug, Default)]
 pub struct Cells {
     text: Vec<u8>,
-    /// Where each ends, and how wide it is.
-    ends: Vec<(usize, usize)>,
+    cells: Vec<Cell>,
 }
 
 impl Cells {
@@ -35,70 +53,87 @@ impl Cells {
 
     /// Ends an entry, which takes `width` columns.
     pub fn end(&mut self, width: usize) {
-        self.ends.push((self.text.len(), width));
+        self.end_coloured(width, 0, 0);
+    }
+
+    /// Ends an entry with a coloured name of so many bytes, and so many bytes behind the colour.
+    pub fn end_coloured(&mut self, width: usize, name: usize, tail: usize) {
+        self.cells.push(Cell { end: self.text.len(), width, name: name as u32, tail: tail as u32 });
     }
 
     /// How many entries wait.
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.cells.len()
     }
 
-    fn cell(&self, index: usize) -> (&[u8], usize) {
-        let begin = if index == 0 { 0 } else { self.ends[index - 1].0 };
-        let (end, width) = self.ends[index];
-        (&self.text[begin..end], width)
+    fn text_of(&self, index: usize) -> &[u8] {
+        let begin = if index == 0 { 0 } else { self.cells[index - 1].end };
+        &self.text[begin..self.cells[index].end]
     }
 
-    /// Lays out what waits, and empties it.
-    pub fn flush(&mut self, screen: Screen, out: &mut Vec<u8>) {
+    /// Lays out what waits, and empties it. `clear` comes after coloured names that may have run over the edge.
+    pub fn flush(&mut self, screen: Screen, clear: &[u8], out: &mut Vec<u8>) {
         if screen.width == 0 {
             return self.flush_line(screen, out);
         }
         let widths = self.widths(screen.width);
-        let count = self.ends.len();
+        let count = self.cells.len();
         let rows = count.div_ceil(widths.len().max(1));
         for row in 0..rows {
             let mut at = 0;
             for (column, index) in (row..count).step_by(rows).enumerate() {
-                let (text, width) = self.cell(index);
+                let cell = &self.cells[index];
+                let (text, tail) = self.text_of(index).split_at(self.text_of(index).len() - cell.tail as usize);
                 out.extend_from_slice(text);
+                if screen.is_left_by(at, cell.name as usize) {
+                    out.extend_from_slice(clear);
+                }
+                out.extend_from_slice(tail);
                 if index + rows < count {
-                    indent(at + width, at + widths[column], screen.tabs, out);
+                    indent(at + cell.width, at + widths[column], screen.tabs, out);
                     at += widths[column];
                 }
             }
             out.push(screen.eol);
         }
         self.text.clear();
-        self.ends.clear();
+        self.cells.clear();
     }
 
     /// All in one line.
     fn flush_line(&mut self, screen: Screen, out: &mut Vec<u8>) {
-        for index in 0..self.ends.len() {
-            let last = index + 1 == self.ends.len();
-            out.extend_from_slice(self.cell(index).0);
+        for index in 0..self.cells.len() {
+            let last = index + 1 == self.cells.len();
+            out.extend_from_slice(self.text_of(index));
             out.extend_from_slice(if last { std::slice::from_ref(&screen.eol) } else { b"  " });
         }
         self.text.clear();
-        self.ends.clear();
+        self.cells.clear();
     }
 
     /// The widths of the most columns that fit.
     fn widths(&self, screen: usize) -> Vec<usize> {
-        let count = self.ends.len();
-        let most = count.min(screen.div_ceil(MIN_COLUMN));
-        (2..=most).rev().find_map(|columns| self.widths_of(columns, screen)).unwrap_or_else(|| vec![0])
+        let count = self.cells.len();
+        let mut columns = count.min(screen.div_ceil(MIN_COLUMN));
+        while columns > 1 {
+            // More columns with as many rows would stay empty: they take room and change nothing else.
+            let used = count.div_ceil(count.div_ceil(columns));
+            if let Some(widths) = self.widths_of(used, screen) {
+                return widths;
+            }
+            columns = used - 1;
+        }
+        vec![0]
     }
 
     /// The widths of this many columns, if they fit.
     fn widths_of(&self, columns: usize, screen: usize) -> Option<Vec<usize>> {
-        let rows = self.ends.len().div_ceil(columns);
+        let rows = self.cells.len().div_ceil(columns);
         let mut widths = vec![MIN_COLUMN; columns];
         let mut line = MIN_COLUMN * columns;
-        for (index, &(_, width)) in self.ends.iter().enumerate() {
-            let column = index / rows;
-            let wanted = width + if column + 1 == columns { 0 } else { GAP };
+        for (column, cells) in self.cells.chunks(rows).enumerate() {
+            let widest = cells.iter().map(|cell| cell.width).max().unwrap_or(0);
+            let wanted = widest + if column + 1 == columns { 0 } else { GAP };
             if wanted > widths[column] {
                 line += wanted - widths[column];
                 widths[column] = wanted;
@@ -137,7 +172,7 @@ mod tests {
             cells.end(name.len());
         }
         let mut out = Vec::new();
-        cells.flush(Screen { width, tabs, eol: b'\n' }, &mut out);
+        cells.flush(Screen { width, tabs, eol: b'\n' }, b"", &mut out);
         assert_eq!(cells.len(), 0);
         String::from_utf8(out).unwrap()
     }

@@ -7,7 +7,10 @@
 use std::{
     collections::HashMap,
     ffi::OsStr,
-    os::{fd::BorrowedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsRawFd, BorrowedFd},
+        unix::ffi::OsStrExt,
+    },
     path::Path,
     process::ExitCode,
 };
@@ -15,15 +18,16 @@ use std::{
 use pando_hostfs::{Cause, Children, Event, Scan, Walk};
 use pando_vfs::{
     FileKind,
-    bulk::{Batch, Record},
+    bulk::{Batch, BulkXattr, Record, XattrValue},
 };
 use rustix::{fs::AtFlags, io::Errno};
 
 use super::{
     args::SortBy,
     argument::Argument,
+    colours::CAPABILITY,
     columns::Cells,
-    entry::{Entry, EntryXattrs, LinkEnd},
+    entry::{Entry, EntryXattrs, LinkEnd, encode_xattr},
     failed::Status,
     long::write_total,
     output::Output,
@@ -113,6 +117,7 @@ impl<'p> Lister<'p> {
         for directory in directories {
             if plan.recursive { self.walk(directory.path)? } else { self.scan(directory.path)? }
         }
+        self.rows.write_end(&mut self.out.buffer);
         self.out.flush().map_err(|error| Failure::output(&error))?;
         Ok(self.status.into())
     }
@@ -126,7 +131,7 @@ impl<'p> Lister<'p> {
             self.report(&entry, None);
             self.print(&entry)?;
         }
-        self.cells.flush(self.plan.screen, &mut self.out.buffer);
+        self.cells.flush(self.plan.screen, self.plan.clear(), &mut self.out.buffer);
         Ok(())
     }
 
@@ -221,13 +226,16 @@ impl<'p> Lister<'p> {
                 self.total_at = None;
             }
             let plan = self.plan;
-            if !plan.is_machine() {
+            if plan.aligns() {
                 for record in batch.iter().filter(|record| is_shown(plan, record.name())) {
                     self.measure(&entry_of(&record, 0));
                 }
             }
         }
         let mut target = Vec::new();
+        let looks_for_capabilities = self.plan.looks_for_capabilities();
+        let mut capability = Vec::new();
+        encode_xattr(&BulkXattr { name: CAPABILITY, value: XattrValue::NotRead }, &mut capability);
         for (position, record) in (begin..).zip(batch.iter()) {
             if !is_shown(self.plan, record.name()) {
                 continue;
@@ -236,6 +244,9 @@ impl<'p> Lister<'p> {
             if entry.kind == Some(FileKind::Symlink) {
                 self.follow(path, dir, &record, &mut entry, &mut target);
                 entry.target = (!target.is_empty()).then_some(&target);
+            }
+            if looks_for_capabilities && has_capability(dir, &entry) {
+                entry.xattrs = EntryXattrs::Kept(&capability);
             }
             self.report(&entry, Some(path));
             if self.plan.order.sorts() {
@@ -248,7 +259,7 @@ impl<'p> Lister<'p> {
         if self.plan.order.sorts() {
             return Ok(());
         }
-        self.cells.flush(self.plan.screen, &mut self.out.buffer);
+        self.cells.flush(self.plan.screen, self.plan.clear(), &mut self.out.buffer);
         if self.total_at.is_some() {
             return Ok(());
         }
@@ -315,7 +326,7 @@ impl<'p> Lister<'p> {
         if self.plan.form == Form::Columns {
             self.rows.write_cell(entry, &mut self.cells);
             if self.cells.len() == COLUMN_BLOCK {
-                self.cells.flush(self.plan.screen, &mut self.out.buffer);
+                self.cells.flush(self.plan.screen, self.plan.clear(), &mut self.out.buffer);
             }
         } else {
             self.rows.write(entry, &mut self.out.buffer);
@@ -353,7 +364,7 @@ impl<'p> Lister<'p> {
             self.print(entry)
         });
         self.sorter = sorter;
-        self.cells.flush(self.plan.screen, &mut self.out.buffer);
+        self.cells.flush(self.plan.screen, self.plan.clear(), &mut self.out.buffer);
         result
     }
 
@@ -372,6 +383,17 @@ impl<'p> Lister<'p> {
             }
         }
     }
+}
+
+/// Whether an executable has capabilities. Other files that have them get no privileges from them.
+fn has_capability(dir: BorrowedFd<'_>, entry: &Entry<'_>) -> bool {
+    let mode = entry.attr.map_or(0, |attr| attr.mode);
+    if entry.kind != Some(FileKind::File) || mode & 0o111 == 0 {
+        return false;
+    }
+    let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
+    path.extend_from_slice(entry.name);
+    rustix::fs::lgetxattr(path, CAPABILITY, &mut [0; 0][..]).is_ok()
 }
 
 fn is_shown(plan: &Plan, name: &[u8]) -> bool {

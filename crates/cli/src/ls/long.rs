@@ -153,10 +153,15 @@ impl Widths {
         out.len() - begin
     }
 
-    /// Appends an entry in the long format, up to where the name begins.
-    pub fn write(&self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps, out: &mut Vec<u8>) {
+    /// Appends an entry in the long format, up to where the name begins. Answers in which column that is, as ls counts:
+    /// from behind the owners, if they are shown.
+    pub fn write(&self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps, out: &mut Vec<u8>) -> usize {
+        let mut begin = out.len();
         self.write_frills(entry, plan, out);
-        let Some(attr) = &entry.attr else { return self.write_unknown(entry, plan, look, out) };
+        let Some(attr) = &entry.attr else {
+            self.write_unknown(entry, plan, look, out);
+            return out.len() - begin;
+        };
         out.extend_from_slice(&mode_text(entry.kind, attr.mode));
         if self.marks {
             out.push(mark(entry, look.selinux));
@@ -172,6 +177,9 @@ impl Widths {
             let name = if plan.numeric { None } else { look.owners.group(attr.gid) };
             write_owner(name, attr.gid, self.group, plan, out);
         }
+        if plan.owner || plan.group {
+            begin = out.len();
+        }
         self.write_size(entry.kind, attr, plan, out);
         out.push(b' ');
         match entry.time(plan.time) {
@@ -183,6 +191,7 @@ impl Widths {
             }
         }
         out.push(b' ');
+        out.len() - begin
     }
 
     fn write_size(&self, kind: Option<FileKind>, attr: &Attr, plan: &Plan, out: &mut Vec<u8>) {

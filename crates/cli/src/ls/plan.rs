@@ -7,7 +7,9 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{
     args::{LsArgs, SortBy, When, WhichTime, XattrLevel},
+    colours::Palette,
     columns::Screen,
+    failed::Status,
     order::Order,
     quote::{Quote, Quoting, locale_is_utf8},
     sorter::MIN_MEMORY_BYTES,
@@ -66,7 +68,8 @@ pub struct Plan {
     pub sort_memory: usize,
     pub quote: Quote,
     pub screen: Screen,
-    pub colour: bool,
+    /// None: names have no colours.
+    pub colours: Option<Palette>,
     /// Paths instead of names, and no headers.
     pub paths: bool,
 }
@@ -114,6 +117,8 @@ impl Plan {
         };
         let width = screen_width(args, terminal);
         let machine = matches!(form, Form::Json | Form::Csv);
+        let warn = |text: &str| Status::Well.say(Status::Well, text);
+        let colours = if colour && !machine { Palette::from_env(warn) } else { None };
         let time = match (args.ctime, args.atime) {
             (true, _) => WhichTime::Ctime,
             (_, true) => WhichTime::Atime,
@@ -143,8 +148,8 @@ impl Plan {
             order: Order { by: sort_by(args, machine, long), time, reverse: args.reverse },
             sort_memory: usize::try_from(args.sort_memory.unwrap_or_else(sort_memory)).unwrap_or(usize::MAX),
             quote: quote(args, terminal),
-            screen: Screen { width, tabs: !colour && width != 0, eol: if args.zero { 0 } else { b'\n' } },
-            colour: colour && !machine,
+            screen: Screen { width, tabs: colours.is_none() && width != 0, eol: if args.zero { 0 } else { b'\n' } },
+            colours,
             paths: args.zero && args.recursive && form == Form::Lines,
         })
     }
@@ -171,12 +176,38 @@ impl Plan {
 
     /// Whether it is looked at what links lead to.
     pub fn wants_link_end(&self) -> bool {
-        self.colour || (self.classify && self.form == Form::Long)
+        let long = self.form == Form::Long;
+        (self.classify && long) || self.colours.as_ref().is_some_and(|colours| colours.wants_link_end(long))
+    }
+
+    /// Whether ls would look at regular files, and not only at their names and kinds.
+    pub fn wants_files(&self) -> bool {
+        let by_attributes = matches!(self.order.by, SortBy::Size | SortBy::Time);
+        let shown = self.long || self.blocks || self.classify;
+        by_attributes || shown || self.colours.as_ref().is_some_and(Palette::wants_modes)
+    }
+
+    /// Whether executables are asked for capabilities, one by one.
+    pub fn looks_for_capabilities(&self) -> bool {
+        self.colours.as_ref().is_some_and(Palette::wants_capabilities) && !self.mask().wants_xattrs()
+    }
+
+    /// What clears the rest of a line after a coloured name.
+    pub fn clear(&self) -> &[u8] {
+        self.colours.as_ref().map_or(&[], Palette::clear)
+    }
+
+    /// Whether entries that are printed as they are read make room for each other. Where ls prints them so, too, they do
+    /// not.
+    pub fn aligns(&self) -> bool {
+        let streams = self.form == Form::Lines && !self.blocks && !self.recursive;
+        !self.is_machine() && !streams
     }
 
     /// Whether names that follow no quoted ones are indented, so that they begin in one column.
     pub fn aligns_quotes(&self) -> bool {
-        matches!(self.form, Form::Long | Form::Columns) && self.quote.style == Quoting::ShellEscape
+        let aligned = self.form == Form::Long || (self.form == Form::Columns && self.screen.width != 0);
+        aligned && self.quote.style == Quoting::ShellEscape
     }
 
     /// What the record stream is asked for.
@@ -192,12 +223,12 @@ impl Plan {
     }
 
     fn mask(&self) -> Mask {
-        let by_attributes = matches!(self.order.by, SortBy::Size | SortBy::Time | SortBy::Inode);
-        let shown = self.long || self.inode || self.blocks || self.classify || self.colour;
+        let coloured = self.colours.as_ref().is_some_and(Palette::wants_directory_modes);
+        let shown = self.wants_files() || self.inode || self.order.by == SortBy::Inode || coloured;
         // The marks of access lists are had from the names of extended attributes: one more call for each entry. A
         // listing that streams does without; its columns would shift at the first mark.
         let marks = self.form == Form::Long && self.order.sorts();
-        let mut mask = if by_attributes || shown { Mask::STAT } else { Mask::empty() };
+        let mut mask = if shown { Mask::STAT } else { Mask::empty() };
         mask.set(Mask::XATTR_NAMES, marks || self.xattr.is_some());
         mask.set(Mask::XATTR_VALUES, self.xattr == Some(XattrLevel::Values));
         mask
@@ -211,7 +242,7 @@ impl Plan {
         fields.set(Fields::UID | Fields::GID, self.form == Form::Long);
         fields.set(Fields::SIZE, self.form == Form::Long || self.order.by == SortBy::Size);
         fields.set(Fields::BLOCKS, self.has_total());
-        fields.set(Fields::NLINK, self.form == Form::Long || self.colour);
+        fields.set(Fields::NLINK, self.form == Form::Long || self.colours.is_some());
         if self.form == Form::Long || self.order.by == SortBy::Time {
             fields |= match self.time {
                 WhichTime::Mtime => Fields::MTIME,

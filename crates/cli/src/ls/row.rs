@@ -3,7 +3,7 @@
 use pando_vfs::{FileKind, bulk::XattrValue};
 
 use super::{
-    colours::{Colours, Subject},
+    colours::{Brush, Painted},
     columns::Cells,
     csv,
     entry::{Entry, LinkEnd},
@@ -20,7 +20,7 @@ use super::{
 pub struct Rows<'p> {
     plan: &'p Plan,
     look: LookUps,
-    colours: Option<Colours>,
+    brush: Option<Brush<'p>>,
     /// How wide the columns of the directory at hand are.
     pub widths: Widths,
     /// What comes before the names of the directory at hand, in forms that have paths.
@@ -45,6 +45,16 @@ fn class(kind: Option<FileKind>, mode: u32) -> Option<u8> {
     }
 }
 
+/// A name that was written.
+#[derive(Clone, Copy)]
+struct Text {
+    /// How many columns it takes.
+    width: usize,
+    bytes: usize,
+    /// Whether a colour ended with it.
+    coloured: bool,
+}
+
 impl<'p> Rows<'p> {
     /// Renders as planned.
     pub fn new(plan: &'p Plan) -> Self {
@@ -53,14 +63,16 @@ impl<'p> Rows<'p> {
             clock: Clock::new(plan.time_style.clone()),
             selinux: std::path::Path::new("/sys/fs/selinux/enforce").exists(),
         };
-        let colours = plan.colour.then(Colours::from_env);
-        Self { plan, look, colours, widths: Widths::default(), prefix: Vec::new() }
+        Self { plan, look, brush: plan.colours.as_ref().map(Brush::new), widths: Widths::default(), prefix: Vec::new() }
     }
 
     /// Begins a directory with this path; none for arguments.
     pub fn begin(&mut self, path: Option<&[u8]>) {
         self.widths = Widths::default();
         self.prefix.clear();
+        if let Some(brush) = &mut self.brush {
+            brush.hard_links = path.is_none() || self.plan.wants_files();
+        }
         if let Some(path) = path {
             self.prefix.extend_from_slice(path);
             if path.last() != Some(&b'/') {
@@ -84,8 +96,11 @@ impl<'p> Rows<'p> {
     /// Appends an entry as a line, or several.
     pub fn write(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
         let plan = self.plan;
+        self.begin_text(out);
+        // Where the name begins, as ls counts it for clearing lines: without numbers in front.
+        let mut column = 0;
         match plan.form {
-            Form::Long => self.widths.write(entry, plan, &mut self.look, out),
+            Form::Long => column = self.widths.write(entry, plan, &mut self.look, out),
             Form::Lines | Form::Columns => {
                 self.widths.write_frills(entry, plan, out);
                 if plan.paths {
@@ -94,9 +109,11 @@ impl<'p> Rows<'p> {
             }
             Form::Json | Form::Csv => return self.write_machine(entry, out),
         }
-        self.write_name(entry, out);
+        let name = self.write_name(entry, out);
+        self.clear_after(column, name, out);
+        self.write_class(entry, out);
         if plan.form == Form::Long {
-            self.write_target(entry, out);
+            self.write_target(entry, column + name.bytes, out);
         }
         out.push(plan.screen.eol);
         if plan.xattr.is_some() {
@@ -106,41 +123,65 @@ impl<'p> Rows<'p> {
 
     /// Adds an entry to columns.
     pub fn write_cell(&mut self, entry: &Entry<'_>, cells: &mut Cells) {
-        let width = self.widths.write_frills(entry, self.plan, cells.text());
-        let width = width + self.write_name(entry, cells.text());
-        cells.end(width);
+        self.begin_text(cells.text());
+        let frills = self.widths.write_frills(entry, self.plan, cells.text());
+        let name = self.write_name(entry, cells.text());
+        let class = self.write_class(entry, cells.text());
+        let width = frills + name.width + class;
+        if name.coloured { cells.end_coloured(width, name.bytes, class) } else { cells.end(width) }
     }
 
-    /// The name, with what stands before and behind it; answers how wide that is.
-    fn write_name(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) -> usize {
-        let quote = self.plan.quote;
-        let mut width = 0;
-        if self.widths.quotes && self.plan.aligns_quotes() && !quote.needs_quotes(entry.name) {
-            spaces(1, out);
-            width = 1;
+    fn begin_text(&mut self, out: &mut Vec<u8>) {
+        if let Some(brush) = &mut self.brush {
+            brush.begin_text(out);
         }
-        width += match &mut self.colours {
-            None => quote.write(entry.name, out),
-            Some(colours) => colours.paint(Subject::of(entry), out, |out| quote.write(entry.name, out)),
+    }
+
+    /// The name, with what stands before it.
+    fn write_name(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) -> Text {
+        let quote = self.plan.quote;
+        let indented = self.widths.quotes && self.plan.aligns_quotes() && !quote.needs_quotes(entry.name);
+        spaces(usize::from(indented), out);
+        let painted = self.brush.as_mut().map(|brush| brush.begin_name(entry, out));
+        let text = self.write_painted(entry.name, painted, out);
+        Text { width: text.width + usize::from(indented), bytes: text.bytes + usize::from(indented), ..text }
+    }
+
+    fn write_painted(&mut self, text: &[u8], painted: Option<Painted>, out: &mut Vec<u8>) -> Text {
+        let begin = out.len();
+        let width = self.plan.quote.write(text, out);
+        let bytes = out.len() - begin;
+        let coloured = match (&mut self.brush, painted) {
+            (Some(brush), Some(painted)) => brush.end(painted, out),
+            _ => false,
         };
+        Text { width, bytes, coloured }
+    }
+
+    fn clear_after(&self, column: usize, text: Text, out: &mut Vec<u8>) {
+        if text.coloured && self.plan.screen.is_left_by(column, text.bytes) {
+            out.extend_from_slice(self.plan.clear());
+        }
+    }
+
+    /// The character behind the name that says what it is; answers how wide that is.
+    fn write_class(&self, entry: &Entry<'_>, out: &mut Vec<u8>) -> usize {
         // A link in the long format shows what its target is instead.
         let linked = self.plan.form == Form::Long && entry.target.is_some();
         let mode = entry.attr.map_or(0, |attr| attr.mode);
-        if let Some(class) = class(entry.kind, mode).filter(|_| self.plan.classify && !linked) {
-            out.push(class);
-            width += 1;
-        }
-        width
+        let class = class(entry.kind, mode).filter(|_| self.plan.classify && !linked);
+        out.extend(class);
+        usize::from(class.is_some())
     }
 
-    fn write_target(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
+    /// What a link leads to; its name ends in this column.
+    fn write_target(&mut self, entry: &Entry<'_>, column: usize, out: &mut Vec<u8>) {
+        const ARROW: &[u8] = b" -> ";
         let Some(target) = entry.target else { return };
-        let quote = self.plan.quote;
-        out.extend_from_slice(b" -> ");
-        match &mut self.colours {
-            None => quote.write(target, out),
-            Some(colours) => colours.paint(Subject::target_of(entry), out, |out| quote.write(target, out)),
-        };
+        out.extend_from_slice(ARROW);
+        let painted = self.brush.as_mut().map(|brush| brush.begin_target(entry, out));
+        let text = self.write_painted(target, painted, out);
+        self.clear_after(column + ARROW.len(), text, out);
         if let LinkEnd::Mode(mode) = entry.link_end
             && let Some(class) = class(FileKind::from_mode(mode), mode).filter(|_| self.plan.classify)
         {
@@ -181,6 +222,13 @@ impl<'p> Rows<'p> {
     pub fn write_header(&self, out: &mut Vec<u8>) {
         if self.plan.form == Form::Csv {
             csv::write_header(csv::Columns { long: self.plan.long, xattrs: self.plan.xattr.is_some() }, out);
+        }
+    }
+
+    /// Appends what comes after all entries.
+    pub fn write_end(&self, out: &mut Vec<u8>) {
+        if let Some(brush) = &self.brush {
+            brush.finish(out);
         }
     }
 
