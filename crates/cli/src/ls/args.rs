@@ -2,25 +2,102 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum, parser::ValueSource};
 
-use super::{quote::Quoting, time::TimeStyle};
+use super::{columns::parse_width, quote::Quoting, time::TimeStyle};
 use crate::{args::any_path, size};
 
 /// What differs from ls, the formats, and the exit status: the rest of the manual page.
 const LONG_HELP: &str = include_str!("help.txt");
 
+/// What `pando ls` is asked for. Some options depend on their order on the command line, which clap does not keep.
+#[derive(Debug)]
+pub struct LsArgs {
+    /// The options, as if those that others take back had not been there.
+    pub options: Options,
+    /// The last of the formats of ls.
+    pub format: Option<Format>,
+}
+
+/// A format that ls has, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// -l and those that imply it.
+    Long,
+    /// -1 and --zero.
+    Lines,
+    /// -C
+    Columns,
+}
+
+impl Args for LsArgs {
+    fn augment_args(command: Command) -> Command {
+        Options::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Options::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for LsArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut options = Options::from_arg_matches(matches)?;
+        let place = |id: &str| {
+            let given = matches.value_source(id) == Some(ValueSource::CommandLine);
+            if given { matches.indices_of(id).and_then(Iterator::last) } else { None }
+        };
+        let unordered = place("as_is");
+        if unordered.is_some() {
+            let follows = |id: &str| place(id) > unordered;
+            if !["sort", "unsorted", "by_size", "by_time", "by_extension"].into_iter().any(follows) {
+                options.unsorted = true;
+            }
+            if !follows("almost_all") {
+                (options.all, options.almost_all) = (true, false);
+            }
+            options.size &= follows("size");
+            if !follows("color") {
+                options.color = When::Never;
+            }
+        }
+        Ok(Self { options, format: last_format(place) })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The format that comes last; but lines are not asked for after the long format, and -f takes only that one back.
+fn last_format(place: impl Fn(&str) -> Option<usize>) -> Option<Format> {
+    let long = ["long", "no_owner", "no_group", "numeric", "full_time"].map(|id| (place(id), id));
+    let mut places =
+        long.into_iter().chain(["one", "zero", "columns", "as_is"].map(|id| (place(id), id))).collect::<Vec<_>>();
+    places.retain(|(place, _)| place.is_some());
+    places.sort_unstable();
+    places.into_iter().fold(None, |format, (_, id)| match (id, format) {
+        ("one" | "zero", Some(Format::Long)) => format,
+        ("one" | "zero", _) => Some(Format::Lines),
+        ("columns", _) => Some(Format::Columns),
+        ("as_is", Some(Format::Long)) => None,
+        ("as_is", _) => format,
+        _ => Some(Format::Long),
+    })
+}
+
 /// Options of `pando ls`.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true, args_override_self = true, after_long_help = LONG_HELP)]
 #[allow(clippy::struct_excessive_bools)] // Each is a switch of the command line.
-pub struct LsArgs {
+pub struct Options {
     /// What to list [default: the working directory]
     #[arg(value_name = "PATH", value_parser = any_path())]
     pub paths: Vec<PathBuf>,
 
     /// Mode, links, owner, group, size, time, and the targets of links
-    #[arg(short = 'l', overrides_with_all = ["columns", "one"])]
+    #[arg(short = 'l')]
     pub long: bool,
     /// Like -l without the owner
     #[arg(hide_short_help = true, short = 'g')]
@@ -31,14 +108,17 @@ pub struct LsArgs {
     /// With -l: no group
     #[arg(hide_short_help = true, short = 'G', long = "no-group")]
     pub hide_group: bool,
+    /// With -l: the author, who is the owner
+    #[arg(hide_short_help = true, long)]
+    pub author: bool,
     /// Like -l with numbers for owners and groups
     #[arg(short = 'n', long = "numeric-uid-gid")]
     pub numeric: bool,
     /// In columns, as on a terminal
-    #[arg(short = 'C', overrides_with_all = ["long", "one", "no_owner", "no_group", "numeric"])]
+    #[arg(short = 'C')]
     pub columns: bool,
-    /// One entry per line, as into a pipe
-    #[arg(short = '1', overrides_with = "columns")]
+    /// One entry per line, as into a pipe (after -l: nothing)
+    #[arg(short = '1')]
     pub one: bool,
     /// One JSON object per line and entry (see --help)
     #[arg(long, conflicts_with = "csv")]
@@ -54,8 +134,11 @@ pub struct LsArgs {
     #[arg(short = 'a', long)]
     pub all: bool,
     /// The same without . and ..
-    #[arg(short = 'A', long)]
+    #[arg(short = 'A', long, overrides_with = "all")]
     pub almost_all: bool,
+    /// Like -aU, without -l, -s and --color before it
+    #[arg(hide_short_help = true, short = 'f')]
+    pub as_is: bool,
     /// Directories themselves, not what is in them
     #[arg(short = 'd', long)]
     pub directory: bool,
@@ -93,8 +176,8 @@ pub struct LsArgs {
           default_value = "auto", default_missing_value = "always")]
     pub color: When,
     /// Width of the screen in columns; 0 is no limit
-    #[arg(short = 'w', long, value_name = "COLS")]
-    pub width: Option<u16>,
+    #[arg(short = 'w', long, value_name = "COLS", value_parser = parse_width)]
+    pub width: Option<usize>,
 
     /// By none, name, size, time, extension or inode [default: name; --json, --csv: none]
     #[arg(long, value_name = "WORD", hide_possible_values = true,

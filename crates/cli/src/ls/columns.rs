@@ -19,6 +19,24 @@ pub struct Screen {
     pub eol: u8,
 }
 
+/// Reads a width as ls does: decimal, octal or hexadecimal. What is too large is no limit.
+///
+/// # Errors
+/// It is no number.
+pub fn parse_width(text: &str) -> Result<usize, String> {
+    let digits = text.trim_start();
+    let digits = digits.strip_prefix('+').unwrap_or(digits);
+    let (digits, radix) = match digits.strip_prefix('0') {
+        Some(rest) if rest.starts_with(['x', 'X']) => (&rest[1..], 16),
+        Some(octal) if !octal.is_empty() => (octal, 8),
+        _ => (digits, 10),
+    };
+    if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
+        return Err("a width is a number".to_owned());
+    }
+    Ok(usize::from_str_radix(digits, radix).unwrap_or(0))
+}
+
 impl Screen {
     /// Whether something may run over the edge of the screen: ls counts its bytes.
     pub fn is_left_by(self, column: usize, bytes: usize) -> bool {

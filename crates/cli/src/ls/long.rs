@@ -118,7 +118,7 @@ impl Widths {
         let Some(attr) = &entry.attr else { return };
         self.marks |= mark(entry, look.selinux) != b' ';
         self.nlink = self.nlink.max(width(u64::from(attr.nlink)));
-        if plan.owner {
+        if plan.owner || plan.author {
             let name = if plan.numeric { None } else { look.owners.user(attr.uid) };
             self.user = self.user.max(name.map_or_else(|| width(u64::from(attr.uid)), |name| plan.text_width(name)));
         }
@@ -177,7 +177,11 @@ impl Widths {
             let name = if plan.numeric { None } else { look.owners.group(attr.gid) };
             write_owner(name, attr.gid, self.group, plan, out);
         }
-        if plan.owner || plan.group {
+        if plan.author {
+            let name = if plan.numeric { None } else { look.owners.user(attr.uid) };
+            write_owner(name, attr.uid, self.user, plan, out);
+        }
+        if plan.owner || plan.group || plan.author {
             begin = out.len();
         }
         self.write_size(entry.kind, attr, plan, out);
@@ -224,6 +228,9 @@ impl Widths {
         }
         if plan.group {
             unknown(self.group, true);
+        }
+        if plan.author {
+            unknown(self.user, true);
         }
         unknown(self.size, false);
         unknown(look.clock.width(), false);

@@ -53,7 +53,7 @@ pub fn run(args: &LsArgs) -> Result<ExitCode> {
         }
     };
     let here = [PathBuf::from(".")];
-    let paths: &[PathBuf] = if args.paths.is_empty() { &here } else { &args.paths };
+    let paths: &[PathBuf] = if args.options.paths.is_empty() { &here } else { &args.options.paths };
     let listed = Lister::new(&plan).run(paths.iter().map(PathBuf::as_path).collect::<Vec<&Path>>().as_slice());
     // Standard output or a temporary file cannot be written: serious, as in ls.
     listed.or_else(|failure| {

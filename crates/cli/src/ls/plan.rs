@@ -6,12 +6,12 @@ use pando_hostfs::{Descent, Fields, Mask, Options, WalkOptions};
 use rustix::process::{Resource, getrlimit};
 
 use super::{
-    args::{LsArgs, SortBy, When, WhichTime, XattrLevel},
+    args::{Format, LsArgs, Options as Args, SortBy, When, WhichTime, XattrLevel},
     colours::Palette,
-    columns::Screen,
+    columns::{Screen, parse_width},
     failed::Status,
     order::Order,
-    quote::{Quote, Quoting, locale_is_utf8},
+    quote::{Quote, Quoting, in_message, locale_is_utf8},
     sorter::MIN_MEMORY_BYTES,
     time::TimeStyle,
 };
@@ -62,6 +62,7 @@ pub struct Plan {
     pub numeric: bool,
     pub owner: bool,
     pub group: bool,
+    pub author: bool,
     pub time: WhichTime,
     pub time_style: TimeStyle,
     pub order: Order,
@@ -74,6 +75,7 @@ pub struct Plan {
     pub paths: bool,
 }
 
+const DEFAULT_WIDTH: usize = 80;
 const DEFAULT_SORT_MEMORY: u64 = 256 << 20;
 
 /// A quarter of what this process may have (by its limit, and by what its control groups and the machine have left), at
@@ -84,13 +86,26 @@ fn sort_memory() -> u64 {
     DEFAULT_SORT_MEMORY.min(limit.min(room) / 4)
 }
 
-fn screen_width(args: &LsArgs, terminal: bool) -> usize {
-    let from_env = || env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|&columns| columns != 0);
+fn screen_width(args: &Args, terminal: bool) -> usize {
     let from_terminal = || {
         let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().filter(|_| terminal);
-        size.map(|size| size.ws_col).filter(|&columns| columns != 0)
+        size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns != 0)
     };
-    usize::from(args.width.or_else(from_env).or_else(from_terminal).unwrap_or(80))
+    let from_env = || {
+        let text = env::var("COLUMNS").ok().filter(|text| !text.is_empty())?;
+        let width = parse_width(&text).ok();
+        if width.is_none() {
+            let text = in_message(text.as_bytes());
+            warn(&format!("ignoring invalid width in environment variable COLUMNS: {text}"));
+        }
+        width
+    };
+    args.width.or_else(from_terminal).or_else(from_env).unwrap_or(DEFAULT_WIDTH)
+}
+
+/// Says what does not keep anything from being listed.
+fn warn(text: &str) {
+    Status::Well.say(Status::Well, text);
 }
 
 impl Plan {
@@ -100,14 +115,15 @@ impl Plan {
     /// The environment asks for a style that is none; the text says which.
     pub fn new(args: &LsArgs) -> Result<Self, String> {
         let terminal = std::io::stdout().is_terminal();
-        let long = args.long || args.no_owner || args.no_group || args.numeric || args.full_time;
+        let LsArgs { options: args, format } = args;
+        let long = *format == Some(Format::Long);
         let form = match () {
             () if args.json => Form::Json,
             () if args.csv => Form::Csv,
             () if long => Form::Long,
             // Attributes have lines of their own, below the name.
-            () if args.zero || args.one || args.xattr.is_some() => Form::Lines,
-            () if args.columns || terminal => Form::Columns,
+            () if args.xattr.is_some() => Form::Lines,
+            () if *format == Some(Format::Columns) || (format.is_none() && terminal) => Form::Columns,
             () => Form::Lines,
         };
         let colour = match args.color {
@@ -115,10 +131,10 @@ impl Plan {
             When::Never => false,
             When::Auto => terminal && !args.zero && env::var_os("TERM").is_none_or(|term| term != "dumb"),
         };
-        let width = screen_width(args, terminal);
         let machine = matches!(form, Form::Json | Form::Csv);
-        let warn = |text: &str| Status::Well.say(Status::Well, text);
         let colours = if colour && !machine { Palette::from_env(warn) } else { None };
+        let is_wide = form == Form::Columns || (colour && !machine);
+        let width = if is_wide { screen_width(args, terminal) } else { DEFAULT_WIDTH };
         let time = match (args.ctime, args.atime) {
             (true, _) => WhichTime::Ctime,
             (_, true) => WhichTime::Atime,
@@ -143,6 +159,7 @@ impl Plan {
             numeric: args.numeric,
             owner: !args.no_owner,
             group: !args.no_group && !args.hide_group,
+            author: args.author,
             time,
             time_style: time_style(args)?,
             order: Order { by: sort_by(args, machine, long), time, reverse: args.reverse },
@@ -255,7 +272,7 @@ impl Plan {
     }
 }
 
-fn time_style(args: &LsArgs) -> Result<TimeStyle, String> {
+fn time_style(args: &Args) -> Result<TimeStyle, String> {
     if args.full_time {
         return Ok(TimeStyle::FullIso);
     }
@@ -269,7 +286,7 @@ fn time_style(args: &LsArgs) -> Result<TimeStyle, String> {
 }
 
 /// ls sorts by the time that was asked for, if it is not shown.
-fn sort_by(args: &LsArgs, machine: bool, long: bool) -> SortBy {
+fn sort_by(args: &Args, machine: bool, long: bool) -> SortBy {
     let time_asked = args.ctime || args.atime || args.time != WhichTime::Mtime;
     match () {
         () if args.unsorted => SortBy::None,
@@ -284,7 +301,7 @@ fn sort_by(args: &LsArgs, machine: bool, long: bool) -> SortBy {
     }
 }
 
-fn quote(args: &LsArgs, terminal: bool) -> Quote {
+fn quote(args: &Args, terminal: bool) -> Quote {
     let from_env = || match env::var("QUOTING_STYLE").ok()?.as_str() {
         "literal" => Some(Quoting::Literal),
         "shell-escape" => Some(Quoting::ShellEscape),

@@ -79,6 +79,8 @@ impl Pieces<'_> {
         let front = &self.rest[..self.rest.len().min(4)];
         let valid = match std::str::from_utf8(front) {
             Ok(text) => text,
+            // What begins at the end of the name is one piece.
+            Err(error) if error.valid_up_to() == 0 && error.error_len().is_none() => return (front.len(), None),
             Err(error) => std::str::from_utf8(&front[..error.valid_up_to()]).unwrap_or_default(),
         };
         valid.chars().next().map_or((1, None), |character| (character.len_utf8(), character.width()))
@@ -179,9 +181,9 @@ impl Quote {
         self.pieces(text)
             .map(|piece| match piece {
                 Piece::Printable(_, width) => width,
-                // ls counts a byte that it prints as it is, outside of UTF-8, and nothing for what has no width.
-                Piece::Unprintable(bytes) if self.utf8 || bytes[0].is_ascii() => 0,
-                Piece::Unprintable(bytes) => bytes.len(),
+                // ls counts nothing for what has no width, and one for what is no character, though it prints both as they
+                // are.
+                Piece::Unprintable(bytes) => usize::from(self.utf8 && std::str::from_utf8(bytes).is_err()),
             })
             .sum()
     }

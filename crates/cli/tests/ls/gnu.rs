@@ -1,6 +1,8 @@
 //! Byte for byte what GNU ls prints, in the C locale, for the options that both have.
 
 use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
     path::Path,
     process::{Command, Output},
 };
@@ -64,6 +66,51 @@ const OPTIONS: &[&str] = &[
     "--quoting-style=shell-escape",
     "-R --quoting-style=shell-escape",
     "--quoting-style=shell-escape-always",
+    // The last format counts, but -1 is nothing after -l.
+    "-l1",
+    "-1l",
+    "-Cl1",
+    "-lC1",
+    "-C1l",
+    "--full-time -C",
+    "--full-time -1",
+    "--zero -C",
+    "-aA",
+    "-Aa",
+    // -f is -aU, and takes back what stands before it.
+    "-f",
+    "-lf",
+    "-nf1",
+    "-sf",
+    "-fs",
+    "-ft",
+    "-tf",
+    "-fA",
+    "-Af",
+    "-fr",
+    "-fi",
+    "-fC",
+    "-Cf",
+    "-fR",
+    "-fS --color",
+    "--color -f",
+    "-Ui",
+    "-Usi",
+    "-UiR",
+    "-UiF",
+    "-UiC -w 60",
+    "-C -w 0 --quoting-style=shell-escape",
+    "-Ci -w 0",
+    "-C -w 1",
+    "-C -w 4",
+    "-C -w 0x30",
+    "-C -w 077",
+    "-C -w +70",
+    "-C -w 100000",
+    "-C -w 99999999999999999999",
+    "-l --author",
+    "-go --author",
+    "--author",
 ];
 
 /// Whether ls is the one to compare with.
@@ -155,11 +202,79 @@ fn arguments_are_listed_as_gnu_ls_does() {
             "-lU",
             "-lUa",
             "-lRU",
+            "-fl",
+            "-gfl",
+            "-nU --author",
             "-C",
             "--quoting-style=shell-escape",
         ] {
             same(options, paths, &root);
         }
+    }
+}
+
+#[test]
+fn the_screen_is_as_wide_as_gnu_ls_takes_it() {
+    if !has_gnu_ls() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    populate(temp.path());
+    for columns in ["0", "50", "", "x", "-3", "0x30", "100000"] {
+        for options in ["-C", "-C -w 60", "-l", "--color -l", "--color -1"] {
+            same_with(&[("COLUMNS", columns), ("LS_COLORS", "fi=3")], options, &[], temp.path());
+        }
+    }
+}
+
+/// Names of bytes that are no characters, of characters without a width, and of wide ones.
+#[test]
+fn names_are_as_wide_as_in_gnu_ls() {
+    if !has_gnu_ls() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let names: [&[u8]; 14] = [
+        b"b",
+        b"c",
+        b"a\x01\x02\x03",
+        b"\xff\xfe\xfd\xfc\xfb\xfa",
+        b"i\xe6\xbc",
+        b"k\xf0\x9f\x98",
+        b"l\xf0\x9fm",
+        "\u{fc}\u{fc}\u{fc}!".as_bytes(),
+        "e\u{301}\u{302}".as_bytes(),
+        "\u{200b}\u{200b}z".as_bytes(),
+        "\u{85}\u{86}".as_bytes(),
+        "\u{6f22}\u{5b57}".as_bytes(),
+        "\u{1f600}x".as_bytes(),
+        "\u{e000}p".as_bytes(),
+    ];
+    for name in names {
+        std::fs::write(temp.path().join(OsStr::from_bytes(name)), "").unwrap();
+    }
+    for width in 1..60 {
+        for locale in ["C", "C.UTF-8"] {
+            for options in ["", " --quoting-style=shell-escape"] {
+                same_with(&[("LC_ALL", locale)], &format!("-C -w {width}{options}"), &[], temp.path());
+            }
+        }
+    }
+}
+
+#[test]
+fn many_names_are_laid_out_as_gnu_ls_does() {
+    if !has_gnu_ls() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    for index in 0..2000_usize {
+        let name = format!("{index:x}{}", "y".repeat(index * index % 23));
+        std::fs::write(temp.path().join(name), "").unwrap();
+    }
+    for width in [7, 80, 81, 500, 1000, 4000, 9999, 20_000, 30_000, 100_000] {
+        same(&format!("-C -w {width}"), &[], temp.path());
+        same(&format!("-C -w {width} --color"), &[], temp.path());
     }
 }
 
