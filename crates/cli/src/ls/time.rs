@@ -6,7 +6,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use jiff::{Timestamp, fmt::strtime, tz::TimeZone};
+use jiff::{
+    Timestamp,
+    fmt::strtime::{BrokenDownTime, Config, PosixCustom},
+    tz::TimeZone,
+};
 use pando_vfs::bulk::Time;
 
 use super::human::digits;
@@ -37,8 +41,14 @@ impl TimeStyle {
     /// # Errors
     /// It is no style; the text says what is.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // ls has "posix-STYLE" for "STYLE, but only outside of the POSIX locale".
-        Ok(match text.strip_prefix("posix-").unwrap_or(text) {
+        let mut text = text;
+        while let Some(style) = text.strip_prefix("posix-") {
+            if is_posix_locale() {
+                return Ok(Self::Locale);
+            }
+            text = style;
+        }
+        Ok(match text {
             "full-iso" => Self::FullIso,
             "long-iso" => Self::LongIso,
             "iso" => Self::Iso,
@@ -46,11 +56,16 @@ impl TimeStyle {
             other => {
                 let format = other.strip_prefix('+').ok_or("a style is full-iso, long-iso, iso, locale or +FORMAT")?;
                 let (old, recent) = format.split_once('\n').unwrap_or((format, format));
-                for format in [old, recent] {
-                    let example = Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
-                    strtime::format(format, &example).map_err(|error| format!("{format:?}: {error}"))?;
+                if recent.contains('\n') {
+                    return Err("a format has one line, or two: for times that are not recent, and for those that are"
+                        .to_owned());
                 }
-                Self::Format { old: old.to_owned(), recent: recent.to_owned() }
+                let (old, recent) = (without_modifiers(old), without_modifiers(recent));
+                for format in [&old, &recent] {
+                    formatted(format, Timestamp::UNIX_EPOCH, &TimeZone::UTC)
+                        .map_err(|error| format!("{format:?}: {error}"))?;
+                }
+                Self::Format { old, recent }
             }
         })
     }
@@ -155,8 +170,7 @@ impl Clock {
         let recent = self.is_recent(time);
         if let TimeStyle::Format { old, recent: format } = &self.style {
             let format = if recent { format } else { old };
-            let text = Timestamp::new(time.secs, time.nanos as i32)
-                .and_then(|timestamp| strtime::format(format, &timestamp.to_zoned(self.zone.clone())));
+            let text = Timestamp::new(time.secs, time.nanos as i32).and_then(|at| formatted(format, at, &self.zone));
             match text {
                 Ok(text) => out.extend_from_slice(text.as_bytes()),
                 Err(_) => write_seconds(time.secs, out),
@@ -250,6 +264,39 @@ impl Clock {
     }
 }
 
+/// A time by a format of strftime(3), with the names of the POSIX locale.
+fn formatted(format: &str, at: Timestamp, zone: &TimeZone) -> Result<String, jiff::Error> {
+    let config = Config::new().custom(PosixCustom::new());
+    BrokenDownTime::from(&at.to_zoned(zone.clone())).to_string_with_config(&config, format)
+}
+
+/// A format without the E and O that ask for the years of an era or for digits of another script: the POSIX locale has
+/// neither.
+fn without_modifiers(format: &str) -> String {
+    let (mut plain, mut rest) = (String::new(), format);
+    while let Some(percent) = rest.find('%') {
+        let (before, conversion) = rest.split_at(percent + 1);
+        plain.push_str(before);
+        rest = match conversion.as_bytes() {
+            [b'E', letter, ..] if b"cCxXyY".contains(letter) => &conversion[1..],
+            [b'O', letter, ..] if b"deHImMSuUVwWy".contains(letter) => &conversion[1..],
+            _ => conversion,
+        };
+        // Its first letter begins no conversion: it may be another %.
+        let first = rest.chars().next().map_or(0, char::len_utf8);
+        plain.push_str(&rest[..first]);
+        rest = &rest[first..];
+    }
+    plain + rest
+}
+
+/// Whether times are those of the POSIX locale, as the environment says.
+fn is_posix_locale() -> bool {
+    let values = ["LC_ALL", "LC_TIME", "LANG"].iter().filter_map(env::var_os);
+    let locale = values.into_iter().find(|value| !value.is_empty());
+    locale.is_none_or(|locale| locale == "C" || locale == "POSIX")
+}
+
 fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time { secs: since.as_secs() as i64, nanos: since.subsec_nanos() }
@@ -303,6 +350,8 @@ fn write_seconds(secs: i64, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use jiff::fmt::strtime;
+
     use super::*;
 
     const NOW: Time = Time { secs: 1_795_257_950, nanos: 500 };
@@ -343,6 +392,7 @@ mod tests {
         }
         assert!(TimeStyle::parse("nice").unwrap_err().contains("full-iso"));
         assert!(TimeStyle::parse("+%").unwrap_err().contains('%'));
+        assert!(TimeStyle::parse("+a\nb\nc").unwrap_err().contains("two"));
     }
 
     #[test]

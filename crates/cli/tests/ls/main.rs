@@ -15,4 +15,5 @@ mod mount;
 mod requests;
 mod scale;
 mod terminal;
+mod times;
 mod tree;

@@ -53,7 +53,8 @@ fn times() -> Vec<i64> {
     vec![0, 1, (1 << 31) - 1, now - 3600, now - 15_000_000, now - 16_000_000, now + 86_400, 1_000_000_000]
 }
 
-fn set_times(path: &Path, secs: i64, nanos: i64) {
+/// Sets the time of last modification, and another one of last access.
+pub fn set_times(path: &Path, secs: i64, nanos: i64) {
     let time = Timespec { tv_sec: secs, tv_nsec: nanos };
     let times = Timestamps { last_access: Timespec { tv_sec: secs / 2, ..time }, last_modification: time };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
