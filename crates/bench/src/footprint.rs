@@ -10,7 +10,6 @@
 
 use std::{env, fs, io, process::Command, time::Duration};
 
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -24,8 +23,6 @@ use crate::{
 
 /// Set in a process that is to make one measurement: which target, and what to make.
 const CHILD: &str = "PANDO_BENCH_FOOTPRINT";
-/// What ends such a process, when it has removed what it made.
-const END: Signal = Signal::TERM;
 
 /// What is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +97,8 @@ pub(crate) fn is_child() -> bool {
 /// What a target answers, or that the run was interrupted.
 pub(crate) fn run(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<String, Failure> {
     if let Ok(order) = env::var(CHILD) {
-        child::end_with_parent(END)?;
+        let asked = halt.clone();
+        child::when_unwanted(move || _ = asked.ask());
         let order: Order = serde_json::from_str(&order).during(|| format!("reading {CHILD}"))?;
         let spec = specs.get(order.target).ok_or_else(|| Failure::Refused(format!("{CHILD}: no such target")))?;
         let answer = measure(&*spec.target(), order.node, count, halt)?;
@@ -147,7 +145,7 @@ fn in_fresh_process(order: &Order, halt: &Halt) -> Result<Answer, Failure> {
     let order = serde_json::to_string(order).during(during)?;
     let mut command = Command::new(env::current_exe().during(during)?);
     command.args(env::args_os().skip(1)).env(CHILD, order);
-    let (status, bytes) = child::output(command, END, during, halt)?;
+    let (status, bytes) = child::output(command, during, halt)?;
     if !status.success() {
         // It has said on standard error what went wrong.
         return Err(Failure::Refused(format!("the measuring process ended with {status}")));

@@ -77,7 +77,7 @@ pub(crate) struct ConflictsArgs {
 
 /// Does what was asked for; returns what to print.
 pub(crate) fn run(args: &ConflictsArgs, halt: &Halt) -> Result<String, Failure> {
-    if let Some(order) = lackey::order()? {
+    if let Some(order) = lackey::order() {
         let keys = order.rsplit_once(KEYS_FOLLOW).and_then(|(_, keys)| keys.parse().ok()).unwrap_or(KEYS);
         return stage::run(keys, halt);
     }

@@ -29,11 +29,10 @@ use std::{
     hint::black_box,
     io,
     path::PathBuf,
-    process::Command,
+    process::{self, Command},
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub(crate) use self::{
@@ -51,15 +50,12 @@ const TRACED: &str = "PANDO_BENCH_TRACED";
 /// Written before and after what is to be seen in the trace.
 static MARK: AtomicU64 = AtomicU64::new(0);
 
-/// What ends a process that is traced. It leaves nothing behind, and lets a signal that it handles wait for its copies.
-const END: Signal = Signal::KILL;
-
-/// The order of a process that is traced, which ends with its parent; none in any other.
-///
-/// # Errors
-/// That it cannot end with its parent.
-pub(crate) fn order() -> Result<Option<String>, Failure> {
-    env::var(TRACED).ok().map(|order| child::end_with_parent(END).map(|()| order)).transpose()
+/// The order of a process that is traced, which ends when it is not wanted any more; none in any other.
+pub(crate) fn order() -> Option<String> {
+    let order = env::var(TRACED).ok()?;
+    // At once: it leaves nothing behind.
+    child::when_unwanted(|| process::exit(130));
+    Some(order)
 }
 
 /// Does `work` in a copy of this process, between marks: on what `prepare` made of `start`, and with `check` looking at
@@ -141,7 +137,7 @@ pub(crate) fn trace<T: DeserializeOwned>(
     let during = || format!("tracing {order} under valgrind");
     let traces = tempfile::tempdir().during(during)?;
     let command = command(arguments, order, traces.path().into()).during(during)?;
-    let (status, bytes) = child::output(command, END, during, halt)?;
+    let (status, bytes) = child::output(command, during, halt)?;
     match status.code() {
         Some(0) => (),
         Some(NO_VALGRIND) => {
