@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use self::short::Short;
 use crate::{
     conflicts, cost,
-    failure::{Failure, While},
+    failure::{Failure, While, say},
     footprint,
     halt::Halt,
     page, processes,
@@ -249,8 +249,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
     match dispatch(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody may be listening.
-            let _ = writeln!(io::stderr(), "pando bench: {failure}");
+            say(format_args!("pando bench: {failure}"));
             ExitCode::from(failure.exit_code())
         }
     }

@@ -1,6 +1,14 @@
 //! Why a run ended early.
 
-use std::{fmt, io};
+use std::{
+    fmt,
+    io::{self, Write},
+};
+
+/// Says something on standard error. Nobody may be listening, which must not be the end of a run, as it is with `eprintln!`.
+pub(crate) fn say(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
 
 /// Why a run ended without a result.
 #[derive(Debug)]

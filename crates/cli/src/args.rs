@@ -154,7 +154,7 @@ pub struct UmountArgs {
     #[arg(long, conflicts_with = "force")]
     pub lazy: bool,
 
-    /// Break off requests that are waiting (they fail with an I/O error), then unmount
+    /// Break off requests that are waiting (they fail with an I/O error), then unmount; open files are of no more use
     #[arg(long)]
     pub force: bool,
 }

@@ -28,8 +28,8 @@ use signal_hook::{
 use tracing::{info, warn};
 
 use crate::{
+    daemon,
     failure::{Failure, Result, say, shown},
-    generate,
 };
 
 const HELP: &str = "\
@@ -99,10 +99,11 @@ fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<Ex
         info!("{}: runs unboosted: {why}; what it starts may be boosted", program.display());
     }
     // The library would be refused with a line on stderr. Into other unboosted programs it is simply not loaded.
-    let session = if unboosted == Some(Unboosted::Foreign) { None } else { session(options) };
+    let is_foreign = unboosted == Some(Unboosted::Foreign);
+    let session = if is_foreign { None } else { session(options) };
     let signals = SignalsInfo::<WithOrigin>::new(signals_to_pass())
         .map_err(|error| Failure::system("cannot catch signals", &error))?;
-    let child = match start(program, arguments, path.as_deref(), session.as_ref()) {
+    let child = match start(program, arguments, path.as_deref(), (session.as_ref(), is_foreign)) {
         Ok(child) => child,
         Err(error) => return Ok(not_started(program, path.as_deref(), &error)),
     };
@@ -118,17 +119,18 @@ fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<Ex
     Ok(ExitCode::from(code(status)))
 }
 
-/// As execvp(3) does: an executable file of no format that the kernel knows is a script for the shell.
+/// As execvp(3) does: an executable file of no format that the kernel knows is a script for the shell. A program for another
+/// processor is none.
 fn start(
     program: &OsStr,
     arguments: &[OsString],
     path: Option<&OsStr>,
-    session: Option<&Session>,
+    (session, is_foreign): (Option<&Session>, bool),
 ) -> io::Result<Child> {
     let environment = session.map(|session| session.environment(std::env::var_os("LD_PRELOAD").as_deref()));
     let spawn = |command: &mut Command| command.args(arguments).envs(environment.iter().flatten().cloned()).spawn();
     match spawn(&mut Command::new(program)) {
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOEXEC) => {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOEXEC) && !is_foreign => {
             let script = program::find(program, path).unwrap_or_else(|| program.into());
             spawn(Command::new("/bin/sh").arg(script))
         }
@@ -251,7 +253,7 @@ fn watch(path: &Path, options: Options) -> Result<ExitCode> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         pipe::register(signal, stopper.try_clone().map_err(system)?).map_err(system)?;
     }
-    generate::print(format!("{shown}: programs here are boosted; end it with Ctrl-C\n").as_bytes())?;
+    daemon::show(&format!("{shown}: programs here are boosted; end it with Ctrl-C\n"));
     loop {
         let mut ready = [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
         match poll(&mut ready, Some(&LOOK_EVERY)) {

@@ -42,7 +42,7 @@ pub fn start() -> Result<ExitCode> {
         pipe.read_to_end(&mut ready).map_err(refused)?;
     }
     if !ready.is_empty() {
-        show(&ready);
+        show(&String::from_utf8_lossy(&ready));
         return Ok(ExitCode::SUCCESS);
     }
     let status = child.wait().map_err(refused)?;
@@ -51,15 +51,15 @@ pub fn start() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1).max(1)))
 }
 
-/// Says that the tree is mounted.
+/// Says that a service has begun.
 ///
-/// It is, also where that cannot be said: nobody reads the pipe (`pando mount x | head -0`), the disk with the log is full.
-/// Then it is served all the same, and no failure is reported: whoever is told of one takes nothing to be mounted.
-pub fn show(line: &[u8]) {
-    if let Err(failure) = generate::print(line)
+/// It has, also where that cannot be said: nobody reads the pipe (`pando mount x | head -0`), the disk with the log is full.
+/// Then it goes on all the same, and no failure is reported: whoever is told of one takes nothing to be there.
+pub fn show(line: &str) {
+    if let Err(failure) = generate::print(line.as_bytes())
         && !failure.is_quiet()
     {
-        say(failure.remedy("the tree is mounted all the same"));
+        say(failure.remedy(format!("it holds all the same: {}", line.trim_end())));
     }
 }
 

@@ -111,7 +111,7 @@ fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
     if in_background {
         return daemon::ready(&line);
     }
-    daemon::show(line.as_bytes());
+    daemon::show(&line);
     Ok(())
 }
 
@@ -189,7 +189,8 @@ impl Leaver {
 
     /// Takes away what is left when nobody serves any more and nobody has unmounted: serving did not begin, the device
     /// failed, or somebody broke it off. The number may be another mount's by now, which must not be touched, not even by
-    /// asking it (that would make it busy for an instant): ours is at our path, and dead.
+    /// asking it (that would make it busy for an instant): ours is at our path, and dead. (Whoever replaces it there in the
+    /// instant after it was asked would lose his: unmounting goes by path.)
     fn clean(&self) {
         let at_path = mountinfo::at(&self.path).ok().flatten();
         let is_this = |mount: &Mount| self.device.as_ref().is_none_or(|device| *device == mount.device);

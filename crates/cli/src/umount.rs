@@ -42,6 +42,10 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     };
     // A server that hangs, which --force is for, would not answer: neither whether it is there nor who it is.
     let asked = !(args.lazy || args.force);
+    // Breaking off would take what is mounted inside with it.
+    if args.force && !inside(&mount).is_empty() {
+        return Err(in_use(args, &mount));
+    }
     let dead = asked && mount_point::dead_at(&path);
     let server = if asked && !dead { server(&path) } else { None };
     let done = if args.lazy || dead {
@@ -62,11 +66,16 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     server.map_or(Ok(()), |server| wait_for_end(&server, &args.dir))
 }
 
-/// Why it is in use: other mounts in it, which no program for open files tells of, or else processes.
-fn in_use(args: &UmountArgs, mount: &Mount) -> Failure {
-    let shown = args.dir.display();
+/// What is mounted in a tree.
+fn inside(mount: &Mount) -> Vec<Mount> {
     let mut inside = mountinfo::all().unwrap_or_default();
     inside.retain(|other| other.parent == mount.id);
+    inside
+}
+
+/// Why it is in use: other mounts in it, which no program for open files tells of, or else processes.
+fn in_use(args: &UmountArgs, mount: &Mount) -> Failure {
+    let (shown, inside) = (args.dir.display(), inside(mount));
     if inside.is_empty() {
         return Failure::new(format!("{shown}: in use: a process has a file open or its directory there")).remedy(
             format!("see who with: fuser -vm {shown}\nor detach it and let them finish: pando umount --lazy {shown}"),

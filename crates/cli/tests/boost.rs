@@ -343,6 +343,14 @@ fn exit_codes_are_the_programs_own() {
     fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
     let (code, errors) = codes(script.to_str().unwrap(), &[]);
     assert!(code == 126 && errors.contains("interpreter"), "{code} {errors}");
+    // A program, and none for this processor: no script either.
+    let foreign = directory.path().join("foreign");
+    let mut program = fs::read(env!("CARGO_BIN_EXE_pando")).unwrap();
+    program[18] ^= 1;
+    fs::write(&foreign, program).unwrap();
+    fs::set_permissions(&foreign, Permissions::from_mode(0o755)).unwrap();
+    let (code, errors) = codes(foreign.to_str().unwrap(), &[]);
+    assert!(code == 126 && errors.contains("cannot be executed"), "{code} {errors}");
 }
 
 #[test]

@@ -13,6 +13,8 @@ use nix::{
     unistd::{ForkResult, fork},
 };
 
+use crate::failure::say;
+
 /// Runs `work` in a copy of this process that has this one thread, and that ends with it: nothing that it does, this
 /// process sees. Returns the copy's process id.
 ///
@@ -30,7 +32,7 @@ pub(super) fn in_a_copy(work: impl FnOnce() -> io::Result<()>) -> io::Result<i32
             let code = match catch_unwind(AssertUnwindSafe(work)) {
                 Ok(Ok(())) => 0,
                 Ok(Err(error)) => {
-                    eprintln!("in a copy of the process: {error}");
+                    say(format_args!("in a copy of the process: {error}"));
                     1
                 }
                 Err(_) => 101,

@@ -28,7 +28,7 @@ use clap::Args;
 
 use self::{matrix::Seen, plan::Speed};
 use crate::{
-    failure::{Failure, While},
+    failure::{Failure, While, say},
     footprint::{self, Bytes},
     halt::Halt,
     report::{self, Run, json::Record},
@@ -129,7 +129,7 @@ fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -
     let text = serde_json::to_string_pretty(&bytes).during(|| "writing figures".into())?;
     fs::write(&path, text + "\n").during(|| format!("writing {}", path.display()))?;
     if io::stderr().is_terminal() {
-        eprintln!("cache lines in common: tracing under valgrind");
+        say("cache lines in common: tracing under valgrind");
     }
     matrix::measure(&args.out, args.quick, halt)
 }

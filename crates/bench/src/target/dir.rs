@@ -12,7 +12,7 @@ use std::{
 use rustix::{fs::FlockOperation, io::Errno};
 
 use super::{Actor, Session, Target, calls::DirActor};
-use crate::failure::{Failure, While};
+use crate::failure::{Failure, While, say};
 
 /// The file that says that this directory is ours.
 const MARKER: &str = ".pando-bench";
@@ -141,7 +141,7 @@ impl Drop for DirSession {
         if self.open
             && let Err(failure) = self.clean_up()
         {
-            eprintln!("pando bench: {failure}; the next run in {} tries again", self.path.display());
+            say(format_args!("pando bench: {failure}; the next run in {} tries again", self.path.display()));
         }
     }
 }

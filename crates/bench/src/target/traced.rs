@@ -21,7 +21,7 @@ use pando_vfs::{
 };
 
 use super::{Actor, Session, Target, mem::MemSession};
-use crate::failure::{Failure, While};
+use crate::failure::{Failure, While, say};
 
 /// An in-memory tree that somebody watches.
 pub(crate) struct TracedTarget;
@@ -46,9 +46,9 @@ impl Session for TracedSession {
     fn close(mut self: Box<Self>) -> Result<(), Failure> {
         if let Some(reader) = self.reader.take() {
             let (shown, lost) = reader.stop();
-            eprintln!(
+            say(format_args!(
                 "mem:traced: {shown} operations were shown, {lost} lost (the reader takes a tenth of a processor)"
-            );
+            ));
         }
         Ok(())
     }

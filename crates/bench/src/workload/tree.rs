@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use crate::{
-    failure::{Failure, While},
+    failure::{Failure, While, say},
     halt::Halt,
     path::TreePath,
     target::Actor,
@@ -76,9 +76,9 @@ pub(crate) fn mktree(dir: &Path, seed: u64, files: u64, max_xattrs: u64, halt: &
     let made_dir = match fs::create_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             if fs::read_dir(dir).during(|| format!("reading {}", dir.display()))?.next().is_some() {
-                let say =
+                let why =
                     format!("{} is not empty: choose an empty directory, or one that is not there yet", dir.display());
-                return Err(Failure::Refused(say));
+                return Err(Failure::Refused(why));
             }
             false
         }
@@ -94,10 +94,16 @@ pub(crate) fn mktree(dir: &Path, seed: u64, files: u64, max_xattrs: u64, halt: &
         Ok(())
     });
     if result.is_err() {
-        let removed =
-            sketches(seed, files, max_xattrs).take(made).try_for_each(|sketch| fs::remove_file(dir.join(sketch.name)));
-        if let Err(error) = removed.and_then(|()| if made_dir { fs::remove_dir(dir) } else { Ok(()) }) {
-            eprintln!("pando bench: {}: not all that was made could be removed: {error}", dir.display());
+        // As much as can be, and what somebody else has removed is well.
+        let mut left = Ok(());
+        for sketch in sketches(seed, files, max_xattrs).take(made) {
+            let removed = fs::remove_file(dir.join(sketch.name));
+            left = left.and(
+                removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }),
+            );
+        }
+        if let Err(error) = left.and_then(|()| if made_dir { fs::remove_dir(dir) } else { Ok(()) }) {
+            say(format_args!("pando bench: {}: not all that was made could be removed: {error}", dir.display()));
         }
     }
     result.map(|()| xattrs)

@@ -72,7 +72,7 @@ const INDICATORS: [(&[u8; 2], Option<&[u8]>); 24] = [
 
 /// Whether a terminal has these sequences, for where LS_COLORS is not set: those that dircolors(1) knows.
 fn is_known_terminal(term: &str) -> bool {
-    const NAMES: [&str; 17] = [
+    const NAMES: [&str; 18] = [
         "Eterm",
         "ansi",
         "cons25",
@@ -90,12 +90,12 @@ fn is_known_terminal(term: &str) -> bool {
         "putty",
         "st",
         "terminator",
+        "vt100",
     ];
     let digit_first = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
     // con80x25
     let is_console = |size: &str| digit_first(size) && size.split('x').skip(1).any(digit_first);
     NAMES.contains(&term)
-        || term == "vt100"
         || ["color", "direct"].iter().any(|part| term.contains(part))
         || ["rxvt", "screen", "tmux", "xterm"].iter().any(|begin| term.starts_with(begin))
         || term.strip_prefix("con").is_some_and(is_console)
@@ -388,7 +388,7 @@ fn read_digits(rest: &mut &[u8], mut number: u8, radix: u8) -> u8 {
 
 /// What decides about a colour.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+struct Subject<'a> {
     name: &'a [u8],
     kind: Option<FileKind>,
     /// None if nobody looked.
@@ -403,7 +403,7 @@ pub struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     /// An entry itself.
-    pub fn of(entry: &Entry<'a>, palette: &Palette) -> Self {
+    fn of(entry: &Entry<'a>, palette: &Palette) -> Self {
         let own = Self {
             name: entry.name,
             kind: entry.kind,
@@ -422,7 +422,7 @@ impl<'a> Subject<'a> {
     }
 
     /// What a link leads to.
-    pub fn target_of(entry: &Entry<'a>) -> Self {
+    fn target_of(entry: &Entry<'a>) -> Self {
         let mode = if let LinkEnd::Mode(mode) = entry.link_end { Some(mode) } else { None };
         Self {
             name: entry.target.unwrap_or_default(),

@@ -277,10 +277,12 @@ fn without_modifiers(format: &str) -> String {
     while let Some(percent) = rest.find('%') {
         let (before, conversion) = rest.split_at(percent + 1);
         plain.push_str(before);
-        rest = match conversion.as_bytes() {
-            [b'E', letter, ..] if b"cCxXyY".contains(letter) => &conversion[1..],
-            [b'O', letter, ..] if b"deHImMSuUVwWy".contains(letter) => &conversion[1..],
-            _ => conversion,
+        let unflagged = conversion.trim_start_matches(['_', '-', '0', '^', '#']);
+        plain.push_str(&conversion[..conversion.len() - unflagged.len()]);
+        rest = match unflagged.as_bytes() {
+            [b'E', letter, ..] if b"cCxXyY".contains(letter) => &unflagged[1..],
+            [b'O', letter, ..] if b"bBdeHImMSuUVwWy".contains(letter) => &unflagged[1..],
+            _ => unflagged,
         };
         // Its first letter begins no conversion: it may be another %.
         let first = rest.chars().next().map_or(0, char::len_utf8);

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What may stand before letters, and those letters: flags, and modifiers that mean nothing in this locale.
-const CONVERSIONS: [(&str, &str); 8] = [
+const CONVERSIONS: [(&str, &str); 9] = [
     ("", "aAbBcCdDeFgGhHIjklmMnNpPqrRsStTuUVwWxXyYzZ%"),
     ("_", "CdeGgHIjklmMSuUVwWyY"),
     ("-", "CdeGgHIjklmMSuUVwWyY"),
@@ -16,7 +16,8 @@ const CONVERSIONS: [(&str, &str); 8] = [
     ("^", "aAbBhpZ"),
     ("#", "pZ"),
     ("E", "cCxXyY"),
-    ("O", "deHImMSuUVwWy"),
+    ("O", "bBdeHImMSuUVwWy"),
+    ("_O", "dHmMS"),
 ];
 
 const FORMATS: [&str; 7] = [
