@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What may stand before letters, and those letters: flags, and modifiers that mean nothing in this locale.
-const CONVERSIONS: [(&str, &str); 9] = [
+const CONVERSIONS: [(&str, &str); 11] = [
     ("", "aAbBcCdDeFgGhHIjklmMnNpPqrRsStTuUVwWxXyYzZ%"),
     ("_", "CdeGgHIjklmMSuUVwWyY"),
     ("-", "CdeGgHIjklmMSuUVwWyY"),
@@ -17,7 +17,9 @@ const CONVERSIONS: [(&str, &str); 9] = [
     ("#", "pZ"),
     ("E", "cCxXyY"),
     ("O", "bBdeHImMSuUVwWy"),
-    ("_O", "dHmMS"),
+    ("_O", "deHImMSuUVwWy"),
+    ("^O", "bB"),
+    ("^E", "cCxXyY"),
 ];
 
 const FORMATS: [&str; 7] = [
