@@ -34,7 +34,8 @@ use crate::{data::MemData, space::Space};
 /// How large a [`MemFs`] may grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemOptions {
-    /// The bytes of all files, in whole pages ([`PAGE_BYTES`]; a part of one counts as one). No limit of its own by
+    /// What all files hold, in whole pages ([`PAGE_BYTES`]; a part of one counts as one); not names, links and attributes,
+    /// which no limit counts. No limit of its own by
     /// default: then memory is the limit, and statfs shows the machine's.
     pub size_bytes: Option<u64>,
     /// Inodes, the root directory included. No limit by default.

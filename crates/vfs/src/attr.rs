@@ -61,11 +61,12 @@ impl Vfs {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG.
+    #[doc(alias = "statx")]
     pub fn stat(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Stat> {
         let path = path.as_ref();
         self.traced(TraceOp::Stat, (context, at, path), || {
             look(self.name_space(), |guard| {
-                let dentry = walk(context, &at, path, flags, guard)?;
+                let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
                 Ok(stat_of(dentry.to_ref().inode(), guard))
             })
         })
@@ -92,7 +93,7 @@ impl Vfs {
         let path = path.as_ref();
         self.traced(TraceOp::Access, (context, at, path), || {
             look(self.name_space(), |guard| {
-                let inode = walk(context, &at, path, flags, guard)?.to_ref().inode();
+                let inode = walk(self.name_space(), context, &at, path, flags, guard)?.to_ref().inode();
                 Ok(context.check(inode, &inode.perm(guard), want)?)
             })
         })

@@ -60,7 +60,9 @@ impl Context {
         &self.cwd
     }
 
-    /// The root directory: `..` does not lead out of it.
+    /// The root directory. No path leads out of it, also while directories are moved: in one that was moved out of it, `..`
+    /// is ENOENT. A directory that is named otherwise ([`At::Dir`], the working directory) may be outside, and what is below
+    /// it is had then.
     #[must_use]
     pub fn root(&self) -> &DentryRef {
         &self.root

@@ -54,7 +54,7 @@ impl Make<'_> {
 }
 
 /// The permission bits that mknod, mkdir and open take.
-const MODE_BITS: u32 = 0o7777;
+pub(crate) const MODE_BITS: u32 = 0o7777;
 pub(crate) const S_ISVTX: u32 = 0o1000;
 pub(crate) const S_ISGID: u32 = 0o2000;
 pub(crate) const S_ISUID: u32 = 0o4000;
@@ -65,6 +65,7 @@ impl Vfs {
     ///
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG, ENOSPC.
+    #[doc(alias = "mkdirat")]
     pub fn mkdir(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, mode: u32) -> Result<DentryRef> {
         let path = path.as_ref();
         self.traced(TraceOp::Mkdir, (context, at, path), || {
@@ -76,6 +77,7 @@ impl Vfs {
     ///
     /// # Errors
     /// As mkdir; EINVAL for another kind, EPERM for a directory, or for a device without the capability.
+    #[doc(alias = "mknodat")]
     pub fn mknod(
         &self,
         context: &Context,
@@ -103,6 +105,7 @@ impl Vfs {
     ///
     /// # Errors
     /// As mkdir; ENOENT for an empty target, ENAMETOOLONG for one of 4096 bytes or more.
+    #[doc(alias = "symlinkat")]
     pub fn symlink(
         &self,
         context: &Context,
@@ -138,7 +141,7 @@ impl Vfs {
 
     fn readlink_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<u8>> {
         look(self.name_space(), |guard| {
-            let dentry = walk(context, &at, path, flags | Walk::NOFOLLOW, guard)?;
+            let dentry = walk(self.name_space(), context, &at, path, flags | Walk::NOFOLLOW, guard)?;
             let inode = dentry.to_ref().inode();
             match &inode.body {
                 Body::Symlink(target) => {
@@ -155,7 +158,7 @@ impl Vfs {
     fn make(&self, context: &Context, at: At<'_>, path: &[u8], make: Make<'_>, mode: u32) -> Result<DentryRef> {
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;
-            let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;
+            let parent = attempt.parent(0, || walk_parent(self.name_space(), context, &at, path, false, guard))?;
             if parent.slash && !matches!(make, Make::Directory) {
                 let taken = lookup(parent.dir, parent.name(Error::Exists)?, guard)?.is_some();
                 return Err(Stop::Error(if taken { Error::Exists } else { Error::NoEntry }));
@@ -169,6 +172,7 @@ impl Vfs {
     /// # Errors
     /// EPERM for a directory, EXDEV across superblocks, EEXIST, ENOENT (also for a file whose last name is gone),
     /// EMLINK; otherwise as mkdir.
+    #[doc(alias = "linkat")]
     pub fn link(
         &self,
         context: &Context,
@@ -190,7 +194,8 @@ impl Vfs {
         let inode = old.0.inode();
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;
-            let parent = attempt.parent(0, || walk_parent(context, &new_at, new_path, false, guard))?;
+            let parent =
+                attempt.parent(0, || walk_parent(self.name_space(), context, &new_at, new_path, false, guard))?;
             let dir = parent.dir.to_ref().expect_dir()?;
             let name = parent.name(Error::Exists)?;
             let hash = dir.shard.sb.hash(dir.ino, name);
@@ -257,7 +262,7 @@ impl Vfs {
         linkable: bool,
     ) -> Result<DentryRef> {
         look(self.name_space(), |guard| {
-            let dentry = walk(context, &at, path, flags, guard)?;
+            let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
             let dir = dentry.to_ref().expect_dir()?;
             if dir.shard.sb.driver.backing().is_some() {
                 return Err(Error::NotSupported.into());

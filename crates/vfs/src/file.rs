@@ -83,7 +83,7 @@ impl File {
     /// Reads at an offset (pread). Zero bytes: the end.
     ///
     /// # Errors
-    /// EBADF, EISDIR; EINVAL for an offset beyond 2^63 - 1.
+    /// EBADF, EISDIR; EINVAL for what would end beyond 2^63 - 1.
     pub fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.traced(TraceOp::Read, || {
             if offset > OFFSET_MAX {
@@ -137,7 +137,7 @@ impl File {
     /// Writes at an offset (pwrite). With O_APPEND Linux appends all the same, and so does this.
     ///
     /// # Errors
-    /// EBADF, EINVAL for an offset beyond 2^63 - 1, ENOSPC, EFBIG.
+    /// EBADF, EINVAL for what would end beyond 2^63 - 1, ENOSPC, EFBIG.
     pub fn pwrite(&self, data: &[u8], offset: u64) -> Result<usize> {
         self.traced(TraceOp::Write, || {
             if offset > OFFSET_MAX {

@@ -1,16 +1,18 @@
 //! The path walk: from a path to a dentry, with no lock, no count and no write (P1).
 //!
-//! Each step is linearizable (one look-up in one directory, at one instant), the walk as a whole is not, as in Linux.
+//! Each step is linearizable (one look-up in one directory, at one instant), the walk as a whole is not, as in Linux. A step up
+//! under a root of one's own is taken at an instant at which the directory is in that root: it reads the rename sequence.
 
-use pando_sync::{Guard, Shared, pin};
+use pando_sync::{Guard, OPTIMISTIC_TRIES, Shared, pin};
 
 use crate::{
     At, Context, Error, Result,
     backed::{check_fresh, miss},
     dentry::Dentry,
     inode::Body,
-    locks::Step,
+    locks::{Step, Stop},
     name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, skip_slashes, split},
+    superblock::NameSpace,
     types::{Access, Walk},
 };
 
@@ -81,17 +83,19 @@ enum Found<'g> {
 
 /// Walks to a dentry.
 pub(crate) fn walk<'g>(
+    name_space: &'g NameSpace,
     context: &'g Context,
     at: &'g At<'_>,
     path: &'g [u8],
     flags: Walk,
     guard: &'g Guard,
 ) -> Step<Shared<'g, Dentry>> {
+    let start = start(name_space, context, at)?;
     if path.is_empty() && flags.contains(Walk::EMPTY_PATH) {
-        return Ok(at.dentry(context));
+        return Ok(start);
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
-    match Walker::new(context, guard).run(at.dentry(context), path, goal)? {
+    match Walker::new(name_space, context, guard).run(start, path, goal)? {
         Found::Target(dentry) => Ok(dentry),
         Found::Parent(_) => unreachable!("the goal was a target"),
     }
@@ -99,19 +103,29 @@ pub(crate) fn walk<'g>(
 
 /// Walks to the directory of the last component.
 pub(crate) fn walk_parent<'g>(
+    name_space: &'g NameSpace,
     context: &'g Context,
     at: &'g At<'_>,
     path: &'g [u8],
     follow: bool,
     guard: &'g Guard,
 ) -> Step<Parent<'g>> {
-    match Walker::new(context, guard).run(at.dentry(context), path, Goal::Parent { follow })? {
+    let start = start(name_space, context, at)?;
+    match Walker::new(name_space, context, guard).run(start, path, Goal::Parent { follow })? {
         Found::Parent(parent) => Ok(parent),
         Found::Target(_) => unreachable!("the goal was a parent"),
     }
 }
 
+/// Where a walk starts. What belongs to another [`crate::Vfs`] is refused: it has locks of its own.
+fn start<'g>(name_space: &NameSpace, context: &'g Context, at: &'g At<'_>) -> Result<Shared<'g, Dentry>> {
+    let start = at.dentry(context);
+    let is_ours = |dentry: Shared<'_, Dentry>| std::ptr::eq(&raw const *dentry.to_ref().sb().name_space, name_space);
+    if is_ours(start) && is_ours(context.root_dentry()) { Ok(start) } else { Err(Error::CrossDevice) }
+}
+
 struct Walker<'g> {
+    name_space: &'g NameSpace,
     context: &'g Context,
     guard: &'g Guard,
     links: u32,
@@ -120,8 +134,8 @@ struct Walker<'g> {
 }
 
 impl<'g> Walker<'g> {
-    fn new(context: &'g Context, guard: &'g Guard) -> Self {
-        Self { context, guard, links: 0, interrupted: Vec::new() }
+    fn new(name_space: &'g NameSpace, context: &'g Context, guard: &'g Guard) -> Self {
+        Self { name_space, context, guard, links: 0, interrupted: Vec::new() }
     }
 
     fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Found<'g>> {
@@ -154,7 +168,7 @@ impl<'g> Walker<'g> {
             path = rest;
             dir = match component {
                 Component::Dot => dir,
-                Component::DotDot => dotdot(dir, Some(self.context.root_dentry()), self.guard),
+                Component::DotDot => self.up(dir)?,
                 Component::Name(name) => {
                     let child = lookup(dir, name, self.guard)?.ok_or(Error::NoEntry)?;
                     let follow = match goal {
@@ -203,6 +217,24 @@ impl<'g> Walker<'g> {
             }
         };
         Ok(Some(Parent { dir, last, slash, seen }))
+    }
+
+    /// One step up, which does not lead out of the context's root, whatever is moved meanwhile: at one instant, the directory
+    /// was in it. From outside (it was moved out, or was never in) there is no way up.
+    fn up(&self, dir: Shared<'g, Dentry>) -> Step<Shared<'g, Dentry>> {
+        let root = self.context.root_dentry();
+        if above(root, self.guard).is_none() {
+            return Ok(dotdot(dir, None, self.guard));
+        }
+        let moves = &self.name_space.rename_seq;
+        for _ in 0..OPTIMISTIC_TRIES {
+            let begun = moves.read_begin();
+            let up = is_within(dir, root, self.guard).then(|| dotdot(dir, Some(root), self.guard));
+            if !moves.read_retry(begun) {
+                return Ok(up.ok_or(Error::NoEntry)?);
+            }
+        }
+        Err(Stop::Again)
     }
 
     /// An absolute path starts at the root.
@@ -259,6 +291,20 @@ fn cross<'g>(mut dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Shared<'g, Den
         dentry = root;
     }
     dentry
+}
+
+/// What a directory is in: its parent, or what the root of a mounted tree covers. None for the root of all.
+fn above<'g>(dir: Shared<'g, Dentry>, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
+    dir.to_ref().parent(guard).or_else(|| dir.to_ref().sb().covers.load(guard))
+}
+
+/// Whether a directory is `root`, or in it. Of one instant, if no directory changes its place meanwhile.
+fn is_within<'g>(mut dir: Shared<'g, Dentry>, root: Shared<'g, Dentry>, guard: &'g Guard) -> bool {
+    while !dir.ptr_eq(root) {
+        let Some(next) = above(dir, guard) else { return false };
+        dir = next;
+    }
+    true
 }
 
 /// One step up: never above `root` (if there is one to keep to), and from a mounted tree's root to what it covers.

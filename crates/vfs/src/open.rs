@@ -5,7 +5,7 @@ use pando_sync::{Guard, Shared, pin};
 use crate::{
     At, Context, DentryRef, Error, File, Result, Vfs,
     attr::{Stamp, truncate_inode},
-    create::{Make, S_ISVTX, make_at},
+    create::{MODE_BITS, Make, S_ISVTX, make_at},
     dentry::Dentry,
     inode::Inode,
     locks::{Step, Stop, run},
@@ -23,6 +23,7 @@ impl Vfs {
     /// # Errors
     /// ENOENT, EEXIST (O_EXCL), EISDIR, ENOTDIR (O_DIRECTORY), ELOOP (also O_NOFOLLOW), EACCES, EPERM (O_NOATIME),
     /// EINVAL (flags), ENXIO, ENAMETOOLONG, ENOSPC.
+    #[doc(alias = "openat")]
     pub fn open(
         &self,
         context: &Context,
@@ -79,11 +80,12 @@ impl Vfs {
     }
 
     fn open_or_create(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<File> {
+        let mode = mode & MODE_BITS;
         let exclusive = flags.contains(OpenFlags::EXCL);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
         let (dentry, made) = run(self.name_space(), |attempt, locks| -> Step<_> {
             let guard = attempt.guard;
-            let mut parent = attempt.parent(0, || walk_parent(context, &at, path, follow, guard))?;
+            let mut parent = attempt.parent(0, || walk_parent(self.name_space(), context, &at, path, follow, guard))?;
             let otherwise = if exclusive { Error::Exists } else { Error::IsDirectory };
             // The slash comes before the length of the name.
             if parent.any_name(otherwise).is_ok() && parent.slash {

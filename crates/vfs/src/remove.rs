@@ -19,6 +19,7 @@ impl Vfs {
     ///
     /// # Errors
     /// ENOENT, EISDIR, EACCES, EPERM (sticky directory), EBUSY, ENOTDIR, ELOOP, ENAMETOOLONG.
+    #[doc(alias = "unlinkat")]
     pub fn unlink(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         self.traced(TraceOp::Unlink, (context, at, path), || self.unlink_at(context, at, path))
@@ -27,7 +28,7 @@ impl Vfs {
     fn unlink_at(&self, context: &Context, at: At<'_>, path: &[u8]) -> Result<()> {
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;
-            let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;
+            let parent = attempt.parent(0, || walk_parent(self.name_space(), context, &at, path, false, guard))?;
             let name = parent.name(Error::IsDirectory)?;
             if parent.slash {
                 let bound = Bound::lookup(parent.dir, name, locks, guard)?;
@@ -69,7 +70,7 @@ impl Vfs {
     fn rmdir_at(&self, context: &Context, at: At<'_>, path: &[u8]) -> Result<()> {
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;
-            let parent = attempt.parent(0, || walk_parent(context, &at, path, false, guard))?;
+            let parent = attempt.parent(0, || walk_parent(self.name_space(), context, &at, path, false, guard))?;
             let name = match parent.last {
                 Last::Name(_) => parent.name(Error::Invalid)?,
                 Last::Dot => return Err(Error::Invalid.into()),

@@ -30,6 +30,7 @@ impl Vfs {
     /// # Errors
     /// ENOENT, EEXIST (NOREPLACE), ENOTEMPTY, ENOTDIR, EISDIR, EINVAL (into itself; bad flags), EXDEV, EBUSY, EACCES,
     /// EPERM, ELOOP, ENAMETOOLONG, ENOSPC.
+    #[doc(alias = "renameat2")]
     pub fn rename(
         &self,
         context: &Context,
@@ -58,8 +59,8 @@ impl Vfs {
         }
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;
-            let old = attempt.parent(0, || walk_parent(context, &old_at, old_path, false, guard))?;
-            let new = attempt.parent(1, || walk_parent(context, &new_at, new_path, false, guard))?;
+            let old = attempt.parent(0, || walk_parent(self.name_space(), context, &old_at, old_path, false, guard))?;
+            let new = attempt.parent(1, || walk_parent(self.name_space(), context, &new_at, new_path, false, guard))?;
             match Move::prepare(context, old, new, flags, guard, locks)? {
                 Some(prepared) => {
                     locks.collect = prepared.target.as_ref().is_some_and(|target| target.dentry.to_ref().is_link());

@@ -21,7 +21,8 @@ use crate::{
 /// A name space: a tree, and the trees mounted in it.
 ///
 /// Cheap to clone; all clones are the same name space. It has no thread of its own and no state outside itself but the
-/// reclaimer's. When the last clone goes, the trees are taken down; files still open keep what they need.
+/// reclaimer's. When the last clone goes, the trees are taken down; files still open keep what they need. Contexts and
+/// dentries belong to one name space; another one refuses them (EXDEV).
 #[derive(Clone)]
 pub struct Vfs(Arc<Inner>);
 
@@ -119,7 +120,7 @@ impl Vfs {
     pub(crate) fn lookup_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<DentryRef> {
         look(self.name_space(), |guard| {
             // A dentry that died between the walk and here: another walk tells what is there now.
-            walk(context, &at, path, flags, guard)?.get().map(DentryRef).ok_or(Stop::Again)
+            walk(self.name_space(), context, &at, path, flags, guard)?.get().map(DentryRef).ok_or(Stop::Again)
         })
     }
 
@@ -132,7 +133,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Changes the root directory of a context. The working directory stays.
+    /// Changes the root directory of a context. The working directory stays, inside or not: change it as well.
     ///
     /// # Errors
     /// EPERM without the capability, ENOTDIR, and those of the walk.

@@ -74,7 +74,11 @@ impl Class {
 
 /// A name is asked for before anything else.
 fn check_name(name: &[u8]) -> Result<()> {
-    if name.is_empty() || name.len() > XATTR_NAME_MAX { Err(Error::Range) } else { Ok(()) }
+    match name.len() {
+        1..=XATTR_NAME_MAX if name.contains(&0) => Err(Error::Invalid),
+        1..=XATTR_NAME_MAX => Ok(()),
+        _ => Err(Error::Range),
+    }
 }
 
 impl Vfs {
@@ -113,7 +117,7 @@ impl Vfs {
     ) -> Result<Option<T>> {
         loop {
             let seen = look(self.name_space(), |guard| {
-                let dentry = walk(context, &at, path, flags, guard)?;
+                let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
                 let inode = dentry.to_ref().inode();
                 check(inode)?;
                 match inode.cached_xattrs(guard) {
@@ -193,7 +197,7 @@ impl Vfs {
         edit: impl Fn(&mut XattrMap) -> Result<()>,
     ) -> Result<()> {
         let told = look(self.name_space(), |guard| {
-            let dentry = walk(context, &at, path, flags, guard)?;
+            let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
             let inode = dentry.to_ref().inode();
             Class::of(name).check(name, context, inode, Access::WRITE)?;
             if inode.shard.sb.driver.backing().is_some() {

@@ -266,6 +266,8 @@ fn xattrs_by_name_space() {
     let mounted = user.clone().checked_by_caller(true);
     assert_eq!(vfs.listxattr(&mounted, At::Cwd, "/a", FOLLOW), Ok(vec![b"user.k".to_vec()]));
     assert_eq!(vfs.listxattr(&root, At::Cwd, "/a", FOLLOW).map(|l| l.len()), Ok(2));
+    let set = |name: &[u8]| vfs.setxattr(&root, At::Cwd, "/a", name, b"v", XattrFlags::empty(), FOLLOW);
+    assert_eq!((set(b"user.\0"), set(b"user.a\0b")), (Err(Error::Invalid), Err(Error::Invalid)));
     assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Ok(()));
     assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Err(Error::NoData));
 }
@@ -421,4 +423,52 @@ fn limits_are_exact_and_given_back() {
         }
     }
     assert_eq!(vfs.statfs(&context, At::Cwd, "/").map(|s| s.ffree), Ok(9));
+}
+
+#[test]
+fn what_was_moved_out_of_a_root_leads_nowhere() {
+    let (vfs, root) = tree();
+    for dir in ["/in", "/in/d", "/in/d/e", "/out", "/secret"] {
+        vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
+    }
+    let mut confined = root.clone();
+    vfs.chroot(&mut confined, At::Cwd, "/in").expect("confined");
+    vfs.chdir(&mut confined, At::Cwd, "/d/e").expect("entered");
+    let stat = |path: &str| vfs.stat(&confined, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    let ino = |path: &str| vfs.stat(&root, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    assert_eq!((stat("../.."), stat("../../.."), stat("/..")), (ino("/in"), ino("/in"), ino("/in")));
+    vfs.rename(&root, At::Cwd, "/in/d", At::Cwd, "/out/d", RenameFlags::empty()).expect("moved");
+    for path in ["..", "../d", "../../../secret", "./../../.."] {
+        assert_eq!(stat(path), Err(Error::NoEntry), "{path}");
+    }
+    assert_eq!((stat("."), stat("/..")), (ino("/out/d/e"), ino("/in")));
+    // Where it was never in.
+    let secret = vfs.lookup(&root, At::Cwd, "/secret", FOLLOW).expect("there");
+    assert_eq!(vfs.stat(&confined, At::Dir(&secret), "..", FOLLOW), Err(Error::NoEntry));
+    vfs.rename(&root, At::Cwd, "/out/d", At::Cwd, "/in/back", RenameFlags::empty()).expect("moved");
+    assert_eq!(stat("../../../back"), ino("/in/back"));
+}
+
+#[test]
+fn what_belongs_to_another_tree_is_refused() {
+    let ((vfs, context), (other, others)) = (tree(), tree());
+    vfs.mkdir(&context, At::Cwd, "/d", 0o777).expect("made");
+    let theirs = other.mkdir(&others, At::Cwd, "/d", 0o777).expect("made");
+    assert_eq!(vfs.stat(&context, At::Dir(&theirs), "..", FOLLOW).err(), Some(Error::CrossDevice));
+    assert_eq!(vfs.stat(&context, At::Dir(&theirs), "", Walk::EMPTY_PATH).err(), Some(Error::CrossDevice));
+    assert_eq!(vfs.stat(&others, At::Cwd, "/d", FOLLOW).err(), Some(Error::CrossDevice));
+    assert_eq!(vfs.mkdir(&context, At::Dir(&theirs), "e", 0o777).err(), Some(Error::CrossDevice));
+    let moved = vfs.rename(&context, At::Cwd, "/d", At::Dir(&theirs), "e", RenameFlags::empty());
+    assert_eq!(moved, Err(Error::CrossDevice));
+    assert_eq!(names(&other, &others, "/d"), [".", ".."]);
+}
+
+#[test]
+fn a_mode_is_permission_bits() {
+    let (vfs, context) = tree();
+    let context = context.with_umask(0);
+    for (name, mode) in [("/a", 0o100_644), ("/b", 0o40_755), ("/c", u32::MAX)] {
+        let file = vfs.open(&context, At::Cwd, name, RW | OpenFlags::CREAT, mode).expect("made");
+        assert_eq!((file.stat().mode, file.stat().kind), (mode & 0o7777, FileKind::File));
+    }
 }

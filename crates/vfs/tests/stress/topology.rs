@@ -181,6 +181,34 @@ fn p4_directories_in_cycles() {
     assert!(dirs.iter().all(|dir| inos.contains(&dir.ino())));
 }
 
+/// Directories leave a root and come back while others walk up in it: no path leads out.
+#[test]
+fn p4_no_way_leads_out_of_a_root() {
+    let _alone = alone();
+    let (tree, seed, steps) = (Tree::new(), seed(), scale(8000));
+    for dir in ["/in", "/in/d", "/in/d/e", "/out", "/secret"] {
+        tree.mkdir(dir);
+    }
+    let mut confined = tree.context.clone();
+    tree.vfs.chroot(&mut confined, At::Cwd, "/in").expect("there");
+    tree.vfs.chdir(&mut confined, At::Cwd, "/").expect("there");
+    crew("p4_no_way_leads_out_of_a_root", THREADS, seed, |me| {
+        for step in 0..steps {
+            if !me.go_on() {
+                return;
+            }
+            if me.id % 4 == 0 {
+                let (old, new) = if step % 2 == 0 { ("/in/d", "/out/d") } else { ("/out/d", "/in/d") };
+                let moved = tree.vfs.rename(&tree.context, At::Cwd, old, At::Cwd, new, RenameFlags::empty());
+                assert!(matches!(moved, Ok(()) | Err(Error::NoEntry)), "{moved:?}");
+            } else {
+                let path = me.rng.pick(&["d/e/../../../secret", "d/e/../e/../e/../../../secret", "d/../../secret"]);
+                assert_eq!(tree.vfs.stat(&confined, At::Cwd, path, FOLLOW).err(), Some(Error::NoEntry), "{path}");
+            }
+        }
+    });
+}
+
 /// Files go to and fro between two directories under many names: stripes collide, in both orders.
 #[test]
 fn p4_colliding_stripes() {
