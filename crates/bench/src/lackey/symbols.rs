@@ -124,6 +124,9 @@ impl Module {
         /// Segments begin at pages.
         const PAGE: u64 = 4096;
         let bias = addresses.start.checked_sub(first & !(PAGE - 1))?;
+        // Variables of zeros come behind what is mapped from the file.
+        let end = file.segments().map(|segment| segment.address().saturating_add(segment.size())).max()?;
+        let addresses = addresses.start..addresses.end.max(bias.saturating_add(end));
         let is_libc =
             path.rsplit('/').next().is_some_and(|name| name.starts_with("libc.so") || name.starts_with("libc-"));
         let symbols = || file.symbols().chain(file.dynamic_symbols()).filter(|symbol| symbol.is_definition());

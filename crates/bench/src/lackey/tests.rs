@@ -14,7 +14,7 @@ use super::{in_marks, order, tell, trace};
 use crate::{
     conflicts::touched::{Class, Collector, Touched},
     halt::Halt,
-    lackey::{Event, Traced},
+    lackey::{Event, Symbols, Traced},
 };
 
 /// Something on lines of its own.
@@ -73,6 +73,16 @@ fn touched(traced: &Traced<Vec<Vec<i32>>>, copy: i32) -> Touched {
     let mut collector = Collector::new(&traced.symbols);
     traced.scan(copy, |event| collector.event(event)).expect("its trace");
     collector.finish()
+}
+
+#[test]
+fn a_static_variable_of_zeros_has_a_name() {
+    // Of no file's page: nothing of it is in the file.
+    static ZEROS: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
+    let symbols = Symbols::new(&std::fs::read_to_string("/proc/self/maps").expect("maps"));
+    let last = std::ptr::from_ref(&ZEROS[ZEROS.len() - 1]).addr() as u64;
+    let name = symbols.static_at(last).expect("a static variable");
+    assert!(name.contains("ZEROS"), "{name}");
 }
 
 /// In the traced process this very test runs again, and does what is to be traced.
