@@ -119,9 +119,9 @@ pub(crate) fn walk_parent<'g>(
 
 /// Where a walk starts. What belongs to another [`crate::Vfs`] is refused: it has locks of its own.
 fn start<'g>(name_space: &NameSpace, context: &'g Context, at: &'g At<'_>) -> Result<Shared<'g, Dentry>> {
-    let start = at.dentry(context);
+    let (start, root) = (at.dentry(context), context.root_dentry());
     let is_ours = |dentry: Shared<'_, Dentry>| std::ptr::eq(&raw const *dentry.to_ref().sb().name_space, name_space);
-    if is_ours(start) && is_ours(context.root_dentry()) { Ok(start) } else { Err(Error::CrossDevice) }
+    if is_ours(start) && (start.ptr_eq(root) || is_ours(root)) { Ok(start) } else { Err(Error::CrossDevice) }
 }
 
 struct Walker<'g> {

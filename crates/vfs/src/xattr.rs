@@ -74,11 +74,7 @@ impl Class {
 
 /// A name is asked for before anything else.
 fn check_name(name: &[u8]) -> Result<()> {
-    match name.len() {
-        1..=XATTR_NAME_MAX if name.contains(&0) => Err(Error::Invalid),
-        1..=XATTR_NAME_MAX => Ok(()),
-        _ => Err(Error::Range),
-    }
+    if name.is_empty() || name.len() > XATTR_NAME_MAX { Err(Error::Range) } else { Ok(()) }
 }
 
 impl Vfs {
@@ -170,6 +166,10 @@ impl Vfs {
             return Err(Error::Invalid);
         }
         check_name(name)?;
+        // None is there, so that the others need not look for it.
+        if name.contains(&0) {
+            return Err(Error::Invalid);
+        }
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::ArgListTooLong);
         }
