@@ -94,7 +94,8 @@ pub struct MountArgs {
     #[arg(long, value_parser = size::parse, allow_negative_numbers = true)]
     pub size: Option<u64>,
 
-    /// How many inodes (files, directories, links) there may be [default: half of the memory in KiB]
+    /// How many inodes (files, directories, links; a hard link is one, and 1 KiB of extended attributes) there may be
+    /// [default: half of the memory in KiB]
     #[arg(long, value_name = "N", value_parser = parse_inodes, allow_negative_numbers = true)]
     pub inodes: Option<u64>,
 

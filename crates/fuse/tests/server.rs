@@ -12,7 +12,7 @@ use std::{
 
 use pando_fuse::{Attr, Caller, Server, ServerOptions};
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{Driver, Error, FileData, FileKind, Result, SetAttr, StatFs, Vfs};
+use pando_vfs::{Charge, Driver, Error, FileData, FileKind, Result, SetAttr, StatFs, Vfs};
 
 const ROOT: u64 = 1;
 const ME: Caller = Caller { uid: 0, gid: 0 };
@@ -261,12 +261,12 @@ impl Driver for Fragile {
     fn statfs(&self) -> StatFs {
         self.inner.statfs()
     }
-    fn charge_inode(&self) -> Result<()> {
+    fn charge(&self, what: Charge) -> Result<()> {
         assert!(!self.armed.load(Ordering::Relaxed), "an inode cracked");
-        self.inner.charge_inode()
+        self.inner.charge(what)
     }
-    fn release_inode(&self) {
-        self.inner.release_inode();
+    fn release(&self, what: Charge) {
+        self.inner.release(what);
     }
     fn data(&self, ino: u64) -> Box<dyn FileData> {
         Box::new(FragileData { inner: self.inner.data(ino), armed: self.armed.clone() })

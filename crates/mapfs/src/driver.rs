@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use pando_vfs::{Backing, Driver, Error, FileData, FileKind, NodeAttr, RenameFlags, Result, Scanned, StatFs};
+use pando_vfs::{Backing, Charge, Driver, Error, FileData, FileKind, NodeAttr, RenameFlags, Result, Scanned, StatFs};
 
 use crate::{
     Call, MapHandle, MapOptions,
@@ -108,12 +108,14 @@ impl Driver for MapFs {
     }
 
     /// Counts an inode in the cache: those of the store are limited in `create`.
-    fn charge_inode(&self) -> Result<()> {
+    fn charge(&self, what: Charge) -> Result<()> {
+        assert_eq!(what, Charge::Inode, "a store has limits of its own");
         self.shared.cached.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
-    fn release_inode(&self) {
+    fn release(&self, what: Charge) {
+        assert_eq!(what, Charge::Inode, "something was given back that was never paid for");
         let old = self.shared.cached.fetch_sub(1, Ordering::SeqCst);
         assert!(old > 0, "an inode was given back that was never paid for");
     }

@@ -108,7 +108,7 @@ impl MemData {
             next = number + 1;
         }
         self.pages -= freed;
-        self.space.release(freed);
+        self.space.release_pages(freed);
     }
 
     /// Zeroes `from..to` within the page that holds `page_start`, if that page is there.
@@ -165,8 +165,8 @@ fn write_page(
     if let Some(page) = slot {
         return page.write(within, data);
     }
-    space.charge(1)?;
-    *slot = Some(Page::new(within, data).inspect_err(|_| space.release(1))?);
+    space.charge_pages(1)?;
+    *slot = Some(Page::new(within, data).inspect_err(|_| space.release_pages(1))?);
     *pages += 1;
     Ok(())
 }
@@ -235,7 +235,7 @@ impl FileData for MemData {
         if !self.space.is_conceivable(missing) {
             return Err(pando_vfs::Error::NoSpace);
         }
-        self.space.charge(missing)?;
+        self.space.charge_pages(missing)?;
         for number in Place::of_page(first).chunk..=Place::of_page(end - 1).chunk {
             let (from, to) = slots_within(number, first, end);
             let filled = self.with_chunk(number, |chunk, _, pages| {
@@ -250,7 +250,7 @@ impl FileData for MemData {
                 Ok(())
             });
             if let Err(error) = filled {
-                self.space.release(missing);
+                self.space.release_pages(missing);
                 return Err(error);
             }
         }
@@ -315,6 +315,6 @@ fn read_chunk(chunk: &Chunk, mut buf: &mut [u8], mut within: usize) {
 
 impl Drop for MemData {
     fn drop(&mut self) {
-        self.space.release(self.pages);
+        self.space.release_pages(self.pages);
     }
 }

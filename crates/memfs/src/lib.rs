@@ -27,18 +27,20 @@ mod space;
 use std::sync::Arc;
 
 pub use page::PAGE_BYTES;
-use pando_vfs::{Driver, FileData, Result, StatFs};
+use pando_vfs::{Charge, Driver, FileData, Result, StatFs};
 
 use crate::{data::MemData, space::Space};
 
 /// How large a [`MemFs`] may grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemOptions {
-    /// What all files hold, in whole pages ([`PAGE_BYTES`]; a part of one counts as one); not names, links and attributes,
-    /// which no limit counts. No limit of its own by
-    /// default: then memory is the limit, and statfs shows the machine's.
+    /// What all files hold, in whole pages ([`PAGE_BYTES`]; a part of one counts as one), and targets of symbolic links that
+    /// have 128 bytes or more, a page each. No limit of its own by default: then memory is the limit, and statfs shows the
+    /// machine's.
     pub size_bytes: Option<u64>,
-    /// Inodes, the root directory included. No limit by default.
+    /// Inodes, the root directory included, and what is accounted as such, with tmpfs's prices: a further hard link is an
+    /// inode, and an inode's worth of extended attributes is 1024 bytes of their names and values, and 40 for each. No limit
+    /// by default.
     pub inodes: Option<u64>,
 }
 
@@ -75,12 +77,12 @@ impl Driver for MemFs {
         self.space.statfs()
     }
 
-    fn charge_inode(&self) -> Result<()> {
-        self.space.charge_inode()
+    fn charge(&self, what: Charge) -> Result<()> {
+        self.space.charge(what)
     }
 
-    fn release_inode(&self) {
-        self.space.release_inode();
+    fn release(&self, what: Charge) {
+        self.space.release(what);
     }
 
     fn data(&self, _ino: u64) -> Box<dyn FileData> {
@@ -98,14 +100,37 @@ mod tests {
     fn inodes_are_counted_exactly() {
         let memfs = MemFs::new(MemOptions { inodes: Some(3), ..MemOptions::default() });
         for _ in 0..3 {
-            memfs.charge_inode().unwrap();
+            memfs.charge(Charge::Inode).unwrap();
         }
-        assert_eq!(memfs.charge_inode(), Err(Error::NoSpace));
+        assert_eq!(memfs.charge(Charge::Inode), Err(Error::NoSpace));
+        assert_eq!(memfs.charge(Charge::Xattr(0)), Err(Error::NoSpace));
         assert_eq!((memfs.statfs().files, memfs.statfs().ffree), (3, 0));
-        memfs.release_inode();
+        memfs.release(Charge::Inode);
         assert_eq!(memfs.statfs().ffree, 1);
-        memfs.charge_inode().unwrap();
-        assert_eq!(memfs.charge_inode(), Err(Error::NoSpace));
+        memfs.charge(Charge::Link).unwrap();
+        assert_eq!(memfs.charge(Charge::Inode), Err(Error::NoSpace));
+    }
+
+    #[test]
+    fn attributes_are_counted_to_the_byte() {
+        let memfs = MemFs::new(MemOptions { inodes: Some(1), ..MemOptions::default() });
+        assert_eq!(memfs.charge(Charge::Xattr(1024 - 39)), Err(Error::NoSpace));
+        memfs.charge(Charge::Xattr(1024 - 40)).unwrap();
+        assert_eq!((memfs.statfs().ffree, memfs.charge(Charge::Xattr(0))), (0, Err(Error::NoSpace)));
+        memfs.release(Charge::Xattr(1024 - 40));
+        memfs.charge(Charge::Xattr(1)).unwrap();
+        assert_eq!((memfs.statfs().ffree, memfs.charge(Charge::Inode)), (0, Err(Error::NoSpace)));
+    }
+
+    #[test]
+    fn a_long_target_is_a_page() {
+        let memfs = MemFs::new(MemOptions { size_bytes: Some(1), ..MemOptions::default() });
+        memfs.charge(Charge::Target(127)).unwrap();
+        memfs.charge(Charge::Target(128)).unwrap();
+        assert_eq!((memfs.statfs().bfree, memfs.charge(Charge::Target(128))), (0, Err(Error::NoSpace)));
+        memfs.release(Charge::Target(128));
+        memfs.release(Charge::Target(127));
+        assert_eq!(memfs.statfs().bfree, 1);
     }
 
     #[test]
@@ -115,7 +140,7 @@ mod tests {
         assert!(before.blocks >= before.bfree && before.bfree >= before.bavail);
         let mut data = memfs.data(2);
         assert_eq!(data.write_at(&[1; 3 * PAGE_BYTES], 0), Ok(3 * PAGE_BYTES));
-        memfs.charge_inode().unwrap();
+        memfs.charge(Charge::Inode).unwrap();
         let after = memfs.statfs();
         assert!(after.blocks - after.bfree >= 3);
         assert!(after.files > after.ffree);

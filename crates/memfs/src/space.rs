@@ -1,39 +1,48 @@
 //! What a tree in memory may use: pages and inodes, each under a quota that several threads charge at once.
+//!
+//! Links and extended attributes are accounted as inodes, long targets of symbolic links as pages, with the prices that
+//! Linux's tmpfs has (so that `df -i` and ENOSPC agree with it).
 
 use pando_sync::Quota;
-use pando_vfs::{Error, Result, StatFs};
+use pando_vfs::{Charge, Error, Result, StatFs};
 
 use crate::{MemOptions, PAGE_BYTES};
 
-/// A rough price of an inode with its name, for showing how many would fit where only memory is the limit.
+/// The price of an inode with its name, and of a further link.
 const INODE_BYTES: u64 = 1024;
+/// The price of an extended attribute, besides its name and value.
+const XATTR_BYTES: u64 = 40;
+/// Targets of symbolic links that are shorter cost nothing beyond the inode; others cost a page.
+const TARGET_PAGE: usize = 128;
 
 /// The limits of one tree and what is used of them.
 #[derive(Debug)]
 pub(crate) struct Space {
     options: MemOptions,
     pages: Quota,
-    inodes: Quota,
+    /// In bytes: [`INODE_BYTES`] for each inode of the limit.
+    inode_bytes: Quota,
 }
 
 impl Space {
     pub(crate) fn new(options: MemOptions) -> Self {
         let pages = options.size_bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(PAGE_BYTES as u64));
-        Self { options, pages: Quota::new(pages), inodes: Quota::new(options.inodes.unwrap_or(u64::MAX)) }
+        let inode_bytes = options.inodes.map_or(u64::MAX, |inodes| inodes.saturating_mul(INODE_BYTES));
+        Self { options, pages: Quota::new(pages), inode_bytes: Quota::new(inode_bytes) }
     }
 
     /// Puts the limits into the state that contention would bring about.
     pub(crate) fn spread(&self) {
         self.pages.spread();
-        self.inodes.spread();
+        self.inode_bytes.spread();
     }
 
     /// Pays for `pages`, all or none.
-    pub(crate) fn charge(&self, pages: u64) -> Result<()> {
+    pub(crate) fn charge_pages(&self, pages: u64) -> Result<()> {
         self.pages.charge(pages).map_err(|_| Error::NoSpace)
     }
 
-    pub(crate) fn release(&self, pages: u64) {
+    pub(crate) fn release_pages(&self, pages: u64) {
         if pages > 0 {
             self.pages.release(pages);
         }
@@ -53,12 +62,21 @@ impl Space {
         pages <= most
     }
 
-    pub(crate) fn charge_inode(&self) -> Result<()> {
-        self.inodes.charge(1).map_err(|_| Error::NoSpace)
+    #[inline]
+    pub(crate) fn charge(&self, what: Charge) -> Result<()> {
+        match what {
+            Charge::Target(bytes) if bytes < TARGET_PAGE => Ok(()),
+            Charge::Target(_) => self.charge_pages(1),
+            _ => self.inode_bytes.charge(inode_bytes(what)).map_err(|_| Error::NoSpace),
+        }
     }
 
-    pub(crate) fn release_inode(&self) {
-        self.inodes.release(1);
+    #[inline]
+    pub(crate) fn release(&self, what: Charge) {
+        match what {
+            Charge::Target(bytes) => self.release_pages(u64::from(bytes >= TARGET_PAGE)),
+            _ => self.inode_bytes.release(inode_bytes(what)),
+        }
     }
 
     /// A limit that was given is shown; one that was not is shown as what is used and what the machine has left.
@@ -72,7 +90,8 @@ impl Space {
             Some(bytes) => bytes.div_ceil(PAGE_BYTES as u64).saturating_sub(used),
             None => left_bytes / PAGE_BYTES as u64,
         };
-        let inodes = self.inodes.used();
+        // What is begun is used.
+        let inodes = self.inode_bytes.used().div_ceil(INODE_BYTES);
         let ffree = match self.options.inodes {
             Some(limit) => limit.saturating_sub(inodes),
             None => left_bytes / INODE_BYTES,
@@ -86,6 +105,15 @@ impl Space {
             ffree,
             namelen: 255,
         }
+    }
+}
+
+/// What is accounted as inodes.
+fn inode_bytes(what: Charge) -> u64 {
+    match what {
+        Charge::Inode | Charge::Link => INODE_BYTES,
+        Charge::Xattr(bytes) => XATTR_BYTES + bytes as u64,
+        Charge::Target(_) => 0,
     }
 }
 

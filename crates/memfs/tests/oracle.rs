@@ -9,7 +9,10 @@ use pando_vfs::Vfs;
 
 fn main() -> ExitCode {
     run(false, |style| {
-        let driver = MemFs::new(MemOptions { size_bytes: style.size_bytes, inodes: None });
+        let driver = MemFs::new(MemOptions {
+            size_bytes: style.limits.map(|limits| limits.bytes),
+            inodes: style.limits.map(|limits| limits.inodes),
+        });
         Subject { vfs: Vfs::new(driver).expect("a tree in memory"), trouble: None }
     })
 }

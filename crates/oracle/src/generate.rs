@@ -50,8 +50,17 @@ pub struct Style {
     pub sticky: bool,
     /// `trusted.*` may be set: not in a user name space.
     pub trusted: bool,
-    /// Bytes that fit, if limited.
-    pub size_bytes: Option<u64>,
+    /// What fits, if limited.
+    pub limits: Option<Limits>,
+}
+
+/// What a tree may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes, in pages.
+    pub bytes: u64,
+    /// Inodes, the root included.
+    pub inodes: u64,
 }
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -108,10 +117,13 @@ impl Generator {
         path
     }
 
-    /// The target of a link: short where space is counted, since tmpfs pays a page for one of 128 bytes.
+    /// The target of a link: now and then one that is long enough to be paid for.
     fn target(&mut self) -> String {
-        let path = self.path();
-        if self.style.size_bytes.is_some() && path.len() >= 128 { "a".into() } else { path }
+        match self.rng.below(20) {
+            0 => "x".repeat(127),
+            1 => "./".repeat(64),
+            _ => self.path(),
+        }
     }
 
     fn at(&mut self) -> At {
@@ -287,7 +299,7 @@ impl Generator {
             28..=32 => Op::Setxattr {
                 path: self.path(),
                 name: self.xattr_name(),
-                value: vec![b'v'; self.rng.pick(&[0, 1, 10, 300])],
+                value: vec![b'v'; self.rng.pick(&[0, 1, 10, 300, 3000])],
                 flags: self.rng.pick(&[0, 0, 1, 2, 3]),
                 follow,
             },

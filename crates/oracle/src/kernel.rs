@@ -10,7 +10,7 @@ use rustix::{
 };
 
 use crate::{
-    generate::Style,
+    generate::{Limits, Style},
     op::{
         Answer, Aside, At, COMMON_GROUP, Entry, Facts, Flags, LAST_SEEK, Mode, Op, Outcome, Place, RawStat, S_IFBLK,
         S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, Who, mask_number,
@@ -37,8 +37,8 @@ impl Kernel {
         let handles = fs::open("/proc/self/fd", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())?;
         let protected_hardlinks = sysctl("protected_hardlinks");
         let point = std::env::temp_dir();
-        let options = match style.size_bytes {
-            Some(bytes) => format!("mode=755,huge=never,size={bytes}"),
+        let options = match style.limits {
+            Some(Limits { bytes, inodes }) => format!("mode=755,huge=never,size={bytes},nr_inodes={inodes}"),
             None => "mode=755,size=0,nr_inodes=0".into(),
         };
         let options = std::ffi::CString::new(options)?;
@@ -251,7 +251,8 @@ impl Kernel {
             }
             Op::Statfs { path } => {
                 let stat = fs::statfs(&**path)?;
-                Answer::Space(self.style.size_bytes.is_some().then_some((stat.f_blocks, stat.f_bfree)))
+                let limited = self.style.limits.is_some();
+                Answer::Space(limited.then_some([stat.f_blocks, stat.f_bfree, stat.f_files, stat.f_ffree]))
             }
             _ => return self.on_xattrs(op),
         })

@@ -10,7 +10,8 @@
 //!   question of who writes to Linux, and pandofs's handles do not know.
 //! - The atime of symbolic links: a walk of pandofs writes nothing, so following a link does not touch it.
 //! - The errno of a seek beyond the greatest position: tmpfs says EINVAL, pandofs EOVERFLOW, which is what POSIX says.
-//! - statfs: the numbers of inodes (tmpfs counts links and attributes too); and space where it is not limited.
+//! - statfs: space and inodes where they are not limited. (Where they are, handles are closed before a directory may be
+//!   removed: tmpfs keeps the inode of one that is open, or has an open file that was in it; pandofs gives it back at once.)
 //! - Of trees that are kept elsewhere: the size of directories, which is the backing's to say, and the blocks of files, which
 //!   it is not asked for; and O_TMPFILE is left out, since a backing makes nothing without a name.
 
@@ -277,8 +278,8 @@ pub enum Answer {
     Names(Vec<Vec<u8>>),
     Entries(Vec<Entry>),
     Facts(Facts),
-    /// Blocks, and free ones, where they are limited.
-    Space(Option<(u64, u64)>),
+    /// Blocks, free ones, inodes, free ones, where they are limited.
+    Space(Option<[u64; 4]>),
 }
 
 /// An answer, or an errno.

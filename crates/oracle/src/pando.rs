@@ -197,7 +197,8 @@ impl Pando {
                 // What was put is given back when its last reader is gone: tmpfs is not as lazy.
                 pando_sync::back_pressure(1);
                 let stat = vfs.statfs(context, VfsAt::Cwd, path)?;
-                return Ok(Answer::Space(self.style.size_bytes.is_some().then_some((stat.blocks, stat.bfree))));
+                let limited = self.style.limits.is_some();
+                return Ok(Answer::Space(limited.then_some([stat.blocks, stat.bfree, stat.files, stat.ffree])));
             }
             _ => return self.on_xattrs(op),
         }

@@ -21,6 +21,7 @@ use crate::{
 pub trait Object: Send + Sync + Sized + 'static {
     /// Runs once, when the last reference is put, on the thread that put it. Readers with a guard may still be
     /// looking: the object itself is dropped only after them. Whatever must be exact at once (quotas, tables) is undone here.
+    /// It takes no guard, and neither does the drop (debug builds assert it).
     fn last_put(&self) {}
 }
 
@@ -261,7 +262,7 @@ impl<T: Object> Drop for Counted<T> {
         if !block.refs.put() {
             return;
         }
-        block.value.last_put();
+        reclaim::let_go(|| block.value.last_put());
         /// # Safety
         /// `ptr` is a block that nobody uses any more.
         unsafe fn free<T>(ptr: *mut ()) {
@@ -473,6 +474,20 @@ mod tests {
             std::thread::yield_now();
         }
         panic!("never reclaimed");
+    }
+
+    /// It would nest where a thread ends: see [`reclaim::let_go`].
+    #[test]
+    #[cfg(all(debug_assertions, not(miri)))]
+    #[should_panic(expected = "a guard is taken by what is let go of")]
+    fn what_is_let_go_of_takes_no_guard() {
+        struct Pinning;
+        impl Object for Pinning {
+            fn last_put(&self) {
+                drop(reclaim::pin());
+            }
+        }
+        drop(Counted::new(Pinning));
     }
 
     #[test]

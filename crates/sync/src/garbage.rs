@@ -23,6 +23,7 @@ use std::{
 use crate::{
     blocks,
     inbox::{Inbox, Linked, Taken},
+    reclaim,
 };
 
 pub(crate) type Inner = crossbeam_epoch::Guard;
@@ -81,7 +82,7 @@ impl Bag {
             // SAFETY: as above; the first `len` items have been written.
             let Retired(ptr, bytes, free) = unsafe { bag.as_ref().items[at].assume_init() };
             // SAFETY: the contract of `retire`, and the grace period has passed.
-            unsafe { free(ptr) };
+            reclaim::let_go(|| unsafe { free(ptr) });
             account(-(bytes as isize));
         }
         // SAFETY: the caller's; it was placed.

@@ -37,6 +37,7 @@ impl std::fmt::Debug for Guard {
 #[inline]
 #[must_use]
 pub fn pin() -> Guard {
+    debug_assert!(!letting_go::now(), "a guard is taken by what is let go of: on a thread that ends, that nests");
     depth::enter();
     Guard { _inner: scheme::pin(), _not_send: PhantomData }
 }
@@ -107,6 +108,48 @@ mod depth {
         return DEPTH.try_with(std::cell::Cell::get).unwrap_or(0);
         #[cfg(not(debug_assertions))]
         0
+    }
+}
+
+/// Lets go of something: runs what it does when its last reference is put, or when it is freed. Neither may take a guard. On a
+/// thread that ends, whose part of the epoch scheme is gone, each guard collects garbage, which lets go of more: no stack is
+/// deep enough for that. Debug builds assert it.
+#[inline]
+pub(crate) fn let_go<T>(what: impl FnOnce() -> T) -> T {
+    let _now = letting_go::Entered::new();
+    what()
+}
+
+mod letting_go {
+    #[cfg(debug_assertions)]
+    std::thread_local!(static DEPTH: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+
+    /// Until it is dropped, something is let go of. In debug builds only.
+    pub(super) struct Entered;
+
+    impl Entered {
+        #[inline]
+        pub(super) fn new() -> Self {
+            #[cfg(all(debug_assertions, not(loom)))]
+            let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
+            Self
+        }
+    }
+
+    impl Drop for Entered {
+        #[inline]
+        fn drop(&mut self) {
+            #[cfg(all(debug_assertions, not(loom)))]
+            let _ = DEPTH.try_with(|depth| depth.set(depth.get() - 1));
+        }
+    }
+
+    #[inline]
+    pub(super) fn now() -> bool {
+        #[cfg(debug_assertions)]
+        return DEPTH.try_with(|depth| depth.get() > 0).unwrap_or(false);
+        #[cfg(not(debug_assertions))]
+        false
     }
 }
 

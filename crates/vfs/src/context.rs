@@ -3,13 +3,30 @@
 use pando_sync::Shared;
 
 use crate::{
-    Credentials, DentryRef, Vfs,
+    Credentials, DentryRef, Error, FileKind, Result, Vfs,
     dentry::Dentry,
     inode::{Inode, PermView},
-    types::Access,
+    types::{Access, Resolve},
 };
 
-/// Who calls, and from where: credentials, umask, root and working directory. One per task.
+/// Who calls, and from where: credentials, umask, root and working directory, and what paths and calls may not do. One per
+/// task.
+///
+/// A context is also a sandbox, if it is given a root of its own ([`Context::rooted`]), rules for its paths
+/// ([`Context::with_resolve`]), or may change nothing ([`Context::read_only`]). These hold in every call that is given it.
+///
+/// ```
+/// use pando_memfs::{MemFs, MemOptions};
+/// use pando_vfs::{At, Context, Credentials, Error, OpenFlags, Vfs, Walk};
+///
+/// let vfs = Vfs::new(MemFs::new(MemOptions::default()))?;
+/// let host = Context::new(&vfs, Credentials::root());
+/// let jail = vfs.mkdir(&host, At::Cwd, "/jail", 0o755)?;
+/// let guest = Context::rooted(&jail, Credentials::user(1000, 1000, &[]))?.read_only(true);
+/// assert_eq!(vfs.stat(&guest, At::Cwd, "../../..", Walk::empty())?.ino, jail.ino());
+/// assert_eq!(vfs.open(&guest, At::Cwd, "/new", OpenFlags::CREAT, 0o644).err(), Some(Error::ReadOnly));
+/// # Ok::<(), pando_vfs::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Context {
     pub(crate) cred: Credentials,
@@ -17,13 +34,47 @@ pub struct Context {
     pub(crate) root: DentryRef,
     pub(crate) cwd: DentryRef,
     pub(crate) checked_by_caller: bool,
+    pub(crate) resolve: Resolve,
+    pub(crate) read_only: bool,
 }
 
 impl Context {
     /// A context at the root of `vfs`, with umask 022.
     #[must_use]
     pub fn new(vfs: &Vfs, cred: Credentials) -> Self {
-        Self { cred, umask: 0o022, root: vfs.root(), cwd: vfs.root(), checked_by_caller: false }
+        Self::at(vfs.root(), cred)
+    }
+
+    /// A context whose root and working directory are `dir`, with umask 022: no path of it leads out of there, whatever is
+    /// moved meanwhile.
+    ///
+    /// # Errors
+    /// ENOTDIR.
+    pub fn rooted(dir: &DentryRef, cred: Credentials) -> Result<Self> {
+        dir.0.expect_dir()?;
+        Ok(Self::at(dir.clone(), cred))
+    }
+
+    fn at(root: DentryRef, cred: Credentials) -> Self {
+        let cwd = root.clone();
+        let resolve = Resolve::empty();
+        Self { cred, umask: 0o022, root, cwd, checked_by_caller: false, resolve, read_only: false }
+    }
+
+    /// With rules for its paths.
+    #[must_use]
+    pub fn with_resolve(mut self, resolve: Resolve) -> Self {
+        self.resolve = resolve;
+        self
+    }
+
+    /// Whether it may change nothing, as on a mount that is read-only: what would change a file or a directory is EROFS, for
+    /// root too, and reading leaves no time of access. Files that were opened before, or are handed over open, stay as they
+    /// are.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
     }
 
     /// With another umask.
@@ -69,8 +120,18 @@ impl Context {
     }
 
     /// Checks `want` on an inode.
-    pub(crate) fn check(&self, inode: &Inode, perm: &PermView, want: Access) -> crate::Result<()> {
+    pub(crate) fn check(&self, inode: &Inode, perm: &PermView, want: Access) -> Result<()> {
+        if want.contains(Access::WRITE)
+            && matches!(inode.kind, FileKind::File | FileKind::Directory | FileKind::Symlink)
+        {
+            self.may_change()?;
+        }
         if self.checked_by_caller { Ok(()) } else { self.cred.check(perm, inode.is_dir(), want) }
+    }
+
+    /// Whether anything may be changed at all.
+    pub(crate) fn may_change(&self) -> Result<()> {
+        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// Whether the owner's rights are had.

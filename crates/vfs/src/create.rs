@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use pando_sync::{Counted, Guard, Node, OpCell, Shared, stripe_hint};
 
 use crate::{
-    At, Context, DentryRef, Error, FileKind, NodeAttr, Result, Timestamp, Vfs,
+    At, Charge, Context, DentryRef, Driver, Error, FileKind, NodeAttr, Result, Timestamp, Vfs,
     backed::{Call, adopt, change_count, check_fresh, find, unbind_stale},
     dentry::{Dentry, Slot},
     directory::Directory,
@@ -145,7 +145,7 @@ impl Vfs {
             let inode = dentry.to_ref().inode();
             match &inode.body {
                 Body::Symlink(target) => {
-                    if inode.times.accessed(guard, || Timestamp::now().0) {
+                    if !context.read_only && inode.times.accessed(guard, || Timestamp::now().0) {
                         inode.set_dirty();
                     }
                     Ok(target.to_vec())
@@ -171,7 +171,7 @@ impl Vfs {
     ///
     /// # Errors
     /// EPERM for a directory, EXDEV across superblocks, EEXIST, ENOENT (also for a file whose last name is gone),
-    /// EMLINK; otherwise as mkdir.
+    /// EMLINK from 2^32 names on; otherwise as mkdir.
     #[doc(alias = "linkat")]
     pub fn link(
         &self,
@@ -232,7 +232,7 @@ impl Vfs {
                 unbind_stale(dir.directory()?, hash, name, guard);
             }
             // Counted before the name is there, so the count is never too low (protocol 6).
-            inode.links.up()?;
+            inode.link_comes()?;
             let now = Timestamp::now().0;
             let dentry = Dentry::new_link(Dentry::first(&old.0));
             let bound = dir.directory()?.anchor(parent.dir, guard).and_then(|anchor| {
@@ -240,7 +240,7 @@ impl Vfs {
                 bind(dir, (hash, name), slot, &dentry, now, guard)
             });
             if bound.is_err() {
-                inode.links.undo_up();
+                inode.link_stays_away();
             }
             bound?;
             inode.touch(now);
@@ -268,7 +268,7 @@ impl Vfs {
                 return Err(Error::NotSupported.into());
             }
             context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
-            let perm = new_perm(context, dir, FileKind::File, mode & MODE_BITS, guard);
+            let perm = new_perm(context, dir, FileKind::File, mode, guard);
             let inode = new_inode(&dir.shard.sb, Make::File, perm, 0, Timestamp::now().0, guard)?;
             if linkable {
                 inode.links.allow();
@@ -331,7 +331,7 @@ pub(crate) fn make_at(
         Some(ino)
     } else {
         // From here on nothing fails, and the inode pays back when it is dropped with its dentry.
-        sb.driver.charge_inode()?;
+        charge_for(&*sb.driver, make)?;
         None
     };
     // The slot and what it shows are read together, and mostly go together: one allocation. Both are made where they stay.
@@ -362,8 +362,8 @@ fn create_call(parent: &Inode, name: &[u8], make: Make<'_>, perm: PermView, now:
     let sb = parent.shard.sb.clone();
     Call::new(&parent.shard.sb, move |backing| {
         // Paid for before it is made: what a backing has made is not refused afterwards.
-        sb.driver.charge_inode()?;
-        backing.create(dir, &name, &attr).inspect_err(|_| sb.driver.release_inode())
+        sb.driver.charge(Charge::Inode)?;
+        backing.create(dir, &name, &attr).inspect_err(|_| sb.driver.release(Charge::Inode))
     })
 }
 
@@ -461,9 +461,20 @@ fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: u32, guard:
 /// A new inode on a superblock in memory, paid for.
 fn new_inode(sb: &SuperBlock, make: Make<'_>, perm: PermView, nlink: u32, now: i64, guard: &Guard) -> Result<Inode> {
     let shard = shard_of(sb, guard)?;
-    sb.driver.charge_inode()?;
+    charge_for(&*sb.driver, make)?;
     // From here on the inode pays back when it is dropped with its dentry.
     Ok(Inode::new(shard, make.kind(), perm, make.body(), nlink, now))
+}
+
+/// Pays for an inode of a tree in memory: its dentry gives it back.
+fn charge_for(driver: &dyn Driver, make: Make<'_>) -> Result<()> {
+    driver.charge(Charge::Inode)?;
+    match make {
+        Make::Symlink(target) => {
+            driver.charge(Charge::Target(target.len())).inspect_err(|_| driver.release(Charge::Inode))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The shard of this thread.

@@ -7,6 +7,8 @@
 //! reclamation guard; look-ups with no lock, and changes with those of the operation (topology, names, rename sequence; of
 //! a directory's permissions), which others wait for. So a call must not wait for another operation of the name space.
 
+use std::sync::Arc;
+
 use crate::{
     Result,
     layout::Layout,
@@ -21,14 +23,14 @@ pub trait Driver: Send + Sync + 'static {
     /// Space and inodes, all and free.
     fn statfs(&self) -> StatFs;
 
-    /// Pays for one inode. Called before the inode is made. Never waits.
+    /// Pays for something, before it is there. Never waits.
     ///
     /// # Errors
     /// [`crate::Error::NoSpace`] if the limit is reached at an instant of the call.
-    fn charge_inode(&self) -> Result<()>;
+    fn charge(&self, what: Charge) -> Result<()>;
 
-    /// Gives back what [`Driver::charge_inode`] took: the inode is gone, or was never made. Never waits.
-    fn release_inode(&self);
+    /// Gives back what [`Driver::charge`] took: it is gone, or never came to be. Never waits.
+    fn release(&self, what: Charge);
 
     /// The contents of a regular file, asked for when they are first needed. Never waits.
     fn data(&self, ino: u64) -> Box<dyn FileData>;
@@ -45,6 +47,45 @@ pub trait Driver: Send + Sync + 'static {
     fn backing(&self) -> Option<&dyn Backing> {
         None
     }
+}
+
+/// A driver that others look at, too: its statistics, say.
+impl<D: Driver + ?Sized> Driver for Arc<D> {
+    fn statfs(&self) -> StatFs {
+        (**self).statfs()
+    }
+    fn charge(&self, what: Charge) -> Result<()> {
+        (**self).charge(what)
+    }
+    fn release(&self, what: Charge) {
+        (**self).release(what);
+    }
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        (**self).data(ino)
+    }
+    fn sync(&self) -> Result<()> {
+        (**self).sync()
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        (**self).backing()
+    }
+}
+
+/// What a driver is charged for, besides the pages of files, which it sees itself.
+///
+/// All that lives as long as somebody wants it to, so that no caller can fill memory with what no limit counts. (Names are
+/// at most 255 bytes of an inode or a link.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charge {
+    /// An inode, with its first name if it has one. Of a tree with a [`Backing`]: one that is in the cache; nothing else is
+    /// charged there, since the store has limits of its own.
+    Inode,
+    /// A further name of an inode: a hard link.
+    Link,
+    /// An extended attribute, whose name and value have so many bytes.
+    Xattr(usize),
+    /// The target of a symbolic link, of so many bytes.
+    Target(usize),
 }
 
 /// What a backing knows of an inode.
@@ -250,10 +291,10 @@ pub(crate) mod tests {
         fn statfs(&self) -> StatFs {
             StatFs { bsize: 4096, blocks: 0, bfree: 0, bavail: 0, files: 0, ffree: 0, namelen: 255 }
         }
-        fn charge_inode(&self) -> Result<()> {
+        fn charge(&self, _what: Charge) -> Result<()> {
             Ok(())
         }
-        fn release_inode(&self) {}
+        fn release(&self, _what: Charge) {}
         fn data(&self, _ino: u64) -> Box<dyn FileData> {
             unreachable!("no test here opens a file")
         }

@@ -22,6 +22,8 @@ pub struct File {
     kind: FileKind,
     /// Writes keep setuid and setgid.
     capable: bool,
+    /// Reading leaves no time of access.
+    pub(crate) no_atime: bool,
     position: Position,
 }
 
@@ -39,7 +41,8 @@ impl File {
     pub(crate) fn new(dentry: DentryRef, flags: OpenFlags, context: &Context) -> Self {
         let keep = !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC);
         let kind = dentry.kind();
-        Self { dentry, flags: flags & keep, kind, capable: context.capable(), position: Position::new(0) }
+        let no_atime = context.read_only || flags.contains(OpenFlags::NOATIME);
+        Self { dentry, flags: flags & keep, kind, capable: context.capable(), no_atime, position: Position::new(0) }
     }
 
     fn inode(&self) -> &Inode {
@@ -112,7 +115,7 @@ impl File {
         let inode = self.inode();
         let count = read_at(inode, buffer, offset)?;
         // Reading no bytes is reading, as on tmpfs.
-        if !self.flags.contains(OpenFlags::NOATIME) && inode.times.accessed(&pin(), || Timestamp::now().0) {
+        if !self.no_atime && inode.times.accessed(&pin(), || Timestamp::now().0) {
             inode.set_dirty();
         }
         Ok(count)

@@ -21,12 +21,12 @@ use pando_sync::{
 };
 
 use crate::{
-    Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp,
+    Charge, Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp,
     dentry::Dentry,
     directory::{Directory, Line},
     probe::Part,
     superblock::Shard,
-    xattr_map::Xattrs,
+    xattr_map::{Xattrs, charge_for},
 };
 
 /// Mode, owner and group: one record, changed as a whole.
@@ -179,10 +179,49 @@ impl Inode {
         }
     }
 
+    /// A further name of a file is about to come: counted, and paid for unless it is the first. What is charged for a
+    /// file in memory is an inode, and a link for each name that it counts but one; while a count changes, rather more.
+    ///
+    /// # Errors
+    /// ENOENT when the last name is gone for good, EMLINK, ENOSPC.
+    pub(crate) fn link_comes(&self) -> Result<()> {
+        let driver = &self.shard.sb.driver;
+        if driver.backing().is_some() {
+            return self.links.up(|_| true).map(drop);
+        }
+        loop {
+            let further = self.links.count() > 0;
+            if further {
+                driver.charge(Charge::Link)?;
+            }
+            let counted = self.links.up(|count| (count > 0) == further);
+            if counted == Ok(true) {
+                return Ok(());
+            }
+            if further {
+                driver.release(Charge::Link);
+            }
+            // Refused, or else the first name has come or gone since.
+            counted?;
+        }
+    }
+
+    /// The name that [`Inode::link_comes`] was about could not be made.
+    pub(crate) fn link_stays_away(&self) {
+        self.pay_back_link(self.links.undo_up());
+    }
+
     /// A name of a file is gone. Others may have taken away some that are not known here.
     pub(crate) fn link_gone(&self) {
         if self.shard.sb.driver.backing().is_none() || self.links.count() > 0 {
-            self.links.down();
+            self.pay_back_link(self.links.down());
+        }
+    }
+
+    /// There is one name less than the so many that there were.
+    fn pay_back_link(&self, were: u32) {
+        if were > 1 && self.shard.sb.driver.backing().is_none() {
+            self.shard.sb.driver.release(Charge::Link);
         }
     }
 
@@ -311,7 +350,7 @@ impl Inode {
     /// held: so [`Inode::last_put`] comes after it.
     pub(crate) fn release(&self, _held: &Counted<Dentry>) {
         if self.charged.swap(false, Ordering::AcqRel) {
-            self.shard.sb.driver.release_inode();
+            self.shard.sb.driver.release(Charge::Inode);
         }
     }
 
@@ -325,11 +364,38 @@ impl Inode {
         // As `release`, whose callers hold a reference: they have all gone.
         if self.charged.load(Ordering::Acquire) {
             self.charged.store(false, Ordering::Relaxed);
-            sb.driver.release_inode();
+            sb.driver.release(Charge::Inode);
+        }
+        // More names than one only where the whole tree goes: they were not taken away one by one.
+        if matches!(self.body, Body::Symlink(_)) || self.links.count() > 1 {
+            self.pay_back_rest();
         }
         if self.adopted.load(Ordering::Acquire) {
             // Told later: this may run under a guard, and the backing may wait.
             sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(self.ino);
+        }
+    }
+
+    /// What an inode in memory was charged for besides itself, but for its attributes.
+    #[cold]
+    fn pay_back_rest(&self) {
+        let driver = &self.shard.sb.driver;
+        if driver.backing().is_some() {
+            return;
+        }
+        if let Body::Symlink(target) = &self.body {
+            driver.release(Charge::Target(target.len()));
+        }
+        (1..self.links.count()).for_each(|_| driver.release(Charge::Link));
+    }
+}
+
+impl Drop for Inode {
+    /// Attributes are paid back now: until here somebody may have set one, who had found the inode before its last reference
+    /// was put.
+    fn drop(&mut self) {
+        if self.has_xattrs() && self.shard.sb.driver.backing().is_none() {
+            self.take_xattrs(|name, value| self.shard.sb.driver.release(charge_for(name, value)));
         }
     }
 }
@@ -361,8 +427,9 @@ impl Links {
         (self.0.load(Ordering::Acquire) & Self::MAX) as u32
     }
 
-    /// One link more, before its name is inserted; ENOENT when the last name is gone for good.
-    pub(crate) fn up(&self) -> Result<()> {
+    /// One link more, before its name is inserted, if the count is one that will `do`; ENOENT when the last name is gone for
+    /// good.
+    fn up(&self, will_do: impl Fn(u64) -> bool) -> Result<bool> {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             if word & Self::MAX == 0 && word & Self::LINKABLE == 0 {
@@ -371,28 +438,34 @@ impl Links {
             if word & Self::MAX == Self::MAX {
                 return Err(Error::TooManyLinks);
             }
+            if !will_do(word & Self::MAX) {
+                return Ok(false);
+            }
             // LINKABLE stays: whether this becomes a name is not known yet.
             match self.0.compare_exchange_weak(word, word + 1, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
                 Err(now) => word = now,
             }
         }
     }
 
-    /// Takes back an [`Links::up`] whose name could not be made: a file that may get its first name still may.
-    pub(crate) fn undo_up(&self) {
-        let old = self.0.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(old & Self::MAX > 0, "a link was taken back that was never counted");
+    /// Takes back an [`Links::up`] whose name could not be made: a file that may get its first name still may. Says how many
+    /// there were.
+    fn undo_up(&self) -> u32 {
+        let old = self.0.fetch_sub(1, Ordering::AcqRel) & Self::MAX;
+        debug_assert!(old > 0, "a link was taken back that was never counted");
+        old as u32
     }
 
-    /// One link less, after its name was removed. There has been a name, so the last one is gone for good.
-    pub(crate) fn down(&self) {
+    /// One link less, after its name was removed. There has been a name, so the last one is gone for good. Says how many
+    /// there were.
+    fn down(&self) -> u32 {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             debug_assert!(word & Self::MAX > 0, "a link was taken away that was never there");
             let new = (word & Self::MAX).saturating_sub(1);
             match self.0.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return,
+                Ok(old) => return (old & Self::MAX) as u32,
                 Err(now) => word = now,
             }
         }

@@ -1,5 +1,9 @@
 //! The file-system tree of pandofs: names in parallel, POSIX semantics, no FUSE, embeddable.
 //!
+//! Where to begin: [`fs`] for files in the manner of `std::fs`; [`Vfs`], and a [`Context`] for each who calls, for the calls of
+//! the kernel; [`Driver`] and [`Backing`] for a tree of one's own. An example stands [below](#example), more in `examples/`.
+//! Here follows why it is right.
+//!
 //! # The locks
 //!
 //! A thread takes them in this order only, and debug builds assert it. What is indented is taken while what stands above
@@ -175,7 +179,7 @@ mod xattr_map;
 pub use context::{At, Context};
 pub use cred::Credentials;
 pub use dentry::DentryRef;
-pub use driver::{Backing, Driver, FileData, NodeAttr, Scanned, Xattr};
+pub use driver::{Backing, Charge, Driver, FileData, NodeAttr, Scanned, Xattr};
 pub use error::{Error, Result};
 pub use file::File;
 pub use layout::Layout;

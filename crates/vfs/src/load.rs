@@ -13,7 +13,7 @@ use std::sync::Arc;
 use pando_sync::{Counted, Guard, Node, OpCell, pin};
 
 use crate::{
-    Error, NodeAttr, Result,
+    Charge, Error, NodeAttr, Result,
     backed::{adopt, attr_of, change_count, miss, move_here, refresh_inode, unbind_stale},
     create::shard_of,
     dentry::{Dentry, Slot},
@@ -156,7 +156,7 @@ fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, gua
     {
         return Ok(found(known));
     }
-    sb.driver.charge_inode()?;
+    sb.driver.charge(Charge::Inode)?;
     let dentry = Counted::new(Dentry::new(Inode::loaded(shard_of(sb, guard)?, attr, body_of(sb, attr))));
     // Concurrent loads by two names: one inode wins, and both use it (P7).
     if !adopt(sb, &dentry, guard) {

@@ -13,7 +13,7 @@ use crate::{
     locks::{Step, Stop},
     name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, skip_slashes, split},
     superblock::NameSpace,
-    types::{Access, Walk},
+    types::{Access, Resolve, Walk},
 };
 
 /// What a walk is to end at.
@@ -95,7 +95,7 @@ pub(crate) fn walk<'g>(
         return Ok(start);
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
-    match Walker::new(name_space, context, guard).run(start, path, goal)? {
+    match Walker::new(name_space, context, start, guard).run(start, path, goal)? {
         Found::Target(dentry) => Ok(dentry),
         Found::Parent(_) => unreachable!("the goal was a target"),
     }
@@ -111,7 +111,7 @@ pub(crate) fn walk_parent<'g>(
     guard: &'g Guard,
 ) -> Step<Parent<'g>> {
     let start = start(name_space, context, at)?;
-    match Walker::new(name_space, context, guard).run(start, path, Goal::Parent { follow })? {
+    match Walker::new(name_space, context, start, guard).run(start, path, Goal::Parent { follow })? {
         Found::Parent(parent) => Ok(parent),
         Found::Target(_) => unreachable!("the goal was a parent"),
     }
@@ -127,6 +127,8 @@ fn start<'g>(name_space: &NameSpace, context: &'g Context, at: &'g At<'_>) -> Re
 struct Walker<'g> {
     name_space: &'g NameSpace,
     context: &'g Context,
+    /// What the walk must not leave: the context's root, or, beneath, its own start.
+    top: Shared<'g, Dentry>,
     guard: &'g Guard,
     links: u32,
     /// What is left of the paths that symbolic links interrupted, innermost last.
@@ -134,8 +136,9 @@ struct Walker<'g> {
 }
 
 impl<'g> Walker<'g> {
-    fn new(name_space: &'g NameSpace, context: &'g Context, guard: &'g Guard) -> Self {
-        Self { name_space, context, guard, links: 0, interrupted: Vec::new() }
+    fn new(name_space: &'g NameSpace, context: &'g Context, start: Shared<'g, Dentry>, guard: &'g Guard) -> Self {
+        let top = if context.resolve.contains(Resolve::BENEATH) { start } else { context.root_dentry() };
+        Self { name_space, context, top, guard, links: 0, interrupted: Vec::new() }
     }
 
     fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Found<'g>> {
@@ -143,7 +146,7 @@ impl<'g> Walker<'g> {
         if path.is_empty() {
             return Err(Error::NoEntry.into());
         }
-        let (mut dir, mut path) = self.enter(start, path);
+        let (mut dir, mut path) = self.enter(start, path)?;
         let mut slash = false;
         loop {
             let Some((component, rest)) = split(path) else {
@@ -166,6 +169,7 @@ impl<'g> Walker<'g> {
                 return Ok(Found::Parent(parent));
             }
             path = rest;
+            let from = dir;
             dir = match component {
                 Component::Dot => dir,
                 Component::DotDot => self.up(dir)?,
@@ -178,7 +182,7 @@ impl<'g> Walker<'g> {
                     match &child.to_ref().inode().body {
                         Body::Symlink(target) if follow => {
                             path = self.interrupt(rest, target)?;
-                            (dir, path) = self.enter(dir, path);
+                            (dir, path) = self.enter(dir, path)?;
                             dir
                         }
                         Body::Directory(_) => child,
@@ -187,6 +191,7 @@ impl<'g> Walker<'g> {
                     }
                 }
             };
+            self.same_tree(from, dir)?;
         }
     }
 
@@ -222,30 +227,54 @@ impl<'g> Walker<'g> {
     /// One step up, which does not lead out of the context's root, whatever is moved meanwhile: at one instant, the directory
     /// was in it. From outside (it was moved out, or was never in) there is no way up.
     fn up(&self, dir: Shared<'g, Dentry>) -> Step<Shared<'g, Dentry>> {
-        let root = self.context.root_dentry();
-        if above(root, self.guard).is_none() {
+        let (top, beneath) = (self.top, self.must_not(Resolve::BENEATH));
+        if beneath && dir.ptr_eq(top) {
+            return Err(Error::CrossDevice.into());
+        }
+        if above(top, self.guard).is_none() {
             return Ok(dotdot(dir, None, self.guard));
         }
         let moves = &self.name_space.rename_seq;
         for _ in 0..OPTIMISTIC_TRIES {
             let begun = moves.read_begin();
-            let up = is_within(dir, root, self.guard).then(|| dotdot(dir, Some(root), self.guard));
+            let up = is_within(dir, top, self.guard).then(|| dotdot(dir, Some(top), self.guard));
             if !moves.read_retry(begun) {
-                return Ok(up.ok_or(Error::NoEntry)?);
+                return Ok(up.ok_or(if beneath { Error::CrossDevice } else { Error::NoEntry })?);
             }
         }
         Err(Stop::Again)
     }
 
     /// An absolute path starts at the root.
-    fn enter(&self, dir: Shared<'g, Dentry>, path: &'g [u8]) -> (Shared<'g, Dentry>, &'g [u8]) {
-        if path.starts_with(b"/") { (self.context.root_dentry(), skip_slashes(path)) } else { (dir, path) }
+    fn enter(&self, dir: Shared<'g, Dentry>, path: &'g [u8]) -> Result<(Shared<'g, Dentry>, &'g [u8])> {
+        if !path.starts_with(b"/") {
+            return Ok((dir, path));
+        }
+        if self.must_not(Resolve::BENEATH) {
+            return Err(Error::CrossDevice);
+        }
+        Ok((self.context.root_dentry(), skip_slashes(path)))
+    }
+
+    /// Whether the context forbids this to its paths.
+    #[inline]
+    fn must_not(&self, what: Resolve) -> bool {
+        self.context.resolve.contains(what)
+    }
+
+    /// One step of the walk, which may have crossed a mount.
+    #[inline]
+    fn same_tree(&self, from: Shared<'g, Dentry>, to: Shared<'g, Dentry>) -> Result<()> {
+        if self.must_not(Resolve::NO_XDEV) && !std::ptr::eq(from.to_ref().sb(), to.to_ref().sb()) {
+            return Err(Error::CrossDevice);
+        }
+        Ok(())
     }
 
     /// A symbolic link was met: its target comes first, what is left of the path waits.
     fn interrupt(&mut self, rest: &'g [u8], target: &'g [u8]) -> Result<&'g [u8]> {
         self.links += 1;
-        if self.links > SYMLINKS_MAX {
+        if self.links > SYMLINKS_MAX || self.must_not(Resolve::NO_SYMLINKS) {
             return Err(Error::Loop);
         }
         if !rest.is_empty() {

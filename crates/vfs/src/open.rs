@@ -41,6 +41,7 @@ impl Vfs {
         if flags.contains(OpenFlags::PATH) {
             return self.open_path(context, at, path, flags);
         }
+        let mode = mode & MODE_BITS;
         if flags.contains(OpenFlags::TMPFILE) {
             let writes = flags.bits() & 3 != 0;
             if !flags.contains(OpenFlags::DIRECTORY) || !writes || flags.contains(OpenFlags::CREAT) {
@@ -80,7 +81,6 @@ impl Vfs {
     }
 
     fn open_or_create(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<File> {
-        let mode = mode & MODE_BITS;
         let exclusive = flags.contains(OpenFlags::EXCL);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
         let (dentry, made) = run(self.name_space(), |attempt, locks| -> Step<_> {

@@ -117,7 +117,7 @@ impl File {
         if cookie < AFTER_DOT {
             batch.push(b".", inode, AFTER_DOT, None);
         }
-        let counts = cookie < AFTER_DOT && !self.flags().contains(OpenFlags::NOATIME);
+        let counts = cookie < AFTER_DOT && !self.no_atime;
         if counts && inode.times.accessed(&guard, || crate::Timestamp::now().0) {
             inode.set_dirty();
         }

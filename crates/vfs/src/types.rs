@@ -161,13 +161,25 @@ pub struct StatFs {
 }
 
 bitflags! {
-    /// How a path is walked.
+    /// How a path is walked. Empty: symbolic links are followed, the last one too, and an empty path is ENOENT.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Walk: u32 {
         /// A symbolic link as the last component is not followed.
         const NOFOLLOW = 0x100;
-        /// An empty path means the starting point itself (`AT_EMPTY_PATH`).
+        /// An empty path means the starting point itself (`AT_EMPTY_PATH`), which need not be a directory: what other calls do
+        /// with a descriptor, every call that takes these flags does with a [`crate::DentryRef`].
         const EMPTY_PATH = 0x1000;
+    }
+
+    /// What the paths of a [`crate::Context`] must not do (openat2's `RESOLVE_*`): in every call, with one path or two.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Resolve: u64 {
+        /// Lead across a mount, up or down: EXDEV.
+        const NO_XDEV = 0x01;
+        /// Follow a symbolic link, last or not: ELOOP. (Calls that do not follow the last one may name it.)
+        const NO_SYMLINKS = 0x04;
+        /// Leave the directory that the walk starts from: `..` out of it, an absolute path and an absolute link are EXDEV.
+        const BENEATH = 0x08;
     }
 
     /// What access asks for; empty asks whether it is there.
@@ -199,7 +211,7 @@ bitflags! {
         const REPLACE = 2;
     }
 
-    /// The `O_*` flags of open, with Linux's values (x86-64).
+    /// The `O_*` flags of open, with Linux's values (x86-64). Empty: for reading.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct OpenFlags: u32 {
         /// Write only.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pando_sync::{Counted, pin};
 
 use crate::{
-    At, Backing, Context, DentryRef, Driver, Error, Result, StatFs, Timestamp,
+    At, Backing, Charge, Context, DentryRef, Driver, Error, Result, StatFs, Timestamp,
     backed::change_count,
     create::shard_of,
     dentry::Dentry,
@@ -213,7 +213,8 @@ impl Vfs {
 
     /// Takes a mounted tree away again, by a path to its root.
     ///
-    /// The tree is taken down: files still open keep their contents, and its directories are empty from then on.
+    /// The tree is taken down: files still open keep their contents, and its directories are empty from then on; to make
+    /// something in them is ESTALE.
     ///
     /// # Errors
     /// EPERM without the capability, EINVAL if nothing is mounted there, EBUSY if something is mounted within, and those
@@ -265,7 +266,7 @@ struct RootAttributes {
 fn new_tree(driver: Box<dyn Driver>, name_space: Arc<NameSpace>, root: RootAttributes) -> Result<DentryRef> {
     let sb = SuperBlock::new(driver, name_space);
     let stored = sb.driver.backing().map(Backing::root).transpose()?;
-    sb.driver.charge_inode()?;
+    sb.driver.charge(Charge::Inode)?;
     let shard = shard_of(&sb, &pin())?;
     if let Some(attr) = stored {
         let body = Body::Directory(Box::new(Directory::backed(change_count(&sb, attr.ino), attr.nlink)));

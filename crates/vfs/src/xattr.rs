@@ -53,6 +53,9 @@ impl Class {
 
     fn permitted(self, context: &Context, inode: &Inode, want: Access) -> Result<()> {
         let write = want.contains(Access::WRITE);
+        if write {
+            context.may_change()?;
+        }
         let denied = if write { Error::NotPermitted } else { Error::NoData };
         match self {
             Self::Trusted if !context.capable() => Err(denied),
@@ -136,7 +139,7 @@ impl Vfs {
     ///
     /// # Errors
     /// EEXIST (CREATE), ENODATA (REPLACE), E2BIG for a value above 64 KiB, ERANGE for a name too long, EOPNOTSUPP,
-    /// EPERM, EACCES, and those of the walk.
+    /// EPERM, EACCES, ENOSPC, and those of the walk.
     #[expect(clippy::too_many_arguments, reason = "the arguments of setxattrat")]
     pub fn setxattr(
         &self,
@@ -180,10 +183,17 @@ impl Vfs {
                 false if how.contains(XattrFlags::REPLACE) => return Err(Error::NoData),
                 _ => {}
             }
-            map.insert(Arc::from(name), Arc::from(value));
-            Ok(())
+            Ok(map.insert(Arc::from(name), Arc::from(value)))
         };
-        self.change_xattrs(context, (at, path), flags, (name, Some(value)), edit)
+        let change = || self.change_xattrs(context, (at, path), flags, (name, Some(value)), edit);
+        match change() {
+            // What is gone may wait to be reclaimed: no refusal before that was tried.
+            Err(Error::NoSpace) => {
+                pando_sync::collect();
+                change()
+            }
+            done => done,
+        }
     }
 
     /// Changes the extended attributes of a file by `edit`, which may run more than once, and tells the backing, if there is
@@ -194,7 +204,7 @@ impl Vfs {
         (at, path): (At<'_>, &[u8]),
         flags: Walk,
         (name, value): (&[u8], Option<&[u8]>),
-        edit: impl Fn(&mut XattrMap) -> Result<()>,
+        edit: impl Fn(&mut XattrMap) -> Result<Option<Arc<[u8]>>>,
     ) -> Result<()> {
         let told = look(self.name_space(), |guard| {
             let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
@@ -203,7 +213,7 @@ impl Vfs {
             if inode.shard.sb.driver.backing().is_some() {
                 return Ok(Some(dentry.get().map(DentryRef).ok_or(Stop::Again)?));
             }
-            inode.change_xattrs(&edit, guard)?;
+            inode.change_xattrs((name, value), &edit, guard)?;
             inode.touch(Timestamp::now().0);
             Ok(None)
         })?;
@@ -258,7 +268,7 @@ impl Vfs {
 
     fn removexattr_at(&self, context: &Context, at: At<'_>, path: &[u8], name: &[u8], flags: Walk) -> Result<()> {
         check_name(name)?;
-        let edit = |map: &mut XattrMap| map.remove(name).map(drop).ok_or(Error::NoData);
+        let edit = |map: &mut XattrMap| map.remove(name).map(Some).ok_or(Error::NoData);
         self.change_xattrs(context, (at, path), flags, (name, None), edit)
     }
 }

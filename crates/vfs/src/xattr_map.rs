@@ -11,10 +11,15 @@ use std::{
 
 use pando_sync::{AtomicCounted, Counted, Guard, Object, lock_counted, lock_order::LockClass, pin};
 
-use crate::{Backing, Error, Result, inode::Inode};
+use crate::{Backing, Charge, Error, Result, inode::Inode};
 
 /// Names and values.
 pub(crate) type XattrMap = BTreeMap<Arc<[u8]>, Arc<[u8]>>;
+
+/// What an attribute of a tree in memory costs.
+pub(crate) fn charge_for(name: &[u8], value: &[u8]) -> Charge {
+    Charge::Xattr(name.len() + value.len())
+}
 
 /// What an inode has that has, or may have, extended attributes.
 pub(crate) struct Xattrs {
@@ -41,13 +46,13 @@ impl Xattrs {
     }
 
     /// Changes them as a whole, or, if `change` fails, not at all. It may run more than once.
-    fn exchange(&self, change: impl Fn(&mut XattrMap) -> Result<()>, guard: &Guard) -> Result<()> {
+    fn exchange<T>(&self, change: impl Fn(&mut XattrMap) -> Result<T>, guard: &Guard) -> Result<T> {
         loop {
             let now = self.map.load(guard);
             let mut map = now.map(|map| map.to_ref().0.clone()).unwrap_or_default();
-            change(&mut map)?;
+            let changed = change(&mut map)?;
             if self.map.compare_exchange(now, (!map.is_empty()).then(|| Counted::new(Map(map)))).is_ok() {
-                return Ok(());
+                return Ok(changed);
             }
         }
     }
@@ -77,10 +82,31 @@ impl Inode {
     }
 
     /// Changes the extended attributes where no backing is to be told of it: no lock. `change` may run more than once.
-    pub(crate) fn change_xattrs(&self, change: impl Fn(&mut XattrMap) -> Result<()>, guard: &Guard) -> Result<()> {
-        match self.xattrs.load(guard) {
+    /// What the attribute `name` was and is to be is paid for by the driver.
+    pub(crate) fn change_xattrs(
+        &self,
+        (name, value): (&[u8], Option<&[u8]>),
+        change: impl Fn(&mut XattrMap) -> Result<Option<Arc<[u8]>>>,
+        guard: &Guard,
+    ) -> Result<()> {
+        let driver = &self.shard.sb.driver;
+        let price = value.map(|value| charge_for(name, value));
+        // As on tmpfs: before it is known whether the change can be made, and the old value is still there.
+        price.map_or(Ok(()), |price| driver.charge(price))?;
+        let changed = match self.xattrs.load(guard) {
             Some(xattrs) => xattrs.to_ref().exchange(change, guard),
             None => self.keep_xattrs(XattrMap::new()).exchange(change, guard),
+        };
+        match changed {
+            Ok(None) => Ok(()),
+            Ok(Some(old)) => {
+                driver.release(charge_for(name, &old));
+                Ok(())
+            }
+            Err(error) => {
+                price.into_iter().for_each(|price| driver.release(price));
+                Err(error)
+            }
         }
     }
 
@@ -133,6 +159,12 @@ impl Inode {
             Err(Error::NoEntry | Error::Stale) => Ok(()),
             Err(error) => Err(error),
         })
+    }
+
+    /// Takes all extended attributes, once nobody looks any more.
+    pub(crate) fn take_xattrs(&self, each: impl Fn(&[u8], &[u8])) {
+        let map = self.xattrs.swap(None).and_then(|xattrs| xattrs.map.swap(None));
+        map.iter().flat_map(|map| &map.0).for_each(|(name, value)| each(name, value));
     }
 
     /// Whether extended attributes are cached.

@@ -25,7 +25,7 @@ use harness::{Rng, alone, crew, scale, seed};
 use linearize::{Call, is_linearizable, render};
 use model::{Model, Node, Op, Outcome, Place};
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, DentryRef, Driver, Error, FileData, FileKind, RenameFlags, StatFs, Walk};
+use pando_vfs::{At, Charge, DentryRef, Driver, Error, FileData, FileKind, RenameFlags, StatFs, Walk};
 use tree::{INODES, NEW, PAGES, Tree};
 
 const NAMES: [&str; 3] = ["x", "y", "z"];
@@ -50,13 +50,13 @@ impl Driver for Yielding {
     fn statfs(&self) -> StatFs {
         self.0.statfs()
     }
-    fn charge_inode(&self) -> pando_vfs::Result<()> {
+    fn charge(&self, what: Charge) -> pando_vfs::Result<()> {
         self.maybe();
-        self.0.charge_inode()
+        self.0.charge(what)
     }
-    fn release_inode(&self) {
+    fn release(&self, what: Charge) {
         self.maybe();
-        self.0.release_inode();
+        self.0.release(what);
     }
     fn data(&self, ino: u64) -> Box<dyn FileData> {
         self.0.data(ino)

@@ -1,7 +1,9 @@
 //! The name space over a tree in memory.
 
+use std::sync::Arc;
+
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Context, Credentials, Driver, OpenFlags, Vfs, Walk};
+use pando_vfs::{At, Context, Credentials, Driver, Error, OpenFlags, RenameFlags, Vfs, Walk, XattrFlags};
 
 mod scenarios;
 
@@ -42,8 +44,93 @@ fn what_is_removed_is_given_back_at_once() {
     vfs.unlink(&context, At::Cwd, "/a").expect("removed");
     assert_ne!(free(), empty);
     vfs.unlink(&context, At::Cwd, "/b").expect("removed");
-    // Tests beside this one may be reading, each for a moment.
-    while free() != empty {
+    collect_until(|| free() == empty);
+}
+
+/// Reclaims what was removed, until it is as wanted: tests beside this one may be reading, each for a moment.
+fn collect_until(done: impl Fn() -> bool) {
+    while !done() {
         pando_sync::collect();
     }
+}
+
+/// A tree with room for so many inodes and pages, the root included, and its driver.
+fn tree_for(inodes: u64, pages: u64) -> (Arc<MemFs>, Vfs, Context) {
+    let options = MemOptions { inodes: Some(inodes), size_bytes: Some(pages * 4096) };
+    let memfs = Arc::new(MemFs::new(options));
+    let vfs = Vfs::new(memfs.clone()).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    (memfs, vfs, context)
+}
+
+#[test]
+fn further_links_are_within_the_limit() {
+    let (memfs, vfs, context) = tree_for(4, 1);
+    let free = || memfs.statfs().ffree;
+    let link = |from, to| vfs.link(&context, At::Cwd, from, At::Cwd, to, Walk::empty()).map(drop);
+    let unlink = |path| vfs.unlink(&context, At::Cwd, path).expect("removed");
+    let nlink = || vfs.stat(&context, At::Cwd, "/a", Walk::empty()).expect("there").nlink;
+    drop(vfs.open(&context, At::Cwd, "/a", OpenFlags::CREAT, 0o600).expect("made"));
+    assert_eq!((link("/a", "/b"), link("/a", "/c"), free()), (Ok(()), Ok(()), 0));
+    assert_eq!((link("/a", "/d"), nlink()), (Err(Error::NoSpace), 3));
+    assert_eq!((link("/a", "/b"), nlink()), (Err(Error::Exists), 3));
+    unlink("/b");
+    assert_eq!((free(), link("/a", "/d"), free()), (1, Ok(()), 0));
+    // Replaced by another file's name: one name less.
+    unlink("/d");
+    drop(vfs.open(&context, At::Cwd, "/other", OpenFlags::CREAT, 0o600).expect("made"));
+    assert_eq!(free(), 0);
+    vfs.rename(&context, At::Cwd, "/other", At::Cwd, "/c", RenameFlags::empty()).expect("moved");
+    assert_eq!((free(), nlink()), (1, 1));
+    unlink("/c");
+    unlink("/a");
+    collect_until(|| free() == 3);
+    // The first name of a file that had none is paid for with the file.
+    let flags = OpenFlags::RDWR | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
+    let file = vfs.open(&context, At::Cwd, "/", flags, 0o600).expect("made");
+    let name = |path| vfs.link(&context, At::Dir(file.dentry()), "", At::Cwd, path, Walk::EMPTY_PATH).map(drop);
+    assert_eq!((free(), name("/1"), free()), (2, Ok(()), 2));
+    assert_eq!((name("/2"), name("/3"), name("/4")), (Ok(()), Ok(()), Err(Error::NoSpace)));
+    drop(file);
+    // What goes with the whole tree comes back, too.
+    drop((context, vfs));
+    collect_until(|| free() == 4);
+}
+
+#[test]
+fn extended_attributes_are_within_the_limit() {
+    let (memfs, vfs, context) = tree_for(3, 1);
+    let free = || memfs.statfs().ffree;
+    let set = |name: &str, len, how| vfs.setxattr(&context, At::Cwd, "/a", name, vec![1; len], how, Walk::empty());
+    let (any, create) = (XattrFlags::empty(), XattrFlags::CREATE);
+    drop(vfs.open(&context, At::Cwd, "/a", OpenFlags::CREAT, 0o600).expect("made"));
+    // An inode is worth 1024 bytes, and there is one; each attribute has 40 besides its name (of 6 bytes) and value.
+    assert_eq!((set("user.x", 979, any), free()), (Err(Error::NoSpace), 1));
+    assert_eq!((set("user.x", 978, any), free()), (Ok(()), 0));
+    assert_eq!(set("user.y", 0, any), Err(Error::NoSpace));
+    assert_eq!(vfs.mkdir(&context, At::Cwd, "/d", 0o777).err(), Some(Error::NoSpace));
+    // While it is replaced there are two, as on tmpfs.
+    assert_eq!((set("user.x", 0, any), set("user.x", 1, create)), (Err(Error::NoSpace), Err(Error::NoSpace)));
+    vfs.removexattr(&context, At::Cwd, "/a", "user.x", Walk::empty()).expect("removed");
+    assert_eq!((free(), set("user.x", 400, any), set("user.x", 10, any)), (1, Ok(()), Ok(())));
+    assert_eq!((set("user.y", 1024 - 2 * 46 - 10, create), set("user.z", 0, any)), (Ok(()), Err(Error::NoSpace)));
+    // A refusal costs nothing.
+    let remove = |name| vfs.removexattr(&context, At::Cwd, "/a", name, Walk::empty());
+    assert_eq!((remove("user.y"), set("user.x", 1, create)), (Ok(()), Err(Error::Exists)));
+    assert_eq!(set("user.y", 1024 - 2 * 46 - 10, create), Ok(()));
+    vfs.unlink(&context, At::Cwd, "/a").expect("removed");
+    collect_until(|| free() == 2);
+}
+
+#[test]
+fn long_targets_are_within_the_limit() {
+    let (memfs, vfs, context) = tree_for(10, 1);
+    let free = || (memfs.statfs().ffree, memfs.statfs().bfree);
+    let link = |len, path| vfs.symlink(&context, "x".repeat(len), At::Cwd, path).map(drop);
+    assert_eq!((link(127, "/short"), free()), (Ok(()), (8, 1)));
+    assert_eq!((link(128, "/long"), free()), (Ok(()), (7, 0)));
+    assert_eq!((link(128, "/more"), link(4095, "/more"), free()), (Err(Error::NoSpace), Err(Error::NoSpace), (7, 0)));
+    vfs.unlink(&context, At::Cwd, "/long").expect("removed");
+    collect_until(|| free() == (8, 1));
+    assert_eq!((link(4095, "/more"), free()), (Ok(()), (7, 0)));
 }

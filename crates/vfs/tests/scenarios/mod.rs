@@ -4,8 +4,8 @@
 //! limit of inodes, or without), and says in `TRAITS` where its driver legitimately differs.
 
 use pando_vfs::{
-    Access, At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Seek, SetTime, Timestamp, Vfs, Walk,
-    XattrFlags,
+    Access, At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Resolve, Seek, SetAttr, SetTime,
+    Timestamp, Vfs, Walk, XattrFlags,
 };
 
 const FOLLOW: Walk = Walk::empty();
@@ -348,7 +348,9 @@ fn mounts_are_crossed_and_protected() {
     assert_eq!(vfs.rename(&context, At::Cwd, "/m", At::Cwd, "/x", none), Err(Error::Busy));
     assert_eq!(vfs.rmdir(&context, At::Cwd, "/m"), Err(Error::Busy));
     assert_eq!(vfs.umount(&context, At::Cwd, "/n"), Err(Error::Invalid));
+    let root = vfs.lookup(&context, At::Cwd, "/m", FOLLOW).expect("mounted");
     assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
+    assert_eq!(vfs.mkdir(&context, At::Dir(&root), "late", 0o777).err(), Some(Error::Stale));
     assert_eq!(names(&vfs, &context, "/m"), [".", "..", "below"]);
     assert_eq!(file.write(b"still open"), Ok(10));
 }
@@ -447,6 +449,147 @@ fn what_was_moved_out_of_a_root_leads_nowhere() {
     assert_eq!(vfs.stat(&confined, At::Dir(&secret), "..", FOLLOW), Err(Error::NoEntry));
     vfs.rename(&root, At::Cwd, "/out/d", At::Cwd, "/in/back", RenameFlags::empty()).expect("moved");
     assert_eq!(stat("../../../back"), ino("/in/back"));
+}
+
+#[test]
+fn beneath_where_it_starts() {
+    let (vfs, root) = tree();
+    for dir in ["/in", "/in/d", "/secret"] {
+        vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
+    }
+    for (target, link) in
+        [("/in/d", "/in/absolute"), ("../secret", "/in/out"), ("../in/d", "/in/round"), ("d/..", "/in/in")]
+    {
+        vfs.symlink(&root, target, At::Cwd, link).expect("made");
+    }
+    let start = vfs.lookup(&root, At::Cwd, "/in", FOLLOW).expect("made");
+    let beneath = root.clone().with_resolve(Resolve::BENEATH);
+    let stat = |path: &str, how| vfs.stat(&beneath, At::Dir(&start), path, how).map(|stat| stat.ino);
+    let ino = |path: &str| vfs.stat(&root, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    assert_eq!(
+        (stat("d", FOLLOW), stat("d/../d/.", FOLLOW), stat("in/d/..", FOLLOW)),
+        (ino("/in/d"), ino("/in/d"), ino("/in"))
+    );
+    // Also where it would lead back in.
+    for path in ["..", "d/../..", "../in/d", "/in/d", "/", "absolute", "absolute/", "out", "round", "in/../d"] {
+        assert_eq!(stat(path, FOLLOW), Err(Error::CrossDevice), "{path}");
+    }
+    assert!(stat("out", Walk::NOFOLLOW).is_ok(), "the link itself is in there");
+    // Every call, and every path of it; the walk of each starts where it says.
+    let out = Err(Error::CrossDevice);
+    let at = At::Dir(&start);
+    assert_eq!(vfs.mkdir(&beneath, at, "../x", 0o777).map(drop), out);
+    assert_eq!(vfs.open(&beneath, at, "out/x", OpenFlags::CREAT, 0o600).map(drop), out);
+    assert_eq!(vfs.rename(&beneath, at, "d", at, "../d", RenameFlags::empty()), out);
+    assert_eq!(vfs.rename(&beneath, at, "../secret", at, "s", RenameFlags::empty()), out);
+    assert_eq!(vfs.link(&beneath, at, "out", at, "/l", Walk::NOFOLLOW).map(drop), out);
+    assert_eq!(vfs.rmdir(&beneath, at, "../secret"), out);
+    let mut inside = beneath.clone();
+    assert_eq!(vfs.chdir(&mut inside, at, "d/../.."), out);
+    vfs.chdir(&mut inside, at, "d").expect("beneath");
+    assert_eq!(vfs.stat(&inside, At::Cwd, "..", FOLLOW).err(), Some(Error::CrossDevice), "it starts in d");
+    assert_eq!(names(&vfs, &root, "/"), [".", "..", "in", "secret"]);
+}
+
+#[test]
+fn paths_without_links_and_without_mounts() {
+    let (vfs, root) = tree();
+    for dir in ["/d", "/m"] {
+        vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
+    }
+    vfs.symlink(&root, "d", At::Cwd, "/link").expect("made");
+    vfs.symlink(&root, "/d", At::Cwd, "/m.link").expect("made");
+    vfs.mount(&root, At::Cwd, "/m", driver(None)).expect("mounted");
+    vfs.mkdir(&root, At::Cwd, "/m/sub", 0o777).expect("made");
+    vfs.symlink(&root, "/d", At::Cwd, "/m/away").expect("made");
+    let plain = root.clone().with_resolve(Resolve::NO_SYMLINKS);
+    for path in ["/link", "/link/", "/link/x", "/m/away"] {
+        assert_eq!(vfs.stat(&plain, At::Cwd, path, FOLLOW).err(), Some(Error::Loop), "{path}");
+    }
+    assert!(vfs.stat(&plain, At::Cwd, "/link", Walk::NOFOLLOW).is_ok());
+    assert_eq!(vfs.readlink(&plain, At::Cwd, "/link", FOLLOW), Ok(b"d".to_vec()));
+    assert_eq!(vfs.open(&plain, At::Cwd, "/link", OpenFlags::CREAT, 0o600).err(), Some(Error::Loop));
+    vfs.unlink(&plain, At::Cwd, "/link").expect("not followed");
+    let here = root.clone().with_resolve(Resolve::NO_XDEV);
+    for path in ["/m", "/m/", "/m/sub", "m.link/../m"] {
+        assert_eq!(vfs.stat(&here, At::Cwd, path, FOLLOW).err(), Some(Error::CrossDevice), "{path}");
+    }
+    assert_eq!(vfs.mkdir(&here, At::Cwd, "/m/new", 0o777).err(), Some(Error::CrossDevice));
+    let sub = vfs.lookup(&root, At::Cwd, "/m/sub", FOLLOW).expect("made");
+    for (path, expected) in
+        [("..", None), ("../..", Some(Error::CrossDevice)), ("../away", Some(Error::CrossDevice)), ("/d", None)]
+    {
+        assert_eq!(vfs.stat(&here, At::Dir(&sub), path, FOLLOW).err(), expected, "{path}");
+    }
+}
+
+#[test]
+fn a_context_with_a_root_of_its_own() {
+    let (vfs, root) = tree();
+    let jail = vfs.mkdir(&root, At::Cwd, "/jail", 0o755).expect("made");
+    touch(&vfs, &root, "/jail/file");
+    touch(&vfs, &root, "/outside");
+    let guest = Context::rooted(&jail, Credentials::user(1000, 1000, &[])).expect("a directory");
+    for path in ["file", "/file", "/../file", "../../file"] {
+        assert!(vfs.stat(&guest, At::Cwd, path, FOLLOW).is_ok(), "{path}");
+    }
+    assert_eq!(vfs.stat(&guest, At::Cwd, "../outside", FOLLOW).err(), Some(Error::NoEntry));
+    assert_eq!(vfs.getcwd(&guest, 100), Ok(b"/".to_vec()));
+    let file = vfs.lookup(&root, At::Cwd, "/outside", FOLLOW).expect("there");
+    assert_eq!(Context::rooted(&file, Credentials::root()).err(), Some(Error::NotDirectory));
+}
+
+#[test]
+fn a_read_only_context_changes_nothing() {
+    let (vfs, root) = tree();
+    let long_ago = SetTime::At(Timestamp(1_000_000_007));
+    vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
+    touch(&vfs, &root, "/file");
+    vfs.symlink(&root, "file", At::Cwd, "/link").expect("made");
+    vfs.setxattr(&root, At::Cwd, "/file", "user.a", b"v", XattrFlags::empty(), FOLLOW).expect("set");
+    for path in ["/", "/d", "/file", "/link"] {
+        vfs.utimens(&root, At::Cwd, path, long_ago, long_ago, Walk::NOFOLLOW).expect("set");
+    }
+    let all =
+        || ["/", "/d", "/file", "/link"].map(|path| vfs.stat(&root, At::Cwd, path, Walk::NOFOLLOW).expect("there"));
+    let before = all();
+    let reader = root.clone().read_only(true);
+    let refused: Result<(), _> = Err(Error::ReadOnly);
+    let open = |path, flags| vfs.open(&reader, At::Cwd, path, flags, 0o600).map(drop);
+    for flags in [OpenFlags::WRONLY, RW, OpenFlags::TRUNC, RW | OpenFlags::APPEND] {
+        assert_eq!(open("/file", flags), refused, "{flags:?}");
+    }
+    assert_eq!(open("/new", OpenFlags::CREAT), refused);
+    assert!(open("/d", RW | OpenFlags::TMPFILE | OpenFlags::DIRECTORY).is_err());
+    assert_eq!(open("/file", OpenFlags::CREAT), Ok(()), "it is there");
+    assert_eq!(vfs.mkdir(&reader, At::Cwd, "/new", 0o777).map(drop), refused);
+    assert_eq!(vfs.mkdir(&reader, At::Cwd, "/d", 0o777).map(drop), Err(Error::Exists));
+    assert_eq!(vfs.mknod(&reader, At::Cwd, "/new", 0o010_600, 0).map(drop), refused);
+    assert_eq!(vfs.symlink(&reader, "x", At::Cwd, "/new").map(drop), refused);
+    assert_eq!(vfs.link(&reader, At::Cwd, "/file", At::Cwd, "/new", FOLLOW).map(drop), refused);
+    assert_eq!(vfs.unlink(&reader, At::Cwd, "/file"), refused);
+    assert_eq!(vfs.rmdir(&reader, At::Cwd, "/d"), refused);
+    for flags in [RenameFlags::empty(), RenameFlags::EXCHANGE] {
+        assert_eq!(vfs.rename(&reader, At::Cwd, "/file", At::Cwd, "/link", flags), refused);
+    }
+    assert_eq!(vfs.chmod(&reader, At::Cwd, "/file", 0o777, FOLLOW), refused);
+    assert_eq!(vfs.chown(&reader, At::Cwd, "/file", Some(1), None, FOLLOW), refused);
+    assert_eq!(vfs.utimens(&reader, At::Cwd, "/file", SetTime::Now, SetTime::Now, FOLLOW), refused);
+    assert_eq!(vfs.truncate(&reader, At::Cwd, "/file", 1), refused);
+    let file = vfs.lookup(&reader, At::Cwd, "/file", FOLLOW).expect("there");
+    let cut = SetAttr { size: Some(1), ..SetAttr::default() };
+    assert_eq!(vfs.setattr(&reader, &file, &cut).map(drop), refused);
+    for name in ["user.a", "trusted.a", "security.a"] {
+        assert_eq!(vfs.setxattr(&reader, At::Cwd, "/file", name, b"w", XattrFlags::empty(), FOLLOW), refused);
+        assert_eq!(vfs.removexattr(&reader, At::Cwd, "/file", name, FOLLOW), refused);
+    }
+    assert_eq!(vfs.access(&reader, At::Cwd, "/file", Access::WRITE, FOLLOW), refused);
+    // Looking is allowed, and leaves no trace.
+    assert_eq!(vfs.access(&reader, At::Cwd, "/file", Access::READ, FOLLOW), Ok(()));
+    assert_eq!(vfs.open(&reader, At::Cwd, "/file", OpenFlags::RDONLY, 0).expect("opens").read(&mut [0; 9]), Ok(0));
+    assert_eq!(vfs.readlink(&reader, At::Cwd, "/link", FOLLOW), Ok(b"file".to_vec()));
+    assert_eq!(names(&vfs, &reader, "/").len(), 5);
+    assert_eq!(all(), before);
 }
 
 #[test]

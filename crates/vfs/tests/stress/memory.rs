@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, DentryRef, Driver, Error, FileData, OpenFlags, RenameFlags, StatFs, Walk, XattrFlags};
+use pando_vfs::{At, Charge, DentryRef, Driver, Error, FileData, OpenFlags, RenameFlags, StatFs, Walk, XattrFlags};
 
 use crate::{
     harness::{THREADS, Worker, alone, crew, scale, seed},
@@ -23,7 +23,8 @@ fn churn(tree: &Tree, me: &mut Worker<'_>, round: usize) {
         let file = vfs.open(context, At::Cwd, &path, NEW, 0o600).expect("made");
         file.pwrite(&[7; 5000], me.rng.below(1 << 20) as u64).expect("written");
         vfs.link(context, At::Cwd, &path, At::Cwd, format!("{path}l"), Walk::empty()).expect("linked");
-        vfs.symlink(context, &path, At::Cwd, format!("{path}s")).expect("made");
+        let target = if me.rng.one_in(2) { path.repeat(30) } else { path.clone() };
+        vfs.symlink(context, target, At::Cwd, format!("{path}s")).expect("made");
         vfs.setxattr(context, At::Cwd, &path, "user.x", "value", XattrFlags::empty(), Walk::empty()).expect("set");
         vfs.chmod(context, At::Cwd, &path, 0o640, Walk::empty()).expect("set");
         if me.rng.one_in(2) {
@@ -65,6 +66,78 @@ fn memory_comes_back_when_the_tree_is_emptied() {
     assert_eq!(tree.used(), (1, 0));
     collect();
     assert_eq!(pando_sync::retired_bytes(), 0);
+}
+
+/// Names and attributes of one file come and go in all ways, mostly refused: what is left is paid for, and nothing else.
+#[test]
+fn a_file_is_charged_for_the_names_and_attributes_it_has() {
+    let _alone = alone();
+    let (tree, seed, rounds) = (Tree::with_limits(12, 10), seed(), scale(2000));
+    tree.touch("/file");
+    let flags = RW | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
+    let nameless = tree.vfs.open(&tree.context, At::Cwd, "/", flags, 0o600).expect("made");
+    crew("a_file_is_charged_for_the_names_and_attributes_it_has", THREADS, seed, |me| {
+        let (vfs, context) = (&tree.vfs, &tree.context);
+        for _ in 0..rounds {
+            if !me.go_on() {
+                return;
+            }
+            let name = format!("/{}", me.rng.below(8));
+            let attribute = format!("user.{}", me.rng.below(3));
+            let other = format!("/{}", me.rng.below(8));
+            // Any of them may be refused, and some leave the tree as it is.
+            let result = match me.rng.below(7) {
+                0 => vfs.link(context, At::Cwd, "/file", At::Cwd, &name, Walk::empty()).map(drop),
+                1 => vfs.link(context, At::Dir(nameless.dentry()), "", At::Cwd, &name, Walk::EMPTY_PATH).map(drop),
+                2 => vfs.rename(context, At::Cwd, &name, At::Cwd, other, RenameFlags::empty()),
+                3 => vfs.removexattr(context, At::Cwd, "/file", &attribute, Walk::empty()),
+                4 => {
+                    let value = vec![0; me.rng.below(1500)];
+                    vfs.setxattr(context, At::Cwd, "/file", &attribute, value, XattrFlags::empty(), Walk::empty())
+                }
+                _ => vfs.unlink(context, At::Cwd, &name),
+            };
+            let expected = [Error::Exists, Error::NoEntry, Error::NoSpace, Error::NoData];
+            assert!(result.is_ok() || result.is_err_and(|error| expected.contains(&error)), "{result:?}");
+        }
+    });
+    // The root, the two files, and the names of each but one.
+    let names = tree.list(At::Cwd, "/");
+    let one = tree.ino("/file").expect("it keeps that name");
+    let of_file = names.iter().filter(|(_, ino, _)| *ino == one).count() as u64;
+    let of_nameless = names.len() as u64 - of_file;
+    for attribute in ["user.0", "user.1", "user.2"] {
+        // Not there, perhaps.
+        let _ = tree.vfs.removexattr(&tree.context, At::Cwd, "/file", attribute, Walk::empty());
+    }
+    assert_eq!(tree.used().0, 1 + of_file + of_nameless.max(1));
+    tree.remove_below("/");
+    drop(nameless);
+    assert_eq!(tree.used(), (1, 0));
+}
+
+/// An attribute is set while its file goes: it is paid for until the file has gone, and no longer.
+#[test]
+fn attributes_of_files_that_go_are_given_back() {
+    let _alone = alone();
+    let (tree, seed, rounds) = (Tree::new(), seed(), scale(2000));
+    crew("attributes_of_files_that_go_are_given_back", THREADS, seed, |me| {
+        let (vfs, context) = (&tree.vfs, &tree.context);
+        for _ in 0..rounds {
+            if !me.go_on() {
+                return;
+            }
+            let name = format!("/{}", me.rng.below(2));
+            let result = match me.rng.below(4) {
+                0 => vfs.open(context, At::Cwd, &name, NEW, 0o600).map(drop),
+                1 => vfs.unlink(context, At::Cwd, &name),
+                _ => vfs.setxattr(context, At::Cwd, &name, "user.x", [0; 3000], XattrFlags::empty(), Walk::empty()),
+            };
+            assert!(matches!(result, Ok(()) | Err(Error::Exists | Error::NoEntry)), "{result:?}");
+        }
+    });
+    tree.remove_below("/");
+    assert_eq!(tree.used(), (1, 0));
 }
 
 /// A directory is removed, or replaced, while another thread lets go of it: whoever is last, its inode comes back once.
@@ -113,11 +186,11 @@ impl Driver for Witnessed {
     fn statfs(&self) -> StatFs {
         self.memfs.statfs()
     }
-    fn charge_inode(&self) -> pando_vfs::Result<()> {
-        self.memfs.charge_inode()
+    fn charge(&self, what: Charge) -> pando_vfs::Result<()> {
+        self.memfs.charge(what)
     }
-    fn release_inode(&self) {
-        self.memfs.release_inode();
+    fn release(&self, what: Charge) {
+        self.memfs.release(what);
     }
     fn data(&self, ino: u64) -> Box<dyn FileData> {
         self.memfs.data(ino)

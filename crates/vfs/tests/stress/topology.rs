@@ -5,7 +5,7 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use pando_vfs::{At, DentryRef, Error, FileKind, RenameFlags, Walk};
+use pando_vfs::{At, DentryRef, Error, FileKind, RenameFlags, Resolve, Walk};
 
 use crate::{
     harness::{THREADS, Worker, alone, crew, scale, seed},
@@ -192,6 +192,7 @@ fn p4_no_way_leads_out_of_a_root() {
     let mut confined = tree.context.clone();
     tree.vfs.chroot(&mut confined, At::Cwd, "/in").expect("there");
     tree.vfs.chdir(&mut confined, At::Cwd, "/").expect("there");
+    let beneath = confined.clone().with_resolve(Resolve::BENEATH);
     crew("p4_no_way_leads_out_of_a_root", THREADS, seed, |me| {
         for step in 0..steps {
             if !me.go_on() {
@@ -204,6 +205,8 @@ fn p4_no_way_leads_out_of_a_root() {
             } else {
                 let path = me.rng.pick(&["d/e/../../../secret", "d/e/../e/../e/../../../secret", "d/../../secret"]);
                 assert_eq!(tree.vfs.stat(&confined, At::Cwd, path, FOLLOW).err(), Some(Error::NoEntry), "{path}");
+                let refused = tree.vfs.stat(&beneath, At::Cwd, path, FOLLOW).err();
+                assert!(matches!(refused, Some(Error::NoEntry | Error::CrossDevice)), "{path}: {refused:?}");
             }
         }
     });

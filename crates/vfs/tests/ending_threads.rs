@@ -1,0 +1,48 @@
+//! A thread that lets go of a file as its last act, after its part of the reclaimer is gone, while much waits to be freed: its
+//! stack does not grow with the garbage.
+
+use std::cell::RefCell;
+
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::{At, Context, Credentials, File, OpenFlags, Vfs, Walk, XattrFlags};
+
+const FILES: usize = 20_000;
+const STACK_BYTES: usize = 128 << 10;
+
+std::thread_local!(static LAST: RefCell<Option<File>> = const { RefCell::new(None) });
+
+/// A file whose last name is not its first, and which has an attribute: what is freed of it lets go of more. Open, and gone.
+fn removed(vfs: &Vfs, context: &Context) -> File {
+    let file = vfs.open(context, At::Cwd, "/a", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made");
+    vfs.setxattr(context, At::Cwd, "/a", "user.x", "value", XattrFlags::empty(), Walk::empty()).expect("set");
+    vfs.link(context, At::Cwd, "/a", At::Cwd, "/b", Walk::empty()).expect("linked");
+    vfs.unlink(context, At::Cwd, "/a").expect("removed");
+    vfs.unlink(context, At::Cwd, "/b").expect("removed");
+    file
+}
+
+/// Seen to fail (a stack overflow) when the last reference to an inode took a guard to look at its attributes.
+#[test]
+fn ending_threads_do_not_nest() {
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    let guard = pando_sync::pin();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..FILES).for_each(|_| drop(removed(&vfs, &context))));
+    });
+    let last = removed(&vfs, &context);
+    drop(guard);
+    // Now and then a guard goes on with the garbage, a little at a time: most of it is ripe then, and not freed.
+    (0..1000).for_each(|_| drop(pando_sync::pin()));
+    let end = move || {
+        // Before the locals of the reclaimer, which are therefore gone first.
+        LAST.with_borrow_mut(|slot| *slot = Some(last));
+        drop(pando_sync::pin());
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(end);
+    thread.expect("a thread").join().expect("no panic");
+    while pando_sync::retired_bytes() > 0 {
+        pando_sync::collect();
+        std::thread::yield_now();
+    }
+}
