@@ -28,8 +28,9 @@ use signal_hook::{
 use tracing::{info, warn};
 
 use crate::{
-    daemon,
     failure::{Failure, Result, say, shown},
+    generate,
+    quote::for_shell,
 };
 
 const HELP: &str = "\
@@ -110,7 +111,8 @@ fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<Ex
     let status = wait(child, signals)?;
     if let Some(session) = session {
         let totals = session.finish();
-        if totals.posts == 0 && unboosted.is_none() {
+        // Nobody looks into the program for nothing.
+        if totals.posts == 0 && unboosted.is_none() && tracing::enabled!(tracing::Level::INFO) {
             let by = file.and_then(|file| program::passes_by(&file, path.as_deref()).ok().flatten());
             untold(program, by);
         }
@@ -241,7 +243,7 @@ fn watch(path: &Path, options: Options) -> Result<ExitCode> {
         let failure = Failure::system(&shown, &error);
         match Errno::from_io_error(&error) {
             Some(Errno::PERM) => {
-                failure.remedy(format!("only root may watch a mount: sudo pando boost --watch {shown}"))
+                failure.remedy(format!("only root may watch a mount: sudo pando boost --watch {}", for_shell(path)))
             }
             Some(Errno::NODEV | Errno::OPNOTSUPP | Errno::INVAL | Errno::XDEV) => failure
                 .remedy("fanotify does not watch this file system; boost programs one by one: pando boost -- CMD"),
@@ -253,7 +255,7 @@ fn watch(path: &Path, options: Options) -> Result<ExitCode> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         pipe::register(signal, stopper.try_clone().map_err(system)?).map_err(system)?;
     }
-    daemon::show(&format!("{shown}: programs here are boosted; end it with Ctrl-C\n"));
+    generate::show(&format!("{shown}: programs here are boosted; end it with Ctrl-C\n"));
     loop {
         let mut ready = [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
         match poll(&mut ready, Some(&LOOK_EVERY)) {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    failure::{Failure, Result, say},
+    failure::{Failure, Result},
     generate,
 };
 
@@ -42,25 +42,13 @@ pub fn start() -> Result<ExitCode> {
         pipe.read_to_end(&mut ready).map_err(refused)?;
     }
     if !ready.is_empty() {
-        show(&String::from_utf8_lossy(&ready));
+        generate::show(&String::from_utf8_lossy(&ready));
         return Ok(ExitCode::SUCCESS);
     }
     let status = child.wait().map_err(refused)?;
     // Killed by a signal, it has no code, and has said nothing.
     let code = status.code().ok_or_else(|| Failure::new(format!("the background process ended early: {status}")))?;
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1).max(1)))
-}
-
-/// Says that a service has begun.
-///
-/// It has, also where that cannot be said: nobody reads the pipe (`pando mount x | head -0`), the disk with the log is full.
-/// Then it goes on all the same, and no failure is reported: whoever is told of one takes nothing to be there.
-pub fn show(line: &str) {
-    if let Err(failure) = generate::print(line.as_bytes())
-        && !failure.is_quiet()
-    {
-        say(failure.remedy(format!("it holds all the same: {}", line.trim_end())));
-    }
 }
 
 /// The child's part, once it is mounted: tells the parent, and leaves its terminal and its directory.

@@ -1,4 +1,4 @@
-//! What is made from the definitions of the command line: completions, manual pages, the version.
+//! What is printed, and what is made for that from the definitions of the command line: completions, manual pages, the version.
 
 use std::{io::Write, path::Path};
 
@@ -7,13 +7,25 @@ use clap_complete::Shell;
 
 use crate::{
     args::Cli,
-    failure::{Failure, Result},
+    failure::{Failure, Result, say},
 };
 
 /// Writes to stdout, all at once.
 pub fn print(text: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+}
+
+/// Says that a service has begun.
+///
+/// It has, also where that cannot be said: nobody reads the pipe (`pando mount x | head -0`), the disk with the log is full.
+/// Then it goes on all the same, and no failure is reported: whoever is told of one takes nothing to be there.
+pub fn show(line: &str) {
+    if let Err(failure) = print(line.as_bytes())
+        && !failure.is_quiet()
+    {
+        say(failure.remedy(format!("it holds all the same: {}", line.trim_end())));
+    }
 }
 
 /// Prints a completion script.

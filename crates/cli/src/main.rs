@@ -13,6 +13,7 @@ mod mount_flags;
 mod mount_point;
 mod mount_refused;
 mod mountinfo;
+mod quote;
 mod size;
 mod slow;
 mod trace;

@@ -20,8 +20,9 @@ use crate::{
     args::MountArgs,
     daemon,
     failure::{Failure, Result, say},
-    mount_flags, mount_point, mount_refused,
+    generate, mount_flags, mount_point, mount_refused,
     mountinfo::{self, Mount},
+    quote::for_shell,
     slow,
 };
 
@@ -105,13 +106,13 @@ fn half_of_memory() -> u64 {
 
 /// The one line that says where, what, and how to leave.
 fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
-    let shown = args.dir.display();
     let leave = if in_background { "to leave:" } else { "to leave: Ctrl-C, or" };
+    let shown = for_shell(&args.dir);
     let line = format!("{}: an in-memory tree is mounted ({leave} pando umount {shown})\n", path.display());
     if in_background {
         return daemon::ready(&line);
     }
-    daemon::show(&line);
+    generate::show(&line);
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use crate::{
     failure::{Failure, Result},
     mountinfo::{self, Mount},
+    quote::for_shell,
 };
 
 /// An absolute path without links for `path`, also where a dead mount answers nothing but "not connected".
@@ -94,7 +95,7 @@ pub fn prepare(dir: &Path, nonempty: bool) -> Result<Prepared> {
     let mounted = mountinfo::at(&prepared.path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     if mounted.is_some_and(|mount| mount.is_ours()) {
         return Err(Failure::new(format!("{shown}: a pando tree is mounted here already"))
-            .remedy(format!("unmount it first (pando umount {shown}), or choose another directory")));
+            .remedy(format!("unmount it first (pando umount {}), or choose another directory", for_shell(dir))));
     }
     if !prepared.made && !nonempty {
         let mut entries = std::fs::read_dir(&prepared.path).map_err(|error| Failure::system(&shown, &error))?;
@@ -114,9 +115,9 @@ fn make(dir: &Path) -> Result<()> {
     }
     std::fs::create_dir(dir).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            let parent = dir.parent().unwrap_or(Path::new("/")).display();
-            Failure::new(format!("{shown}: cannot be made: its parent {parent} does not exist"))
-                .remedy(format!("make that first: mkdir -p {parent}"))
+            let parent = dir.parent().unwrap_or(Path::new("/"));
+            Failure::new(format!("{shown}: cannot be made: its parent {} does not exist", parent.display()))
+                .remedy(format!("make that first: mkdir -p {}", for_shell(parent)))
         }
         _ => Failure::system(format_args!("{shown}: cannot be made"), &error),
     })
@@ -134,14 +135,16 @@ fn clean(dir: &Path) -> Result<()> {
                 Failure::new(format!(
                     "{shown}: left mounted by a server that was killed, and cannot be unmounted: {error}"
                 ))
-                .remedy(format!("try as root: umount --lazy {}", path.display()))
+                .remedy(format!("try as root: umount --lazy {}", for_shell(&path)))
             })
         }
         _ => {
             let holding = mountinfo::holding(&path).ok().flatten();
-            let point = holding.as_ref().map_or(&path, |mount| &mount.point).display();
+            let point = holding.as_ref().map_or(&path, |mount| &mount.point);
             let kind = holding.as_ref().map_or("unknown", |mount| &mount.kind);
-            let failure = Failure::new(format!("{shown}: a dead mount (of type {kind}) is in the way, at {point}"));
+            let failure =
+                Failure::new(format!("{shown}: a dead mount (of type {kind}) is in the way, at {}", point.display()));
+            let point = for_shell(point);
             Err(failure.remedy(if holding.as_ref().is_some_and(Mount::is_ours) {
                 format!("unmount it: pando umount {point}")
             } else {

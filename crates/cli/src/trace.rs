@@ -16,6 +16,7 @@ use crate::{
     failure::{Failure, Result, say},
     mount_point,
     mountinfo::{self, Mount},
+    quote::for_shell,
     umount::where_ours_are,
 };
 
@@ -101,7 +102,7 @@ pub fn run(args: &TraceArgs) -> Result<()> {
     let mut stream = connect(&mount.device).map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused if mount_point::dead_at(&mount.point) => {
             Failure::new(format!("{shown}: nobody serves it any more: its server was killed"))
-                .remedy(format!("take the dead mount away: pando umount {shown}"))
+                .remedy(format!("take the dead mount away: pando umount {}", for_shell(&mount.point)))
         }
         _ => refused(&shown, &error),
     })?;

@@ -19,6 +19,7 @@ use crate::{
     failure::{Failure, Result},
     mount_point,
     mountinfo::{self, Mount},
+    quote::for_shell,
 };
 
 /// The longest wait for a server to end after a clean unmount. It has nothing left to do but to end.
@@ -36,15 +37,16 @@ pub fn run(args: &UmountArgs) -> Result<()> {
         Some(mount) if mount.is_ours() => mount,
         Some(mount) => {
             return Err(Failure::new(format!("{shown}: not a pando tree but a mount of type {}", mount.kind))
-                .remedy(format!("unmount it with: umount {shown}")));
+                .remedy(format!("unmount it with: umount {}", for_shell(&args.dir))));
         }
         None => return Err(Failure::new(format!("{shown}: nothing is mounted here")).remedy(where_ours_are())),
     };
     // A server that hangs, which --force is for, would not answer: neither whether it is there nor who it is.
     let asked = !(args.lazy || args.force);
     // Breaking off would take what is mounted inside with it.
-    if args.force && !inside(&mount).is_empty() {
-        return Err(in_use(args, &mount));
+    let kept = if args.force { inside(&mount) } else { Vec::new() };
+    if !kept.is_empty() {
+        return Err(in_use(args, &kept));
     }
     let dead = asked && mount_point::dead_at(&path);
     let server = if asked && !dead { server(&path) } else { None };
@@ -56,10 +58,9 @@ pub fn run(args: &UmountArgs) -> Result<()> {
         unmount::cleanly(&path)
     };
     done.map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::BUSY) => in_use(args, &mount),
-        Some(Errno::PERM) => {
-            Failure::new(format!("{shown}: only root may do this")).remedy(format!("try: sudo pando umount {shown}"))
-        }
+        Some(Errno::BUSY) => in_use(args, &inside(&mount)),
+        Some(Errno::PERM) => Failure::new(format!("{shown}: only root may do this"))
+            .remedy(format!("try: sudo pando umount {}", for_shell(&args.dir))),
         _ => Failure::system(&shown, &error),
     })?;
     info!(path = %path.display(), "unmounted");
@@ -73,18 +74,20 @@ fn inside(mount: &Mount) -> Vec<Mount> {
     inside
 }
 
-/// Why it is in use: other mounts in it, which no program for open files tells of, or else processes.
-fn in_use(args: &UmountArgs, mount: &Mount) -> Failure {
-    let (shown, inside) = (args.dir.display(), inside(mount));
+/// Why it is in use: what is mounted inside, which no program for open files tells of, or else processes.
+fn in_use(args: &UmountArgs, inside: &[Mount]) -> Failure {
+    let shown = args.dir.display();
     if inside.is_empty() {
-        return Failure::new(format!("{shown}: in use: a process has a file open or its directory there")).remedy(
-            format!("see who with: fuser -vm {shown}\nor detach it and let them finish: pando umount --lazy {shown}"),
-        );
+        let failure = Failure::new(format!("{shown}: in use: a process has a file open or its directory there"));
+        let dir = for_shell(&args.dir);
+        return failure.remedy(format!(
+            "see who with: fuser -vm {dir}\nor detach it and let them finish: pando umount --lazy {dir}"
+        ));
     }
     let points: Vec<String> = inside.iter().map(|other| other.point.display().to_string()).collect();
     let commands: Vec<String> = inside
         .iter()
-        .map(|other| format!("{} {}", if other.is_ours() { "pando umount" } else { "umount" }, other.point.display()))
+        .map(|other| format!("{} {}", if other.is_ours() { "pando umount" } else { "umount" }, for_shell(&other.point)))
         .collect();
     Failure::new(format!("{shown}: in use: something is mounted inside it: {}", points.join(", ")))
         .remedy(format!("unmount that first: {}", commands.join("; ")))

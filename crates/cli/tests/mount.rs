@@ -262,6 +262,10 @@ fn limits_are_those_asked_for() {
     }
     let full = fs::write(mounted.path("one too many"), "").unwrap_err();
     assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    // Links and attributes are counted too.
+    let full = fs::hard_link(mounted.path("0"), mounted.path("one too many")).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    assert_eq!(rustix::fs::setxattr(mounted.path("0"), "user.x", b"", XattrFlags::empty()), Err(Errno::NOSPC));
     mounted.umount();
 }
 
@@ -391,7 +395,7 @@ fn a_signal_detaches_a_busy_tree() {
     let open = fs::File::create(mounted.path("f")).unwrap();
     kill_process(mounted.pid(), Signal::INT).unwrap();
     // Gone from the tree: an event to wait for, since the kernel tells of changes of the mount table.
-    wait_until_unmounted(&mounted);
+    wait_until_mounted(mounted.root().to_str().unwrap(), false);
     drop(open);
     let (status, errors) = mounted.ended();
     assert!(status.success() && errors.contains("in use: detached"), "{status}: {errors}");
@@ -422,7 +426,7 @@ fn a_second_signal_ends_a_busy_server_and_only_that() {
     let mut mounted = Mounted::new(&[]);
     let open = fs::File::create(mounted.path("f")).unwrap();
     kill_process(mounted.pid(), Signal::TERM).unwrap();
-    wait_until_unmounted(&mounted);
+    wait_until_mounted(mounted.root().to_str().unwrap(), false);
     kill_process(mounted.pid(), Signal::TERM).unwrap();
     let (status, errors) = mounted.ended();
     assert_eq!(status.code(), Some(1), "{errors}");
@@ -438,14 +442,14 @@ fn a_second_signal_ends_a_busy_server_and_only_that() {
     assert!(status.success() && errors.is_empty(), "{status}: {errors}");
 }
 
-/// Waits for the mount to leave the mount table: poll(2) on `/proc/self/mountinfo` reports each change.
-fn wait_until_unmounted(mounted: &Mounted) {
-    let point = mounted.root();
+/// Waits until the mount table has `point`, or not: poll(2) on `/proc/self/mountinfo` reports each change.
+fn wait_until_mounted(point: &str, mounted: bool) {
+    let mut table = fs::File::open("/proc/self/mountinfo").unwrap();
     loop {
-        let mut table = fs::File::open("/proc/self/mountinfo").unwrap();
         let mut text = String::new();
+        table.seek(SeekFrom::Start(0)).unwrap();
         table.read_to_string(&mut text).unwrap();
-        if !text.contains(point.to_str().unwrap()) {
+        if text.contains(point) == mounted {
             return;
         }
         let mut polled = [rustix::event::PollFd::new(&table, rustix::event::PollFlags::PRI)];
@@ -621,6 +625,23 @@ fn a_daemon_returns_when_it_is_mounted() {
     assert!(state.rsplit(") ").next().unwrap().starts_with('Z'), "{state}");
 }
 
+/// What is proposed can be copied into a shell, whatever the directory is called.
+#[test]
+fn the_line_says_how_to_leave() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let grove = temp.path().join("it's $HOME's; grove");
+    let output = run(&["mount", "--daemon", grove.to_str().unwrap()]);
+    let line = String::from_utf8(output.stdout).unwrap();
+    let leave = line.trim_end().strip_suffix(')').unwrap().rsplit_once("to leave: pando ").unwrap().1;
+    let shell =
+        Command::new("sh").args(["-c", &format!("\"$0\" {leave}"), env!("CARGO_BIN_EXE_pando")]).output().unwrap();
+    assert!(shell.status.success(), "{leave}: {}", said(&shell));
+    assert!(!run(&["umount", grove.to_str().unwrap()]).status.success(), "it is unmounted");
+}
+
 #[test]
 fn what_cannot_be_mounted_says_why() {
     if !can_mount() {
@@ -655,21 +676,6 @@ fn nonempty_directories_come_back() {
     assert_eq!(names(&mounted.root()), ["below"]);
 }
 
-/// Waits for a tree to be mounted by one who says nothing of it.
-fn wait_until_mounted(point: &str) {
-    let mut table = fs::File::open("/proc/self/mountinfo").unwrap();
-    loop {
-        let mut text = String::new();
-        table.seek(SeekFrom::Start(0)).unwrap();
-        table.read_to_string(&mut text).unwrap();
-        if text.contains(point) {
-            return;
-        }
-        let mut polled = [rustix::event::PollFd::new(&table, rustix::event::PollFlags::PRI)];
-        rustix::event::poll(&mut polled, None).unwrap();
-    }
-}
-
 #[test]
 fn the_ready_line_may_come_to_nobody() {
     if !can_mount() {
@@ -686,7 +692,7 @@ fn the_ready_line_may_come_to_nobody() {
         [(Stdio::from(writer), Stdio::piped()), (full().into(), Stdio::piped()), (full().into(), full().into())]
     {
         let child = pando(&["mount", grove]).stdout(out).stderr(errors).spawn().unwrap();
-        wait_until_mounted(grove);
+        wait_until_mounted(grove, true);
         fs::write(format!("{grove}/f"), "served").unwrap();
         let output = run(&["umount", grove]);
         assert!(output.status.success(), "{}", said(&output));

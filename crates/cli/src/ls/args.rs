@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum, parser::ValueSource};
 
-use super::{columns::parse_width, quote::Quoting, time::TimeStyle};
+use super::{columns::parse_width, time::TimeStyle};
+use crate::quote::Quoting;
 use crate::{args::any_path, size};
 
 /// What differs from ls, the formats, and the exit status: the rest of the manual page.

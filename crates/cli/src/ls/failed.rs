@@ -1,8 +1,9 @@
 //! What could not be listed: said on stderr, and remembered for the exit status. The listing goes on.
 
-use std::{fmt, io, io::Write, process::ExitCode};
+use std::{fmt, io, process::ExitCode};
 
-use super::quote::in_message;
+use crate::failure::say;
+use crate::quote::in_message;
 
 /// The text of an errno, as the C library has it.
 pub fn message(errno: i32) -> String {
@@ -33,8 +34,7 @@ impl Status {
     /// The same for what is no system call's failure.
     pub fn say(&mut self, level: Self, what: impl fmt::Display) {
         *self = (*self).max(level);
-        // Nobody is there to hear that nobody is there.
-        let _ = writeln!(io::stderr(), "pando ls: {what}");
+        say(format_args!("pando ls: {what}"));
     }
 }
 

@@ -32,11 +32,13 @@ use super::{
     long::write_total,
     output::Output,
     plan::{Form, Hidden, Plan},
-    quote::{Quote, Quoting},
     row::Rows,
     sorter::Sorter,
 };
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    quote::{Quote, Quoting, in_message},
+};
 
 /// Entries that are laid out in columns together.
 const COLUMN_BLOCK: usize = 1 << 20;
@@ -317,7 +319,7 @@ impl<'p> Lister<'p> {
             self.status.failed(Status::Minor, what, path, errno);
         }
         if changed {
-            let path = super::quote::in_message(path);
+            let path = in_message(path);
             self.status.say(Status::Minor, format_args!("{path} changed each time that it was read"));
         }
     }

@@ -26,7 +26,6 @@ mod order;
 mod output;
 mod owner;
 mod plan;
-mod quote;
 mod row;
 mod sorter;
 mod time;

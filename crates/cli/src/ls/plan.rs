@@ -11,11 +11,13 @@ use super::{
     columns::{Screen, parse_width},
     failed::Status,
     order::Order,
-    quote::{Quote, Quoting, in_message, locale_is_utf8},
     sorter::MIN_MEMORY_BYTES,
     time::TimeStyle,
 };
-use crate::warm::room::Memory;
+use crate::{
+    quote::{Quote, Quoting, in_message, locale_is_utf8},
+    warm::room::Memory,
+};
 
 /// The form of the listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

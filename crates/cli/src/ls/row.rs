@@ -12,9 +12,9 @@ use super::{
     long::{LookUps, Widths},
     owner::Owners,
     plan::{Form, Plan},
-    quote::{Quote, Quoting},
     time::Clock,
 };
+use crate::quote::{Quote, Quoting};
 
 /// Renders entries.
 pub struct Rows<'p> {

@@ -278,16 +278,15 @@ fn without_modifiers(format: &str) -> String {
         let (before, conversion) = rest.split_at(percent + 1);
         plain.push_str(before);
         let unflagged = conversion.trim_start_matches(['_', '-', '0', '^', '#']);
+        let flags = &conversion[..conversion.len() - unflagged.len()];
         let (flags, conversion) = match unflagged.as_bytes() {
-            [b'E', letter, ..] if b"cCxXyY".contains(letter) => (true, &unflagged[1..]),
             // ls forgets flags before it.
-            [b'O', letter, ..] if b"deHImMSuUVwWy".contains(letter) => (false, &unflagged[1..]),
-            [b'O', letter, ..] if b"bB".contains(letter) => (true, &unflagged[1..]),
-            _ => (true, unflagged),
+            [b'O', letter, ..] if b"deHImMSuUVwWy".contains(letter) => ("", &unflagged[1..]),
+            [b'O', b'b' | b'B', ..] => (flags, &unflagged[1..]),
+            [b'E', letter, ..] if b"cCxXyY".contains(letter) => (flags, &unflagged[1..]),
+            _ => (flags, unflagged),
         };
-        if flags {
-            plain.push_str(&rest[before.len()..rest.len() - unflagged.len()]);
-        }
+        plain.push_str(flags);
         rest = conversion;
         // Its first letter begins no conversion: it may be another %.
         let first = rest.chars().next().map_or(0, char::len_utf8);

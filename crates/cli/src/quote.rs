@@ -4,6 +4,8 @@
 //! quotes where the shell would see something special, double quotes if that is only an apostrophe, and `$'\n'` for
 //! what cannot be printed.
 
+use std::{os::unix::ffi::OsStrExt, path::Path};
+
 use clap::ValueEnum;
 use unicode_width::UnicodeWidthChar;
 
@@ -264,9 +266,17 @@ fn write_escape(byte: u8, out: &mut Vec<u8>) {
 
 /// A name in a message.
 pub fn in_message(name: &[u8]) -> String {
-    let quote = Quote { style: Quoting::ShellEscapeAlways, utf8: true, hide: false };
+    quoted(name, Quoting::ShellEscapeAlways)
+}
+
+/// A path in a command line that is proposed: to be copied into a shell.
+pub fn for_shell(path: &Path) -> String {
+    quoted(path.as_os_str().as_bytes(), Quoting::ShellEscape)
+}
+
+fn quoted(name: &[u8], style: Quoting) -> String {
     let mut text = Vec::new();
-    quote.write(name, &mut text);
+    Quote { style, utf8: true, hide: false }.write(name, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
