@@ -26,6 +26,7 @@ export NO_COLOR=1 LC_ALL=C TIMEFORMAT=%R
 work=$(mktemp -d)
 store=$work/store
 cleanup() {
+    trap '' PIPE # Who read what is printed may have gone.
     "$pando" umount "$store" >/dev/null 2>&1 || "$pando" umount --lazy "$store" >/dev/null 2>&1
     rm -rf "$work"
 }

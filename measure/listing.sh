@@ -27,6 +27,7 @@ work=$(mktemp -d "${WORK:-/var/tmp}/pando-listing.XXXXXX")
 root=$work/root
 mkdir "$root"
 clean() {
+    trap '' PIPE # Who read what is printed may have gone.
     cd /
     mountpoint -q "$root" && umount "$root"
     rm -rf "$work"

@@ -39,6 +39,7 @@ mnt=$work/mnt
 loop=
 server=
 leave() {
+    trap '' PIPE # Who read what is printed may have gone.
     umount -l "$mnt" 2>/dev/null
     [ -n "$loop" ] && losetup -d "$loop" 2>/dev/null
     [ -n "$server" ] && "$pando" umount "$grove" 2>/dev/null

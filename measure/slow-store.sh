@@ -35,6 +35,7 @@ work=$(mktemp -d)
 grove=$work/grove
 server=
 leave() {
+    trap '' PIPE # Who read what is printed may have gone.
     [ -n "$server" ] && "$pando" umount "$grove" 2>/dev/null
     umount -l "$grove" 2>/dev/null
     rm -rf "$work"

@@ -32,13 +32,15 @@ pub(crate) fn output(
         stdout.read_to_end(&mut bytes).map(|_| bytes)
     });
     let mut wanted = child.stdin.take();
-    while child.try_wait().during(&during)?.is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait().during(&during)? {
+            break status;
+        }
         if halt.wait(SLICE).is_err() {
             drop(wanted.take());
-            child.wait().during(&during)?;
+            break child.wait().during(&during)?;
         }
-    }
-    let status = child.wait().during(&during)?;
+    };
     halt.check()?;
     let bytes = read.join().expect("reading does not panic").during(&during)?;
     if status.code() == Some(130) { Err(Failure::Interrupted) } else { Ok((status, bytes)) }
