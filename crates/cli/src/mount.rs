@@ -7,7 +7,7 @@ use std::{
 };
 
 use pando_fuse::{FuserTransport, Server, ServerOptions, Transport, trace::TraceListener, unmount};
-use pando_memfs::{MemFs, MemOptions};
+use pando_memfs::{INODE_BYTES, MemFs, MemOptions};
 use pando_vfs::Vfs;
 use rustix::io::Errno;
 use signal_hook::{
@@ -93,9 +93,6 @@ fn tree(args: &MountArgs) -> Result<Vfs> {
     Vfs::with_root_attributes(memfs, uid, gid, args.mode)
         .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))
 }
-
-/// What an inode with its name occupies, all told and rounded up: for the default limit on inodes.
-const INODE_BYTES: u64 = 1024;
 
 /// The default limits leave the machine usable when the tree is full, as tmpfs's do.
 fn half_of_memory() -> u64 {

@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 pub use page::PAGE_BYTES;
 use pando_vfs::{Charge, Driver, FileData, Result, StatFs};
+pub use space::INODE_BYTES;
 
 use crate::{data::MemData, space::Space};
 

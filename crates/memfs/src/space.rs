@@ -8,8 +8,8 @@ use pando_vfs::{Charge, Error, Result, StatFs};
 
 use crate::{MemOptions, PAGE_BYTES};
 
-/// The price of an inode with its name, and of a further link.
-const INODE_BYTES: u64 = 1024;
+/// The price of an inode with its name, and of a further link: what they take at most, rounded up.
+pub const INODE_BYTES: u64 = 1024;
 /// The price of an extended attribute, besides its name and value.
 const XATTR_BYTES: u64 = 40;
 /// Targets of symbolic links that are shorter cost nothing beyond the inode; others cost a page.

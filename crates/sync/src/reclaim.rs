@@ -17,7 +17,7 @@ pub(crate) use crate::garbage as scheme;
 #[cfg(loom)]
 pub(crate) use model as scheme;
 
-use std::marker::PhantomData;
+use std::{cell::Cell, marker::PhantomData};
 
 /// The right to read shared objects without a lock, for as long as it lives.
 ///
@@ -37,15 +37,18 @@ impl std::fmt::Debug for Guard {
 #[inline]
 #[must_use]
 pub fn pin() -> Guard {
-    debug_assert!(!letting_go::now(), "a guard is taken by what is let go of: on a thread that ends, that nests");
-    depth::enter();
+    debug_assert!(
+        Depth::LettingGo.now() == 0,
+        "a guard is taken by what is let go of: on a thread that ends, that nests"
+    );
+    Depth::Guards.enter();
     Guard { _inner: scheme::pin(), _not_send: PhantomData }
 }
 
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
-        depth::leave();
+        Depth::Guards.leave();
     }
 }
 
@@ -55,7 +58,7 @@ impl Drop for Guard {
 /// In debug builds, when a guard is alive on this thread.
 #[inline]
 pub fn assert_unpinned(what: &str) {
-    debug_assert!(depth::now() == 0, "{what} may wait, and this thread holds a reclamation guard");
+    debug_assert!(Depth::Guards.now() == 0, "{what} may wait, and this thread holds a reclamation guard");
     let _ = what;
 }
 
@@ -87,71 +90,57 @@ pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())
     unsafe { scheme::retire(ptr, bytes, free) }
 }
 
-mod depth {
-    //! How many guards this thread holds: counted in debug builds only.
-    #[cfg(debug_assertions)]
-    std::thread_local!(static DEPTH: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
-
-    #[inline]
-    pub(super) fn enter() {
-        #[cfg(all(debug_assertions, not(loom)))]
-        let _ = DEPTH.try_with(|d| d.set(d.get() + 1));
-    }
-    #[inline]
-    pub(super) fn leave() {
-        #[cfg(all(debug_assertions, not(loom)))]
-        let _ = DEPTH.try_with(|d| d.set(d.get() - 1));
-    }
-    #[inline]
-    pub(super) fn now() -> usize {
-        #[cfg(debug_assertions)]
-        return DEPTH.try_with(std::cell::Cell::get).unwrap_or(0);
-        #[cfg(not(debug_assertions))]
-        0
-    }
-}
-
 /// Lets go of something: runs what it does when its last reference is put, or when it is freed. Neither may take a guard. On a
 /// thread that ends, whose part of the epoch scheme is gone, each guard collects garbage, which lets go of more: no stack is
 /// deep enough for that. Debug builds assert it.
 #[inline]
 pub(crate) fn let_go<T>(what: impl FnOnce() -> T) -> T {
-    let _now = letting_go::Entered::new();
+    /// Also if `what` panics.
+    struct Left;
+    impl Drop for Left {
+        #[inline]
+        fn drop(&mut self) {
+            Depth::LettingGo.leave();
+        }
+    }
+    Depth::LettingGo.enter();
+    let _left = Left;
     what()
 }
 
-mod letting_go {
-    #[cfg(debug_assertions)]
-    std::thread_local!(static DEPTH: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+/// What this thread is in the midst of, and how deep: counted in debug builds only.
+#[derive(Clone, Copy)]
+enum Depth {
+    Guards,
+    LettingGo,
+}
 
-    /// Until it is dropped, something is let go of. In debug builds only.
-    pub(super) struct Entered;
-
-    impl Entered {
-        #[inline]
-        pub(super) fn new() -> Self {
-            #[cfg(all(debug_assertions, not(loom)))]
-            let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
-            Self
-        }
+impl Depth {
+    #[inline]
+    fn enter(self) {
+        self.change(|depth| depth + 1);
     }
 
-    impl Drop for Entered {
-        #[inline]
-        fn drop(&mut self) {
-            #[cfg(all(debug_assertions, not(loom)))]
-            let _ = DEPTH.try_with(|depth| depth.set(depth.get() - 1));
+    #[inline]
+    fn leave(self) {
+        self.change(|depth| depth - 1);
+    }
+
+    #[inline]
+    fn change(self, by: impl FnOnce(usize) -> usize) {
+        if COUNTED {
+            let _ = DEPTHS.try_with(|depths| depths[self as usize].set(by(depths[self as usize].get())));
         }
     }
 
     #[inline]
-    pub(super) fn now() -> bool {
-        #[cfg(debug_assertions)]
-        return DEPTH.try_with(|depth| depth.get() > 0).unwrap_or(false);
-        #[cfg(not(debug_assertions))]
-        false
+    fn now(self) -> usize {
+        if COUNTED { DEPTHS.try_with(|depths| depths[self as usize].get()).unwrap_or(0) } else { 0 }
     }
 }
+
+const COUNTED: bool = cfg!(all(debug_assertions, not(loom)));
+std::thread_local!(static DEPTHS: [Cell<usize>; 2] = const { [const { Cell::new(0) }; 2] });
 
 #[cfg(loom)]
 pub(crate) mod model {

@@ -127,7 +127,7 @@ impl Vfs {
         let path = path.as_ref();
         self.traced(TraceOp::Setattr, (context, at, path), || {
             let dentry = self.lookup_at(context, at, path, flags)?;
-            context.may_change()?;
+            context.writable()?;
             // Also where neither is to change: that is a change of its own.
             chown_inode(context, dentry.0.inode(), uid, gid)
         })
@@ -200,7 +200,7 @@ impl DentryRef {
 
 /// Changes several attributes.
 fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
-    context.may_change()?;
+    context.writable()?;
     let inode = dentry.0.inode();
     if let Some(size) = to.size {
         truncate_inode(inode, size, context.capable(), Stamp::Always)?;

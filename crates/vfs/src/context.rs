@@ -124,13 +124,13 @@ impl Context {
         if want.contains(Access::WRITE)
             && matches!(inode.kind, FileKind::File | FileKind::Directory | FileKind::Symlink)
         {
-            self.may_change()?;
+            self.writable()?;
         }
         if self.checked_by_caller { Ok(()) } else { self.cred.check(perm, inode.is_dir(), want) }
     }
 
     /// Whether anything may be changed at all.
-    pub(crate) fn may_change(&self) -> Result<()> {
+    pub(crate) fn writable(&self) -> Result<()> {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 

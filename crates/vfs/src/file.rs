@@ -6,6 +6,7 @@ use crate::{
     Context, DentryRef, Error, FileData, Layout, Result, Seek, Stat, Timestamp,
     attr::{Stamp, drop_privileges, stat_of, store_times, truncate_inode},
     inode::Inode,
+    locks::in_need_of_space,
     trace::TraceOp,
     types::{FileKind, OpenFlags},
 };
@@ -162,14 +163,7 @@ impl File {
         if data.is_empty() {
             return Ok((offset, 0));
         }
-        match self.try_write(data, offset, append) {
-            Err(Error::NoSpace) => {
-                // The space of files that are gone may wait to be reclaimed: no refusal before that was tried.
-                pando_sync::collect();
-                self.try_write(data, offset, append)
-            }
-            done => done,
-        }
+        in_need_of_space(|| self.try_write(data, offset, append))
     }
 
     fn try_write(&self, data: &[u8], offset: u64, append: bool) -> Result<(u64, usize)> {

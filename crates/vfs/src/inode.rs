@@ -26,7 +26,7 @@ use crate::{
     directory::{Directory, Line},
     probe::Part,
     superblock::Shard,
-    xattr_map::{Xattrs, charge_for},
+    xattr_map::{Xattrs, cost_of},
 };
 
 /// Mode, owner and group: one record, changed as a whole.
@@ -395,7 +395,7 @@ impl Drop for Inode {
     /// was put.
     fn drop(&mut self) {
         if self.has_xattrs() && self.shard.sb.driver.backing().is_none() {
-            self.take_xattrs(|name, value| self.shard.sb.driver.release(charge_for(name, value)));
+            self.take_xattrs(|name, value| self.shard.sb.driver.release(cost_of(name, value)));
         }
     }
 }

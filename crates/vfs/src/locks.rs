@@ -202,6 +202,18 @@ impl<'v> Locks<'v> {
     }
 }
 
+/// Tries again what there was no space for: that of what is gone may wait to be reclaimed. The caller holds no guard and no
+/// lock.
+pub(crate) fn in_need_of_space<T>(change: impl Fn() -> Result<T>) -> Result<T> {
+    match change() {
+        Err(Error::NoSpace) => {
+            pando_sync::collect();
+            change()
+        }
+        done => done,
+    }
+}
+
 /// Runs attempts until one has a result.
 pub(crate) fn run<T>(
     name_space: &NameSpace,

@@ -7,7 +7,7 @@ use pando_sync::pin;
 use crate::{
     At, Context, DentryRef, Error, Result, Timestamp, Vfs,
     inode::Inode,
-    locks::{Stop, look},
+    locks::{Stop, in_need_of_space, look},
     namei::walk,
     trace::TraceOp,
     types::{Access, FileKind, Walk, XattrFlags},
@@ -54,7 +54,7 @@ impl Class {
     fn permitted(self, context: &Context, inode: &Inode, want: Access) -> Result<()> {
         let write = want.contains(Access::WRITE);
         if write {
-            context.may_change()?;
+            context.writable()?;
         }
         let denied = if write { Error::NotPermitted } else { Error::NoData };
         match self {
@@ -185,15 +185,7 @@ impl Vfs {
             }
             Ok(map.insert(Arc::from(name), Arc::from(value)))
         };
-        let change = || self.change_xattrs(context, (at, path), flags, (name, Some(value)), edit);
-        match change() {
-            // What is gone may wait to be reclaimed: no refusal before that was tried.
-            Err(Error::NoSpace) => {
-                pando_sync::collect();
-                change()
-            }
-            done => done,
-        }
+        in_need_of_space(|| self.change_xattrs(context, (at, path), flags, (name, Some(value)), edit))
     }
 
     /// Changes the extended attributes of a file by `edit`, which may run more than once, and tells the backing, if there is

@@ -17,7 +17,7 @@ use crate::{Backing, Charge, Error, Result, inode::Inode};
 pub(crate) type XattrMap = BTreeMap<Arc<[u8]>, Arc<[u8]>>;
 
 /// What an attribute of a tree in memory costs.
-pub(crate) fn charge_for(name: &[u8], value: &[u8]) -> Charge {
+pub(crate) fn cost_of(name: &[u8], value: &[u8]) -> Charge {
     Charge::Xattr(name.len() + value.len())
 }
 
@@ -90,7 +90,7 @@ impl Inode {
         guard: &Guard,
     ) -> Result<()> {
         let driver = &self.shard.sb.driver;
-        let price = value.map(|value| charge_for(name, value));
+        let price = value.map(|value| cost_of(name, value));
         // As on tmpfs: before it is known whether the change can be made, and the old value is still there.
         price.map_or(Ok(()), |price| driver.charge(price))?;
         let changed = match self.xattrs.load(guard) {
@@ -100,7 +100,7 @@ impl Inode {
         match changed {
             Ok(None) => Ok(()),
             Ok(Some(old)) => {
-                driver.release(charge_for(name, &old));
+                driver.release(cost_of(name, &old));
                 Ok(())
             }
             Err(error) => {
