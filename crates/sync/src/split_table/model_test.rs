@@ -301,7 +301,7 @@ fn buckets_are_linked_and_hinted_at() {
         table.adapt(name as usize + 1, false, &guard);
     }
     // In a bucket of its own, an element stands right behind the sentinel; otherwise it is hinted at, if it is among three.
-    let (mut walked, mut hinted, mut unhinted) = (0, 0, 0);
+    let (mut walked, mut hinted, mut unhinted, mut beyond) = (0, 0, 0, 0);
     for name in 0..100 {
         let line = table.start_line(good(name), &guard).expect("100 elements have buckets");
         let mut here = line.next().load(SeqCst);
@@ -313,8 +313,8 @@ fn buckets_are_linked_and_hinted_at() {
                 match place {
                     0 => {}
                     _ if line.hint().names(here) => hinted += 1,
-                    // Allocated by another thread, may be: out of a hint's reach.
-                    _ if (here.addr() ^ std::ptr::from_ref(line).addr()) >> 38 != 0 => {}
+                    // Allocated by another thread: out of a hint's reach.
+                    _ if (here.addr() ^ std::ptr::from_ref(line).addr()) >> 38 != 0 => beyond += 1,
                     _ => unhinted += 1,
                 }
                 break;
@@ -324,7 +324,9 @@ fn buckets_are_linked_and_hinted_at() {
         }
     }
     assert!(walked < 220, "{walked} links were passed for 100 elements");
-    assert!(hinted > 2 * unhinted, "{hinted} of those behind the first are hinted at, {unhinted} are not");
+    // Beside other tests, all of them may lie beyond, in blocks that the depot had of an ended thread.
+    let counts = format!("of those behind the first, {hinted} are hinted at, {beyond} are beyond, {unhinted} are not");
+    assert!(hinted + beyond > 2 * unhinted, "{counts}");
 }
 
 /// Four threads insert, remove, look up and scan, while another makes the table grow and shrink.
