@@ -1,6 +1,9 @@
 //! A file's bytes: read from the store and written to it at once, so that an eviction loses nothing.
 
-use std::sync::Arc;
+use std::{
+    io::{IoSlice, IoSliceMut},
+    sync::Arc,
+};
 
 use pando_vfs::{Error, FileData, Layout, Result};
 
@@ -41,6 +44,23 @@ impl FileData for MapData {
 
     fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize> {
         self.change(|bytes| bytes.write(data, offset)).map(|()| data.len())
+    }
+
+    fn readv_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64, size: u64) -> Result<usize> {
+        let mut all = vec![0; buffers.iter().map(|buffer| buffer.len()).sum()];
+        let count = self.read_at(&mut all, offset, size)?;
+        let mut rest = &all[..count];
+        for buffer in buffers {
+            let (part, after) = rest.split_at(rest.len().min(buffer.len()));
+            buffer[..part.len()].copy_from_slice(part);
+            rest = after;
+        }
+        Ok(count)
+    }
+
+    fn writev_at(&mut self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        let all: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect();
+        self.write_at(&all, offset)
     }
 
     fn truncate(&mut self, _old_size: u64, new_size: u64) -> Result<()> {

@@ -172,6 +172,15 @@ impl Generator {
         }
     }
 
+    /// Of some buffers, or none.
+    fn lens(&mut self) -> Vec<usize> {
+        (0..self.rng.below(5)).map(|_| self.len()).collect()
+    }
+
+    fn offset_or_position(&mut self) -> Option<u64> {
+        (self.rng.below(2) == 0).then(|| self.offset())
+    }
+
     /// Beyond the greatest offset, or well below it: never in the last pages that a file can have, where tmpfs does not
     /// find the data that is there.
     fn offset(&mut self) -> u64 {
@@ -243,8 +252,13 @@ impl Generator {
             12 => Op::Close { slot },
             13 => Op::Read { slot, len: self.len() },
             14..=17 => Op::Write { slot, len: self.len(), fill: self.rng.next() as u8 },
-            18 | 19 => Op::Pread { slot, len: self.len(), offset: self.offset() },
-            20..=22 => Op::Pwrite { slot, len: self.len(), fill: self.rng.next() as u8, offset: self.offset() },
+            18 => Op::Pread { slot, len: self.len(), offset: self.offset() },
+            19 => Op::Readv { slot, lens: self.lens(), offset: self.offset_or_position() },
+            20 | 21 => Op::Pwrite { slot, len: self.len(), fill: self.rng.next() as u8, offset: self.offset() },
+            22 => {
+                let fill = self.rng.next() as u8;
+                Op::Writev { slot, lens: self.lens(), fill, offset: self.offset_or_position() }
+            }
             23..=27 => {
                 let whence = self.rng.pick(&[Whence::Set, Whence::Cur, Whence::End, Whence::Data, Whence::Hole]);
                 Op::Lseek { slot, whence, offset: self.signed_offset() }

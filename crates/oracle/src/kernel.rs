@@ -1,6 +1,9 @@
 //! The oracle: a real tmpfs, in a process that has nothing else as its root.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::{
+    io::{IoSlice, IoSliceMut},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
 
 use nix::unistd::{Gid, Uid, setegid, seteuid, setgroups};
 use rustix::{
@@ -13,7 +16,7 @@ use crate::{
     generate::{Limits, Style},
     op::{
         Answer, Aside, At, COMMON_GROUP, Entry, Facts, Flags, LAST_SEEK, Mode, Op, Outcome, Place, RawStat, S_IFBLK,
-        S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, Who, mask_number,
+        S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, Who, filled, mask_number,
     },
 };
 
@@ -80,9 +83,13 @@ impl Kernel {
             },
             Op::LinkHandle { .. } => self.who != Who::Root,
             Op::Write { slot, len, .. } => self.openers[*slot] != self.who || self.writes_last_pages(*slot, *len),
-            Op::Pwrite { slot, .. } | Op::Ftruncate { slot, .. } | Op::Fallocate { slot, .. } => {
-                self.openers[*slot] != self.who
+            Op::Writev { slot, lens, offset: None, .. } => {
+                self.openers[*slot] != self.who || self.writes_last_pages(*slot, lens.iter().sum())
             }
+            Op::Pwrite { slot, .. }
+            | Op::Writev { slot, .. }
+            | Op::Ftruncate { slot, .. }
+            | Op::Fallocate { slot, .. } => self.openers[*slot] != self.who,
             Op::Lseek { whence: Whence::Data | Whence::Hole, offset, .. } if *offset > LAST_SEEK => true,
             Op::Lseek { slot, .. } => self.slots[*slot]
                 .as_ref()
@@ -166,6 +173,25 @@ impl Kernel {
             Op::Pread { slot, len, offset } => read(len, |buf| io::pread(self.fd(slot)?, buf, offset))?,
             Op::Write { slot, len, fill } => number(io::write(self.fd(slot)?, &vec![fill; len])?),
             Op::Pwrite { slot, len, fill, offset } => number(io::pwrite(self.fd(slot)?, &vec![fill; len], offset)?),
+            Op::Readv { slot, ref lens, offset } => {
+                let mut buffers: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
+                let mut slices: Vec<IoSliceMut<'_>> = buffers.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
+                let n = match offset {
+                    None => io::readv(self.fd(slot)?, &mut slices)?,
+                    Some(offset) => io::preadv(self.fd(slot)?, &mut slices, offset)?,
+                };
+                let mut bytes = buffers.concat();
+                bytes.truncate(n);
+                Answer::Bytes(bytes)
+            }
+            Op::Writev { slot, ref lens, fill, offset } => {
+                let buffers = filled(lens, fill);
+                let slices: Vec<IoSlice<'_>> = buffers.iter().map(|buf| IoSlice::new(buf)).collect();
+                number(match offset {
+                    None => io::writev(self.fd(slot)?, &slices)?,
+                    Some(offset) => io::pwritev(self.fd(slot)?, &slices, offset)?,
+                })
+            }
             Op::Lseek { slot, whence, offset } => {
                 let seek = match whence {
                     Whence::Set => SeekFrom::Start(offset as u64),
@@ -312,6 +338,8 @@ impl Tree for Kernel {
             | Op::Write { .. }
             | Op::Pread { .. }
             | Op::Pwrite { .. }
+            | Op::Readv { .. }
+            | Op::Writev { .. }
             | Op::Lseek { .. }
             | Op::Ftruncate { .. }
             | Op::Fallocate { .. }

@@ -78,48 +78,188 @@ impl fmt::Debug for Place {
     }
 }
 
+/// Buffers of these lengths, each full of a byte of its own.
+pub fn filled(lens: &[usize], fill: u8) -> Vec<Vec<u8>> {
+    lens.iter().enumerate().map(|(at, &len)| vec![fill.wrapping_add(at as u8); len]).collect()
+}
+
 /// One operation. Flags and modes are Linux's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    Open { slot: usize, place: Place, flags: Flags, mode: Mode },
-    Close { slot: usize },
-    Read { slot: usize, len: usize },
-    Write { slot: usize, len: usize, fill: u8 },
-    Pread { slot: usize, len: usize, offset: u64 },
-    Pwrite { slot: usize, len: usize, fill: u8, offset: u64 },
-    Lseek { slot: usize, whence: Whence, offset: i64 },
-    Ftruncate { slot: usize, size: u64 },
-    Fallocate { slot: usize, mode: u32, offset: u64, len: u64 },
-    Fsync { slot: usize },
-    Fstat { slot: usize },
-    Fchmod { slot: usize, mode: Mode },
-    PathOf { slot: usize },
-    Readdir { slot: usize },
-    Truncate { path: String, size: u64 },
-    Mkdir { place: Place, mode: Mode },
-    Mknod { place: Place, mode: Mode, rdev: u64 },
-    Symlink { target: String, place: Place },
-    Readlink { place: Place },
-    Link { old: Place, new: Place, follow: bool },
-    LinkHandle { slot: usize, new: Place },
-    Unlink { place: Place },
-    Rmdir { place: Place },
-    Rename { old: Place, new: Place, flags: u32 },
-    Stat { place: Place, follow: bool },
-    Access { place: Place, mask: u32 },
-    Chmod { place: Place, mode: Mode },
-    Chown { place: Place, uid: Option<u32>, gid: Option<u32>, follow: bool },
-    Utimens { place: Place, atime: When, mtime: When, follow: bool },
-    Setxattr { path: String, name: String, value: Vec<u8>, flags: u32, follow: bool },
-    Getxattr { path: String, name: String, follow: bool },
-    Listxattr { path: String, follow: bool },
-    Removexattr { path: String, name: String, follow: bool },
-    Statfs { path: String },
-    Chdir { path: String },
-    Fchdir { slot: usize },
+    Open {
+        slot: usize,
+        place: Place,
+        flags: Flags,
+        mode: Mode,
+    },
+    Close {
+        slot: usize,
+    },
+    Read {
+        slot: usize,
+        len: usize,
+    },
+    Write {
+        slot: usize,
+        len: usize,
+        fill: u8,
+    },
+    Pread {
+        slot: usize,
+        len: usize,
+        offset: u64,
+    },
+    Pwrite {
+        slot: usize,
+        len: usize,
+        fill: u8,
+        offset: u64,
+    },
+    /// At the position, or at an offset, into buffers of these lengths.
+    Readv {
+        slot: usize,
+        lens: Vec<usize>,
+        offset: Option<u64>,
+    },
+    /// Each buffer has bytes of its own, counted on from `fill`.
+    Writev {
+        slot: usize,
+        lens: Vec<usize>,
+        fill: u8,
+        offset: Option<u64>,
+    },
+    Lseek {
+        slot: usize,
+        whence: Whence,
+        offset: i64,
+    },
+    Ftruncate {
+        slot: usize,
+        size: u64,
+    },
+    Fallocate {
+        slot: usize,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    },
+    Fsync {
+        slot: usize,
+    },
+    Fstat {
+        slot: usize,
+    },
+    Fchmod {
+        slot: usize,
+        mode: Mode,
+    },
+    PathOf {
+        slot: usize,
+    },
+    Readdir {
+        slot: usize,
+    },
+    Truncate {
+        path: String,
+        size: u64,
+    },
+    Mkdir {
+        place: Place,
+        mode: Mode,
+    },
+    Mknod {
+        place: Place,
+        mode: Mode,
+        rdev: u64,
+    },
+    Symlink {
+        target: String,
+        place: Place,
+    },
+    Readlink {
+        place: Place,
+    },
+    Link {
+        old: Place,
+        new: Place,
+        follow: bool,
+    },
+    LinkHandle {
+        slot: usize,
+        new: Place,
+    },
+    Unlink {
+        place: Place,
+    },
+    Rmdir {
+        place: Place,
+    },
+    Rename {
+        old: Place,
+        new: Place,
+        flags: u32,
+    },
+    Stat {
+        place: Place,
+        follow: bool,
+    },
+    Access {
+        place: Place,
+        mask: u32,
+    },
+    Chmod {
+        place: Place,
+        mode: Mode,
+    },
+    Chown {
+        place: Place,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        follow: bool,
+    },
+    Utimens {
+        place: Place,
+        atime: When,
+        mtime: When,
+        follow: bool,
+    },
+    Setxattr {
+        path: String,
+        name: String,
+        value: Vec<u8>,
+        flags: u32,
+        follow: bool,
+    },
+    Getxattr {
+        path: String,
+        name: String,
+        follow: bool,
+    },
+    Listxattr {
+        path: String,
+        follow: bool,
+    },
+    Removexattr {
+        path: String,
+        name: String,
+        follow: bool,
+    },
+    Statfs {
+        path: String,
+    },
+    Chdir {
+        path: String,
+    },
+    Fchdir {
+        slot: usize,
+    },
     Getcwd,
-    Umask { mask: Mode },
-    Become { who: Who },
+    Umask {
+        mask: Mode,
+    },
+    Become {
+        who: Who,
+    },
 }
 
 /// A mode, shown in octal.

@@ -1,6 +1,9 @@
 //! The tree under test: a name space of pando-vfs over somebody's driver.
 
-use std::sync::Arc;
+use std::{
+    io::{IoSlice, IoSliceMut},
+    sync::Arc,
+};
 
 use pando_vfs::{
     Access, At as VfsAt, Context, Credentials, Error, File, OpenFlags, RenameFlags, Result, Seek, SetTime, Stat,
@@ -11,7 +14,7 @@ use crate::{
     generate::Style,
     op::{
         Answer, Aside, At, COMMON_GROUP, Entry, Facts, Mode, Op, Outcome, Place, RawStat, SLOTS, Tree, When, Whence,
-        Who, mask_number,
+        Who, filled, mask_number,
     },
 };
 
@@ -113,6 +116,27 @@ impl Pando {
             Op::Write { slot, len, fill } => Answer::Number(self.file(slot)?.write(&vec![fill; len])? as u64),
             Op::Pwrite { slot, len, fill, offset } => {
                 Answer::Number(self.file(slot)?.pwrite(&vec![fill; len], offset)? as u64)
+            }
+            Op::Readv { slot, ref lens, offset } => {
+                let mut buffers: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
+                let mut slices: Vec<IoSliceMut<'_>> = buffers.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
+                let file = self.file(slot)?;
+                let n = match offset {
+                    None => file.readv(&mut slices)?,
+                    Some(offset) => file.preadv(&mut slices, offset)?,
+                };
+                let mut bytes = buffers.concat();
+                bytes.truncate(n);
+                Answer::Bytes(bytes)
+            }
+            Op::Writev { slot, ref lens, fill, offset } => {
+                let buffers = filled(lens, fill);
+                let slices: Vec<IoSlice<'_>> = buffers.iter().map(|buf| IoSlice::new(buf)).collect();
+                let file = self.file(slot)?;
+                Answer::Number(match offset {
+                    None => file.writev(&slices)?,
+                    Some(offset) => file.pwritev(&slices, offset)?,
+                } as u64)
             }
             Op::Lseek { slot, whence, offset } => Answer::Number(self.file(slot)?.lseek(match whence {
                 Whence::Set => Seek::Set(offset),
@@ -262,6 +286,8 @@ impl Tree for Pando {
             | Op::Write { .. }
             | Op::Pread { .. }
             | Op::Pwrite { .. }
+            | Op::Readv { .. }
+            | Op::Writev { .. }
             | Op::Lseek { .. }
             | Op::Ftruncate { .. }
             | Op::Fallocate { .. }

@@ -7,7 +7,10 @@
 //! reclamation guard; look-ups with no lock, and changes with those of the operation (topology, names, rename sequence; of
 //! a directory's permissions), which others wait for. So a call must not wait for another operation of the name space.
 
-use std::sync::Arc;
+use std::{
+    io::{IoSlice, IoSliceMut},
+    sync::Arc,
+};
 
 use crate::{
     Result,
@@ -236,6 +239,49 @@ pub trait FileData: Send + Sync {
     /// # Errors
     /// [`crate::Error::NoSpace`] when not one byte could be written.
     fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize>;
+
+    /// As [`FileData::read_at`], into one buffer after the other. A driver for which each call is a way there and back does it
+    /// in one.
+    ///
+    /// # Errors
+    /// What the store answers, if it has not given one byte.
+    fn readv_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64, size: u64) -> Result<usize> {
+        let mut count = 0;
+        for buffer in buffers {
+            let offset = offset + count as u64;
+            if offset >= size {
+                break;
+            }
+            match self.read_at(buffer, offset, size) {
+                Ok(part) => count += part,
+                Err(error) if count == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(count)
+    }
+
+    /// As [`FileData::write_at`], one buffer after the other. A driver for which each call is a way there and back does it in
+    /// one.
+    ///
+    /// # Errors
+    /// As write_at.
+    fn writev_at(&mut self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        let mut count = 0;
+        for buffer in buffers.iter().filter(|buffer| !buffer.is_empty()) {
+            match self.write_at(buffer, offset + count as u64) {
+                Ok(part) => {
+                    count += part;
+                    if part < buffer.len() {
+                        break;
+                    }
+                }
+                Err(error) if count == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(count)
+    }
 
     /// Changes the size: frees what lies beyond, and what is grown into later reads as zeros.
     ///

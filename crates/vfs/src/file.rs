@@ -1,5 +1,10 @@
 //! The open file description: reading, writing, and where it stands.
 
+use std::{
+    io::{IoSlice, IoSliceMut},
+    ops::Deref,
+};
+
 use pando_sync::{Position, pin};
 
 use crate::{
@@ -13,6 +18,8 @@ use crate::{
 
 /// The greatest size and offset.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
+/// The most buffers that one call takes.
+pub(crate) const IOV_MAX: usize = 1024;
 
 /// An open file description. Threads may share it: reads and writes with its position are atomic against each other.
 ///
@@ -75,13 +82,33 @@ impl File {
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize> {
         self.traced(TraceOp::Read, || {
             self.readable()?;
-            let io = self.position.begin();
-            let start = io.position();
-            self.check_range(start, buffer.len())?;
-            let count = self.read_inode(buffer, start)?;
-            io.finish(start + count as u64);
-            Ok(count)
+            let len = buffer.len();
+            self.read_here(&mut [IoSliceMut::new(buffer)], len)
         })
+    }
+
+    /// As [`File::read`], into one buffer after the other, as one: nobody's write comes between (readv). For no bytes it
+    /// does nothing.
+    ///
+    /// # Errors
+    /// As read; EINVAL for more than 1024 buffers.
+    pub fn readv(&self, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        self.traced(TraceOp::Read, || {
+            self.readable()?;
+            match total(buffers)? {
+                0 => Ok(0),
+                len => self.read_here(buffers, len),
+            }
+        })
+    }
+
+    fn read_here(&self, buffers: &mut [IoSliceMut<'_>], len: usize) -> Result<usize> {
+        let io = self.position.begin();
+        let start = io.position();
+        self.check_range(start, len)?;
+        let count = self.read_inode(buffers, start)?;
+        io.finish(start + count as u64);
+        Ok(count)
     }
 
     /// Reads at an offset (pread). Zero bytes: the end.
@@ -90,13 +117,31 @@ impl File {
     /// EBADF, EISDIR; EINVAL for what would end beyond 2^63 - 1.
     pub fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.traced(TraceOp::Read, || {
-            if offset > OFFSET_MAX {
-                return Err(Error::Invalid);
-            }
-            self.readable()?;
+            self.readable_at(offset)?;
             self.check_range(offset, buffer.len())?;
-            self.read_inode(buffer, offset)
+            self.read_inode(&mut [IoSliceMut::new(buffer)], offset)
         })
+    }
+
+    /// As [`File::pread`], into one buffer after the other, as one (preadv). For no bytes it does nothing.
+    ///
+    /// # Errors
+    /// As pread; EINVAL for more than 1024 buffers.
+    pub fn preadv(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        self.traced(TraceOp::Read, || {
+            self.readable_at(offset)?;
+            match total(buffers)? {
+                0 => Ok(0),
+                len => {
+                    self.check_range(offset, len)?;
+                    self.read_inode(buffers, offset)
+                }
+            }
+        })
+    }
+
+    fn readable_at(&self, offset: u64) -> Result<()> {
+        if offset > OFFSET_MAX { Err(Error::Invalid) } else { self.readable() }
     }
 
     fn readable(&self) -> Result<()> {
@@ -112,9 +157,9 @@ impl File {
         if self.kind == FileKind::Directory { Err(Error::IsDirectory) } else { Ok(()) }
     }
 
-    fn read_inode(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    fn read_inode(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let inode = self.inode();
-        let count = read_at(inode, buffer, offset)?;
+        let count = read_at(inode, buffers, offset)?;
         // Reading no bytes is reading, as on tmpfs.
         if !self.no_atime && inode.times.accessed(&pin(), || Timestamp::now().0) {
             inode.set_dirty();
@@ -128,11 +173,21 @@ impl File {
     /// EBADF if not open for writing, EINVAL for what would end beyond 2^63 - 1, ENOSPC when not one byte fits, EFBIG
     /// when appending to the greatest size.
     pub fn write(&self, data: &[u8]) -> Result<usize> {
+        self.writev(&[IoSlice::new(data)])
+    }
+
+    /// As [`File::write`], one buffer after the other, as one: nobody sees a part of it, or writes between (writev).
+    ///
+    /// # Errors
+    /// As write; EINVAL for more than 1024 buffers.
+    pub fn writev(&self, buffers: &[IoSlice<'_>]) -> Result<usize> {
         self.traced(TraceOp::Write, || {
             self.writable()?;
+            let len = total(buffers)?;
             let io = self.position.begin();
-            self.check_range(io.position(), data.len())?;
-            let (start, count) = self.write_inode(data, io.position(), self.flags.contains(OpenFlags::APPEND))?;
+            self.check_range(io.position(), len)?;
+            let append = self.flags.contains(OpenFlags::APPEND);
+            let (start, count) = self.write_inode(buffers, len, io.position(), append)?;
             io.finish(start + count as u64);
             Ok(count)
         })
@@ -143,13 +198,22 @@ impl File {
     /// # Errors
     /// EBADF, EINVAL for what would end beyond 2^63 - 1, ENOSPC, EFBIG.
     pub fn pwrite(&self, data: &[u8], offset: u64) -> Result<usize> {
+        self.pwritev(&[IoSlice::new(data)], offset)
+    }
+
+    /// As [`File::pwrite`], one buffer after the other, as one (pwritev).
+    ///
+    /// # Errors
+    /// As pwrite; EINVAL for more than 1024 buffers.
+    pub fn pwritev(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize> {
         self.traced(TraceOp::Write, || {
             if offset > OFFSET_MAX {
                 return Err(Error::Invalid);
             }
             self.writable()?;
-            self.check_range(offset, data.len())?;
-            self.write_inode(data, offset, self.flags.contains(OpenFlags::APPEND)).map(|(_, count)| count)
+            let len = total(buffers)?;
+            self.check_range(offset, len)?;
+            self.write_inode(buffers, len, offset, self.flags.contains(OpenFlags::APPEND)).map(|(_, count)| count)
         })
     }
 
@@ -159,14 +223,14 @@ impl File {
     }
 
     /// Writes, and says where.
-    fn write_inode(&self, data: &[u8], offset: u64, append: bool) -> Result<(u64, usize)> {
-        if data.is_empty() {
+    fn write_inode(&self, buffers: &[IoSlice<'_>], len: usize, offset: u64, append: bool) -> Result<(u64, usize)> {
+        if len == 0 {
             return Ok((offset, 0));
         }
-        in_need_of_space(|| self.try_write(data, offset, append))
+        in_need_of_space(|| self.try_write(buffers, offset, append))
     }
 
-    fn try_write(&self, data: &[u8], offset: u64, append: bool) -> Result<(u64, usize)> {
+    fn try_write(&self, buffers: &[IoSlice<'_>], offset: u64, append: bool) -> Result<(u64, usize)> {
         let inode = self.inode();
         let state = inode.file_state()?;
         state.change(inode, |contents| {
@@ -180,7 +244,7 @@ impl File {
             // Stamped before, also if there turns out to be no space: as Linux does.
             inode.times.modified(Timestamp::now().0);
             inode.set_dirty();
-            let count = contents.write_at(&data[..data.len().min(room)], offset)?;
+            let count = write_at(contents, buffers, offset, room)?;
             if offset + count as u64 > size {
                 state.resize(inode, contents, offset + count as u64);
             }
@@ -385,16 +449,45 @@ fn add(base: u64, delta: i64) -> Result<u64> {
     }
 }
 
+/// How many bytes there are in all.
+fn total<B: Deref<Target = [u8]>>(buffers: &[B]) -> Result<usize> {
+    if buffers.len() > IOV_MAX {
+        return Err(Error::Invalid);
+    }
+    buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.len())).ok_or(Error::Invalid)
+}
+
 /// Reads from an inode's contents: zeros where nothing was ever written.
-fn read_at(inode: &Inode, buffer: &mut [u8], offset: u64) -> Result<usize> {
+fn read_at(inode: &Inode, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
     let Some(state) = inode.contents()? else {
-        let size = inode.size();
-        let count = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(buffer.len());
-        buffer[..count].fill(0);
+        let mut left = usize::try_from(inode.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut count = 0;
+        for buffer in buffers {
+            let part = left.min(buffer.len());
+            buffer[..part].fill(0);
+            (left, count) = (left - part, count + part);
+        }
         return Ok(count);
     };
     state.look(|data| {
         let size = inode.size();
-        if offset >= size { Ok(0) } else { data.read_at(buffer, offset, size) }
+        match buffers {
+            _ if offset >= size => Ok(0),
+            [buffer] => data.read_at(buffer, offset, size),
+            buffers => data.readv_at(buffers, offset, size),
+        }
     })
+}
+
+/// Writes as much as there is `room` for; of several buffers, those that fit as they are, if the first one does.
+fn write_at(contents: &mut dyn FileData, buffers: &[IoSlice<'_>], offset: u64, mut room: usize) -> Result<usize> {
+    match buffers {
+        [only] => contents.write_at(&only[..only.len().min(room)], offset),
+        [first, ..] if first.len() > room => contents.write_at(&first[..room], offset),
+        buffers => {
+            let fits = |buffer: &&IoSlice<'_>| room.checked_sub(buffer.len()).map(|left| room = left).is_some();
+            let fitting = buffers.iter().take_while(fits).count();
+            contents.writev_at(&buffers[..fitting], offset)
+        }
+    }
 }

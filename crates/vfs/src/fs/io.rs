@@ -3,9 +3,9 @@
 //! Also on `&File`, since an open file description may be shared: threads that write through it share its position,
 //! and each single call is atomic against the others.
 
-use std::io::{Read, Result, Seek, SeekFrom, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Result, Seek, SeekFrom, Write};
 
-use crate::{Error, File};
+use crate::{Error, File, file::IOV_MAX};
 
 /// Where `std` seeks to, as lseek says it.
 fn lseek_of(position: SeekFrom) -> std::result::Result<crate::Seek, Error> {
@@ -21,11 +21,20 @@ impl Read for &File {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         Ok(File::read(self, buffer)?)
     }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let most = buffers.len().min(IOV_MAX);
+        Ok(self.readv(&mut buffers[..most])?)
+    }
 }
 
 impl Write for &File {
     fn write(&mut self, data: &[u8]) -> Result<usize> {
         Ok(File::write(self, data)?)
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> Result<usize> {
+        Ok(self.writev(&buffers[..buffers.len().min(IOV_MAX)])?)
     }
 
     /// Nothing to do: a write is seen by everybody at once. Durable is another matter: [`File::fsync`].
@@ -48,11 +57,19 @@ impl Read for File {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         Read::read(&mut &*self, buffer)
     }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        Read::read_vectored(&mut &*self, buffers)
+    }
 }
 
 impl Write for File {
     fn write(&mut self, data: &[u8]) -> Result<usize> {
         Write::write(&mut &*self, data)
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> Result<usize> {
+        Write::write_vectored(&mut &*self, buffers)
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -3,6 +3,8 @@
 //! The same on every driver: a test crate that includes this module defines `driver`, which makes an empty tree (with a
 //! limit of inodes, or without), and says in `TRAITS` where its driver legitimately differs.
 
+use std::io::{IoSlice, IoSliceMut};
+
 use pando_vfs::{
     Access, At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Resolve, Seek, SetAttr, SetTime,
     Timestamp, Vfs, Walk, XattrFlags,
@@ -326,6 +328,38 @@ fn seeks_refuse_what_does_not_fit() {
     let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
     assert_eq!(dir.read(&mut [0; 4]), Err(Error::IsDirectory));
     assert_eq!(dir.write(b"x"), Err(Error::BadHandle));
+}
+
+#[test]
+fn several_buffers_are_read_and_written_as_one() {
+    let (vfs, context) = tree();
+    let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
+    let slices = ["gro", "", "ve of ", "aspen"].map(|part| IoSlice::new(part.as_bytes()));
+    assert_eq!((file.writev(&slices), file.tell()), (Ok(14), 14));
+    assert_eq!((file.pwritev(&slices[3..], 20), file.tell(), file.stat().size), (Ok(5), 14, 25));
+    let (mut first, mut second, mut third) = ([9; 6], [9; 17], [9; 4]);
+    let mut into = [&mut first[..], &mut [], &mut second[..], &mut third[..]].map(IoSliceMut::new);
+    assert_eq!(file.preadv(&mut into, 0), Ok(25), "all there is");
+    assert_eq!((&first, &second, third), (b"grove ", b"of aspen\0\0\0\0\0\0asp", [b'e', b'n', 9, 9]));
+    let mut part = [0; 3];
+    assert_eq!((file.lseek(Seek::Set(6)), file.readv(&mut [IoSliceMut::new(&mut part)])), (Ok(6), Ok(3)));
+    assert_eq!((&part, file.tell()), (b"of ", 9));
+    // A file that was never written to has no contents to ask.
+    let grown = vfs.open(&context, At::Cwd, "/b", RW | OpenFlags::CREAT, 0o600).expect("made");
+    grown.truncate(8).expect("grown");
+    let mut into = [&mut first[..], &mut second[..]].map(IoSliceMut::new);
+    assert_eq!((grown.readv(&mut into), first, &second[..3]), (Ok(8), [0; 6], &[0, 0, b' '][..]));
+    // No bytes are nothing to do, even in a directory; the order of refusals is the kernel's.
+    let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+    assert_eq!((dir.readv(&mut []), dir.preadv(&mut [], u64::MAX)), (Ok(0), Err(Error::Invalid)));
+    assert_eq!(dir.readv(&mut [IoSliceMut::new(&mut part)]), Err(Error::IsDirectory));
+    assert_eq!(dir.writev(&[]), Err(Error::BadHandle));
+    let (most, more) = (vec![IoSlice::new(b"x"); 1024], vec![IoSlice::new(b"x"); 1025]);
+    assert_eq!(
+        (file.writev(&more), file.pwritev(&more, 0), file.tell()),
+        (Err(Error::Invalid), Err(Error::Invalid), 9)
+    );
+    assert_eq!((file.writev(&most), file.tell()), (Ok(1024), 1033));
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! P6, P8 and P11: shared positions, link counts, and attributes that are whole.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    io::{IoSlice, IoSliceMut},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use pando_vfs::{At, Error, OpenFlags, RenameFlags, Seek, Walk};
@@ -51,7 +54,13 @@ fn p6_writes_are_atomic_against_each_other() {
                 }
                 let record = record(me.id, index, 4 + me.rng.below(200));
                 let file = if append && me.id % 2 == 0 { &own } else { &shared };
-                assert_eq!(file.write(&record), Ok(record.len()));
+                let written = if me.rng.one_in(2) {
+                    let (head, rest) = record.split_at(me.rng.below(record.len()));
+                    file.writev(&[IoSlice::new(head), IoSlice::new(rest)])
+                } else {
+                    file.write(&record)
+                };
+                assert_eq!(written, Ok(record.len()));
             }
         });
         let size = shared.stat().size;
@@ -83,7 +92,13 @@ fn p6_reads_are_atomic_against_each_other() {
         let mut mine = Vec::new();
         let mut buffer = [0; LEN];
         while me.go_on() {
-            match file.read(&mut buffer).expect("reads") {
+            let read = if me.rng.one_in(2) {
+                let (head, rest) = buffer.split_at_mut(me.rng.below(LEN));
+                file.readv(&mut [IoSliceMut::new(head), IoSliceMut::new(rest)])
+            } else {
+                file.read(&mut buffer)
+            };
+            match read.expect("reads") {
                 0 => break,
                 len => mine.extend(records(&buffer[..len])),
             }
