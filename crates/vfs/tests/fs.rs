@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    io::{BufRead, BufReader, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
@@ -58,7 +58,8 @@ fn open_files_speak_std_io() {
     let fs = fs();
     let mut file = OpenOptions::new().read(true).write(true).create(true).open(&fs, "/lines").expect("made");
     write!(file, "one\ntwo\n").expect("written");
-    writeln!(&file, "three").expect("written through a shared reference");
+    let rest = ["th", "ree\n"].map(|part| IoSlice::new(part.as_bytes()));
+    assert_eq!((&file).write_vectored(&rest).expect("written through a shared reference"), 6);
     file.flush().expect("nothing to do");
     assert_eq!(file.stream_position().expect("told"), 14);
     file.rewind().expect("sought");
@@ -68,6 +69,11 @@ fn open_files_speak_std_io() {
     let mut rest = String::new();
     file.read_to_string(&mut rest).expect("text");
     assert_eq!(rest, "three\n");
+    // More buffers than one call takes are read in part, as std has it.
+    let (mut bytes, _) = ([[0]; 2000], file.rewind().expect("sought"));
+    let mut buffers: Vec<IoSliceMut<'_>> = bytes.iter_mut().map(|byte| IoSliceMut::new(byte)).collect();
+    assert_eq!(file.read_vectored(&mut buffers).expect("read"), 14);
+    assert_eq!(bytes[..14].concat(), b"one\ntwo\nthree\n");
     assert_eq!(file.seek(SeekFrom::Current(-100)).expect_err("before the start").raw_os_error(), Some(22));
     assert_eq!(file.seek(SeekFrom::Start(u64::MAX)).expect_err("beyond the end").raw_os_error(), Some(75));
     assert_eq!(file.stream_position().expect("told"), 14, "unmoved");
