@@ -124,8 +124,11 @@ impl Filler<'_> {
     pub fn fill(&mut self, index: usize, part: &mut Part, alone: bool) -> Result<(), NoRoom> {
         let name = self.names.name_c(index);
         if !self.asked.mask.wants_xattrs() {
-            let attr = self.statx(name).map(Some).map_err(Errno::raw_os_error);
-            part.push(index, attr, 0, false, part.mark());
+            let mark = part.mark();
+            match self.ask(name) {
+                Ok(statx) => *part.push(index, 0, 0, false, mark) = Some(attr_of(&statx)),
+                Err(errno) => _ = part.push(index, errno.raw_os_error(), 0, false, mark),
+            }
             return Ok(());
         }
         if let Some(settled) = self.settled
@@ -161,7 +164,7 @@ impl Filler<'_> {
         let mut before = match self.statx(name) {
             Ok(attr) => attr,
             Err(errno) => {
-                part.push(index, Err(errno.raw_os_error()), 0, false, mark);
+                part.push(index, errno.raw_os_error(), 0, false, mark);
                 return Ok(());
             }
         };
@@ -178,7 +181,7 @@ impl Filler<'_> {
             match after {
                 Ok(after) => before = after,
                 Err(errno) => {
-                    part.push(index, Err(errno.raw_os_error()), 0, false, mark);
+                    part.push(index, errno.raw_os_error(), 0, false, mark);
                     return Ok(());
                 }
             }
@@ -196,13 +199,18 @@ impl Filler<'_> {
     }
 
     fn put(&self, index: usize, attr: Attr, xattr_errno: Option<Errno>, changed: bool, part: &mut Part, mark: Mark) {
-        let attr = self.asked.mask.contains(Mask::STAT).then_some(attr);
-        part.push(index, Ok(attr), xattr_errno.map_or(0, Errno::raw_os_error), changed, mark);
+        let place = part.push(index, 0, xattr_errno.map_or(0, Errno::raw_os_error), changed, mark);
+        *place = self.asked.mask.contains(Mask::STAT).then_some(attr);
+    }
+
+    #[inline]
+    fn ask(&self, name: &CStr) -> Result<Statx, Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        retry(|| rustix::fs::statx(self.dir, name, flags, self.asked.statx))
     }
 
     fn statx(&self, name: &CStr) -> Result<Attr, Errno> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        retry(|| rustix::fs::statx(self.dir, name, flags, self.asked.statx)).map(|statx| attr_of(&statx))
+        self.ask(name).map(|statx| attr_of(&statx))
     }
 
     /// Reads the list of an entry's attributes, and their values if they are asked for.
@@ -358,6 +366,7 @@ fn time(time: StatxTimestamp) -> Time {
 }
 
 /// The record of what statx said.
+#[inline]
 pub fn attr_of(statx: &Statx) -> Attr {
     Attr {
         have: Fields::from_bits_truncate(statx.stx_mask),

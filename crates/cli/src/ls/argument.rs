@@ -1,6 +1,6 @@
 //! The paths on the command line: what is there, looked at one by one.
 
-use std::{ffi::CStr, io, os::unix::ffi::OsStrExt, path::Path};
+use std::{borrow::Cow, ffi::CStr, io, os::unix::ffi::OsStrExt, path::Path};
 
 use pando_hostfs::attributes;
 use pando_vfs::{
@@ -110,7 +110,7 @@ impl<'a> Argument<'a> {
             kind: self.attr.kind(),
             ino: self.attr.ino,
             position: 0,
-            attr: (!plan.is_machine() || plan.long).then_some(self.attr),
+            attr: (!plan.is_machine() || plan.long).then_some(Cow::Borrowed(&self.attr)),
             errno: None,
             xattr_errno: self.xattr_errno,
             changed: false,
@@ -122,7 +122,7 @@ impl<'a> Argument<'a> {
 
     /// What it is sorted by.
     pub fn key(&self, plan: &Plan) -> (Key, &[u8]) {
-        let entry = Entry { attr: Some(self.attr), ..self.entry(plan) };
+        let entry = Entry { attr: Some(Cow::Borrowed(&self.attr)), ..self.entry(plan) };
         (plan.order.key(&entry), self.path.as_os_str().as_bytes())
     }
 }

@@ -407,8 +407,8 @@ impl<'a> Subject<'a> {
         let own = Self {
             name: entry.name,
             kind: entry.kind,
-            mode: entry.attr.map(|attr| attr.mode),
-            nlink: entry.attr.map_or(1, |attr| attr.nlink),
+            mode: entry.attr().map(|attr| attr.mode),
+            nlink: entry.attr().map_or(1, |attr| attr.nlink),
             capability: entry.attr.is_some() && entry.xattrs.clone().any(|xattr| xattr.name == CAPABILITY),
             orphan: !matches!(entry.link_end, LinkEnd::Mode(_)),
             missing: false,
@@ -429,7 +429,7 @@ impl<'a> Subject<'a> {
             kind: mode.and_then(FileKind::from_mode),
             mode,
             // As in ls: those of the link.
-            nlink: entry.attr.map_or(1, |attr| attr.nlink),
+            nlink: entry.attr().map_or(1, |attr| attr.nlink),
             capability: false,
             orphan: false,
             missing: mode.is_none(),

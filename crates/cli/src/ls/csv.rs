@@ -45,7 +45,7 @@ pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], columns: Columns, owne
     out.push(b',');
     out.extend_from_slice(kind_word(entry.kind).as_bytes());
     out.push(b',');
-    digits(entry.attr.map_or(entry.ino, |attr| attr.ino), out);
+    digits(entry.attr().map_or(entry.ino, |attr| attr.ino), out);
     out.push(b',');
     errno(entry.errno, out);
     out.push(b',');
@@ -79,7 +79,7 @@ pub fn write_failure(path: &[u8], operation: &str, number: i32, columns: Columns
 fn write_attr(entry: &Entry<'_>, owners: &mut Owners, out: &mut Vec<u8>) {
     out.push(b',');
     field(entry.target.unwrap_or_default(), out);
-    let Some(attr) = &entry.attr else {
+    let Some(attr) = entry.attr() else {
         out.resize(out.len() + LONG_HEADER.matches(',').count(), b',');
         return;
     };

@@ -1,5 +1,7 @@
 //! One entry of a listing: a view of a record, or of what was kept of one until its turn comes.
 
+use std::borrow::Cow;
+
 use pando_vfs::{
     FileKind,
     bulk::{Attr, BulkXattr, Fields, Time, XattrValue, Xattrs},
@@ -29,8 +31,8 @@ pub struct Entry<'a> {
     pub ino: u64,
     /// Where it stands in its directory.
     pub position: u64,
-    /// The attributes.
-    pub attr: Option<Attr>,
+    /// The attributes: those of a record where they lie.
+    pub attr: Option<Cow<'a, Attr>>,
     /// Why there are none.
     pub errno: Option<i32>,
     /// Why there are no extended attributes, or not all.
@@ -78,9 +80,14 @@ impl<'a> Iterator for EntryXattrs<'a> {
 }
 
 impl Entry<'_> {
+    /// The attributes.
+    pub fn attr(&self) -> Option<&Attr> {
+        self.attr.as_deref()
+    }
+
     /// Its inode number; none if its attributes could not be had.
     pub fn known_ino(&self) -> Option<u64> {
-        match (&self.attr, self.errno) {
+        match (self.attr(), self.errno) {
             (Some(attr), _) => Some(attr.ino),
             (None, Some(_)) => None,
             (None, None) => Some(self.ino),
@@ -89,7 +96,7 @@ impl Entry<'_> {
 
     /// One of its times; none if it is not known.
     pub fn time(&self, which: WhichTime) -> Option<Time> {
-        let attr = self.attr.as_ref()?;
+        let attr = self.attr()?;
         match which {
             WhichTime::Mtime => Some(attr.mtime),
             WhichTime::Atime => Some(attr.atime),
@@ -117,7 +124,7 @@ impl Entry<'_> {
             LinkEnd::Mode(mode) => u64::from(mode) + 2,
         });
         writer.number(u64::from(self.attr.is_some()));
-        if let Some(attr) = &self.attr {
+        if let Some(attr) = self.attr() {
             writer.attr(attr);
         }
         for xattr in self.xattrs.clone() {
@@ -162,7 +169,7 @@ impl<'a> Entry<'a> {
             1 => LinkEnd::Nothing,
             mode => LinkEnd::Mode((mode - 2) as u32),
         };
-        let attr = (reader.number() != 0).then(|| reader.attr());
+        let attr = (reader.number() != 0).then(|| Cow::Owned(reader.attr()));
         let xattrs = EntryXattrs::Kept(reader.bytes);
         Self { name, kind, ino, position, attr, errno, xattr_errno, changed, target, link_end, xattrs }
     }
@@ -311,7 +318,7 @@ pub mod tests {
             kind: Some(FileKind::Symlink),
             ino: 11,
             position: 12,
-            attr: Some(attr),
+            attr: Some(Cow::Owned(attr)),
             errno: None,
             xattr_errno: Some(7),
             changed: true,

@@ -65,11 +65,11 @@ pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], xattrs: bool, owners: 
     key("type", out);
     string(kind_word(entry.kind), out);
     key("ino", out);
-    number(Some(entry.attr.map_or(entry.ino, |attr| attr.ino)), out);
+    number(Some(entry.attr().map_or(entry.ino, |attr| attr.ino)), out);
     if let Some(target) = entry.target {
         text("target", target, out);
     }
-    if let Some(attr) = &entry.attr {
+    if let Some(attr) = entry.attr() {
         write_attr(attr, owners, out);
     }
     if xattrs && entry.errno.is_none() {
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn what_is_not_had_is_null() {
         let mut entry = example(b"n");
-        entry.attr.as_mut().unwrap().have = Fields::BASIC - Fields::SIZE;
+        entry.attr.as_mut().unwrap().to_mut().have = Fields::BASIC - Fields::SIZE;
         let value = parsed(&entry, b"n", b"n");
         assert_eq!((&value["btime"], &value["size"]), (&Value::Null, &Value::Null));
         assert_eq!(value["nlink"], 2);

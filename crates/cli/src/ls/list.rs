@@ -5,6 +5,7 @@
 //! total on top, so that batch waits until it is known what follows; in longer directories the total comes last.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     ffi::OsStr,
     os::{
@@ -299,7 +300,7 @@ impl<'p> Lister<'p> {
 
     fn measure(&mut self, entry: &Entry<'_>) {
         self.rows.measure(entry);
-        self.blocks += entry.attr.map_or(0, |attr| attr.blocks);
+        self.blocks += entry.attr().map_or(0, |attr| attr.blocks);
     }
 
     /// Says what could not be had of an entry.
@@ -389,7 +390,7 @@ impl<'p> Lister<'p> {
 
 /// Whether an executable has capabilities. Other files that have them get no privileges from them.
 fn has_capability(dir: BorrowedFd<'_>, entry: &Entry<'_>) -> bool {
-    let mode = entry.attr.map_or(0, |attr| attr.mode);
+    let mode = entry.attr().map_or(0, |attr| attr.mode);
     if entry.kind != Some(FileKind::File) || mode & 0o111 == 0 {
         return false;
     }
@@ -408,7 +409,7 @@ fn entry_of<'a>(record: &Record<'a>, position: u64) -> Entry<'a> {
         kind: record.kind(),
         ino: record.ino(),
         position,
-        attr: record.attr().copied(),
+        attr: record.attr().map(Cow::Borrowed),
         errno: record.errno(),
         xattr_errno: record.xattr_errno(),
         changed: record.changed(),

@@ -104,7 +104,7 @@ impl Widths {
             self.ino = self.ino.max(entry.known_ino().map_or(1, width));
         }
         if plan.blocks
-            && let Some(attr) = &entry.attr
+            && let Some(attr) = entry.attr()
         {
             let blocks = if plan.human { human_width(u128::from(attr.blocks) * 512) } else { width(kib(attr.blocks)) };
             self.blocks = self.blocks.max(blocks);
@@ -115,7 +115,7 @@ impl Widths {
     pub fn measure(&mut self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps) {
         self.measure_frills(entry, plan);
         self.quotes |= plan.quote.needs_quotes(entry.name);
-        let Some(attr) = &entry.attr else { return };
+        let Some(attr) = entry.attr() else { return };
         self.marks |= mark(entry, look.selinux) != b' ';
         self.nlink = self.nlink.max(width(u64::from(attr.nlink)));
         if plan.owner || plan.author {
@@ -144,7 +144,7 @@ impl Widths {
             out.push(b' ');
         }
         if plan.blocks {
-            match &entry.attr {
+            match entry.attr() {
                 Some(attr) if plan.human => right_human(u128::from(attr.blocks) * 512, self.blocks, out),
                 attr => number_or_unknown(attr.map(|attr| kib(attr.blocks)), self.blocks, out),
             }
@@ -158,7 +158,7 @@ impl Widths {
     pub fn write(&self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps, out: &mut Vec<u8>) -> usize {
         let mut begin = out.len();
         self.write_frills(entry, plan, out);
-        let Some(attr) = &entry.attr else {
+        let Some(attr) = entry.attr() else {
             self.write_unknown(entry, plan, look, out);
             return out.len() - begin;
         };

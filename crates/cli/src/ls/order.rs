@@ -46,7 +46,7 @@ impl Order {
         match self.by {
             SortBy::None => Key(entry.position, 0),
             SortBy::Name => Key(prefix(entry.name), prefix(entry.name.get(8..).unwrap_or_default())),
-            SortBy::Size => Key(!entry.attr.map_or(0, |attr| attr.size), prefix(entry.name)),
+            SortBy::Size => Key(!entry.attr().map_or(0, |attr| attr.size), prefix(entry.name)),
             SortBy::Inode => Key(entry.ino, prefix(entry.name)),
             SortBy::Extension => {
                 let extension = extension(entry.name);

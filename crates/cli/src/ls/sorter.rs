@@ -301,7 +301,7 @@ mod tests {
             let name =
                 format!("{}.{}", "n".repeat((index % 40) as usize), scrambled(index) % 1_000_000 * count + index);
             let mut entry = example(name.as_bytes());
-            let attr = entry.attr.as_mut().unwrap();
+            let attr = entry.attr.as_mut().unwrap().to_mut();
             attr.size = scrambled(index) % 7;
             attr.mtime.secs = scrambled(index) as i64 >> 61;
             sorter.push(&entry).unwrap();
@@ -310,8 +310,8 @@ mod tests {
         let mut all = Vec::new();
         let each = |entry: &Entry<'_>| {
             let key = match by {
-                SortBy::Size => entry.attr.unwrap().size,
-                SortBy::Time => entry.attr.unwrap().mtime.secs as u64,
+                SortBy::Size => entry.attr().unwrap().size,
+                SortBy::Time => entry.attr().unwrap().mtime.secs as u64,
                 _ => 0,
             };
             all.push((key, entry.name.to_vec()));

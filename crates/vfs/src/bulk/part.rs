@@ -120,18 +120,23 @@ impl Part {
         self.xattrs += 1;
     }
 
-    /// An entry's answers; its extended attributes are those put since `mark`.
-    pub fn push(&mut self, entry: usize, attr: Result<Option<Attr>, i32>, xattr_errno: i32, changed: bool, mark: Mark) {
-        self.attrs.push(Filled {
+    /// An entry's answers, but for its attributes: the place for them. Its extended attributes are those put since `mark`.
+    #[inline]
+    pub fn push(&mut self, entry: usize, errno: i32, xattr_errno: i32, changed: bool, mark: Mark) -> &mut Option<Attr> {
+        let filled = Filled {
             entry: entry as u32,
-            errno: attr.err().unwrap_or(0),
+            errno,
             xattr_errno,
             changed,
-            attr: attr.unwrap_or_default(),
+            attr: None,
             xattr_page: mark.page,
             xattr_at: mark.at,
             xattrs: self.xattrs - mark.count,
-        });
+        };
+        // Attributes are large, and so written where they stay.
+        self.attrs.push(filled);
+        let last = self.attrs.len() - 1;
+        &mut self.attrs[last].attr
     }
 
     /// The entries answered so far.
