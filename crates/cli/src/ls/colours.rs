@@ -247,6 +247,11 @@ impl Palette {
         self.has(Indicator::Capability)
     }
 
+    /// What ends a colour.
+    pub fn after(&self) -> &[u8] {
+        &self.after
+    }
+
     /// What clears the rest of the line after a name that may have run into the next one.
     pub fn clear(&self) -> &[u8] {
         &self.clear

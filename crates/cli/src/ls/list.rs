@@ -72,7 +72,7 @@ impl<'p> Lister<'p> {
             rows: Rows::new(plan),
             cells: Cells::default(),
             sorter: Sorter::new(plan.order, plan.sort_memory),
-            out: Output::new(),
+            out: Output::new(plan.restorer()),
             status: Status::Well,
             position: 0,
             blocks: 0,

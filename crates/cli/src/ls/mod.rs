@@ -8,7 +8,7 @@
 //!  row                 an entry in the form asked for, with the help of
 //!    long, columns, json, csv    the forms
 //!    quote, colours, time, human, owner    the parts of a line
-//!  output, failed      to stdout in large pieces; to stderr, and the exit status
+//!  output, interrupt, failed    to stdout in large pieces, and no colour stays; to stderr, and the exit status
 //! ```
 
 pub mod args;
@@ -19,6 +19,7 @@ mod csv;
 mod entry;
 mod failed;
 mod human;
+mod interrupt;
 mod json;
 mod list;
 mod long;

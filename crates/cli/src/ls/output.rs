@@ -7,6 +7,8 @@ use std::{
 
 use rustix::io::Errno;
 
+use super::interrupt::Restorer;
+
 const FLUSH_BYTES: usize = 128 << 10;
 /// What was found is shown after this time, however little it is.
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
@@ -16,12 +18,13 @@ pub struct Output {
     /// Appended to by whoever has something to print.
     pub buffer: Vec<u8>,
     written: Instant,
+    restorer: Option<Restorer>,
 }
 
 impl Output {
-    /// Nothing written yet.
-    pub fn new() -> Self {
-        Self { buffer: Vec::with_capacity(FLUSH_BYTES + (16 << 10)), written: Instant::now() }
+    /// Nothing written yet. `restorer`: for a terminal that is written to in colours.
+    pub fn new(restorer: Option<Restorer>) -> Self {
+        Self { buffer: Vec::with_capacity(FLUSH_BYTES + (16 << 10)), written: Instant::now(), restorer }
     }
 
     /// Writes if there is enough to be worth a call.
@@ -47,7 +50,11 @@ impl Output {
     pub fn flush(&mut self) -> io::Result<()> {
         let mut rest = self.buffer.as_slice();
         while !rest.is_empty() {
-            match rustix::io::write(rustix::stdio::stdout(), rest) {
+            let written = match &self.restorer {
+                Some(restorer) => restorer.write(rest),
+                None => rustix::io::write(rustix::stdio::stdout(), rest),
+            };
+            match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => rest = &rest[written..],
                 Err(Errno::INTR) => {}

@@ -10,6 +10,7 @@ use super::{
     colours::Palette,
     columns::{Screen, parse_width},
     failed::Status,
+    interrupt::Restorer,
     order::Order,
     sorter::MIN_MEMORY_BYTES,
     time::TimeStyle,
@@ -209,6 +210,12 @@ impl Plan {
     /// Whether executables are asked for capabilities, one by one.
     pub fn looks_for_capabilities(&self) -> bool {
         self.colours.as_ref().is_some_and(Palette::wants_capabilities) && !self.mask().wants_xattrs()
+    }
+
+    /// What takes colours back when a signal comes; none where no terminal would keep them, or if signals cannot be had.
+    pub fn restorer(&self) -> Option<Restorer> {
+        let palette = self.colours.as_ref().filter(|_| std::io::stdout().is_terminal())?;
+        Restorer::new(palette.after()).ok()
     }
 
     /// What clears the rest of a line after a coloured name.

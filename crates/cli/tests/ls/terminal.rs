@@ -1,9 +1,20 @@
 //! How it looks on a terminal, beside GNU ls in the same one: columns, quotes, colours. Seen by tmux.
 
 use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::Read,
+    os::unix::{ffi::OsStrExt, process::ExitStatusExt},
     path::Path,
-    process::Command,
+    process::{Child, Command},
     time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{OptionalActions, tcgetattr, tcsetattr},
 };
 
 use crate::{
@@ -100,4 +111,105 @@ fn a_terminal_shows_what_gnu_ls_shows() {
             assert_eq!(ours, theirs, "{options} in {width} columns:\n{ours}\nGNU:\n{theirs}");
         }
     }
+}
+
+/// A terminal that takes what it has room for until somebody reads it, and not by lines: both ends.
+fn terminal() -> (File, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let theirs = File::options().read(true).write(true).open(OsStr::from_bytes(name.as_bytes())).unwrap();
+    let mut modes = tcgetattr(&theirs).unwrap();
+    modes.make_raw();
+    tcsetattr(&theirs, OptionalActions::Now, &modes).unwrap();
+    (ours.into(), theirs)
+}
+
+/// Whether a process is in a state: S, it waits; T, it is stopped.
+fn is_in_state(child: &Child, state: char) -> bool {
+    fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap().contains(&format!(") {state} "))
+}
+
+fn wait_until(child: &Child, state: char) {
+    let begin = Instant::now();
+    while !is_in_state(child, state) {
+        assert!(begin.elapsed() < PATIENCE, "it is never in state {state}");
+    }
+}
+
+/// Reads until the other end is gone, which a terminal says by EIO.
+fn rest(terminal: &mut File) -> Vec<u8> {
+    let mut text = Vec::new();
+    assert_eq!(terminal.read_to_end(&mut text).unwrap_err().raw_os_error(), Some(5));
+    text
+}
+
+/// What a terminal takes before a process is stopped.
+fn until_stopped(terminal: &mut File, child: &Child) -> Vec<u8> {
+    let (mut text, mut part) = (Vec::new(), [0; 4096]);
+    let mut stopped = false;
+    loop {
+        let mut ready = [PollFd::new(&*terminal, PollFlags::IN)];
+        let wait = Timespec { tv_sec: 0, tv_nsec: if stopped { 0 } else { 1_000_000 } };
+        match poll(&mut ready, Some(&wait)).unwrap() {
+            0 if stopped => return text,
+            0 => stopped = is_in_state(child, 'T'),
+            _ => {
+                let len = terminal.read(&mut part).unwrap();
+                text.extend_from_slice(&part[..len]);
+            }
+        }
+    }
+}
+
+/// Seen to fail: without a restorer the terminal stays in the colour of a name.
+#[test]
+fn a_signal_leaves_no_colour_behind() {
+    const NAMES: usize = 3000;
+    const RESET: &[u8] = b"\x1b[0m";
+    let temp = tempfile::tempdir().unwrap();
+    for i in 0..NAMES {
+        fs::create_dir(temp.path().join(format!("directory{i}"))).unwrap();
+    }
+    let command = |options: &[&str]| {
+        let mut command = Command::new("env");
+        command.args(options).arg(env!("CARGO_BIN_EXE_pando")).args(["ls", "-1", "--color"]).arg(temp.path());
+        command.env("LS_COLORS", COLOURS);
+        command
+    };
+    let started = |options: &[&str]| {
+        let (mut ours, theirs) = terminal();
+        let child = command(options).stdout(theirs).spawn().unwrap();
+        ours.read_exact(&mut [0]).unwrap();
+        wait_until(&child, 'S');
+        (ours, child)
+    };
+    let names = |text: &[u8]| text.split(|&byte| byte == b'\n').count() - 1;
+    for signal in [Signal::INT, Signal::TERM] {
+        let (mut ours, mut child) = started(&[]);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let text = rest(&mut ours);
+        assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+        assert!(names(&text) < NAMES && text.ends_with(RESET), "{}", text[text.len() - 40..].escape_ascii());
+    }
+    // Stopped and continued, all comes; and what is ignored stays so.
+    let (mut ours, mut child) = started(&[]);
+    kill_process(Pid::from_child(&child), Signal::TSTP).unwrap();
+    let mut text = until_stopped(&mut ours, &child);
+    assert!(text.ends_with(RESET), "{}", text[text.len() - 40..].escape_ascii());
+    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    text.extend(rest(&mut ours));
+    assert!(child.wait().unwrap().success() && names(&text) == NAMES);
+    // Nothing was cut in two.
+    let line = |line: &[u8]| {
+        let line = line.strip_prefix(RESET).unwrap_or(line);
+        line.starts_with(b"\x1b[01;34mdirectory") && line.ends_with(RESET)
+    };
+    let odd: Vec<_> = text.split(|&byte| byte == b'\n').filter(|text| !line(text)).collect();
+    assert_eq!(odd.len(), 2, "the first and what comes after the last: {odd:?}");
+    let (mut ours, mut child) = started(&["--ignore-signal=INT"]);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let text = rest(&mut ours);
+    assert!(child.wait().unwrap().success() && names(&text) == NAMES);
 }

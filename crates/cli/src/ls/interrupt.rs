@@ -1,0 +1,85 @@
+//! Signals while a terminal is written to: it is not left in the colour of half a name.
+//!
+//! While nothing is being written, a signal does what it always does, at once. One that comes during a write(2) ends that
+//! write (the terminal takes no more, and says how much it took); then the line is finished, the colour is taken back, and the
+//! signal does what it always does. A second one need not wait for that: the terminal may take nothing.
+
+use std::{
+    fs, io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use rustix::{io::Errno, stdio::stdout};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP},
+    flag, low_level,
+};
+
+const SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
+
+/// Takes colours back when a signal ends a write.
+pub struct Restorer {
+    /// Signals do what they always do.
+    idle: Arc<AtomicBool>,
+    /// The signal that came meanwhile; zero for none.
+    caught: Arc<AtomicUsize>,
+    /// What takes a colour back.
+    sequence: Vec<u8>,
+}
+
+impl Restorer {
+    /// Takes note of signals from now on, but of those that are ignored (by nohup, say).
+    ///
+    /// # Errors
+    /// As sigaction(2).
+    pub fn new(sequence: &[u8]) -> io::Result<Self> {
+        let (idle, caught) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+        let ignored = ignored();
+        for signal in SIGNALS.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
+            flag::register_conditional_default(signal, idle.clone())?;
+            flag::register_usize(signal, caught.clone(), signal.unsigned_abs() as usize)?;
+        }
+        Ok(Self { idle, caught, sequence: sequence.to_vec() })
+    }
+
+    /// As write(2) on standard output. Does not return if a signal came that ends the process.
+    ///
+    /// # Errors
+    /// As write(2).
+    pub fn write(&self, text: &[u8]) -> rustix::io::Result<usize> {
+        self.idle.store(false, Ordering::SeqCst);
+        let written = rustix::io::write(stdout(), text);
+        self.idle.store(true, Ordering::SeqCst);
+        let signal = self.caught.swap(0, Ordering::SeqCst);
+        if signal == 0 {
+            return written;
+        }
+        let rest = &text[written.unwrap_or(0)..];
+        let line = rest.split_inclusive(|&byte| byte == b'\n').next().unwrap_or_default();
+        let finished = write_all(line);
+        let _ = write_all(&self.sequence);
+        let _ = low_level::emulate_default_handler(signal as i32);
+        finished.map(|()| text.len() - rest.len() + line.len())
+    }
+}
+
+fn write_all(mut text: &[u8]) -> rustix::io::Result<()> {
+    while !text.is_empty() {
+        match rustix::io::write(stdout(), text) {
+            Ok(written) => text = &text[written..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// The signals that are ignored, a bit each.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
