@@ -4,12 +4,13 @@
 //! thread than the one that made them. A general allocator answers that with locks: measured with two threads that
 //! create and unlink names, glibc's arenas cost thousands of waits a second, and two threads did less than one.
 //!
-//! So blocks of few sizes come from here. Each thread keeps up to two *magazines* of free blocks of each size and
+//! So blocks of few sizes come from here. Each thread keeps some *magazines* of free blocks of each size and
 //! exchanges whole magazines with a *depot* (Bonwick & Adams, *Magazines and Vmem: extending the slab allocator to many
 //! CPUs and arbitrary resources*, 2001): a short lock once in [`ROUNDS`] calls, and none while a thread frees about as much
-//! as it makes, whoever made it. The depot keeps a few full magazines. Otherwise it cuts blocks from chunks, and gives a
-//! chunk back to the system when all of its blocks are free, but for a few; full magazines are taken apart when they
-//! would keep chunks from that.
+//! as it makes, whoever made it. What was retired is freed in gusts, so a thread has room for one ([`SPARES`]): a magazine
+//! that goes through the depot takes its blocks from one core's cache to another's. The depot keeps a few full magazines.
+//! Otherwise it cuts blocks from chunks, and gives a chunk back to the system when all of its blocks are free, but for a
+//! few; full magazines, the thread's too, are taken apart when they would keep chunks from that.
 //!
 //! Blocks begin on a cache line of their own (those of 32 bytes: on half a line), which glibc's do not: an object that is
 //! laid out by lines is touched by lines.
@@ -29,6 +30,8 @@ const LARGEST: usize = 512;
 const CLASSES: usize = 1 + LARGEST / LINE;
 /// How many blocks a magazine holds.
 const ROUNDS: u32 = 32;
+/// How many full magazines a thread keeps besides the one in use.
+const SPARES: usize = 16;
 /// How many full magazines a depot keeps.
 const MAGAZINES: usize = 16;
 /// So many chunks of a size are kept although all of their blocks are free: what was retired is freed in gusts.
@@ -166,14 +169,14 @@ impl Stack {
         locked(&DEPOTS[class].0).take_many(class)
     }
 
-    /// Gives all of it to the depot.
+    /// Gives all of it to the depot; answers whether magazines would keep chunks from the system.
     #[cold]
-    fn flush(self, class: usize) {
+    fn flush(self, class: usize) -> bool {
         if self.len == 0 {
-            return;
+            return false;
         }
         // SAFETY: a stack's blocks are its owner's to give.
-        let mut empty = unsafe { locked(&DEPOTS[class].0).give_many(class, self) };
+        let (mut empty, hoarded) = unsafe { locked(&DEPOTS[class].0).give_many(class, self) };
         while !empty.is_null() {
             // SAFETY: ours since the depot let go of it: all its blocks are free and nobody can come to it.
             let next = unsafe { (*empty).next };
@@ -181,28 +184,56 @@ impl Stack {
             unsafe { std::alloc::dealloc(empty.cast(), Chunk::LAYOUT) };
             empty = next;
         }
+        hoarded
     }
 }
 
-/// A thread's free blocks of one class: the magazine in use, and one that is full, empty, or not there.
+/// A thread's free blocks of one class: the magazine in use, and full ones.
 struct Magazines {
     loaded: Cell<Stack>,
-    spare: Cell<Stack>,
+    spares: [Cell<Stack>; SPARES],
+    full: Cell<usize>,
 }
 
 impl Magazines {
+    const fn new() -> Self {
+        Self {
+            loaded: Cell::new(Stack::EMPTY),
+            spares: [const { Cell::new(Stack::EMPTY) }; SPARES],
+            full: Cell::new(0),
+        }
+    }
+
     #[inline]
     fn pop(&self, class: usize) -> NonNull<Free> {
         let mut loaded = self.loaded.replace(Stack::EMPTY);
         let block = loaded.pop().unwrap_or_else(|| {
-            loaded = self.spare.replace(Stack::EMPTY);
-            if loaded.len == 0 {
-                loaded = Stack::refilled(class);
-            }
+            loaded = self.spare().unwrap_or_else(|| Stack::refilled(class));
             loaded.pop().unwrap_or_else(|| exhausted(Layout::new::<[u8; LARGEST]>()))
         });
         self.loaded.set(loaded);
         block
+    }
+
+    /// The full magazine that came last.
+    fn spare(&self) -> Option<Stack> {
+        let full = self.full.get().checked_sub(1)?;
+        self.full.set(full);
+        Some(self.spares[full].replace(Stack::EMPTY))
+    }
+
+    /// A full magazine, for when there is no room in the one in use.
+    #[cold]
+    fn keep(&self, class: usize, magazine: Stack) {
+        let full = self.full.get();
+        if full < SPARES {
+            self.spares[full].set(magazine);
+            self.full.set(full + 1);
+        } else if magazine.flush(class) {
+            while let Some(spare) = self.spare() {
+                spare.flush(class);
+            }
+        }
     }
 
     /// # Safety
@@ -211,11 +242,8 @@ impl Magazines {
     unsafe fn push(&self, class: usize, block: NonNull<Free>) {
         let mut loaded = self.loaded.replace(Stack::EMPTY);
         if loaded.len == ROUNDS {
-            let spare = self.spare.replace(loaded);
+            self.keep(class, loaded);
             loaded = Stack::EMPTY;
-            if spare.len > 0 {
-                spare.flush(class);
-            }
         }
         // SAFETY: the caller's.
         unsafe { loaded.push(block) };
@@ -231,14 +259,14 @@ impl Drop for Cache {
     fn drop(&mut self) {
         for (class, magazines) in self.classes.iter().enumerate() {
             magazines.loaded.replace(Stack::EMPTY).flush(class);
-            magazines.spare.replace(Stack::EMPTY).flush(class);
+            while let Some(spare) = magazines.spare() {
+                spare.flush(class);
+            }
         }
     }
 }
 
-std::thread_local!(static CACHE: Cache = const {
-    Cache { classes: [const { Magazines { loaded: Cell::new(Stack::EMPTY), spare: Cell::new(Stack::EMPTY) } }; CLASSES] }
-});
+std::thread_local!(static CACHE: Cache = const { Cache { classes: [const { Magazines::new() }; CLASSES] } });
 
 /// The head of a chunk; its blocks follow. Guarded by the depot's lock.
 #[repr(C, align(64))]
@@ -335,11 +363,12 @@ impl Depot {
         stack
     }
 
-    /// Takes blocks back; returns chunks, linked by `next`, that the caller gives to the system.
+    /// Takes blocks back; returns chunks, linked by `next`, that the caller gives to the system, and whether magazines
+    /// would keep more from it.
     ///
     /// # Safety
     /// The blocks came from this depot with this class, and are the caller's to give.
-    unsafe fn give_many(&mut self, class: usize, stack: Stack) -> *mut Chunk {
+    unsafe fn give_many(&mut self, class: usize, stack: Stack) -> (*mut Chunk, bool) {
         let mut empty = null_mut();
         if self.full < MAGAZINES && stack.len * 2 > ROUNDS {
             self.magazines[self.full] = stack;
@@ -350,7 +379,8 @@ impl Depot {
         }
         let kept: usize = self.magazines[..self.full].iter().map(|magazine| magazine.len as usize).sum();
         // Mostly free, and not few: it may be these that keep them.
-        if self.chunks > 2 * IDLE && (self.out - kept) * 8 < self.chunks * Chunk::blocks(class) {
+        let hoarded = self.chunks > 2 * IDLE && (self.out - kept) * 8 < self.chunks * Chunk::blocks(class);
+        if hoarded {
             while let Some(full) = self.full.checked_sub(1) {
                 self.full = full;
                 let magazine = std::mem::replace(&mut self.magazines[full], Stack::EMPTY);
@@ -358,7 +388,7 @@ impl Depot {
                 unsafe { self.take_apart(class, magazine, &mut empty) };
             }
         }
-        empty
+        (empty, hoarded)
     }
 
     /// Gives each block to its chunk, and puts chunks that the system is to have onto `empty`.
@@ -556,7 +586,7 @@ mod tests {
                 unsafe { stack.push(block) };
             }
             // SAFETY: as above.
-            let mut empty = unsafe { depot.give_many(class, stack) };
+            let (mut empty, _) = unsafe { depot.give_many(class, stack) };
             while !empty.is_null() {
                 // SAFETY: the depot has let go of it.
                 unsafe {

@@ -1,42 +1,54 @@
 //! Garbage: what was retired and waits for readers, over `crossbeam-epoch`.
 //!
 //! Freeing touches what is freed. When the thread that passes a grace period frees whatever it finds, it pulls other
-//! threads' objects into its core's cache, and they pull the memory back when they use it again: measured, that doubles the
-//! cost of create + unlink with two threads. So garbage goes home:
+//! threads' objects into its core's cache, and they pull the memory back when they use it again. Measured, that doubles the
+//! cost of create + unlink with two threads; to send what was found back to its owner still costs a quarter. So garbage stays
+//! where it is, and only the news that a grace period is over ([`Graces`]) goes around:
 //!
-//! 1. A thread collects what it retires in a *bag*, and hands full bags to the epoch scheme, one deferred call each.
-//! 2. When a bag is *ripe* (its grace period has passed), whoever finds it frees it if it is its own, and otherwise puts
-//!    it into its owner's inbox.
-//! 3. The owner looks there when it has filled bags. An owner that does not look gets no more than [`WAITING`] bags: the
-//!    rest is freed by whoever finds it.
+//! 1. A thread collects what it retires in a *bag*. Full bags wait in a queue of its own, each for a grace period.
+//! 2. One in [`ROUND`] bags, and now and then while it only reads, the thread frees some of the bags whose period is over, and
+//!    begins another period if none is under way and enough waits.
+//! 3. Queues are behind locks, which nobody else wants mostly. A thread that frees bags looks now and then whether another
+//!    one's have waited much longer than they must: their owner may be asleep, or have ended. [`collect`] and
+//!    [`back_pressure`] free everybody's.
 //!
-//! Frees run inside [`pin`] (when the thread holds no guard yet), [`collect`] and [`back_pressure`], and as a thread ends,
-//! as with `crossbeam-epoch` itself.
+//! Frees run inside [`pin`] (when the thread holds no guard yet), [`collect`] and [`back_pressure`].
 
 use std::{
     cell::Cell,
     mem::MaybeUninit,
     ptr::{NonNull, null_mut},
-    sync::atomic::{AtomicIsize, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering},
+    },
 };
 
-use crate::{
-    blocks,
-    inbox::{Inbox, Linked, Taken},
-    reclaim,
-};
+use crate::{blocks, facade, grace::Graces, reclaim};
 
 pub(crate) type Inner = crossbeam_epoch::Guard;
 
 /// Objects in a bag: it fills a block.
 const BAG: usize = 20;
-/// So many bags wait for a thread to look into its inbox.
-const WAITING: usize = 8;
-/// One in so many bags goes on with all that the epoch scheme keeps for this thread, and looks into the inbox.
+/// After so many full bags a thread goes on with what waits.
 const ROUND: u32 = 4;
-/// Threads that have a number of their own. More than that share: nobody sends them what they have retired.
+/// It frees so many at once, so that what is freed finds room where it is made again (`blocks`).
+const GUST: usize = 2 * ROUND as usize;
+/// So many bags are worth a grace period, which costs all threads some hundred nanoseconds.
+const ENOUGH: usize = 8;
+/// After so many guards it does so while something waits, though it retires nothing.
+const READS: u32 = 512;
+/// And after so many while nothing of its own does, for the sake of others.
+const IDLE_READS: u32 = 8192;
+/// One in so many times, it looks at another thread's queue.
+const VISIT: u32 = 16;
+/// A visitor leaves what became ripe in the last few grace periods to its owner.
+const FRESH: u64 = 100;
+/// Threads that have a number of their own. More than that share one.
 const OWNERS: usize = 64;
 const SHARED: usize = OWNERS;
+
+static GRACES: Graces = Graces::new();
 
 /// Something retired: where, how many bytes, and how it is freed.
 #[derive(Clone, Copy)]
@@ -44,40 +56,33 @@ struct Retired(*mut (), usize, unsafe fn(*mut ()));
 
 struct Bag {
     next: *mut Bag,
-    len: u32,
-    owner: u32,
+    /// The grace period that it waits for.
+    period: u64,
+    len: usize,
     items: [MaybeUninit<Retired>; BAG],
 }
 
 const _: () = assert!(size_of::<Bag>() <= 512);
 
-// SAFETY: the link is used by the inbox alone.
-unsafe impl Linked for Bag {
-    fn link(this: NonNull<Self>) -> NonNull<*mut Self> {
-        // SAFETY: a place inside a live bag, so not null.
-        unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).next) }
-    }
-}
-
 impl Bag {
-    fn new(owner: usize) -> NonNull<Self> {
-        blocks::place(Self { next: null_mut(), len: 0, owner: owner as u32, items: [MaybeUninit::uninit(); BAG] })
+    fn new() -> NonNull<Self> {
+        blocks::place(Self { next: null_mut(), period: 0, len: 0, items: [MaybeUninit::uninit(); BAG] })
     }
 
     /// The caller knows that there is room.
     #[inline]
     fn push(&mut self, retired: Retired) {
-        self.items[self.len as usize].write(retired);
+        self.items[self.len].write(retired);
         self.len += 1;
     }
 
     /// Frees what is in the bag, and the bag.
     ///
     /// # Safety
-    /// The bag is the caller's, and ripe.
+    /// The bag is the caller's, and its period is over.
     unsafe fn free(bag: NonNull<Self>) {
         // SAFETY: the caller's; nothing that is freed comes back to this bag.
-        let len = unsafe { bag.as_ref() }.len as usize;
+        let len = unsafe { bag.as_ref() }.len;
         for at in 0..len {
             // SAFETY: as above; the first `len` items have been written.
             let Retired(ptr, bytes, free) = unsafe { bag.as_ref().items[at].assume_init() };
@@ -88,57 +93,129 @@ impl Bag {
         // SAFETY: the caller's; it was placed.
         unsafe { blocks::discard(bag) };
     }
+}
 
-    /// The bag's grace period has passed: frees it, or sends it home.
-    ///
-    /// # Safety
-    /// The bag is the caller's, and ripe.
-    unsafe fn ripe(bag: NonNull<Self>) {
-        // SAFETY: the caller's.
-        let owner = unsafe { bag.as_ref() }.owner as usize;
-        if owner == SHARED || owner == number() {
-            // SAFETY: the caller's.
-            return unsafe { Self::free(bag) };
+/// Bags in the order in which they were filled, the oldest first.
+struct Queue {
+    first: *mut Bag,
+    last: *mut Bag,
+    len: usize,
+}
+
+// SAFETY: the bags are the queue's alone; the contract of `retire` allows freeing on any thread.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    const EMPTY: Self = Self { first: null_mut(), last: null_mut(), len: 0 };
+
+    fn push(&mut self, bag: NonNull<Bag>) {
+        match NonNull::new(self.last) {
+            // SAFETY: in the queue, hence ours.
+            Some(mut last) => unsafe { last.as_mut() }.next = bag.as_ptr(),
+            None => self.first = bag.as_ptr(),
         }
-        // SAFETY: the caller's, given up here; `retire`'s contract allows any thread.
-        match unsafe { HOMES[owner].inbox.send(bag, WAITING) } {
-            Ok(taken) => Self::free_all(taken),
-            // SAFETY: it has come back.
-            Err(bag) => unsafe { Self::free(bag) },
-        }
+        self.last = bag.as_ptr();
+        self.len += 1;
     }
 
-    fn free_all(taken: Taken<'_, Self>) {
-        for bag in taken {
-            // SAFETY: taken, hence ours; ripe when it was sent.
-            unsafe { Self::free(bag) };
+    /// Takes bags out, from the front, whose periods are not after `period`: so many at most.
+    fn take(&mut self, period: u64, most: usize) -> Self {
+        let (first, mut last, mut len) = (self.first, null_mut(), 0);
+        while len < most {
+            let Some(bag) = NonNull::new(self.first) else { break };
+            // SAFETY: in the queue, hence ours.
+            let bag = unsafe { bag.as_ref() };
+            if bag.period > period {
+                break;
+            }
+            (last, self.first) = (self.first, bag.next);
+            len += 1;
+        }
+        if last.is_null() {
+            return Self::EMPTY;
+        }
+        if self.first.is_null() {
+            self.last = null_mut();
+        }
+        self.len -= len;
+        // SAFETY: taken out just now.
+        unsafe { (*last).next = null_mut() };
+        Self { first, last, len }
+    }
+
+    /// Frees all.
+    ///
+    /// # Safety
+    /// The periods of all bags are over.
+    unsafe fn free(self) {
+        let mut next = self.first;
+        while let Some(bag) = NonNull::new(next) {
+            // SAFETY: the queue's, hence ours, and its period is over: the caller's.
+            unsafe {
+                next = bag.as_ref().next;
+                Bag::free(bag);
+            }
         }
     }
 }
 
-/// What belongs to a number: retired bytes, and ripe bags that others found. Each on a line of its own.
+/// What belongs to a number. Each on lines of its own.
 #[repr(align(128))]
 struct Home {
     /// Bytes that the owner has retired less those that it has freed: only the sum over all homes means something.
     bytes: AtomicIsize,
-    inbox: Inbox<Bag>,
+    owned: AtomicBool,
+    /// What waits. Nobody waits, or retires anything, while holding the lock.
+    queue: Mutex<Queue>,
 }
 
-static HOMES: [Home; OWNERS + 1] = [const { Home { bytes: AtomicIsize::new(0), inbox: Inbox::new() } }; OWNERS + 1];
+impl Home {
+    const fn new() -> Self {
+        Self { bytes: AtomicIsize::new(0), owned: AtomicBool::new(false), queue: Mutex::new(Queue::EMPTY) }
+    }
 
-/// What was retired by threads at their very end, whose locals were gone: for whoever goes on. To hand it on at once
-/// would nest. Without its locals, `crossbeam-epoch` collects at each [`pin`], which frees, which retires.
-static ORPHANS: Inbox<Bag> = Inbox::new();
+    /// A bag with what has been retired before.
+    fn push(&self, mut bag: NonNull<Bag>) {
+        // SAFETY: the caller's to give, and nobody else's.
+        unsafe { bag.as_mut() }.period = GRACES.next();
+        facade::lock(&self.queue).push(bag);
+    }
+
+    /// Frees what is ripe since `fresh` periods at least: so many bags at most.
+    fn free_ripe(&self, fresh: u64, most: usize) {
+        let period = GRACES.over().saturating_sub(fresh);
+        let ripe = facade::lock(&self.queue).take(period, most);
+        // SAFETY: their periods are over.
+        unsafe { ripe.free() };
+    }
+
+    /// How many bags wait.
+    fn waiting(&self) -> usize {
+        facade::lock(&self.queue).len
+    }
+}
+
+static HOMES: [Home; OWNERS + 1] = [const { Home::new() }; OWNERS + 1];
+/// The homes that were ever anybody's come first: so many.
+static INHABITED: AtomicUsize = AtomicUsize::new(0);
+
+/// The homes in which there may be something.
+fn homes() -> impl Iterator<Item = &'static Home> {
+    // Relaxed: who does not see the newest one finds it the next time.
+    HOMES[..INHABITED.load(Ordering::Relaxed)].iter().chain([&HOMES[SHARED]])
+}
 
 /// What a thread has of its own.
 struct Local {
     number: usize,
     /// What was retired lately; null: nothing.
     bag: Cell<*mut Bag>,
-    /// Bags that were handed on.
-    sealed: Cell<u32>,
-    /// The next outermost [`pin`] goes on with them.
-    due: Cell<bool>,
+    /// Bags that were filled since the last time.
+    filled: Cell<u32>,
+    /// Guards until the thread goes on with what waits.
+    countdown: Cell<u32>,
+    /// How often it did.
+    times: Cell<u32>,
 }
 
 std::thread_local!(static LOCAL: Local = Local::new());
@@ -150,82 +227,97 @@ fn number() -> usize {
 
 impl Local {
     fn new() -> Self {
-        let number = HOMES[..OWNERS].iter().position(|home| home.inbox.claim()).unwrap_or(SHARED);
-        Self { number, bag: Cell::new(null_mut()), sealed: Cell::new(0), due: Cell::new(false) }
-    }
-
-    #[inline]
-    fn retire(&self, retired: Retired) {
-        let mut bag = NonNull::new(self.bag.get()).unwrap_or_else(|| {
-            let bag = Bag::new(self.number);
-            self.bag.set(bag.as_ptr());
-            bag
-        });
-        // SAFETY: the bag is this thread's, and nobody else borrows from it.
-        let bag = unsafe { bag.as_mut() };
-        bag.push(retired);
-        if bag.len as usize == BAG {
-            self.seal();
-            self.sealed.set(self.sealed.get().wrapping_add(1));
-            self.due.set(self.due.get() || self.sealed.get().is_multiple_of(ROUND));
+        // Acquire: pairs with the release of the owner before, whose account goes on.
+        let claim =
+            |home: &Home| home.owned.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let number = HOMES[..OWNERS].iter().position(claim).unwrap_or(SHARED);
+        if number != SHARED {
+            INHABITED.fetch_max(number + 1, Ordering::Relaxed);
         }
-    }
-
-    /// Hands the bag on, if there is one: what is in it was retired before, so it is ripe when the guards of now are gone.
-    fn seal(&self) {
-        if let Some(bag) = NonNull::new(self.bag.replace(null_mut())) {
-            // SAFETY: given up here; all in it is unreachable for guards made from now on.
-            unsafe { defer(bag) };
-        }
+        let (filled, countdown, times) = (Cell::new(0), Cell::new(IDLE_READS), Cell::new(0));
+        Self { number, bag: Cell::new(null_mut()), filled, countdown, times }
     }
 
     fn home(&self) -> &'static Home {
         &HOMES[self.number]
     }
 
-    /// Goes on with what was handed on. The caller's guard is the thread's first.
-    #[cold]
-    fn go_on(&self, guard: &Inner) {
-        self.due.set(false);
-        for bag in ORPHANS.take() {
-            // SAFETY: taken, hence ours; what is in it was retired before.
-            unsafe { defer(bag) };
+    #[inline]
+    fn retire(&self, retired: Retired) {
+        let mut bag = NonNull::new(self.bag.get()).unwrap_or_else(|| {
+            let bag = Bag::new();
+            self.bag.set(bag.as_ptr());
+            bag
+        });
+        // SAFETY: the bag is this thread's, and nobody else borrows from it.
+        let bag = unsafe { bag.as_mut() };
+        bag.push(retired);
+        if bag.len == BAG {
+            self.seal();
+            let filled = self.filled.get() + 1;
+            self.filled.set(filled);
+            if filled >= ROUND {
+                self.countdown.set(0);
+            }
         }
-        guard.flush();
-        Bag::free_all(self.home().inbox.take());
+    }
+
+    /// What was retired waits from now on.
+    fn seal(&self) {
+        if let Some(bag) = NonNull::new(self.bag.replace(null_mut())) {
+            self.home().push(bag);
+        }
+    }
+
+    /// Goes on with what waits. The caller's guard is the thread's first.
+    fn go_on(&self, guard: &Inner) {
+        let reads = self.filled.replace(0) < ROUND;
+        self.home().free_ripe(0, GUST);
+        let times = self.times.get().wrapping_add(1);
+        self.times.set(times);
+        if times.is_multiple_of(VISIT) {
+            let visited = (times / VISIT) as usize % (INHABITED.load(Ordering::Relaxed) + 1);
+            // The last one is the shared one.
+            homes().skip(visited).take(1).for_each(|home| home.free_ripe(FRESH, GUST));
+        }
+        let waiting = self.home().waiting();
+        if waiting >= if reads { 1 } else { ENOUGH } {
+            begin(guard);
+        }
+        if self.filled.get() < ROUND {
+            self.countdown.set(if waiting > 0 { READS } else { IDLE_READS });
+        }
     }
 }
 
 impl Drop for Local {
+    /// What waits is left to the others.
     fn drop(&mut self) {
         self.seal();
         if self.number != SHARED {
-            Bag::free_all(self.home().inbox.leave());
+            self.home().owned.store(false, Ordering::Release);
         }
     }
 }
 
-/// # Safety
-/// The bag is the caller's to give; nothing in it can be reached by guards made from now on.
-unsafe fn defer(bag: NonNull<Bag>) {
-    struct Sent(NonNull<Bag>);
-    // SAFETY: the contract of `retire` allows freeing on any thread.
-    unsafe impl Send for Sent {}
-    impl Sent {
-        fn ripe(self) {
-            // SAFETY: given to us by `defer`'s caller, and its grace period has passed.
-            unsafe { Bag::ripe(self.0) };
-        }
+/// Begins a grace period, unless one is under way.
+fn begin(guard: &Inner) {
+    if let Some(period) = GRACES.begin() {
+        guard.defer(move || GRACES.end(period));
+        // Not before the scheme hears of it.
+        guard.flush();
     }
-    let sent = Sent(bag);
-    // SAFETY: the caller's; the bag is used by the closure alone.
-    unsafe { crossbeam_epoch::pin().defer_unchecked(move || sent.ripe()) };
 }
 
 #[inline]
 pub(crate) fn pin() -> Inner {
+    let due = LOCAL.try_with(|local| {
+        let countdown = local.countdown.get();
+        local.countdown.set(countdown.saturating_sub(1));
+        countdown == 0
+    });
     // Without its locals, the thread is ending.
-    if LOCAL.try_with(|local| local.due.get()).unwrap_or(false) { pin_and_go_on() } else { crossbeam_epoch::pin() }
+    if due.unwrap_or(false) { pin_and_go_on() } else { crossbeam_epoch::pin() }
 }
 
 #[cold]
@@ -245,11 +337,11 @@ pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())
     account(bytes as isize);
     let retired = Retired(ptr, bytes, free);
     if LOCAL.try_with(|local| local.retire(retired)).is_err() {
-        let mut bag = Bag::new(SHARED);
+        // The thread is ending.
+        let mut bag = Bag::new();
         // SAFETY: ours, and new.
         unsafe { bag.as_mut() }.push(retired);
-        // SAFETY: given up here; the caller's contract allows any thread.
-        unsafe { ORPHANS.push(bag) };
+        HOMES[SHARED].push(bag);
     }
 }
 
@@ -265,30 +357,37 @@ fn account(delta: isize) {
 }
 
 pub(crate) fn retired_bytes() -> usize {
-    HOMES.iter().map(|home| home.bytes.load(Ordering::Relaxed)).sum::<isize>().max(0) as usize
+    homes().map(|home| home.bytes.load(Ordering::Relaxed)).sum::<isize>().max(0) as usize
 }
 
-/// Objects that own objects are freed one generation after the other, each after a grace period of three epochs.
-const COLLECT_ROUNDS: usize = 16;
+/// Objects that own objects are freed one generation after the other, each after a grace period; and each of those takes
+/// the scheme three steps, after one that may be under way.
+const COLLECT_ROUNDS: usize = 32;
 
 pub(crate) fn collect() {
-    if !crossbeam_epoch::is_pinned() {
-        for _ in 0..COLLECT_ROUNDS {
-            push_on();
-            if retired_bytes() == 0 {
-                break;
-            }
+    if crossbeam_epoch::is_pinned() {
+        return;
+    }
+    let period = GRACES.next();
+    let is_done = |local: &Local| local.bag.get().is_null() && local.home().waiting() == 0;
+    for _ in 0..COLLECT_ROUNDS {
+        push_on();
+        // What was retired before this call is freed; what that frees in turn was retired here.
+        if GRACES.over() >= period && LOCAL.try_with(is_done).unwrap_or(true) {
+            break;
         }
     }
 }
 
-/// Goes on with all that this thread has retired, full bag or not. It holds no guard.
+/// Goes on with what all threads have retired, this one's bag too, full or not. It holds no guard.
 fn push_on() {
     let guard = crossbeam_epoch::pin();
-    let _ = LOCAL.try_with(|local| {
-        local.seal();
-        local.go_on(&guard);
-    });
+    let _ = LOCAL.try_with(Local::seal);
+    begin(&guard);
+    guard.flush();
+    for home in homes() {
+        home.free_ripe(0, usize::MAX);
+    }
 }
 
 pub(crate) fn back_pressure(limit_bytes: usize) {

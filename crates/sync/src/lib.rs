@@ -33,9 +33,9 @@ mod fair_lock;
 mod flights;
 #[cfg(not(loom))]
 mod garbage;
-mod idle_ref;
 #[cfg_attr(all(loom, not(test)), allow(dead_code))]
-mod inbox;
+mod grace;
+mod idle_ref;
 pub mod lock_order;
 mod lock_ref;
 mod lock_stats;

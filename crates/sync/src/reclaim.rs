@@ -90,9 +90,9 @@ pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())
     unsafe { scheme::retire(ptr, bytes, free) }
 }
 
-/// Lets go of something: runs what it does when its last reference is put, or when it is freed. Neither may take a guard. On a
-/// thread that ends, whose part of the epoch scheme is gone, each guard collects garbage, which lets go of more: no stack is
-/// deep enough for that. Debug builds assert it.
+/// Lets go of something: runs what it does when its last reference is put, or when it is freed. Neither may take a guard, which
+/// may free garbage, which lets go of more. (With the epoch scheme itself freeing, on a thread that ended no stack was deep
+/// enough for that.) Debug builds assert it.
 #[inline]
 pub(crate) fn let_go<T>(what: impl FnOnce() -> T) -> T {
     /// Also if `what` panics.

@@ -113,7 +113,7 @@ const MODULES: [(&str, &str, Class); 6] = [
     ("pando_sync::blocks", "sync/src/blocks.rs", Class::Allocator),
     ("pando_sync::reclaim", "sync/src/reclaim.rs", Class::Reclamation),
     ("pando_sync::garbage", "sync/src/garbage.rs", Class::Reclamation),
-    ("pando_sync::inbox", "sync/src/inbox.rs", Class::Reclamation),
+    ("pando_sync::grace", "sync/src/grace.rs", Class::Reclamation),
     ("crossbeam_epoch", "/crossbeam-epoch-", Class::Reclamation),
     ("crossbeam_utils", "/crossbeam-utils-", Class::Reclamation),
 ];
