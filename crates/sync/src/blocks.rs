@@ -193,6 +193,8 @@ struct Magazines {
     loaded: Cell<Stack>,
     spares: [Cell<Stack>; SPARES],
     full: Cell<usize>,
+    /// The depot would rather have what is free.
+    lean: Cell<bool>,
 }
 
 impl Magazines {
@@ -201,6 +203,7 @@ impl Magazines {
             loaded: Cell::new(Stack::EMPTY),
             spares: [const { Cell::new(Stack::EMPTY) }; SPARES],
             full: Cell::new(0),
+            lean: Cell::new(false),
         }
     }
 
@@ -226,10 +229,13 @@ impl Magazines {
     #[cold]
     fn keep(&self, class: usize, magazine: Stack) {
         let full = self.full.get();
-        if full < SPARES {
+        if full < SPARES && !self.lean.get() {
             self.spares[full].set(magazine);
             self.full.set(full + 1);
-        } else if magazine.flush(class) {
+            return;
+        }
+        self.lean.set(magazine.flush(class));
+        if self.lean.get() {
             while let Some(spare) = self.spare() {
                 spare.flush(class);
             }

@@ -32,7 +32,7 @@ pub(crate) type Inner = crossbeam_epoch::Guard;
 const BAG: usize = 20;
 /// After so many full bags a thread goes on with what waits.
 const ROUND: u32 = 4;
-/// It frees so many at once, so that what is freed finds room where it is made again (`blocks`).
+/// It frees so many at once, so that what is freed finds room where it is made again (`blocks`); more if very many wait.
 const GUST: usize = 2 * ROUND as usize;
 /// So many bags are worth a grace period, which costs all threads some hundred nanoseconds.
 const ENOUGH: usize = 8;
@@ -272,7 +272,7 @@ impl Local {
     /// Goes on with what waits. The caller's guard is the thread's first.
     fn go_on(&self, guard: &Inner) {
         let reads = self.filled.replace(0) < ROUND;
-        self.home().free_ripe(0, GUST);
+        self.home().free_ripe(0, GUST.max(self.home().waiting() / 16));
         let times = self.times.get().wrapping_add(1);
         self.times.set(times);
         if times.is_multiple_of(VISIT) {

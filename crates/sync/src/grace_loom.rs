@@ -33,10 +33,10 @@ impl World {
 
     /// A period, which is over if nobody reads at an instant after its beginning.
     fn period(&self) {
-        if let Some(period) = self.graces.begin() {
-            if !self.reading.load(Ordering::Acquire) {
-                self.graces.end(period);
-            }
+        if let Some(period) = self.graces.begin()
+            && !self.reading.load(Ordering::Acquire)
+        {
+            self.graces.end(period);
         }
     }
 }
