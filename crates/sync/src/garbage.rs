@@ -39,10 +39,10 @@ const ENOUGH: usize = 8;
 /// After so many guards it does so while something waits, though it retires nothing.
 const READS: u32 = 512;
 /// And after so many while nothing of its own does, for the sake of others.
-const IDLE_READS: u32 = 8192;
-/// One in so many times, it looks at another thread's queue.
+const IDLE_READS: u32 = 2048;
+/// One in so many times, and whenever nothing of its own waits, it looks at another thread's queue.
 const VISIT: u32 = 16;
-/// A visitor leaves what became ripe in the last few grace periods to its owner.
+/// A visitor leaves what became ripe in so many last grace periods to its owner, if there is one.
 const FRESH: u64 = 100;
 /// Threads that have a number of their own. More than that share one.
 const OWNERS: usize = 64;
@@ -216,6 +216,8 @@ struct Local {
     countdown: Cell<u32>,
     /// How often it did.
     times: Cell<u32>,
+    /// Whose queue it looked at last.
+    visited: Cell<usize>,
 }
 
 std::thread_local!(static LOCAL: Local = Local::new());
@@ -235,7 +237,7 @@ impl Local {
             INHABITED.fetch_max(number + 1, Ordering::Relaxed);
         }
         let (filled, countdown, times) = (Cell::new(0), Cell::new(IDLE_READS), Cell::new(0));
-        Self { number, bag: Cell::new(null_mut()), filled, countdown, times }
+        Self { number, bag: Cell::new(null_mut()), filled, countdown, times, visited: Cell::new(0) }
     }
 
     fn home(&self) -> &'static Home {
@@ -273,20 +275,29 @@ impl Local {
     fn go_on(&self, guard: &Inner) {
         let reads = self.filled.replace(0) < ROUND;
         self.home().free_ripe(0, GUST.max(self.home().waiting() / 16));
+        let waiting = self.home().waiting();
         let times = self.times.get().wrapping_add(1);
         self.times.set(times);
-        if times.is_multiple_of(VISIT) {
-            let visited = (times / VISIT) as usize % (INHABITED.load(Ordering::Relaxed) + 1);
-            // The last one is the shared one.
-            homes().skip(visited).take(1).for_each(|home| home.free_ripe(FRESH, GUST));
-        }
-        let waiting = self.home().waiting();
-        if waiting >= if reads { 1 } else { ENOUGH } {
+        let idle = reads && waiting == 0;
+        let left_behind = (idle || times.is_multiple_of(VISIT)) && self.visit();
+        if left_behind || waiting >= if reads { 1 } else { ENOUGH } {
             begin(guard);
         }
         if self.filled.get() < ROUND {
-            self.countdown.set(if waiting > 0 { READS } else { IDLE_READS });
+            self.countdown.set(if idle { IDLE_READS } else { READS });
         }
+    }
+
+    /// Looks at another queue; answers whether it is nobody's and something goes on waiting there.
+    fn visit(&self) -> bool {
+        let visited = self.visited.get().wrapping_add(1) % (INHABITED.load(Ordering::Relaxed) + 1);
+        self.visited.set(visited);
+        // The last one is the shared one, which is nobody's.
+        homes().nth(visited).is_some_and(|home| {
+            let owned = home.owned.load(Ordering::Relaxed);
+            home.free_ripe(if owned { FRESH } else { 0 }, GUST);
+            !owned && home.waiting() > 0
+        })
     }
 }
 
@@ -428,6 +439,31 @@ mod tests {
     }
 
     std::thread_local!(static LAST: RefCell<Option<Counted<Chain>>> = const { RefCell::new(None) });
+
+    /// What a thread has retired and left behind as it ended is freed although the others only read.
+    /// Seen to fail: without visits, and with visits that begin no grace period.
+    #[test]
+    fn readers_free_what_was_left_behind() {
+        const OBJECTS: usize = 100;
+        static FREED: AtomicUsize = AtomicUsize::new(0);
+        struct Left;
+        impl Object for Left {}
+        impl Drop for Left {
+            fn drop(&mut self) {
+                FREED.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        // This thread has a home already, and does not inherit the other's.
+        drop(super::pin());
+        std::thread::spawn(|| (0..OBJECTS).for_each(|_| drop(Counted::new(Left)))).join().expect("no panic");
+        // All homes are looked at some times, with other tests' threads in them.
+        let guards = 20 * (super::OWNERS + 1) * super::IDLE_READS as usize;
+        let freed = (0..guards).any(|_| {
+            drop(super::pin());
+            FREED.load(Ordering::SeqCst) == OBJECTS
+        });
+        assert!(freed, "{} of {OBJECTS}", FREED.load(Ordering::SeqCst));
+    }
 
     /// Threads that drop something as their last act, after their other locals, while much is ripe that retires more when
     /// it is freed: no stack grows with the garbage.
