@@ -1,9 +1,6 @@
 //! The oracle: a real tmpfs, in a process that has nothing else as its root.
 
-use std::{
-    io::{IoSlice, IoSliceMut},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::unistd::{Gid, Uid, setegid, seteuid, setgroups};
 use rustix::{
@@ -16,7 +13,7 @@ use crate::{
     generate::{Limits, Style},
     op::{
         Answer, Aside, At, COMMON_GROUP, Entry, Facts, Flags, LAST_SEEK, Mode, Op, Outcome, Place, RawStat, S_IFBLK,
-        S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, Who, filled, mask_number,
+        S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, Who, mask_number, read, readv, writev,
     },
 };
 
@@ -173,25 +170,14 @@ impl Kernel {
             Op::Pread { slot, len, offset } => read(len, |buf| io::pread(self.fd(slot)?, buf, offset))?,
             Op::Write { slot, len, fill } => number(io::write(self.fd(slot)?, &vec![fill; len])?),
             Op::Pwrite { slot, len, fill, offset } => number(io::pwrite(self.fd(slot)?, &vec![fill; len], offset)?),
-            Op::Readv { slot, ref lens, offset } => {
-                let mut buffers: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
-                let mut slices: Vec<IoSliceMut<'_>> = buffers.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
-                let n = match offset {
-                    None => io::readv(self.fd(slot)?, &mut slices)?,
-                    Some(offset) => io::preadv(self.fd(slot)?, &mut slices, offset)?,
-                };
-                let mut bytes = buffers.concat();
-                bytes.truncate(n);
-                Answer::Bytes(bytes)
-            }
-            Op::Writev { slot, ref lens, fill, offset } => {
-                let buffers = filled(lens, fill);
-                let slices: Vec<IoSlice<'_>> = buffers.iter().map(|buf| IoSlice::new(buf)).collect();
-                number(match offset {
-                    None => io::writev(self.fd(slot)?, &slices)?,
-                    Some(offset) => io::pwritev(self.fd(slot)?, &slices, offset)?,
-                })
-            }
+            Op::Readv { slot, ref lens, offset } => readv(lens, |into| match offset {
+                None => io::readv(self.fd(slot)?, into),
+                Some(offset) => io::preadv(self.fd(slot)?, into, offset),
+            })?,
+            Op::Writev { slot, ref lens, fill, offset } => writev(lens, fill, |from| match offset {
+                None => io::writev(self.fd(slot)?, from),
+                Some(offset) => io::pwritev(self.fd(slot)?, from, offset),
+            })?,
             Op::Lseek { slot, whence, offset } => {
                 let seek = match whence {
                     Whence::Set => SeekFrom::Start(offset as u64),
@@ -395,13 +381,6 @@ fn timespec(when: When) -> Timespec {
         When::At { secs, nanos } => (secs, nanos.into()),
     };
     Timespec { tv_sec, tv_nsec }
-}
-
-fn read(len: usize, work: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Answer> {
-    let mut buf = vec![0; len];
-    let n = work(&mut buf)?;
-    buf.truncate(n);
-    Ok(Answer::Bytes(buf))
 }
 
 fn readdir(fd: BorrowedFd<'_>) -> io::Result<Answer> {

@@ -15,7 +15,10 @@
 //! - Of trees that are kept elsewhere: the size of directories, which is the backing's to say, and the blocks of files, which
 //!   it is not asked for; and O_TMPFILE is left out, since a backing makes nothing without a name.
 
-use std::fmt;
+use std::{
+    fmt,
+    io::{IoSlice, IoSliceMut},
+};
 
 /// Open handles are numbered; this many are for the generator.
 pub const SLOTS: usize = 3;
@@ -78,9 +81,27 @@ impl fmt::Debug for Place {
     }
 }
 
-/// Buffers of these lengths, each full of a byte of its own.
-pub fn filled(lens: &[usize], fill: u8) -> Vec<Vec<u8>> {
-    lens.iter().enumerate().map(|(at, &len)| vec![fill.wrapping_add(at as u8); len]).collect()
+/// What was read into a buffer of this length by a call that says how many bytes there were.
+pub fn read<E>(len: usize, call: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<Answer, E> {
+    readv(&[len], |into| call(&mut into[0]))
+}
+
+/// What was read into buffers of these lengths by a call that says how many bytes there were.
+pub fn readv<E>(lens: &[usize], call: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>) -> Result<Answer, E> {
+    let mut buffers: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
+    let mut slices: Vec<IoSliceMut<'_>> = buffers.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
+    let count = call(&mut slices)?;
+    let mut bytes = buffers.concat();
+    bytes.truncate(count);
+    Ok(Answer::Bytes(bytes))
+}
+
+/// How much a call wrote of buffers of these lengths, each full of a byte of its own, counted on from `fill`.
+pub fn writev<E>(lens: &[usize], fill: u8, call: impl FnOnce(&[IoSlice<'_>]) -> Result<usize, E>) -> Result<Answer, E> {
+    let own = |(at, &len): (usize, &usize)| vec![fill.wrapping_add(at as u8); len];
+    let buffers: Vec<Vec<u8>> = lens.iter().enumerate().map(own).collect();
+    let slices: Vec<IoSlice<'_>> = buffers.iter().map(|buf| IoSlice::new(buf)).collect();
+    Ok(Answer::Number(call(&slices)? as u64))
 }
 
 /// One operation. Flags and modes are Linux's numbers.

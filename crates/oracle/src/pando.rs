@@ -1,9 +1,6 @@
 //! The tree under test: a name space of pando-vfs over somebody's driver.
 
-use std::{
-    io::{IoSlice, IoSliceMut},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use pando_vfs::{
     Access, At as VfsAt, Context, Credentials, Error, File, OpenFlags, RenameFlags, Result, Seek, SetTime, Stat,
@@ -14,7 +11,7 @@ use crate::{
     generate::Style,
     op::{
         Answer, Aside, At, COMMON_GROUP, Entry, Facts, Mode, Op, Outcome, Place, RawStat, SLOTS, Tree, When, Whence,
-        Who, filled, mask_number,
+        Who, mask_number, read, readv, writev,
     },
 };
 
@@ -117,27 +114,14 @@ impl Pando {
             Op::Pwrite { slot, len, fill, offset } => {
                 Answer::Number(self.file(slot)?.pwrite(&vec![fill; len], offset)? as u64)
             }
-            Op::Readv { slot, ref lens, offset } => {
-                let mut buffers: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
-                let mut slices: Vec<IoSliceMut<'_>> = buffers.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
-                let file = self.file(slot)?;
-                let n = match offset {
-                    None => file.readv(&mut slices)?,
-                    Some(offset) => file.preadv(&mut slices, offset)?,
-                };
-                let mut bytes = buffers.concat();
-                bytes.truncate(n);
-                Answer::Bytes(bytes)
-            }
-            Op::Writev { slot, ref lens, fill, offset } => {
-                let buffers = filled(lens, fill);
-                let slices: Vec<IoSlice<'_>> = buffers.iter().map(|buf| IoSlice::new(buf)).collect();
-                let file = self.file(slot)?;
-                Answer::Number(match offset {
-                    None => file.writev(&slices)?,
-                    Some(offset) => file.pwritev(&slices, offset)?,
-                } as u64)
-            }
+            Op::Readv { slot, ref lens, offset } => readv(lens, |into| match offset {
+                None => self.file(slot)?.readv(into),
+                Some(offset) => self.file(slot)?.preadv(into, offset),
+            })?,
+            Op::Writev { slot, ref lens, fill, offset } => writev(lens, fill, |from| match offset {
+                None => self.file(slot)?.writev(from),
+                Some(offset) => self.file(slot)?.pwritev(from, offset),
+            })?,
             Op::Lseek { slot, whence, offset } => Answer::Number(self.file(slot)?.lseek(match whence {
                 Whence::Set => Seek::Set(offset),
                 Whence::Cur => Seek::Cur(offset),
@@ -316,13 +300,6 @@ fn set_time(when: When) -> SetTime {
         When::Now => SetTime::Now,
         When::At { secs, nanos } => SetTime::At(Timestamp::from_parts(secs, nanos)),
     }
-}
-
-fn read(len: usize, work: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<Answer> {
-    let mut buf = vec![0; len];
-    let n = work(&mut buf)?;
-    buf.truncate(n);
-    Ok(Answer::Bytes(buf))
 }
 
 fn readdir(file: &File) -> Result<Answer> {

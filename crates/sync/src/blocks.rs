@@ -225,6 +225,12 @@ impl Magazines {
         Some(self.spares[full].replace(Stack::EMPTY))
     }
 
+    fn flush_spares(&self, class: usize) {
+        while let Some(spare) = self.spare() {
+            spare.flush(class);
+        }
+    }
+
     /// A full magazine, for when there is no room in the one in use.
     #[cold]
     fn keep(&self, class: usize, magazine: Stack) {
@@ -236,9 +242,7 @@ impl Magazines {
         }
         self.lean.set(magazine.flush(class));
         if self.lean.get() {
-            while let Some(spare) = self.spare() {
-                spare.flush(class);
-            }
+            self.flush_spares(class);
         }
     }
 
@@ -265,9 +269,7 @@ impl Drop for Cache {
     fn drop(&mut self) {
         for (class, magazines) in self.classes.iter().enumerate() {
             magazines.loaded.replace(Stack::EMPTY).flush(class);
-            while let Some(spare) = magazines.spare() {
-                spare.flush(class);
-            }
+            magazines.flush_spares(class);
         }
     }
 }

@@ -15,20 +15,19 @@
 //! Frees run inside [`pin`] (when the thread holds no guard yet), [`collect`] and [`back_pressure`].
 
 use std::{
-    cell::Cell,
-    mem::MaybeUninit,
-    ptr::{NonNull, null_mut},
+    cell::{Cell, RefCell},
+    collections::VecDeque,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering},
     },
 };
 
-use crate::{blocks, facade, grace::Graces, reclaim};
+use crate::{facade, grace::Graces, reclaim};
 
 pub(crate) type Inner = crossbeam_epoch::Guard;
 
-/// Objects in a bag: it fills a block.
+/// Objects in a full bag.
 const BAG: usize = 20;
 /// After so many full bags a thread goes on with what waits.
 const ROUND: u32 = 4;
@@ -54,107 +53,26 @@ static GRACES: Graces = Graces::new();
 #[derive(Clone, Copy)]
 struct Retired(*mut (), usize, unsafe fn(*mut ()));
 
+// SAFETY: the contract of `retire` allows freeing on any thread.
+unsafe impl Send for Retired {}
+
+/// What was retired before it began to wait.
 struct Bag {
-    next: *mut Bag,
     /// The grace period that it waits for.
     period: u64,
-    len: usize,
-    items: [MaybeUninit<Retired>; BAG],
+    items: Vec<Retired>,
 }
 
-const _: () = assert!(size_of::<Bag>() <= 512);
-
 impl Bag {
-    fn new() -> NonNull<Self> {
-        blocks::place(Self { next: null_mut(), period: 0, len: 0, items: [MaybeUninit::uninit(); BAG] })
-    }
-
-    /// The caller knows that there is room.
-    #[inline]
-    fn push(&mut self, retired: Retired) {
-        self.items[self.len].write(retired);
-        self.len += 1;
-    }
-
-    /// Frees what is in the bag, and the bag.
+    /// Frees what is in the bag.
     ///
     /// # Safety
-    /// The bag is the caller's, and its period is over.
-    unsafe fn free(bag: NonNull<Self>) {
-        // SAFETY: the caller's; nothing that is freed comes back to this bag.
-        let len = unsafe { bag.as_ref() }.len;
-        for at in 0..len {
-            // SAFETY: as above; the first `len` items have been written.
-            let Retired(ptr, bytes, free) = unsafe { bag.as_ref().items[at].assume_init() };
+    /// Its period is over.
+    unsafe fn free(self) {
+        for Retired(ptr, bytes, free) in self.items {
             // SAFETY: the contract of `retire`, and the grace period has passed.
             reclaim::let_go(|| unsafe { free(ptr) });
             account(-(bytes as isize));
-        }
-        // SAFETY: the caller's; it was placed.
-        unsafe { blocks::discard(bag) };
-    }
-}
-
-/// Bags in the order in which they were filled, the oldest first.
-struct Queue {
-    first: *mut Bag,
-    last: *mut Bag,
-    len: usize,
-}
-
-// SAFETY: the bags are the queue's alone; the contract of `retire` allows freeing on any thread.
-unsafe impl Send for Queue {}
-
-impl Queue {
-    const EMPTY: Self = Self { first: null_mut(), last: null_mut(), len: 0 };
-
-    fn push(&mut self, bag: NonNull<Bag>) {
-        match NonNull::new(self.last) {
-            // SAFETY: in the queue, hence ours.
-            Some(mut last) => unsafe { last.as_mut() }.next = bag.as_ptr(),
-            None => self.first = bag.as_ptr(),
-        }
-        self.last = bag.as_ptr();
-        self.len += 1;
-    }
-
-    /// Takes bags out, from the front, whose periods are not after `period`: so many at most.
-    fn take(&mut self, period: u64, most: usize) -> Self {
-        let (first, mut last, mut len) = (self.first, null_mut(), 0);
-        while len < most {
-            let Some(bag) = NonNull::new(self.first) else { break };
-            // SAFETY: in the queue, hence ours.
-            let bag = unsafe { bag.as_ref() };
-            if bag.period > period {
-                break;
-            }
-            (last, self.first) = (self.first, bag.next);
-            len += 1;
-        }
-        if last.is_null() {
-            return Self::EMPTY;
-        }
-        if self.first.is_null() {
-            self.last = null_mut();
-        }
-        self.len -= len;
-        // SAFETY: taken out just now.
-        unsafe { (*last).next = null_mut() };
-        Self { first, last, len }
-    }
-
-    /// Frees all.
-    ///
-    /// # Safety
-    /// The periods of all bags are over.
-    unsafe fn free(self) {
-        let mut next = self.first;
-        while let Some(bag) = NonNull::new(next) {
-            // SAFETY: the queue's, hence ours, and its period is over: the caller's.
-            unsafe {
-                next = bag.as_ref().next;
-                Bag::free(bag);
-            }
         }
     }
 }
@@ -165,33 +83,38 @@ struct Home {
     /// Bytes that the owner has retired less those that it has freed: only the sum over all homes means something.
     bytes: AtomicIsize,
     owned: AtomicBool,
-    /// What waits. Nobody waits, or retires anything, while holding the lock.
-    queue: Mutex<Queue>,
+    /// What waits, the oldest first. Nobody waits, or retires anything, while holding the lock.
+    queue: Mutex<VecDeque<Bag>>,
 }
 
 impl Home {
     const fn new() -> Self {
-        Self { bytes: AtomicIsize::new(0), owned: AtomicBool::new(false), queue: Mutex::new(Queue::EMPTY) }
+        Self { bytes: AtomicIsize::new(0), owned: AtomicBool::new(false), queue: Mutex::new(VecDeque::new()) }
     }
 
-    /// A bag with what has been retired before.
-    fn push(&self, mut bag: NonNull<Bag>) {
-        // SAFETY: the caller's to give, and nobody else's.
-        unsafe { bag.as_mut() }.period = GRACES.next();
-        facade::lock(&self.queue).push(bag);
+    /// What has been retired before waits from now on.
+    fn push(&self, items: Vec<Retired>) {
+        let bag = Bag { period: GRACES.next(), items };
+        facade::lock(&self.queue).push_back(bag);
     }
 
     /// Frees what is ripe since `fresh` periods at least: so many bags at most.
     fn free_ripe(&self, fresh: u64, most: usize) {
         let period = GRACES.over().saturating_sub(fresh);
-        let ripe = facade::lock(&self.queue).take(period, most);
-        // SAFETY: their periods are over.
-        unsafe { ripe.free() };
+        let ripe: Vec<Bag> = {
+            let mut queue = facade::lock(&self.queue);
+            let len = queue.iter().take(most).take_while(|bag| bag.period <= period).count();
+            queue.drain(..len).collect()
+        };
+        for bag in ripe {
+            // SAFETY: its period is over.
+            unsafe { bag.free() };
+        }
     }
 
     /// How many bags wait.
     fn waiting(&self) -> usize {
-        facade::lock(&self.queue).len
+        facade::lock(&self.queue).len()
     }
 }
 
@@ -208,8 +131,8 @@ fn homes() -> impl Iterator<Item = &'static Home> {
 /// What a thread has of its own.
 struct Local {
     number: usize,
-    /// What was retired lately; null: nothing.
-    bag: Cell<*mut Bag>,
+    /// What was retired lately.
+    bag: RefCell<Vec<Retired>>,
     /// Bags that were filled since the last time.
     filled: Cell<u32>,
     /// Guards until the thread goes on with what waits.
@@ -237,7 +160,7 @@ impl Local {
             INHABITED.fetch_max(number + 1, Ordering::Relaxed);
         }
         let (filled, countdown, times) = (Cell::new(0), Cell::new(IDLE_READS), Cell::new(0));
-        Self { number, bag: Cell::new(null_mut()), filled, countdown, times, visited: Cell::new(0) }
+        Self { number, bag: RefCell::default(), filled, countdown, times, visited: Cell::new(0) }
     }
 
     fn home(&self) -> &'static Home {
@@ -246,15 +169,13 @@ impl Local {
 
     #[inline]
     fn retire(&self, retired: Retired) {
-        let mut bag = NonNull::new(self.bag.get()).unwrap_or_else(|| {
-            let bag = Bag::new();
-            self.bag.set(bag.as_ptr());
-            bag
-        });
-        // SAFETY: the bag is this thread's, and nobody else borrows from it.
-        let bag = unsafe { bag.as_mut() };
+        let mut bag = self.bag.borrow_mut();
+        if bag.is_empty() {
+            bag.reserve_exact(BAG);
+        }
         bag.push(retired);
-        if bag.len == BAG {
+        if bag.len() == BAG {
+            drop(bag);
             self.seal();
             let filled = self.filled.get() + 1;
             self.filled.set(filled);
@@ -266,8 +187,9 @@ impl Local {
 
     /// What was retired waits from now on.
     fn seal(&self) {
-        if let Some(bag) = NonNull::new(self.bag.replace(null_mut())) {
-            self.home().push(bag);
+        let items = self.bag.take();
+        if !items.is_empty() {
+            self.home().push(items);
         }
     }
 
@@ -349,10 +271,7 @@ pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())
     let retired = Retired(ptr, bytes, free);
     if LOCAL.try_with(|local| local.retire(retired)).is_err() {
         // The thread is ending.
-        let mut bag = Bag::new();
-        // SAFETY: ours, and new.
-        unsafe { bag.as_mut() }.push(retired);
-        HOMES[SHARED].push(bag);
+        HOMES[SHARED].push(vec![retired]);
     }
 }
 
@@ -380,7 +299,7 @@ pub(crate) fn collect() {
         return;
     }
     let period = GRACES.next();
-    let is_done = |local: &Local| local.bag.get().is_null() && local.home().waiting() == 0;
+    let is_done = |local: &Local| local.bag.borrow().is_empty() && local.home().waiting() == 0;
     for _ in 0..COLLECT_ROUNDS {
         push_on();
         // What was retired before this call is freed; what that frees in turn was retired here.
@@ -467,23 +386,21 @@ mod tests {
 
     /// Threads that drop something as their last act, after their other locals, while much is ripe that retires more when
     /// it is freed: no stack grows with the garbage.
-    /// Seen to fail (a stack overflow) when what ending threads retire is handed to the epoch scheme at once.
+    /// Seen to fail (a stack overflow) when what ending threads retire is handed to an epoch scheme that frees, and now when
+    /// they free a bag of what is ripe for each object that they retire.
     #[test]
     fn ending_threads_do_not_nest() {
         const CHAINS: usize = if cfg!(miri) { 100 } else { 50_000 };
         const THREADS: usize = 4;
         let chain = || Counted::new(Chain { _next: Some(Counted::new(Chain { _next: None })) });
         let guard = super::pin();
-        for n in 0..CHAINS {
-            drop(chain());
-            if n.is_multiple_of(2 * super::BAG) {
-                guard.flush();
-            }
-        }
+        (0..CHAINS).for_each(|_| drop(chain()));
         drop(guard);
         // Ripe, most of it, and not freed.
-        for _ in 0..4 {
-            crossbeam_epoch::pin().flush();
+        for _ in 0..8 {
+            let guard = crossbeam_epoch::pin();
+            super::begin(&guard);
+            guard.flush();
         }
         let end = move || {
             // Before the locals of this module, which are therefore gone first.

@@ -117,7 +117,8 @@ impl File {
     /// EBADF, EISDIR; EINVAL for what would end beyond 2^63 - 1.
     pub fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.traced(TraceOp::Read, || {
-            self.readable_at(offset)?;
+            check_offset(offset)?;
+            self.readable()?;
             self.check_range(offset, buffer.len())?;
             self.read_inode(&mut [IoSliceMut::new(buffer)], offset)
         })
@@ -129,7 +130,8 @@ impl File {
     /// As pread; EINVAL for more than 1024 buffers.
     pub fn preadv(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         self.traced(TraceOp::Read, || {
-            self.readable_at(offset)?;
+            check_offset(offset)?;
+            self.readable()?;
             match total(buffers)? {
                 0 => Ok(0),
                 len => {
@@ -138,10 +140,6 @@ impl File {
                 }
             }
         })
-    }
-
-    fn readable_at(&self, offset: u64) -> Result<()> {
-        if offset > OFFSET_MAX { Err(Error::Invalid) } else { self.readable() }
     }
 
     fn readable(&self) -> Result<()> {
@@ -207,9 +205,7 @@ impl File {
     /// As pwrite; EINVAL for more than 1024 buffers.
     pub fn pwritev(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize> {
         self.traced(TraceOp::Write, || {
-            if offset > OFFSET_MAX {
-                return Err(Error::Invalid);
-            }
+            check_offset(offset)?;
             self.writable()?;
             let len = total(buffers)?;
             self.check_range(offset, len)?;
@@ -447,6 +443,11 @@ fn add(base: u64, delta: i64) -> Result<u64> {
     } else {
         u64::try_from(sum).ok().filter(|sum| *sum <= OFFSET_MAX).ok_or(Error::Overflow)
     }
+}
+
+/// Asked before what the handle is for, as in Linux.
+fn check_offset(offset: u64) -> Result<()> {
+    if offset > OFFSET_MAX { Err(Error::Invalid) } else { Ok(()) }
 }
 
 /// How many bytes there are in all.

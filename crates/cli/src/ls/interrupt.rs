@@ -12,11 +12,13 @@ use std::{
     },
 };
 
-use rustix::{io::Errno, stdio::stdout};
+use rustix::stdio::stdout;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP},
     flag, low_level,
 };
+
+use crate::generate::print;
 
 const SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
 
@@ -59,22 +61,11 @@ impl Restorer {
         }
         let rest = &text[written.unwrap_or(0)..];
         let line = rest.split_inclusive(|&byte| byte == b'\n').next().unwrap_or_default();
-        let finished = write_all(line);
-        let _ = write_all(&self.sequence);
+        // Should this fail, the next write does, too, if there is one.
+        let _ = print(&[line, &self.sequence].concat());
         let _ = low_level::emulate_default_handler(signal as i32);
-        finished.map(|()| text.len() - rest.len() + line.len())
+        Ok(text.len() - rest.len() + line.len())
     }
-}
-
-fn write_all(mut text: &[u8]) -> rustix::io::Result<()> {
-    while !text.is_empty() {
-        match rustix::io::write(stdout(), text) {
-            Ok(written) => text = &text[written..],
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
 }
 
 /// The signals that are ignored, a bit each.
