@@ -20,6 +20,9 @@
 //! start that fact F2 (in `raw`) asks for, although it may be dead by now. A writer that finds its start marked has
 //! seen what was published before, loads the table again and gets another start.
 //!
+//! A sentinel that was killed while it was being linked may still be in the list when its bucket has a new one, of the
+//! same key. Which of them stands first is open, so whoever unlinks starts before that key.
+//!
 //! A segment is held by the table and by each LINKING sentinel that the killer had to leave behind (`holders`); the last
 //! to let go retires it, and all its sentinels are unlinked by then.
 
@@ -49,7 +52,7 @@ const HOT_BITS: u32 = if cfg!(loom) { BASE_BITS } else { 7 };
 /// So many samples of an empty table without contention take back what contention asked for.
 const CALM: usize = if cfg!(loom) { 1 } else { 64 };
 /// So many neighbours are linked together.
-const TOGETHER: usize = if cfg!(loom) { 1 } else { 16 };
+const TOGETHER: usize = if cfg!(loom) { 2 } else { 16 };
 /// One in so many calls is a sample.
 const SAMPLE: u32 = 64;
 

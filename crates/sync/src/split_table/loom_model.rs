@@ -30,6 +30,8 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 const LOWER: fn(u64) -> u64 = |name| name << 20;
 /// The same at the upper end.
 const UPPER: fn(u64) -> u64 = |name| u64::MAX << 30 | name << 20;
+/// In the bucket before that, of four.
+const MIDDLE: fn(u64) -> u64 = |name| 1 << 63 | name << 20;
 /// All in one run.
 const SAME: fn(u64) -> u64 = |_| 5 << 20;
 
@@ -231,6 +233,24 @@ fn shrink_against_a_sentinel_being_linked() {
         assert!(has(&table, LOWER, 1) && has(&table, UPPER, 2));
         assert_eq!(names(&table), [1, 2]);
         assert!(remove(&table, UPPER, 2) && !has(&table, UPPER, 2));
+    });
+}
+
+/// As above for a sentinel that is linked for its neighbour's sake, and the bucket comes back: its new sentinel has the key
+/// of the old one, and may stand behind it.
+/// Seen to fail: `unlink` starting from a sentinel of the same key (which left the old one linked, and freed).
+#[test]
+fn shrink_and_growth_against_a_sentinel_being_linked() {
+    check(2, || {
+        let table = table(2, LOWER, &[1]);
+        let resizer = spawn(&table, |t| {
+            resize(t, 1);
+            resize(t, 2);
+            assert!(insert(t, UPPER, 3));
+        });
+        assert!(insert(&table, MIDDLE, 2));
+        resizer.join().expect("it ends");
+        assert_eq!(names(&table), [1, 2, 3]);
     });
 }
 

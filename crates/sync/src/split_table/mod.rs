@@ -293,12 +293,18 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         Removed { removed, contended }
     }
 
-    /// Unlinks whatever is marked at `key`; whether another thread was in the way.
+    /// Unlinks whatever is marked at a sentinel's `key`; whether another thread was in the way.
     fn unlink(&self, key: u64, guard: &Guard) -> bool {
-        self.unlink_from(self.start(key, guard), key, guard)
+        self.unlink_from(self.start_before(key, guard), key, guard)
     }
 
-    /// As `unlink`, with `start(key)` at hand, looked up after the marking.
+    /// Where a walk begins that is to meet all that stands at `key`: a sentinel that was killed while it was being linked may
+    /// stand before the one that has taken its place since.
+    fn start_before<'a>(&'a self, key: u64, guard: &'a Guard) -> &'a AtomicPtr<Link> {
+        key.checked_sub(1).map_or(&self.head, |before| self.start(before, guard))
+    }
+
+    /// As `unlink`, with a start before `key` at hand, looked up after the marking.
     fn unlink_from<'a>(&'a self, mut start: &'a AtomicPtr<Link>, key: u64, guard: &'a Guard) -> bool {
         let mut contended = false;
         loop {
@@ -307,7 +313,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
                 Walk::Past(_) => return contended,
                 Walk::Lost => {
                     contended = true;
-                    start = self.start(key, guard);
+                    start = self.start_before(key, guard);
                 }
                 Walk::Stopped(never) => match never {},
             }
