@@ -21,8 +21,15 @@ use crate::{
 pub trait Object: Send + Sync + Sized + 'static {
     /// Runs once, when the last reference is put, on the thread that put it. Readers with a guard may still be
     /// looking: the object itself is dropped only after them. Whatever must be exact at once (quotas, tables) is undone here.
-    /// It takes no guard, and neither does the drop (debug builds assert it).
+    /// It takes no guard, and neither does the drop (debug builds assert it). The drop may run on any thread that takes a guard,
+    /// under whatever that thread holds: it waits for nothing.
     fn last_put(&self) {}
+
+    /// Whether somebody may need what the drop gives back (part of a limit). Asked after [`Object::last_put`]; the object
+    /// then does not wait for more to be retired beside it, and [`collect`](crate::collect) comes to it from any thread.
+    fn is_awaited(&self) -> bool {
+        false
+    }
 }
 
 /// The object, and its count behind it: so the lines in which an object begins are not those that references write.
@@ -263,6 +270,7 @@ impl<T: Object> Drop for Counted<T> {
             return;
         }
         reclaim::let_go(|| block.value.last_put());
+        let is_awaited = block.value.is_awaited();
         /// # Safety
         /// `ptr` is a block that nobody uses any more.
         unsafe fn free<T>(ptr: *mut ()) {
@@ -278,6 +286,9 @@ impl<T: Object> Drop for Counted<T> {
         // SAFETY: the count is dead, so no place owns a reference (each holds one) and no guard made from now on can
         // find the pointer; the dead count makes this the only retirement.
         unsafe { reclaim::retire(self.block.as_ptr().cast(), size_of::<Block<T>>(), free::<T>) };
+        if is_awaited {
+            reclaim::seal();
+        }
     }
 }
 

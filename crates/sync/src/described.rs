@@ -77,8 +77,8 @@ impl<T: Clone + Send + Sync + 'static> Described<T> {
         look(self.settled(&guard))
     }
 
-    /// Changes the word from `before` to `after`, which `store` does (with release ordering), and the record to `new`. The
-    /// caller keeps others from changing either.
+    /// Changes the word from `before` to `after`, which `store` does (with release ordering, and without a panic), and the
+    /// record to `new`. The caller keeps others from changing either.
     pub fn change(&self, before: u64, after: u64, new: Option<T>, store: impl FnOnce()) {
         let guard = pin();
         if before != after {

@@ -19,6 +19,18 @@ const CONDEMNED: usize = 1 << (TAG_SHIFT - 1);
 /// Where the constant begins.
 const TAG_SHIFT: u32 = usize::BITS - 16;
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("a count and its allocator's constant take a word of 64 bits");
+
+/// References that were forgotten may be so many that the count runs over into the bits beside it: long before that the
+/// process ends, as with the standard library's.
+#[inline]
+fn check(old: usize) {
+    if old & COUNT > COUNT / 2 {
+        std::process::abort();
+    }
+}
+
 impl LockRef {
     /// A count of one, the caller's, beside a constant.
     pub(crate) fn tagged(tag: u16) -> Self {
@@ -41,6 +53,7 @@ impl LockRef {
         // Relaxed: the reference that the caller holds orders everything.
         let old = self.word.fetch_add(1, Ordering::Relaxed);
         debug_assert!(old & COUNT > 0, "a reference was cloned from a dead count");
+        check(old);
     }
 
     /// One more reference, unless the count is dead.
@@ -49,7 +62,10 @@ impl LockRef {
         let mut old = self.word.load(Ordering::Relaxed);
         while old & COUNT != 0 && old & CONDEMNED == 0 {
             match self.word.compare_exchange_weak(old, old + 1, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return true,
+                Ok(_) => {
+                    check(old);
+                    return true;
+                }
                 Err(now) => old = now,
             }
         }

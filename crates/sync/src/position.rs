@@ -125,8 +125,8 @@ impl Position {
 
     /// Seeks to what `new` makes of the current position, or not at all if it gives an error. Returns the new position.
     ///
-    /// `new` may be called several times; the last call is the one that counts. Waits only for a read or write in
-    /// flight on this handle.
+    /// `new` may be called several times; the last call is the one that counts. Waits only for reads and writes on this
+    /// handle: for one in flight, and for others that get their turn before it.
     ///
     /// # Errors
     /// The error of `new` (EOVERFLOW, EINVAL), for the position at some instant of the call; the position is unchanged.

@@ -7,7 +7,8 @@
 //!
 //! Under the model checker the scheme is replaced by the *strictest* one that keeps the same contract: an object is
 //! reclaimed the moment the last guard that was alive at its retirement is dropped, and every access checks that it
-//! has not been (see `model` below). What passes there passes with any scheme that frees later.
+//! has not been (see `model` below). What passes there passes with any scheme that frees later. One thing it does not show: no
+//! address is used twice before a model ends, so that an old pointer is never taken for a new one of the same address.
 //!
 //! Retired memory is accounted ([`retired_bytes`]), and whoever retires much calls [`back_pressure`] when it holds
 //! neither guard nor lock: a reader that stalls delays writers, and never lets garbage grow without bound.
@@ -68,7 +69,7 @@ pub fn retired_bytes() -> usize {
     scheme::retired_bytes()
 }
 
-/// Waits until less than `limit_bytes` are retired and not yet freed; helps freeing meanwhile.
+/// Waits until less than `limit_bytes` (one at least) are retired and not yet freed; helps freeing meanwhile.
 ///
 /// Returns at once in the common case. The caller holds no guard and no lock; one that holds a guard all the same (an
 /// embedder's own) is let through, since it would wait for itself.
@@ -79,6 +80,11 @@ pub fn back_pressure(limit_bytes: usize) {
 /// Frees what can be freed now, and what that frees in turn; best effort. Returns at once when this thread holds a guard.
 pub fn collect() {
     scheme::collect();
+}
+
+/// What this thread has retired waits for readers alone, from now on.
+pub(crate) fn seal() {
+    scheme::seal();
 }
 
 /// Something that has been unlinked: freed by `free(ptr)` after a grace period.
@@ -210,6 +216,8 @@ pub(crate) mod model {
     pub(crate) fn back_pressure(_limit_bytes: usize) {}
 
     pub(crate) fn collect() {}
+
+    pub(crate) fn seal() {}
 
     pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
         readers().before_write();

@@ -22,8 +22,8 @@ pub struct Counter {
 pub struct Sum {
     /// Everything that was added, less everything that was taken.
     pub value: u64,
-    /// Whether `value` was the count at one instant of the call. If not, changes kept coming: it is at least the least,
-    /// and at most the greatest that the count can have been, and so never an impossible one.
+    /// Whether `value` was the count at one instant of the call. If not, changes kept coming: it is at least the least that
+    /// the count was, and above the greatest by at most what was counted up during the quickest of some looks.
     pub exact: bool,
 }
 
@@ -82,15 +82,18 @@ impl Counter {
             let up = parts().fold(0_u64, |sum, c| sum.wrapping_add(c.up.load(Ordering::SeqCst)));
             (up, down)
         };
+        let difference = |(up, down): (u64, u64)| up.wrapping_sub(down);
         let mut last = collect();
+        let mut least = difference(last);
         for _ in 1..COLLECTIONS {
             let now = collect();
             if now == last {
-                return Sum { value: now.0.wrapping_sub(now.1), exact: true };
+                return Sum { value: difference(now), exact: true };
             }
             last = now;
+            least = least.min(difference(now));
         }
-        Sum { value: last.0.wrapping_sub(last.1), exact: false }
+        Sum { value: least, exact: false }
     }
 }
 

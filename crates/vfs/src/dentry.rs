@@ -72,6 +72,14 @@ impl Object for Dentry {
             inode.last_put();
         }
     }
+
+    /// A further link holds its inode, and an inode its attributes, which are charged for.
+    fn is_awaited(&self) -> bool {
+        match &self.target {
+            Target::Own(inode) => inode.has_xattrs(),
+            Target::Link(..) => true,
+        }
+    }
 }
 
 impl Dentry {

@@ -1,6 +1,6 @@
 //! The name space over a tree in memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Driver, Error, OpenFlags, RenameFlags, Vfs, Walk, XattrFlags};
@@ -95,6 +95,28 @@ fn further_links_are_within_the_limit() {
     // What goes with the whole tree comes back, too.
     drop((context, vfs));
     collect_until(|| free() == 4);
+}
+
+/// The attributes of a file that a thread removed before it fell asleep are in nobody's way.
+#[test]
+fn what_a_sleeping_thread_has_removed_is_paid_back() {
+    let (memfs, vfs, context) = tree_for(3, 1);
+    drop(vfs.open(&context, At::Cwd, "/a", OpenFlags::CREAT, 0o600).expect("made"));
+    vfs.setxattr(&context, At::Cwd, "/a", "user.x", vec![1; 978], XattrFlags::empty(), Walk::empty()).expect("set");
+    assert_eq!(memfs.statfs().ffree, 0);
+    let (removed, asleep) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            vfs.unlink(&context, At::Cwd, "/a").expect("removed");
+            removed.wait();
+            asleep.wait();
+        });
+        removed.wait();
+        let made = (0..10_000).find_map(|_| vfs.mkdir(&context, At::Cwd, "/d", 0o777).ok());
+        let both = made.and_then(|_| (0..10_000).find_map(|_| vfs.mkdir(&context, At::Cwd, "/e", 0o777).ok()));
+        asleep.wait();
+        assert!(both.is_some(), "{} inodes are free", memfs.statfs().ffree);
+    });
 }
 
 #[test]
