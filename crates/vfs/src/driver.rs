@@ -22,6 +22,10 @@ use crate::{
 ///
 /// A driver knows nothing of paths, open files or other drivers. The name space calls it with numbers and names; changes
 /// of one name come one after the other.
+///
+/// It is dropped when its tree was taken down and the last file that was open there is gone: by whichever thread reclaims
+/// that one, under whatever that thread holds. So its drop does not wait for anybody's locks, nor does the
+/// [`Backing::forget`] that may come before it.
 pub trait Driver: Send + Sync + 'static {
     /// Space and inodes, all and free.
     fn statfs(&self) -> StatFs;
