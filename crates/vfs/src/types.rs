@@ -106,7 +106,7 @@ pub enum SetTime {
     At(Timestamp),
 }
 
-/// Everything stat says of an inode, in one consistent record.
+/// Everything stat says of an inode. Mode, owner and group are of one instant; each of the others is of some instant of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Which superblock of this name space.

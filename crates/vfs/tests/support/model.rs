@@ -1,7 +1,7 @@
 //! The obvious name space: a map from (directory, name) to what is there. One step at a time, no locks, no errors of its
 //! own.
 //!
-//! Most operations are one step. Those that DESIGN's promises allow to be more are more here: `link` first looks its
+//! Most operations are one step. Those that the promises allow to be more are more here: `link` first looks its
 //! file up, then counts, then binds the name; whoever takes a file's name away counts down afterwards (protocol 6).
 
 use std::collections::BTreeMap;
