@@ -318,15 +318,7 @@ impl File {
         let inode = self.inode();
         let inside =
             |size, hole: &dyn Fn() -> u64| if offset < size { Ok(hole()) } else { Err(Error::NoDeviceAddress) };
-        let Some(state) = inode.contents()? else {
-            let size = inode.size();
-            // Nothing was ever written: all of it is a hole. If that is true no more, the size may be of afterwards.
-            return if inode.contents()?.is_none() {
-                inside(size, &|| offset)
-            } else {
-                self.seek_hole(offset.cast_signed())
-            };
-        };
+        let state = inode.contents()?.ok_or(Error::NoDeviceAddress)?;
         let found = state.seek(inode, |size, layout: Option<&Layout>| {
             inside(size, &|| layout.map_or(size, |layout| layout.hole_after(offset, size)))
         });
@@ -458,18 +450,9 @@ fn total<B: Deref<Target = [u8]>>(buffers: &[B]) -> Result<usize> {
     buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.len())).ok_or(Error::Invalid)
 }
 
-/// Reads from an inode's contents: zeros where nothing was ever written.
+/// Reads from an inode's contents.
 fn read_at(inode: &Inode, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-    let Some(state) = inode.contents()? else {
-        let mut left = usize::try_from(inode.size().saturating_sub(offset)).unwrap_or(usize::MAX);
-        let mut count = 0;
-        for buffer in buffers {
-            let part = left.min(buffer.len());
-            buffer[..part].fill(0);
-            (left, count) = (left - part, count + part);
-        }
-        return Ok(count);
-    };
+    let Some(state) = inode.contents()? else { return Ok(0) };
     state.look(|data| {
         let size = inode.size();
         match buffers {

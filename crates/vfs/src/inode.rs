@@ -310,7 +310,8 @@ impl Inode {
         }
     }
 
-    /// The contents' state, if there are any contents: none where nothing was ever written, which reads as zeros.
+    /// The contents' state, if there are any contents: none where nothing was ever changed. At that instant the file is empty,
+    /// whatever its size is by now.
     pub(crate) fn contents(&self) -> Result<Option<&FileState>> {
         match self.file_state_if_any() {
             None if self.shard.sb.driver.backing().is_some() => self.file_state().map(Some),

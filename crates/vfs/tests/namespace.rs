@@ -1,9 +1,12 @@
 //! The name space over a tree in memory.
 
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Context, Credentials, Driver, Error, OpenFlags, RenameFlags, Vfs, Walk, XattrFlags};
+use pando_vfs::{
+    At, Backing, Charge, Context, Credentials, Driver, Error, FileData, OpenFlags, RenameFlags, Result, StatFs, Vfs,
+    Walk, XattrFlags,
+};
 
 mod scenarios;
 
@@ -155,4 +158,44 @@ fn long_targets_are_within_the_limit() {
     vfs.unlink(&context, At::Cwd, "/long").expect("removed");
     collect_until(|| free() == (8, 1));
     assert_eq!((link(4095, "/more"), free()), (Ok(()), (7, 0)));
+}
+
+/// A tree in memory that does something once, in the midst of the operation that asks for its backing next.
+struct Interrupted(MemFs, Arc<Interruption>);
+
+type Interruption = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+impl Driver for Interrupted {
+    fn statfs(&self) -> StatFs {
+        self.0.statfs()
+    }
+    fn charge(&self, what: Charge) -> Result<()> {
+        self.0.charge(what)
+    }
+    fn release(&self, what: Charge) {
+        self.0.release(what);
+    }
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        self.0.data(ino)
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        let interruption = self.1.lock().expect("no panic").take();
+        interruption.into_iter().for_each(|interrupt| interrupt());
+        None
+    }
+}
+
+#[test]
+fn a_read_beside_the_first_write_reads_what_was_written_or_nothing() {
+    let interruption = Arc::<Interruption>::default();
+    let vfs = Vfs::new(Interrupted(MemFs::new(MemOptions::default()), interruption.clone())).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    let open = |flags| vfs.open(&context, At::Cwd, "/f", flags, 0o600).expect("opens");
+    let (writer, reader) = (open(OpenFlags::RDWR | OpenFlags::CREAT), open(OpenFlags::RDONLY));
+    let write = move || assert_eq!(writer.pwrite(b"abc", 0), Ok(3));
+    *interruption.lock().expect("no panic") = Some(Box::new(write));
+    let mut buffer = [7; 3];
+    let count = reader.pread(&mut buffer, 0).expect("reads");
+    assert!(interruption.lock().expect("no panic").is_none(), "written meanwhile");
+    assert!(count == 0 || (count, buffer) == (3, *b"abc"), "{count}: {buffer:?}");
 }
