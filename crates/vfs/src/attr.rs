@@ -171,14 +171,7 @@ impl Vfs {
             return Err(Error::Invalid);
         }
         let dentry = self.lookup_at(context, at, path, Walk::empty())?;
-        let inode = dentry.0.inode();
-        match inode.kind {
-            FileKind::File => {}
-            FileKind::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::Invalid),
-        }
-        context.check(inode, &inode.perm(&pin()), Access::WRITE)?;
-        truncate_inode(inode, size, context.capable(), Stamp::IfChanged)
+        may_truncate(context, dentry.0.inode(), size, Stamp::IfChanged)
     }
 
     /// Changes several attributes of a dentry, each with its own checks, in the order size, owner, mode, times.
@@ -203,7 +196,7 @@ fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
     context.writable()?;
     let inode = dentry.0.inode();
     if let Some(size) = to.size {
-        truncate_inode(inode, size, context.capable(), Stamp::Always)?;
+        may_truncate(context, inode, size, Stamp::Always)?;
     }
     if to.uid.is_some() || to.gid.is_some() {
         chown_inode(context, inode, to.uid, to.gid)?;
@@ -327,6 +320,17 @@ pub(crate) enum Stamp {
     Always,
     /// If the size changes (truncate).
     IfChanged,
+}
+
+/// As [`truncate_inode`], if the caller may write to it and it is a regular file.
+fn may_truncate(context: &Context, inode: &Inode, size: u64, stamp: Stamp) -> Result<()> {
+    match inode.kind {
+        FileKind::File => {}
+        FileKind::Directory => return Err(Error::IsDirectory),
+        _ => return Err(Error::Invalid),
+    }
+    context.check(inode, &inode.perm(&pin()), Access::WRITE)?;
+    truncate_inode(inode, size, context.capable(), stamp)
 }
 
 /// Changes the size of a regular file. Waits for the data lock; the caller holds no guard.

@@ -215,6 +215,12 @@ fn permissions_are_checked() {
     assert_eq!(vfs.chmod(&user, At::Cwd, "/tmp/roots", 0, FOLLOW), Err(Error::NotPermitted));
     assert_eq!(vfs.open(&user, At::Cwd, "/tmp/roots", RW, 0).err(), Some(Error::Access));
     assert_eq!(vfs.access(&user, At::Cwd, "/tmp/roots", Access::READ, FOLLOW), Ok(()));
+    let cut = |context: &Context, path| {
+        let found = vfs.lookup(context, At::Cwd, path, FOLLOW).expect("found");
+        vfs.setattr(context, &found, &SetAttr { size: Some(0), ..SetAttr::default() }).map(|stat| stat.size)
+    };
+    assert_eq!((cut(&user, "/tmp/roots"), cut(&user, "/tmp")), (Err(Error::Access), Err(Error::IsDirectory)));
+    assert_eq!(cut(&user.clone().checked_by_caller(true), "/tmp/roots"), Ok(0));
     assert_eq!(vfs.chown(&user, At::Cwd, "/tmp/users", Some(0), None, FOLLOW), Err(Error::NotPermitted));
     vfs.chmod(&user, At::Cwd, "/tmp/users", 0o4755, FOLLOW).expect("setuid");
     vfs.chown(&root, At::Cwd, "/tmp/users", Some(1001), None, FOLLOW).expect("given away");
