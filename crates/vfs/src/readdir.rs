@@ -17,7 +17,7 @@ use crate::{
     load::{Version, fill},
     namei::dotdot,
     trace::TraceOp,
-    types::{FileKind, OpenFlags},
+    types::{Access, FileKind, OpenFlags},
 };
 
 /// Cookies below the first entry's: start, after `.`, after `..`.
@@ -64,7 +64,8 @@ impl File {
     }
 
     /// As [`File::readdir`], with each entry's attributes and a reference to it (none for `.`, `..`, and for what
-    /// vanished meanwhile). Each record is one consistent snapshot of its inode.
+    /// vanished meanwhile; none at all if `context` may not search the directory). Each record is one consistent snapshot of its
+    /// inode.
     ///
     /// # Errors
     /// As [`File::readdir`].
@@ -88,7 +89,7 @@ impl File {
         loop {
             batch.names.clear();
             batch.entries.clear();
-            self.gather(cookie, plus.is_some(), &mut batch)?;
+            self.gather(cookie, plus, &mut batch)?;
             let mut name_start = 0;
             for entry in &batch.entries {
                 let name = &batch.names[name_start..entry.name_end];
@@ -106,7 +107,7 @@ impl File {
     }
 
     /// The next entries after a cookie, under one guard.
-    fn gather(&self, cookie: u64, plus: bool, batch: &mut Batch) -> Result<()> {
+    fn gather(&self, cookie: u64, plus: Option<&Context>, batch: &mut Batch) -> Result<()> {
         let guard = pin();
         let this = self.dentry().0.as_shared();
         let inode = this.to_ref().expect_dir()?;
@@ -114,6 +115,7 @@ impl File {
         if matches!(directory.life.state(&guard), LifeState::Removed) {
             return Err(Error::NoEntry);
         }
+        let plus = plus.is_some_and(|context| context.check(inode, &inode.perm(&guard), Access::EXEC).is_ok());
         if cookie < AFTER_DOT {
             batch.push(b".", inode, AFTER_DOT, None);
         }

@@ -231,6 +231,27 @@ fn permissions_are_checked() {
 }
 
 #[test]
+fn who_may_not_search_a_directory_sees_names_only() {
+    let (vfs, root) = tree();
+    vfs.mkdir(&root, At::Cwd, "/d", 0o744).expect("made");
+    touch(&vfs, &root, "/d/f");
+    let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+    let dir = vfs.open(&user, At::Cwd, "/d", OpenFlags::DIRECTORY, 0).expect("opens");
+    let shown = |context: &Context| {
+        let mut shown = Vec::new();
+        dir.readdir_plus(context, 0, |entry, plus| {
+            shown.push((String::from_utf8_lossy(entry.name).into_owned(), plus.is_some()));
+            true
+        })
+        .expect("lists");
+        shown.split_off(2)
+    };
+    assert_eq!(shown(&user), [("f".to_owned(), false)]);
+    assert_eq!(shown(&user.clone().checked_by_caller(true)), [("f".to_owned(), true)]);
+    assert_eq!(shown(&root), [("f".to_owned(), true)]);
+}
+
+#[test]
 fn times_are_set_and_rise() {
     let (vfs, context) = tree();
     touch(&vfs, &context, "/a");
