@@ -308,7 +308,7 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
         attr.ctime = now;
         Ok(())
     })?;
-    inode.times.set(&pin(), atime, mtime, now.0);
+    inode.times.set(&pin(), atime, mtime, inode.striped_stamp(), now.0);
     inode.set_dirty();
     Ok(())
 }

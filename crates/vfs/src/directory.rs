@@ -208,8 +208,13 @@ impl Directory {
         Census {
             entries: self.entries().value,
             subdirs: Counter::sum(|| self.stripes.0.all().map(|stripe| &stripe.subdirs)).value,
-            stamp: Stamp::latest(self.stripes.0.all().map(|stripe| &stripe.stamp)),
+            stamp: self.latest_stamp(),
         }
+    }
+
+    /// The latest change of an entry.
+    pub(crate) fn latest_stamp(&self) -> i64 {
+        Stamp::latest(self.stripes.0.all().map(|stripe| &stripe.stamp))
     }
 
     /// The slots whose position is after `position`, in order.

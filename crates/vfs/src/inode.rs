@@ -162,13 +162,18 @@ impl Inode {
         }
         // What the cache knows better stays.
         if !self.is_dirty() {
-            self.times.refresh(attr, guard);
+            self.times.refresh(attr, self.striped_stamp(), guard);
         }
     }
 
     /// The one inode of its number: from now on, the backing is to hear when it goes.
     pub(crate) fn set_adopted(&self, adopted: bool) {
         self.adopted.store(adopted, Ordering::Release);
+    }
+
+    /// The latest stamp that a directory's stripes hold; of anything else none.
+    pub(crate) fn striped_stamp(&self) -> i64 {
+        self.directory().map_or(i64::MIN, Directory::latest_stamp)
     }
 
     /// Whether it has no name any more. A root has none either, and is not meant.
@@ -510,9 +515,9 @@ impl Times {
     }
 
     /// The backing's times, as if set by utimens: they hold until a change that is younger than they are.
-    fn refresh(&self, attr: &NodeAttr, guard: &Guard) {
+    fn refresh(&self, attr: &NodeAttr, striped: i64, guard: &Guard) {
         let now = Timestamp::now().0;
-        self.set_explicit(guard, Some(attr.atime), Some(attr.mtime), now);
+        self.set_explicit(guard, Some(attr.atime), Some(attr.mtime), striped, now);
         // Relaxed: an independent value.
         self.ctime.store(attr.ctime.0, Ordering::Relaxed);
     }
@@ -546,7 +551,7 @@ impl Times {
         merge(self.atime.load(Ordering::Relaxed), self.explicit.load(guard).and_then(|e| e.to_ref().atime))
     }
 
-    /// `striped`: the latest stamp that a directory's stripes hold.
+    /// `striped`: the latest stamp that a directory's stripes hold ([`Inode::striped_stamp`]).
     pub(crate) fn mtime(&self, guard: &Guard, striped: i64) -> i64 {
         let auto = self.mtime.load(Ordering::Relaxed).max(striped);
         merge(auto, self.explicit.load(guard).and_then(|e| e.to_ref().mtime))
@@ -560,19 +565,29 @@ impl Times {
         self.btime
     }
 
-    /// utimens: `now` is the clock at the call.
-    pub(crate) fn set(&self, guard: &Guard, atime: Option<Timestamp>, mtime: Option<Timestamp>, now: i64) {
-        self.set_explicit(guard, atime, mtime, now);
+    /// utimens: `now` is the clock at the call, `striped` as [`Times::mtime`] has it.
+    pub(crate) fn set(
+        &self,
+        guard: &Guard,
+        atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+        striped: i64,
+        now: i64,
+    ) {
+        self.set_explicit(guard, atime, mtime, striped, now);
         self.changed(now);
     }
 
-    fn set_explicit(&self, guard: &Guard, atime: Option<Timestamp>, mtime: Option<Timestamp>, now: i64) {
+    fn set_explicit(&self, guard: &Guard, atime: Option<Timestamp>, mtime: Option<Timestamp>, striped: i64, now: i64) {
+        // Not before what is stamped by now: the clock may have been set back since.
+        let atime_at = now.max(self.atime.load(Ordering::Relaxed));
+        let mtime_at = now.max(self.mtime.load(Ordering::Relaxed)).max(striped);
         loop {
             let current = self.explicit.load(guard);
             let old = current.map_or(ExplicitTimes { atime: None, mtime: None }, |e| *e.to_ref());
             let new = ExplicitTimes {
-                atime: atime.map(|t| (t.0, now)).or(old.atime),
-                mtime: mtime.map(|t| (t.0, now)).or(old.mtime),
+                atime: atime.map(|t| (t.0, atime_at)).or(old.atime),
+                mtime: mtime.map(|t| (t.0, mtime_at)).or(old.mtime),
             };
             if self.explicit.compare_exchange(current, Some(Counted::new(new))).is_ok() {
                 return;
@@ -685,5 +700,25 @@ impl Inode {
             None if self.shard.sb.driver.backing().is_some() => self.size().div_ceil(512),
             None => 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pando_sync::pin;
+
+    use super::*;
+
+    /// What was stamped before, by a clock that was ahead, is older than what is set now.
+    #[test]
+    fn times_are_set_also_when_the_clock_was_set_back() {
+        let (times, guard, set) = (Times::new(2000), pin(), |time| Some(Timestamp(time)));
+        times.modified(3000);
+        times.set(&guard, set(5), set(6), i64::MIN, 1000);
+        assert_eq!((times.atime(&guard), times.mtime(&guard, i64::MIN)), (5, 6));
+        let striped = 4000;
+        times.set(&guard, None, set(7), striped, 1000);
+        assert_eq!((times.atime(&guard), times.mtime(&guard, striped)), (5, 7));
+        assert_eq!(times.mtime(&guard, striped + 1), striped + 1, "changed since");
     }
 }
