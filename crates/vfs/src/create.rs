@@ -145,7 +145,7 @@ impl Vfs {
             let inode = dentry.to_ref().inode();
             match &inode.body {
                 Body::Symlink(target) => {
-                    if !context.read_only && inode.times.accessed(guard, || Timestamp::now().0) {
+                    if !context.read_only && inode.times.accessed(guard, i64::MIN, || Timestamp::now().0) {
                         inode.set_dirty();
                     }
                     Ok(target.to_vec())

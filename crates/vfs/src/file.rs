@@ -159,7 +159,7 @@ impl File {
         let inode = self.inode();
         let count = read_at(inode, buffers, offset)?;
         // Reading no bytes is reading, as on tmpfs.
-        if !self.no_atime && inode.times.accessed(&pin(), || Timestamp::now().0) {
+        if !self.no_atime && inode.times.accessed(&pin(), i64::MIN, || Timestamp::now().0) {
             inode.set_dirty();
         }
         Ok(count)

@@ -534,10 +534,10 @@ impl Times {
     }
 
     /// The contents were read: writes only if relatime asks for it, and says so.
-    pub(crate) fn accessed(&self, guard: &Guard, now: impl FnOnce() -> i64) -> bool {
+    /// `striped`: as [`Times::mtime`] has it.
+    pub(crate) fn accessed(&self, guard: &Guard, striped: i64, now: impl FnOnce() -> i64) -> bool {
         const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
-        let (atime, mtime, ctime) =
-            (self.atime(guard), self.mtime(guard, i64::MIN), self.ctime.load(Ordering::Relaxed));
+        let (atime, mtime, ctime) = (self.atime(guard), self.mtime(guard, striped), self.ctime(striped));
         let now = now();
         // Older than the last change, or than a day.
         let due = atime <= mtime || atime <= ctime || now.saturating_sub(atime) >= DAY_NS;

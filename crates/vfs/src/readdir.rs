@@ -11,7 +11,7 @@
 use pando_sync::{LifeState, pin};
 
 use crate::{
-    Context, DentryRef, DirEntry, Error, File, Result, Stat,
+    Context, DentryRef, DirEntry, Error, File, Result, Stat, Timestamp,
     attr::stat_of,
     inode::Inode,
     load::{Version, fill},
@@ -120,7 +120,7 @@ impl File {
             batch.push(b".", inode, AFTER_DOT, None);
         }
         let counts = cookie < AFTER_DOT && !self.no_atime;
-        if counts && inode.times.accessed(&guard, || crate::Timestamp::now().0) {
+        if counts && inode.times.accessed(&guard, directory.latest_stamp(), || Timestamp::now().0) {
             inode.set_dirty();
         }
         if cookie < AFTER_DOTDOT {

@@ -252,6 +252,19 @@ fn who_may_not_search_a_directory_sees_names_only() {
 }
 
 #[test]
+fn a_directory_that_has_changed_since_it_was_read_is_read_anew() {
+    let (vfs, context) = tree();
+    vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
+    let stat = || vfs.stat(&context, At::Cwd, "/d", FOLLOW).expect("there");
+    names(&vfs, &context, "/d");
+    touch(&vfs, &context, "/d/f");
+    let changed = stat();
+    assert!(changed.atime < changed.mtime);
+    names(&vfs, &context, "/d");
+    assert!(stat().atime > changed.atime);
+}
+
+#[test]
 fn times_are_set_and_rise() {
     let (vfs, context) = tree();
     touch(&vfs, &context, "/a");
