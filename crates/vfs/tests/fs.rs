@@ -43,6 +43,14 @@ fn contents_go_in_and_out() {
 }
 
 #[test]
+fn what_memory_does_not_hold_is_not_read() {
+    let fs = fs();
+    fs.create("/vast").expect("made").truncate(1 << 60).expect("a hole costs nothing");
+    assert_eq!(fs.read("/vast"), Err(Error::NoMemory));
+    assert_eq!(fs.read_to_string("/vast"), Err(Error::NoMemory));
+}
+
+#[test]
 fn a_full_file_system_says_so() {
     let fs = Fs::new(MemFs::new(MemOptions { size_bytes: Some(8192), inodes: Some(3) })).expect("a new tree");
     assert_eq!(fs.write("/a", vec![1; 8193]), Err(Error::NoSpace));

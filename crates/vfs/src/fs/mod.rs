@@ -123,7 +123,7 @@ impl Fs {
     /// The whole contents of a file.
     ///
     /// # Errors
-    /// EISDIR, and those of [`Fs::open`].
+    /// EISDIR, ENOMEM if memory cannot hold them, and those of [`Fs::open`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         read_to_end(&self.open(path)?)
     }
@@ -131,7 +131,7 @@ impl Fs {
     /// The whole contents of a file, as text.
     ///
     /// # Errors
-    /// EINVAL if they are not UTF-8; EISDIR, and those of [`Fs::open`].
+    /// EINVAL if they are not UTF-8, and those of [`Fs::read`].
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
         String::from_utf8(self.read(path)?).map_err(|_| Error::Invalid)
     }
@@ -328,18 +328,20 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
 /// Reads from the position to the end.
 fn read_to_end(file: &File) -> Result<Vec<u8>> {
     // The size is a hint: the file may change meanwhile. One byte more, so that the end is usually seen at once.
-    let hint = usize::try_from(file.stat().size).unwrap_or(0).min(1 << 30);
-    let mut contents = vec![0; hint + 1];
+    let mut more = usize::try_from(file.stat().size).unwrap_or(usize::MAX).saturating_add(1);
+    let mut contents = Vec::new();
     let mut filled = 0;
     loop {
+        if filled == contents.len() {
+            contents.try_reserve_exact(more).map_err(|_| Error::NoMemory)?;
+            contents.resize(filled + more, 0);
+            more = contents.len().max(COPY_BYTES);
+        }
         let count = file.read(&mut contents[filled..])?;
         filled += count;
         if count == 0 {
             contents.truncate(filled);
             return Ok(contents);
-        }
-        if filled == contents.len() {
-            contents.resize(filled.saturating_mul(2).max(COPY_BYTES), 0);
         }
     }
 }
