@@ -14,7 +14,7 @@ use crate::{
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::{Body, Inode, PermView},
-    locks::{Locks, Step, Stop, look, run},
+    locks::{Locks, Step, Stop, in_need_of_space, look, run},
     name::{PATH_MAX, check_path},
     namei::{Parent, lookup, walk, walk_parent},
     permit::may_change,
@@ -261,20 +261,25 @@ impl Vfs {
         mode: u32,
         linkable: bool,
     ) -> Result<DentryRef> {
-        look(self.name_space(), |guard| {
+        let attempt = |guard: &Guard| {
             let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
             let dir = dentry.to_ref().expect_dir()?;
-            if dir.shard.sb.driver.backing().is_some() {
+            let sb = &dir.shard.sb;
+            if sb.driver.backing().is_some() {
                 return Err(Error::NotSupported.into());
             }
             context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
             let perm = new_perm(context, dir, FileKind::File, mode, guard);
-            let inode = new_inode(&dir.shard.sb, Make::File, perm, 0, Timestamp::now().0, guard)?;
+            let shard = shard_of(sb, guard)?;
+            sb.driver.charge(Charge::Inode)?;
+            // From here on the inode pays back when it is dropped with its dentry.
+            let inode = Inode::new(shard, FileKind::File, perm, Make::File.body(), 0, Timestamp::now().0);
             if linkable {
                 inode.links.allow();
             }
             Ok(DentryRef(Counted::new(Dentry::new(inode))))
-        })
+        };
+        in_need_of_space(|| look(self.name_space(), attempt))
     }
 }
 
@@ -456,14 +461,6 @@ fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: u32, guard:
         }
     }
     PermView { mode, uid: context.cred.uid, gid }
-}
-
-/// A new inode on a superblock in memory, paid for.
-fn new_inode(sb: &SuperBlock, make: Make<'_>, perm: PermView, nlink: u32, now: i64, guard: &Guard) -> Result<Inode> {
-    let shard = shard_of(sb, guard)?;
-    charge_for(&*sb.driver, make)?;
-    // From here on the inode pays back when it is dropped with its dentry.
-    Ok(Inode::new(shard, make.kind(), perm, make.body(), nlink, now))
 }
 
 /// Pays for an inode of a tree in memory: its dentry gives it back.

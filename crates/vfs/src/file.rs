@@ -384,7 +384,7 @@ impl File {
         let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooBig)?;
         let inode = self.inode();
         let state = inode.file_state()?;
-        state.change(inode, |contents| {
+        let change = |contents: &mut dyn FileData| {
             drop_privileges(inode, self.capable);
             let size = inode.size();
             if mode & PUNCH_HOLE != 0 {
@@ -403,7 +403,8 @@ impl File {
             inode.times.modified(Timestamp::now().0);
             inode.set_dirty();
             Ok(())
-        })
+        };
+        in_need_of_space(|| state.change(inode, change))
     }
 
     /// Makes the contents durable (fsync).
