@@ -107,6 +107,7 @@ impl SuperBlock {
         if self.driver.backing().is_none() || count == 0 {
             return Ok(0);
         }
+        let _evicting = self.evicting.read().unwrap_or_else(PoisonError::into_inner);
         self.evict_links(name_space, count)?;
         let (mut gone, mut rounds) = (0, 0);
         while gone < count && rounds < 2 {

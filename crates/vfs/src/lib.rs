@@ -10,6 +10,7 @@
 //! it may be held.
 //!
 //! ```text
+//! SuperBlock::evicting           shared by evictions, which lock names; alone by who takes the tree down (not asserted)
 //! NameSpace::permissions         permissions of a directory are taken away: one of them, by its number
 //!   NameSpace::topology          a directory changes its parent: ancestors stand still (P4)
 //!     NameSpace::names           a lock per name, striped; those of an operation at once, by stripe (P2)

@@ -92,8 +92,7 @@ impl Vfs {
     /// is searched first.
     #[must_use]
     pub fn iget(&self, ino: u64) -> Option<DentryRef> {
-        let guard = pin();
-        self.superblocks(|sb| sb.nodes.get(ino, &guard)).map(DentryRef)
+        self.superblocks(|sb| sb.nodes.get(ino, &pin())).map(DentryRef)
     }
 
     /// Says that the number of a dentry's inode was handed out `lookups` times: it can be found by it from now on.
@@ -110,9 +109,6 @@ impl Vfs {
 
     /// Takes everything back: whoever knew numbers is gone.
     pub fn forget_all(&self) {
-        self.superblocks(|sb| -> Option<()> {
-            sb.nodes.forget_all();
-            None
-        });
+        self.roots().iter().for_each(|root| root.0.sb().nodes.forget_all());
     }
 }

@@ -52,12 +52,7 @@ pub fn as_if_contended(dir: &DentryRef) -> Result<()> {
 /// How many threads wait, about now, for what another one is asking a backing: for tests, which look again and again.
 #[must_use]
 pub fn waiting_for_answers(vfs: &Vfs) -> usize {
-    let mut waiting = 0;
-    vfs.superblocks(|sb| -> Option<()> {
-        waiting += sb.questions.waiting();
-        None
-    });
-    waiting
+    vfs.roots().iter().map(|root| root.0.sb().questions.waiting()).sum()
 }
 
 /// Gives back memory that this thread has retired, as far as others let it: what comes next has less to tidy up.

@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -93,6 +93,8 @@ pub(crate) struct SuperBlock {
     pub questions: Flights<Question, Result<()>>,
     /// How often attributes that others have changed were asked for: whoever loads some at the same time looks again.
     pub refreshes: AtomicU64,
+    /// Shared by evictions, and held alone by who takes the tree down: each counts on the references of the cache.
+    pub evicting: RwLock<()>,
     /// Further links that are in the cache, of a tree with a backing.
     pub links: CachedLinks,
     /// Where new inodes find their shard; none once the tree is taken down.
@@ -113,6 +115,7 @@ impl SuperBlock {
             forgotten: Mutex::default(),
             questions: Flights::new(),
             refreshes: AtomicU64::new(0),
+            evicting: RwLock::default(),
             links: CachedLinks::default(),
             shards: AtomicCounted::new(None),
             keys,

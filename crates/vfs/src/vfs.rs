@@ -1,6 +1,6 @@
 //! The `Vfs`: one name space, from its root on, with what is mounted in it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pando_sync::{Counted, pin};
 
@@ -83,12 +83,20 @@ impl Vfs {
         &self.0.name_space
     }
 
-    /// The first answer that a superblock gives, the root's first.
+    fn mounts(&self) -> MutexGuard<'_, Vec<Mount>> {
+        self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first answer that a superblock gives, the root's first. No guard is held; and `ask` does not wait, since others wait
+    /// for the list of mounts.
     pub(crate) fn superblocks<T>(&self, mut ask: impl FnMut(&Arc<SuperBlock>) -> Option<T>) -> Option<T> {
-        ask(&self.0.root.0.inode().shard.sb).or_else(|| {
-            let mounts = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner);
-            mounts.iter().find_map(|mount| ask(&mount.root.0.inode().shard.sb))
-        })
+        ask(&self.0.root.0.inode().shard.sb)
+            .or_else(|| self.mounts().iter().find_map(|mount| ask(&mount.root.0.inode().shard.sb)))
+    }
+
+    /// The roots of all trees, the name space's first: for what may wait.
+    pub(crate) fn roots(&self) -> Vec<DentryRef> {
+        std::iter::once(self.root()).chain(self.mounts().iter().map(|mount| mount.root.clone())).collect()
     }
 
     /// Evicts up to `count` inodes that nobody uses from the caches of trees with a backing; how many went. What only the
@@ -97,15 +105,10 @@ impl Vfs {
     /// # Errors
     /// What a backing answers when it is to store something; nothing is lost then.
     pub fn evict(&self, count: usize) -> Result<usize> {
-        let mut gone = 0;
-        let failed = self.superblocks(|sb| match sb.evict(self.name_space(), count - gone) {
-            Ok(more) => {
-                gone += more;
-                None
-            }
-            Err(error) => Some(error),
-        });
-        failed.map_or(Ok(gone), Err)
+        self.roots().iter().try_fold(0, |gone, root| {
+            let more = root.0.inode().shard.sb.evict(self.name_space(), count - gone)?;
+            Ok(gone + more)
+        })
     }
 
     /// Walks a path to its dentry. The reference keeps it, and costs one count of that file.
@@ -181,10 +184,12 @@ impl Vfs {
             self.0.name_space.clone(),
             RootAttributes { uid: context.cred.uid, gid: context.cred.gid, mode: 0o755 },
         )?;
-        let mut mounts = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner);
-        self.attach(&point, &root)?;
-        mounts.push(Mount { point, root });
-        Ok(())
+        // In the list before it is attached: the tree that it is mounted in stays from here on.
+        self.mounts().push(Mount { point: point.clone(), root: root.clone() });
+        self.attach(&point, &root).inspect_err(|_| {
+            self.mounts().retain(|mount| !mount.root.ptr_eq(&root));
+            take_down(&root);
+        })
     }
 
     /// Attaches a tree: with the lock of the mount point's name, so that nobody removes or moves it meanwhile.
@@ -224,15 +229,19 @@ impl Vfs {
             return Err(Error::NotPermitted);
         }
         let root = self.lookup_at(context, at, path.as_ref(), Walk::empty())?;
-        let mut mounts = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = mounts.iter().position(|m| m.root.ptr_eq(&root)).ok_or(Error::Invalid)?;
         let id = root.0.sb().id;
-        if mounts.iter().any(|m| m.point.0.sb().id == id) {
-            return Err(Error::Busy);
-        }
+        let find = |mounts: &[Mount]| {
+            let index = mounts.iter().position(|m| m.root.ptr_eq(&root)).ok_or(Error::Invalid)?;
+            if mounts.iter().any(|m| m.point.0.sb().id == id) { Err(Error::Busy) } else { Ok(index) }
+        };
+        find(&self.mounts())?;
         root.0.sb().store_times(&root)?;
-        let mount = mounts.swap_remove(index);
-        drop(mounts);
+        let mount = {
+            let mut mounts = self.mounts();
+            // Asked again: others may have been quicker meanwhile.
+            let index = find(&mounts)?;
+            mounts.swap_remove(index)
+        };
         // Paths that lead into the tree are no more: whoever keeps one that was rendered must see it.
         let mut seq = self.name_space().rename_seq.lock();
         let moved = seq.write();
@@ -248,11 +257,8 @@ impl Vfs {
     /// # Errors
     /// The first error of a driver; the others are synchronised all the same.
     pub fn sync(&self) -> Result<()> {
-        let mounts = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner);
-        let roots: Vec<DentryRef> = mounts.iter().map(|m| m.root.clone()).chain([self.root()]).collect();
-        drop(mounts);
         let sync = |root: &DentryRef| root.0.sb().store_times(root).and(root.0.sb().driver.sync());
-        roots.iter().map(sync).fold(Ok(()), Result::and)
+        self.roots().iter().map(sync).fold(Ok(()), Result::and)
     }
 }
 
@@ -288,6 +294,7 @@ fn detach(mount: &Mount) {
 /// Takes a tree apart, so that no reference within it keeps it alive: every slot is emptied, every directory lets go of
 /// itself. Goes by a list, not by recursion: a tree may be deeper than a stack.
 fn take_down(root: &DentryRef) {
+    let _alone = root.0.sb().evicting.write().unwrap_or_else(PoisonError::into_inner);
     let mut todo: Vec<Counted<Dentry>> = vec![root.0.clone()];
     if root.0.sb().driver.backing().is_some() {
         // Directories that others have moved or removed may lead nowhere, and still hold what was cached of them.

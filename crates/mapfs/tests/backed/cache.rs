@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use pando_mapfs::{Call, Delay, Fault, MapHandle, MapOptions, Wait};
+use pando_mapfs::{Call, Delay, Fault, MapFs, MapHandle, MapOptions, Wait};
 use pando_vfs::{
     At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Seek, SetTime, Timestamp, Vfs, Walk, XattrFlags,
 };
@@ -319,6 +319,30 @@ fn everything_is_stored_when_the_tree_is_taken_down() {
         store.cached_inodes() == 0 && store.nameless().is_empty()
     };
     assert!((0..10_000).any(|_| gone()), "{} cached, {:?}", store.cached_inodes(), store.nameless());
+}
+
+#[test]
+fn nobody_waits_for_an_eviction_to_find_a_number() {
+    let (vfs, context, _store) = mounted(MapOptions::default());
+    vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+    let driver = MapFs::new(MapOptions::default());
+    let store = driver.handle();
+    vfs.mount(&context, At::Cwd, "/m", driver).expect("mounted");
+    vfs.open(&context, At::Cwd, "/m/f", NEW, 0o644).expect("made").write(b"x").expect("written");
+    let parked = store.park(Call::Setattr);
+    std::thread::scope(|scope| {
+        let evictor = scope.spawn(|| vfs.evict(usize::MAX));
+        parked.reached();
+        assert!(vfs.iget(u64::MAX).is_none());
+        drop(parked);
+        evictor.join().expect("no panic").expect("evicted");
+        let parked = store.park(Call::Setattr);
+        let umounting = scope.spawn(|| vfs.umount(&context, At::Cwd, "/m"));
+        parked.reached();
+        assert!(vfs.iget(u64::MAX).is_none());
+        drop(parked);
+        umounting.join().expect("no panic").expect("taken down");
+    });
 }
 
 #[test]
