@@ -221,6 +221,10 @@ impl Vfs {
             if inode.is_dir() {
                 return Err(dir.directory()?.refusal(Error::NotPermitted, guard).into());
             }
+            // Nobody would let go of what is made in a tree that was taken down.
+            if sb.shards.is_none() {
+                return Err(Error::Stale.into());
+            }
             if backed {
                 if !locks.answered() && inode.links.count() == 0 {
                     return Err(Error::NoEntry.into());
@@ -320,7 +324,9 @@ pub(crate) fn make_at(
         }
         _ => {}
     }
-    // All that can fail comes before the inode, which only its dentry pays back.
+    // All that can fail comes before the inode, which only its dentry pays back. In a tree that was taken down, nobody would let
+    // go of an anchor.
+    let shard = shard_of(sb, guard)?;
     let anchor = match parent.directory()?.anchor(place.dir, guard) {
         // Not removed, but evicted since the walk: another walk finds it again.
         Err(Error::NoEntry) if !parent.directory()?.is_removed(guard) => return Err(Stop::Again),
@@ -328,7 +334,6 @@ pub(crate) fn make_at(
     };
     let fresh = || (new_perm(context, parent, make.kind(), mode, guard), Timestamp::now().0);
     let (perm, now) = locks.made.filter(|_| locks.answered()).unwrap_or_else(fresh);
-    let shard = shard_of(sb, guard)?;
     let ino = if sb.driver.backing().is_some() {
         locks.made = Some((perm, now));
         let ino = locks.call(&[place], || create_call(parent, name, make, perm, now))?;

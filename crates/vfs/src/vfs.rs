@@ -271,11 +271,16 @@ struct RootAttributes {
 
 fn new_tree(driver: Box<dyn Driver>, name_space: Arc<NameSpace>, root: RootAttributes) -> Result<DentryRef> {
     let sb = SuperBlock::new(driver, name_space);
+    // The shards hold the superblock, and it holds them.
+    new_root(&sb, root).inspect_err(|_| drop(sb.shards.swap(None)))
+}
+
+fn new_root(sb: &SuperBlock, root: RootAttributes) -> Result<DentryRef> {
     let stored = sb.driver.backing().map(Backing::root).transpose()?;
     sb.driver.charge(Charge::Inode)?;
-    let shard = shard_of(&sb, &pin())?;
+    let shard = shard_of(sb, &pin())?;
     if let Some(attr) = stored {
-        let body = Body::Directory(Box::new(Directory::backed(change_count(&sb, attr.ino), attr.nlink)));
+        let body = Body::Directory(Box::new(Directory::backed(change_count(sb, attr.ino), attr.nlink)));
         return Ok(DentryRef(Counted::new(Dentry::new(Inode::loaded(shard, &attr, body)))));
     }
     let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };

@@ -199,3 +199,41 @@ fn a_read_beside_the_first_write_reads_what_was_written_or_nothing() {
     assert!(interruption.lock().expect("no panic").is_none(), "written meanwhile");
     assert!(count == 0 || (count, buffer) == (3, *b"abc"), "{count}: {buffer:?}");
 }
+
+#[test]
+fn a_tree_that_is_not_mounted_is_given_back() {
+    let driver = |inodes| Arc::new(MemFs::new(MemOptions { inodes, ..MemOptions::default() }));
+    let gone = |driver: &Arc<MemFs>| collect_until(|| Arc::strong_count(driver) == 1);
+    let (full, first, second) = (driver(Some(0)), driver(None), driver(None));
+    assert_eq!(Vfs::new(full.clone()).err(), Some(Error::NoSpace));
+    gone(&full);
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    let point = vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+    vfs.mount(&context, At::Cwd, "/m", first.clone()).expect("mounted");
+    let mount = |driver: &Arc<MemFs>| vfs.mount(&context, At::Dir(&point), "", driver.clone());
+    assert_eq!((mount(&second), mount(&full)), (Err(Error::NoEntry), Err(Error::NoEntry)));
+    assert_eq!(vfs.mount(&context, At::Cwd, "/m", second.clone()), Err(Error::Busy));
+    gone(&second);
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
+    gone(&first);
+}
+
+#[test]
+fn nothing_is_made_in_a_tree_that_was_taken_down() {
+    let driver = Arc::new(MemFs::new(MemOptions::default()));
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+    vfs.mount(&context, At::Cwd, "/m", driver.clone()).expect("mounted");
+    let dead = vfs.mkdir(&context, At::Cwd, "/m/d", 0o755).expect("made");
+    let flags = OpenFlags::RDWR | OpenFlags::CREAT;
+    let file = vfs.open(&context, At::Cwd, "/m/f", flags, 0o600).expect("made");
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
+    let (at, stale) = (At::Dir(&dead), Some(Error::Stale));
+    assert_eq!(vfs.mkdir(&context, at, "x", 0o755).err(), stale);
+    assert_eq!(vfs.open(&context, at, "x", flags, 0o600).err(), stale);
+    assert_eq!(vfs.link(&context, At::Dir(file.dentry()), "", at, "x", Walk::EMPTY_PATH).err(), stale);
+    drop((dead, file));
+    collect_until(|| Arc::strong_count(&driver) == 1);
+}
