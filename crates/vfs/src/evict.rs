@@ -142,6 +142,10 @@ impl SuperBlock {
     fn evict_link(&self, name_space: &NameSpace, link: &Counted<Dentry>) -> Result<()> {
         let Some(key) = self.place_key(link) else { return Ok(()) };
         let _lock = name_space.names.lock(&[key]);
+        if self.place_key(link) != Some(key) {
+            // It has moved since.
+            return Ok(());
+        }
         let guard = pin();
         let shows = |place: &pando_sync::Shared<'_, _>| shown_at(link, place, &guard);
         let Some(slot) = link.place.load(&guard).filter(shows) else { return Ok(()) };

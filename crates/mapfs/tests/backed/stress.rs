@@ -6,7 +6,7 @@ use std::{
 };
 
 use pando_mapfs::{Call, Delay, Fault, MapOptions, Wait};
-use pando_vfs::{At, Error, FileKind, Walk};
+use pando_vfs::{At, Error, FileKind, OpenFlags, RenameFlags, Walk};
 
 use crate::{
     random::{carry_out, op},
@@ -75,4 +75,34 @@ fn threads_evictions_delays_and_errors_end_in_agreement() {
     }
     evict_down_to(&vfs, &store, 1);
     assert_eq!(store.inodes(), 1, "nothing is left but the root");
+}
+
+/// Each thread moves and removes links that are its own, while they are evicted: whatever leaves the cache, each is found.
+#[test]
+fn links_that_move_are_not_evicted_from_where_they_have_come() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    drop(vfs.open(&root, At::Cwd, "/f", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
+    store.set_delays(vec![Delay { call: None, wait: Wait::Spin(Duration::from_micros(20)) }]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let evictor = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                vfs.evict(64).expect("evicted");
+            }
+        });
+        let work = |id: u64| {
+            let [old, new] = ["old", "new"].map(|name| format!("/{name}{id}"));
+            for _ in 0..OPERATIONS {
+                vfs.link(&root, At::Cwd, "/f", At::Cwd, &old, Walk::empty()).expect("linked");
+                vfs.rename(&root, At::Cwd, &old, At::Cwd, &new, RenameFlags::empty()).expect("moved");
+                vfs.unlink(&root, At::Cwd, &new).expect("removed");
+            }
+        };
+        let threads: Vec<_> = (0..4).map(|id| scope.spawn(move || work(id))).collect();
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        stop.store(true, Ordering::Relaxed);
+        evictor.join().expect("evicts");
+        assert!(results.iter().all(Result::is_ok), "a thread has failed");
+    });
+    assert_same(&seen(&vfs, &root), &stored(&store), "at the end");
 }
