@@ -412,6 +412,21 @@ pub(crate) fn unbind(directory: &Directory, slot: Shared<'_, Node<Slot>>, guard:
     directory.remove(slot, guard);
 }
 
+/// What a refusal of the backing says about a name that was to be made: if others have made it, it is asked for when
+/// somebody wants it. The caller holds its lock.
+pub(crate) fn note_refusal<'a>(
+    directory: &'a Directory,
+    hash: u64,
+    name: &'a [u8],
+    guard: &'a Guard,
+) -> impl FnOnce(&Stop) + 'a {
+    move |refusal| {
+        if let (Some(backed), Stop::Error(Error::Exists)) = (&directory.backed, refusal) {
+            backed.note_present(hash, name, guard);
+        }
+    }
+}
+
 /// Whatever the cache has of a name, the backing says otherwise. The caller holds the name's lock.
 pub(crate) fn unbind_stale(directory: &Directory, hash: u64, name: &[u8], guard: &Guard) {
     if let Some(slot) = directory.slot(hash, name, guard) {

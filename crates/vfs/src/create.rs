@@ -10,7 +10,7 @@ use pando_sync::{Counted, Guard, Node, OpCell, Shared, stripe_hint};
 
 use crate::{
     At, Charge, Context, DentryRef, Driver, Error, FileKind, NodeAttr, Result, Timestamp, Vfs,
-    backed::{Call, adopt, change_count, check_fresh, find, unbind_stale},
+    backed::{Call, adopt, change_count, check_fresh, find, note_refusal, unbind_stale},
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::{Body, Inode, PermView},
@@ -229,10 +229,11 @@ impl Vfs {
                 if !locks.answered() && inode.links.count() == 0 {
                     return Err(Error::NoEntry.into());
                 }
-                locks.call(&[parent], || {
+                let told = locks.call(&[parent], || {
                     let (ino, dir, name) = (inode.ino, dir.ino, Box::<[u8]>::from(name));
                     Call::new(sb, move |backing| backing.link(ino, dir, &name).map(|()| 0))
-                })?;
+                });
+                told.inspect_err(note_refusal(dir.directory()?, hash, name, guard))?;
                 unbind_stale(dir.directory()?, hash, name, guard);
             }
             // Counted before the name is there, so the count is never too low (protocol 6).
@@ -336,8 +337,9 @@ pub(crate) fn make_at(
     let (perm, now) = locks.made.filter(|_| locks.answered()).unwrap_or_else(fresh);
     let ino = if sb.driver.backing().is_some() {
         locks.made = Some((perm, now));
-        let ino = locks.call(&[place], || create_call(parent, name, make, perm, now))?;
-        unbind_stale(parent.directory()?, hash, name, guard);
+        let (directory, call) = (parent.directory()?, || create_call(parent, name, make, perm, now));
+        let ino = locks.call(&[place], call).inspect_err(note_refusal(directory, hash, name, guard))?;
+        unbind_stale(directory, hash, name, guard);
         Some(ino)
     } else {
         // From here on nothing fails, and the inode pays back when it is dropped with its dentry.

@@ -11,7 +11,7 @@ use pando_sync::{Counted, Enlisted, Guard, Node, Object, Op, OpCell, Shared};
 
 use crate::{
     At, Context, Error, Result, Timestamp, Vfs,
-    backed::{Call, unbind_stale},
+    backed::{Call, note_refusal, unbind_stale},
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::Inode,
@@ -164,9 +164,12 @@ impl<'g> Move<'g> {
             check_permissions(context, &source, new.dir, target.as_ref(), exchange, guard)?;
         }
         if backed {
-            locks.call(&[old, new], || rename_call(old_parent, old_name, new_parent, new_name, flags))?;
+            let new_directory = new_parent.directory()?;
+            let call = || rename_call(old_parent, old_name, new_parent, new_name, flags);
+            let told = locks.call(&[old, new], call);
+            told.inspect_err(note_refusal(new_directory, new_hash, new_name, guard))?;
             if target.is_none() {
-                unbind_stale(new_parent.directory()?, new_hash, new_name, guard);
+                unbind_stale(new_directory, new_hash, new_name, guard);
             }
         }
         let prepared = Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange };

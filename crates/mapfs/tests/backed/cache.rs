@@ -397,6 +397,28 @@ fn names_that_others_have_made_are_in_the_way() {
     assert_same(&seen(&vfs, &context), &stored(&store), "at the end");
 }
 
+/// Whatever the change counts say: who answers EEXIST says that the name is there.
+#[test]
+fn a_name_that_is_in_the_way_is_asked_for_again() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    drop(vfs.open(&context, At::Cwd, "/f", NEW, 0o600).expect("made"));
+    let asked = |call, change: &dyn Fn() -> pando_vfs::Result<()>| {
+        assert_eq!(vfs.stat(&context, At::Cwd, "/new", FOLLOW).err(), Some(Error::NoEntry));
+        let before = store.calls(Call::Lookup);
+        store.inject(Fault::Nth { call: Some(call), after: 0, error: Error::Exists });
+        let changed = change();
+        assert_eq!(vfs.stat(&context, At::Cwd, "/new", FOLLOW).is_ok(), changed.is_ok());
+        (changed, store.calls(Call::Lookup) - before)
+    };
+    let refused = (Err(Error::Exists), 1);
+    assert_eq!(asked(Call::Create, &|| vfs.mkdir(&context, At::Cwd, "/new", 0o755).map(drop)), refused);
+    assert_eq!(asked(Call::Link, &|| vfs.link(&context, At::Cwd, "/f", At::Cwd, "/new", FOLLOW).map(drop)), refused);
+    let noreplace = RenameFlags::NOREPLACE;
+    assert_eq!(asked(Call::Rename, &|| vfs.rename(&context, At::Cwd, "/f", At::Cwd, "/new", noreplace)), refused);
+    let open = || vfs.open(&context, At::Cwd, "/new", OpenFlags::RDWR | OpenFlags::CREAT, 0o600).map(drop);
+    assert_eq!(asked(Call::Create, &open), (Ok(()), 1));
+}
+
 #[test]
 fn directories_that_others_move_have_one_place() {
     let (vfs, context, store) = mounted(MapOptions::default());
