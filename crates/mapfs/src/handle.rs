@@ -154,6 +154,14 @@ impl MapHandle {
         self.underneath(&[dir, ino], |store| store.link(ino, dir, name.as_ref()))
     }
 
+    /// Makes a further name for a directory, which only a damaged store has.
+    ///
+    /// # Errors
+    /// EEXIST, ENOENT, ENOTDIR.
+    pub fn link_directory(&self, ino: u64, dir: u64, name: impl AsRef<[u8]>) -> Result<()> {
+        self.underneath(&[dir, ino], |store| store.link_directory(ino, dir, name.as_ref()))
+    }
+
     /// Takes a name away. An inode without names stays until it is forgotten.
     ///
     /// # Errors

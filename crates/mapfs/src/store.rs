@@ -187,6 +187,13 @@ impl Store {
         Ok(())
     }
 
+    pub(crate) fn link_directory(&mut self, ino: u64, dir: u64, name: &[u8]) -> Result<()> {
+        self.dir(ino)?;
+        self.free(dir, name)?;
+        self.bind(dir, name, ino);
+        Ok(())
+    }
+
     pub(crate) fn remove(&mut self, dir: u64, name: &[u8]) -> Result<u64> {
         let ino = self.lookup(dir, name)?.ok_or(Error::NoEntry)?;
         self.empty(ino)?;

@@ -372,7 +372,8 @@ pub(crate) fn move_here(
             slot.value.load(&guard).is_some_and(|shown| shown.ptr_eq(moved.as_shared()))
         };
         if shown {
-            return Ok(());
+            // Or it has two places, which no directory has.
+            return if leads_here(inode.ino, name)? { Err(Error::Stale) } else { Ok(()) };
         }
     }
     let mut seq = name_space.rename_seq.lock();

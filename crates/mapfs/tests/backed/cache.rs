@@ -420,6 +420,15 @@ fn a_name_that_is_in_the_way_is_asked_for_again() {
 }
 
 #[test]
+fn a_directory_under_two_names_is_had_under_one() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let d = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made").ino();
+    store.link_directory(d, ROOT, "again").expect("damaged");
+    let ino = |path| vfs.stat(&context, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    assert_eq!((ino("/d"), ino("/again"), ino("/d")), (Ok(d), Err(Error::Stale), Ok(d)));
+}
+
+#[test]
 fn directories_that_others_move_have_one_place() {
     let (vfs, context, store) = mounted(MapOptions::default());
     for path in ["/a", "/b", "/a/d", "/a/d/e"] {
