@@ -3,7 +3,7 @@
 use pando_sync::{Guard, LifeState, NameGuard, pin};
 
 use crate::{
-    At, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    At, Backing, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
     backed::attr_of,
     create::{S_ISGID, S_ISUID, S_IXGRP},
     inode::{Body, Inode, PermView},
@@ -272,10 +272,30 @@ fn store_first<'i>(
 
 /// Stores the times that only the cache knows, if there are any. No guard is held.
 pub(crate) fn store_times(inode: &Inode) -> Result<()> {
-    if inode.shard.sb.driver.backing().is_some() && inode.take_dirty() {
-        store_first(inode, |_| Ok(())).inspect_err(|_| inode.set_dirty())?;
+    let sb = &inode.shard.sb;
+    match sb.driver.backing().filter(|_| inode.is_dirty()) {
+        Some(backing) => {
+            let _order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
+            store_dirty(inode, backing)
+        }
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// As [`store_times`]; the caller holds the inode's lock.
+pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
+    if !inode.take_dirty() {
+        return Ok(());
+    }
+    let attr = attr_of(inode, &pin());
+    match backing.setattr(inode.ino, &attr) {
+        // Others have removed it: there is nothing to store it in.
+        Ok(()) | Err(Error::NoEntry | Error::Stale) => Ok(()),
+        Err(error) => {
+            inode.set_dirty();
+            Err(error)
+        }
+    }
 }
 
 /// A mode without setuid, and without setgid where that means privilege.

@@ -27,8 +27,8 @@ use pando_sync::{Counted, Guard, NameKey, pin};
 
 use crate::{
     DentryRef, Error, Result,
-    attr::store_times,
-    backed::{attr_of, unbind},
+    attr::{store_dirty, store_times},
+    backed::unbind,
     dentry::Dentry,
     icache::Condemned,
     inode::Inode,
@@ -169,17 +169,7 @@ impl SuperBlock {
         let own = self.inode_key(inode.ino);
         let keys = [own, self.place_key(&dentry).unwrap_or(own)];
         let _locks = name_space.names.lock(&keys);
-        if inode.take_dirty() {
-            let attr = attr_of(inode, &pin());
-            match self.driver.backing().ok_or(Error::NotSupported)?.setattr(inode.ino, &attr) {
-                // Others have removed it: there is nothing to store it in.
-                Ok(()) | Err(Error::NoEntry | Error::Stale) => {}
-                Err(error) => {
-                    inode.set_dirty();
-                    return Err(error);
-                }
-            }
-        }
+        store_dirty(inode, self.driver.backing().ok_or(Error::NotSupported)?)?;
         let guard = pin();
         let place = dentry.place.load(&guard);
         if place.is_some_and(|_| self.place_key(&dentry) != Some(keys[1])) {

@@ -1,6 +1,6 @@
 //! A store that fails: whoever asked is told so, nothing has happened, and the next operation finds all in order.
 
-use pando_mapfs::{Call, Fault, MapOptions};
+use pando_mapfs::{Call, Fault, MapFs, MapHandle, MapOptions};
 use pando_vfs::{At, Error, FileKind, OpenFlags, RenameFlags, Walk};
 
 use crate::{
@@ -64,6 +64,28 @@ fn an_eviction_that_cannot_store_keeps_what_it_knows() {
     assert_eq!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()), Ok(stat));
     evict_down_to(&vfs, &store, 1);
     assert_eq!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()), Ok(stat));
+}
+
+#[test]
+fn what_others_have_removed_has_no_times_to_be_stored() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    vfs.mkdir(&root, At::Cwd, "/m", 0o755).expect("made");
+    let driver = MapFs::new(MapOptions::default());
+    let mounted = driver.handle();
+    vfs.mount(&root, At::Cwd, "/m", driver).expect("mounted");
+    for error in [Error::Stale, Error::NoEntry] {
+        let gone = |path, store: &MapHandle| {
+            let file = vfs.open(&root, At::Cwd, path, OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("opens");
+            file.write(b"x").expect("written");
+            store.inject(Fault::Nth { call: Some(Call::Setattr), after: 0, error });
+            file
+        };
+        assert_eq!(gone("/f", &store).fsync(), Ok(()), "{error}");
+        gone("/f", &store);
+        assert_eq!(vfs.sync(), Ok(()), "{error}");
+        gone("/m/f", &mounted);
+    }
+    assert_eq!(vfs.umount(&root, At::Cwd, "/m"), Ok(()));
 }
 
 #[test]
