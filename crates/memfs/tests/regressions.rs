@@ -119,6 +119,19 @@ fn truncating_to_the_same_size_is_a_modification_through_a_handle_only() {
 }
 
 #[test]
+fn truncating_to_the_same_size_takes_setuid_away() {
+    let (vfs, root) = tree();
+    make(&vfs, &root, "/a");
+    vfs.chmod(&root, At::Cwd, "/a", 0o4777, FOLLOW).expect("chmod");
+    let truncated = |context: &Context| {
+        vfs.truncate(context, At::Cwd, "/a", 0).expect("truncated");
+        vfs.stat(&root, At::Cwd, "/a", FOLLOW).expect("stat").mode
+    };
+    assert_eq!(truncated(&root), 0o4777);
+    assert_eq!(truncated(&user(&vfs)), 0o777);
+}
+
+#[test]
 fn what_was_allocated_beyond_the_end_is_given_back() {
     let (vfs, root) = tree();
     let file = make(&vfs, &root, "/a");

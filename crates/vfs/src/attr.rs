@@ -362,12 +362,12 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
     state.change(inode, |data| {
         let old = inode.size();
         let now = Timestamp::now().0;
-        if size == old && stamp == Stamp::IfChanged {
-            // What was allocated beyond the end goes all the same.
-            return data.truncate(old, size);
-        }
         drop_privileges(inode, capable);
         data.truncate(old, size)?;
+        if size == old && stamp == Stamp::IfChanged {
+            // What was allocated beyond the end has gone all the same.
+            return Ok(());
+        }
         state.resize(inode, data, size);
         inode.times.modified(now);
         inode.set_dirty();
