@@ -52,6 +52,7 @@ fn the_right_to_an_attribute_comes_before_its_name() {
     for name in ["nonsense.a", "user."] {
         assert_eq!(vfs.getxattr(&user(&vfs), At::Cwd, "/a", name, FOLLOW), Err(Error::Access));
     }
+    assert_eq!(vfs.getxattr(&user(&vfs), At::Cwd, "/a", "system.a", FOLLOW), Err(Error::NotSupported), "nobody has");
     assert_eq!(vfs.getxattr(&root, At::Cwd, "/a", "nonsense.a", FOLLOW), Err(Error::NotSupported));
     assert_eq!(vfs.getxattr(&root, At::Cwd, "/a", "user.", FOLLOW), Err(Error::Invalid));
 }

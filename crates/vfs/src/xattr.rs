@@ -28,13 +28,19 @@ enum Class {
     Trusted,
     /// `security.`: read by all, written by the capable.
     Security,
+    /// `system.`: Linux's own (ACLs). Nobody has any, whatever the permission bits say.
+    System,
     /// No name space that is known.
     Unknown,
 }
 
 impl Class {
-    const PREFIXES: [(&[u8], Self); 3] =
-        [(b"user.", Self::User), (b"trusted.", Self::Trusted), (b"security.", Self::Security)];
+    const PREFIXES: [(&[u8], Self); 4] = [
+        (b"user.", Self::User),
+        (b"trusted.", Self::Trusted),
+        (b"security.", Self::Security),
+        (b"system.", Self::System),
+    ];
 
     fn of(name: &[u8]) -> Self {
         let found = Self::PREFIXES.into_iter().find(|(prefix, _)| name.starts_with(prefix));
@@ -45,7 +51,7 @@ impl Class {
     /// before the question whether the name makes sense.
     fn check(self, name: &[u8], context: &Context, inode: &Inode, want: Access) -> Result<()> {
         self.permitted(context, inode, want)?;
-        if self == Self::Unknown {
+        if matches!(self, Self::System | Self::Unknown) {
             return Err(Error::NotSupported);
         }
         if Self::PREFIXES.iter().any(|(prefix, _)| name == *prefix) { Err(Error::Invalid) } else { Ok(()) }
@@ -61,7 +67,7 @@ impl Class {
             Self::Trusted if !context.capable() => Err(denied),
             Self::Trusted => Ok(()),
             Self::Security if write && !context.capable() => Err(Error::NotPermitted),
-            Self::Security => Ok(()),
+            Self::Security | Self::System => Ok(()),
             Self::Unknown => context.check(inode, &inode.perm(&pin()), want),
             Self::User if !matches!(inode.kind, FileKind::File | FileKind::Directory) => Err(denied),
             Self::User => {
