@@ -29,6 +29,9 @@ impl Vfs {
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;
             let parent = attempt.parent(0, || walk_parent(self.name_space(), context, &at, path, false, guard))?;
+            // Asked before the name is looked for, however long it is.
+            parent.any_name(Error::IsDirectory)?;
+            context.writable()?;
             let name = parent.name(Error::IsDirectory)?;
             if parent.slash {
                 let bound = Bound::lookup(parent.dir, name, locks, guard)?;
@@ -71,12 +74,14 @@ impl Vfs {
         run(self.name_space(), |attempt, locks| {
             let guard = attempt.guard;
             let parent = attempt.parent(0, || walk_parent(self.name_space(), context, &at, path, false, guard))?;
-            let name = match parent.last {
-                Last::Name(_) => parent.name(Error::Invalid)?,
-                Last::Dot => return Err(Error::Invalid.into()),
-                Last::DotDot => return Err(Error::NotEmpty.into()),
-                Last::Root => return Err(Error::Busy.into()),
+            let otherwise = match parent.last {
+                Last::Name(_) | Last::Dot => Error::Invalid,
+                Last::DotDot => Error::NotEmpty,
+                Last::Root => Error::Busy,
             };
+            parent.any_name(otherwise)?;
+            context.writable()?;
+            let name = parent.name(otherwise)?;
             let bound = Bound::locked(parent.dir, name, locks, guard)?;
             if !locks.answered() {
                 bound.may_delete(context, Some(true), guard)?;

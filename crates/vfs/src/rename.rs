@@ -103,6 +103,7 @@ impl<'g> Move<'g> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let old_name = old.any_name(Error::Busy)?;
         let new_name = new.any_name(if noreplace { Error::Exists } else { Error::Busy })?;
+        context.writable()?;
         let (old_hash, new_hash) = (sb.hash(old_parent.ino, old_name), sb.hash(new_parent.ino, new_name));
         let keys = [sb.key(old_parent.ino, old_hash), sb.key(new_parent.ino, new_hash)];
         let find = |locks: &Locks<'_>| -> Step<(Bound<'g>, Option<Bound<'g>>)> {

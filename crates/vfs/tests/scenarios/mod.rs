@@ -643,6 +643,11 @@ fn a_read_only_context_changes_nothing() {
     assert_eq!(vfs.link(&reader, At::Cwd, "/file", At::Cwd, "/new", FOLLOW).map(drop), refused);
     assert_eq!(vfs.unlink(&reader, At::Cwd, "/file"), refused);
     assert_eq!(vfs.rmdir(&reader, At::Cwd, "/d"), refused);
+    for path in ["/missing", "/missing/", "/file/"] {
+        assert_eq!((vfs.unlink(&reader, At::Cwd, path), vfs.rmdir(&reader, At::Cwd, path)), (refused, refused));
+    }
+    assert_eq!(vfs.rename(&reader, At::Cwd, "/missing", At::Cwd, "/new", RenameFlags::empty()), refused);
+    assert_eq!(vfs.unlink(&reader, At::Cwd, "/missing/x"), Err(Error::NoEntry), "the directory is asked for first");
     for flags in [RenameFlags::empty(), RenameFlags::EXCHANGE] {
         assert_eq!(vfs.rename(&reader, At::Cwd, "/file", At::Cwd, "/link", flags), refused);
     }
