@@ -53,7 +53,7 @@ impl Vfs {
             // Counted down after the name is gone, so the count is never too low (protocol 6).
             bound.inode().link_gone();
             bound.inode().touch(now);
-            bound.note_removed(guard);
+            note_gone(bound.parent, bound.hash, bound.name, guard);
             locks.collect = bound.dentry.to_ref().is_link();
             forget_name(bound.dentry, guard);
             drop(gone);
@@ -183,11 +183,6 @@ impl<'g> Bound<'g> {
         Ok(())
     }
 
-    /// The name is gone: a backed directory remembers that.
-    fn note_removed(&self, guard: &Guard) {
-        note_gone(self.parent, self.hash, self.name, guard);
-    }
-
     /// rmdir, with the name's lock held: one operation over the directory's life and its slot.
     fn remove_dir(&self, locks: &Locks<'_>, guard: &Guard) -> Step<()> {
         let victim = self.inode().directory()?;
@@ -215,7 +210,7 @@ impl<'g> Bound<'g> {
         victim.detach();
         self.inode().release(&dir);
         self.inode().times.changed(now);
-        self.note_removed(guard);
+        note_gone(self.parent, self.hash, self.name, guard);
         forget_name(self.dentry, guard);
         drop(dir);
         Ok(())
