@@ -222,7 +222,7 @@ impl Generator {
     fn xattr_name(&mut self) -> String {
         match self.rng.below(30) {
             0 => "user.".into(),
-            1 => "nonsense.a".into(),
+            1 => self.rng.pick(&["nonsense.a", "system.a", "system."]).into(),
             2 => "nodot".into(),
             3 => format!("user.{}", "x".repeat(250)),
             4 => format!("user.{}", "x".repeat(251)),
