@@ -38,13 +38,13 @@ const ALONE_ENTRIES: u64 = 256;
 const ALONE_ENTRIES_HOPELESS: u64 = 32;
 /// How often the caller, found to do as well alone, is looked at before threads are tried again; each time that it is
 /// found so again, twice as often, up to so many times.
-const ALONE_LOOKS: u32 = 512;
+const ALONE_LOOKS: u32 = 2048;
 const ALONE_DOUBLINGS: u32 = 4;
 /// A look at which entries waited as for a device counts as so many: one wait alone says nothing.
 const WAITED_LOOKS: u32 = 64;
 /// After so many looks that compare nothing (directories are small), threads take over again.
 const TRIAL_LOOKS: u32 = 64;
-/// Jobs of threads that did better before the caller tries again alone.
+/// Jobs of threads that do better before the caller tries again alone.
 const TOGETHER_JOBS: u32 = 4;
 /// What inode order must save to be worth the sorting and the larger windows.
 const ORDER_GAIN_PERCENT: u64 = 10;
@@ -91,8 +91,9 @@ enum Alone {
     AsWell {
         looks: u32,
     },
-    /// It does not. Not tried again for so many jobs.
+    /// It does not: its entries cost this. Not tried again for so many jobs, while those do better.
     Worse {
+        alone: Cost,
         jobs: u32,
     },
     /// Waits are for a device: the more threads the better.
@@ -288,8 +289,17 @@ impl Learned {
     /// A job of threads is done: whether the caller is to go on alone, for comparison. Jobs that were under way already
     /// are compared, too.
     fn try_alone(&mut self, job: Together) -> bool {
+        let says = job.cost.entries >= THREADS_ENTRIES;
+        if let Alone::Worse { alone, .. } = self.alone
+            && says
+            && alone.entries >= ALONE_ENTRIES
+            && job.compared_with(alone) == Verdict::AsWell
+        {
+            // They did better, and have got into one another's way since.
+            self.alone = Alone::Untried;
+        }
         match &mut self.alone {
-            Alone::Untried if job.cost.entries >= THREADS_ENTRIES => {
+            Alone::Untried if says => {
                 let short = job.cost.wait_ns() < WAIT_IS_FOR_A_DEVICE_NS * job.threads as u64;
                 self.alone = if short { Alone::Trial { together: job, looks: TRIAL_LOOKS } } else { Alone::Hopeless };
                 short
@@ -300,11 +310,11 @@ impl Learned {
                 true
             }
             Alone::AsWell { .. } => true,
-            Alone::Worse { jobs: 0 } => {
+            Alone::Worse { jobs: 0, .. } => {
                 self.alone = Alone::Untried;
                 false
             }
-            Alone::Worse { jobs } => {
+            Alone::Worse { jobs, .. } => {
                 *jobs -= 1;
                 false
             }
@@ -316,16 +326,16 @@ impl Learned {
     fn judge_alone(&mut self, cost: Cost) -> Option<usize> {
         match self.alone {
             Alone::Trial { together, looks } => {
-                let verdict = together.compared_with(cost);
-                self.alone = match verdict {
+                let worse = Alone::Worse { alone: cost, jobs: TOGETHER_JOBS };
+                self.alone = match together.compared_with(cost) {
                     Verdict::Hopeless if cost.entries >= ALONE_ENTRIES_HOPELESS => Alone::Hopeless,
-                    _ if cost.entries < ALONE_ENTRIES && looks == 0 => Alone::Worse { jobs: TOGETHER_JOBS },
+                    _ if cost.entries < ALONE_ENTRIES && looks == 0 => worse,
                     _ if cost.entries < ALONE_ENTRIES => {
                         self.alone = Alone::Trial { together, looks: looks - 1 };
                         return None;
                     }
                     Verdict::AsWell => Alone::AsWell { looks: ALONE_LOOKS << self.matched.min(ALONE_DOUBLINGS) },
-                    Verdict::Worse | Verdict::Hopeless => Alone::Worse { jobs: TOGETHER_JOBS },
+                    Verdict::Worse | Verdict::Hopeless => worse,
                 };
                 let as_well = matches!(self.alone, Alone::AsWell { .. });
                 self.matched = if as_well { self.matched + 1 } else { 0 };
@@ -425,6 +435,27 @@ mod tests {
         assert_eq!(pace.threads(), 4);
         pace.after_job(cost(4096, 8, 30), 4, JobOrder::Directory, Duration::from_millis(35));
         assert_eq!(pace.threads(), 4, "not tried again at once");
+    }
+
+    #[test]
+    fn threads_that_get_into_one_anothers_way_are_sent_home_at_once() {
+        let pace = Pace::new(Workers::Auto, Order::Inode, 100);
+        pace.after_job(cost(4096, 5, 8), 2, JobOrder::Inode, Duration::from_millis(28));
+        assert!(pace.after_inline(cost(256, 6, 3)), "9 us alone, 7 us with two threads");
+        pace.after_job(cost(4096, 5, 8), 2, JobOrder::Inode, Duration::from_millis(28));
+        assert_eq!(pace.threads(), 2);
+        pace.after_job(cost(200, 25, 25), 2, JobOrder::Inode, Duration::from_millis(5));
+        assert_eq!(pace.threads(), 2, "too few to compare");
+        pace.after_job(cost(4096, 25, 25), 2, JobOrder::Inode, Duration::from_millis(100));
+        assert_eq!(pace.threads(), 1, "25 us now, 9 us alone");
+        assert!(!pace.after_inline(cost(256, 6, 3)), "and alone it is 9 us still");
+
+        let pace = Pace::new(Workers::Auto, Order::Inode, 100);
+        pace.after_job(cost(4096, 5, 8), 2, JobOrder::Inode, Duration::from_millis(28));
+        assert!(pace.after_inline(cost(256, 6, 3)));
+        pace.after_job(cost(4096, 5, 800), 2, JobOrder::Inode, Duration::from_millis(1640));
+        assert_eq!(pace.sorting(), Sorting::Always, "slower, but it is a device that they wait for");
+        assert_ne!(pace.threads(), 1);
     }
 
     #[test]
