@@ -83,7 +83,7 @@ pub struct Scan {
 /// What comes before the directory is read on.
 enum Pending {
     Job(Arc<Job>),
-    /// Answers that were given up for want of pages: the caller asks again.
+    /// Answers that were given up, for want of pages or because threads were sent home: the caller asks again.
     GivenUp(Arc<Names>, usize),
 }
 
@@ -112,6 +112,15 @@ impl Crew {
         let pace = Pace::new(options.workers, options.order, most.max(1));
         Self { pace: Arc::new(pace), pool: Arc::new(Pool::new()) }
     }
+}
+
+/// What pages the caller has for its answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// All of the budget: what does not fit never will.
+    AllThereIs,
+    /// Those of a directory that is read ahead.
+    ForNow,
 }
 
 /// How far the directory was read.
@@ -238,7 +247,7 @@ impl Scan {
             };
         }
         if self.asked.is_names_only() {
-            self.batch.assemble(names, &mut self.parts, 0);
+            self.batch.show_names(names);
         } else {
             self.go_on(names, 0);
         }
@@ -252,11 +261,14 @@ impl Scan {
             self.keep_spare(names);
             return 0;
         }
-        if !self.asked.is_names_only() {
-            self.answer(&names, 0, AHEAD_ENTRIES, false);
+        if self.asked.is_names_only() {
+            self.batch.show_names(names);
+        } else {
+            // What does not fit now may do so when it is its turn: there are more pages then.
+            self.answer(&names, 0, AHEAD_ENTRIES, Room::ForNow);
+            self.batch.assemble(names, &mut self.parts, 0);
         }
-        self.batch.assemble(names, &mut self.parts, 0);
-        self.is_ahead = true;
+        self.is_ahead = !self.batch.is_empty();
         self.batch.len()
     }
 
@@ -273,7 +285,9 @@ impl Scan {
             self.feed();
             self.next_job();
         } else {
-            self.answer(&names, from, PART_ENTRIES, true);
+            // Later answers hold pages that these may need.
+            self.give_up_jobs(|_| true);
+            self.answer(&names, from, PART_ENTRIES, Room::AllThereIs);
             self.batch.assemble(names, &mut self.parts, from);
         }
     }
@@ -287,21 +301,29 @@ impl Scan {
         };
         self.parts = done.parts;
         self.batch.assemble(done.names, &mut self.parts, done.from);
-        if !self.batch.is_empty() {
-            return;
+        if self.batch.is_empty() {
+            self.is_scarce = true;
+            let names = self.batch.dismantle(|part| self.arena.give_part(part));
+            self.go_on(names, done.from);
+        } else if !self.is_shared() {
+            // Threads were sent home: what they have not begun is not waited for.
+            self.give_up_jobs(|job| !job.is_dealt());
         }
-        // Later answers hold the pages that these need.
-        self.is_scarce = true;
-        let names = self.batch.dismantle(|part| self.arena.give_part(part));
-        let later = std::mem::take(&mut self.jobs);
-        self.jobs = later.into_iter().map(|pending| self.give_up(pending)).collect();
-        self.go_on(names, done.from);
     }
 
-    fn give_up(&self, pending: Pending) -> Pending {
-        let Pending::Job(job) = pending else { return pending };
+    fn give_up_jobs(&mut self, which: impl Fn(&Job) -> bool) {
+        for index in 0..self.jobs.len() {
+            if let Pending::Job(job) = &self.jobs[index]
+                && which(job)
+            {
+                self.jobs[index] = self.give_up(job);
+            }
+        }
+    }
+
+    fn give_up(&self, job: &Job) -> Pending {
         job.cancel();
-        let done = self.finish(&job);
+        let done = self.finish(job);
         done.parts.into_iter().for_each(|part| self.arena.give_part(part));
         Pending::GivenUp(done.names, done.from)
     }
@@ -402,9 +424,10 @@ impl Scan {
         shared
     }
 
-    /// The caller asks for at most so many entries from `from` on: for at least one, and until the pages are used up,
-    /// or, if it looks at what it costs, the waits show that threads should do the rest.
-    fn answer(&mut self, names: &Names, from: usize, most: usize, looks: bool) {
+    /// The caller asks for at most so many entries from `from` on, until the pages are used up. If it has all pages
+    /// it asks for at least one, and until the waits show that threads should do the rest.
+    fn answer(&mut self, names: &Names, from: usize, most: usize, room: Room) {
+        let has_all = room == Room::AllThereIs;
         let settled = self.local.and_then(Settled::now);
         let mut filler = Filler {
             asked: self.asked,
@@ -416,7 +439,7 @@ impl Scan {
             lately: false,
         };
         let mut part = self.arena.take_part().expect("the reserve has a part");
-        let meter = (looks && !self.crew.pace.is_fixed()).then(Meter::start);
+        let meter = (has_all && !self.crew.pace.is_fixed()).then(Meter::start);
         let end = names.len().min(from + most);
         // A small directory is looked at when it ends: a tree may have no others.
         let mut look = FIRST_LOOK.min(end - from);
@@ -425,7 +448,7 @@ impl Scan {
                 let Some(next) = self.arena.take_part() else { break };
                 self.parts.push(std::mem::replace(&mut part, next));
             }
-            if let Err(NoRoom) = filler.fill(index, &mut part, index == from) {
+            if let Err(NoRoom) = filler.fill(index, &mut part, has_all && index == from) {
                 break;
             }
             let done = index + 1 - from;
@@ -444,8 +467,9 @@ impl Scan {
 
     /// Ends what is under way, and takes all pages back.
     fn recycle(&mut self) {
+        self.give_up_jobs(|_| true);
         for pending in std::mem::take(&mut self.jobs) {
-            if let Pending::GivenUp(names, _) = self.give_up(pending) {
+            if let Pending::GivenUp(names, _) = pending {
                 self.keep_spare(names);
             }
         }
@@ -458,5 +482,88 @@ impl Drop for Scan {
     fn drop(&mut self) {
         self.recycle();
         self.list.take().into_iter().for_each(|page| self.arena.give_page(page));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+
+    use super::*;
+    use crate::{Workers, pace::JobOrder};
+
+    /// A directory with a few files, and a scan of it by the caller alone.
+    fn scan() -> (tempfile::TempDir, Scan) {
+        let temp = tempfile::tempdir().unwrap();
+        (0..20).for_each(|number| std::fs::write(temp.path().join(format!("f{number}")), "").unwrap());
+        let scan = Scan::open(temp.path(), &Options { workers: Workers::Fixed(1), ..Options::default() }).unwrap();
+        (temp, scan)
+    }
+
+    /// A job that no thread has heard of.
+    fn job(scan: &Scan, names: Arc<Names>) -> Arc<Job> {
+        Arc::new(Job::new(Task {
+            dir: scan.dir.clone(),
+            arena: scan.arena.clone(),
+            asked: scan.asked,
+            local: scan.local,
+            names,
+            from: 0,
+            order: JobOrder::Directory,
+            threads: 1,
+        }))
+    }
+
+    fn answered(scan: &Scan) -> usize {
+        scan.batch.iter().filter(|record| record.attr().is_some()).count()
+    }
+
+    #[test]
+    fn names_of_a_job_that_got_no_page_are_asked_for_again() {
+        let (_temp, mut scan) = scan();
+        let names = scan.read_names(1);
+        let job = job(&scan, names);
+        let held: Vec<Part> = iter::from_fn(|| scan.arena.take_part()).collect();
+        job.work();
+        held.into_iter().for_each(|part| scan.arena.give_part(part));
+        scan.jobs.push_back(Pending::Job(job));
+        assert!(scan.advance().unwrap());
+        assert_eq!((scan.batch.len(), answered(&scan)), (20, 20));
+    }
+
+    #[test]
+    fn jobs_of_threads_that_were_sent_home_are_given_up() {
+        let (_temp, mut scan) = scan();
+        for is_done in [true, true, false] {
+            let names = scan.read_names(1);
+            rustix::fs::seek(&scan.dir, SeekFrom::Start(0)).unwrap();
+            let job = job(&scan, names);
+            if is_done {
+                job.work();
+            }
+            scan.jobs.push_back(Pending::Job(job));
+        }
+        for left in [2, 1, 0] {
+            assert!(scan.advance().unwrap());
+            assert_eq!((answered(&scan), scan.jobs.len()), (20, left));
+            assert!(left == 0 || matches!(scan.jobs[left - 1], Pending::GivenUp(_, 0)), "its entries are the caller's");
+            assert!(left < 2 || matches!(scan.jobs[0], Pending::Job(_)), "what is done already is kept");
+        }
+    }
+
+    #[test]
+    fn the_caller_alone_has_all_pages() {
+        let (_temp, mut scan) = scan();
+        let mut names = || {
+            rustix::fs::seek(&scan.dir, SeekFrom::Start(0)).unwrap();
+            scan.read_names(1)
+        };
+        let (given_up, later) = (names(), names());
+        let job = job(&scan, later);
+        job.work();
+        scan.jobs.extend([Pending::GivenUp(given_up, 0), Pending::Job(job)]);
+        assert!(scan.advance().unwrap());
+        assert_eq!(answered(&scan), 20);
+        assert!(matches!(scan.jobs[0], Pending::GivenUp(_, 0)), "its answers hold none");
     }
 }

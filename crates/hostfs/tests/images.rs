@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use pando_hostfs::{MIN_BUDGET_BYTES, Mask, Options, Order, Scan, Workers, bulk::XattrValue};
+use pando_hostfs::{Event, MIN_BUDGET_BYTES, Mask, Options, Order, Scan, Walk, WalkOptions, Workers, bulk::XattrValue};
 use rustix::fs::XattrFlags;
 
 mod common;
@@ -66,6 +66,32 @@ fn large_values(dir: &Path, value_bytes: usize, count: usize) {
     }
 }
 
+/// One directory after the other whose first file has values that do not fit into what a directory has that is read
+/// ahead.
+fn large_values_first(dir: &Path) {
+    let dir = dir.join("first");
+    for below in 0..4 {
+        let below = dir.join(format!("d{below}"));
+        std::fs::create_dir_all(&below).unwrap();
+        std::fs::write(below.join("f"), b"").unwrap();
+        for number in 0..20 {
+            let name = format!("user.v{number}");
+            rustix::fs::setxattr(below.join("f"), name, &[number; 65536], XattrFlags::empty()).unwrap();
+        }
+    }
+    let scan = Options { mask: Mask::all(), workers: Workers::Fixed(4), ..Options::default() };
+    let mut walk = Walk::open(dir, WalkOptions { scan, ..WalkOptions::default() }).unwrap();
+    let mut values = 0;
+    while let Some(event) = walk.next_event() {
+        let Event::Batch(_, batch) = event else { continue };
+        for record in batch.iter() {
+            assert_eq!(record.xattr_errno(), None);
+            values += record.xattrs().filter(|xattr| matches!(xattr.value, XattrValue::Bytes(_))).count();
+        }
+    }
+    assert_eq!(values, 4 * 20);
+}
+
 #[test]
 fn ext4() {
     let Some(image) = Mounted::image("mkfs.ext4", &["-q"], 64 << 20) else { return };
@@ -77,6 +103,7 @@ fn xfs() {
     let Some(image) = Mounted::image("mkfs.xfs", &["-q"], 320 << 20) else { return };
     scans_are_what_the_model_says(&image.path(), 22);
     large_values(&image.path(), 65536, 20);
+    large_values_first(&image.path());
 }
 
 #[test]

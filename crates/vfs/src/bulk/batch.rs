@@ -21,18 +21,20 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Puts names and answers together. The batch shows the entries from `from` up to the first one without answers
-    /// (all, if nothing but names was asked for and there are no parts). `parts` is emptied.
+    /// Shows names: nothing else was asked for.
+    pub fn show_names(&mut self, names: Arc<Names>) {
+        self.assemble(names, &mut Vec::new(), 0);
+        self.to = self.names.len();
+    }
+
+    /// Puts names and answers together. The batch shows the entries from `from` up to the first one without answers.
+    /// `parts` is emptied.
     pub fn assemble(&mut self, names: Arc<Names>, parts: &mut Vec<Part>, from: usize) {
         self.names = names;
         std::mem::swap(&mut self.parts, parts);
         parts.clear();
         self.from = from;
-        self.to = self.names.len();
         self.places.clear();
-        if self.parts.is_empty() {
-            return;
-        }
         let answered = self.parts.iter().flat_map(|part| &part.attrs);
         let end = answered.map(|filled| filled.entry as usize + 1).max().unwrap_or(from);
         self.places.resize(end - from, NO_PLACE);
