@@ -190,6 +190,14 @@ impl<'p> Lister<'p> {
         let path = path.as_os_str().as_bytes();
         self.status.failed(level, what, path, errno);
         self.rows.write_failure(path, operation, errno, &mut self.out.buffer);
+        self.flush_if_due()
+    }
+
+    /// Writes if it is time, and if nothing is to go in between.
+    fn flush_if_due(&mut self) -> Result<()> {
+        if self.total_at.is_some() {
+            return Ok(());
+        }
         self.out.flush_if_due().map_err(|error| Failure::output(&error))
     }
 
@@ -263,10 +271,7 @@ impl<'p> Lister<'p> {
             return Ok(());
         }
         self.cells.flush(self.plan.screen, self.plan.clear(), &mut self.out.buffer);
-        if self.total_at.is_some() {
-            return Ok(());
-        }
-        self.out.flush_if_due().map_err(|error| Failure::output(&error))
+        self.flush_if_due()
     }
 
     /// Looks where a link leads, as far as that is shown.
@@ -349,7 +354,7 @@ impl<'p> Lister<'p> {
             write_total(self.blocks, self.plan, &mut total);
             self.out.buffer.splice(at..at, total);
         }
-        self.out.flush_if_due().map_err(|error| Failure::output(&error))
+        self.flush_if_due()
     }
 
     fn print_sorted(&mut self) -> Result<()> {

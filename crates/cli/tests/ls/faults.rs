@@ -105,7 +105,8 @@ fn a_directory_that_cannot_be_opened_or_read_is_named() {
         ("open=EIO@2", 1, "cannot open directory"),
     ] {
         for options in [&["-lRU"][..], &["-lR"], &["-R"]] {
-            let mounted = store(&["--fault", fault]);
+            // What was found before is due to be shown when a directory fails.
+            let mounted = store(&["--delay", "open=60ms", "--fault", fault]);
             let output = ls(&mounted, options);
             assert_eq!(output.status.code(), Some(code), "{fault} {options:?}: {}", said(&output));
             let messages = said(&output);
