@@ -56,7 +56,7 @@ pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], columns: Columns, owne
         out.push(b',');
         write_xattrs(entry, out);
         out.push(b',');
-        errno(entry.xattr_errno, out);
+        errno(entry.xattr_failure(), out);
         out.extend_from_slice(if entry.changed { b",true" } else { b",false" });
     }
     out.extend_from_slice(b"\r\n");

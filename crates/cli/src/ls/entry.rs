@@ -94,6 +94,16 @@ impl Entry<'_> {
         }
     }
 
+    /// Why not all of its extended attributes could be had, with their values if those were asked for.
+    pub fn xattr_failure(&self) -> Option<i32> {
+        self.xattr_errno.or_else(|| {
+            self.xattrs.clone().find_map(|xattr| match xattr.value {
+                XattrValue::Errno(errno) => Some(errno),
+                XattrValue::NotRead | XattrValue::Bytes(_) => None,
+            })
+        })
+    }
+
     /// One of its times; none if it is not known.
     pub fn time(&self, which: WhichTime) -> Option<Time> {
         let attr = self.attr()?;

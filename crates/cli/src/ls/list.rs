@@ -312,7 +312,7 @@ impl<'p> Lister<'p> {
     fn report(&mut self, entry: &Entry<'_>, dir: Option<&Path>) {
         let failures = [
             entry.errno.map(|errno| ("cannot access", errno)),
-            entry.xattr_errno.map(|errno| ("cannot read all extended attributes of", errno)),
+            entry.xattr_failure().map(|errno| ("cannot read all extended attributes of", errno)),
         ];
         let changed = entry.changed && self.plan.xattr.is_some();
         if failures == [None, None] && !changed {

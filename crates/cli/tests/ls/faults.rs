@@ -121,6 +121,34 @@ fn a_directory_that_cannot_be_opened_or_read_is_named() {
 }
 
 #[test]
+fn a_value_that_cannot_be_read_is_told_with_its_file() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = store(&["--fault", "getxattr=EIO"]);
+    for name in ["user.a", "user.b"] {
+        rustix::fs::setxattr(mounted.path("tree/f1"), name, b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    let (tree, file) = (mounted.path("tree"), mounted.path("tree/f1"));
+    let expected =
+        format!("pando ls: cannot read all extended attributes of '{}': Input/output error\n", file.display());
+    for options in [&["--xattr"][..], &["-lU", "--xattr"], &["--json", "--xattr"], &["--csv", "--xattr"]] {
+        for path in [&tree, &file] {
+            let output = pando(&["ls"]).args(options).arg(path).env("LC_ALL", "C").output().unwrap();
+            assert_eq!((output.status.code(), said(&output)), (Some(1), expected.clone()), "{options:?}");
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(!options.contains(&"--csv") || text.contains(",user.a&user.b,5,false"), "{text}");
+        }
+    }
+    for options in [&["--xattr=names"][..], &["-l"]] {
+        let output = ls(&mounted, options);
+        assert_eq!((output.status.code(), said(&output).len()), (Some(0), 0), "{options:?}: nobody asked for values");
+    }
+    mounted.umount();
+}
+
+#[test]
 fn a_boosted_program_hears_the_same_errors() {
     let _alone = alone();
     if !can_mount() {
