@@ -74,7 +74,7 @@ fn mark(entry: &Entry<'_>, selinux: bool) -> u8 {
     let mut mark = b' ';
     for xattr in entry.xattrs.clone() {
         match xattr.name {
-            b"system.posix_acl_access" | b"system.posix_acl_default" | b"system.nfs4_acl" => return b'+',
+            b"system.posix_acl_access" | b"system.posix_acl_default" => return b'+',
             b"security.selinux" if selinux => mark = b'.',
             _ => {}
         }
@@ -283,6 +283,20 @@ pub fn write_total(blocks: u64, plan: &Plan, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ls::entry::{EntryXattrs, tests::example};
+
+    /// Whether a list of NFSv4 says more than the mode, only its value tells.
+    #[test]
+    fn lists_that_every_entry_has_are_not_marked() {
+        for (xattrs, marked) in [
+            (&b"\x17system.posix_acl_access\x00"[..], b'+'),
+            (b"\x10security.selinux\x00", b'.'),
+            (b"\x0fsystem.nfs4_acl\x00", b' '),
+        ] {
+            let entry = Entry { xattrs: EntryXattrs::Kept(xattrs), ..example(b"x") };
+            assert_eq!(mark(&entry, true), marked, "{}", xattrs.escape_ascii());
+        }
+    }
 
     #[test]
     fn modes_are_ten_characters() {
