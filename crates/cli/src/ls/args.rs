@@ -62,6 +62,9 @@ impl FromArgMatches for LsArgs {
                 options.color = When::Never;
             }
         }
+        if place("full_time") > place("time_style") {
+            options.time_style = Some(TimeStyle::FullIso);
+        }
         Ok(Self { options, format: last_format(place) })
     }
 

@@ -164,7 +164,7 @@ impl Plan {
             group: !args.no_group && !args.hide_group,
             author: args.author,
             time,
-            time_style: time_style(args)?,
+            time_style: if form == Form::Long { time_style(args)? } else { TimeStyle::Locale },
             order: Order { by: sort_by(args, machine, long), time, reverse: args.reverse },
             sort_memory: usize::try_from(args.sort_memory.unwrap_or_else(sort_memory)).unwrap_or(usize::MAX),
             quote: quote(args, terminal),
@@ -282,9 +282,6 @@ impl Plan {
 }
 
 fn time_style(args: &Args) -> Result<TimeStyle, String> {
-    if args.full_time {
-        return Ok(TimeStyle::FullIso);
-    }
     match (&args.time_style, env::var("TIME_STYLE")) {
         (Some(style), _) => Ok(style.clone()),
         (None, Ok(style)) if !style.is_empty() => {

@@ -49,6 +49,8 @@ const OPTIONS: &[&str] = &[
     "-t",
     "-c",
     "--full-time",
+    "--full-time --time-style=iso",
+    "--time-style=iso --full-time",
     "-l --time-style=long-iso",
     "-l --time-style=iso",
     "-l --time-style=+%s",

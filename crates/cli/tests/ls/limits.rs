@@ -99,9 +99,12 @@ fn nonsense_on_the_command_line_is_named() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(said(&output).contains(says), "{arguments:?}: {}", said(&output));
     }
-    let output = pando(&["ls"]).env("TIME_STYLE", "nice").output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("TIME_STYLE=nice"), "{}", said(&output));
+    // The environment is for all listings, and matters where times are shown.
+    for (options, code, says) in [("-l", 2, "TIME_STYLE=nice"), ("-t", 0, ""), ("--json", 0, "")] {
+        let output = pando(&["ls", options]).env("TIME_STYLE", "nice").output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{options}");
+        assert!(said(&output).contains(says), "{}", said(&output));
+    }
 }
 
 #[test]
