@@ -38,8 +38,30 @@ pub fn locale_is_utf8() -> bool {
         .filter_map(std::env::var_os)
         .find(|value| !value.is_empty())
         .unwrap_or_default();
-    let value = value.to_string_lossy().to_ascii_lowercase();
-    value.ends_with(".utf-8") || value.ends_with(".utf8")
+    is_utf8(&value.to_string_lossy())
+}
+
+/// Locales of UTF-8 whose names do not say so (`localedata/SUPPORTED` of glibc 2.36). Those with modifiers are there if
+/// they differ from those without.
+const UTF8_LOCALES: &str = "\
+    aa_ER aa_ET agr_PE ak_GH am_ET anp_IN ar_IN ar_SS as_IN ayc_PE az_AZ az_IR be_BY@latin bem_ZM ber_DZ ber_MA \
+    bho_IN bho_NP bi_VU bn_BD bn_IN bo_CN bo_IN brx_IN byn_ER ca_ES@valencia ce_RU chr_US ckb_IQ cmn_TW crh_UA \
+    csb_PL cv_RU doi_IN dsb_DE dv_MV dz_BT en_AG en_IL en_IN en_NG en_ZM eo es_CU fa_IR ff_SN fil_PH fur_IT fy_DE \
+    fy_NL gez_ER gez_ET gu_IN ha_NG hak_TW hi_IN hif_FJ hne_IN ht_HT hy_AM ia_FR ig_NG ik_CA iu_CA kab_DZ km_KH \
+    kn_IN kok_IN ks_IN ky_KG lb_LU li_BE li_NL lij_IT ln_CD lo_LA lzh_TW mag_IN mai_IN mai_NP mfe_MU mhr_RU miq_NI \
+    mjw_IN ml_IN mn_MN mni_IN mnw_MM mr_IN my_MM nan_TW nds_DE nds_NL ne_NP nhn_MX niu_NU niu_NZ nl_AW nr_ZA \
+    nso_ZA om_ET or_IN os_RU pa_IN pa_PK pap_AW pap_CW ps_AF quz_PE raj_IN rif_MA rw_RW sa_IN sah_RU sat_IN sc_IT \
+    sd_IN se_NO sgs_LT shn_MM shs_CA si_LK sid_ET sm_WS so_ET sq_MK sr_ME sr_RS ss_ZA sw_KE sw_TZ syr szl_PL ta_IN \
+    ta_LK te_IN the_NP ti_ER ti_ET tig_ER tk_TM tn_ZA to_TO tpi_PG ts_ZA tt_RU ug_CN unm_US ur_IN ur_PK \
+    uz_UZ@cyrillic ve_ZA vi_VN wae_CH wal_ET wo_SN yo_NG yue_HK yuw_PG";
+
+/// `language_TERRITORY.codeset@modifier`
+fn is_utf8(locale: &str) -> bool {
+    let name = locale.split('@').next().unwrap_or_default();
+    match name.split_once('.') {
+        Some((_, codeset)) => ["utf-8", "utf8"].iter().any(|utf8| codeset.eq_ignore_ascii_case(utf8)),
+        None => UTF8_LOCALES.split_ascii_whitespace().any(|known| known == name || known == locale),
+    }
 }
 
 /// A character, or a byte that is none.
@@ -313,6 +335,31 @@ mod tests {
             (b"\x1b[0m", true, "''$'\\033''[0m'", 14),
         ] {
             assert_eq!(shown(name, utf8), (text.to_owned(), width), "{}", name.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn locales_of_utf8_are_known_by_their_names() {
+        for (locale, expected) in [
+            ("C.UTF-8", true),
+            ("de_DE.utf8", true),
+            ("de_DE.UTF-8@euro", true),
+            ("ca_ES.utf8@valencia", true),
+            ("hi_IN", true),
+            ("en_IN", true),
+            ("vi_VN", true),
+            ("gez_ET@abegede", true),
+            ("uz_UZ@cyrillic", true),
+            ("uz_UZ", false),
+            ("de_DE", false),
+            ("de_DE@euro", false),
+            ("de_DE.ISO-8859-15", false),
+            ("hi_IN.ISO-8859-1", false),
+            ("C", false),
+            ("POSIX", false),
+            ("", false),
+        ] {
+            assert_eq!(is_utf8(locale), expected, "{locale}");
         }
     }
 
