@@ -91,6 +91,32 @@ fn no_more_are_in_flight_than_it_may_have() {
 }
 
 #[test]
+fn directories_read_ahead_are_in_flight_as_well() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    let mounted = Mounted::new(&["--no-readdirplus", "--delay", "lookup=2ms,open=2ms"]);
+    for number in 0..60 {
+        let below = mounted.path(format!("d/below{number}"));
+        fs::create_dir_all(&below).unwrap();
+        fill(&below, 2);
+    }
+    for options in [&["1", "--nice"][..], &["1"], &["8"]] {
+        forgetter.forget();
+        let output = warm(&[&["-R", "--max-inflight"], options].concat(), &mounted.path("d"));
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        // And one of the thread that reads directories.
+        let most = options[0].parse::<u64>().unwrap() + 1;
+        let greatest = Requests::of(&mounted).count("waiting_max");
+        assert!(greatest <= most, "{options:?}: {greatest}");
+    }
+    assert!(Requests::of(&mounted).count("waiting_max") > 2, "eight are more than one");
+    mounted.umount();
+}
+
+#[test]
 fn what_fails_is_named_and_the_rest_is_read() {
     let _alone = alone();
     if !can_mount() {

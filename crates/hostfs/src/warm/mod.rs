@@ -31,7 +31,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Descent, Event, Mask, Options, Order, Walk, WalkOptions, fill::retry};
+use crate::{Descent, Event, Mask, Options, Order, Walk, WalkOptions, Workers, fill::retry};
 
 use pace::Pace;
 use window::{Builder, Window};
@@ -57,7 +57,8 @@ pub struct WarmOptions {
     pub xattrs: bool,
     /// Directories on another file system than the path they are under are not entered.
     pub one_file_system: bool,
-    /// How many calls may wait at once, besides those of the thread that reads directories.
+    /// How many calls may wait at once, besides those of the thread that reads directories. With `recursive`, a quarter
+    /// of them may read the next directories, unless it `yields`.
     pub max_in_flight: NonZeroUsize,
     /// How many entries a second at most.
     pub rate: Option<NonZeroU32>,
@@ -81,6 +82,15 @@ impl Default for WarmOptions {
             at_most: None,
             order: Order::Inode,
         }
+    }
+}
+
+impl WarmOptions {
+    /// How many of the calls that may wait at once are left to threads that read directories ahead; one such thread
+    /// would bring nothing.
+    fn readers(&self) -> usize {
+        let readers = self.max_in_flight.get() / 4;
+        if self.recursive && !self.yields && readers > 1 { readers } else { 0 }
     }
 }
 
@@ -274,7 +284,8 @@ impl Shared {
     }
 
     fn walk(&self, path: &Path, failures: &SyncSender<WarmFailure>) {
-        let scan = Options { mask: Mask::empty(), ..Options::default() };
+        let workers = Workers::AtMost(self.options.readers().max(1));
+        let scan = Options { mask: Mask::empty(), workers, ..Options::default() };
         let descent = if self.options.recursive { Descent::AsFound } else { Descent::No };
         let options = WalkOptions { scan, one_file_system: self.options.one_file_system, descent };
         let mut walk = match Walk::open(path, options) {
@@ -355,7 +366,7 @@ impl Shared {
 
     fn start_worker<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, failures: &'scope SyncSender<WarmFailure>) {
         let mut queue = self.lock();
-        if queue.workers >= self.options.max_in_flight.get() {
+        if queue.workers >= self.options.max_in_flight.get() - self.options.readers() {
             return;
         }
         let number = queue.workers;
