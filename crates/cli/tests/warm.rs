@@ -117,6 +117,31 @@ fn directories_read_ahead_are_in_flight_as_well() {
 }
 
 #[test]
+fn extended_attributes_are_asked_for_without_proc_or_it_is_said_once() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--delay", "lookup=1us"]);
+    fill(&mounted.root(), 10);
+    let script = "umount -l /proc && exec \"$0\" warm --xattrs \"$1\"";
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_pando")])
+        .arg(mounted.root())
+        .output()
+        .unwrap();
+    let asked = Requests::of(&mounted).count("listxattr");
+    match asked {
+        0 => {
+            assert_eq!((output.status.code(), &*said(&output)), (Some(1), "pando: /proc: No such file or directory\n"))
+        }
+        // By name in the directory (Linux 6.13).
+        _ => assert_eq!((output.status.code(), asked), (Some(0), 10), "{}", said(&output)),
+    }
+    mounted.umount();
+}
+
+#[test]
 fn what_fails_is_named_and_the_rest_is_read() {
     let _alone = alone();
     if !can_mount() {

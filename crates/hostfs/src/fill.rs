@@ -277,8 +277,9 @@ fn same_state(before: &Attr, after: &Attr) -> bool {
     before.ctime == after.ctime && before.ino == after.ino && before.dev() == after.dev()
 }
 
-/// By which calls the extended attributes of an entry are reached.
-enum Way<'a> {
+/// By which calls the extended attributes of an entry are reached. Where there are none (ENOSYS): before Linux 6.13,
+/// without /proc.
+pub enum Way<'a> {
     /// By its name in the directory (Linux 6.13).
     At(BorrowedFd<'a>, &'a CStr),
     /// By a descriptor of the entry itself, which the calls for paths find under /proc: unlike those for descriptors
@@ -288,7 +289,7 @@ enum Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    fn to(dir: BorrowedFd<'a>, name: &'a CStr) -> Result<Self, Errno> {
+    pub fn to(dir: BorrowedFd<'a>, name: &'a CStr) -> Result<Self, Errno> {
         if sys::has_xattrat() {
             return Ok(Self::At(dir, name));
         }
@@ -306,14 +307,17 @@ impl<'a> Way<'a> {
         Ok(Self::Proc { _held: held, path })
     }
 
-    fn list(&self, list: &mut [u8]) -> Result<usize, Errno> {
+    pub fn list(&self, list: &mut [u8]) -> Result<usize, Errno> {
         match self {
             Self::At(dir, name) => sys::listxattrat(*dir, name, list),
-            Self::Proc { path, .. } => rustix::fs::listxattr(c_path(path), list),
+            Self::Proc { path, .. } => match rustix::fs::listxattr(c_path(path), list) {
+                Err(Errno::NOENT) if rustix::fs::lstat(c_path(path)).is_err() => Err(Errno::NOSYS),
+                listed => listed,
+            },
         }
     }
 
-    fn value(&self, xattr: &CStr, value: &mut [u8]) -> Result<usize, Errno> {
+    pub fn value(&self, xattr: &CStr, value: &mut [u8]) -> Result<usize, Errno> {
         match self {
             Self::At(dir, name) => sys::getxattrat(*dir, name, xattr, value),
             Self::Proc { path, .. } => rustix::fs::getxattr(c_path(path), xattr, value),
@@ -429,5 +433,9 @@ mod tests {
             }
         }
         assert_eq!(Way::by_proc(fd.as_fd(), c"nothing").err(), Some(Errno::NOENT));
+        let mut path = [0; 32];
+        path[..8].copy_from_slice(b"/nowhere");
+        let nowhere = Way::Proc { _held: fd.into(), path };
+        assert_eq!(nowhere.list(&mut []), Err(Errno::NOSYS), "not the entry has vanished, but /proc");
     }
 }

@@ -310,9 +310,11 @@ impl<'p> Lister<'p> {
 
     /// Says what could not be had of an entry.
     fn report(&mut self, entry: &Entry<'_>, dir: Option<&Path>) {
+        // Marks are not known where nothing leads to extended attributes; asked for, these are missed.
+        let is_missed = |errno: &i32| self.plan.xattr.is_some() || *errno != Errno::NOSYS.raw_os_error();
         let failures = [
             entry.errno.map(|errno| ("cannot access", errno)),
-            entry.xattr_failure().map(|errno| ("cannot read all extended attributes of", errno)),
+            entry.xattr_failure().filter(is_missed).map(|errno| ("cannot read all extended attributes of", errno)),
         ];
         let changed = entry.changed && self.plan.xattr.is_some();
         if failures == [None, None] && !changed {

@@ -15,7 +15,7 @@ use std::{
     ffi::CStr,
     io,
     num::{NonZeroU32, NonZeroUsize},
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -31,7 +31,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Descent, Event, Mask, Options, Order, Walk, WalkOptions, Workers, fill::retry};
+use crate::{
+    Descent, Event, Mask, Options, Order, Walk, WalkOptions, Workers,
+    fill::{Way, retry},
+};
 
 use pace::Pace;
 use window::{Builder, Window};
@@ -139,6 +142,8 @@ pub struct Warm {
 struct Shared {
     options: WarmOptions,
     cancelled: AtomicBool,
+    /// Nothing leads to extended attributes, and that was told.
+    lacks_proc: AtomicBool,
     /// Counts on their own: each is exact when all is over, and orders nothing.
     counts: Counts,
     queue: Mutex<Queue>,
@@ -179,6 +184,7 @@ impl Warm {
         let shared = Arc::new(Shared {
             options,
             cancelled: AtomicBool::new(false),
+            lacks_proc: AtomicBool::new(false),
             counts: Counts::default(),
             queue: Mutex::default(),
             changed: Condvar::new(),
@@ -407,6 +413,8 @@ impl Shared {
                 self.counts.done.fetch_add(1, Relaxed);
                 match asked {
                     Ok(()) | Err(Errno::NOENT) => {}
+                    Err(Errno::NOSYS) if self.lacks_proc.swap(true, Relaxed) => {}
+                    Err(Errno::NOSYS) => self.failed(PathBuf::from("/proc"), Errno::NOENT, failures),
                     Err(errno) => self.failed(window.path_of(name), errno, failures),
                 }
                 self.pace.took(took);
@@ -441,16 +449,15 @@ thread_local! {
 }
 
 fn ask_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
-    path.extend_from_slice(name.to_bytes());
+    let way = Way::to(dir, name)?;
     XATTRS.with_borrow_mut(|(list, value)| {
-        let length = match retry(|| rustix::fs::llistxattr(path.as_slice(), &mut list[..])) {
+        let length = match retry(|| way.list(list)) {
             Err(Errno::OPNOTSUPP) => return Ok(()),
             result => result?,
         };
         for xattr in list[..length].split_inclusive(|&byte| byte == 0) {
             let Ok(xattr) = CStr::from_bytes_with_nul(xattr) else { continue };
-            match retry(|| rustix::fs::lgetxattr(path.as_slice(), xattr, &mut value[..])) {
+            match retry(|| way.value(xattr, value)) {
                 // Removed meanwhile, or no value to be had by anyone.
                 Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
                 Err(errno) => return Err(errno),

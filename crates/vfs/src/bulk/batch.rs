@@ -155,7 +155,8 @@ impl<'a> Record<'a> {
         self.filled.map(|(_, filled)| filled.errno).filter(|&errno| errno != 0)
     }
 
-    /// Why there are no extended attributes, or not all of them. E2BIG: they do not fit into the scan's budget.
+    /// Why there are no extended attributes, or not all of them. E2BIG: they do not fit into the scan's budget. ENOSYS:
+    /// no system call leads to them here (before Linux 6.13, without /proc).
     ///
     /// A file system without extended attributes is no error: there are none.
     #[must_use]
