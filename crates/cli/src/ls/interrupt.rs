@@ -42,6 +42,8 @@ impl Restorer {
         let ignored = ignored();
         for signal in SIGNALS.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
             flag::register_conditional_default(signal, idle.clone())?;
+            // A write that has written nothing yet goes on: the next signal must not wait for it.
+            flag::register(signal, idle.clone())?;
             flag::register_usize(signal, caught.clone(), signal.unsigned_abs() as usize)?;
         }
         Ok(Self { idle, caught, sequence: sequence.to_vec() })
@@ -52,6 +54,8 @@ impl Restorer {
     /// # Errors
     /// As write(2).
     pub fn write(&self, text: &[u8]) -> rustix::io::Result<usize> {
+        // One that came before, and has done what it does.
+        self.caught.store(0, Ordering::SeqCst);
         self.idle.store(false, Ordering::SeqCst);
         let written = rustix::io::write(stdout(), text);
         self.idle.store(true, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
-    io::Read,
+    io::{Read, Write},
     os::unix::{ffi::OsStrExt, process::ExitStatusExt},
     path::Path,
     process::{Child, Command},
@@ -12,6 +12,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::{OFlags, fcntl_setfl},
     process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{OptionalActions, tcgetattr, tcsetattr},
@@ -208,6 +209,23 @@ fn a_signal_leaves_no_colour_behind() {
     };
     let odd: Vec<_> = text.split(|&byte| byte == b'\n').filter(|text| !line(text)).collect();
     assert_eq!(odd.len(), 2, "the first and what comes after the last: {odd:?}");
+    // Where the terminal takes nothing at all, the second one does not wait for it.
+    let (_ours, mut theirs) = terminal();
+    fcntl_setfl(&theirs, OFlags::NONBLOCK).unwrap();
+    while theirs.write(&[b'x'; 64]).is_ok() {}
+    fcntl_setfl(&theirs, OFlags::empty()).unwrap();
+    let mut child = command(&[]).stdout(theirs).spawn().unwrap();
+    wait_until(&child, 'S');
+    for signal in [Signal::TERM, Signal::INT] {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("it waits for the terminal");
+        }
+    }
     let (mut ours, mut child) = started(&["--ignore-signal=INT"]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let text = rest(&mut ours);
