@@ -13,8 +13,6 @@ use jiff::{
 };
 use pando_vfs::bulk::Time;
 
-use super::human::digits;
-
 /// How times look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TimeStyle {
@@ -348,10 +346,7 @@ fn write_rest(second: i64, nanos: u32, offset: i64, out: &mut Vec<u8>) {
 }
 
 fn write_seconds(secs: i64, out: &mut Vec<u8>) {
-    if secs < 0 {
-        out.push(b'-');
-    }
-    digits(secs.unsigned_abs(), out);
+    out.extend_from_slice(itoa::Buffer::new().format(secs).as_bytes());
 }
 
 #[cfg(test)]

@@ -91,10 +91,10 @@ impl Ahead {
     /// On a thread.
     fn run(&self) {
         let mut progress = self.progress();
-        if !matches!(*progress, Progress::Waiting(_)) {
-            return;
-        }
-        let Progress::Waiting(task) = std::mem::replace(&mut *progress, Progress::Running) else { return };
+        let task = match std::mem::replace(&mut *progress, Progress::Running) {
+            Progress::Waiting(task) => task,
+            other => return *progress = other,
+        };
         drop(progress);
         let outcome = task.run();
         *self.progress() = Progress::Done(outcome);
