@@ -30,6 +30,8 @@ pub(crate) enum Stop {
     Revoked(u64),
     /// What it works on has changed under it: another attempt sees a consistent picture.
     Again,
+    /// Directories kept changing their places while a step up was taken in a root of one's own.
+    Moved,
     /// Only the backing knows: it is asked, without a guard, and the next attempt finds the answer.
     Ask(Box<Ask>),
 }
@@ -214,6 +216,14 @@ pub(crate) fn in_need_of_space<T>(change: impl Fn() -> Result<T>) -> Result<T> {
     }
 }
 
+/// So many attempts see directories change their places; during the next one none does.
+const MOVED_ATTEMPTS: u32 = 4;
+
+/// Keeps directories in their places for an attempt, if too many have seen them move. It does not wait for other locks.
+fn hold_still(name_space: &NameSpace, moved: u32) -> Option<SeqGuard<'_>> {
+    (moved >= MOVED_ATTEMPTS).then(|| name_space.rename_seq.lock())
+}
+
 /// Runs attempts until one has a result.
 pub(crate) fn run<T>(
     name_space: &NameSpace,
@@ -238,11 +248,16 @@ fn run_attempts<T>(
     let mut locks = Locks::new(name_space);
     let mut pinned = Pinned::default();
     let mut collected = false;
+    let mut moved = 0;
     loop {
         if !locks.answered() {
             pinned = Pinned::default();
         }
-        let step = attempt(Attempt { guard: &pin(), pinned: &pinned }, &mut locks);
+        let step = {
+            // Who holds that lock already keeps the others out.
+            let _still = if locks.rename_seq.is_none() { hold_still(name_space, moved) } else { None };
+            attempt(Attempt { guard: &pin(), pinned: &pinned }, &mut locks)
+        };
         match step {
             Ok(result) => {
                 let collect = locks.collect;
@@ -267,6 +282,10 @@ fn run_attempts<T>(
             Err(Stop::Revoked(ino)) => {
                 locks.release();
                 drop(name_space.permissions(ino).lock());
+            }
+            Err(Stop::Moved) => {
+                locks.release();
+                moved += 1;
             }
             // What was found has changed or died: whoever is at it may need the processor to go on.
             Err(Stop::Again) => {
@@ -307,14 +326,58 @@ fn breathe() {
 
 /// As [`run`], for what only looks: without locks.
 pub(crate) fn look<T>(name_space: &NameSpace, mut attempt: impl for<'g> FnMut(&'g Guard) -> Step<T>) -> Result<T> {
+    let mut moved = 0;
     loop {
-        let step = attempt(&pin());
+        let step = {
+            let _still = hold_still(name_space, moved);
+            attempt(&pin())
+        };
         match step {
             Ok(result) => return Ok(result),
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Ask(question)) => question.answer(name_space)?,
+            Err(Stop::Moved) => moved += 1,
             // What was found died: whoever takes it away may need the processor to go on.
             Err(Stop::Again | Stop::Wait | Stop::Revoked(_)) => std::thread::yield_now(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Whoever meets nothing but directories that move is at last let through with all of them kept where they are, also with
+    /// names locked.
+    #[test]
+    fn moves_do_not_keep_a_walk_from_ending() {
+        let name_space = NameSpace::new();
+        let (key, tries) = (NameKey { dir: 1, hash: 2 }, AtomicU32::new(0));
+        let walk = || {
+            let last = tries.fetch_add(1, Ordering::Relaxed) == 100;
+            match name_space.rename_seq.try_lock() {
+                None => Ok(()),
+                Some(_) if last => Err(Stop::Error(Error::Io)),
+                Some(_) => Err(Stop::Moved),
+            }
+        };
+        assert_eq!(look(&name_space, |_| walk()), Ok(()));
+        tries.store(0, Ordering::Relaxed);
+        let held = name_space.names.lock(&[key]);
+        std::thread::scope(|scope| {
+            let changer = scope.spawn(|| {
+                run(&name_space, |_, locks| {
+                    walk()?;
+                    locks.names(&[key])
+                })
+            });
+            while tries.load(Ordering::Relaxed) <= MOVED_ATTEMPTS {
+                std::thread::yield_now();
+            }
+            drop(held);
+            assert_eq!(changer.join().expect("no panic"), Ok(()));
+        });
     }
 }

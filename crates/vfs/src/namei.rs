@@ -130,6 +130,10 @@ struct Walker<'g> {
     /// What the walk must not leave: the context's root, or, beneath, its own start.
     top: Shared<'g, Dentry>,
     guard: &'g Guard,
+    /// The rename sequence at which the walk was within its top: as long as no directory changes its place, it still is.
+    within: Option<u64>,
+    /// How often that had to be found out.
+    climbs: usize,
     links: u32,
     /// What is left of the paths that symbolic links interrupted, innermost last.
     interrupted: Vec<&'g [u8]>,
@@ -138,7 +142,7 @@ struct Walker<'g> {
 impl<'g> Walker<'g> {
     fn new(name_space: &'g NameSpace, context: &'g Context, start: Shared<'g, Dentry>, guard: &'g Guard) -> Self {
         let top = if context.resolve.contains(Resolve::BENEATH) { start } else { context.root_dentry() };
-        Self { name_space, context, top, guard, links: 0, interrupted: Vec::new() }
+        Self { name_space, context, top, guard, within: None, climbs: 0, links: 0, interrupted: Vec::new() }
     }
 
     fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Found<'g>> {
@@ -226,7 +230,11 @@ impl<'g> Walker<'g> {
 
     /// One step up, which does not lead out of the context's root, whatever is moved meanwhile: at one instant, the directory
     /// was in it. From outside (it was moved out, or was never in) there is no way up.
-    fn up(&self, dir: Shared<'g, Dentry>) -> Step<Shared<'g, Dentry>> {
+    ///
+    /// The way up to the root is climbed once, and again after each change of a directory's place. Since a guard is held, which
+    /// others' memory waits for, that is done a few times only; then the walk is to begin anew, and at last with such changes
+    /// kept out ([`Stop::Moved`]).
+    fn up(&mut self, dir: Shared<'g, Dentry>) -> Step<Shared<'g, Dentry>> {
         let (top, beneath) = (self.top, self.must_not(Resolve::BENEATH));
         if beneath && dir.ptr_eq(top) {
             return Err(Error::CrossDevice.into());
@@ -235,14 +243,28 @@ impl<'g> Walker<'g> {
             return Ok(dotdot(dir, None, self.guard));
         }
         let moves = &self.name_space.rename_seq;
-        for _ in 0..OPTIMISTIC_TRIES {
-            let begun = moves.read_begin();
-            let up = is_within(dir, top, self.guard).then(|| dotdot(dir, Some(top), self.guard));
-            if !moves.read_retry(begun) {
-                return Ok(up.ok_or(if beneath { Error::CrossDevice } else { Error::NoEntry })?);
+        loop {
+            if let Some(since) = self.within {
+                let up = dotdot(dir, Some(top), self.guard);
+                if !moves.read_retry(since) {
+                    return Ok(up);
+                }
+                self.within = None;
             }
+            if self.climbs == OPTIMISTIC_TRIES {
+                return Err(Stop::Moved);
+            }
+            self.climbs += 1;
+            let begun = moves.read_begin();
+            let is_within = is_within(dir, top, self.guard);
+            if moves.read_retry(begun) {
+                continue;
+            }
+            if !is_within {
+                return Err(if beneath { Error::CrossDevice } else { Error::NoEntry }.into());
+            }
+            self.within = Some(begun);
         }
-        Err(Stop::Again)
     }
 
     /// An absolute path starts at the root.
@@ -336,7 +358,8 @@ fn is_within<'g>(mut dir: Shared<'g, Dentry>, root: Shared<'g, Dentry>, guard: &
     true
 }
 
-/// One step up: never above `root` (if there is one to keep to), and from a mounted tree's root to what it covers.
+/// One step up: never above `root` (if there is one to keep to) nor into what is mounted there, and from a mounted tree's root
+/// to what it covers.
 pub(crate) fn dotdot<'g>(
     mut dentry: Shared<'g, Dentry>,
     root: Option<Shared<'g, Dentry>>,
@@ -347,7 +370,8 @@ pub(crate) fn dotdot<'g>(
             return dentry;
         }
         if let Some(parent) = dentry.to_ref().parent(guard) {
-            return cross(parent, guard);
+            let is_root = root.is_some_and(|root| parent.ptr_eq(root));
+            return if is_root { parent } else { cross(parent, guard) };
         }
         match dentry.to_ref().sb().covers.load(guard) {
             Some(covered) => dentry = covered,

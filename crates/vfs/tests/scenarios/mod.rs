@@ -609,6 +609,14 @@ fn a_context_with_a_root_of_its_own() {
     }
     assert_eq!(vfs.stat(&guest, At::Cwd, "../outside", FOLLOW).err(), Some(Error::NoEntry));
     assert_eq!(vfs.getcwd(&guest, 100), Ok(b"/".to_vec()));
+    // A tree that is mounted over the root is not the guest's.
+    vfs.mkdir(&root, At::Cwd, "/jail/sub", 0o755).expect("made");
+    vfs.mount(&root, At::Cwd, "/jail", driver(None)).expect("mounted");
+    assert!(
+        ["sub/..", "sub/../sub/..", ".."]
+            .iter()
+            .all(|path| { vfs.stat(&guest, At::Cwd, path, FOLLOW).map(|stat| stat.ino) == Ok(jail.stat().ino) })
+    );
     let file = vfs.lookup(&root, At::Cwd, "/outside", FOLLOW).expect("there");
     assert_eq!(Context::rooted(&file, Credentials::root()).err(), Some(Error::NotDirectory));
 }

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashSet,
-    sync::{PoisonError, RwLock},
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use pando_vfs::{At, DentryRef, Error, FileKind, RenameFlags, Resolve, Walk};
@@ -209,6 +212,50 @@ fn p4_no_way_leads_out_of_a_root() {
                 assert!(matches!(refused, Some(Error::NoEntry | Error::CrossDevice)), "{path}: {refused:?}");
             }
         }
+    });
+}
+
+/// A step up from deep in a root ends, however fast other directories change their places. (It took as long as they did.)
+#[test]
+fn p4_a_way_up_ends_beside_renames() {
+    const DEPTH: usize = 3000;
+    const WALKERS: usize = 1;
+    let _alone = alone();
+    let (tree, seed, steps) = (Tree::new(), seed(), scale(40));
+    for dir in ["/in", "/a", "/b", "/a/d"] {
+        tree.mkdir(dir);
+    }
+    let mut confined = tree.context.clone();
+    tree.vfs.chroot(&mut confined, At::Cwd, "/in").expect("there");
+    tree.vfs.chdir(&mut confined, At::Cwd, "/").expect("there");
+    for _ in 0..DEPTH {
+        tree.vfs.mkdir(&confined, At::Cwd, "d", 0o777).expect("made");
+        tree.vfs.chdir(&mut confined, At::Cwd, "d").expect("made");
+    }
+    let walking = AtomicUsize::new(WALKERS);
+    crew("p4_a_way_up_ends_beside_renames", 2 * WALKERS, seed, |me| {
+        if me.id >= WALKERS {
+            for step in 0.. {
+                if !me.go_on() || walking.load(Ordering::Relaxed) == 0 {
+                    return;
+                }
+                let (old, new) = if step % 2 == 0 { ("/a/d", "/b/d") } else { ("/b/d", "/a/d") };
+                let moved = tree.vfs.rename(&tree.context, At::Cwd, old, At::Cwd, new, RenameFlags::empty());
+                assert!(matches!(moved, Ok(()) | Err(Error::NoEntry)), "{moved:?}");
+            }
+        }
+        for step in 0..steps {
+            if !me.go_on() {
+                break;
+            }
+            let up = "../".repeat(1 + step % 500);
+            assert!(tree.vfs.stat(&confined, At::Cwd, &up, FOLLOW).is_ok());
+            // Also where names are locked.
+            let new = format!("{up}{}", me.id);
+            tree.vfs.mkdir(&confined, At::Cwd, &new, 0o777).expect("made");
+            tree.vfs.rmdir(&confined, At::Cwd, &new).expect("removed");
+        }
+        walking.fetch_sub(1, Ordering::Relaxed);
     });
 }
 
