@@ -4,7 +4,8 @@
 #   measure/mount.sh [PANDO [SERVER...]]    as root, with /dev/fuse; PANDO: the command (target/release/pando)
 #
 # SERVER: another file system to measure instead: a command that serves in the foreground the directory that is its last
-# word, here added. As in (libfuse's example; it holds each file open, so no more than there may be)
+# word, here added; what it serves must be empty. As in (libfuse's example; it holds each file open, so no more than there
+# may be)
 #   ENTRIES=10000 measure/mount.sh target/release/pando passthrough_ll -f -o source=/dev/shm/below,cache=always,timeout=86400,xattr
 #
 # 1. `ls -l` of directories of 10,000 and 100,000 files (ENTRIES), names unknown to the kernel before: microseconds per entry.
@@ -32,10 +33,13 @@ start() {
     "${on[@]}" "${serve[@]}" "$grove" >/dev/null &
     server=$!
     until mountpoint -q "$grove"; do kill -0 "$server"; sleep 0.05; done
+    # What others have there is not for us to touch: passthrough_ll without a source serves the whole machine.
+    there=$(ls -A "$grove")
+    [ -z "$there" ] || { echo "mount.sh: what ${serve[0]} serves is not empty; give it an empty directory" >&2; exit 1; }
 }
 
 # What was made is removed first: below another file system it would stay.
-stop() { rm -rf "${grove:?}"/*; umount "$grove"; wait "$server"; }
+stop() { rm -rf "${grove:?}/d" "${grove:?}/bench"; umount "$grove"; wait "$server"; }
 
 echo "ls -l through the mount, us of processor time per entry"
 printf '%10s %10s %10s %10s\n' entries client server together
@@ -65,10 +69,10 @@ for where in "any processor" "one processor"; do
     start
     mkdir "$grove/bench"
     before=$(server_us)
-    # Three repeats and next to nothing besides: least, median and most are all of them, so their sum counts the operations.
+    # Next to nothing besides what is counted: the server's time is that of the counted operations.
     "${on[@]}" "$pando" bench crunl "dir=$grove/bench" --threads 1 --warmup 0.01 --repeat 3 --seconds 2 --json "$dir/bench.json" >/dev/null
     served=$(($(server_us) - before))
-    awk -v w="$where" -v c="$(number cpu_ns_per_op)" -v s="$served" -v n="$(number min)" -v m="$(number median)" -v x="$(number max)" \
-        'BEGIN { c /= 1000; s /= (n + m + x) * 2; printf "%20s %10.2f %10.2f %10.2f\n", w, c, s, c + s }'
+    awk -v w="$where" -v c="$(number cpu_ns_per_op)" -v s="$served" -v n="$(number ops)" \
+        'BEGIN { c /= 1000; s /= n; printf "%20s %10.2f %10.2f %10.2f\n", w, c, s, c + s }'
     stop
 done
