@@ -2,14 +2,24 @@
 //!
 //! Everything is made in one subdirectory; a marker beside it says that both are ours, and is locked while we work.
 //! So what is removed, at the end or at the start of the run after one that was killed, is never anybody else's.
+//!
+//! A marker is a file of this user's with exactly our words in it, made anew or found, and never one that a link leads to: in a
+//! place like /dev/shm anybody may have put something under the name before.
 
 use std::{
-    fs, io,
-    os::fd::OwnedFd,
+    fs,
+    io::{self, Read, Write},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{MetadataExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
 };
 
-use rustix::{fs::FlockOperation, io::Errno};
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags},
+    io::Errno,
+};
 
 use super::{Actor, Session, Target, calls::DirActor};
 use crate::failure::{Failure, While, say};
@@ -17,6 +27,8 @@ use crate::failure::{Failure, While, say};
 /// The file that says that this directory is ours.
 const MARKER: &str = ".pando-bench";
 const MARKER_TEXT: &str = "The directory tree beside this file belongs to `pando bench` and will be removed by it.\n";
+/// The same in a directory that was not there before.
+const MADE_TEXT: &str = "This directory belongs to `pando bench` and will be removed by it.\n";
 /// Where everything is made.
 const TREE: &str = "pando-bench-tree";
 
@@ -53,27 +65,61 @@ impl DirTarget {
         if others.is_empty() || (marked && others == [TREE]) {
             return Ok(());
         }
-        Err(Failure::Refused(format!(
-            "{} is not empty ({:?} is in it), and not from an earlier run: choose an empty directory, or one that is not there yet",
-            self.path.display(),
-            others[0],
-        )))
+        Err(self.not_ours(&others[0]))
     }
 
-    /// Writes the marker and locks it, so that two runs do not share a directory.
-    fn lock(&self) -> Result<OwnedFd, Failure> {
+    /// Makes the marker, or recognises that of an earlier run, and locks it, so that two runs do not share a directory. Also
+    /// says whether the directory itself is ours: made by this run, or by the earlier one.
+    fn mark(&self, made: bool) -> Result<(OwnedFd, bool), Failure> {
         let path = self.path.join(MARKER);
         let during = || format!("marking {}", path.display());
-        fs::write(&path, MARKER_TEXT).during(during)?;
-        let marker = OwnedFd::from(fs::File::open(&path).during(during)?);
+        let mut how = fs::OpenOptions::new();
+        let (mut marker, is_new) = match how.write(true).create_new(true).mode(0o600).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (self.find(&path)?, false),
+            new => (new.during(during)?, true),
+        };
         match rustix::fs::flock(&marker, FlockOperation::NonBlockingLockExclusive) {
             // A file system without locks: then the caller keeps runs apart.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
             Err(Errno::WOULDBLOCK) => return Err(self.in_use()),
             Err(error) => return Err(error).during(during),
         }
+        if is_new {
+            let text = if made { MADE_TEXT } else { MARKER_TEXT };
+            let written = marker.write_all(text.as_bytes()).during(during);
+            return written.map(|()| (marker.into(), made)).inspect_err(|_| _ = fs::remove_file(&path));
+        }
+        let status = marker.metadata().during(during)?;
         // The run before us may have unlinked it between our opening and our locking.
-        if rustix::fs::fstat(&marker).during(during)?.st_nlink == 0 { Err(self.in_use()) } else { Ok(marker) }
+        if status.nlink() == 0 {
+            return Err(self.in_use());
+        }
+        let mut text = String::new();
+        let read = (&mut marker).take(MARKER_TEXT.len() as u64 + 1).read_to_string(&mut text);
+        let is_ours = status.is_file() && status.uid() == rustix::process::geteuid().as_raw() && read.is_ok();
+        match text.as_str() {
+            MADE_TEXT if is_ours => Ok((marker.into(), true)),
+            MARKER_TEXT if is_ours => Ok((marker.into(), false)),
+            _ => Err(self.not_ours(MARKER)),
+        }
+    }
+
+    /// Opens a marker that is there, wherever it comes from: it must not lead elsewhere, or keep us waiting.
+    fn find(&self, path: &Path) -> Result<fs::File, Failure> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(marker) => Ok(marker.into()),
+            Err(Errno::NOENT) => Err(self.in_use()),
+            Err(Errno::LOOP | Errno::NXIO) => Err(self.not_ours(MARKER)),
+            Err(error) => Err(error).during(|| format!("opening {}", path.display())),
+        }
+    }
+
+    fn not_ours(&self, name: impl std::fmt::Debug) -> Failure {
+        Failure::Refused(format!(
+            "{} is not empty ({name:?} is in it), and not from an earlier run: choose an empty directory, or one that is not there yet",
+            self.path.display(),
+        ))
     }
 
     fn in_use(&self) -> Failure {
@@ -85,7 +131,11 @@ impl Target for DirTarget {
     fn open(&self) -> Result<Box<dyn Session>, Failure> {
         let made = self.make()?;
         self.check_ours()?;
-        let marker = self.lock()?;
+        let (marker, made) = self.mark(made).inspect_err(|_| {
+            if made {
+                _ = fs::remove_dir(&self.path)
+            }
+        })?;
         let mut session = DirSession { path: self.path.clone(), made, open: true, _marker: marker };
         session.remove_tree()?;
         let tree = session.tree();
@@ -100,7 +150,7 @@ impl Target for DirTarget {
 
 struct DirSession {
     path: PathBuf,
-    /// The directory was not there before.
+    /// The directory was not there before, or not before the run that was killed in it.
     made: bool,
     /// Not cleaned up yet.
     open: bool,
@@ -210,6 +260,42 @@ mod tests {
         assert!(!temp.path().join(TREE).join("d").exists());
         session.close().expect("it closes");
         assert_eq!(fs::read_dir(temp.path()).expect("it stays").count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_a_killed_run_made_is_removed() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let new = temp.path().join("new");
+        let killed = DirTarget::new(&new).open().expect("it opens");
+        let marker = fs::read(new.join(MARKER)).expect("a marker");
+        killed.close().expect("it closes");
+        // As if it had not come to closing.
+        fs::create_dir(&new).expect("mkdir");
+        fs::write(new.join(MARKER), marker).expect("writing");
+        DirTarget::new(&new).open().expect("it opens").close().expect("it closes");
+        assert!(!new.exists());
+    }
+
+    #[test]
+    fn a_marker_that_is_not_ours_is_left_alone() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let (dir, precious) = (temp.path().join("dir"), temp.path().join("precious"));
+        fs::create_dir_all(dir.join(TREE)).expect("mkdir");
+        let marker = dir.join(MARKER);
+        for text in ["data", "", &format!("{MARKER_TEXT}and more")] {
+            fs::write(&marker, text).expect("writing");
+            assert!(refusal(&dir).contains(MARKER));
+            assert_eq!(fs::read_to_string(&marker).expect("still there"), text);
+        }
+        fs::remove_file(&marker).expect("removing");
+        fs::write(&precious, MARKER_TEXT).expect("writing");
+        std::os::unix::fs::symlink(&precious, &marker).expect("a link");
+        assert!(refusal(&dir).contains(MARKER));
+        assert!(marker.is_symlink() && precious.exists());
+        fs::remove_file(&marker).expect("removing");
+        fs::create_dir(&marker).expect("mkdir");
+        assert!(refusal(&dir).contains(MARKER));
+        assert!(dir.join(TREE).exists() && marker.exists());
     }
 
     #[test]
