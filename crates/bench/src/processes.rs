@@ -5,11 +5,12 @@
 //!
 //! ```text
 //!   timed     worker: ready            rounds     worker: ready
-//!             all:    go                          all:    go            (or end: no further round)
+//!             all:    go                          all:    go
 //!             all:    count                       worker: done NS
 //!             worker: counting                    all:    clean
-//!             all:    stop                        worker: ready ... and after `end` its report
-//!             worker: its report
+//!             all:    stop                        worker: cleaned
+//!             worker: its report                  all:    again         (or end: no further round)
+//!                                                 worker: ready ... and after `end` its report
 //! ```
 //!
 //! A worker that fails sends its report early. A worker whose conductor is gone reads the end of its input, and ends.
@@ -91,10 +92,12 @@ pub(crate) fn measure(job: &Job<'_>, name: &str, tree: PathBuf, halt: &Halt) -> 
             tell_all(&mut crew, "go")?;
             left = left.saturating_sub(hear_all(&mut crew, "done", halt)?);
             tell_all(&mut crew, "clean")?;
-            hear_all(&mut crew, "ready", halt)?;
+            hear_all(&mut crew, "cleaned", halt)?;
             if left == 0 {
                 break;
             }
+            tell_all(&mut crew, "again")?;
+            hear_all(&mut crew, "ready", halt)?;
         }
         tell_all(&mut crew, "end")?;
     }
@@ -330,6 +333,6 @@ impl Beat for Lines {
     }
 
     fn cleaned(&self) -> bool {
-        true
+        say("cleaned").is_ok() && hear() == "again"
     }
 }

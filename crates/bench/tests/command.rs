@@ -150,8 +150,8 @@ fn processes_work_as_threads_do() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let (dir, json) = (temp.path().join("dir"), temp.path().join("out.json"));
     let target = format!("dir={}", dir.display());
-    // One of each pace; the third needs memory in common.
-    let workloads = ["run", "crunl", "unlink-private:files=40", "lseek-shared"];
+    // One of each pace, and rounds whose names are the same each time; the last needs memory in common.
+    let workloads = ["run", "crunl", "unlink-private:files=40", "mdtest-easy-stat:files=40", "lseek-shared"];
     let args = [&workloads[..], &["--target", &target, "--target", "mem", "--processes", "--latency"]].concat();
     let (stdout, rows) = measure(&args, &json);
     assert!(stdout.contains("processes"), "{stdout}");
