@@ -81,8 +81,8 @@ static RUN_HELP: LazyLock<String> = LazyLock::new(|| {
         "{}
 {TARGETS}
 
-Each target is measured in turn, again and again, so that a machine that drifts drifts for all; \
-ratios are formed repeat by repeat. Rates depend on what else the machine does; CPU ns/op (user and \
+Each target is measured in turn with each number of threads, again and again, so that a machine that \
+drifts drifts for all; ratios are formed repeat by repeat. Rates depend on what else the machine does; CPU ns/op (user and \
 system time of the workers, not that of a FUSE server) depends on it far less. What a target cannot \
 do is n/a.
 
@@ -155,7 +155,7 @@ struct RunArgs {
 /// How to measure, whatever it is.
 #[derive(Debug, Args)]
 struct How {
-    /// Numbers of threads, measured one after the other
+    /// Numbers of threads: in each repeat every target is measured with each
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,2", value_parser = threads)]
     threads: Vec<usize>,
     /// Length of one measurement
@@ -288,7 +288,7 @@ fn dispatch(args: BenchArgs) -> Result<(), Failure> {
 fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, halt: &Halt) -> Result<(), Failure> {
     let begun = Run::begin(how.seed.unwrap_or_else(|| fastrand::u64(..)));
     let plan = Plan {
-        threads: how.threads.clone(),
+        threads: runner::each_once(how.threads.iter().copied()),
         time: how.seconds,
         warm_up: how.warmup,
         repeat: how.repeat,

@@ -1,6 +1,6 @@
-//! Turns: for each repeat every target once, so that a machine that drifts drifts for all of them.
+//! Turns: for each repeat every target once with each number of workers, so that a machine that drifts drifts for all of them.
 
-use std::{io, time::Duration};
+use std::{collections::BTreeSet, io, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -16,7 +16,7 @@ use crate::{
 /// How a run is to be done.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Numbers of workers, one after the other.
+    /// Numbers of workers, each once ([`each_once`]).
     pub(crate) threads: Vec<usize>,
     /// The length of one measurement.
     pub(crate) time: Duration,
@@ -37,6 +37,11 @@ impl Plan {
     pub(crate) fn measurements(&self, targets: usize) -> usize {
         targets * self.threads.len() * self.repeat as usize
     }
+}
+
+/// Numbers of workers in order, and each once: what was measured twice in a repeat would have no partner.
+pub(crate) fn each_once(numbers: impl IntoIterator<Item = usize>) -> Vec<usize> {
+    numbers.into_iter().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// All repeats of one target with one number of workers.
@@ -106,25 +111,25 @@ pub(crate) fn run(
     }
     let mut series = Vec::with_capacity(targets.len() * plan.threads.len());
     for &threads in &plan.threads {
-        let first = series.len();
         series.extend(sessions.iter().map(|prepared| Series {
             target: prepared.name.clone(),
             threads,
             samples: Vec::new(),
             missing: prepared.missing.clone(),
         }));
-        for repeat in 0..plan.repeat {
+    }
+    for repeat in 0..plan.repeat {
+        for (prepared, series) in sessions.iter().cycle().zip(&mut series) {
+            let threads = series.threads;
             let seed = seed_of(plan.seed, threads, repeat);
-            for (prepared, series) in sessions.iter().zip(&mut series[first..]) {
-                bar.set_message(format!("{} {}, {threads} threads", spec.name(), series.target));
-                if series.missing.is_none() {
-                    match prepared.measure(&*workload, spec.name(), (threads, seed), plan, halt)? {
-                        Ok(sample) => series.samples.push(sample),
-                        Err(why) => series.missing = Some(why),
-                    }
+            bar.set_message(format!("{} {}, {threads} threads", spec.name(), series.target));
+            if series.missing.is_none() {
+                match prepared.measure(&*workload, spec.name(), (threads, seed), plan, halt)? {
+                    Ok(sample) => series.samples.push(sample),
+                    Err(why) => series.missing = Some(why),
                 }
-                bar.inc(1);
             }
+            bar.inc(1);
         }
     }
     bar.set_message("cleaning up");

@@ -77,6 +77,8 @@ fn crunl_prints_a_table_and_writes_json() {
         "2",
         "--seed",
         "5",
+        "--threads",
+        "2,1,2",
         "--json",
         json_arg,
     ]);
@@ -87,7 +89,8 @@ fn crunl_prints_a_table_and_writes_json() {
     let text = fs::read_to_string(&json).expect("it was written");
     let rows: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     let rows = rows.as_array().expect("an array");
-    assert_eq!(rows.len(), 2);
+    let threads: Vec<_> = rows.iter().map(|row| &row["threads"]).collect();
+    assert_eq!(threads, [1, 2], "each number once");
     assert!(rows.iter().all(|row| row["ops_per_s"]["min"].as_f64() > Some(0.0)), "{text}");
     assert!(!dir.exists());
 }

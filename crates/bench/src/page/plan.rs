@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{FULL, QUICK, ReportArgs};
 use crate::{
-    runner::Plan,
+    runner::{Plan, each_once},
     target::TargetSpec,
     workload::{Named, WorkloadSpec, parse_all},
 };
@@ -98,7 +98,8 @@ impl Speed {
         let (time, repeat) = if quick { QUICK } else { FULL };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let powers = || std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|&n| n < cores).chain([cores]);
-        let threads = if threads.is_empty() { powers().collect() } else { threads.iter().map(|&n| n.into()).collect() };
+        let threads =
+            if threads.is_empty() { powers().collect() } else { each_once(threads.iter().map(|&n| n.into())) };
         let names = args.count.unwrap_or(if quick { 200_000 } else { 1_000_000 });
         Self { quick, threads, names, time: args.seconds.unwrap_or(time), repeat: args.repeat.unwrap_or(repeat) }
     }
@@ -174,5 +175,6 @@ mod tests {
         assert_eq!(threads[0], 1);
         assert!(threads.is_sorted_by(|a, b| a < b));
         assert_eq!(threads.last().copied(), std::thread::available_parallelism().map(usize::from).ok());
+        assert_eq!(speed(true, vec![2, 1, 2]).threads, [1, 2], "each once");
     }
 }

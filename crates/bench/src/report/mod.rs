@@ -112,10 +112,10 @@ pub(crate) struct LocksPerOp {
 pub(crate) fn rows(results: &Results) -> Vec<Row> {
     let fewest = results.series.iter().map(|series| series.threads).min();
     // By place, not by name: the same target may have been named twice.
-    let targets = results.series.iter().filter(|series| Some(series.threads) == fewest).count();
+    let alone: Vec<&Series> = results.series.iter().filter(|series| Some(series.threads) == fewest).collect();
     let row = |(place, series): (usize, &Series)| {
-        let first = &results.series[place - place % targets];
-        let alone = &results.series[place % targets];
+        let first = &results.series[place - place % alone.len()];
+        let alone = alone[place % alone.len()];
         let scaling = (alone.threads != series.threads).then(|| ratio(&series.samples, &alone.samples)).flatten();
         let ratio = ratio(&series.samples, &first.samples);
         Row {
@@ -255,6 +255,16 @@ pub(crate) mod tests {
         assert_eq!(Some(beside.alone_ops_per_s), summary(2e6, 4e6, 8e6));
         assert_eq!(figures(1).beside, None);
         assert_eq!(rows[2].figures, Err("the target does not have this".into()));
+    }
+
+    #[test]
+    fn scaling_is_over_the_fewest_threads_wherever_they_stand() {
+        let mut results = results();
+        results.series.rotate_left(3);
+        let rows = rows(&results);
+        let scaling = |row: usize| rows[row].figures.as_ref().expect("figures").scaling;
+        assert_eq!((rows[0].threads, rows[3].threads), (2, 1));
+        assert_eq!((scaling(0), scaling(3)), (summary(1.0, 1.5, 2.0), None));
     }
 
     #[test]
