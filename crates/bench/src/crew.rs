@@ -65,7 +65,7 @@ impl Sample {
     }
 
     pub(crate) fn cpu_ns_per_op(&self) -> f64 {
-        self.used.cpu().as_secs_f64() * 1e9 / self.ops as f64
+        self.used.cpu.as_secs_f64() * 1e9 / self.ops as f64
     }
 
     /// Voluntary ones.
@@ -105,14 +105,14 @@ impl Job<'_> {
         let phase = Phase::new();
         let (helpers, is_timed) = (self.helpers(), self.workload.pace() == Pace::Timed);
         let gate = Gate::new(self.workers + helpers + usize::from(is_timed));
-        let enough_ns = AtomicU64::new(self.enough_ns());
+        let left_ns = AtomicU64::new(self.enough_ns());
         let (conducted, records) = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.workers + helpers)
                 .map(|worker| {
-                    let (phase, gate, enough_ns) = (&phase, &gate, &enough_ns);
+                    let (phase, gate, left_ns) = (&phase, &gate, &left_ns);
                     let seed = self.seed.wrapping_add(worker as u64);
                     let part = Part { seed, worker, workers: self.workers, shared: shared.as_deref() };
-                    scope.spawn(move || self.work(part, phase, gate, enough_ns))
+                    scope.spawn(move || self.work(part, phase, gate, left_ns))
                 })
                 .collect();
             let conducted = if is_timed { self.conduct(&phase, &gate, halt) } else { watch(&workers, halt) };
@@ -126,7 +126,7 @@ impl Job<'_> {
         conducted?;
         let helpers = records.split_off(self.workers);
         let peak_bytes = peak_memory().during(|| "reading how much memory is used".into())?;
-        let sample = sample(&records, self.skip_ns(), peak_bytes).expect("the end waited for all workers to count");
+        let sample = sample(&records, peak_bytes).expect("the end waited for all workers to count");
         // In the workers' time: a helper that had to wait may have begun to count when they were almost done.
         #[allow(clippy::cast_precision_loss)] // Counts stay far below 2^53.
         let did = helpers.iter().flat_map(|helper| &helper.rounds).map(|round| round.ops).sum::<u64>() as f64;
@@ -134,18 +134,18 @@ impl Job<'_> {
         Ok((sample, helper_ops_per_s))
     }
 
-    /// The time that the first rounds take which are not counted.
-    pub(crate) fn skip_ns(&self) -> u64 {
-        let skip = if self.workload.pace() == Pace::Rounds { self.warm_up } else { Duration::ZERO };
-        u64::try_from(skip.as_nanos()).unwrap_or(u64::MAX)
+    /// The time that the rounds which count shall take together.
+    pub(crate) fn counted_ns(&self) -> u64 {
+        u64::try_from(self.time.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The time that all rounds shall take together.
+    /// The same with the rounds before them, which warm up.
     pub(crate) fn enough_ns(&self) -> u64 {
-        self.skip_ns().saturating_add(u64::try_from(self.time.as_nanos()).unwrap_or(u64::MAX))
+        let warm_up = if self.workload.pace() == Pace::Rounds { self.warm_up } else { Duration::ZERO };
+        self.counted_ns().saturating_add(u64::try_from(warm_up.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    fn work(&self, part: Part<'_>, phase: &Phase, gate: &Gate, enough_ns: &AtomicU64) -> io::Result<Record> {
+    fn work(&self, part: Part<'_>, phase: &Phase, gate: &Gate, left_ns: &AtomicU64) -> io::Result<Record> {
         let _leaving = Leaving(phase, gate);
         // Made here, so that what threads write comes from their own part of the heap.
         let mut task = self.workload.task(part);
@@ -155,7 +155,8 @@ impl Job<'_> {
         if self.workload.pace() == Pace::Timed {
             return timed(&mut *task, &mut *actor, (phase, gate), account, latency);
         }
-        let beat = Together { phase, gate, enough_ns: (part.worker == 0).then_some(enough_ns) };
+        let left = (part.worker == 0).then_some((left_ns, self.counted_ns()));
+        let beat = Together { phase, gate, left };
         rounds(&mut *task, &mut *actor, (phase, &beat), account, latency)
     }
 
@@ -190,24 +191,30 @@ fn watch<T>(workers: &[ScopedJoinHandle<'_, T>], halt: &Halt) -> Result<(), Fail
     Ok(())
 }
 
-/// Threads wait for each other at a gate; the first of them says when it is enough.
+/// Threads wait for each other at a gate; the first of them says when it counts, and when it is enough.
 struct Together<'a> {
     phase: &'a Phase,
     gate: &'a Gate,
-    /// What is left of the time, for the first worker.
-    enough_ns: Option<&'a AtomicU64>,
+    /// What is left of the time, and how much of it counts: for the first worker, who alone uses it.
+    left: Option<(&'a AtomicU64, u64)>,
 }
 
 impl Beat for Together<'_> {
+    fn prepared(&self) -> bool {
+        self.gate.wait()
+    }
+
     fn start(&self) -> bool {
+        if self.left.is_some_and(|(left, counted)| left.load(Relaxed) <= counted) {
+            self.phase.advance(Phase::COUNT);
+        }
         self.gate.wait()
     }
 
     fn finished(&self, round: &Round) -> bool {
         let open = self.gate.wait();
         // Not before all have finished: whoever still works would leave his part undone.
-        if let Some(left) = self.enough_ns {
-            // Only this thread uses it.
+        if let Some((left, _)) = self.left {
             let rest = left.load(Relaxed).saturating_sub(round.ns());
             left.store(rest, Relaxed);
             if rest == 0 {
@@ -215,6 +222,10 @@ impl Beat for Together<'_> {
             }
         }
         open
+    }
+
+    fn noted(&self) -> bool {
+        self.gate.wait()
     }
 
     fn cleaned(&self) -> bool {
@@ -225,21 +236,12 @@ impl Beat for Together<'_> {
 
 /// All operations over the time from the first worker's start to the last one's end, round by round. Not a sum of rates:
 /// on a crowded machine a worker may run for an instant only, and its rate in that instant is nobody's throughput.
-/// Rounds of the first `skip_ns` are left out, but not the last one. None if nothing was counted.
+/// None if nothing was counted.
 #[allow(clippy::cast_precision_loss)] // Nanoseconds of a run stay far below 2^53.
-pub(crate) fn sample(records: &[Record], skip_ns: u64, peak_bytes: u64) -> Option<Sample> {
+pub(crate) fn sample(records: &[Record], peak_bytes: u64) -> Option<Sample> {
     let count = records.iter().map(|record| record.rounds.len()).min()?;
-    let mut passed = 0;
-    let skipped = records[0].rounds[..count.checked_sub(1)?]
-        .iter()
-        .take_while(|round| {
-            let skip = passed < skip_ns;
-            passed += round.ns();
-            skip
-        })
-        .count();
     let (mut ops, mut ns, mut used, mut locks) = (0, 0, Used::default(), None::<Locks>);
-    for number in skipped..count {
+    for number in 0..count {
         let rounds = || records.iter().map(|record| &record.rounds[number]);
         ops += rounds().map(|round| round.ops).sum::<u64>();
         ns += rounds().map(|round| round.to_ns).max()? - rounds().map(|round| round.from_ns).min()?;
@@ -264,8 +266,7 @@ mod tests {
     };
 
     fn record(rounds: &[(u64, u64, u64)]) -> Record {
-        let used = Used { user: Duration::from_micros(100), system: Duration::from_micros(50), ..Used::default() };
-        let used = Used { voluntary_switches: 5, ..used };
+        let used = Used { cpu: Duration::from_micros(150), voluntary_switches: 5, ..Used::default() };
         let round = |&(ops, from, to): &(u64, u64, u64)| {
             let [from_ns, to_ns] = [from, to].map(|millis| millis * 1_000_000);
             Round { ops, from_ns, to_ns, used, locks: None }
@@ -339,25 +340,20 @@ mod tests {
     #[test]
     fn a_rate_is_over_the_whole_time() {
         // The second worker ran for a millisecond only.
-        let sample = sample(&[record(&[(200, 0, 1999)]), record(&[(100, 1999, 2000)])], 0, 7).expect("operations");
+        let sample = sample(&[record(&[(200, 0, 1999)]), record(&[(100, 1999, 2000)])], 7).expect("operations");
         assert!((sample.ops_per_s() - 150.0).abs() < 1e-9);
         assert!((sample.cpu_ns_per_op() - 1000.0).abs() < 1e-9);
         assert!((sample.ctx_switches_per_s() - 5.0).abs() < 1e-9);
         assert_eq!(sample.peak_bytes, 7);
-        assert!(super::sample(&[], 0, 0).is_none());
-        assert!(super::sample(&[record(&[])], 0, 0).is_none());
+        assert!(super::sample(&[], 0).is_none());
+        assert!(super::sample(&[record(&[])], 0).is_none());
     }
 
     #[test]
     fn rounds_are_summed_without_what_lies_between() {
         let records = [record(&[(10, 0, 10), (10, 100, 110)]), record(&[(10, 0, 5), (10, 95, 105)])];
-        let both = sample(&records, 0, 0).expect("operations");
+        let both = sample(&records, 0).expect("operations");
         assert_eq!(both.ops, 40);
         assert!((both.seconds - 0.025).abs() < 1e-12, "{}", both.seconds);
-        // The first one warmed up.
-        let last = sample(&records, 1, 0).expect("operations");
-        assert_eq!(last.ops, 20);
-        // However long the warm-up: the last round counts.
-        assert_eq!(sample(&records, u64::MAX, 0).expect("operations").ops, 20);
     }
 }

@@ -9,70 +9,82 @@ use serde::{Deserialize, Serialize};
 
 /// Now, by a clock that all processes share, in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
+    read_ns(ClockId::Monotonic)
+}
+
+fn read_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 /// Processor time and context switches: up to now, or in a stretch of time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
-    pub(crate) user: Duration,
-    pub(crate) system: Duration,
+    /// User and system time, to the nanosecond.
+    pub(crate) cpu: Duration,
+    /// The two as the kernel tells them apart: while a thread runs, up to the last tick only. Good for the proportion.
+    pub(crate) user_ticks: Duration,
+    pub(crate) system_ticks: Duration,
     /// How often a processor was given up because there was something to wait for.
     pub(crate) voluntary_switches: u64,
-    /// How often a processor was taken away.
-    pub(crate) involuntary_switches: u64,
 }
 
 impl Used {
     /// What this thread has used up to now.
     pub(crate) fn by_thread() -> io::Result<Self> {
-        Self::by(UsageWho::RUSAGE_THREAD)
+        Self::by(UsageWho::RUSAGE_THREAD, Some(ClockId::ThreadCPUTime))
     }
 
     /// What all threads of this process have used up to now, those that have ended included.
     pub(crate) fn by_process() -> io::Result<Self> {
-        Self::by(UsageWho::RUSAGE_SELF)
+        Self::by(UsageWho::RUSAGE_SELF, Some(ClockId::ProcessCPUTime))
     }
 
     /// What child processes have used that have been waited for.
     pub(crate) fn by_children() -> io::Result<Self> {
-        Self::by(UsageWho::RUSAGE_CHILDREN)
+        // They run no more: there is no tick that they lag behind.
+        Self::by(UsageWho::RUSAGE_CHILDREN, None)
     }
 
-    fn by(who: UsageWho) -> io::Result<Self> {
+    fn by(who: UsageWho, clock: Option<ClockId>) -> io::Result<Self> {
         let usage = getrusage(who)?;
-        let [user, system] = [usage.user_time(), usage.system_time()].map(|time| {
+        let [user_ticks, system_ticks] = [usage.user_time(), usage.system_time()].map(|time| {
             Duration::from_secs(time.tv_sec().unsigned_abs()) + Duration::from_micros(time.tv_usec().unsigned_abs())
         });
+        let cpu = clock.map_or(user_ticks + system_ticks, |clock| Duration::from_nanos(read_ns(clock)));
         let voluntary_switches = usage.voluntary_context_switches().unsigned_abs();
-        let involuntary_switches = usage.involuntary_context_switches().unsigned_abs();
-        Ok(Self { user, system, voluntary_switches, involuntary_switches })
+        Ok(Self { cpu, user_ticks, system_ticks, voluntary_switches })
     }
 
     /// What was used since an earlier reading.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
-            user: self.user.saturating_sub(earlier.user),
-            system: self.system.saturating_sub(earlier.system),
+            cpu: self.cpu.saturating_sub(earlier.cpu),
+            user_ticks: self.user_ticks.saturating_sub(earlier.user_ticks),
+            system_ticks: self.system_ticks.saturating_sub(earlier.system_ticks),
             voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
-            involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
         }
     }
 
     /// Together with another's.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
-            user: self.user + other.user,
-            system: self.system + other.system,
+            cpu: self.cpu + other.cpu,
+            user_ticks: self.user_ticks + other.user_ticks,
+            system_ticks: self.system_ticks + other.system_ticks,
             voluntary_switches: self.voluntary_switches + other.voluntary_switches,
-            involuntary_switches: self.involuntary_switches + other.involuntary_switches,
         }
     }
 
-    /// User and system time.
-    pub(crate) fn cpu(self) -> Duration {
-        self.user + self.system
+    /// The part of the time that was the kernel's.
+    pub(crate) fn system(self) -> Duration {
+        let ticks = self.user_ticks + self.system_ticks;
+        if ticks.is_zero() { Duration::ZERO } else { self.cpu.mul_f64(self.system_ticks.div_duration_f64(ticks)) }
+    }
+
+    /// The rest of it.
+    pub(crate) fn user(self) -> Duration {
+        self.cpu.saturating_sub(self.system())
     }
 }
 
@@ -191,14 +203,28 @@ mod tests {
     }
 
     #[test]
-    fn work_uses_cpu_time() {
-        let before = Used::by_thread().expect("getrusage");
+    fn work_uses_cpu_time_however_little() {
         let mut sum = 0_u64;
-        // Until the clock of CPU time, which has its own granularity, is seen to move.
-        while Used::by_thread().expect("getrusage").since(before).cpu().is_zero() {
-            sum = std::hint::black_box((0..10_000).fold(sum, |sum, n| sum ^ (n * sum)));
+        for _ in 0..100 {
+            let before = Used::by_thread().expect("getrusage");
+            sum = std::hint::black_box((0..1000).fold(sum, |sum, n| sum ^ (n * sum)));
+            let used = Used::by_thread().expect("getrusage").since(before);
+            assert!(!used.cpu.is_zero() && used.cpu < Duration::from_secs(3600));
+            assert_eq!(used.user() + used.system(), used.cpu);
         }
-        assert!(Used::by_thread().expect("getrusage").since(before).cpu() < Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn ticks_say_the_proportion() {
+        let ticks = |user, system| Used {
+            cpu: Duration::from_micros(400),
+            user_ticks: Duration::from_millis(user),
+            system_ticks: Duration::from_millis(system),
+            ..Used::default()
+        };
+        assert_eq!(ticks(3, 1).system(), Duration::from_micros(100));
+        assert_eq!(ticks(3, 1).user(), Duration::from_micros(300));
+        assert_eq!(ticks(0, 0).user(), Duration::from_micros(400));
     }
 
     #[test]
@@ -207,7 +233,7 @@ mod tests {
         let done =
             std::process::Command::new("sh").args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]).status();
         assert!(done.expect("a shell").success());
-        assert!(!Used::by_children().expect("getrusage").since(before).cpu().is_zero());
+        assert!(!Used::by_children().expect("getrusage").since(before).cpu.is_zero());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   timed     worker: ready            rounds     worker: ready
-//!             all:    go                          all:    go
+//!             all:    go                          all:    go            (or count, once warmed up)
 //!             all:    count                       worker: done NS
 //!             worker: counting                    all:    clean
 //!             all:    stop                        worker: cleaned
@@ -89,7 +89,7 @@ pub(crate) fn measure(job: &Job<'_>, name: &str, tree: PathBuf, halt: &Halt) -> 
         let mut left = job.enough_ns();
         // One round at least.
         loop {
-            tell_all(&mut crew, "go")?;
+            tell_all(&mut crew, if left <= job.counted_ns() { "count" } else { "go" })?;
             left = left.saturating_sub(hear_all(&mut crew, "done", halt)?);
             tell_all(&mut crew, "clean")?;
             hear_all(&mut crew, "cleaned", halt)?;
@@ -109,7 +109,7 @@ pub(crate) fn measure(job: &Job<'_>, name: &str, tree: PathBuf, halt: &Halt) -> 
     };
     let records: Vec<Record> = reports.into_iter().map(record).collect();
     let nothing = || Failure::Refused(format!("a process of {name} was given no time: measure for longer"));
-    sample(&records, job.skip_ns(), peak_bytes).ok_or_else(nothing)
+    sample(&records, peak_bytes).ok_or_else(nothing)
 }
 
 fn tell_all(crew: &mut [Worker], word: &str) -> Result<(), Failure> {
@@ -284,7 +284,7 @@ fn work(order: &Order) -> io::Result<Report> {
         let _leaving = Leaving(phase, gate);
         timed(&mut *task, &mut *actor, (phase, gate), account, latency)?
     } else {
-        rounds(&mut *task, &mut *actor, (&phase, &Lines), account, latency)?
+        rounds(&mut *task, &mut *actor, (&phase, &Lines(&phase)), account, latency)?
     };
     let latency = record.latency.as_ref().map(Latency::counts);
     Ok(Report { rounds: record.rounds, latency, peak_bytes: peak_memory()?, failed: None })
@@ -321,11 +321,15 @@ fn listen(phase: &Phase, gate: &Gate) {
 }
 
 /// Rounds by lines.
-struct Lines;
+struct Lines<'a>(&'a Phase);
 
-impl Beat for Lines {
+impl Beat for Lines<'_> {
     fn start(&self) -> bool {
-        say("ready").is_ok() && hear() == "go"
+        let word = if say("ready").is_ok() { hear() } else { String::new() };
+        if word == "count" {
+            self.0.advance(Phase::COUNT);
+        }
+        word == "count" || word == "go"
     }
 
     fn finished(&self, round: &Round) -> bool {

@@ -204,7 +204,7 @@ fn measure(
     let Some(sample) = series.samples.first() else {
         return Ok(without_figures(set_up, target, series.missing.as_deref().unwrap_or_default()));
     };
-    let seconds = [sample.seconds, sample.used.user.as_secs_f64(), sample.used.system.as_secs_f64()];
+    let seconds = [sample.seconds, sample.used.user().as_secs_f64(), sample.used.system().as_secs_f64()];
     let mut row = row_of(set_up, target);
     row.extend(seconds.map(|seconds| format!("{seconds:.3}")));
     row.extend([format!("{:.0}", sample.ctx_switches_per_s()), set_up.published.into(), String::new()]);

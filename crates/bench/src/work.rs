@@ -178,17 +178,27 @@ pub(crate) fn timed(
 
 /// Where the workers of a round wait for each other. Each answers whether to go on.
 pub(crate) trait Beat {
-    /// All are prepared, and begin.
+    /// All are prepared, and nobody has begun: what they share can be read.
+    fn prepared(&self) -> bool {
+        true
+    }
+
+    /// All begin; in [`Phase::COUNT`] if this round and those after it count.
     fn start(&self) -> bool;
 
-    /// All have done their part; nobody takes anything back before.
+    /// All have done their part, and nobody takes anything back yet.
     fn finished(&self, round: &Round) -> bool;
+
+    /// What they share has been read.
+    fn noted(&self) -> bool {
+        true
+    }
 
     /// All have taken back what they made; whether there is another round.
     fn cleaned(&self) -> bool;
 }
 
-/// Counts rounds until there is no further one.
+/// Counts rounds until there is no further one: those from [`Phase::COUNT`] on, or if it does not come to that, the last one.
 ///
 /// # Errors
 /// What the target answers.
@@ -199,12 +209,21 @@ pub(crate) fn rounds(
     account: Account,
     mut latency: Option<Latency>,
 ) -> io::Result<Record> {
-    let mut rounds = Vec::new();
+    let (mut rounds, mut counting) = (Vec::new(), false);
     loop {
         task.begin(actor)?;
+        if !beat.prepared() {
+            break;
+        }
         let (others, locks) = (account.others()?, account.locks());
         if !beat.start() {
             break;
+        }
+        if !counting {
+            // What there is was to warm up.
+            rounds.clear();
+            latency.iter_mut().for_each(Latency::reset);
+            counting = phase.get() >= Phase::COUNT;
         }
         let (before, from_ns) = (account.own()?, now_ns());
         let mut ops = 0;
@@ -223,10 +242,72 @@ pub(crate) fn rounds(
         round.used = round.used.and(account.others()?.since(others));
         round.locks = account.locks().zip(locks).map(|(now, before)| now.since(before));
         rounds.push(round);
+        if !beat.noted() {
+            break;
+        }
         task.end(actor)?;
         if !beat.cleaned() {
             break;
         }
     }
     Ok(Record { rounds, latency })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::{target::Nothing, workload::Step};
+
+    /// A round is one step.
+    struct OneStep(bool);
+
+    impl Step for OneStep {
+        fn begin(&mut self, _: &mut dyn Actor) -> io::Result<()> {
+            self.0 = false;
+            Ok(())
+        }
+        fn step(&mut self, _: &mut dyn Actor) -> io::Result<u64> {
+            Ok(u64::from(!std::mem::replace(&mut self.0, true)))
+        }
+    }
+
+    /// So many rounds that warm up, of so many.
+    struct Beats<'a> {
+        phase: &'a Phase,
+        begun: Cell<u64>,
+        warm: u64,
+        all: u64,
+    }
+
+    impl Beat for Beats<'_> {
+        fn start(&self) -> bool {
+            if self.begun.replace(self.begun.get() + 1) == self.warm {
+                self.phase.advance(Phase::COUNT);
+            }
+            true
+        }
+        fn finished(&self, _: &Round) -> bool {
+            true
+        }
+        fn cleaned(&self) -> bool {
+            self.begun.get() < self.all
+        }
+    }
+
+    #[test]
+    fn rounds_that_warm_up_are_in_no_figure() {
+        // However long the warm-up: the last round counts.
+        for (warm, all, counted) in [(0, 4, 4), (3, 5, 2), (5, 5, 1), (9, 5, 1)] {
+            let phase = Phase::new();
+            let beats = Beats { phase: &phase, begun: Cell::new(0), warm, all };
+            let how = (&phase, &beats as &dyn Beat);
+            let record = rounds(&mut OneStep(false), &mut Nothing, how, Account::Thread, Some(Latency::new()));
+            let record = record.expect("nothing fails");
+            assert_eq!(record.rounds.iter().map(|round| round.ops).sum::<u64>(), counted, "{warm} of {all}");
+            let steps: u64 = record.latency.expect("asked for").counts().iter().map(|count| count.1).sum();
+            assert_eq!(steps, counted, "{warm} of {all}");
+        }
+    }
 }
