@@ -19,7 +19,13 @@
 //! lock with a probability of one in sixteen thousand.
 //!
 //! What is *not* taken, though kernels of those years took it: `dcache_lock`, the victim's own mutex in unlink, the inode
-//! lists' lock, a file table's lock. So kernels were slower than this, not faster.
+//! lists' lock, a file table's lock.
+//!
+//! What differs, though it is taken: kernels from 2.6.25 on served those who waited for a spinning lock in the order of
+//! their coming (a ticket lock). These serve whoever is quickest, mostly the one who has just let go: that is faster on a few
+//! cores, and may be slower on many. A queue would be worse here: a thread can be preempted in it, which in the kernel it cannot, and
+//! all behind it would wait until it runs again. And a path is rendered into memory that is allocated under the rename lock, some
+//! tens of nanoseconds in which the kernel, which had its page before, did not hold it.
 
 mod actor;
 mod locks;
@@ -61,6 +67,10 @@ struct BeforeSession {
 impl Session for BeforeSession {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
         Ok(Box::new(Before::new(self.inner.actor()?, &self.locks, self.misses)))
+    }
+
+    fn hoarder(&self) -> io::Result<Box<dyn Actor + '_>> {
+        Ok(Box::new(Before::new(self.inner.hoarder()?, &self.locks, self.misses)))
     }
 
     fn close(self: Box<Self>) -> Result<(), Failure> {

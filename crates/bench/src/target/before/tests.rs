@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::*;
+use crate::target::{Nothing, Session, before::BeforeSession};
 
 /// What a target sees while it is asked.
 #[derive(Default)]
@@ -210,4 +211,22 @@ fn renames_that_cross_do_not_lock_up() {
         }
     });
     assert_eq!((seen.calls.load(SeqCst), seen.most.load(SeqCst)), (4000, 1));
+}
+
+/// A session that has an access without a small cache, and no other.
+struct OnlyHoarder;
+
+impl Session for OnlyHoarder {
+    fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn hoarder(&self) -> io::Result<Box<dyn Actor + '_>> {
+        Ok(Box::new(Nothing))
+    }
+}
+
+#[test]
+fn a_hoarder_stays_one() {
+    let session = BeforeSession { inner: Box::new(OnlyHoarder), locks: Arc::new(KernelLocks::new()), misses: true };
+    session.hoarder().expect("as the target has it").stat(&TreePath::new(FILE)).expect("stat");
 }
