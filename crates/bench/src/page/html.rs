@@ -75,7 +75,7 @@ impl Here {
         let threads = of.iter().map(|record| record.threads).max().unwrap_or(1);
         let at_most = || of.iter().filter(|record| record.threads == threads);
         if seed.workload == "xattrs" {
-            // One after the other, not in turns: two workloads on one target.
+            // One after the other, not in turns: two workloads on one target. The seed's note says so.
             let rate = |records: u32| {
                 let ending = format!("records={records}");
                 at_most().find(|record| record.workload.ends_with(&ending))?.ops_per_s
@@ -123,9 +123,10 @@ impl Page {
              <title>pandofs: five results, measured here</title><style>{STYLE}</style></head><body><main>\
              <h1>Five results from the kernel's history, measured here</h1>\
              <p>{machine}<br><code>{}</code>, names drawn from seed {seed}.</p>\
-             <p>Targets take turns within one run, and ratios are formed repeat by repeat: <b>median</b> \
-             <small>(least–greatest)</small>. <i>Old locks</i> are the locks that kernels took before the technique, around \
-             the same operations of pandofs, and nothing slower.</p>",
+             <p>Targets take turns within one run, and ratios are formed repeat by repeat, where nothing else is said: \
+             <b>median</b> <small>(least–greatest)</small>. <i>Old locks</i> are the locks that kernels took before the \
+             technique, around the same operations of pandofs; those that spin serve whoever is quickest, not who came \
+             first.</p>",
             escape(command)
         );
         if let Some(busy) = records.first().and_then(|record| report::busy(record.load_before)) {

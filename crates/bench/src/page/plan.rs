@@ -62,7 +62,8 @@ pub(super) const SEEDS: &[Seed] = &[
         workload: "xattrs",
         published: "0.639 s → 0.099 s",
         published_ratio: 0.639 / 0.099,
-        note: "here: one by one, against the record stream of pando ls, on the kernel's directory",
+        note: "here: one by one, against the record stream of pando ls, on the kernel's directory; measured one after the \
+               other, so the ratio is of medians and not formed repeat by repeat",
     },
     Seed {
         what: "Path rendering that no rename waits for",

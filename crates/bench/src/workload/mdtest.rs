@@ -1,7 +1,8 @@
 //! The metadata phases of IO500's mdtest: easy (empty files in directories of one's own) and hard (files of 3901 bytes,
 //! all in one directory).
 //!
-//! One operation is one file. The phases before the measured one are done uncounted.
+//! One operation is one file. The phases before the measured one are done uncounted. Who looks at files looks at those of
+//! another worker, as IO500 has it (mdtest's option -N 1), so that none asks for what it has in its caches itself.
 
 use std::io;
 
@@ -27,6 +28,18 @@ pub(crate) enum Phase {
     Delete,
 }
 
+impl Phase {
+    /// So many workers further is the one whose files it is done to.
+    fn stride(self) -> usize {
+        match self {
+            Self::Write => 0,
+            Self::Stat => 1,
+            Self::Read => 2,
+            Self::Delete => 3,
+        }
+    }
+}
+
 /// A phase of one of the two variants.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MdTest {
@@ -39,6 +52,12 @@ pub(crate) struct MdTest {
 impl MdTest {
     fn dir(self, worker: usize) -> String {
         if self.hard { "hard".into() } else { format!("easy{worker}") }
+    }
+
+    /// What a worker has written.
+    fn files(self, worker: usize) -> Vec<TreePath> {
+        let dir = self.dir(worker);
+        (0..self.files).map(|n| TreePath::new(&format!("{dir}/file.{worker}.{n}"))).collect()
     }
 }
 
@@ -55,16 +74,18 @@ impl Workload for MdTest {
     }
 
     fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
-        let dir = self.dir(part.worker);
-        let path = |n| TreePath::new(&format!("{dir}/file.{}.{n}", part.worker));
-        let files = (0..self.files).map(path).collect();
-        Box::new(Files { how: *self, files, data: vec![7; HARD_SIZE], next: 0 })
+        let other = (part.worker + self.phase.stride()) % part.workers;
+        let (own, files) = (self.files(part.worker), self.files(other));
+        Box::new(Files { how: *self, own, files, data: vec![7; HARD_SIZE], next: 0 })
     }
 }
 
 #[repr(align(128))]
 struct Files {
     how: MdTest,
+    /// Those that this worker writes.
+    own: Vec<TreePath>,
+    /// Those that the phase is done to.
     files: Vec<TreePath>,
     /// To be written, or read.
     data: Vec<u8>,
@@ -89,7 +110,7 @@ impl Step for Files {
         if self.how.phase == Phase::Write {
             return Ok(());
         }
-        self.files.iter().try_for_each(|file| one(self.how, Phase::Write, file, &mut self.data, actor))
+        self.own.iter().try_for_each(|file| one(self.how, Phase::Write, file, &mut self.data, actor))
     }
 
     fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
@@ -103,8 +124,57 @@ impl Step for Files {
         let there = match self.how.phase {
             Phase::Write => &self.files[..self.next],
             Phase::Delete => &self.files[self.next..],
-            Phase::Stat | Phase::Read => &self.files[..],
+            Phase::Stat | Phase::Read => &self.own[..],
         };
         there.iter().try_for_each(|file| actor.unlink(file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Who is asked for what.
+    #[derive(Default)]
+    struct Noting {
+        made: BTreeSet<String>,
+        asked: BTreeSet<String>,
+    }
+
+    impl Actor for Noting {
+        fn mkdir(&mut self, _: &TreePath) -> io::Result<()> {
+            Ok(())
+        }
+        fn create(&mut self, path: &TreePath) -> io::Result<()> {
+            self.made.insert(path.relative().to_owned());
+            Ok(())
+        }
+        fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
+            self.stat(path)
+        }
+        fn stat(&mut self, path: &TreePath) -> io::Result<()> {
+            self.asked.insert(path.relative().to_owned());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_worker_looks_at_files_of_another() {
+        for (phase, workers) in [(Phase::Stat, 2), (Phase::Delete, 2), (Phase::Stat, 5), (Phase::Delete, 5)] {
+            let (mut made, mut asked) = (BTreeSet::new(), BTreeSet::new());
+            for worker in 0..workers {
+                let how = MdTest { hard: false, phase, files: 3 };
+                let mut task = how.task(Part { seed: 1, worker, workers, shared: None });
+                let mut noting = Noting::default();
+                task.begin(&mut noting).expect("noting does not fail");
+                while task.batch(&mut noting, None).expect("noting does not fail") > 0 {}
+                assert!(noting.made.is_disjoint(&noting.asked), "{phase:?} of {workers}");
+                made.append(&mut noting.made);
+                asked.append(&mut noting.asked);
+            }
+            assert_eq!(made, asked, "{phase:?}: each file once");
+        }
     }
 }

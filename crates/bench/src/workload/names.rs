@@ -1,13 +1,14 @@
 //! The metadata cells of FxMark, and opening one file: an operation, on names of one's own or on common ones.
 //!
 //! FxMark (Min, Kashyap, Maass, Kang, Kim: "Understanding Manycore Scalability of File Systems", USENIX ATC 2016)
-//! varies one thing at a time: what is done, and how much of the tree the threads share. Paths are five components deep.
+//! varies one thing at a time: what is done, and how much of the tree the threads share. Paths are five components deep; of
+//! what is private, only the root is shared. Not as there: random files (its MRPM) are those of one directory, not of a tree.
 
 use std::io;
 
 use super::{Pace, Part, Step, Task, Workload, stat::StatRounds, tree::make_all};
 use crate::{
-    failure::{Failure, While},
+    failure::Failure,
     halt::Halt,
     path::TreePath,
     target::{Actor, Level},
@@ -47,13 +48,16 @@ pub(crate) struct Cell {
     pub(crate) files: u64,
 }
 
-/// Above each directory that is worked in.
-const ABOVE: [&str; 3] = ["a", "a/b", "a/b/c"];
+/// Below the root, what leads to the directory of a worker, or to that of all; the directory comes last.
+fn way(worker: Option<usize>) -> [String; 4] {
+    let top = worker.map_or_else(|| "common".to_owned(), |worker| format!("of{worker}"));
+    ["", "/a", "/a/b", "/a/b/c"].map(|below| format!("{top}{below}"))
+}
 
 /// The directory of a worker, or that of all.
 fn dir(worker: Option<usize>) -> String {
-    let name = worker.map_or_else(|| "common".to_owned(), |worker| format!("of{worker}"));
-    format!("{}/{name}", ABOVE[2])
+    let [.., dir] = way(worker);
+    dir
 }
 
 impl Cell {
@@ -83,15 +87,12 @@ impl Workload for Cell {
     }
 
     fn prepare(&self, actor: &mut dyn Actor, workers: usize, halt: &Halt) -> Result<(), Failure> {
-        make_all(actor, ABOVE.map(TreePath::new), [], halt)?;
         // A rename into the common directory starts in one's own.
-        for owner in (0..workers).map(Some).chain([None]) {
-            actor.mkdir(&TreePath::new(&dir(owner))).during(|| format!("mkdir {}", dir(owner)))?;
-            if (self.share == Share::Nothing) == owner.is_some() {
-                make_all(actor, [], self.standing(owner), halt)?;
-            }
-        }
-        Ok(())
+        (0..workers).map(Some).chain([None]).try_for_each(|owner| {
+            let is_used = (self.share == Share::Nothing) == owner.is_some();
+            let files = if is_used { self.standing(owner) } else { Vec::new() };
+            make_all(actor, way(owner).iter().map(|dir| TreePath::new(dir)), files, halt)
+        })
     }
 
     fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
@@ -190,5 +191,19 @@ impl Step for Change {
             Verb::Unlink => left.iter().try_for_each(|name| actor.unlink(name)),
             _ => self.renamed[..self.next].iter().chain(left).try_for_each(|name| actor.unlink(name)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_root_is_shared_by_what_is_private() {
+        let cell = Cell { verb: Verb::Stat, share: Share::Nothing, files: 1 };
+        let [one, other] = [0, 1].map(|worker| cell.standing(cell.owner(worker)).swap_remove(0));
+        let [one, other] = [&one, &other].map(|path| path.relative().split('/').collect::<Vec<_>>());
+        assert_eq!((one.len(), other.len()), (5, 5));
+        assert_ne!(one[0], other[0]);
     }
 }

@@ -49,7 +49,7 @@ const INODES: &str = "RCU inode look-up (2024)";
 const BULK: &str = "xgetdents and dirreadahead (gfs2, 2012 to 2014)";
 const DCACHE: &str = "lockless reference counts and the sequence read/write lock (dcache, 2013)";
 const FXMARK: &str = "FxMark: Min et al., Understanding Manycore Scalability of File Systems, USENIX ATC 2016";
-const IO500: &str = "mdtest, as the IO500 benchmark runs it";
+const IO500: &str = "mdtest, as the IO500 benchmark runs it: of other threads' files (-N 1), but for write";
 
 const fn key(name: &'static str, default: u64, (min, max): (u64, u64), what: &'static str) -> Key {
     Key { name, default, min, max, what }
@@ -169,7 +169,8 @@ pub(crate) const WORKLOADS: &[Definition] = workloads! {
     "xattrs", BULK, XATTRS, listing,
         "the same with extended attributes";
     "dpath", DCACHE, RENAMERS, |settings| rendering(settings, false),
-        "render the path of an open file 8 levels deep, while other threads rename a directory on it";
+        "render the path of an open file 8 levels deep (dir=: readlink of /proc/self/fd/N), while other threads rename a \
+         directory on it";
     "dpath-full", DCACHE, RENAMERS_ALONE, rendering_at_full_speed,
         "the same while they rename as fast as they can";
     "getcwd", DCACHE, RENAMERS, |settings| rendering(settings, true),
@@ -181,7 +182,7 @@ pub(crate) const WORKLOADS: &[Definition] = workloads! {
     "stat-private", FXMARK, &[], |_| one_file(Verb::Stat, Share::Nothing),
         "stat of an own file in an own directory, five components deep";
     "stat-dir", FXMARK, MANY_IN_DIR, |settings| cell(settings, Verb::Stat, Share::Directory),
-        "stat of random files in one directory";
+        "stat of random files in one directory (FxMark's MRPM: of a tree)";
     "stat-same", FXMARK, &[], |_| one_file(Verb::Stat, Share::File),
         "stat of one and the same file";
     "open-same", FXMARK, &[], |_| one_file(Verb::Open, Share::File),

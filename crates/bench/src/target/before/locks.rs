@@ -73,7 +73,8 @@ impl InodeMutex {
 
 /// `dentry->d_lock` and the count it guards: `dget` and `dput` (until Linux 3.12, which made them one compare-and-swap).
 /// The lock spins, and a write lets go of it, as in the kernel. Unlike there its holder may be preempted: then the others spin
-/// for nothing, which on a quiet machine with a thread for each core does not happen.
+/// for nothing, which on a quiet machine with a thread for each core does not happen. Unlike there (2.6.25 to 4.1) those who
+/// wait are not served in the order of their coming. Both hold for the two locks below, too.
 #[derive(Default)]
 pub(super) struct DentryLock(SpinMutex<u32>);
 
