@@ -46,6 +46,14 @@ pub(crate) fn output(
     if status.code() == Some(130) { Err(Failure::Interrupted) } else { Ok((status, bytes)) }
 }
 
+/// Why a child ended before it was done, as far as its exit code says: on standard error it has said more.
+pub(crate) fn failure(during: impl Into<String>, status: ExitStatus) -> Failure {
+    let error = io::Error::other(format!("the process ended with {status}"));
+    let failure = Failure::Io(during.into(), error);
+    let refused = Failure::Refused(failure.to_string());
+    if status.code() == Some(refused.exit_code().into()) { refused } else { failure }
+}
+
 /// In a child: what is to be done when it is to end.
 pub(crate) fn when_unwanted(end: impl FnOnce() + Send + 'static) {
     thread::spawn(move || {

@@ -261,25 +261,37 @@ fn dispatch(args: BenchArgs) -> Result<(), Failure> {
     }
     let halt = Halt::default();
     halt.on_signals()?;
-    match args.command {
-        Command::Run(RunArgs { workloads, targets, how }) => {
-            side_by_side(&parse_all(&workloads), &targets, &how, &halt)
-        }
-        Command::Short(Short { workloads, targets, how }) => side_by_side(&workloads, &targets, &how, &halt),
+    let done = carry_out(args.command, &halt);
+    if matches!(done, Err(Failure::Io(..))) {
+        // Ctrl-C goes to all processes of a terminal, and may have ended one of ours before we heard of it.
+        const LATE: Duration = Duration::from_millis(20);
+        halt.wait(LATE)?;
+    }
+    done
+}
+
+fn carry_out(command: Command, halt: &Halt) -> Result<(), Failure> {
+    match command {
+        Command::Run(RunArgs { workloads, targets, how }) => side_by_side(&parse_all(&workloads), &targets, &how, halt),
+        Command::Short(Short { workloads, targets, how }) => side_by_side(&workloads, &targets, &how, halt),
         Command::Compare(CompareArgs { before, after }) => {
             print(&report::compare::render(&report::json::read(&before)?, &report::json::read(&after)?)?)
         }
-        Command::Report(how) => print(&page::run(&how, &halt)?),
-        Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, &halt)?),
-        Command::Conflicts(how) => print(&conflicts::run(&how, &halt)?),
-        Command::Cost(how) => print(&cost::run(&how, &halt)?),
+        Command::Report(how) => {
+            let (told, outcome) = page::run(&how, halt)?;
+            print(&told)?;
+            outcome
+        }
+        Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, halt)?),
+        Command::Conflicts(how) => print(&conflicts::run(&how, halt)?),
+        Command::Cost(how) => print(&cost::run(&how, halt)?),
         Command::Seeds(SeedsArgs { targets, scale }) => {
-            let (table, outcome) = seeds::run(&targets, scale, &halt)?;
+            let (table, outcome) = seeds::run(&targets, scale, halt)?;
             print(&table)?;
             outcome
         }
         Command::Mktree(MktreeArgs { dir, seed, files, max_xattrs }) => {
-            let xattrs = tree::mktree(&dir, seed, files, max_xattrs, &halt)?;
+            let xattrs = tree::mktree(&dir, seed, files, max_xattrs, halt)?;
             print(&format!("{files} files with {xattrs} extended attributes in {}\n", dir.display()))
         }
     }

@@ -147,8 +147,7 @@ fn in_fresh_process(order: &Order, halt: &Halt) -> Result<Answer, Failure> {
     command.args(env::args_os().skip(1)).env(CHILD, order);
     let (status, bytes) = child::output(command, during, halt)?;
     if !status.success() {
-        // It has said on standard error what went wrong.
-        return Err(Failure::Refused(format!("the measuring process ended with {status}")));
+        return Err(child::failure(during(), status));
     }
     serde_json::from_slice(&bytes).during(during)
 }

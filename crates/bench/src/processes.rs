@@ -31,6 +31,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    child,
     crew::{Job, Sample, sample},
     failure::{Failure, While},
     gate::Gate,
@@ -193,10 +194,8 @@ impl Worker {
                 Ok(line) => return Ok(line),
                 Err(RecvTimeoutError::Timeout) => halt.check()?,
                 Err(RecvTimeoutError::Disconnected) => {
-                    // Ctrl-C goes to all processes of a terminal, and may have reached the worker first.
-                    halt.wait(SLICE)?;
                     let status = self.child.wait().during(|| "waiting for a worker process".into())?;
-                    return Err(Failure::Refused(format!("a worker process ended with {status}")));
+                    return Err(child::failure("measuring", status));
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::{Child, Command, ExitCode, Output, Stdio},
     thread,
@@ -37,9 +38,12 @@ fn main() -> ExitCode {
     ctrl_c_cleans_up();
     a_child_ends_with_who_is_told_to();
     refusals_have_an_exit_code();
+
+    a_child_that_fails_is_a_failure();
+    ctrl_c_that_reaches_a_program_first_is_one();
     the_pairs_are_listed();
     a_stored_table_that_cannot_be_read_is_named();
-    println!("command: {} passed", if ext4 { 13 } else { 12 });
+    println!("command: {} passed", if ext4 { 15 } else { 14 });
     ExitCode::SUCCESS
 }
 
@@ -393,6 +397,50 @@ fn refusals_have_an_exit_code() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("not empty"));
     assert!(temp.path().join("precious").exists());
     assert_eq!(run(&["crunl", "tmpfs"]).status.code(), Some(2));
+}
+
+/// The command, in a process group of its own, where a program is found that does what `script` says.
+fn with_program(name: &str, script: &str, args: &[&str]) -> Output {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let program = temp.path().join(name);
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("writing");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
+    let mut command = Command::new(env::current_exe().expect("a program"));
+    let path = format!("{}:{}", temp.path().display(), env::var("PATH").unwrap_or_default());
+    command.args(args).env(AS_COMMAND, "1").env("PATH", path).process_group(0).output().expect("it ends")
+}
+
+fn a_child_that_fails_is_a_failure() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let target = format!("dir={}", temp.path().display());
+    let failed = |output: &Output, says: &str| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && stderr.contains(says), "{says}: {output:?}");
+    };
+    failed(&with_program("valgrind", "exit 3", &["cost"]), "under valgrind: the process ended with exit status: 3");
+    failed(&run(&["footprint", "dir=/proc/new"]), "fresh process: the process ended with exit status: 1");
+    // What a worker runs ends the worker.
+    let args = ["find-size", &target, "--set", "files=10", "--processes", "--threads", "1"];
+    failed(&with_program("find", "kill -KILL $PPID", &args), "the process ended with signal: 9");
+    let output = with_program("find", "kill -KILL $PPID", &["seeds", &target, "--scale", "100000"]);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("failed: ") && stdout.contains("git-diff"), "the rest goes on: {output:?}");
+    assert_eq!(output.status.code(), Some(1));
+    // What cannot be met is the child's word, too.
+    fs::write(temp.path().join("precious"), "data").expect("writing");
+    assert_eq!(run(&["footprint", &target]).status.code(), Some(2));
+}
+
+/// As a terminal sends it: to all processes at once.
+fn ctrl_c_that_reaches_a_program_first_is_one() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let target = format!("dir={}", temp.path().display());
+    for workers in [&["--threads", "1"][..], &["--threads", "1", "--processes"]] {
+        let args = [&["find-size", &target, "--set", "files=10"], workers].concat();
+        let output = with_program("find", "kill -INT 0; sleep 3600", &args);
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        assert!(is_empty(temp.path()));
+    }
 }
 
 fn the_pairs_are_listed() {

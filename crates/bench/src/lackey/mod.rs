@@ -143,7 +143,7 @@ pub(crate) fn trace<T: DeserializeOwned>(
         Some(NO_VALGRIND) => {
             return Err(Failure::Refused("valgrind is missing: install it (Debian: apt install valgrind)".into()));
         }
-        _ => return Err(Failure::Refused(format!("the traced process ended with {status}"))),
+        _ => return Err(child::failure(during(), status)),
     }
     // Whatever else the program prints, it is not this.
     let text = String::from_utf8_lossy(&bytes);

@@ -23,20 +23,22 @@ pub(super) enum Seen {
 }
 
 /// Measures, or finds why it cannot be measured here; keeps either beside the page. With one key it takes a third of
-/// the time.
+/// the time. Returns whether it failed: that it is not for this machine is no failure.
 ///
 /// # Errors
 /// What the file system answers, or that the run was interrupted.
-pub(super) fn measure(out: &Path, quick: bool, halt: &Halt) -> Result<(), Failure> {
-    let seen = match conflicts::measure("report", if quick { 1 } else { KEYS }, halt) {
-        Ok(matrix) => Seen::Measured(Box::new(matrix)),
-        Err(Failure::Refused(why)) => Seen::NotMeasured { not_measured: why },
-        Err(other) => return Err(other),
+pub(super) fn measure(out: &Path, quick: bool, halt: &Halt) -> Result<Result<(), Failure>, Failure> {
+    let (seen, outcome) = match conflicts::measure("report", if quick { 1 } else { KEYS }, halt) {
+        Ok(matrix) => (Seen::Measured(Box::new(matrix)), Ok(())),
+        Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+        Err(Failure::Refused(why)) => (Seen::NotMeasured { not_measured: why }, Ok(())),
+        Err(failed) => (Seen::NotMeasured { not_measured: failed.to_string() }, Err(failed)),
     };
     let path = out.join(FILE);
     let during = || format!("writing {}", path.display());
     let text = serde_json::to_string_pretty(&seen).during(during)?;
-    fs::write(&path, text + "\n").during(during)
+    fs::write(&path, text + "\n").during(during)?;
+    Ok(outcome)
 }
 
 /// As it was kept; none by a report of before there was a matrix.

@@ -71,20 +71,18 @@ pub(crate) struct ReportArgs {
 const FIGURES: &str = "report.json";
 const FOOTPRINT: &str = "footprint.json";
 
-/// Measures, and draws the page; returns what to tell.
+/// Measures, and draws the page; returns what to tell, and whether tracing failed, which the page is drawn without.
 ///
 /// # Errors
 /// What a target or the file system answers, or that the run was interrupted.
-pub(crate) fn run(args: &ReportArgs, halt: &Halt) -> Result<String, Failure> {
+pub(crate) fn run(args: &ReportArgs, halt: &Halt) -> Result<(String, Result<(), Failure>), Failure> {
     let speed = Speed::new(args);
     let kernel = dir_target(&args.dir)?;
     if footprint::is_child() {
-        return footprint::run(&footprint_targets(&kernel), speed.names(), halt);
+        return Ok((footprint::run(&footprint_targets(&kernel), speed.names(), halt)?, Ok(())));
     }
     fs::create_dir_all(&args.out).during(|| format!("making {}", args.out.display()))?;
-    if !args.redraw {
-        measure(args, &speed, &kernel, halt)?;
-    }
+    let traced = if args.redraw { Ok(()) } else { measure(args, &speed, &kernel, halt)? };
     let records = report::json::read(&args.out.join(FIGURES))?;
     let bytes = read_bytes(&args.out.join(FOOTPRINT))?;
     let seen = matrix::read(&args.out)?;
@@ -100,7 +98,8 @@ pub(crate) fn run(args: &ReportArgs, halt: &Halt) -> Result<String, Failure> {
         Some(Seen::NotMeasured { not_measured }) => format!("without the matrix of conflicts: {not_measured}\n"),
         _ => String::new(),
     };
-    Ok(format!("{missing}{}: {} plots, {} measurements\n", path.display(), page.plots.len(), records.len()))
+    let told = format!("{missing}{}: {} plots, {} measurements\n", path.display(), page.plots.len(), records.len());
+    Ok((told, traced))
 }
 
 fn dir_target(dir: &Path) -> Result<TargetSpec, Failure> {
@@ -112,7 +111,8 @@ fn footprint_targets(kernel: &TargetSpec) -> Vec<TargetSpec> {
     vec!["mem".parse().expect("a target"), "backed".parse().expect("a target"), kernel.clone()]
 }
 
-fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -> Result<(), Failure> {
+/// Measures everything; returns whether tracing failed.
+fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -> Result<Result<(), Failure>, Failure> {
     let begun = Run::begin(fastrand::u64(..));
     let jobs = plan::jobs(speed, kernel, begun.seed);
     let bar = runner::progress(jobs.iter().map(|job| job.plan.measurements(job.targets.len())).sum());
