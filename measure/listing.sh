@@ -69,18 +69,26 @@ cool() {
     attach
 }
 
-# Appends "wall cpu" of a command to a file.
+failed=0
+
+# Appends "wall cpu" of a command to a file, if it succeeds.
 clock() {
     local out=$1 TIMEFORMAT='%R %U %S'
     shift
     { time "$@" 2>"$work/said"; } 2>"$work/time" | cat >/dev/null
-    ((PIPESTATUS[0] == 0)) || { echo "failed: $*" | cut -c1-200; head -3 "$work/said"; } >&2
-    awk '{ print $1, $2 + $3 }' "$work/time" >>"$out"
+    if ((PIPESTATUS[0] == 0)); then
+        awk '{ print $1, $2 + $3 }' "$work/time" >>"$out"
+    else
+        failed=1
+        { echo "failed: $*" | cut -c1-200; head -3 "$work/said"; } >&2
+    fi
 }
 
-# The median of a column of a file.
+# The median of a column of a file: the middle one, or half way between the two in the middle.
 median() {
-    awk -v column="$2" '{ print $column }' "$1" | sort -n | awk '{ a[NR] = $1 } END { printf "%.3f", a[int((NR + 1) / 2)] }'
+    [ -e "$1" ] || { printf failed; return; }
+    awk -v column="$2" '{ print $column }' "$1" | sort -n |
+        awk '{ a[NR] = $1 } END { printf "%.3f", (a[int((NR + 1) / 2)] + a[int(NR / 2) + 1]) / 2 }'
 }
 
 # Runs each line of "name: command" from stdin, cold and warm, and prints a table.
@@ -111,7 +119,7 @@ table() {
     echo "| $1 | cold, s | cold CPU | warm, s | warm CPU |"
     echo "| --- | ---: | ---: | ---: | ---: |"
     for index in "${!names[@]}"; do
-        if [ -e "$work/cold.$index" ]; then
+        if command -v "${commands[index]%% *}" >/dev/null; then
             printf '| `%s` | %s | %s | %s | %s |\n' "${names[index]}" "$(median "$work/cold.$index" 1)" \
                 "$(median "$work/cold.$index" 2)" "$(median "$work/warm.$index" 1)" "$(median "$work/warm.$index" 2)"
         else
@@ -165,3 +173,4 @@ END
     mountpoint -q "$root" && umount "$root"
     rm -f "$work/image"
 done
+exit "$failed"
