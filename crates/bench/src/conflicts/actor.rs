@@ -317,7 +317,7 @@ impl Actor {
     }
 
     /// Where the things lie that this thread works on.
-    pub(super) fn dentries(&self) -> Result<Vec<(String, DentryRef)>> {
+    pub(super) fn dentries(&self) -> Result<Vec<DentryRef>> {
         let mut paths: Vec<&str> = self.props.iter().flatten().map(|props| props.path.as_str()).collect();
         let own = format!("/work/{}", self.role.letter());
         paths.extend(["/", "/work", "/work/both", own.as_str()]);
@@ -326,7 +326,7 @@ impl Actor {
         let mut found = Vec::new();
         for path in paths {
             match self.vfs.lookup(&self.context, At::Cwd, path, Walk::empty()) {
-                Ok(dentry) => found.push((path.to_owned(), dentry)),
+                Ok(dentry) => found.push(dentry),
                 Err(Error::NoEntry) => {}
                 Err(error) => return Err(error),
             }

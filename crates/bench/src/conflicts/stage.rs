@@ -55,8 +55,6 @@ pub(crate) struct Placed {
     pub scene: Scene,
     /// Type and field.
     pub name: String,
-    /// The path of what it is a part of.
-    pub of: String,
     pub address: u64,
     pub bytes: u64,
 }
@@ -169,16 +167,12 @@ fn act(actor: &mut Option<(Scene, Actor)>, role: Role, job: Job) -> io::Result<D
 }
 
 fn parts(key: u32, scene: Scene, actor: &Actor) -> io::Result<Vec<Placed>> {
-    let place = |(path, part): (String, probe::Part)| Placed {
+    let place = |part: probe::Part| Placed {
         key,
         scene,
         name: part.name.to_owned(),
-        of: path,
         address: part.address as u64,
         bytes: part.bytes as u64,
     };
-    let dentries = actor.dentries()?;
-    let parts =
-        dentries.iter().flat_map(|(path, dentry)| probe::parts(dentry).into_iter().map(|part| (path.clone(), part)));
-    Ok(parts.map(place).collect())
+    Ok(actor.dentries()?.iter().flat_map(probe::parts).map(place).collect())
 }

@@ -43,12 +43,6 @@ pub struct WorkloadSpec {
     steps: Option<u64>,
 }
 
-impl PartialEq for WorkloadSpec {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
 impl WorkloadSpec {
     /// As named on the command line.
     pub(crate) fn name(&self) -> &str {
