@@ -22,10 +22,10 @@
 //! lists' lock, a file table's lock.
 //!
 //! What differs, though it is taken: kernels from 2.6.25 on served those who waited for a spinning lock in the order of
-//! their coming (a ticket lock). These serve whoever is quickest, mostly the one who has just let go: that is faster on a few
-//! cores, and may be slower on many. A queue would be worse here: a thread can be preempted in it, which in the kernel it cannot, and
-//! all behind it would wait until it runs again. And a path is rendered into memory that is allocated under the rename lock, some
-//! tens of nanoseconds in which the kernel, which had its page before, did not hold it.
+//! their coming (a ticket lock). These serve whoever is quickest, often the one who has just let go; which of the two is
+//! faster depends on the cores, and was not measured. Here a thread can be preempted while it waits, which in the kernel it
+//! cannot: in a queue, all behind it would wait until it runs again. And a path is rendered into memory that is allocated
+//! under the rename lock, while the kernel had its page before.
 
 mod actor;
 mod locks;
