@@ -25,6 +25,12 @@ pub trait Object: Send + Sync + Sized + 'static {
     /// under whatever that thread holds: it waits for nothing.
     fn last_put(&self) {}
 
+    /// How much memory goes with the object besides its own. Asked after [`Object::last_put`], for
+    /// [`retired_bytes`](crate::retired_bytes).
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
     /// Whether somebody may need what the drop gives back (part of a limit). Asked after [`Object::last_put`]; the object
     /// then does not wait for more to be retired beside it, and [`collect`](crate::collect) comes to it from any thread.
     fn is_awaited(&self) -> bool {
@@ -271,6 +277,7 @@ impl<T: Object> Drop for Counted<T> {
         }
         reclaim::let_go(|| block.value.last_put());
         let is_awaited = block.value.is_awaited();
+        let bytes = size_of::<Block<T>>() + block.value.held_bytes();
         /// # Safety
         /// `ptr` is a block that nobody uses any more.
         unsafe fn free<T>(ptr: *mut ()) {
@@ -285,7 +292,7 @@ impl<T: Object> Drop for Counted<T> {
         }
         // SAFETY: the count is dead, so no place owns a reference (each holds one) and no guard made from now on can
         // find the pointer; the dead count makes this the only retirement.
-        unsafe { reclaim::retire(self.block.as_ptr().cast(), size_of::<Block<T>>(), free::<T>) };
+        unsafe { reclaim::retire(self.block.as_ptr().cast(), bytes, free::<T>) };
         if is_awaited {
             reclaim::seal();
         }

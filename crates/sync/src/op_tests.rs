@@ -352,6 +352,22 @@ fn random_steps_agree_with_the_slow_model() {
     }
 }
 
+/// A word is taken from under an operation, which goes on without it.
+#[test]
+fn an_operation_loses_a_word_that_is_taken() {
+    for commits in [false, true] {
+        let tally = Tally::default();
+        let (op, thing) = (Op::new(), tally.thing(1));
+        let (a, b) = (OpCell::new(Some(thing.clone())), OpCell::new(None));
+        let (from, to) = (enlist(&a, &op, Some(&thing), None), enlist(&b, &op, None, Some(&thing)));
+        assert!(!commits || op.commit());
+        assert_eq!((a.take().is_some(), b.take().is_some()), (!commits, commits));
+        assert!(from.finish().is_none() && to.finish().is_none());
+        assert_eq!((seen(&a), seen(&b)), (0, 0));
+        assert_eq!(Counted::count(&thing), 1);
+    }
+}
+
 /// Exchanges on one thread while another looks: under a real allocator and the real reclaimer.
 #[test]
 fn exchanges_under_a_reader() {

@@ -7,7 +7,7 @@ use crate::{
     backed::attr_of,
     create::{S_ISGID, S_ISUID, S_IXGRP},
     inode::{Body, Inode, PermView},
-    locks::look,
+    locks::{breathe, look},
     namei::walk,
     permit::revoking,
     trace::TraceOp,
@@ -127,6 +127,7 @@ impl Vfs {
         let path = path.as_ref();
         self.traced(TraceOp::Setattr, (context, at, path), || {
             let dentry = self.lookup_at(context, at, path, flags)?;
+            breathe();
             context.writable()?;
             // Also where neither is to change: that is a change of its own.
             chown_inode(context, dentry.0.inode(), uid, gid)
@@ -193,6 +194,7 @@ impl DentryRef {
 
 /// Changes several attributes.
 fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
+    breathe();
     context.writable()?;
     let inode = dentry.0.inode();
     if let Some(size) = to.size {

@@ -73,6 +73,13 @@ impl Object for Dentry {
         }
     }
 
+    fn held_bytes(&self) -> usize {
+        match &self.target {
+            Target::Own(inode) => inode.target_len(),
+            Target::Link(..) => 0,
+        }
+    }
+
     /// A further link holds its inode, and an inode its attributes, which are charged for.
     fn is_awaited(&self) -> bool {
         match &self.target {

@@ -382,6 +382,11 @@ impl Inode {
         }
     }
 
+    /// How long a symbolic link's target is.
+    pub(crate) fn target_len(&self) -> usize {
+        if let Body::Symlink(target) = &self.body { target.len() } else { 0 }
+    }
+
     /// What an inode in memory was charged for besides itself, but for its attributes.
     #[cold]
     fn pay_back_rest(&self) {

@@ -207,6 +207,7 @@ impl<'v> Locks<'v> {
 /// Tries again what there was no space for: that of what is gone may wait to be reclaimed. The caller holds no guard and no
 /// lock.
 pub(crate) fn in_need_of_space<T>(change: impl Fn() -> Result<T>) -> Result<T> {
+    breathe();
     match change() {
         Err(Error::NoSpace) => {
             pando_sync::collect();
@@ -315,7 +316,7 @@ fn run_attempts<T>(
 const RETIRED_MAX_BYTES: usize = 64 << 20;
 
 /// Looks at the garbage now and then, before an operation that will make more. No guard and no lock is held.
-fn breathe() {
+pub(crate) fn breathe() {
     const OPERATIONS: u32 = 64;
     std::thread_local!(static COUNT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
     let count = COUNT.with(|count| count.replace(count.get().wrapping_add(1)));

@@ -322,7 +322,8 @@ fn take_down(root: &DentryRef) {
             for slot in directory.slots_after(position, &guard).take(1024) {
                 count += 1;
                 position = slot.to_ref().position();
-                if let Some(child) = slot.to_ref().value.replace(None).filter(|child| child.is_dir()) {
+                // Somebody may be moving it.
+                if let Some(child) = slot.to_ref().value.take().filter(|child| child.is_dir()) {
                     todo.push(child);
                 }
                 directory.remove(slot, &guard);

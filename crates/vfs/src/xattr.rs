@@ -18,6 +18,8 @@ use crate::{
 pub const XATTR_NAME_MAX: usize = 255;
 /// The longest value.
 pub const XATTR_SIZE_MAX: usize = 65536;
+/// The longest list of names, with a NUL behind each.
+const XATTR_LIST_MAX: usize = 65536;
 
 /// The name spaces of attributes, and who may do what there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +147,7 @@ impl Vfs {
     ///
     /// # Errors
     /// EEXIST (CREATE), ENODATA (REPLACE), E2BIG for a value above 64 KiB, ERANGE for a name too long, EOPNOTSUPP,
-    /// EPERM, EACCES, ENOSPC, and those of the walk.
+    /// EPERM, EACCES, ENOSPC (also for names of more than 64 KiB in all), and those of the walk.
     #[expect(clippy::too_many_arguments, reason = "the arguments of setxattrat")]
     pub fn setxattr(
         &self,
@@ -187,7 +189,12 @@ impl Vfs {
             match map.contains_key(name) {
                 true if how.contains(XattrFlags::CREATE) => return Err(Error::Exists),
                 false if how.contains(XattrFlags::REPLACE) => return Err(Error::NoData),
-                _ => {}
+                true => {}
+                // More could not be listed.
+                false if map.keys().map(|name| name.len() + 1).sum::<usize>() + name.len() >= XATTR_LIST_MAX => {
+                    return Err(Error::NoSpace);
+                }
+                false => {}
             }
             Ok(map.insert(Arc::from(name), Arc::from(value)))
         };

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{Ordering, fence},
+        atomic::{AtomicUsize, Ordering, fence},
     },
 };
 
@@ -31,28 +31,54 @@ pub(crate) struct Xattrs {
 
 impl Object for Xattrs {}
 
-struct Map(XattrMap);
+struct Map {
+    map: XattrMap,
+    /// Bytes of values that only this one has, once it was replaced.
+    outlived: AtomicUsize,
+}
 
-impl Object for Map {}
+impl Map {
+    /// None: there are no attributes.
+    fn of(map: XattrMap) -> Option<Counted<Self>> {
+        (!map.is_empty()).then(|| Counted::new(Self { map, outlived: AtomicUsize::new(0) }))
+    }
+}
+
+/// What an entry takes in a map, whose nodes may be half full.
+const ENTRY_BYTES: usize = 2 * size_of::<(Arc<[u8]>, Arc<[u8]>)>();
+
+impl Object for Map {
+    fn held_bytes(&self) -> usize {
+        self.map.len() * ENTRY_BYTES + self.outlived.load(Ordering::Relaxed)
+    }
+}
 
 impl Xattrs {
     fn new(map: XattrMap) -> Counted<Self> {
-        let map = (!map.is_empty()).then(|| Counted::new(Map(map)));
-        Counted::new(Self { changing: Mutex::new(()), map: AtomicCounted::new(map) })
+        Counted::new(Self { changing: Mutex::new(()), map: AtomicCounted::new(Map::of(map)) })
     }
 
     fn get<'g>(&self, guard: &'g Guard) -> Option<&'g XattrMap> {
-        self.map.load(guard).map(|map| &map.to_ref().0)
+        self.map.load(guard).map(|map| &map.to_ref().map)
     }
 
-    /// Changes them as a whole, or, if `change` fails, not at all. It may run more than once.
-    fn exchange<T>(&self, change: impl Fn(&mut XattrMap) -> Result<T>, guard: &Guard) -> Result<T> {
+    /// Changes them as a whole, or, if `change` fails, not at all. It may run more than once, and answers the value that
+    /// has left.
+    fn exchange(
+        &self,
+        change: impl Fn(&mut XattrMap) -> Result<Option<Arc<[u8]>>>,
+        guard: &Guard,
+    ) -> Result<Option<Arc<[u8]>>> {
         loop {
             let now = self.map.load(guard);
-            let mut map = now.map(|map| map.to_ref().0.clone()).unwrap_or_default();
-            let changed = change(&mut map)?;
-            if self.map.compare_exchange(now, (!map.is_empty()).then(|| Counted::new(Map(map)))).is_ok() {
-                return Ok(changed);
+            let mut map = now.map(|now| now.to_ref().map.clone()).unwrap_or_default();
+            let old = change(&mut map)?;
+            if let (Some(now), Some(old)) = (now, &old) {
+                // Relaxed: for statistics.
+                now.to_ref().outlived.store(old.len(), Ordering::Relaxed);
+            }
+            if self.map.compare_exchange(now, Map::of(map)).is_ok() {
+                return Ok(old);
             }
         }
     }
@@ -62,7 +88,7 @@ impl Xattrs {
         let _changing = lock_counted(&self.changing, LockClass::Xattrs);
         let mut map = self.get(&pin()).cloned().unwrap_or_default();
         change(&mut map)?;
-        self.map.swap((!map.is_empty()).then(|| Counted::new(Map(map))));
+        self.map.swap(Map::of(map));
         Ok(())
     }
 }
@@ -164,7 +190,7 @@ impl Inode {
     /// Takes all extended attributes, once nobody looks any more.
     pub(crate) fn take_xattrs(&self, each: impl Fn(&[u8], &[u8])) {
         let map = self.xattrs.swap(None).and_then(|xattrs| xattrs.map.swap(None));
-        map.iter().flat_map(|map| &map.0).for_each(|(name, value)| each(name, value));
+        map.iter().flat_map(|map| &map.map).for_each(|(name, value)| each(name, value));
     }
 
     /// Whether extended attributes are cached.

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Context, Credentials, File, OpenFlags, Result, Vfs, Walk};
+use pando_vfs::{At, Context, Credentials, File, OpenFlags, Result, Vfs, Walk, XattrFlags};
 
 /// A tree in which nothing is free but what was removed while somebody was reading.
 fn full_of_garbage() -> (Vfs, Context) {
@@ -33,9 +33,30 @@ fn make(vfs: &Vfs, context: &Context, path: &str) -> Result<File> {
     vfs.open(context, At::Cwd, path, OpenFlags::RDWR | OpenFlags::CREAT, 0o600)
 }
 
+/// Values that were replaced, and targets of links that were removed, are memory that waits as well.
+fn what_waits_is_counted_with_all_that_it_holds() {
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    drop(make(&vfs, &context, "/a").expect("made"));
+    let set = || vfs.setxattr(&context, At::Cwd, "/a", "user.a", [1; 65536], XattrFlags::empty(), Walk::empty());
+    let link = |n| vfs.symlink(&context, [b'x'; 4095], At::Cwd, format!("/{n}")).map(drop);
+    set().expect("set");
+    (0..16).for_each(|n| link(n).expect("made"));
+    pando_sync::collect();
+    let reading = pando_sync::pin();
+    let before = pando_sync::retired_bytes();
+    (0..16).for_each(|_| set().expect("replaced"));
+    assert!(pando_sync::retired_bytes() - before >= 16 * 65536);
+    let before = pando_sync::retired_bytes();
+    (0..16).for_each(|n| vfs.unlink(&context, At::Cwd, format!("/{n}")).expect("removed"));
+    assert!(pando_sync::retired_bytes() - before >= 16 * 4095);
+    drop(reading);
+}
+
 // One test: another one beside it would read, too.
 #[test]
 fn there_is_space_for_what_only_waits_to_be_reclaimed() {
+    what_waits_is_counted_with_all_that_it_holds();
     let (vfs, context) = full_of_garbage();
     make(&vfs, &context, "/new").expect("an inode");
     let (vfs, context) = full_of_garbage();

@@ -276,13 +276,21 @@ impl<T: Object> OpCell<T> {
     /// operation loses this word, which then never showed its `after`, unless committed).
     pub fn replace(&self, value: Option<Counted<T>>) -> Option<Counted<T>> {
         let new = Word::value(value.map(give));
-        match self.swap(&new) {
-            Ok(old) => old,
-            Err((state, before, after)) => {
-                debug_assert!(false, "a word was replaced while an operation was at work on it");
-                if state == OpState::Committed { after } else { before }
-            }
-        }
+        self.swap(&new).unwrap_or_else(|under| {
+            debug_assert!(false, "a word was replaced while an operation was at work on it");
+            Self::shown(under)
+        })
+    }
+
+    /// Shows nothing from now on, whatever is there and whoever is at work on it: an operation loses this word. For who takes
+    /// everything apart.
+    pub fn take(&self) -> Option<Counted<T>> {
+        self.swap(&Word::Empty).unwrap_or_else(Self::shown)
+    }
+
+    /// What the parts of an entry have shown.
+    fn shown((state, before, after): (OpState, Option<Counted<T>>, Option<Counted<T>>)) -> Option<Counted<T>> {
+        if state == OpState::Committed { after } else { before }
     }
 
     /// Takes out what is in the word; an entry as its parts.

@@ -598,6 +598,17 @@ fn paths_without_links_and_without_mounts() {
 }
 
 #[test]
+fn attributes_are_no_more_than_can_be_listed() {
+    let (vfs, context) = tree();
+    touch(&vfs, &context, "/a");
+    let set = |name: &str| vfs.setxattr(&context, At::Cwd, "/a", name, b"", XattrFlags::empty(), FOLLOW);
+    let name = |n| format!("user.{n:0>250}");
+    (0..256).for_each(|n| set(&name(n)).expect("in all 65536 bytes, with a NUL behind each"));
+    assert_eq!((set("user.x"), set(&name(7))), (Err(Error::NoSpace), Ok(())));
+    assert_eq!(vfs.listxattr(&context, At::Cwd, "/a", FOLLOW).map(|names| names.len()), Ok(256));
+}
+
+#[test]
 fn a_context_with_a_root_of_its_own() {
     let (vfs, root) = tree();
     let jail = vfs.mkdir(&root, At::Cwd, "/jail", 0o755).expect("made");
