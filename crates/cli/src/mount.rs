@@ -1,9 +1,11 @@
 //! `pando mount`.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
     thread,
+    time::{Duration, Instant},
 };
 
 use pando_fuse::{FuserTransport, Server, ServerOptions, Transport, trace::TraceListener, unmount};
@@ -113,6 +115,13 @@ fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
     Ok(())
 }
 
+/// Once the tree is unmounted, its server ends, well, and no second signal (Ctrl-C comes twice through some wrappers) may turn
+/// that into a failure. It has not ended after so long where the tree is mounted elsewhere as well.
+const ONE_SIGNAL: Duration = Duration::from_secs(1);
+
+/// What is said of a tree that is used and not mounted any more.
+const LAST_USER: &str = "the server ends when the last user has left (signal again to end it now)";
+
 /// Unmounts when a signal asks for it, and when nobody serves any more.
 #[derive(Clone)]
 struct Leaver {
@@ -137,37 +146,47 @@ impl Leaver {
     }
 
     fn leave_on(&self, mut signals: Signals) {
-        let mut lingers = None;
+        // From when on another signal is taken for a second one.
+        let mut again = None;
         for signal in signals.forever() {
-            match lingers {
+            match again {
                 None => {
                     info!(signal, "unmounting");
-                    lingers = Some(self.leave());
+                    let patience = if self.leave() { Duration::ZERO } else { ONE_SIGNAL };
+                    again = Some(Instant::now() + patience);
                 }
-                Some(true) => {
+                Some(again) if again <= Instant::now() => {
                     warn!(signal, "asked again: ending at once");
-                    // The kernel breaks the connection off when we end; what is left of the mount goes with it.
+                    // The kernel breaks the connection off when we end: what is left of the tree answers nobody any more.
                     std::process::exit(1);
                 }
-                // Unmounted: the server is ending, well, and no second signal (Ctrl-C comes twice through some
-                // wrappers) may turn that into a failure.
-                Some(false) => {}
+                Some(_) => {}
             }
         }
     }
 
     /// Unmounts; true if the server has to go on for those who still use the tree.
     fn leave(&self) -> bool {
-        let path = self.mount().map_or_else(|| self.path.clone(), |mount| mount.point);
+        let path = match self.place() {
+            Ok(Some(path)) => path,
+            Ok(None) => {
+                // Another tree may be at our path by now.
+                let shown = self.path.display();
+                say(format_args!("pando: {shown}: detached already; {LAST_USER}"));
+                return true;
+            }
+            Err(error) => {
+                say(format_args!("pando: /proc/self/mountinfo: {error} (signal again to end the server)"));
+                return true;
+            }
+        };
         let shown = path.display();
         match unmount::cleanly(&path) {
             Ok(()) => false,
             // Unmounted by somebody else in the same moment.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => false,
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
-                say(format_args!(
-                    "pando: {shown}: in use: detached; the server ends when the last user has left (signal again to end it now)"
-                ));
+                say(format_args!("pando: {shown}: in use: detached; {LAST_USER}"));
                 if let Err(error) = unmount::detach(&path) {
                     say(format_args!("pando: {shown}: cannot be detached: {error}"));
                 }
@@ -180,9 +199,16 @@ impl Leaver {
         }
     }
 
-    /// The mount, which may have been moved with a directory above it, or be covered by another.
-    fn mount(&self) -> Option<Mount> {
-        mountinfo::all().unwrap_or_default().into_iter().find(|mount| Some(&mount.device) == self.device.as_ref())
+    /// Where the mount is now: it may have been moved with a directory above it, or be covered by another. None if it is
+    /// not mounted any more.
+    fn place(&self) -> io::Result<Option<PathBuf>> {
+        let Some(device) = &self.device else { return Ok(Some(self.path.clone())) };
+        match mountinfo::all() {
+            Ok(all) => Ok(all.into_iter().find(|mount| mount.device == *device).map(|mount| mount.point)),
+            // No descriptor may be left to read it with, and none is needed to look at our path.
+            Err(_) if mountinfo::device(&self.path).is_ok_and(|found| found == *device) => Ok(Some(self.path.clone())),
+            Err(error) => Err(error),
+        }
     }
 
     /// Takes away what is left when nobody serves any more and nobody has unmounted: serving did not begin, the device

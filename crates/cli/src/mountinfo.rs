@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
 /// The type that mounts of ours show in mount tables.
 pub const OUR_TYPE: &str = "fuse.pandofs";
 
@@ -65,6 +67,16 @@ pub fn holding(path: &Path) -> io::Result<Option<Mount>> {
         .into_iter()
         .filter(|mount| path.starts_with(&mount.point))
         .max_by_key(|mount| mount.point.as_os_str().len()))
+}
+
+/// The device number that `path` is on, as mount tables have it. No server is asked.
+///
+/// # Errors
+/// As statx(2).
+pub fn device(path: &Path) -> io::Result<String> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW;
+    let found = rustix::fs::statx(CWD, path, flags, StatxFlags::empty())?;
+    Ok(format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
 }
 
 fn parse(table: &[u8]) -> Vec<Mount> {

@@ -442,6 +442,55 @@ fn a_second_signal_ends_a_busy_server_and_only_that() {
     assert!(status.success() && errors.is_empty(), "{status}: {errors}");
 }
 
+#[test]
+fn a_signal_to_a_detached_server_leaves_a_later_mount_alone() {
+    if !can_mount() {
+        return;
+    }
+    let mut detached = Mounted::new(&[]);
+    let open = fs::File::create(detached.path("f")).unwrap();
+    let root = detached.root();
+    assert!(run(&["umount", "--lazy", root.to_str().unwrap()]).status.success());
+    assert!(run(&["mount", "--daemon", root.to_str().unwrap()]).status.success());
+    fs::write(root.join("later"), "kept").unwrap();
+    let ended = signal_until_ended(&detached);
+    let (status, errors) = detached.ended();
+    assert!(ended && status.code() == Some(1) && errors.contains("detached"), "{status}: {errors}");
+    drop(open);
+    assert_eq!(fs::read_to_string(root.join("later")).unwrap(), "kept");
+    assert!(run(&["umount", root.to_str().unwrap()]).status.success());
+}
+
+#[test]
+fn a_server_whose_tree_is_mounted_elsewhere_too_can_be_ended() {
+    if !can_mount() {
+        return;
+    }
+    let mut mounted = Mounted::new(&[]);
+    let other = tempfile::tempdir().unwrap();
+    rustix::mount::mount_bind(mounted.root(), other.path()).unwrap();
+    kill_process(mounted.pid(), Signal::TERM).unwrap();
+    wait_until_mounted(mounted.root().to_str().unwrap(), false);
+    // One that comes right behind the first counts as the same.
+    let ended = signal_until_ended(&mounted);
+    rustix::mount::unmount(other.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    let (status, errors) = mounted.ended();
+    assert!(ended && status.code() == Some(1), "{status}: {errors}");
+}
+
+/// Signals again and again; whether that ended the server, which is killed otherwise.
+fn signal_until_ended(mounted: &Mounted) -> bool {
+    let end = rustix::process::pidfd_open(mounted.pid(), rustix::process::PidfdFlags::empty()).unwrap();
+    let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let ended = (0..200).any(|_| {
+        kill_process(mounted.pid(), Signal::TERM).unwrap();
+        let mut polled = [rustix::event::PollFd::new(&end, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&moment)).unwrap() > 0
+    });
+    kill_process(mounted.pid(), Signal::KILL).unwrap();
+    ended
+}
+
 /// Waits until the mount table has `point`, or not: poll(2) on `/proc/self/mountinfo` reports each change.
 fn wait_until_mounted(point: &str, mounted: bool) {
     let mut table = fs::File::open("/proc/self/mountinfo").unwrap();
