@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Mounted, can_mount, pando, run, said};
+use common::{Mounted, can_mount, pando, run, said, skipped};
 use rustix::{
     fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags},
     io::Errno,
@@ -311,6 +311,49 @@ fn mount_options_reach_the_kernel() {
     let refused = fs::write(asked.path("f"), "").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
     asked.umount();
+}
+
+#[test]
+fn without_times_of_access_reading_leaves_none() {
+    if !can_mount() {
+        return;
+    }
+    for (options, left) in [(&[][..], true), (&["-o", "noatime"], false)] {
+        let mounted = Mounted::new(options);
+        fs::write(mounted.path("file"), "contents").unwrap();
+        fs::create_dir(mounted.path("dir")).unwrap();
+        symlink("target", mounted.path("link")).unwrap();
+        let old = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = rustix::fs::Timestamps { last_access: old, last_modification: old };
+        for name in ["file", "dir", "link"] {
+            rustix::fs::utimensat(CWD, mounted.path(name), &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        }
+        assert_eq!(fs::read_to_string(mounted.path("file")).unwrap(), "contents");
+        assert_eq!(names(&mounted.path("dir")), Vec::<String>::new());
+        assert_eq!(fs::read_link(mounted.path("link")).unwrap().to_str(), Some("target"));
+        let touched =
+            ["file", "dir", "link"].map(|name| fs::symlink_metadata(mounted.path(name)).unwrap().atime() != 1);
+        assert_eq!(touched, [left; 3], "{options:?}");
+        mounted.umount();
+    }
+}
+
+/// Whoever is handed an open file may use it, though this user could not open it.
+#[test]
+fn open_files_may_be_handed_to_other_users() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let file = fs::File::create(mounted.path("f")).unwrap();
+    let script =
+        "import os\nos.setuid(65534)\nos.write(0, b'x')\nos.posix_fallocate(0, 0, 8192)\nos.lseek(0, 0, os.SEEK_DATA)";
+    let user = Command::new("python3").args(["-c", script]).stdin(file.try_clone().unwrap()).output();
+    let Ok(done) = user else { return skipped("no python3 here") };
+    assert!(done.status.success(), "{}", said(&done));
+    assert_eq!(file.metadata().unwrap().size(), 8192);
+    drop(file);
+    mounted.umount();
 }
 
 #[test]

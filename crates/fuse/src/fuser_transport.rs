@@ -38,13 +38,14 @@ pub struct FuserTransport;
 impl Transport for FuserTransport {
     fn connect(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>> {
         let mut config = Config::default();
-        let acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(options.threads.get());
         config.clone_fd = options.threads.get() > 1;
+        let server = server.with_no_atime(options.no_atime);
         // Where setuid bits mean something, the kernel keeps clearing them itself, with its view of the mode up to date.
         let translator = Translator { server, clear_privileges: !options.suid, plus: options.readdirplus };
         let device = device::mount(mount_point, options)?;
-        match Session::from_fd(translator, device, acl, config) {
+        // The kernel lets in who may come in. What others do with files that were opened for them is no business of fuser's.
+        match Session::from_fd(translator, device, SessionACL::All, config) {
             Ok(session) => Ok(Box::new(FuserConnection(session))),
             Err(error) => {
                 // The device is closed by now: without this a dead mount would stay.
@@ -438,8 +439,11 @@ impl Filesystem for Translator {
         let (mut reply, mut count, valid) = (reply, 0, self.valid());
         let mut add = |entry: &DirEntry<'_>, attr: Option<Attr>| {
             let (attr, valid) = match attr {
-                Some(attr) => (file_attr(&attr), valid),
-                // Known by name only: the kernel gets the kind and the number, and asks at once for the rest.
+                // The kernel asks at once for what the store fails to tell.
+                Some(attr) => {
+                    (file_attr(&attr), if self.server.entry_fails(entry.name) { Duration::ZERO } else { valid })
+                }
+                // The same for what is known by name only: it gets the kind and the number.
                 None => (fuser::FileAttr { ino: INodeNo(entry.ino), ..no_attr(entry.kind) }, Duration::ZERO),
             };
             let name = OsStr::from_bytes(entry.name);

@@ -19,7 +19,7 @@ pub struct MountOptions {
     pub exec: bool,
     /// No changes.
     pub read_only: bool,
-    /// Reading does not change access times.
+    /// Reading does not change access times: a matter of the server's ([`Server::with_no_atime`]).
     pub no_atime: bool,
     /// Writes wait until they are durable.
     pub sync: bool,

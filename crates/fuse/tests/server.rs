@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use pando_fuse::{Attr, Caller, Server, ServerOptions};
+use pando_fuse::{Attr, Caller, Fault, Operation, Server, ServerOptions, Store, StoreOptions, When};
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{Charge, Driver, Error, FileData, FileKind, Result, SetAttr, StatFs, Vfs};
 
@@ -141,6 +141,23 @@ fn entries_that_did_not_fit_are_not_counted() {
         assert_eq!(result, Err(Error::Io));
     });
     assert!(nodes.iter().all(|&node| server.getattr(node) == Err(Error::Stale)));
+    server.release(dir).unwrap();
+}
+
+/// A store that fails to tell an entry's attributes makes them out of date, and no less counted.
+#[test]
+fn entries_that_a_store_fails_are_counted() {
+    let fault = Fault { operation: Operation::Lookup, error: Error::Io, when: When::Always };
+    let store = Store::new(StoreOptions { faults: vec![fault], ..StoreOptions::default() }).unwrap();
+    let server = server().with_store(Arc::new(store));
+    let (made, handle) = create(&server, "f");
+    server.release(handle).unwrap();
+    server.forget(made.node, 1);
+    let dir = server.open(ME, ROOT, 0).unwrap();
+    assert_eq!(scan(&server, dir, 7).0.len(), 3);
+    assert!(server.getattr(made.node).is_ok());
+    server.forget(made.node, 1);
+    assert_eq!(server.getattr(made.node), Err(Error::Stale));
     server.release(dir).unwrap();
 }
 

@@ -37,7 +37,6 @@ impl Server {
             self.with_file(handle, |dir| {
                 dir.readdir_plus(&context, cookie, |entry, found| {
                     let entry = DirEntry { ino: self.nodes.number(entry.ino), ..entry };
-                    let found = found.filter(|_| !self.entry_fails(entry.name));
                     let attr = found.map(|(stat, _)| self.attr_from(*stat));
                     if !add(&entry, attr) {
                         return false;

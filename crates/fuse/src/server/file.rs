@@ -4,22 +4,23 @@ use pando_vfs::{Error, OpenFlags, Result, Seek};
 
 use super::{Caller, Server};
 
-/// What open(2) flags mean to the tree when the kernel opens on behalf of a process. APPEND is the kernel's business:
-/// it knows the end and sends the offset; pages of a shared mapping written back through the same handle go where they
-/// belong, not to the end. DIRECT and the flags of creating are done with too.
-pub(super) fn handle_flags(flags: u32) -> OpenFlags {
-    let kernels = OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY;
-    OpenFlags::from_bits_truncate(flags) - kernels
-}
-
 impl Server {
+    /// What open(2) flags mean to the tree when the kernel opens on behalf of a process. APPEND is the kernel's business:
+    /// it knows the end and sends the offset; pages of a shared mapping written back through the same handle go where they
+    /// belong, not to the end. DIRECT and the flags of creating are done with too.
+    pub(super) fn handle_flags(&self, flags: u32) -> OpenFlags {
+        let kernels = OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY;
+        let flags = OpenFlags::from_bits_truncate(flags) - kernels;
+        if self.no_atime { flags | OpenFlags::NOATIME } else { flags }
+    }
+
     /// Opens `node`, a file or a directory; answers the handle. Truncates with `O_TRUNC`.
     ///
     /// # Errors
     /// See [`Server`].
     pub fn open(&self, caller: Caller, node: u64, flags: u32) -> Result<u64> {
         self.guarded("open", || {
-            let (dentry, flags) = (self.nodes.get(node)?, handle_flags(flags));
+            let (dentry, flags) = (self.nodes.get(node)?, self.handle_flags(flags));
             if flags.contains(OpenFlags::TRUNC) && !caller.keeps_privileges() {
                 self.drop_privileges(&dentry)?;
             }

@@ -74,6 +74,8 @@ pub struct Server {
     /// Open files and directories by handle. Reading a slot takes no lock.
     handles: Slab<File>,
     options: ServerOptions,
+    /// Reading leaves no time of access.
+    no_atime: bool,
     /// What counts requests, and can be slow; a plain mount has none.
     store: Option<Arc<Store>>,
 }
@@ -82,7 +84,14 @@ impl Server {
     /// A server for the tree `vfs`.
     #[must_use]
     pub fn new(vfs: Vfs, options: ServerOptions) -> Self {
-        Self { nodes: Nodes::new(vfs.clone()), vfs, handles: Slab::new(), options, store: None }
+        Self { nodes: Nodes::new(vfs.clone()), vfs, handles: Slab::new(), options, no_atime: false, store: None }
+    }
+
+    /// The same server for a mount on which reading leaves no time of access, if so: the kernel leaves these times to the
+    /// server, whatever it was told when it mounted.
+    #[must_use]
+    pub fn with_no_atime(self, no_atime: bool) -> Self {
+        Self { no_atime, ..self }
     }
 
     /// How long the kernel may answer without asking.

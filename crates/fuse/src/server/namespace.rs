@@ -2,7 +2,7 @@
 
 use pando_vfs::{At, DentryRef, Error, OpenFlags, RenameFlags, Result, Walk};
 
-use super::{Attr, Caller, Server, component, file::handle_flags};
+use super::{Attr, Caller, Server, component};
 
 impl Server {
     /// The node of `name` in `parent`; none if there is no such name, which the kernel may remember as well.
@@ -74,7 +74,9 @@ impl Server {
         self.guarded("readlink", || {
             let dentry = self.nodes.get(node)?;
             let walk = Walk::EMPTY_PATH | Walk::NOFOLLOW;
-            self.vfs.readlink(&self.context(caller, 0), At::Dir(&dentry), b"", walk)
+            // What changes nothing leaves no time of access either.
+            let context = self.context(caller, 0).read_only(self.no_atime);
+            self.vfs.readlink(&context, At::Dir(&dentry), b"", walk)
         })
     }
 
@@ -147,7 +149,7 @@ impl Server {
             let context = self.context(caller, umask);
             let exclusive = OpenFlags::from_bits_truncate(flags) & OpenFlags::EXCL;
             // The kernel has looked the name up and followed links itself.
-            let flags = handle_flags(flags) | exclusive | OpenFlags::CREAT | OpenFlags::NOFOLLOW;
+            let flags = self.handle_flags(flags) | exclusive | OpenFlags::CREAT | OpenFlags::NOFOLLOW;
             let file = self.vfs.open(&context, At::Dir(&dir), component(name)?, flags, mode & 0o7777)?;
             let mut handout = self.nodes.hand_out();
             handout.count(file.dentry());

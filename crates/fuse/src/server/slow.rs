@@ -72,7 +72,7 @@ impl Server {
     }
 
     /// Whether the attributes of an entry of a directory cannot be had: the store fails.
-    pub(super) fn entry_fails(&self, name: &[u8]) -> bool {
+    pub(crate) fn entry_fails(&self, name: &[u8]) -> bool {
         self.store.as_ref().is_some_and(|store| store.fault_of_entry(name).is_some())
     }
 

@@ -18,7 +18,7 @@ pub struct Fault {
 }
 
 /// Which requests of a kind fail. An entry of a READDIRPLUS counts as a look-up and a getattr; one that fails is
-/// answered as a name without attributes.
+/// answered with attributes that are out of date at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum When {
     /// Each.
