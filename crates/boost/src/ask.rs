@@ -34,15 +34,20 @@ pub(crate) fn identity(directory: impl AsFd) -> rustix::io::Result<Identity> {
     Ok(Identity { device: u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor), inode: found.stx_ino })
 }
 
-/// Where the holder of this descriptor reads next; zero where it cannot be said.
+/// Where a directory is read next; zero where it cannot be said.
 pub(crate) fn position(directory: impl AsFd) -> u64 {
     rustix::fs::seek(directory, SeekFrom::Current(0)).unwrap_or(0)
 }
 
-/// Opens the directory again, at `position`: reading through the program's descriptor would move the program's place.
+/// Opens the directory for ourselves, at `position`. A program may read without leaving a time of access (its owner and root
+/// may), so we leave none where we may: one that leaves times does so by itself.
 pub(crate) fn reopen(directory: impl AsFd, position: u64) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let own = rustix::fs::openat(directory, c".", flags, Mode::empty())?;
+    let open = |flags| rustix::fs::openat(&directory, c".", flags, Mode::empty());
+    let own = match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open(flags),
+        outcome => outcome,
+    }?;
     if position != 0 {
         rustix::fs::seek(&own, SeekFrom::Start(position))?;
     }
@@ -192,6 +197,16 @@ mod tests {
         assert_eq!(names(ours.as_fd()).unwrap().1, 3);
         assert_eq!(position(&theirs), 0);
         assert_eq!(identity(&theirs).unwrap(), identity(&ours).unwrap());
+    }
+
+    #[test]
+    fn no_time_of_access_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let theirs = File::open(directory.path()).unwrap();
+        let old = std::time::SystemTime::UNIX_EPOCH;
+        theirs.set_times(std::fs::FileTimes::new().set_accessed(old)).unwrap();
+        assert_eq!(names(reopen(&theirs, 0).unwrap().as_fd()).unwrap().1, 2);
+        assert_eq!(theirs.metadata().unwrap().accessed().unwrap(), old);
     }
 
     #[test]

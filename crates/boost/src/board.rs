@@ -18,7 +18,7 @@ use std::{
 use rustix::fs::{FlockOperation, OFlags, flock, fstat};
 
 /// The first word of the page and of each message; the digit is the version of both.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pdoboot1");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pdoboot2");
 
 /// How many devices there is room for. Programs tell of every directory on the others.
 const DEVICES: usize = 32;
@@ -36,7 +36,8 @@ const NAME_LENGTH: u64 = 16;
 const EVERY: u64 = 20;
 const NAME: u64 = 24;
 const NAME_MAX: usize = 64;
-const FIRST_DEVICE: u64 = NAME + NAME_MAX as u64;
+const FILTERS: u64 = NAME + NAME_MAX as u64;
+const FIRST_DEVICE: u64 = FILTERS + 8;
 const DEVICE_SIZE: u64 = 16;
 const SIZE: u64 = 4096;
 const _: () = assert!(FIRST_DEVICE + DEVICE_SIZE * DEVICES as u64 <= SIZE);
@@ -69,6 +70,7 @@ impl Board {
         board.file.set_len(SIZE)?;
         board.file.write_all_at(name, NAME)?;
         board.word(NAME_LENGTH, u32::try_from(name.len()).expect("at most 64"))?;
+        board.file.write_all_at(&filters().to_ne_bytes(), FILTERS)?;
         board.word(ALIVE, 1)?;
         board.file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
         Ok(board)
@@ -116,6 +118,15 @@ impl Board {
     fn word(&self, at: u64, value: u32) -> io::Result<()> {
         self.file.write_all_at(&value.to_ne_bytes(), at)
     }
+}
+
+/// How this process's system calls are filtered: the mode and the number of filters (seccomp). A program with another number
+/// has a filter of its own, which does not know of the calls that the library makes.
+fn filters() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let number =
+        |name| status.lines().find_map(|line| line.strip_prefix(name)).and_then(|text| text.trim().parse().ok());
+    number("Seccomp:").unwrap_or(0) << 32 | number("Seccomp_filters:").unwrap_or(0)
 }
 
 /// A new file that is locked for as long as we live, however we end: who can lock it knows that its owner is dead.

@@ -13,7 +13,7 @@ use crate::{
     ask,
     board::{Board, NEVER},
     posts::Post,
-    schedule::{Block, From, ScanId, Schedule, Task, Totals, Work},
+    schedule::{Block, ScanId, Schedule, Task, Totals, Work},
 };
 
 /// How the helper works.
@@ -27,12 +27,6 @@ pub struct Options {
 
 /// More threads than this are of no use to any store.
 pub const MAX_IN_FLIGHT: usize = 64;
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { max_in_flight: MAX_IN_FLIGHT, xattrs: false }
-    }
-}
 
 /// What the threads share.
 #[derive(Debug)]
@@ -84,10 +78,6 @@ impl Helper {
         state.stopping = true;
         self.work.notify_all();
         state.schedule.totals()
-    }
-
-    pub(crate) fn totals(&self) -> Totals {
-        self.lock().schedule.totals()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -164,19 +154,13 @@ impl Done {
 /// Makes the system calls of a task, with no lock held.
 fn perform(task: Task) -> Done {
     match task.work {
-        Work::Open(from) => {
-            let position = match from {
-                From::Position(position) => position,
-                From::Program => ask::position(&task.directory),
-            };
-            match ask::reopen(&task.directory, position) {
-                Ok(own) => {
-                    let block = read(&own);
-                    Done::Read(task.scan, Some(own), block)
-                }
-                Err(error) => Done::Read(task.scan, None, Err(error)),
+        Work::Open(position) => match ask::reopen(&task.directory, position) {
+            Ok(own) => {
+                let block = read(&own);
+                Done::Read(task.scan, Some(own), block)
             }
-        }
+            Err(error) => Done::Read(task.scan, None, Err(error)),
+        },
         Work::Read => Done::Read(task.scan, None, read(&task.directory)),
         Work::Ask(mut names, manner) => {
             let asked = ask::ask(task.directory.as_fd(), &names, manner);

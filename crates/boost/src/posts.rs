@@ -22,6 +22,8 @@ pub(crate) struct Post {
     pub(crate) token: u64,
     /// How many names the program has got. `u64::MAX` where that is not known: it reads all of them in one call.
     pub(crate) seen: u64,
+    /// Where the program reads next, if it has seen some.
+    pub(crate) position: u64,
 }
 
 /// The socket at which they arrive.
@@ -74,7 +76,7 @@ impl Posts {
     }
 
     fn receive(&self) -> io::Result<Received> {
-        let mut bytes = [0_u8; 24];
+        let mut bytes = [0_u8; 32];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let message =
@@ -96,7 +98,7 @@ impl Posts {
         let word = |index: usize| u64::from_ne_bytes(bytes[index * 8..][..8].try_into().expect("eight bytes"));
         match directory {
             Some(directory) if trusted && message.bytes == bytes.len() && word(0) == MAGIC => {
-                Ok(Received::Post(Post { directory, token: word(1), seen: word(2) }))
+                Ok(Received::Post(Post { directory, token: word(1), seen: word(2), position: word(3) }))
             }
             _ => Ok(Received::Foreign),
         }
@@ -130,7 +132,7 @@ mod tests {
         net::sendmsg_addr(&socket, &address, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
     }
 
-    fn message(words: [u64; 3]) -> Vec<u8> {
+    fn message(words: [u64; 4]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
@@ -139,11 +141,11 @@ mod tests {
         let posts = Posts::listen().unwrap();
         send(&posts, b"hello", true);
         send(&posts, b"", false);
-        send(&posts, &message([MAGIC, 1, 1]), false);
-        send(&posts, &message([MAGIC + 1, 1, 1]), true);
-        send(&posts, &message([MAGIC, 5, 512]), true);
+        send(&posts, &message([MAGIC, 1, 1, 0]), false);
+        send(&posts, &message([MAGIC + 1, 1, 1, 0]), true);
+        send(&posts, &message([MAGIC, 5, 512, 77]), true);
         let post = posts.next().unwrap();
-        assert_eq!((post.token, post.seen), (5, 512));
+        assert_eq!((post.token, post.seen, post.position), (5, 512, 77));
         assert!(File::from(post.directory).metadata().unwrap().is_dir());
         posts.stop();
         assert!(posts.next().is_none());

@@ -77,21 +77,12 @@ pub(crate) struct ScanId {
 /// What to do with the directory.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// The descriptor is the program's: open the directory again there, or where the program is; then read a block.
-    Open(From),
+    /// The descriptor is only a name for the directory: open it, go to this position, and read a block.
+    Open(u64),
     /// Read a block of names.
     Read,
     /// Ask for the attributes of these.
     Ask(Vec<CString>, Manner),
-}
-
-/// Where to begin reading.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From {
-    /// A position of the directory; zero is its start.
-    Position(u64),
-    /// Where the program's descriptor is.
-    Program,
 }
 
 /// A block that was read.
@@ -113,8 +104,8 @@ struct Scan {
     read: u64,
     position: u64,
     directory: Arc<OwnedFd>,
-    /// Until it is opened, where to.
-    unopened: Option<From>,
+    /// Until it is opened, where to begin.
+    unopened: Option<u64>,
     reading: bool,
     ended: bool,
     ready: VecDeque<CString>,
@@ -191,15 +182,15 @@ impl Schedule {
             scan.allowed = scan.allowed.max(allowed);
             return;
         }
-        let (mut read, mut from) = (0, From::Position(0));
+        let (mut read, mut from) = (0, 0);
         if !from_start {
-            (read, from) = (post.seen, From::Program);
+            (read, from) = (post.seen, post.position);
             let place = self.bookmarks.iter().position(|bookmark| bookmark.token == post.token);
             if let Some(place) = place {
                 let bookmark = self.bookmarks[place];
                 let Some(position) = bookmark.position.filter(|_| bookmark.read < allowed) else { return };
                 self.bookmarks.remove(place);
-                (read, from) = (bookmark.read, From::Position(position));
+                (read, from) = (bookmark.read, position);
             }
         }
         if self.scans.len() < SCANS {

@@ -7,7 +7,7 @@ use super::*;
 const HERE: Identity = Identity { device: 1, inode: 100 };
 
 fn post(token: u64, seen: u64) -> Post {
-    Post { directory: File::open("/").expect("a directory").into(), token, seen }
+    Post { directory: File::open("/").expect("a directory").into(), token, seen, position: 0 }
 }
 
 /// A directory of `entries` that is read in blocks of 1000, on a store where calls wait or not.
@@ -34,7 +34,7 @@ impl Store {
     }
 
     /// Takes all tasks there are and then answers them, until nothing is left to do.
-    fn run(&mut self, schedule: &mut Schedule, program_at: u64) {
+    fn run(&mut self, schedule: &mut Schedule) {
         let mut position = 0;
         loop {
             let tasks: Vec<Task> = std::iter::from_fn(|| schedule.next()).collect();
@@ -46,8 +46,7 @@ impl Store {
             self.open_questions = self.open_questions.max(questions);
             for task in tasks {
                 match task.work {
-                    Work::Open(from) => {
-                        let at = if let From::Position(at) = from { at } else { program_at };
+                    Work::Open(at) => {
                         let block = self.block(at);
                         position = block.position;
                         schedule.read(task.scan, Some(File::open("/").unwrap().into()), Ok(block));
@@ -82,7 +81,7 @@ impl Store {
 fn all_names_are_asked_once_and_many_at_a_time() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(2500, true));
     schedule.told(post(1, 0), HERE);
-    store.run(&mut schedule, 0);
+    store.run(&mut schedule);
     let totals = schedule.totals();
     assert_eq!((totals.asked, totals.waited, totals.directories), (2500, 2500, 1));
     assert_eq!(store.blocks, [0, 1000, 2000, 2500]);
@@ -96,15 +95,15 @@ fn all_names_are_asked_once_and_many_at_a_time() {
 fn where_calls_are_fast_a_trial_is_all() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(5000, false));
     schedule.told(post(1, 0), HERE);
-    store.run(&mut schedule, 0);
+    store.run(&mut schedule);
     assert_eq!((schedule.totals().asked, schedule.totals().fast), (16, 1));
     assert_eq!(store.blocks, [0]);
     assert_eq!(store.open_questions, 1);
     assert_eq!(schedule.new_intervals(), [(1, 1)], "one directory does not convince");
     // The program reads on, and where it is now calls are tried again.
-    schedule.told(post(1, 1536), HERE);
+    schedule.told(Post { position: 3000, ..post(1, 1536) }, HERE);
     store.waits = true;
-    store.run(&mut schedule, 3000);
+    store.run(&mut schedule);
     assert_eq!(store.blocks[1], 3000);
     assert_eq!(schedule.totals().asked, 16 + 2000);
     assert!(schedule.new_intervals().is_empty());
@@ -115,7 +114,7 @@ fn small_fast_directories_are_learnt_from_too() {
     let mut schedule = Schedule::new(64, false);
     for inode in 0..20 {
         schedule.told(post(inode + 1, 0), Identity { device: 1, inode });
-        Store::new(3, false).run(&mut schedule, 0);
+        Store::new(3, false).run(&mut schedule);
     }
     assert_eq!(schedule.new_intervals().last(), Some(&(1, 64)));
     assert!(schedule.scans.is_empty());
@@ -125,17 +124,17 @@ fn small_fast_directories_are_learnt_from_too() {
 fn keeps_a_stated_lead_and_goes_on_where_it_was() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(20_000, true));
     schedule.told(post(7, 0), HERE);
-    store.run(&mut schedule, 0);
+    store.run(&mut schedule);
     assert_eq!(schedule.totals().asked, 5000);
     assert!(schedule.scans.is_empty(), "no descriptor is kept");
     schedule.told(post(7, 512), HERE);
     assert!(schedule.next().is_none(), "far enough ahead");
     schedule.told(post(7, 1536), HERE);
-    store.run(&mut schedule, 2000);
+    store.run(&mut schedule);
     assert_eq!(schedule.totals().asked, 6000);
     assert_eq!(store.blocks.last(), Some(&5000), "not where the program is");
     schedule.told(post(7, 30_000), HERE);
-    store.run(&mut schedule, 20_000);
+    store.run(&mut schedule);
     assert_eq!(schedule.totals().asked, 20_000);
 }
 
@@ -146,7 +145,7 @@ fn one_directory_told_of_twice_is_asked_once() {
     schedule.told(post(2, 0), HERE);
     schedule.told(post(0, u64::MAX), HERE);
     schedule.told(post(3, 0), Identity { device: 1, inode: 101 });
-    store.run(&mut schedule, 0);
+    store.run(&mut schedule);
     assert_eq!((schedule.totals().directories, schedule.totals().posts), (2, 4));
 }
 
@@ -155,7 +154,7 @@ fn what_is_not_kept_is_not_asked() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(1000, true));
     store.forgets = true;
     schedule.told(post(1, 0), HERE);
-    store.run(&mut schedule, 0);
+    store.run(&mut schedule);
     let totals = schedule.totals();
     assert!(totals.asked < 50 && totals.forgotten == 1, "{totals:?}");
     assert_eq!(schedule.new_intervals().last(), Some(&(1, NEVER)));

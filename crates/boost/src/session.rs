@@ -57,11 +57,6 @@ impl Session {
         [("LD_PRELOAD", libraries), ("PANDO_BOOST", board.path().into())]
     }
 
-    /// What was done so far.
-    pub fn totals(&self) -> Totals {
-        self.helper.totals()
-    }
-
     /// Ends it. Programs that are still running go on unboosted.
     pub fn finish(mut self) -> Totals {
         self.end()

@@ -66,7 +66,7 @@ impl Watch {
                 let is_directory = rustix::fs::fstat(descriptor)
                     .is_ok_and(|found| rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir());
                 if is_directory && let Ok(directory) = descriptor.try_clone_to_owned() {
-                    self.helper.told(Post { directory, token: 0, seen: u64::MAX }, true);
+                    self.helper.told(Post { directory, token: 0, seen: u64::MAX, position: 0 }, true);
                 }
             }
         }
@@ -78,11 +78,6 @@ impl Watch {
         let shown = format!("/proc/self/fdinfo/{}", self.events.as_fd().as_raw_fd());
         let has_none = |text: String| text.contains("fanotify flags:") && !text.contains("fanotify mnt_id:");
         fs::read_to_string(shown).is_ok_and(has_none)
-    }
-
-    /// What was done so far.
-    pub fn totals(&self) -> Totals {
-        self.helper.totals()
     }
 
     /// Ends it.

@@ -159,12 +159,12 @@ fn programs_that_fork_thread_change_root_unshare_close_all_or_drop_privileges_st
     let tree = store.tree();
     fs::set_permissions(store.mounted.root().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
     let tree = tree.to_str().unwrap();
-    for way in ["fork", "threads", "close-all", "chroot", "many"] {
+    for way in ["fork", "threads", "close-all", "chroot", "many", "lock"] {
         let log = same(&store, probe(), &[way, tree]);
         assert!(count(&log, "asked") > AHEAD, "{way}: {log}");
     }
     // No way to the helper, or none that is heard: unboosted, and nothing else.
-    for way in ["unshare", "limit", "sandbox", "drop"] {
+    for way in ["unshare", "limit", "sandbox", "inherited", "drop"] {
         let log = same(&store, probe(), &[way, tree]);
         assert_eq!(count(&log, "asked"), 0, "{way}: {log}");
     }

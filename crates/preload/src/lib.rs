@@ -6,8 +6,8 @@
 //!
 //! # What it does to a program
 //!
-//! Before a directory is read, it sends one datagram to the helper: the directory's descriptor, and how many names the
-//! program has got so far. Nothing comes back. The functions it stands before:
+//! Before a directory is read, it sends one datagram to the helper: a descriptor of the directory, how many names the
+//! program has got so far, and where it reads next. Nothing comes back. The functions it stands before:
 //!
 //! | functions | when the helper is told |
 //! | --- | --- |
@@ -26,7 +26,7 @@
 //!   could be theirs when we next use it. A datagram to an abstract address needs no file: it works after `chroot` and
 //!   after `fork`. In another network name space nobody listens; then the program is left alone.
 //! * **A descriptor, not a path.** It means the same to the helper whatever the program's root, working directory or
-//!   mounts are, and nobody can put a link in its place. The helper opens it again: the program's position is its own.
+//!   mounts are, and nobody can put a link in its place. It is opened for the message: the program's locks are its own.
 //! * **A shared page for the way back.** The helper notes there on which devices calls are fast; programs look before
 //!   they tell. The page is a file that programs map read-only, before `main`.
 //! * **No stat functions.** Whether the program asks for attributes at all is not watched: it would cost each call.

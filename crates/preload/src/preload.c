@@ -44,7 +44,7 @@
 
 /* ---- What the helper shows: one page, which it writes and programs read. crates/boost/src/board.rs is its writer. */
 
-#define BOARD_MAGIC UINT64_C(0x31746f6f626f6470) /* "pdoboot1" */
+#define BOARD_MAGIC UINT64_C(0x32746f6f626f6470) /* "pdoboot2" */
 #define BOARD_DEVICES 32
 #define NEVER UINT32_MAX
 #define CLOSELY 64 /* directories of a process whose devices are all looked up */
@@ -56,6 +56,7 @@ struct board {
     uint32_t name_length; /* of the helper's abstract socket */
     uint32_t every;       /* look up the device of one directory in so many: the least of the intervals, at most 8 */
     char name[64];
+    uint64_t filters; /* of system calls, on the helper; see below */
     struct {
         uint64_t device;   /* major << 32 | minor */
         uint32_t interval; /* tell of one directory in so many; NEVER: of none */
@@ -137,16 +138,17 @@ struct post {
     uint64_t magic;
     uint64_t token; /* which reading of which directory; 0: nothing more will be said of it */
     uint64_t seen;  /* names the program has got */
+    uint64_t position; /* where it reads next; 0 where nothing was seen */
 };
 
 /*
- * One datagram with the directory's descriptor, over a socket made for it: a descriptor kept for later would be in the
- * way of programs that close all, or count on the next number. System calls are made directly, since the C library's
- * functions are points where a thread may be cancelled. The caller keeps errno.
+ * One datagram with a descriptor of the directory, over a socket made for it: a descriptor kept for later would be in the
+ * way of programs that close all, or count on the next number. Nor is it the program's own: what that holds (a lock, the
+ * directory itself) would be held until the helper has read the message. O_PATH: a server hears nothing of it. System calls
+ * are made directly, since the C library's functions are points where a thread may be cancelled. The caller keeps errno.
  */
-static void tell(int directory, uint64_t token, uint64_t seen)
+static void tell(int base, const char *path, struct post post)
 {
-    struct post post = {BOARD_MAGIC, token, seen};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     union {
         struct cmsghdr header;
@@ -162,6 +164,9 @@ static void tell(int directory, uint64_t token, uint64_t seen)
         .msg_controllen = sizeof control,
     };
     memcpy(address.sun_path + 1, board->name, board->name_length);
+    int directory = syscall(SYS_openat, base, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return;
     struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
@@ -169,23 +174,20 @@ static void tell(int directory, uint64_t token, uint64_t seen)
     memcpy(CMSG_DATA(rights), &directory, sizeof directory);
 
     int channel = syscall(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (channel < 0)
-        return;
-    long sent = syscall(SYS_sendmsg, channel, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    /* A full queue (EAGAIN) passes. Another network name space, or a policy, does not. */
-    if (sent < 0 && (errno == ECONNREFUSED || errno == EACCES || errno == EPERM))
-        __atomic_store_n(&silent, true, __ATOMIC_RELAXED);
-    syscall(SYS_close, channel);
+    if (channel >= 0) {
+        long sent = syscall(SYS_sendmsg, channel, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        /* A full queue (EAGAIN) passes. Another network name space, or a policy, does not. */
+        if (sent < 0 && (errno == ECONNREFUSED || errno == EACCES || errno == EPERM))
+            __atomic_store_n(&silent, true, __ATOMIC_RELAXED);
+        syscall(SYS_close, channel);
+    }
+    syscall(SYS_close, directory);
 }
 
-/* Tells of the directory at `path`, which the C library is about to read as a whole. O_PATH: a server hears nothing. */
+/* Tells of the directory at `path`, which the C library is about to read as a whole. */
 static void tell_path(int base, const char *path)
 {
-    int directory = syscall(SYS_openat, base, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0)
-        return;
-    tell(directory, 0, UINT64_MAX);
-    syscall(SYS_close, directory);
+    tell(base, path, (struct post){BOARD_MAGIC, 0, UINT64_MAX, 0});
 }
 
 static void about_to_read_path(int base, const char *path)
@@ -234,7 +236,7 @@ static void first_read(DIR *stream, struct reading *row)
         row[i].token = __atomic_add_fetch(&last_token, 1, __ATOMIC_RELAXED) | (uint64_t)getpid() << 40;
         row[i].seen = 0;
         if (is_due_at(directory, ""))
-            tell(directory, row[i].token, 0);
+            tell(directory, ".", (struct post){BOARD_MAGIC, row[i].token, 0, 0});
         return;
     }
     /* More streams are open than there is room for: this one is read as without us. */
@@ -248,8 +250,10 @@ static void read_on(DIR *stream, struct reading *reading)
     int directory = dirfd(stream);
     uint64_t device;
     uint32_t *turn;
-    if (device_of(directory, "", &device) && interval_of(device, &turn) != NEVER)
-        tell(directory, reading->token, reading->seen);
+    if (!device_of(directory, "", &device) || interval_of(device, &turn) == NEVER)
+        return;
+    long position = syscall(SYS_lseek, directory, 0, SEEK_CUR);
+    tell(directory, ".", (struct post){BOARD_MAGIC, reading->token, reading->seen, position < 0 ? 0 : position});
 }
 
 static void about_to_read(DIR *stream)
@@ -305,6 +309,33 @@ static void find_next(void)
 
 static char *preload_variable;
 
+/* The number after a name in the text of /proc/self/status. The C library's strtoull has another name in newer versions. */
+static uint64_t number_of(const char *text, const char *name)
+{
+    uint64_t number = 0;
+    const char *at = strstr(text, name);
+    for (at = at == NULL ? "" : at + strlen(name) + 1; *at >= '0' && *at <= '9'; at++)
+        number = number * 10 + (uint64_t)(*at - '0');
+    return number;
+}
+
+/*
+ * How this process's system calls are filtered (seccomp), as a number that whoever started it with no filter more has too.
+ * One filter more may end a program that calls what it was never seen to call.
+ */
+static uint64_t filters(void)
+{
+    char status[1 << 14]; /* all of it in one read, but for users with hundreds of groups */
+    int file = syscall(SYS_openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC);
+    long length = file < 0 ? -1 : syscall(SYS_read, file, status, sizeof status);
+    if (file >= 0)
+        syscall(SYS_close, file);
+    if (length < 0 || length == sizeof status)
+        return UINT64_MAX;
+    status[length] = '\0';
+    return number_of(status, "\nSeccomp:") << 32 | number_of(status, "\nSeccomp_filters:");
+}
+
 __attribute__((constructor)) static void start(void)
 {
     int kept = errno;
@@ -318,7 +349,8 @@ __attribute__((constructor)) static void start(void)
         const struct board *page = MAP_FAILED;
         if (fstat(file, &found) == 0 && found.st_size >= (off_t)sizeof *page)
             page = mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, file, 0);
-        if (page != MAP_FAILED && page->magic == BOARD_MAGIC && page->name_length <= sizeof page->name)
+        if (page != MAP_FAILED && page->magic == BOARD_MAGIC && page->name_length <= sizeof page->name
+            && page->filters == filters())
             board = page;
         syscall(SYS_close, file);
     }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -221,7 +222,7 @@ static int by_limit(const char *path)
     return closedir(stream);
 }
 
-static int by_sandbox(const char *path)
+static void forbid_sockets(void)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -232,6 +233,31 @@ static int by_sandbox(const char *path)
     struct sock_fprog program = {sizeof code / sizeof *code, code};
     printf("%d ", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     printf("%d\n", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+}
+
+static int by_sandbox(const char *path)
+{
+    forbid_sockets();
+    return by_readdir(path);
+}
+
+/* The program that lists has not called prctl itself. */
+static int by_inherited(const char *path)
+{
+    forbid_sockets();
+    fflush(stdout);
+    return execl("/proc/self/exe", "probe", "readdir", path, NULL);
+}
+
+/* A lock ends with the stream that holds it. */
+static int by_lock(const char *path)
+{
+    for (int i = 0; i < 200; i++) {
+        DIR *stream = opendir(path);
+        printf("%d", flock(dirfd(stream), LOCK_EX | LOCK_NB));
+        readdir(stream);
+        closedir(stream);
+    }
     return by_readdir(path);
 }
 
@@ -299,6 +325,10 @@ int main(int count, char **arguments)
         return by_limit(path);
     if (WAY("sandbox"))
         return by_sandbox(path);
+    if (WAY("inherited"))
+        return by_inherited(path);
+    if (WAY("lock"))
+        return by_lock(path);
     if (WAY("errors"))
         return by_errors(path);
     if (WAY("close-all"))

@@ -38,7 +38,7 @@ impl Server {
         self.guarded("mkdir", || {
             let dir = self.nodes.get(parent)?;
             let context = self.context(caller, umask);
-            Ok(self.hand_out(&self.vfs.mkdir(&context, At::Dir(&dir), component(name)?, mode & 0o7777)?))
+            Ok(self.hand_out(&self.vfs.mkdir(&context, At::Dir(&dir), component(name)?, mode)?))
         })
     }
 
@@ -150,7 +150,7 @@ impl Server {
             let exclusive = OpenFlags::from_bits_truncate(flags) & OpenFlags::EXCL;
             // The kernel has looked the name up and followed links itself.
             let flags = self.handle_flags(flags) | exclusive | OpenFlags::CREAT | OpenFlags::NOFOLLOW;
-            let file = self.vfs.open(&context, At::Dir(&dir), component(name)?, flags, mode & 0o7777)?;
+            let file = self.vfs.open(&context, At::Dir(&dir), component(name)?, flags, mode)?;
             let mut handout = self.nodes.hand_out();
             handout.count(file.dentry());
             let attr = self.attr_of(file.dentry());
