@@ -364,11 +364,13 @@ impl Scan {
 
     /// How many names to ask now.
     fn batch(&self, device: &Device) -> usize {
+        if device.in_flight >= device.governor.limit() {
+            return 0;
+        }
         let batch = match self.trial {
             Some(_) if self.asking > 0 => 0,
             Some(tried) => TRIAL.saturating_sub(tried).max(1),
-            None if device.in_flight < device.governor.limit() => device.batch(),
-            None => 0,
+            None => device.batch(),
         };
         batch.min(self.ready.len())
     }

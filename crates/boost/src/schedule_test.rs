@@ -139,6 +139,14 @@ fn keeps_a_stated_lead_and_goes_on_where_it_was() {
 }
 
 #[test]
+fn trials_keep_to_the_limit_too() {
+    let (mut schedule, mut store) = (Schedule::new(1, false), Store::new(100, true));
+    (0..4).for_each(|inode| schedule.told(post(inode + 1, 0), Identity { device: 1, inode }));
+    store.run(&mut schedule);
+    assert_eq!((store.open_questions, schedule.totals().directories), (1, 4));
+}
+
+#[test]
 fn one_directory_told_of_twice_is_asked_once() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(100, true));
     schedule.told(post(1, 0), HERE);
