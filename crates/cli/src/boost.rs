@@ -31,6 +31,7 @@ use crate::{
     failure::{Failure, Result, say, shown},
     generate,
     quote::for_shell,
+    signals,
 };
 
 const HELP: &str = "\
@@ -79,6 +80,9 @@ fn parse_in_flight(text: &str) -> std::result::Result<usize, String> {
     }
 }
 
+/// Signals that end programs unless they are caught.
+const TO_PASS: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
 /// Runs the program to its end, or watches until a signal.
 ///
 /// # Errors
@@ -102,7 +106,7 @@ fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<Ex
     // The library would be refused with a line on stderr. Into other unboosted programs it is simply not loaded.
     let is_foreign = unboosted == Some(Unboosted::Foreign);
     let session = if is_foreign { None } else { session(options) };
-    let signals = SignalsInfo::<WithOrigin>::new(signals_to_pass())
+    let signals = SignalsInfo::<WithOrigin>::new(signals::heeded(TO_PASS))
         .map_err(|error| Failure::system("cannot catch signals", &error))?;
     let child = match start(program, arguments, path.as_deref(), (session.as_ref(), is_foreign)) {
         Ok(child) => child,
@@ -166,16 +170,6 @@ fn not_started(program: &OsStr, path: Option<&OsStr>, error: &io::Error) -> Exit
     let is_there = !gone || program::find(program, path).is_some_and(|file| file.exists());
     say(failure);
     ExitCode::from(if is_there { 126 } else { 127 })
-}
-
-/// Signals that end programs unless they are caught, but for those that whoever started us has set to be ignored: a
-/// program inherits that, and would not if we caught them.
-fn signals_to_pass() -> Vec<i32> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    let all = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
-    all.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()
 }
 
 fn wait(mut child: Child, signals: SignalsInfo<WithOrigin>) -> Result<ExitStatus> {
@@ -252,7 +246,7 @@ fn watch(path: &Path, options: Options) -> Result<ExitCode> {
     })?;
     let system = |error: io::Error| Failure::system("cannot catch signals", &error);
     let (stop, stopper) = io::pipe().map_err(system)?;
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in signals::heeded([SIGINT, SIGTERM, SIGHUP]) {
         pipe::register(signal, stopper.try_clone().map_err(system)?).map_err(system)?;
     }
     generate::show(&format!("{shown}: programs here are boosted; end it with Ctrl-C\n"));

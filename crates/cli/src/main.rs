@@ -14,13 +14,14 @@ mod mount_point;
 mod mount_refused;
 mod mountinfo;
 mod quote;
+mod signals;
 mod size;
 mod slow;
 mod trace;
 mod umount;
 mod warm;
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
 use clap::Parser;
 
@@ -29,8 +30,7 @@ use crate::args::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log::start(cli.verbose);
-    // A file that may grow no further (ulimit -f; a temporary one, say) is an error like others, not the end.
-    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+    signals::start();
     let result = match cli.command {
         Command::Mount(args) if args.daemon && !daemon::is_child() => daemon::start(),
         Command::Mount(args) => mount::run(&args, args.daemon),

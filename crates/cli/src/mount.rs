@@ -25,7 +25,7 @@ use crate::{
     generate, mount_flags, mount_point, mount_refused,
     mountinfo::{self, Mount},
     quote::for_shell,
-    slow,
+    signals, slow,
 };
 
 /// Mounts a tree and serves it until it is unmounted.
@@ -49,8 +49,8 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
         None => server,
     };
     // Before mounting: a signal between the two would leave a dead mount behind.
-    let signals =
-        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| Failure::system("cannot catch signals", &error))?;
+    let signals = Signals::new(signals::heeded([SIGINT, SIGTERM, SIGHUP]))
+        .map_err(|error| Failure::system("cannot catch signals", &error))?;
     let connection = FuserTransport
         .connect(server, &prepared.path, &asked.mount)
         .map_err(|error| mount_refused::explain(&args.dir, &error))?;

@@ -380,6 +380,22 @@ fn signals_reach_the_program() {
     assert_eq!(child.wait().unwrap().code(), Some(9));
 }
 
+/// As nohup and shells do it. Of SIGCHLD only that we still learn how the program ended.
+#[test]
+fn ignored_signals_stay_ignored() {
+    let ignoring = |signals: &str, args: &[&str]| {
+        let mut command = Command::new("env");
+        command.arg(format!("--ignore-signal={signals}")).arg(env!("CARGO_BIN_EXE_pando")).args(args);
+        command.output().expect("env")
+    };
+    let output = ignoring("HUP,INT,XFSZ", &["boost", "--", "grep", "SigIgn:", "/proc/self/status"]);
+    let mask = u64::from_str_radix(text(&output.stdout).split_whitespace().nth(1).expect("a mask"), 16).unwrap();
+    let ignored = [Signal::HUP, Signal::INT, Signal::XFSZ].map(|signal| mask >> (signal.as_raw() - 1) & 1);
+    assert_eq!(ignored, [1; 3], "{mask:x}");
+    let output = ignoring("CHLD", &["boost", "--", "sh", "-c", "exit 3"]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+}
+
 #[test]
 fn what_cannot_be_boosted_runs_and_is_named() {
     if !has("cc") {

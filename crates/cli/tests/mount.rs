@@ -409,6 +409,27 @@ fn signals_unmount() {
     }
 }
 
+/// `nohup pando mount grove &` outlives its terminal.
+#[test]
+fn ignored_signals_do_not_unmount() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let grove = temp.path().join("grove");
+    let mut server = Command::new("env");
+    server.args(["--ignore-signal=HUP", env!("CARGO_BIN_EXE_pando"), "mount"]).arg(&grove).stdout(Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    assert!(server.stdout.as_mut().unwrap().read(&mut [0; 4096]).unwrap() > 0);
+    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+    assert!(run(&["umount", grove.to_str().unwrap()]).status.success());
+    assert!(server.wait().unwrap().success());
+    let catches = |signal: Signal| caught >> (signal.as_raw() - 1) & 1 == 1;
+    assert!(!catches(Signal::HUP) && catches(Signal::TERM), "{caught:x}");
+}
+
 #[test]
 fn a_busy_tree_says_so_and_can_be_detached() {
     if !can_mount() {

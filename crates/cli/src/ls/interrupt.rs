@@ -5,7 +5,7 @@
 //! signal does what it always does. A second one need not wait for that: the terminal may take nothing.
 
 use std::{
-    fs, io,
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -18,7 +18,7 @@ use signal_hook::{
     flag, low_level,
 };
 
-use crate::generate::print;
+use crate::{generate::print, signals};
 
 const SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
 
@@ -39,8 +39,7 @@ impl Restorer {
     /// As sigaction(2).
     pub fn new(sequence: &[u8]) -> io::Result<Self> {
         let (idle, caught) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
-        let ignored = ignored();
-        for signal in SIGNALS.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
+        for signal in signals::heeded(SIGNALS) {
             flag::register_conditional_default(signal, idle.clone())?;
             // A write that has written nothing yet goes on: the next signal must not wait for it.
             flag::register(signal, idle.clone())?;
@@ -70,11 +69,4 @@ impl Restorer {
         let _ = low_level::emulate_default_handler(signal as i32);
         Ok(text.len() - rest.len() + line.len())
     }
-}
-
-/// The signals that are ignored, a bit each.
-fn ignored() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
