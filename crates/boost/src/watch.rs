@@ -32,12 +32,17 @@ impl Watch {
     /// `EPERM` without the capability `CAP_SYS_ADMIN`; `ENOENT` and the like for the path; `ENOSYS` without fanotify.
     pub fn start(path: &Path, options: Options) -> io::Result<Self> {
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
-        let event = EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC;
+        // What is opened is opened for us as well: a pipe with nobody at its other end is not to be waited for.
+        let event = EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC | EventFFlags::O_NONBLOCK;
         let events = Fanotify::init(flags, event)?;
-        let mark = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_MOUNT;
         let here = fs::File::open("/")?;
         let absolute = std::path::absolute(path)?;
-        events.mark(mark, MaskFlags::FAN_OPEN | MaskFlags::FAN_ONDIR, &here, Some(&absolute))?;
+        let mark = |flags, mask| {
+            events.mark(MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_MOUNT | flags, mask, &here, Some(&absolute))
+        };
+        // All but directories is left out, as far as the kernel (6.0) can: opening it for us may cost a server a request.
+        let _ = mark(MarkFlags::FAN_MARK_IGNORE_SURV, MaskFlags::FAN_OPEN);
+        mark(MarkFlags::empty(), MaskFlags::FAN_OPEN | MaskFlags::FAN_ONDIR)?;
         Ok(Self { events, helper: Helper::new(options, None) })
     }
 

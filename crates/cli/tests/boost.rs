@@ -57,10 +57,15 @@ impl Store {
 
     /// The most requests that the server had at once.
     fn most_at_once(&self) -> u64 {
+        self.count("waiting_max")
+    }
+
+    /// One of the server's counts.
+    fn count(&self, name: &str) -> u64 {
         let mut value = [0; 2048];
         let length = rustix::fs::getxattr(self.mounted.root(), "system.pandofs.requests", &mut value[..]).unwrap();
         let text = std::str::from_utf8(&value[..length]).unwrap();
-        let count = text.split("\"waiting_max\":").nth(1).expect("the count").trim_start();
+        let count = text.split(&format!("\"{name}\":")).nth(1).expect("the count").trim_start();
         count[..count.find(|c: char| !c.is_ascii_digit()).unwrap()].parse().unwrap()
     }
 }
@@ -286,6 +291,32 @@ fn every_program_at_a_watched_mount_is_boosted() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert!(count(&log, "asked") > AHEAD && count(&log, "most_at_once") > 4, "{log}");
     assert!(store.most_at_once() > 4);
+    store.mounted.umount();
+}
+
+#[test]
+fn a_watch_does_not_open_what_is_no_directory() {
+    if !can_mount() {
+        return;
+    }
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    if release.split('.').next().and_then(|major| major.parse().ok()).is_none_or(|major: u32| major < 6) {
+        return skipped("Linux before 6.0 tells of all that is opened");
+    }
+    let store = Store::new(&[]);
+    let before = store.count("open");
+    let watch = watching(&store.tree());
+    (0..FILES).for_each(|i| drop(fs::File::open(store.tree().join(format!("f{i}"))).unwrap()));
+    // Events come in order: once this directory is read ahead, the watch has seen all of them.
+    let read = store.count("readdir");
+    drop(fs::File::open(store.tree()).unwrap());
+    while store.count("readdir") == read {
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&watch), Signal::TERM).unwrap();
+    assert_eq!(watch.wait_with_output().unwrap().status.code(), Some(0));
+    let opened = store.count("open") - before;
+    assert!(opened < FILES as u64 + 10, "{opened}");
     store.mounted.umount();
 }
 
