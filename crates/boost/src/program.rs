@@ -24,6 +24,15 @@ pub enum Unboosted {
     Privileged,
     /// Of another processor or word size than the library.
     Foreign,
+    /// Linked with a shared AddressSanitizer, which ends the program where another library is loaded before it.
+    Sanitized,
+}
+
+impl Unboosted {
+    /// Whether the library must not even be named to the program: it would say so on stderr, or end.
+    pub fn refuses_library(&self) -> bool {
+        matches!(self, Self::Foreign | Self::Sanitized)
+    }
 }
 
 impl fmt::Display for Unboosted {
@@ -33,6 +42,7 @@ impl fmt::Display for Unboosted {
             Self::Go => "a Go program, which reads directories without the C library",
             Self::Privileged => "setuid, setgid or with file capabilities, so the dynamic linker loads nothing into it",
             Self::Foreign => "made for another processor or word size than pando",
+            Self::Sanitized => "linked with a shared AddressSanitizer, which wants to be loaded first",
         })
     }
 }
@@ -119,7 +129,10 @@ fn of_binary(file: &File, head: &[u8]) -> Option<Unboosted> {
             _ => {}
         }
     }
-    (!dynamic).then_some(Unboosted::Static)
+    if !dynamic {
+        return Some(Unboosted::Static);
+    }
+    needs(file, head, &[b"libasan.so", b"libclang_rt.asan"]).then_some(Unboosted::Sanitized)
 }
 
 fn is_privileged(file: &File) -> bool {
@@ -132,35 +145,66 @@ fn is_privileged(file: &File) -> bool {
     setuid || setgid || (capabilities && !user.is_root())
 }
 
+/// What the dynamic linker reads: entries of a tag and a value, and where the strings are that they name.
+struct Dynamic {
+    entries: Vec<u8>,
+    strings: u64,
+}
+
+impl Dynamic {
+    fn of(file: &File, head: &[u8]) -> Option<Self> {
+        let segments = segments(file, head);
+        let dynamic = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+        let mut found = Self { entries: read(file, dynamic.offset, dynamic.size)?, strings: 0 };
+        let address = found.values(DT_STRTAB).next()?;
+        let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
+        let mut strings = loaded.filter_map(|segment| {
+            let into = address.checked_sub(segment.address).filter(|&into| into < segment.size)?;
+            segment.offset.checked_add(into)
+        });
+        found.strings = strings.next()?;
+        Some(found)
+    }
+
+    fn values(&self, tag: u64) -> impl Iterator<Item = u64> {
+        self.entries
+            .chunks_exact(16)
+            .filter(move |entry| word(entry, 0) == Some(tag))
+            .filter_map(|entry| word(entry, 8))
+    }
+}
+
+fn read(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
+    const MOST: u64 = 16 << 20;
+    let mut bytes = vec![0; usize::try_from(size.min(MOST)).expect("not much")];
+    file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
+}
+
 /// The names of the functions that a program takes from libraries, or gives them: the table of strings of the dynamic
 /// linker.
 fn dynamic_names(file: &File, head: &[u8]) -> Option<Vec<u8>> {
-    const MOST: u64 = 16 << 20;
     if !head.starts_with(b"\x7fELF") {
         return None;
     }
-    let read = |offset: u64, size: u64| {
-        let mut bytes = vec![0; usize::try_from(size.min(MOST)).expect("not much")];
-        file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
+    let dynamic = Dynamic::of(file, head)?;
+    read(file, dynamic.strings, dynamic.values(DT_STRSZ).next()?)
+}
+
+/// Whether a program is linked with a library whose name begins so.
+fn needs(file: &File, head: &[u8], names: &[&[u8]]) -> bool {
+    let Some(dynamic) = Dynamic::of(file, head) else { return false };
+    let is_named = |at: u64| {
+        let at = dynamic.strings.checked_add(at)?;
+        Some(names.iter().any(|name| read(file, at, name.len() as u64).as_deref() == Some(name)))
     };
-    let segments = segments(file, head);
-    let dynamic = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
-    let dynamic = read(dynamic.offset, dynamic.size)?;
-    let entry =
-        |tag| dynamic.chunks_exact(16).find(|entry| word(entry, 0) == Some(tag)).and_then(|entry| word(entry, 8));
-    let (address, size) = (entry(DT_STRTAB)?, entry(DT_STRSZ)?);
-    let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
-    let mut offset = loaded.filter_map(|segment| {
-        let into = address.checked_sub(segment.address).filter(|&into| into < segment.size)?;
-        segment.offset.checked_add(into)
-    });
-    read(offset.next()?, size)
+    dynamic.values(DT_NEEDED).any(|at| is_named(at) == Some(true))
 }
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
+const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
 

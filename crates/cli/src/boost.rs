@@ -101,11 +101,13 @@ fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<Ex
     let file = program::find(program, path.as_deref());
     let unboosted = file.as_deref().and_then(|file| program::inspect(file, path.as_deref()).ok().flatten());
     if let Some(why) = &unboosted {
-        info!("{}: runs unboosted: {why}; what it starts may be boosted", program.display());
+        let children = if why.refuses_library() { "" } else { "; what it starts may be boosted" };
+        info!("{}: runs unboosted: {why}{children}", program.display());
     }
-    // The library would be refused with a line on stderr. Into other unboosted programs it is simply not loaded.
+    // Into other unboosted programs the library is simply not loaded.
+    let refuses = unboosted.as_ref().is_some_and(Unboosted::refuses_library);
     let is_foreign = unboosted == Some(Unboosted::Foreign);
-    let session = if is_foreign { None } else { session(options) };
+    let session = if refuses { None } else { session(options) };
     let signals = SignalsInfo::<WithOrigin>::new(signals::heeded(TO_PASS))
         .map_err(|error| Failure::system("cannot catch signals", &error))?;
     let child = match start(program, arguments, path.as_deref(), (session.as_ref(), is_foreign)) {

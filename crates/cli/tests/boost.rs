@@ -446,6 +446,10 @@ fn what_cannot_be_boosted_runs_and_is_named() {
     assert!(Command::new("cc").arg(&source).arg("-o").arg(&program).status().unwrap().success());
     let (output, log) = parted(boosted(&program, &[]).output().unwrap());
     assert!(output.status.success() && log.contains("but syscall, which asks the kernel"), "{log}");
+    let program = directory.path().join("sanitized");
+    compile(&program, &["-fsanitize=address", "-pthread"]);
+    let (output, log) = parted(boosted(&program, &["readdir", "/"]).output().unwrap());
+    assert!(output.status.success() && log.contains("AddressSanitizer"), "{log} {}", said(&output));
     if rustix::process::geteuid().is_root() {
         let program = directory.path().join("setuid");
         fs::copy(probe(), &program).unwrap();
