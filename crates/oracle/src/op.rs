@@ -10,8 +10,7 @@
 //!   question of who writes to Linux, and pandofs's handles do not know.
 //! - The atime of symbolic links: a walk of pandofs writes nothing, so following a link does not touch it.
 //! - The errno of a seek beyond the greatest position: tmpfs says EINVAL, pandofs EOVERFLOW, which is what POSIX says.
-//! - statfs: space and inodes where they are not limited. (Where they are, handles are closed before a directory may be
-//!   removed: tmpfs keeps the inode of one that is open, or has an open file that was in it; pandofs gives it back at once.)
+//! - statfs: space and inodes where they are not limited.
 //! - Of trees that are kept elsewhere: the size of directories, which is the backing's to say, and the blocks of files, which
 //!   it is not asked for; and O_TMPFILE is left out, since a backing makes nothing without a name.
 

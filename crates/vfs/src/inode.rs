@@ -22,7 +22,6 @@ use pando_sync::{
 
 use crate::{
     Charge, Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp,
-    dentry::Dentry,
     directory::{Directory, Line},
     probe::Part,
     superblock::Shard,
@@ -86,8 +85,6 @@ pub(crate) struct Inode {
     pub kind: FileKind,
     /// Times have changed that a backing does not know yet: stored before an eviction, and by fsync.
     dirty: AtomicBool,
-    /// The driver has been charged for it.
-    charged: AtomicBool,
     /// The backing is to hear when nobody uses it any more: it is the one inode of its number.
     adopted: AtomicBool,
     pub links: Links,
@@ -111,7 +108,6 @@ impl Inode {
             ino: shard.next_ino(),
             kind,
             dirty: AtomicBool::new(false),
-            charged: AtomicBool::new(true),
             adopted: AtomicBool::new(false),
             birth: perm,
             perm: AtomicCounted::new(None),
@@ -130,7 +126,6 @@ impl Inode {
             ino: attr.ino,
             kind: attr.kind,
             dirty: AtomicBool::new(false),
-            charged: AtomicBool::new(true),
             adopted: AtomicBool::new(false),
             birth: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
             perm: AtomicCounted::new(None),
@@ -351,15 +346,6 @@ impl Inode {
         );
     }
 
-    /// Gives back what the driver was charged for this inode, once. A directory's is given back when it is removed: what
-    /// holds it longer (slots of its former entries, waiting to be reclaimed) is no business of the limit's. A reference is
-    /// held: so [`Inode::last_put`] comes after it.
-    pub(crate) fn release(&self, _held: &Counted<Dentry>) {
-        if self.charged.swap(false, Ordering::AcqRel) {
-            self.shard.sb.driver.release(Charge::Inode);
-        }
-    }
-
     /// The last reference is gone: gives back what must be exact at once.
     pub(crate) fn last_put(&self) {
         if let Some(state) = self.file_state_if_any() {
@@ -367,11 +353,7 @@ impl Inode {
             state.contents.0.write().unwrap_or_else(PoisonError::into_inner).take();
         }
         let sb = &self.shard.sb;
-        // As `release`, whose callers hold a reference: they have all gone.
-        if self.charged.load(Ordering::Acquire) {
-            self.charged.store(false, Ordering::Relaxed);
-            sb.driver.release(Charge::Inode);
-        }
+        sb.driver.release(Charge::Inode);
         // More names than one only where the whole tree goes: they were not taken away one by one.
         if matches!(self.body, Body::Symlink(_)) || self.links.count() > 1 {
             self.pay_back_rest();

@@ -186,8 +186,6 @@ impl<'g> Bound<'g> {
     /// rmdir, with the name's lock held: one operation over the directory's life and its slot.
     fn remove_dir(&self, locks: &Locks<'_>, guard: &Guard) -> Step<()> {
         let victim = self.inode().directory()?;
-        // Held until its inode is given back: an open file may be closed meanwhile, and would give it back as well.
-        let dir = self.dentry.get().ok_or(Stop::Again)?;
         let op = Op::new();
         let removal = victim.life.begin_removal(&op).map_err(|_| Error::NoEntry)?;
         let slot = self.slot.to_ref();
@@ -201,18 +199,17 @@ impl<'g> Bound<'g> {
             return Err(Stop::Again);
         }
         removal.finish();
-        drop(name.finish());
+        let gone = name.finish();
         let now = Timestamp::now().0;
         let directory = self.parent.directory()?;
         directory.remove(self.slot, guard);
         directory.count_down(true, guard);
         directory.stamp(now);
         victim.detach();
-        self.inode().release(&dir);
         self.inode().times.changed(now);
         note_gone(self.parent, self.hash, self.name, guard);
         forget_name(self.dentry, guard);
-        drop(dir);
+        drop(gone);
         Ok(())
     }
 }

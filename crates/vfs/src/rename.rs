@@ -242,8 +242,6 @@ impl<'g> Move<'g> {
     fn replace(&self, target: &Bound<'g>, now: i64, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         let op = Op::new();
         let (source, victim) = (&self.old, target.inode());
-        // Held until its inode is given back: an open file may be closed meanwhile, and would give it back as well.
-        let replaced = held(target.dentry)?;
         let removal = match victim.directory() {
             Ok(directory) => Some(directory.life.begin_removal(&op).map_err(|_| Stop::Again)?),
             Err(_) => None,
@@ -263,14 +261,13 @@ impl<'g> Move<'g> {
             return Err(Stop::Again);
         }
         drop(from.finish());
-        drop(to.finish());
+        let replaced = to.finish();
         drop(place.finish());
         drop(victim_place.finish());
         self.leave_old_slot(guard)?;
         if let Some(removal) = removal {
             removal.finish();
             victim.directory()?.detach();
-            victim.release(&replaced);
             self.new_parent.directory()?.subdirs_changed(false);
         } else {
             victim.link_gone();
