@@ -67,33 +67,27 @@ struct Bag {
     items: Vec<Retired>,
 }
 
-/// Bags whose periods are over. What a panic keeps from being freed goes back to where it was.
+/// A bag whose period is over. What a panic keeps from being freed goes back to where it was.
 struct Ripe<'a> {
     home: &'a Home,
-    bags: VecDeque<Bag>,
+    bag: Bag,
 }
 
 impl Ripe<'_> {
     fn free(mut self) {
-        while let Some(bag) = self.bags.front_mut() {
-            match bag.items.pop() {
-                Some(Retired(ptr, bytes, free)) => {
-                    account(-(bytes as isize));
-                    // SAFETY: the contract of `retire`, and the grace period has passed.
-                    reclaim::let_go(|| unsafe { free(ptr) });
-                }
-                None => drop(self.bags.pop_front()),
-            }
+        while let Some(Retired(ptr, bytes, free)) = self.bag.items.pop() {
+            account(-(bytes as isize));
+            // SAFETY: the contract of `retire`, and the grace period has passed.
+            reclaim::let_go(|| unsafe { free(ptr) });
         }
     }
 }
 
 impl Drop for Ripe<'_> {
     fn drop(&mut self) {
-        if !self.bags.is_empty() {
-            let mut queue = facade::lock(&self.home.queue);
-            self.bags.append(&mut queue);
-            *queue = std::mem::take(&mut self.bags);
+        if !self.bag.items.is_empty() {
+            let rest = Bag { period: self.bag.period, items: std::mem::take(&mut self.bag.items) };
+            facade::lock(&self.home.queue).push_front(rest);
         }
     }
 }
@@ -122,12 +116,11 @@ impl Home {
     /// Frees what is ripe since `fresh` periods at least: so many bags at most.
     fn free_ripe(&self, fresh: u64, most: usize) {
         let period = GRACES.over().saturating_sub(fresh);
-        let bags = {
+        let take = || {
             let mut queue = facade::lock(&self.queue);
-            let len = queue.iter().take(most).take_while(|bag| bag.period <= period).count();
-            queue.drain(..len).collect()
+            if queue.front()?.period <= period { queue.pop_front() } else { None }
         };
-        Ripe { home: self, bags }.free();
+        std::iter::from_fn(take).take(most).for_each(|bag| Ripe { home: self, bag }.free());
     }
 
     /// How many bags wait.
