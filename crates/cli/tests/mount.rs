@@ -1,6 +1,7 @@
 //! The mounted tree, through the real command and the real kernel.
 
 mod common;
+mod requests;
 
 use std::{
     collections::HashSet,
@@ -13,6 +14,7 @@ use std::{
 };
 
 use common::{Mounted, can_mount, pando, run, said, skipped};
+use requests::alone;
 use rustix::{
     fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags},
     io::Errno,
@@ -28,6 +30,7 @@ fn names(dir: &std::path::Path) -> Vec<String> {
 
 #[test]
 fn files_hold_what_is_written() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -67,6 +70,7 @@ fn files_hold_what_is_written() {
 
 #[test]
 fn names_are_made_moved_and_removed() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -115,6 +119,7 @@ fn names_are_made_moved_and_removed() {
 
 #[test]
 fn an_unlinked_file_lives_while_it_is_open() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -138,6 +143,7 @@ fn an_unlinked_file_lives_while_it_is_open() {
 
 #[test]
 fn a_directory_of_ten_thousand_is_read_whole() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -178,6 +184,7 @@ fn a_directory_of_ten_thousand_is_read_whole() {
 
 #[test]
 fn attributes_are_kept() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -214,6 +221,7 @@ fn attributes_are_kept() {
 
 #[test]
 fn extended_attributes_are_kept() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -243,6 +251,7 @@ fn extended_attributes_are_kept() {
 
 #[test]
 fn limits_are_those_asked_for() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -271,6 +280,7 @@ fn limits_are_those_asked_for() {
 
 #[test]
 fn what_is_not_served_has_its_errno() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -291,6 +301,7 @@ fn what_is_not_served_has_its_errno() {
 
 #[test]
 fn mount_options_reach_the_kernel() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -315,6 +326,7 @@ fn mount_options_reach_the_kernel() {
 
 #[test]
 fn without_times_of_access_reading_leaves_none() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -341,6 +353,7 @@ fn without_times_of_access_reading_leaves_none() {
 /// Whoever is handed an open file may use it, though this user could not open it.
 #[test]
 fn open_files_may_be_handed_to_other_users() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -358,6 +371,7 @@ fn open_files_may_be_handed_to_other_users() {
 
 #[test]
 fn writing_takes_privileges_away() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -379,6 +393,7 @@ fn writing_takes_privileges_away() {
 
 #[test]
 fn a_mapping_is_written_where_it_belongs() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -396,6 +411,7 @@ fn a_mapping_is_written_where_it_belongs() {
 
 #[test]
 fn signals_unmount() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -412,6 +428,7 @@ fn signals_unmount() {
 /// `nohup pando mount grove &` outlives its terminal.
 #[test]
 fn ignored_signals_do_not_unmount() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -432,6 +449,7 @@ fn ignored_signals_do_not_unmount() {
 
 #[test]
 fn a_busy_tree_says_so_and_can_be_detached() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -452,6 +470,7 @@ fn a_busy_tree_says_so_and_can_be_detached() {
 
 #[test]
 fn a_signal_detaches_a_busy_tree() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -469,6 +488,7 @@ fn a_signal_detaches_a_busy_tree() {
 /// request that it takes back while a thread reads it is no failure of the server's (ECONNABORTED instead of ENODEV).
 #[test]
 fn requests_taken_back_at_the_end_are_no_failure() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -484,6 +504,7 @@ fn requests_taken_back_at_the_end_are_no_failure() {
 
 #[test]
 fn a_second_signal_ends_a_busy_server_and_only_that() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -508,6 +529,7 @@ fn a_second_signal_ends_a_busy_server_and_only_that() {
 
 #[test]
 fn a_signal_to_a_detached_server_leaves_a_later_mount_alone() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -527,6 +549,7 @@ fn a_signal_to_a_detached_server_leaves_a_later_mount_alone() {
 
 #[test]
 fn a_server_whose_tree_is_mounted_elsewhere_too_can_be_ended() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -572,6 +595,7 @@ fn wait_until_mounted(point: &str, mounted: bool) {
 
 #[test]
 fn force_breaks_off() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -591,6 +615,7 @@ fn force_breaks_off() {
 
 #[test]
 fn what_is_broken_off_by_others_is_taken_away() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -607,6 +632,7 @@ fn what_is_broken_off_by_others_is_taken_away() {
 /// Whatever does not fit into how many files may be open: what serves is not there, or is not seen, or ends.
 #[test]
 fn too_few_open_files_leave_no_dead_mount() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -630,6 +656,7 @@ fn too_few_open_files_leave_no_dead_mount() {
 
 #[test]
 fn mounts_inside_are_named_as_the_reason() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -656,6 +683,7 @@ fn mounts_inside_are_named_as_the_reason() {
 /// What it is for: nothing that would wait for an answer is asked.
 #[test]
 fn force_and_lazy_need_no_answer_of_the_server() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -679,6 +707,7 @@ fn force_and_lazy_need_no_answer_of_the_server() {
 
 #[test]
 fn a_killed_server_is_cleaned_up_after() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -710,6 +739,7 @@ fn a_killed_server_is_cleaned_up_after() {
 
 #[test]
 fn a_daemon_returns_when_it_is_mounted() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -741,6 +771,7 @@ fn a_daemon_returns_when_it_is_mounted() {
 /// What is proposed can be copied into a shell, whatever the directory is called.
 #[test]
 fn the_line_says_how_to_leave() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -757,6 +788,7 @@ fn the_line_says_how_to_leave() {
 
 #[test]
 fn what_cannot_be_mounted_says_why() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -776,6 +808,7 @@ fn what_cannot_be_mounted_says_why() {
 
 #[test]
 fn nonempty_directories_come_back() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -791,6 +824,7 @@ fn nonempty_directories_come_back() {
 
 #[test]
 fn the_ready_line_may_come_to_nobody() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }

@@ -1,6 +1,7 @@
 //! What files take, through the mount: `st_blocks` and `du` say what a kernel tmpfs says after the same operations.
 
 mod common;
+mod requests;
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,6 +11,7 @@ use std::{
 };
 
 use common::{Mounted, can_mount, skipped};
+use requests::alone;
 use rustix::fs::FallocateFlags;
 
 const PAGE: u64 = 4096;
@@ -72,6 +74,7 @@ fn output(program: &str, args: &[&str], path: &Path) -> String {
 
 #[test]
 fn blocks_are_those_of_a_tmpfs() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -95,6 +98,7 @@ fn blocks_are_those_of_a_tmpfs() {
 
 #[test]
 fn du_and_stat_count_sparse_files_and_copies_alike() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }

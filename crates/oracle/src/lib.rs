@@ -111,7 +111,6 @@ fn child(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitC
         log: Vec::new(),
         answers: BTreeMap::new(),
         carried_out: 0,
-        limits: style.limits,
     };
     run.prepare();
     let mut generator = Generator::new(seed, style);
@@ -169,7 +168,6 @@ struct Run {
     answers: BTreeMap<String, [u64; 2]>,
     /// Operations that both trees were asked for.
     carried_out: u64,
-    limits: Option<Limits>,
 }
 
 impl Run {
