@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use common::{can_mount, said, skipped};
+use common::{can_mount, copy_to, said, skipped};
 use tempfile::TempDir;
 
 /// A place where `pando` can be run by a user of no rights, in a space of mounts of its own.
@@ -30,8 +30,7 @@ impl Place {
         }
         let open = fs::Permissions::from_mode(0o755);
         let temp = tempfile::Builder::new().permissions(open).tempdir().unwrap();
-        // The build directory may be closed to others.
-        fs::copy(env!("CARGO_BIN_EXE_pando"), temp.path().join("pando")).unwrap();
+        copy_to(temp.path());
         fs::create_dir(temp.path().join("theirs")).unwrap();
         std::os::unix::fs::chown(temp.path().join("theirs"), Some(65534), Some(65534)).unwrap();
         Some(Self { temp })

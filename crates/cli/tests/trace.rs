@@ -5,11 +5,11 @@ mod common;
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
-    os::unix::process::CommandExt,
-    process::{Child, ChildStderr, Stdio},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::{Child, ChildStderr, Command, Stdio},
 };
 
-use common::{Mounted, can_mount, pando, run, said};
+use common::{Mounted, can_mount, copy_to, pando, run, said};
 
 /// A trace that has begun.
 struct Trace {
@@ -79,14 +79,14 @@ fn only_root_and_the_owner_may_trace() {
     if !can_mount() {
         return;
     }
-    let mounted = Mounted::new(&["--allow-other"]);
-    let mut stranger = pando(&["trace", "--count", "1"]);
-    let output = stranger.arg(mounted.root()).uid(65534).gid(65534).output();
-    // Where others may not even start the command from its directory, they cannot trace either.
-    if let Ok(output) = output {
-        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-        assert!(output.stdout.is_empty());
-    }
+    let open = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let (mounted, place) = (Mounted::again(open(), &["--allow-other"]), open());
+    let mut stranger = Command::new(copy_to(place.path()));
+    let stranger = stranger.args(["trace", "--count", "1"]).arg(mounted.root()).uid(65534).gid(65534);
+    let output = stranger.env_remove("RUST_LOG").output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("root"), "{}", said(&output));
+    assert!(output.stdout.is_empty());
     mounted.umount();
 }
 

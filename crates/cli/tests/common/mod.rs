@@ -21,6 +21,16 @@ pub fn run(args: &[&str]) -> Output {
     pando(args).output().expect("pando starts")
 }
 
+/// A copy of the command in `dir`, for users to whom the build directory may be closed. Another process writes it: a
+/// program that is open for writing cannot be executed, and what is open here is open in each child that a test beside
+/// this one starts, until that is executed.
+pub fn copy_to(dir: &Path) -> PathBuf {
+    let copy = dir.join("pando");
+    let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_pando")).arg(&copy).status().expect("cp starts");
+    assert!(status.success());
+    copy
+}
+
 /// What was written to stderr.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

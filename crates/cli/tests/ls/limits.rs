@@ -11,7 +11,7 @@ use std::{
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::{
-    common::{pando, said, skipped},
+    common::{copy_to, pando, said, skipped},
     mount::Mounted,
     scale,
 };
@@ -25,13 +25,10 @@ fn ls_as_nobody(arguments: &[&str], dir: &Path) -> Option<Output> {
     if !rustix::process::geteuid().is_root() {
         return Some(ls(arguments, dir));
     }
-    // The build directory may be closed to others.
-    let copy = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
-    let command = copy.path().join("pando");
-    fs::copy(env!("CARGO_BIN_EXE_pando"), &command).unwrap();
+    let temp = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(&command)
+        .arg(copy_to(temp.path()))
         .arg("ls")
         .args(arguments)
         .current_dir(dir)
