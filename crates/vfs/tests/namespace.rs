@@ -68,6 +68,7 @@ fn what_is_removed_is_given_back() {
 fn collect_until(done: impl Fn() -> bool) {
     while !done() {
         pando_sync::collect();
+        std::thread::yield_now();
     }
 }
 
@@ -129,10 +130,12 @@ fn what_a_sleeping_thread_has_removed_is_paid_back() {
             asleep.wait();
         });
         removed.wait();
-        let made = (0..10_000).find_map(|_| vfs.mkdir(&context, At::Cwd, "/d", 0o777).ok());
-        let both = made.and_then(|_| (0..10_000).find_map(|_| vfs.mkdir(&context, At::Cwd, "/e", 0o777).ok()));
+        for path in ["/d", "/e"] {
+            while vfs.mkdir(&context, At::Cwd, path, 0o777).is_err() {
+                std::thread::yield_now();
+            }
+        }
         asleep.wait();
-        assert!(both.is_some(), "{} inodes are free", memfs.statfs().ffree);
     });
 }
 

@@ -10,7 +10,7 @@ use pando_vfs::{
     At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Seek, SetTime, Timestamp, Vfs, Walk, XattrFlags,
 };
 
-use crate::support::{assert_same, evict_all, evict_down_to, mounted, names, seen, stored};
+use crate::support::{assert_same, collect_until, evict_all, evict_down_to, mounted, names, seen, stored};
 
 const FOLLOW: Walk = Walk::empty();
 const NEW: OpenFlags = OpenFlags::RDWR.union(OpenFlags::CREAT).union(OpenFlags::EXCL);
@@ -65,11 +65,7 @@ fn two_names_loaded_at_once_are_one_inode() {
             assert_eq!((file.stat().ino, file.stat().nlink, file.stat().size), (ino, 2, 11));
         }
         // The root and this one, whoever else was loading it.
-        let one = || {
-            pando_sync::collect();
-            store.cached_inodes() == 2
-        };
-        assert!((0..10_000).any(|_| one()), "{}", store.cached_inodes());
+        collect_until(|| store.cached_inodes() == 2);
         vfs.unlink(&context, At::Cwd, &a).expect("removed");
         assert_eq!(files[1].stat().nlink, 1);
         vfs.unlink(&context, At::Cwd, &b).expect("removed");
@@ -292,12 +288,7 @@ fn a_tree_is_taken_down_with_what_others_have_removed() {
     store.remove(d, "l").expect("removed");
     vfs.rmdir(&context, At::Cwd, "/d").expect("empty by now");
     drop((context, vfs));
-    let gone = (0..1000).any(|_| {
-        pando_sync::collect();
-        std::thread::yield_now();
-        store.cached_inodes() == 0
-    });
-    assert!(gone, "{} inodes are left", store.cached_inodes());
+    collect_until(|| store.cached_inodes() == 0);
 }
 
 #[test]
@@ -313,12 +304,7 @@ fn everything_is_stored_when_the_tree_is_taken_down() {
     assert_eq!(store.node(ROOT).map(|node| node.attr.mtime), Ok(root.mtime));
     assert_eq!(store.nameless().len(), 1, "still open");
     drop((file, gone));
-    // Reclaimed when no test beside this one reads any more.
-    let gone = || {
-        pando_sync::collect();
-        store.cached_inodes() == 0 && store.nameless().is_empty()
-    };
-    assert!((0..10_000).any(|_| gone()), "{} cached, {:?}", store.cached_inodes(), store.nameless());
+    collect_until(|| store.cached_inodes() == 0 && store.nameless().is_empty());
 }
 
 #[test]

@@ -147,6 +147,14 @@ pub fn evict_down_to(vfs: &Vfs, store: &MapHandle, inodes: u64) {
     );
 }
 
+/// Reclaims what was dropped, until it is as wanted: tests beside this one may be reading, each for a moment.
+pub fn collect_until(done: impl Fn() -> bool) {
+    while !done() {
+        pando_sync::collect();
+        std::thread::yield_now();
+    }
+}
+
 /// Evicts until nothing idle is left: what was just dropped may wait for its reclamation.
 pub fn evict_all(vfs: &Vfs) -> usize {
     let mut gone = 0;
