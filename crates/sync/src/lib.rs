@@ -50,6 +50,8 @@ mod seq_rw_lock;
 mod sharded_ref;
 mod siphash;
 mod split_table;
+#[cfg(all(test, not(loom)))]
+mod stopper;
 mod striped;
 mod tally;
 

@@ -206,6 +206,7 @@ impl Drop for Io<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::stopper::Stopper;
     use std::convert::Infallible;
 
     fn by(delta: u64) -> impl FnMut(u64) -> Result<u64, Infallible> {
@@ -299,12 +300,12 @@ mod tests {
                     io.finish(start + 1);
                 }
             });
+            let _stopper = Stopper(&stop);
             for i in 1..200_000 {
                 position.set(i * STEP);
                 assert_eq!(position.tell() / STEP, i, "a compare-and-swap undid a seek");
                 assert!((i * STEP + 1..(i + 1) * STEP).contains(&position.seek_relative(by(1)).expect("no overflow")));
             }
-            stop.store(true, Ordering::Relaxed);
         });
     }
 

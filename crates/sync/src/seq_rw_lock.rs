@@ -200,6 +200,7 @@ impl Drop for WriteGuard<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::stopper::Stopper;
     use std::sync::atomic::AtomicBool;
 
     #[derive(Default)]
@@ -229,6 +230,7 @@ mod tests {
                     }
                 });
             }
+            let _stopper = Stopper(&stop);
             let mut last = 0;
             for i in 0..20_000 {
                 let (a, b) = if i % 16 == 0 {
@@ -241,7 +243,6 @@ mod tests {
                 assert!(a >= last, "went back");
                 last = a;
             }
-            stop.store(true, Ordering::Relaxed);
         });
     }
 
