@@ -238,11 +238,14 @@ mod tests {
 
     #[test]
     fn peak_memory_is_seen() {
-        forget_peak();
-        let before = peak_memory().expect("status");
-        let block = std::hint::black_box(vec![1_u8; 32 << 20]);
-        assert!(peak_memory().expect("status") >= before + (16 << 20));
-        drop(block);
+        let is_seen = || {
+            forget_peak();
+            let before = peak_memory().expect("status");
+            let _block = std::hint::black_box(vec![1_u8; 32 << 20]);
+            peak_memory().expect("status") >= before + (16 << 20)
+        };
+        // What a test beside this one gives back meanwhile makes room below the peak.
+        assert!((0..100).any(|_| is_seen()));
     }
 
     #[test]

@@ -26,14 +26,19 @@ fn served(name: &str) -> Served {
 }
 
 impl Served {
-    /// Connects, asks, and hears the first line.
+    /// Connects, asks, and hears the first line. Once more if there is none: the server is not patient for long, and this
+    /// thread may have slept before it asked.
     fn ask(&self, request: &str) -> (Client, TraceLine) {
-        let stream = connect(&self.device).unwrap();
-        let mut client = Client(BufReader::new(stream));
-        // The server may have answered, and gone, before all of the request is written.
-        let _ = writeln!(client.0.get_mut(), "{request}");
-        let line = client.line();
-        (client, line)
+        loop {
+            let stream = connect(&self.device).unwrap();
+            let mut client = Client(BufReader::new(stream));
+            // The server may have answered, and gone, before all of the request is written.
+            let _ = writeln!(client.0.get_mut(), "{request}");
+            if client.0.fill_buf().is_ok_and(|heard| !heard.is_empty()) {
+                let line = client.line();
+                return (client, line);
+            }
+        }
     }
 
     fn watch(&self, request: &str) -> Client {

@@ -166,10 +166,14 @@ mod tests {
         let timer = Timer::start().unwrap();
         let (sender, receiver) = mpsc::channel();
         let start = Instant::now();
+        // Until all are there, the first keeps the thread.
+        let (release, released) = mpsc::channel();
+        timer.at(start, Box::new(move || released.recv().unwrap()));
         for delay_ms in [30_u64, 10, 20, 10, 0] {
             let (sender, due) = (sender.clone(), start + Duration::from_millis(delay_ms));
             timer.at(due, Box::new(move || sender.send((delay_ms, Instant::now() >= due)).unwrap()));
         }
+        release.send(()).unwrap();
         let done: Vec<_> = receiver.iter().take(5).collect();
         assert_eq!(done, [0, 10, 10, 20, 30].map(|delay_ms| (delay_ms, true)));
     }
