@@ -1,6 +1,7 @@
 //! `pando trace` on a mounted tree: the real command, server and kernel.
 
 mod common;
+mod requests;
 
 use std::{
     fs,
@@ -10,6 +11,7 @@ use std::{
 };
 
 use common::{Mounted, can_mount, copy_to, pando, run, said};
+use requests::alone;
 
 /// A trace that has begun.
 struct Trace {
@@ -40,6 +42,7 @@ impl Trace {
 
 #[test]
 fn what_is_done_to_a_mounted_tree_is_shown() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -76,6 +79,7 @@ fn what_is_done_to_a_mounted_tree_is_shown() {
 
 #[test]
 fn only_root_and_the_owner_may_trace() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -92,6 +96,7 @@ fn only_root_and_the_owner_may_trace() {
 
 #[test]
 fn a_tree_that_nobody_serves_is_called_dead() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
