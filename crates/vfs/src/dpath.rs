@@ -27,7 +27,8 @@ impl Rendered {
 }
 
 impl Vfs {
-    /// The path of a dentry, as seen from the context's root (d_path). A name that is gone is followed by " (deleted)".
+    /// The path of a dentry, as seen from the context's root (d_path). A name that is gone is followed by " (deleted)". What is
+    /// not in that root has its path from the root of all, as in Linux: tell it to nobody who may not know.
     ///
     /// # Errors
     /// ENAMETOOLONG when it is longer than `limit` bytes.

@@ -64,8 +64,8 @@ impl File {
     }
 
     /// As [`File::readdir`], with each entry's attributes and a reference to it (none for `.`, `..`, and for what
-    /// vanished meanwhile; none at all if `context` may not search the directory). Each record is one consistent snapshot of its
-    /// inode.
+    /// vanished meanwhile; none at all if `context` may not search the directory). What a record says is of
+    /// one instant as far as [`Stat`] says.
     ///
     /// # Errors
     /// As [`File::readdir`].

@@ -22,7 +22,8 @@ use crate::{
 ///
 /// Cheap to clone; all clones are the same name space. It has no thread of its own and no state outside itself but the
 /// reclaimer's. When the last clone goes, the trees are taken down; files still open keep what they need. Contexts and
-/// dentries belong to one name space; another one refuses them (EXDEV).
+/// dentries belong to one name space: paths that start in another one's are refused (EXDEV), and what is done to a dentry itself is
+/// done in the tree that it belongs to.
 #[derive(Clone)]
 pub struct Vfs(Arc<Inner>);
 
