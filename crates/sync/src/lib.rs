@@ -66,7 +66,7 @@ pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
 pub use position::{Io, Position};
 pub use quota::{Quota, QuotaFull};
-pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, pin, retired_bytes};
+pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, pin, retired_bytes, seal};
 pub use revocable::{Revocable, Revocation};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, SeqGuard, SeqRwLock, WriteGuard};
 pub use sharded_ref::ShardedRef;

@@ -82,8 +82,9 @@ pub fn collect() {
     scheme::collect();
 }
 
-/// What this thread has retired waits for readers alone, from now on.
-pub(crate) fn seal() {
+/// What this thread has retired waits for readers alone, from now on, and [`collect`] comes to it from any thread. (Without
+/// this, a few small objects wait for more, or for the thread to go on reading.)
+pub fn seal() {
     scheme::seal();
 }
 

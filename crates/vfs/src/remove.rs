@@ -210,6 +210,8 @@ impl<'g> Bound<'g> {
         note_gone(self.parent, self.hash, self.name, guard);
         forget_name(self.dentry, guard);
         drop(gone);
+        // The slots of entries that this thread has removed hold the directory.
+        pando_sync::seal();
         Ok(())
     }
 }

@@ -157,15 +157,25 @@ impl Vfs {
         Ok(dentry)
     }
 
-    /// What a superblock has and has left (statfs), by a path on it.
+    /// What a superblock has and has left (statfs), by a path on it. What is gone is not counted, as far as nobody reads it
+    /// ([`Vfs::hand_over`]).
     ///
     /// # Errors
     /// Those of the walk.
     pub fn statfs(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<StatFs> {
         let path = path.as_ref();
         self.traced(TraceOp::Statfs, (context, at, path), || {
-            Ok(self.lookup_at(context, at, path, Walk::EMPTY_PATH)?.0.sb().driver.statfs())
+            let dentry = self.lookup_at(context, at, path, Walk::EMPTY_PATH)?;
+            pando_sync::collect();
+            Ok(dentry.0.sb().driver.statfs())
         })
+    }
+
+    /// For a thread that may now wait for long: what it has removed can be reclaimed by others. (Some of the names that it has
+    /// removed last would else hold their directories, which are counted; a thread that goes on, or ends, hands them over by
+    /// itself.)
+    pub fn hand_over(&self) {
+        pando_sync::seal();
     }
 
     /// Mounts a new tree of `driver` on a directory.

@@ -127,7 +127,10 @@ impl Server {
         self.count(operation);
         // Unwind safety: the tree undoes what a panic interrupts (each of its guards is a value with a destructor),
         // the slab's slots are replaced whole, and hand-outs take their counts back when dropped.
-        match catch_unwind(AssertUnwindSafe(run)) {
+        let outcome = catch_unwind(AssertUnwindSafe(run));
+        // This thread may be the last one to get a request.
+        self.vfs.hand_over();
+        match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
                 debug!(operation, %error, "refused");
