@@ -2,7 +2,8 @@
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    fs,
+    io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
 };
@@ -135,4 +136,27 @@ impl Drop for Mounted {
             let _ = child.wait();
         }
     }
+}
+
+/// Waits until the mount table has `point`, or not: poll(2) on `/proc/self/mountinfo` reports each change.
+pub fn wait_until_mounted(point: &str, mounted: bool) {
+    let mut table = fs::File::open("/proc/self/mountinfo").unwrap();
+    loop {
+        let mut text = String::new();
+        table.seek(SeekFrom::Start(0)).unwrap();
+        table.read_to_string(&mut text).unwrap();
+        if text.contains(point) == mounted {
+            return;
+        }
+        let mut polled = [rustix::event::PollFd::new(&table, rustix::event::PollFlags::PRI)];
+        rustix::event::poll(&mut polled, None).unwrap();
+    }
+}
+
+/// The names in a directory, sorted.
+pub fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
