@@ -210,8 +210,6 @@ impl<'g> Bound<'g> {
         note_gone(self.parent, self.hash, self.name, guard);
         forget_name(self.dentry, guard);
         drop(gone);
-        // The slots of entries that this thread has removed hold the directory.
-        pando_sync::seal();
         Ok(())
     }
 }
