@@ -221,10 +221,7 @@ impl Vfs {
             if inode.is_dir() {
                 return Err(dir.directory()?.refusal(Error::NotPermitted, guard).into());
             }
-            // Nobody would let go of what is made in a tree that was taken down.
-            if sb.shards.is_none() {
-                return Err(Error::Stale.into());
-            }
+            sb.expect_open()?;
             if backed {
                 if !locks.answered() && inode.links.count() == 0 {
                     return Err(Error::NoEntry.into());

@@ -143,6 +143,7 @@ enum Found {
 ///
 /// `evictions`: how many there were before `attr` was asked for; none if the inode's lock has been held since then.
 fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, guard: &Guard) -> Result<Option<Found>> {
+    sb.expect_open()?;
     let found = |known: Counted<Dentry>| {
         Some(if known.is_dir() { Found::Elsewhere(known) } else { Found::Link(Dentry::new_link(known)) })
     };
@@ -156,8 +157,9 @@ fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, gua
     {
         return Ok(found(known));
     }
+    let shard = shard_of(sb, guard)?;
     sb.driver.charge(Charge::Inode)?;
-    let dentry = Counted::new(Dentry::new(Inode::loaded(shard_of(sb, guard)?, attr, body_of(sb, attr))));
+    let dentry = Counted::new(Dentry::new(Inode::loaded(shard, attr, body_of(sb, attr))));
     // Concurrent loads by two names: one inode wins, and both use it (P7).
     if !adopt(sb, &dentry, guard) {
         return Ok(sb.inodes.get(attr.ino, guard).and_then(found));
@@ -193,6 +195,7 @@ pub(crate) fn bind_loaded(
     dentry: Counted<Dentry>,
     guard: &Guard,
 ) -> Result<()> {
+    dir.sb().expect_open()?;
     let anchor = directory.anchor(dir.as_shared(), guard)?;
     let slot = Node::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
     drop(dentry.place.replace(Some(slot.clone())));

@@ -317,6 +317,7 @@ impl<'g> Move<'g> {
 
     /// A slot for the new name, in no table yet.
     fn new_slot(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Counted<Node<Slot>>> {
+        self.new_parent.shard.sb.expect_open()?;
         let anchor = self.new_parent.directory()?.anchor(self.new_dir, guard)?;
         Ok(Node::new(Slot::new(anchor, self.new_name, value)))
     }

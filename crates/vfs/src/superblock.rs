@@ -18,7 +18,7 @@ use pando_sync::{
 };
 
 use crate::{
-    Driver, Result, backed::Question, dentry::Dentry, evict::CachedLinks, icache::InodeCache, nodes::Nodes,
+    Driver, Error, Result, backed::Question, dentry::Dentry, evict::CachedLinks, icache::InodeCache, nodes::Nodes,
     probe::Part, trace::Tracing,
 };
 
@@ -97,7 +97,7 @@ pub(crate) struct SuperBlock {
     pub evicting: RwLock<()>,
     /// Further links that are in the cache, of a tree with a backing.
     pub links: CachedLinks,
-    /// Where new inodes find their shard; none once the tree is taken down.
+    /// Where new inodes find their shard; none once the tree is being taken down ([`SuperBlock::close`]).
     pub shards: AtomicCounted<Shards>,
     keys: (u64, u64),
 }
@@ -135,6 +135,23 @@ impl SuperBlock {
     /// for one after the other, and it is not forgotten meanwhile. No name has this hash in the directory of this number.
     pub(crate) fn inode_key(&self, ino: u64) -> NameKey {
         self.key(ino, u64::MAX)
+    }
+
+    /// Nothing comes into the tree from here on. Whoever makes, moves or loads something asks [`SuperBlock::expect_open`] with
+    /// its name locked: who had asked before has done it when this returns. (As
+    /// [`Revocable`](pando_sync::Revocable), for good.)
+    pub(crate) fn close(&self) {
+        drop(self.shards.swap(None));
+        self.name_space.names.synchronize();
+    }
+
+    /// Whether something may come into the tree. What is permitted with a name locked stands until it is unlocked.
+    ///
+    /// # Errors
+    /// ESTALE once the tree is being taken down: nobody would let go of what came.
+    #[inline]
+    pub(crate) fn expect_open(&self) -> Result<()> {
+        if self.shards.is_none() { Err(Error::Stale) } else { Ok(()) }
     }
 
     /// The lock of a name.

@@ -259,6 +259,7 @@ impl Vfs {
         detach(&mount);
         drop(moved);
         drop(seq);
+        mount.root.0.sb().close();
         take_down(&mount.root);
         Ok(())
     }
@@ -311,6 +312,8 @@ fn detach(mount: &Mount) {
 /// itself. Goes by a list, not by recursion: a tree may be deeper than a stack.
 fn take_down(root: &DentryRef) {
     let _alone = root.0.sb().evicting.write().unwrap_or_else(PoisonError::into_inner);
+    // Where others may be at work, it is closed already.
+    drop(root.0.sb().shards.swap(None));
     let mut todo: Vec<Counted<Dentry>> = vec![root.0.clone()];
     if root.0.sb().driver.backing().is_some() {
         // Directories that others have moved or removed may lead nowhere, and still hold what was cached of them.
@@ -347,7 +350,6 @@ fn take_down(root: &DentryRef) {
     }
     root.0.sb().nodes.forget_all();
     root.0.sb().inodes.clear();
-    drop(root.0.sb().shards.swap(None));
     root.0.sb().drain_forgotten();
 }
 

@@ -1,6 +1,9 @@
 //! The name space over a tree in memory.
 
-use std::sync::{Arc, Barrier, Mutex};
+use std::{
+    sync::{Arc, Barrier, Mutex},
+    time::{Duration, Instant},
+};
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
@@ -66,7 +69,9 @@ fn what_is_removed_is_given_back() {
 
 /// Reclaims what was removed, until it is as wanted: tests beside this one may be reading, each for a moment.
 fn collect_until(done: impl Fn() -> bool) {
+    let begin = Instant::now();
     while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it is never given back");
         pando_sync::collect();
         std::thread::yield_now();
     }
@@ -234,6 +239,39 @@ fn a_tree_that_is_not_mounted_is_given_back() {
     gone(&second);
     assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
     gone(&first);
+}
+
+/// Nor is anything left of what others make, move and remove at the time: a name in a directory that was emptied before would
+/// hold it for ever, and its driver.
+#[test]
+fn what_comes_beside_umount_is_taken_down_with_it() {
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+    let flags = OpenFlags::RDWR | OpenFlags::CREAT | OpenFlags::EXCL;
+    for round in 0..300 {
+        let driver = Arc::new(MemFs::new(MemOptions::default()));
+        vfs.mount(&context, At::Cwd, "/m", driver.clone()).expect("mounted");
+        let dirs = ["/m/a", "/m/b"].map(|path| vfs.mkdir(&context, At::Cwd, path, 0o755).expect("made"));
+        std::thread::scope(|scope| {
+            for me in 0..2 {
+                let (vfs, context, dirs) = (&vfs, &context, &dirs);
+                scope.spawn(move || {
+                    let [from, to] = [me, 1 - me].map(|index| At::Dir(&dirs[index]));
+                    (0..).find(|count| {
+                        let name = format!("{me}.{count}");
+                        let made = vfs.open(context, from, &name, flags, 0o600).map(drop);
+                        made.and_then(|()| vfs.rename(context, from, &name, to, &name, RenameFlags::empty())).is_err()
+                    })
+                });
+            }
+            // Not always as soon as they begin.
+            (0..round).for_each(|_| std::thread::yield_now());
+            assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
+        });
+        drop(dirs);
+        collect_until(|| Arc::strong_count(&driver) == 1);
+    }
 }
 
 #[test]
