@@ -3,14 +3,15 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use pando_bench::cli::{BenchArgs, SIGNALS, run};
 
 /// Metadata workloads, side by side.
 #[derive(Parser)]
 struct Bench {
     #[command(flatten)]
-    bench: pando_bench::cli::BenchArgs,
+    bench: BenchArgs,
 }
 
 fn main() -> ExitCode {
-    pando_bench::cli::run(Bench::parse().bench)
+    run(Bench::parse().bench, SIGNALS)
 }

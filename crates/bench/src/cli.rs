@@ -11,6 +11,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::short::Short;
 use crate::{
@@ -242,11 +243,15 @@ fn threads(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| (1..=1024).contains(n)).ok_or_else(|| "not a number from 1 to 1024".into())
 }
 
+/// The signals that end a run early.
+pub const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
+
 /// Does what was asked for. The exit code is 0; 1 if an operation failed; 2 if the request cannot be met; 130 after
-/// Ctrl-C, when everything that was made has been removed.
+/// one of `signals`, when everything that was made has been removed: [`SIGNALS`], but for those that whoever started the
+/// process has set to be ignored.
 #[must_use]
-pub fn run(args: BenchArgs) -> ExitCode {
-    match dispatch(args) {
+pub fn run(args: BenchArgs, signals: impl IntoIterator<Item = i32>) -> ExitCode {
+    match dispatch(args, signals) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             say(format_args!("pando bench: {failure}"));
@@ -255,12 +260,12 @@ pub fn run(args: BenchArgs) -> ExitCode {
     }
 }
 
-fn dispatch(args: BenchArgs) -> Result<(), Failure> {
+fn dispatch(args: BenchArgs, signals: impl IntoIterator<Item = i32>) -> Result<(), Failure> {
     if let Some(served) = processes::serve() {
         return served;
     }
     let halt = Halt::default();
-    halt.on_signals()?;
+    halt.on(signals)?;
     let done = carry_out(args.command, &halt);
     if matches!(done, Err(Failure::Io(..))) {
         // Ctrl-C goes to all processes of a terminal, and may have ended one of ours before we heard of it.

@@ -6,10 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    iterator::Signals,
-};
+use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, While};
 
@@ -51,13 +48,13 @@ impl Halt {
         }
     }
 
-    /// Turns Ctrl-C, SIGTERM and SIGHUP into [`Halt::ask`]; a second one ends the process at once, and leaves what the
-    /// next run then cleans up.
+    /// Turns these signals into [`Halt::ask`]; a second one ends the process at once, and leaves what the next run then
+    /// cleans up.
     ///
     /// # Errors
     /// What sigaction answers.
-    pub(crate) fn on_signals(&self) -> Result<(), Failure> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).during(|| "handling Ctrl-C".into())?;
+    pub(crate) fn on(&self, signals: impl IntoIterator<Item = i32>) -> Result<(), Failure> {
+        let mut signals = Signals::new(signals).during(|| "handling Ctrl-C".into())?;
         let halt = self.clone();
         thread::spawn(move || {
             for _ in signals.forever() {

@@ -25,7 +25,7 @@ struct Bench {
 
 fn main() -> ExitCode {
     if env::var_os(AS_COMMAND).is_some() {
-        return pando_bench::cli::run(Bench::parse().bench);
+        return pando_bench::cli::run(Bench::parse().bench, pando_bench::cli::SIGNALS);
     }
     crunl_prints_a_table_and_writes_json();
     several_workloads_and_targets_in_one_run();

@@ -8,9 +8,10 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Command, Output, Stdio},
+    thread,
 };
 
-use common::{Mounted, can_mount, pando, run, said, skipped};
+use common::{Mounted, can_mount, heed, pando, run, said, signals, skipped};
 use requests::{Forgetter, Requests, alone, forgetter, list};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -234,6 +235,35 @@ fn a_signal_stops_it_with_a_summary() {
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(text.contains("stopped, with ") && text.contains(" left"), "{text}");
+}
+
+/// `nohup pando warm PATH &` outlives its terminal, and so does a measurement.
+#[test]
+fn ignored_signals_stop_nothing() {
+    let _alone = alone();
+    let temp = files(100);
+    let path = temp.path().to_str().unwrap();
+    heed();
+    for args in [&["warm", "--rate", "1", path][..], &["bench", "crunl", "mem", "--seconds", "3600"]] {
+        let mut child = Command::new("env");
+        child.args(["--ignore-signal=HUP", env!("CARGO_BIN_EXE_pando")]).args(args);
+        let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let pid = child.id().to_string();
+        // The last of the three.
+        while !signals(&pid, "SigCgt")(Signal::TERM) {
+            assert!(child.try_wait().unwrap().is_none(), "{args:?}: it ended by itself");
+        }
+        assert!(signals(&pid, "SigIgn")(Signal::HUP), "{args:?}");
+        // What comes between the handler and what it is to do is lost.
+        let status = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break status,
+                None => kill_process(Pid::from_child(&child), Signal::TERM).unwrap(),
+            }
+            thread::yield_now();
+        };
+        assert_eq!(status.code(), Some(130), "{args:?}");
+    }
 }
 
 /// A terminal of its own, that ends with the test.

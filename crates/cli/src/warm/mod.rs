@@ -21,6 +21,7 @@ use tracing::{debug, info};
 use crate::{
     failure::{Failure, Result, say, shown},
     generate,
+    signals::heeded,
 };
 
 pub use args::{WarmArgs, WarmOrder};
@@ -84,7 +85,7 @@ pub fn run(args: &WarmArgs) -> Result<ExitCode> {
 /// True once a signal came; a second one ends the process at once, whatever is in flight.
 fn catch_signals() -> std::io::Result<Arc<AtomicBool>> {
     let signalled = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in heeded([SIGHUP, SIGINT, SIGTERM]) {
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&signalled))?;
         signal_hook::flag::register(signal, Arc::clone(&signalled))?;
     }

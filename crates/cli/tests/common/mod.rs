@@ -6,15 +6,38 @@ use std::{
     io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{Arc, Once},
 };
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 /// The command under test.
 pub fn pando(args: &[&str]) -> Command {
+    heed();
     let mut command = Command::new(env!("CARGO_BIN_EXE_pando"));
     command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
     command
+}
+
+/// Programs started from now on heed the signals that tests send, also where whoever started us has had them ignored (nohup,
+/// a shell without job control): what is caught here is at its default there.
+pub fn heed() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let ignored = signals("self", "SigIgn");
+        for signal in [Signal::HUP, Signal::INT, Signal::TERM].into_iter().filter(|&signal| ignored(signal)) {
+            signal_hook::flag::register(signal.as_raw(), Arc::default()).expect("a handler");
+        }
+    });
+}
+
+/// Whether a process ignores a signal (`SigIgn`), or catches it (`SigCgt`), by the kernel's word.
+pub fn signals(pid: &str, what: &str) -> impl Fn(Signal) -> bool + use<> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
+    let mask = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).expect("a mask");
+    let mask = u64::from_str_radix(mask.trim(), 16).expect("a number");
+    move |signal| mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
 /// Runs the command to its end.

@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use crate::{
-    common::{said, skipped},
+    common::{heed, said, skipped},
     gnu::has_gnu_ls,
     tree::populate,
 };
@@ -173,6 +173,7 @@ fn a_signal_leaves_no_colour_behind() {
     for i in 0..NAMES {
         fs::create_dir(temp.path().join(format!("directory{i}"))).unwrap();
     }
+    heed();
     let command = |options: &[&str]| {
         let mut command = Command::new("env");
         command.args(options).arg(env!("CARGO_BIN_EXE_pando")).args(["ls", "-1", "--color"]).arg(temp.path());
