@@ -179,7 +179,7 @@ fn wait(mut child: Child, signals: SignalsInfo<WithOrigin>) -> Result<ExitStatus
     let pid = Pid::from_child(&child);
     // A descriptor, not a number: the number may be another's once the program has ended.
     let passer = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from).and_then(|program| {
-        thread::Builder::new().name("pando-signals".into()).spawn(move || pass_on(signals, &program))
+        thread::Builder::new().name("pando-signals".into()).spawn(move || pass_on(signals, &program, pid))
     });
     if let Err(error) = &passer {
         warn!(%error, "signals are not passed on");
@@ -197,10 +197,10 @@ fn stop(handle: &Handle, passer: Option<thread::JoinHandle<()>>) {
 }
 
 /// Passes on what other processes send to us. What the terminal sends, the program gets by itself: it is in the same
-/// group of processes.
-fn pass_on(mut signals: SignalsInfo<WithOrigin>, program: &OwnedFd) {
+/// group of processes. What the program sends is meant for its parent, or for its group, and never for it alone.
+fn pass_on(mut signals: SignalsInfo<WithOrigin>, program: &OwnedFd, pid: Pid) {
     for origin in signals.forever() {
-        if origin.process.is_some()
+        if origin.process.is_some_and(|sender| sender.pid != pid.as_raw_pid())
             && let Some(signal) = Signal::from_named_raw(origin.signal)
         {
             let _ = pidfd_send_signal(program, signal);

@@ -448,6 +448,21 @@ fn signals_reach_the_program() {
     assert_eq!(child.wait().unwrap().code(), Some(9));
 }
 
+#[test]
+fn signals_of_the_program_do_not_come_back_to_it() {
+    let _alone = alone();
+    let script = "trap 'echo again' USR1; trap 'echo caught; exit 9' TERM; kill -USR1 $PPID; echo ready; \
+                  while :; do read -r x || exit 1; done";
+    let mut child = pando(&["boost", "--", "sh", "-c", script]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    // Of two signals, the shell would run the trap of the lower number first.
+    assert_eq!(lines.next().unwrap().unwrap(), "caught");
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
 /// As nohup and shells do it. Of SIGCHLD only that we still learn how the program ended.
 #[test]
 fn ignored_signals_stay_ignored() {
