@@ -46,35 +46,32 @@ impl Watch {
         Ok(Self { events, helper: Helper::new(options, None) })
     }
 
-    /// Takes in what has happened. Call it when the descriptor is readable; it does not wait.
+    /// Takes in some of what has happened. Call it as long as the descriptor is readable.
     ///
     /// # Errors
-    /// Reading events failed, for another reason than that there are none.
+    /// Reading events failed, for another reason than that there are none, or what they are of.
     pub fn take(&self) -> io::Result<()> {
         let own = i32::try_from(std::process::id()).expect("as the kernel has it");
-        loop {
-            let events = match self.events.read_events() {
-                Ok(events) if events.is_empty() => return Ok(()),
-                Ok(events) => events,
-                Err(Errno::EAGAIN) => return Ok(()),
-                Err(Errno::EINTR) => continue,
-                // What was opened cannot be opened for us (it is gone, or too many are open): the event is lost.
-                Err(error @ (Errno::ENOENT | Errno::ESTALE | Errno::EMFILE | Errno::ENFILE | Errno::ENXIO)) => {
-                    tracing::debug!(%error, "an event without its directory");
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            for event in &events {
-                // What the helper itself opens is no news. Without a descriptor, the queue has overflown.
-                let Some(descriptor) = event.fd().filter(|_| event.pid() != own) else { continue };
-                let is_directory = rustix::fs::fstat(descriptor)
-                    .is_ok_and(|found| rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir());
-                if is_directory && let Ok(directory) = descriptor.try_clone_to_owned() {
-                    self.helper.told(Post { directory, token: 0, seen: u64::MAX, position: 0 }, true);
-                }
+        let events = match self.events.read_events() {
+            Ok(events) => events,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+            Err(error @ (Errno::EBADF | Errno::EFAULT)) => return Err(error.into()),
+            // Any other is what its file system said when the kernel opened the directory for us: the event is lost.
+            Err(error) => {
+                tracing::debug!(%error, "an event without its directory");
+                return Ok(());
+            }
+        };
+        for event in &events {
+            // What the helper itself opens is no news. Without a descriptor, the queue has overflown.
+            let Some(descriptor) = event.fd().filter(|_| event.pid() != own) else { continue };
+            let is_directory = rustix::fs::fstat(descriptor)
+                .is_ok_and(|found| rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir());
+            if is_directory && let Ok(directory) = descriptor.try_clone_to_owned() {
+                self.helper.told(Post { directory, token: 0, seen: u64::MAX, position: 0 }, true);
             }
         }
+        Ok(())
     }
 
     /// Whether the mount has gone: the kernel has dropped the mark. A mount that was detached while it is in use stays,

@@ -13,8 +13,10 @@ use std::{
 };
 
 use common::{Mounted, can_mount, pando, said, skipped};
+use pando_boost::Options;
 use requests::alone;
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     mount::{MountFlags, mount_remount},
     process::{Pid, Signal, kill_process},
 };
@@ -337,14 +339,12 @@ fn a_watch_does_not_open_what_is_no_directory() {
     }
     let store = Store::new(&[]);
     let before = store.count("open");
-    let watch = watching(&store.tree());
+    let mut watch = watching(&store.tree());
     (0..FILES).for_each(|i| drop(fs::File::open(store.tree().join(format!("f{i}"))).unwrap()));
     // Events come in order: once this directory is read ahead, the watch has seen all of them.
     let read = store.count("readdir");
     drop(fs::File::open(store.tree()).unwrap());
-    while store.count("readdir") == read {
-        std::thread::yield_now();
-    }
+    until(&mut watch, || store.count("readdir") > read);
     kill_process(Pid::from_child(&watch), Signal::TERM).unwrap();
     assert_eq!(watch.wait_with_output().unwrap().status.code(), Some(0));
     let opened = store.count("open") - before;
@@ -360,6 +360,57 @@ fn watching(path: &Path) -> Child {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(watch.stdout.take().unwrap()), &mut line).unwrap();
     assert!(line.contains("Ctrl-C"), "{line}");
     watch
+}
+
+/// Waits for what a watch does by and by; it must not end meanwhile.
+fn until(watch: &mut Child, is_done: impl Fn() -> bool) {
+    for _ in 0..100_000 {
+        if is_done() {
+            return;
+        }
+        assert_eq!(watch.try_wait().unwrap(), None, "the watch has ended");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    panic!("the watch does not come to it");
+}
+
+#[test]
+fn a_watch_goes_on_after_a_directory_that_the_store_does_not_open_for_it() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    // The first is the test's own.
+    let store = Store::new(&["--fault", "open=EIO@2"]);
+    assert_eq!(store.count("open"), 0);
+    let mut watch = watching(&store.tree());
+    drop(fs::File::open(store.tree()).unwrap());
+    until(&mut watch, || store.count("open") == 2);
+    let read = store.count("readdir");
+    drop(fs::File::open(store.tree()).unwrap());
+    until(&mut watch, || store.count("readdir") > read);
+    kill_process(Pid::from_child(&watch), Signal::TERM).unwrap();
+    assert_eq!(watch.wait_with_output().unwrap().status.code(), Some(0));
+    store.mounted.umount();
+}
+
+#[test]
+fn a_watch_takes_a_part_at_a_time_of_what_has_happened() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let watch = match pando_boost::Watch::start(directory.path(), Options { max_in_flight: 1, xattrs: false }) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return skipped("not root"),
+        watch => watch.unwrap(),
+    };
+    // More than are read at once, each of another directory: the same one twice is one event.
+    for i in 0..300 {
+        let path = directory.path().join(i.to_string());
+        fs::create_dir(&path).unwrap();
+        drop(fs::File::open(path).unwrap());
+    }
+    watch.take().unwrap();
+    let mut ready = [PollFd::new(&watch, PollFlags::IN)];
+    assert_eq!(poll(&mut ready, Some(&Timespec::default())), Ok(1), "whoever calls may look for signals in between");
 }
 
 #[test]
