@@ -17,7 +17,7 @@
 //! | `ftw`, `nftw` and their 64-bit names | after the program's function has seen a directory |
 //! | `glob`, `glob64` | before the call, of the directory before the first wildcard |
 //! | `closedir` | not at all: what was noted about the stream is forgotten |
-//! | `chroot` | not at all: `LD_PRELOAD` loses our part where the new root has no copy of the library |
+//! | `chroot` | not at all: `LD_PRELOAD` loses our part, as the new root may have no copy of the library, or an older C library |
 //! | `prctl` | not at all: a program that limits its own system calls is left alone from then on |
 //!
 //! # Why this way
@@ -34,7 +34,9 @@
 //! # Limits
 //!
 //! * A C library for 64-bit programs. 32-bit programs started under it run unboosted, and glibc's dynamic linker says so
-//!   on stderr. The same happens to programs in a mount name space where the file of the library is not to be seen.
+//!   on stderr. The same happens to programs in a mount name space where the file of the library is not to be seen. Where it
+//!   is seen beside an older C library than it was built for, the dynamic linker ends the program.
+//! * A program that limits its system calls without `prctl` is not noticed: `seccomp` itself, which root may call.
 //! * Programs see `LD_PRELOAD` and `PANDO_BOOST` in their environment.
 //! * `glob` calls the newest version of the function: programs linked before glibc 2.27 get its answer to dangling links.
 //! * More than 256 directory streams open at once (or eight whose addresses collide): the rest is not boosted.

@@ -546,8 +546,9 @@ HOOK FTSENT64 *fts64_children(FTS64 *walk, int options)
 /* ---- Two calls after which the program, or its children, are better left alone. */
 
 /*
- * Where the new root has no copy of this library, the dynamic linker would complain in each program started there. So
- * our part of the variable is overwritten with separators, which it skips; only if it is the variable we came with.
+ * Where the new root has no copy of this library, the dynamic linker would complain in each program started there; where
+ * it has one and an older C library, it would end them. So our part of the variable is overwritten with separators, which it
+ * skips; only if it is the variable we came with.
  */
 static void forget_library(void)
 {
@@ -556,7 +557,7 @@ static void forget_library(void)
     if (variable == NULL || variable != preload_variable || dladdr(&readings, &self) == 0 || self.dli_fname == NULL)
         return;
     char *ours = strstr(variable, self.dli_fname);
-    if (ours != NULL && syscall(SYS_faccessat, AT_FDCWD, self.dli_fname, R_OK) != 0)
+    if (ours != NULL)
         memset(ours, ':', strlen(self.dli_fname));
 }
 
