@@ -384,7 +384,10 @@ HOOK int scandir(const char *path, struct dirent ***list, int (*filter)(const st
     return NEXT(scandir)(path, list, filter, compare);
 }
 
-/* ---- ftw: its callback has no place for data, so the program's function lies in a variable of the thread. */
+/*
+ * ---- ftw: its callback has no place for data, so the program's function lies in a variable of the thread. A walk that the
+ * function makes puts another there, and does not put the first one back where it ends by an exception or a jump.
+ */
 
 static __thread __ftw_func_t ftw_function;
 static __thread struct nftw_call {
@@ -394,7 +397,9 @@ static __thread struct nftw_call {
 
 static int on_ftw(const char *path, const struct stat *found, int type)
 {
-    int result = ftw_function(path, found, type);
+    __ftw_func_t function = ftw_function;
+    int result = function(path, found, type);
+    ftw_function = function;
     if (result == 0 && type == FTW_D)
         about_to_read_on(found->st_dev, path);
     return result;
@@ -405,6 +410,7 @@ static int on_nftw(const char *path, const struct stat *found, int type, struct 
 {
     struct nftw_call call = nftw_call;
     int result = call.function(path, found, type, where);
+    nftw_call = call;
     if (result == 0 && type == FTW_D)
         about_to_read_on(found->st_dev, (call.flags & FTW_CHDIR) != 0 ? path + where->base : path);
     return result;

@@ -10,6 +10,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,6 +128,25 @@ static int by_nftw(const char *path, int flags)
 {
     int result = nftw(path, on_entry, 4, flags);
     printf("result %d\n", result);
+    return 0;
+}
+
+static jmp_buf out_of_walk;
+
+static int on_inner_entry(const char *path, const struct stat *found, int type, struct FTW *where)
+{
+    printf("inner ");
+    show(path, found);
+    longjmp(out_of_walk, 1);
+}
+
+/* A walk in a walk that ends past the C library, as with an exception. */
+static int on_outer_entry(const char *path, const struct stat *found, int type, struct FTW *where)
+{
+    printf("outer ");
+    show(path, found);
+    if (type == FTW_D && setjmp(out_of_walk) == 0)
+        nftw(path, on_inner_entry, 4, FTW_PHYS);
     return 0;
 }
 
@@ -313,6 +333,8 @@ int main(int count, char **arguments)
         return by_nftw(path, FTW_PHYS | FTW_CHDIR);
     if (WAY("nftw-depth"))
         return by_nftw(path, FTW_PHYS | FTW_DEPTH);
+    if (WAY("nftw-jump"))
+        return nftw(path, on_outer_entry, 4, FTW_PHYS);
     if (WAY("glob"))
         return by_glob(path);
     if (WAY("fork"))
