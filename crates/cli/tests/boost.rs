@@ -176,6 +176,19 @@ fn each_way_to_list_a_directory_is_noticed_and_unchanged() {
 }
 
 #[test]
+fn a_walk_that_keeps_to_one_file_system_tells_of_no_other() {
+    let _alone = alone();
+    if !can_mount() || !has("cc") {
+        return;
+    }
+    let store = Store::new(&[]);
+    let above = store.mounted.root().parent().unwrap().to_owned();
+    let log = same(&store, probe(), &["fts-xdev", above.to_str().unwrap()]);
+    assert_eq!(count(&log, "posts"), 1, "{log}");
+    store.mounted.umount();
+}
+
+#[test]
 fn programs_that_fork_thread_change_root_unshare_close_all_or_drop_privileges_still_work() {
     let _alone = alone();
     if !can_mount() || !has("cc") {

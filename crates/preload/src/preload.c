@@ -515,12 +515,16 @@ HOOK int glob64(const char *pattern, int flags, int (*on_error)(const char *, in
     return NEXT(glob64)(pattern, flags, on_error, found);
 }
 
-/* The directory that was handed out last is read by the next call, unless the program has said to skip it. */
+/*
+ * The directory that was handed out last is read by the next call, unless the program has said to skip it, or to keep to the
+ * file system where it began.
+ */
 static void about_to_descend(FTS *walk)
 {
     FTSENT *at = walk->fts_cur;
     if (at != NULL && at->fts_info == FTS_D && at->fts_instr != FTS_SKIP && walk->fts_child == NULL
-        && (walk->fts_options & FTS_NOSTAT) == 0)
+        && (walk->fts_options & FTS_NOSTAT) == 0
+        && ((walk->fts_options & FTS_XDEV) == 0 || at->fts_dev == walk->fts_dev))
         about_to_read_on(at->fts_dev, at->fts_accpath);
 }
 

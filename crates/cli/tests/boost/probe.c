@@ -325,6 +325,8 @@ int main(int count, char **arguments)
         return by_fts(path, FTS_PHYSICAL | FTS_NOCHDIR);
     if (WAY("fts-chdir"))
         return by_fts(path, FTS_PHYSICAL);
+    if (WAY("fts-xdev"))
+        return by_fts(path, FTS_PHYSICAL | FTS_XDEV);
     if (WAY("ftw"))
         return ftw(path, on_old_entry, 4);
     if (WAY("nftw"))
