@@ -321,7 +321,8 @@ static uint64_t number_of(const char *text, const char *name)
 
 /*
  * How this process's system calls are filtered (seccomp), as a number that whoever started it with no filter more has too.
- * One filter more may end a program that calls what it was never seen to call.
+ * One filter more may end a program that calls what it was never seen to call. Where filters are not counted (before Linux
+ * 5.9), nobody has the number of a process that has some.
  */
 static uint64_t filters(void)
 {
@@ -333,7 +334,10 @@ static uint64_t filters(void)
     if (length < 0 || length == sizeof status)
         return UINT64_MAX;
     status[length] = '\0';
-    return number_of(status, "\nSeccomp:") << 32 | number_of(status, "\nSeccomp_filters:");
+    uint64_t mode = number_of(status, "\nSeccomp:");
+    if (mode != 0 && strstr(status, "\nSeccomp_filters:") == NULL)
+        return UINT64_MAX;
+    return mode << 32 | number_of(status, "\nSeccomp_filters:");
 }
 
 __attribute__((constructor)) static void start(void)
