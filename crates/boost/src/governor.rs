@@ -9,7 +9,7 @@ use std::time::Instant;
 /// Where the climb starts.
 const FIRST: usize = 8;
 
-/// A doubling that gains less than this was not worth it.
+/// A step up that gains less than this was not worth it.
 const WORTH: f64 = 1.25;
 
 /// The limit of one file system.
@@ -17,8 +17,8 @@ const WORTH: f64 = 1.25;
 pub(crate) struct Governor {
     limit: usize,
     most: usize,
-    /// Calls completed a second at half of this limit; zero when there is nothing to compare with.
-    rate_before: f64,
+    /// The limit before the last step up, and calls completed a second at it; `None` when there is nothing to compare with.
+    before: Option<(usize, f64)>,
     window: Option<Window>,
     /// Calls for which the limit stays as it is.
     resting: usize,
@@ -33,7 +33,7 @@ struct Window {
 impl Governor {
     /// At most `most` calls at once, ever.
     pub(crate) fn new(most: usize) -> Self {
-        Self { limit: FIRST.min(most), most, rate_before: 0.0, window: None, resting: 0 }
+        Self { limit: FIRST.min(most), most, before: None, window: None, resting: 0 }
     }
 
     /// How many calls may be in flight now.
@@ -57,14 +57,16 @@ impl Governor {
         #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
         let rate = window.done as f64 / seconds;
         self.window = None;
-        if rate < self.rate_before * WORTH {
-            self.limit = (self.limit / 2).max(1);
-            self.rest();
-        } else if self.limit == self.most {
-            self.rest();
-        } else {
-            self.rate_before = rate;
-            self.limit = (self.limit * 2).min(self.most);
+        match self.before {
+            Some((limit, rate_before)) if rate < rate_before * WORTH => {
+                self.limit = limit;
+                self.rest();
+            }
+            _ if self.limit == self.most => self.rest(),
+            _ => {
+                self.before = Some((self.limit, rate));
+                self.limit = (self.limit * 2).min(self.most);
+            }
         }
     }
 
@@ -81,7 +83,7 @@ impl Governor {
     }
 
     fn rest(&mut self) {
-        self.rate_before = 0.0;
+        self.before = None;
         self.resting = 64 * self.limit;
     }
 }
@@ -110,6 +112,16 @@ mod tests {
             climb(&mut governor, depth, 400);
             // From eight on: a first window without comparison, then one that shows whether the doubling was worth it.
             assert_eq!(governor.limit(), expected, "depth {depth}");
+        }
+    }
+
+    #[test]
+    fn a_last_step_that_is_no_doubling_is_taken_back_alone() {
+        for most in [9, 17, 33] {
+            let mut governor = Governor::new(most);
+            climb(&mut governor, 1000, 400);
+            let reached = governor.limit();
+            assert!(reached >= most - 1, "{reached} of {most}");
         }
     }
 
