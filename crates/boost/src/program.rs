@@ -86,6 +86,10 @@ fn binary(file: &Path, path: Option<&OsStr>) -> io::Result<Option<(File, Vec<u8>
     let mut file = file.to_owned();
     // As many interpreters of interpreters as Linux follows.
     for _ in 0..5 {
+        // What is no file cannot be executed, and opening it may wait for ever, or do something to a device.
+        if !file.metadata()?.is_file() {
+            return Ok(None);
+        }
         let open = File::open(&file)?;
         let mut head = Vec::new();
         (&open).take(256).read_to_end(&mut head)?;
@@ -267,7 +271,7 @@ pub fn path_variable() -> Option<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use std::{fs, io::Write, os::unix::fs::PermissionsExt};
 
     use super::*;
 
@@ -376,6 +380,21 @@ mod tests {
         assert_eq!(named(b"\0syscall\0readdir64\0"), None);
         assert_eq!(named(b"\0fchdir\0my_syscall\0"), None);
         assert_eq!(named(b"\0fts64_read\0syscall\0"), None);
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o755.into(), 0).unwrap();
+        let mut other_end = File::options().read(true).write(true).open(&pipe).unwrap();
+        let mut foreign = elf(&[]);
+        foreign.resize(256, 0);
+        foreign[18] ^= 1;
+        other_end.write_all(&foreign).unwrap();
+        assert_eq!(inspect(&pipe, None).unwrap(), None);
+        drop(other_end);
+        assert_eq!(inspect(&pipe, None).unwrap(), None, "nobody is waited for either");
     }
 
     #[test]
