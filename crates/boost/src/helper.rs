@@ -72,7 +72,8 @@ impl Helper {
         }
     }
 
-    /// No more work is begun. Threads that wait in a call are not waited for: the store may never answer.
+    /// No more work is begun. Threads that wait in a call are not waited for here. The kernel does so when the process ends,
+    /// where the call cannot be interrupted, and a store may never answer.
     pub(crate) fn stop(&self) -> Totals {
         let mut state = self.lock();
         state.stopping = true;

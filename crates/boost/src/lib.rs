@@ -26,8 +26,9 @@
 //! # What it costs others
 //!
 //! Calls in flight are limited for each file system; the limit is found by trial (`governor`) and halved by errors that
-//! mean trouble below. A directory is open in the helper only while it is asked. A file system that the program unmounts
-//! in that moment is busy, as it would be with any second reader.
+//! mean trouble below. A directory is open in the helper until all that is to be asked of it is asked, 256 of them at most. A
+//! file system that the program unmounts meanwhile is busy, as it would be with any second reader. When the program has ended,
+//! nothing more is begun; but a process ends when its last call is answered.
 //!
 //! # Privileges
 //!
