@@ -215,6 +215,29 @@ fn bad_input_is_told_with_what_to_do() {
     assert_eq!(run(&["warm"]).status.code(), Some(2));
 }
 
+/// As where Ctrl-C ends `pando warm -R /srv | tee log`, and where the disk with the log is full.
+#[test]
+fn the_exit_code_is_the_same_if_nobody_reads_the_summary() {
+    let _alone = alone();
+    let temp = files(30);
+    let missing = temp.path().join("missing");
+    for (arguments, code) in
+        [(vec![missing.as_os_str()], 1), (vec!["--max-memory=30K".as_ref(), temp.path().as_ref()], 3)]
+    {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = pando(&["warm"]).args(&arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
+        assert!(!said(&output).contains("standard output"), "{}", said(&output));
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = pando(&["warm"]).args(&arguments).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains("standard output: No space left"), "{}", said(&output));
+    }
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    assert_eq!(pando(&["warm"]).arg(temp.path()).stdout(full).output().unwrap().status.code(), Some(1));
+}
+
 #[test]
 fn a_signal_stops_it_with_a_summary() {
     let _alone = alone();

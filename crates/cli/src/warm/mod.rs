@@ -48,7 +48,8 @@ enum Stop {
 /// Reads ahead, and says how it went.
 ///
 /// # Errors
-/// Signals cannot be caught, or no thread can be started.
+/// Signals cannot be caught, or no thread can be started. A summary that cannot be written is said, and changes no exit code
+/// but that of success.
 pub fn run(args: &WarmArgs) -> Result<ExitCode> {
     let signalled = catch_signals().map_err(|error| Failure::system("cannot catch signals", &error))?;
     if args.nice {
@@ -71,15 +72,20 @@ pub fn run(args: &WarmArgs) -> Result<ExitCode> {
         let ran_out = room.as_ref().is_some_and(|room| progress.done >= room.entries());
         (ran_out && !(progress.all_found && progress.done == progress.found)).then_some(Stop::Room)
     });
-    if !args.quiet {
-        generate::print(summary(&progress, begun.elapsed(), cut_short, room.as_ref()).as_bytes())?;
+    let mut code = match cut_short {
+        Some(Stop::Signal) => INTERRUPTED,
+        Some(Stop::Room) => NO_ROOM,
+        None if progress.failed > 0 => SOME_FAILED,
+        None => 0,
+    };
+    if !args.quiet
+        && let Err(failure) = generate::print(summary(&progress, begun.elapsed(), cut_short, room.as_ref()).as_bytes())
+        && !failure.is_quiet()
+    {
+        say(failure);
+        code = code.max(SOME_FAILED);
     }
-    Ok(match cut_short {
-        Some(Stop::Signal) => ExitCode::from(INTERRUPTED),
-        Some(Stop::Room) => ExitCode::from(NO_ROOM),
-        None if progress.failed > 0 => ExitCode::from(SOME_FAILED),
-        None => ExitCode::SUCCESS,
-    })
+    Ok(code.into())
 }
 
 /// True once a signal came; a second one ends the process at once, whatever is in flight.
