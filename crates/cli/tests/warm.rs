@@ -142,6 +142,30 @@ fn extended_attributes_are_asked_for_without_proc_or_it_is_said_once() {
     mounted.umount();
 }
 
+/// As in `find ... | xargs pando warm --xattrs`. A link that is named stands for what it leads to.
+#[test]
+fn files_that_are_named_are_asked_for_extended_attributes() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--delay", "lookup=1us"]);
+    fill(&mounted.root(), 3);
+    let paths = ["f0", "f1", "link"].map(|name| mounted.path(name));
+    for name in ["user.a", "user.b"] {
+        rustix::fs::setxattr(mounted.path("f1"), name, b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    std::os::unix::fs::symlink("f1", &paths[2]).unwrap();
+    for (options, lists, values) in [(&[][..], 0, 0), (&["--xattrs"], 3, 4)] {
+        let before = Requests::of(&mounted);
+        let output = pando(&["warm"]).args(options).args(&paths).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let asked = Requests::of(&mounted).since(&before);
+        assert_eq!((asked.count("listxattr"), asked.count("getxattr")), (lists, values), "{options:?}");
+    }
+    mounted.umount();
+}
+
 #[test]
 fn what_fails_is_named_and_the_rest_is_read() {
     let _alone = alone();

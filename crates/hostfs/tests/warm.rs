@@ -119,4 +119,22 @@ fn it_asks_for_no_more_than_it_may() {
     let enough = WarmOptions { at_most: Some(FILES + 20 + 2), ..options };
     let (progress, _) = warm(&[temp.path()], enough);
     assert_eq!((progress.done, progress.all_found), (FILES + 20 + 2, true));
+    let file = temp.path().join("file 1\n");
+    let few = WarmOptions { at_most: Some(3), ..WarmOptions::default() };
+    let (progress, _) = warm(&[file.as_path(); 10], few.clone());
+    assert_eq!((progress.done, progress.found, progress.all_found), (3, 4, false), "files that are named");
+    let (progress, _) = warm(&[file.as_path(); 3], few);
+    assert_eq!((progress.done, progress.all_found), (3, true));
+}
+
+#[test]
+fn files_that_are_named_wait_for_their_turns() {
+    let temp = tree();
+    let options = WarmOptions { rate: NonZeroU32::new(1), ..WarmOptions::default() };
+    let warm = Warm::start(vec![temp.path().join("file 1\n"); 1000], options).unwrap();
+    // A quarter of an hour, were it not cancelled.
+    assert!(matches!(warm.next_event(Duration::from_millis(200)), WarmEvent::Nothing));
+    warm.cancel();
+    assert!(matches!(warm.next_event(PATIENCE), WarmEvent::Ended));
+    assert!(!warm.progress().all_found);
 }

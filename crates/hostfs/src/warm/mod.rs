@@ -284,7 +284,10 @@ impl Shared {
             }
             Ok(_) => {
                 self.counts.found.fetch_add(1, Relaxed);
-                self.counts.done.fetch_add(1, Relaxed);
+                if self.may_ask() {
+                    let asked = if self.options.xattrs { ask_xattrs_of_path(path) } else { Ok(()) };
+                    self.done(asked, || path.to_owned(), failures);
+                }
             }
         }
     }
@@ -401,22 +404,13 @@ impl Shared {
             // Allowed first: a name that was taken is asked for.
             while self.pace.wait_until_allowed(number) {
                 let Some(name) = window.next() else { break };
-                if !self.pace.wait_for_turn() || self.is_cancelled() {
+                if !self.may_ask() {
                     return;
-                }
-                if self.options.at_most.is_some_and(|most| self.counts.begun.fetch_add(1, Relaxed) >= most) {
-                    return self.cancel();
                 }
                 let begin = Instant::now();
                 let asked = self.ask(window.dir(), name);
                 let took = begin.elapsed();
-                self.counts.done.fetch_add(1, Relaxed);
-                match asked {
-                    Ok(()) | Err(Errno::NOENT) => {}
-                    Err(Errno::NOSYS) if self.lacks_proc.swap(true, Relaxed) => {}
-                    Err(Errno::NOSYS) => self.failed(PathBuf::from("/proc"), Errno::NOENT, failures),
-                    Err(errno) => self.failed(window.path_of(name), errno, failures),
-                }
+                self.done(asked, || window.path_of(name), failures);
                 self.pace.took(took);
                 if took >= WAITED {
                     self.start_worker(scope, failures);
@@ -425,11 +419,34 @@ impl Shared {
         }
     }
 
+    /// Waits for the turn of one more entry; false if none may be asked for any more.
+    fn may_ask(&self) -> bool {
+        if !self.pace.wait_for_turn() || self.is_cancelled() {
+            return false;
+        }
+        let is_over = self.options.at_most.is_some_and(|most| self.counts.begun.fetch_add(1, Relaxed) >= most);
+        if is_over {
+            self.cancel();
+        }
+        !is_over
+    }
+
     /// Asks for what there is of one entry.
     fn ask(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         retry(|| rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS))?;
         if self.options.xattrs { ask_xattrs(dir, name) } else { Ok(()) }
+    }
+
+    /// An entry was asked for, with this answer.
+    fn done(&self, asked: Result<(), Errno>, path: impl FnOnce() -> PathBuf, failures: &SyncSender<WarmFailure>) {
+        self.counts.done.fetch_add(1, Relaxed);
+        match asked {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::NOSYS) if self.lacks_proc.swap(true, Relaxed) => {}
+            Err(Errno::NOSYS) => self.failed(PathBuf::from("/proc"), Errno::NOENT, failures),
+            Err(errno) => self.failed(path(), errno, failures),
+        }
     }
 
     fn failed(&self, path: PathBuf, errno: Errno, failures: &SyncSender<WarmFailure>) {
@@ -450,14 +467,26 @@ thread_local! {
 
 fn ask_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     let way = Way::to(dir, name)?;
+    ask_each_xattr(|list| way.list(list), |xattr, value| way.value(xattr, value))
+}
+
+/// Of what a path leads to, as its attributes are.
+fn ask_xattrs_of_path(path: &Path) -> Result<(), Errno> {
+    ask_each_xattr(|list| rustix::fs::listxattr(path, list), |xattr, value| rustix::fs::getxattr(path, xattr, value))
+}
+
+fn ask_each_xattr(
+    names: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+    value_of: impl Fn(&CStr, &mut [u8]) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
     XATTRS.with_borrow_mut(|(list, value)| {
-        let length = match retry(|| way.list(list)) {
+        let length = match retry(|| names(list)) {
             Err(Errno::OPNOTSUPP) => return Ok(()),
             result => result?,
         };
         for xattr in list[..length].split_inclusive(|&byte| byte == 0) {
             let Ok(xattr) = CStr::from_bytes_with_nul(xattr) else { continue };
-            match retry(|| way.value(xattr, value)) {
+            match retry(|| value_of(xattr, value)) {
                 // Removed meanwhile, or no value to be had by anyone.
                 Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
                 Err(errno) => return Err(errno),
