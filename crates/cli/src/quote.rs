@@ -29,6 +29,8 @@ pub struct Quote {
     pub utf8: bool,
     /// Whether a question mark stands for what cannot be printed (literal names on a terminal).
     pub hide: bool,
+    /// Whether names with `@` are quoted: behind a name it says that it is a link's (-F).
+    pub at: bool,
 }
 
 /// Whether the locale's characters are UTF-8, as the environment says.
@@ -151,6 +153,7 @@ impl Quote {
                 Piece::Printable([byte], _) => match byte {
                     b'\'' => (special, apostrophe) = (true, true),
                     b' ' => special = true,
+                    b'@' if self.at => special = true,
                     // Special where they stand first; elsewhere double quotes are still not chosen for them.
                     b'#' | b'~' if first => special = true,
                     b'{' | b'}' if name.len() == 1 => special = true,
@@ -298,7 +301,7 @@ pub fn for_shell(path: &Path) -> String {
 
 fn quoted(name: &[u8], style: Quoting) -> String {
     let mut text = Vec::new();
-    Quote { style, utf8: true, hide: false }.write(name, &mut text);
+    Quote { style, utf8: true, hide: false, at: false }.write(name, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
@@ -308,7 +311,7 @@ mod tests {
 
     fn shown(name: &[u8], utf8: bool) -> (String, usize) {
         let mut out = Vec::new();
-        let width = Quote { style: Quoting::ShellEscape, utf8, hide: false }.write(name, &mut out);
+        let width = Quote { style: Quoting::ShellEscape, utf8, hide: false, at: false }.write(name, &mut out);
         (String::from_utf8(out).unwrap(), width)
     }
 
@@ -365,7 +368,7 @@ mod tests {
 
     #[test]
     fn hidden_characters_are_question_marks() {
-        let quote = Quote { style: Quoting::Literal, utf8: true, hide: true };
+        let quote = Quote { style: Quoting::Literal, utf8: true, hide: true, at: false };
         let mut out = Vec::new();
         assert_eq!(quote.write(b"a\nb\xff\xc3\xbc", &mut out), 5);
         assert_eq!(out, b"a?b?\xc3\xbc");

@@ -225,7 +225,7 @@ impl<'p> Lister<'p> {
             Quoting::ShellEscape if path.contains(&b':') => Quoting::ShellEscapeAlways,
             style => style,
         };
-        Quote { style, ..self.plan.quote }.write(path, out);
+        Quote { style, at: false, ..self.plan.quote }.write(path, out);
         out.extend_from_slice(b":\n");
     }
 

@@ -323,7 +323,7 @@ fn quote(args: &Args, terminal: bool) -> Quote {
             Quoting::Literal
         }),
     };
-    Quote { style, utf8: locale_is_utf8(), hide: terminal && !args.zero }
+    Quote { style, utf8: locale_is_utf8(), hide: terminal && !args.zero, at: args.classify }
 }
 
 const _: () = assert!(MIN_MEMORY_BYTES as u64 <= DEFAULT_SORT_MEMORY);

@@ -191,7 +191,7 @@ impl<'p> Rows<'p> {
 
     /// Names and values are quoted always: a value is anything.
     fn write_xattrs(&self, entry: &Entry<'_>, out: &mut Vec<u8>) {
-        let quote = Quote { style: Quoting::ShellEscape, ..self.plan.quote };
+        let quote = Quote { style: Quoting::ShellEscape, at: false, ..self.plan.quote };
         for xattr in entry.xattrs.clone() {
             out.push(b'\t');
             quote.write(xattr.name, out);

@@ -67,6 +67,9 @@ const OPTIONS: &[&str] = &[
     "-l --quoting-style=shell-escape",
     "--quoting-style=shell-escape",
     "-R --quoting-style=shell-escape",
+    "-lF --quoting-style=shell-escape",
+    "-CF --quoting-style=shell-escape",
+    "-RF --quoting-style=shell-escape",
     "--quoting-style=shell-escape-always",
     // The last format counts, but -1 is nothing after -l.
     "-l1",

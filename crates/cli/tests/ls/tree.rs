@@ -45,6 +45,8 @@ pub const NAMES: &[&[u8]] = &[
     b"trail ",
     b"notes.txt",
     b"archive.tar.gz",
+    b"a@b",
+    b"it's@",
 ];
 
 /// Seconds since the epoch that fit into the inodes of all file systems here, and around the ends of half a year.
@@ -74,7 +76,7 @@ pub fn populate(root: &Path) {
         fs::write(&file, "").unwrap();
         set_times(&file, secs, 999_999_999);
     }
-    for dir in ["dir/sub/deep", "empty", "sticky", "open", "both", "\u{fc}/a b"] {
+    for dir in ["dir/sub/deep", "empty", "sticky", "open", "both", "at@/below", "\u{fc}/a b"] {
         fs::create_dir_all(path(dir)).unwrap();
     }
     for (index, file) in ["dir/f", "dir/sub/g.txt", "dir/.h", "\u{fc}/a b/x"].iter().enumerate() {
@@ -86,9 +88,14 @@ pub fn populate(root: &Path) {
     for (name, mode) in [("sticky", 0o1755), ("open", 0o777), ("both", 0o1777)] {
         rustix::fs::chmod(path(name), Mode::from_raw_mode(mode)).unwrap();
     }
-    for (target, link) in
-        [("plain", "ln"), ("nowhere here", "broken"), ("dir", "lndir"), ("it's", "ln k"), ("q?", "lnx")]
-    {
+    for (target, link) in [
+        ("plain", "ln"),
+        ("nowhere here", "broken"),
+        ("dir", "lndir"),
+        ("it's", "ln k"),
+        ("q?", "lnx"),
+        ("a@b", "lnat"),
+    ] {
         symlink(target, path(link)).unwrap();
     }
     fs::hard_link(path("plain"), path("hard")).unwrap();
