@@ -310,13 +310,13 @@ impl<'p> Lister<'p> {
 
     /// Says what could not be had of an entry.
     fn report(&mut self, entry: &Entry<'_>, dir: Option<&Path>) {
-        // Marks are not known where nothing leads to extended attributes; asked for, these are missed.
-        let is_missed = |errno: &i32| self.plan.xattr.is_some() || *errno != Errno::NOSYS.raw_os_error();
+        // Marks after the mode, and colours, are done without where extended attributes cannot be read.
+        let asked = self.plan.xattr.is_some();
         let failures = [
             entry.errno.map(|errno| ("cannot access", errno)),
-            entry.xattr_failure().filter(is_missed).map(|errno| ("cannot read all extended attributes of", errno)),
+            entry.xattr_failure().filter(|_| asked).map(|errno| ("cannot read all extended attributes of", errno)),
         ];
-        let changed = entry.changed && self.plan.xattr.is_some();
+        let changed = entry.changed && asked;
         if failures == [None, None] && !changed {
             return;
         }

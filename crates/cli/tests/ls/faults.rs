@@ -149,6 +149,22 @@ fn a_value_that_cannot_be_read_is_told_with_its_file() {
 }
 
 #[test]
+fn marks_that_cannot_be_read_are_no_failure() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = store(&["--fault", "listxattr=EACCES"]);
+    let output = ls(&mounted, &["-l"]);
+    assert_eq!((output.status.code(), said(&output), names(&output)), (Some(0), String::new(), FILES + 1));
+    let file = pando(&["ls", "-l"]).arg(mounted.path("tree/f1")).output().unwrap();
+    assert_eq!((file.status.code(), said(&file)), (Some(0), String::new()));
+    let asked = ls(&mounted, &["-l", "--xattr=names"]);
+    assert_eq!((asked.status.code(), said(&asked).lines().count()), (Some(1), FILES + 1), "{}", said(&asked));
+    mounted.umount();
+}
+
+#[test]
 fn a_boosted_program_hears_the_same_errors() {
     let _alone = alone();
     if !can_mount() {
