@@ -47,7 +47,7 @@ impl Order {
             SortBy::None => Key(entry.position, 0),
             SortBy::Name => Key(prefix(entry.name), prefix(entry.name.get(8..).unwrap_or_default())),
             SortBy::Size => Key(!entry.attr().map_or(0, |attr| attr.size), prefix(entry.name)),
-            SortBy::Inode => Key(entry.ino, prefix(entry.name)),
+            SortBy::Inode => Key(entry.attr().map_or(entry.ino, |attr| attr.ino), prefix(entry.name)),
             SortBy::Extension => {
                 let extension = extension(entry.name);
                 Key(prefix(extension), prefix(extension.get(8..).unwrap_or_default()))
@@ -68,5 +68,25 @@ impl Order {
         };
         let order = one.0.cmp(&other.0).then_with(by_name);
         if self.reverse { order.reverse() } else { order }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ls::entry::tests::example;
+
+    /// A directory that something is mounted on has another number in the directory above it.
+    #[test]
+    fn inodes_are_sorted_by_the_number_that_is_shown() {
+        let order = Order { by: SortBy::Inode, time: WhichTime::Mtime, reverse: false };
+        let numbered = |read, found| {
+            let mut entry = Entry { ino: read, ..example(b"n") };
+            entry.attr.as_mut().unwrap().to_mut().ino = found;
+            order.key(&entry)
+        };
+        assert!(numbered(9, 1) < numbered(2, 2));
+        let unknown = Entry { ino: 3, attr: None, ..example(b"n") };
+        assert!(numbered(9, 2) < order.key(&unknown) && order.key(&unknown) < numbered(1, 4));
     }
 }
