@@ -5,7 +5,7 @@ use pando_vfs::bulk::XattrValue;
 use super::{
     entry::Entry,
     human::digits,
-    json::{kind_word, numbers, times},
+    json::{Shown, kind_word, numbers, times},
     owner::Owners,
 };
 
@@ -16,17 +16,8 @@ const LONG_HEADER: &str = "target,mode,nlink,uid,gid,size,blocks,blksize,dev_maj
     btime_sec,btime_nsec";
 const XATTR_HEADER: &str = "xattrs,xattr_error,changed";
 
-/// Which columns there are.
-#[derive(Debug, Clone, Copy)]
-pub struct Columns {
-    /// The attributes.
-    pub long: bool,
-    /// The extended attributes.
-    pub xattrs: bool,
-}
-
 /// Appends the first line.
-pub fn write_header(columns: Columns, out: &mut Vec<u8>) {
+pub fn write_header(columns: Shown, out: &mut Vec<u8>) {
     out.extend_from_slice(NAMES_HEADER.as_bytes());
     for (wanted, header) in [(columns.long, LONG_HEADER), (columns.xattrs, XATTR_HEADER)] {
         if wanted {
@@ -38,7 +29,7 @@ pub fn write_header(columns: Columns, out: &mut Vec<u8>) {
 }
 
 /// Appends an entry as a line.
-pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], columns: Columns, owners: &mut Owners, out: &mut Vec<u8>) {
+pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], columns: Shown, owners: &mut Owners, out: &mut Vec<u8>) {
     field(path, out);
     out.push(b',');
     field(name, out);
@@ -63,7 +54,7 @@ pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], columns: Columns, owne
 }
 
 /// Appends a line for a directory that could not be opened or read on.
-pub fn write_failure(path: &[u8], operation: &str, number: i32, columns: Columns, out: &mut Vec<u8>) {
+pub fn write_failure(path: &[u8], operation: &str, number: i32, columns: Shown, out: &mut Vec<u8>) {
     field(path, out);
     out.extend_from_slice(b",,,,");
     errno(Some(number), out);
@@ -177,7 +168,7 @@ mod tests {
     #[test]
     fn each_line_has_all_columns() {
         for (long, xattrs) in [(false, false), (true, false), (false, true), (true, true)] {
-            let columns = Columns { long, xattrs };
+            let columns = Shown { long, xattrs };
             let (mut header, mut owners) = (Vec::new(), Owners::new());
             write_header(columns, &mut header);
             let width = fields(&header).len();
@@ -195,7 +186,7 @@ mod tests {
 
     #[test]
     fn any_bytes_survive() {
-        let columns = Columns { long: false, xattrs: true };
+        let columns = Shown { long: false, xattrs: true };
         let entry = Entry { xattrs: EntryXattrs::Kept(b"\x06user.a\x01\x03=&\xff\x06user.b\x00"), ..example(b"x") };
         let mut line = Vec::new();
         write(&entry, b"a\"b,\r\n\xff/x", b"x", columns, &mut Owners::new(), &mut line);

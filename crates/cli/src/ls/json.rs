@@ -11,6 +11,15 @@ use super::{entry::Entry, human::digits, owner::Owners};
 /// Goes up if the meaning of a key changes, or one is taken away.
 pub const VERSION: u64 = 1;
 
+/// What is shown of an entry besides its name. It may have more than that, for the sake of the order.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown {
+    /// The attributes.
+    pub long: bool,
+    /// The extended attributes.
+    pub xattrs: bool,
+}
+
 /// The word for a kind.
 pub fn kind_word(kind: Option<FileKind>) -> &'static str {
     match kind {
@@ -59,7 +68,7 @@ pub fn times(attr: &Attr) -> [(&'static str, Option<Time>); 4] {
 }
 
 /// Appends an entry as a line. `path` is its path, `name` the last part of it.
-pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], xattrs: bool, owners: &mut Owners, out: &mut Vec<u8>) {
+pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], shown: Shown, owners: &mut Owners, out: &mut Vec<u8>) {
     begin(path, out);
     text("name", name, out);
     key("type", out);
@@ -69,10 +78,10 @@ pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], xattrs: bool, owners: 
     if let Some(target) = entry.target {
         text("target", target, out);
     }
-    if let Some(attr) = entry.attr() {
+    if let Some(attr) = entry.attr().filter(|_| shown.long) {
         write_attr(attr, owners, out);
     }
-    if xattrs && entry.errno.is_none() {
+    if shown.xattrs && entry.errno.is_none() {
         write_xattrs(entry, out);
     }
     if entry.changed {
@@ -225,7 +234,7 @@ mod tests {
 
     fn parsed(entry: &Entry<'_>, path: &[u8], name: &[u8]) -> Value {
         let mut out = Vec::new();
-        write(entry, path, name, true, &mut Owners::new(), &mut out);
+        write(entry, path, name, Shown { long: true, xattrs: true }, &mut Owners::new(), &mut out);
         assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");
         serde_json::from_slice(&out).unwrap()
     }

@@ -8,7 +8,7 @@ use super::{
     csv,
     entry::{Entry, LinkEnd},
     human::spaces,
-    json,
+    json::{self, Shown},
     long::{LookUps, Widths},
     owner::Owners,
     plan::{Form, Plan},
@@ -207,21 +207,24 @@ impl<'p> Rows<'p> {
         let begin = self.prefix.len();
         self.prefix.extend_from_slice(entry.name);
         let name = if begin == 0 { last_part(&self.prefix) } else { &self.prefix[begin..] };
-        let xattrs = self.plan.xattr.is_some();
-        let owners = &mut self.look.owners;
+        let (shown, owners) = (self.shown(), &mut self.look.owners);
         if self.plan.form == Form::Json {
-            json::write(entry, &self.prefix, name, xattrs, owners, out);
+            json::write(entry, &self.prefix, name, shown, owners, out);
         } else {
-            let columns = csv::Columns { long: self.plan.long, xattrs };
-            csv::write(entry, &self.prefix, name, columns, owners, out);
+            csv::write(entry, &self.prefix, name, shown, owners, out);
         }
         self.prefix.truncate(begin);
+    }
+
+    /// What forms for programs show.
+    fn shown(&self) -> Shown {
+        Shown { long: self.plan.long, xattrs: self.plan.xattr.is_some() }
     }
 
     /// Appends what comes before all entries.
     pub fn write_header(&self, out: &mut Vec<u8>) {
         if self.plan.form == Form::Csv {
-            csv::write_header(csv::Columns { long: self.plan.long, xattrs: self.plan.xattr.is_some() }, out);
+            csv::write_header(self.shown(), out);
         }
     }
 
@@ -236,10 +239,7 @@ impl<'p> Rows<'p> {
     pub fn write_failure(&self, path: &[u8], operation: &str, errno: i32, out: &mut Vec<u8>) {
         match self.plan.form {
             Form::Json => json::write_failure(path, operation, errno, out),
-            Form::Csv => {
-                let columns = csv::Columns { long: self.plan.long, xattrs: self.plan.xattr.is_some() };
-                csv::write_failure(path, operation, errno, columns, out);
-            }
+            Form::Csv => csv::write_failure(path, operation, errno, self.shown(), out),
             Form::Long | Form::Lines | Form::Columns => {}
         }
     }

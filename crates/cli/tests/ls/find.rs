@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::{
     common::{pando, said},
     scale,
-    tree::on_each_file_system,
+    tree::{on_each_file_system, populate},
 };
 
 /// Each with a zero byte behind it: they may hold anything else.
@@ -216,10 +216,28 @@ fn records(text: &[u8]) -> Vec<Vec<Vec<u8>>> {
     records
 }
 
+/// What else needs attributes does not show them.
+#[test]
+fn json_has_attributes_with_l_alone() {
+    let temp = tempfile::tempdir().unwrap();
+    populate(temp.path());
+    let keys = |options: &[&str], path: &Path| {
+        let rows = rows(path, options).into_values();
+        rows.map(|row| row.as_object().unwrap().keys().cloned().collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    for path in [temp.path(), &temp.path().join("plain")] {
+        let plain = keys(&[], path);
+        for options in ["-t", "-S", "-s", "-i", "-F", "--sort=inode"] {
+            assert_eq!(keys(&[options], path), plain, "{options}");
+        }
+        assert_ne!(keys(&["-l"], path), plain);
+    }
+}
+
 #[test]
 fn csv_says_what_json_says() {
     let temp = tempfile::tempdir().unwrap();
-    crate::tree::populate(temp.path());
+    populate(temp.path());
     let json = rows(temp.path(), &["-lRA"]);
     let output = pando(&["ls", "--csv", "-lRA"]).arg(temp.path()).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
