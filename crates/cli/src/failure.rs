@@ -1,11 +1,13 @@
 //! What a command failed of: said once, on stderr, with what to do about it.
 
 use std::{
-    borrow::Cow,
     ffi::OsStr,
     fmt,
     io::{self, Write},
+    path::Path,
 };
+
+use crate::quote;
 
 /// Says something on stderr, in one line or with what to do below it. Nobody may be listening (a terminal that is gone, a
 /// full disk), and that must not be the end of us: `eprintln!` would panic, and a server's mount would be left dead.
@@ -54,9 +56,10 @@ impl Failure {
     }
 }
 
-/// A name as a message has it: one that is empty is shown as such.
-pub fn shown(name: &OsStr) -> Cow<'_, str> {
-    if name.is_empty() { "''".into() } else { name.to_string_lossy() }
+/// A name as a message has it: quoted as for a shell if that is needed. One that is empty is seen, and what is in a name is no
+/// command to a terminal and no line of its own.
+pub fn shown(name: &OsStr) -> String {
+    quote::for_shell(Path::new(name))
 }
 
 impl fmt::Display for Failure {

@@ -294,7 +294,7 @@ pub fn in_message(name: &[u8]) -> String {
     quoted(name, Quoting::ShellEscapeAlways)
 }
 
-/// A path in a command line that is proposed: to be copied into a shell.
+/// A path that may be copied into a shell, as in a command line that is proposed.
 pub fn for_shell(path: &Path) -> String {
     quoted(path.as_os_str().as_bytes(), Quoting::ShellEscape)
 }

@@ -237,6 +237,9 @@ fn bad_input_is_told_with_what_to_do() {
     assert!(said(&empty).contains("'': No such file"), "{}", said(&empty));
     assert!(printed(&empty).contains("300 entries"), "{}", printed(&empty));
     assert_eq!(run(&["warm"]).status.code(), Some(2));
+    // A name could be a command to the terminal, or look like another failure.
+    let odd = run(&["warm", "no\x1b]0;such\x07\nfile"]);
+    assert_eq!(said(&odd), "pando: 'no'$'\\033'']0;such'$'\\a\\n''file': No such file or directory (os error 2)\n");
 }
 
 /// As where Ctrl-C ends `pando warm -R /srv | tee log`, and where the disk with the log is full.
