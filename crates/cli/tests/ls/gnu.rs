@@ -130,9 +130,19 @@ pub fn has_gnu_ls() -> bool {
 
 fn listed(mut command: Command, options: &str, paths: &[&str], dir: &Path, env: &[(&str, &str)]) -> Output {
     command.args(options.split_whitespace()).args(paths).current_dir(dir).env("LC_ALL", "C").env("TZ", "Europe/Berlin");
-    for variable in
-        ["LS_COLORS", "TERM", "COLORTERM", "COLUMNS", "TIME_STYLE", "QUOTING_STYLE", "BLOCK_SIZE", "POSIXLY_CORRECT"]
-    {
+    for variable in [
+        "LS_COLORS",
+        "TERM",
+        "COLORTERM",
+        "COLUMNS",
+        "TABSIZE",
+        "TIME_STYLE",
+        "QUOTING_STYLE",
+        "BLOCK_SIZE",
+        "LS_BLOCK_SIZE",
+        "BLOCKSIZE",
+        "POSIXLY_CORRECT",
+    ] {
         command.env_remove(variable);
     }
     command.envs(env.iter().copied()).output().unwrap()

@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags}
 use crate::{
     common::{pando, said},
     find::{agree, xattrs_agree},
-    tree::{NAMES, on_each_empty_file_system},
+    tree::{NAMES, access_list, on_each_empty_file_system},
 };
 
 const EVERY_DAY: usize = 2000;
@@ -63,20 +63,6 @@ fn name(number: usize) -> OsString {
     OsString::from_vec(name)
 }
 
-/// The value of `system.posix_acl_access` that lets one more user read: version 2, then tag, permissions and id of
-/// each, as in the kernel's `posix_acl_xattr.h`.
-fn access_list(uid: u32) -> Vec<u8> {
-    const NOBODY: u32 = u32::MAX;
-    let entries = [(1_u16, 6_u16, NOBODY), (2, 4, uid), (4, 4, NOBODY), (0x10, 4, NOBODY), (0x20, 0, NOBODY)];
-    let mut value = 2_u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        value.extend(tag.to_le_bytes());
-        value.extend(permissions.to_le_bytes());
-        value.extend(id.to_le_bytes());
-    }
-    value
-}
-
 /// Makes an entry; of what kind, its number says.
 fn make(path: &Path, number: usize, last_file: &mut OsString) {
     let node = |kind, device| rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o640), device).unwrap();
@@ -111,7 +97,7 @@ fn adorn(path: &Path, number: usize) {
         rustix::fs::lsetxattr(path, "user.grove", &value, XattrFlags::empty()).unwrap();
     }
     if number.is_multiple_of(5) && !is_link {
-        let value = access_list(number as u32);
+        let value = access_list(number as u32, [6, 4, 4, 4, 0]);
         rustix::fs::lsetxattr(path, "system.posix_acl_access", &value, XattrFlags::empty()).unwrap();
     }
     if number.is_multiple_of(7) {
