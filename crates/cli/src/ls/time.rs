@@ -13,6 +13,8 @@ use jiff::{
 };
 use pando_vfs::bulk::Time;
 
+use super::human::spaces;
+
 /// How times look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TimeStyle {
@@ -159,38 +161,43 @@ impl Clock {
     /// The width of an old time, for what has none.
     pub fn width(&mut self) -> usize {
         let mut text = Vec::new();
-        self.write(Time::default(), &mut text);
+        self.write_styled(Time::default(), &mut text);
         text.len()
     }
 
-    /// Appends a time.
+    /// Appends a time: in its style, or as seconds where that has no such year.
     pub fn write(&mut self, time: Time, out: &mut Vec<u8>) {
+        if self.write_styled(time, out).is_none() {
+            let mut buffer = itoa::Buffer::new();
+            let text = buffer.format(time.secs).as_bytes();
+            spaces(self.width().saturating_sub(text.len()), out);
+            out.extend_from_slice(text);
+        }
+    }
+
+    /// None if it has no such year; then nothing is appended.
+    fn write_styled(&mut self, time: Time, out: &mut Vec<u8>) -> Option<()> {
         let recent = self.is_recent(time);
         if let TimeStyle::Format { old, recent: format } = &self.style {
             let format = if recent { format } else { old };
             let text = Timestamp::new(time.secs, time.nanos as i32).and_then(|at| formatted(format, at, &self.zone));
-            match text {
-                Ok(text) => out.extend_from_slice(text.as_bytes()),
-                Err(_) => write_seconds(time.secs, out),
-            }
-            return;
+            out.extend_from_slice(text.ok()?.as_bytes());
+            return Some(());
         }
         let offset = self.offset(time.secs);
-        let Some(local) = time.secs.checked_add(offset) else {
-            return write_seconds(time.secs, out);
-        };
+        let local = time.secs.checked_add(offset)?;
         let minute = local.div_euclid(60);
         let slot = minute.rem_euclid(CACHED_MINUTES as i64) as usize;
         let mut known = &self.minutes[slot];
         if known.minute != minute || known.recent != recent {
-            let Some(text) = self.minute(minute, recent) else { return write_seconds(time.secs, out) };
-            self.minutes[slot] = text;
+            self.minutes[slot] = self.minute(minute, recent)?;
             known = &self.minutes[slot];
         }
         out.extend_from_slice(&known.text[..usize::from(known.len)]);
         if self.style == TimeStyle::FullIso {
             write_rest(local.rem_euclid(60), time.nanos, offset, out);
         }
+        Some(())
     }
 
     fn is_recent(&mut self, time: Time) -> bool {
@@ -345,10 +352,6 @@ fn write_rest(second: i64, nanos: u32, offset: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&two((minutes % 60) as u8));
 }
 
-fn write_seconds(secs: i64, out: &mut Vec<u8>) {
-    out.extend_from_slice(itoa::Buffer::new().format(secs).as_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::fmt::strtime;
@@ -431,6 +434,8 @@ mod tests {
     #[test]
     fn no_time_is_too_far() {
         assert_eq!(shown(&TimeStyle::LongIso, "UTC", at(i64::MAX)), i64::MAX.to_string());
+        assert_eq!(shown(&TimeStyle::FullIso, "UTC", at(i64::MAX)), format!("{:>35}", i64::MAX));
+        assert_eq!(shown(&TimeStyle::parse("+%c").unwrap(), "UTC", at(1 << 40)), format!("{:>24}", 1_u64 << 40));
         assert_eq!(shown(&TimeStyle::LongIso, "UTC", at(i64::MIN)), i64::MIN.to_string());
         assert_eq!(shown(&TimeStyle::LongIso, "UTC", at(1 << 40)), "36812-02-20 00:36");
         assert!(shown(&TimeStyle::LongIso, "Europe/Berlin", at(-70_000_000_000)).starts_with("-249-"));
