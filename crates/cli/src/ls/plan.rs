@@ -1,7 +1,8 @@
 //! What the command line and the terminal ask for, resolved once.
 
-use std::{env, io::IsTerminal};
+use std::{env, io::IsTerminal, os::unix::ffi::OsStrExt};
 
+use clap::ValueEnum;
 use pando_hostfs::{Descent, Fields, Mask, Options, WalkOptions};
 use rustix::process::{Resource, getrlimit};
 
@@ -167,7 +168,7 @@ impl Plan {
             time_style: if form == Form::Long { time_style(args)? } else { TimeStyle::Locale },
             order: Order { by: sort_by(args, machine, long), time, reverse: args.reverse },
             sort_memory: usize::try_from(args.sort_memory.unwrap_or_else(sort_memory)).unwrap_or(usize::MAX),
-            quote: quote(args, terminal),
+            quote: quote(args, terminal, machine),
             screen: Screen { width, tabs: colours.is_none() && width != 0, eol: if args.zero { 0 } else { b'\n' } },
             colours,
             paths: args.zero && args.recursive && form == Form::Lines,
@@ -307,17 +308,22 @@ fn sort_by(args: &Args, machine: bool, long: bool) -> SortBy {
     }
 }
 
-fn quote(args: &Args, terminal: bool) -> Quote {
-    let from_env = || match env::var("QUOTING_STYLE").ok()?.as_str() {
-        "literal" => Some(Quoting::Literal),
-        "shell-escape" => Some(Quoting::ShellEscape),
-        "shell-escape-always" => Some(Quoting::ShellEscapeAlways),
-        // Styles that only ls has are left to it.
-        _ => None,
-    };
+fn quoting_from_env() -> Option<Quoting> {
+    let word = env::var_os("QUOTING_STYLE")?;
+    let style = word.to_str().and_then(|word| Quoting::from_str(word, false).ok());
+    // Styles that only ls has are left to it.
+    let of_ls = ["shell", "shell-always", "c", "escape", "locale", "clocale"].iter().any(|style| word == *style);
+    if style.is_none() && !of_ls {
+        let word = in_message(word.as_bytes());
+        warn(&format!("ignoring invalid value of environment variable QUOTING_STYLE: {word}"));
+    }
+    style
+}
+
+fn quote(args: &Args, terminal: bool, machine: bool) -> Quote {
     let style = match () {
-        () if args.zero || args.literal => Quoting::Literal,
-        () => args.quoting_style.or_else(from_env).unwrap_or(if terminal {
+        () if args.zero || args.literal || machine => Quoting::Literal,
+        () => args.quoting_style.or_else(quoting_from_env).unwrap_or(if terminal {
             Quoting::ShellEscape
         } else {
             Quoting::Literal

@@ -242,6 +242,26 @@ fn the_screen_is_as_wide_as_gnu_ls_takes_it() {
     }
 }
 
+#[test]
+fn the_environment_may_ask_for_a_quoting_style() {
+    if !has_gnu_ls() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    populate(temp.path());
+    for style in ["literal", "shell-escape", "shell-escape-always", "nonsense", ""] {
+        for options in ["", "--zero", "-N", "--quoting-style=shell-escape"] {
+            same_with(&[("QUOTING_STYLE", style)], options, &[], temp.path());
+        }
+    }
+    // Where ls has a style of its own, the default is taken, and where nothing is quoted, nothing is said.
+    for (style, options) in [("c", "-1"), ("nonsense", "--json")] {
+        let ours = listed(pando(&["ls"]), options, &["a b"], temp.path(), &[("QUOTING_STYLE", style)]);
+        assert_eq!((said(&ours).as_str(), ours.status.code()), ("", Some(0)), "{style} {options}");
+        assert!(style != "c" || ours.stdout == b"a b\n");
+    }
+}
+
 /// Names of bytes that are no characters, of characters without a width, and of wide ones.
 #[test]
 fn names_are_as_wide_as_in_gnu_ls() {
