@@ -144,7 +144,7 @@ impl Filler<'_> {
     /// whether the entry changed.
     fn fill_settled(&mut self, index: usize, part: &mut Part, alone: bool, settled: Settled) -> Result<bool, NoRoom> {
         let (name, mark) = (self.names.name_c(index), part.mark());
-        let outcome = self.xattrs(name, part).or_else(|none| self.no_room(none, part, mark, alone))?;
+        let outcome = self.xattrs(name, part, false).or_else(|none| self.no_room(none, part, mark, alone))?;
         match (self.statx(name), outcome) {
             (Ok(attr), Ok(Step::Done) | Err(_)) if settled.covers(&attr) => {
                 self.put(index, attr, outcome.err(), false, part, mark);
@@ -168,13 +168,16 @@ impl Filler<'_> {
                 return Ok(());
             }
         };
+        let mut valueless = false;
         for again in (0..TRIES).rev() {
-            let outcome = self.xattrs(name, part).or_else(|none| self.no_room(none, part, mark, alone))?;
+            let outcome = self.xattrs(name, part, valueless).or_else(|none| self.no_room(none, part, mark, alone))?;
             let after = self.statx(name);
-            let same = matches!((&after, outcome), (Ok(after), Ok(Step::Done) | Err(_)) if same_state(&before, after));
-            if same || again == 0 {
+            let same = after.as_ref().is_ok_and(|after| same_state(&before, after));
+            // Listed and not there, and nothing has changed: the file system lists what has no value.
+            valueless = same && matches!(outcome, Ok(Step::Changed));
+            if same && !valueless || again == 0 {
                 self.lately = self.settled.is_some_and(|settled| !settled.covers(&before));
-                self.put(index, before, outcome.err(), !same, part, mark);
+                self.put(index, before, outcome.err(), !same || valueless, part, mark);
                 return Ok(());
             }
             part.rewind(mark, |page| self.arena.give_page(page));
@@ -213,18 +216,25 @@ impl Filler<'_> {
         self.ask(name).map(|statx| attr_of(&statx))
     }
 
-    /// Reads the list of an entry's attributes, and their values if they are asked for.
-    fn xattrs(&mut self, name: &CStr, part: &mut Part) -> Result<Result<Step, Errno>, NoRoom> {
+    /// Reads the list of an entry's attributes, and their values if they are asked for. That a value is not there is its
+    /// errno if it may be `valueless`; otherwise the entry has changed.
+    fn xattrs(&mut self, name: &CStr, part: &mut Part, valueless: bool) -> Result<Result<Step, Errno>, NoRoom> {
         let mut list = match self.list.take() {
             Some(list) => list,
             None => self.arena.take_page().ok_or(NoRoom)?,
         };
-        let done = self.xattrs_by(name, part, list.bytes_mut());
+        let done = self.xattrs_by(name, part, list.bytes_mut(), valueless);
         self.list = Some(list);
         done
     }
 
-    fn xattrs_by(&self, name: &CStr, part: &mut Part, list: &mut [u8]) -> Result<Result<Step, Errno>, NoRoom> {
+    fn xattrs_by(
+        &self,
+        name: &CStr,
+        part: &mut Part,
+        list: &mut [u8],
+        valueless: bool,
+    ) -> Result<Result<Step, Errno>, NoRoom> {
         let way = match Way::to(self.dir, name) {
             Ok(way) => way,
             Err(errno) => return Ok(Err(errno)),
@@ -237,7 +247,7 @@ impl Filler<'_> {
         };
         for xattr in list[..len].split_inclusive(|&byte| byte == 0) {
             let Ok(xattr) = CStr::from_bytes_with_nul(xattr) else { return Ok(Err(Errno::IO)) };
-            match self.xattr(&way, xattr, part)? {
+            match self.xattr(&way, xattr, part, valueless)? {
                 Step::Done => {}
                 Step::Changed => return Ok(Ok(Step::Changed)),
             }
@@ -246,7 +256,7 @@ impl Filler<'_> {
     }
 
     /// Reads one attribute into the part, and takes a new page for it if it must.
-    fn xattr(&self, way: &Way<'_>, xattr: &CStr, part: &mut Part) -> Result<Step, NoRoom> {
+    fn xattr(&self, way: &Way<'_>, xattr: &CStr, part: &mut Part, valueless: bool) -> Result<Step, NoRoom> {
         let name = xattr.to_bytes();
         loop {
             let fresh = part.page_is_fresh();
@@ -254,7 +264,7 @@ impl Filler<'_> {
                 let outcome = if self.asked.mask.contains(Mask::XATTR_VALUES) {
                     match short_first(room, SHORT_VALUE, |room| way.value(xattr, room)) {
                         Ok(len) => Some(XattrOutcome::Bytes(len)),
-                        Err(Errno::NODATA) => return Ok(Step::Changed),
+                        Err(Errno::NODATA) if !valueless => return Ok(Step::Changed),
                         // (A buffer of no bytes would ask for the length: there is always room for one.)
                         Err(Errno::RANGE) if !fresh => None,
                         Err(errno) => Some(XattrOutcome::Errno(errno.raw_os_error())),

@@ -164,6 +164,25 @@ fn marks_that_cannot_be_read_are_no_failure() {
     mounted.umount();
 }
 
+/// Some servers list names that have no value: nothing has changed, and the names behind them are not lost.
+#[test]
+fn a_name_without_a_value_is_no_change() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = store(&["--fault", "getxattr=ENODATA"]);
+    for name in ["user.a", "user.b"] {
+        rustix::fs::setxattr(mounted.path("tree/f1"), name, b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    let output = ls(&mounted, &["--csv", "--xattr"]);
+    let says = format!("'{}': No data available\n", mounted.path("tree/f1").display());
+    assert!(said(&output).ends_with(&says) && said(&output).lines().count() == 1, "{}", said(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(",user.a&user.b,61,false"), "{text}");
+    mounted.umount();
+}
+
 #[test]
 fn a_boosted_program_hears_the_same_errors() {
     let _alone = alone();
