@@ -68,6 +68,13 @@ struct State {
     elapsed: Duration,
 }
 
+/// The entries from `from` on, in the order of their inodes.
+pub fn by_inode(names: &Names, from: usize) -> Vec<u32> {
+    let mut sorted: Vec<u32> = (from as u32..names.len() as u32).collect();
+    sorted.sort_by_cached_key(|&index| names.ino(index as usize));
+    sorted
+}
+
 /// What one thread contributes. It is handed in when it is dropped, also by a panic: nobody waits for ever.
 struct Share<'a> {
     job: &'a Job,
@@ -109,11 +116,7 @@ impl Job {
         let Task { dir, arena, asked, local, names, from, order, threads } = task;
         let len = names.len() - from;
         let name_pages = names.pages();
-        let mut sorted = Vec::new();
-        if order == JobOrder::Inode {
-            sorted.extend(from as u32..names.len() as u32);
-            sorted.sort_unstable_by_key(|&index| names.ino(index as usize));
-        }
+        let sorted = if order == JobOrder::Inode { by_inode(&names, from) } else { Vec::new() };
         let state = State {
             names: Some(names),
             parts: Vec::new(),
