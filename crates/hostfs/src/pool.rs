@@ -132,7 +132,8 @@ impl Queue {
 }
 
 impl Pool {
-    /// Waits for the calls that are in the kernel, and starts no more.
+    /// Waits for the calls that are in the kernel, and starts no more. What one thread does alone is waited for:
+    /// whoever gave it tells it to end.
     pub fn stop(&self) {
         let mut queue = lock(&self.shared.queue);
         queue.ending = true;

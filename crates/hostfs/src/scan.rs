@@ -4,7 +4,10 @@ use std::{
     collections::VecDeque,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use pando_vfs::bulk::{Batch, Names, PAGE_BYTES, PART_ENTRIES, Page, Part};
@@ -122,12 +125,12 @@ impl Crew {
 }
 
 /// What pages the caller has for its answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
+#[derive(Debug, Clone, Copy)]
+enum Room<'a> {
     /// All of the budget: what does not fit never will.
     AllThereIs,
-    /// Those of a directory that is read ahead.
-    ForNow,
+    /// Those of a directory that is read ahead, until it is enough.
+    ForNow(&'a AtomicBool),
 }
 
 /// Whether the directory has its inodes out of order, as ext4 has those of a large one. Extended attributes are read from the
@@ -321,8 +324,9 @@ impl Scan {
         Ok(true)
     }
 
-    /// Reads the first batch before it is asked for, on the thread that calls; how many entries it has.
-    pub(crate) fn prefetch(&mut self) -> usize {
+    /// Reads the first batch before it is asked for, on the thread that calls; how many entries it has. Once it is
+    /// `enough`, no more are asked for.
+    pub(crate) fn prefetch(&mut self, enough: &AtomicBool) -> usize {
         let names = self.read_names(AHEAD_ENTRIES);
         if names.is_empty() {
             self.keep_spare(names);
@@ -332,7 +336,7 @@ impl Scan {
             self.batch.show_names(names);
         } else {
             // What does not fit now may do so when it is its turn: there are more pages then.
-            self.answer(&names, Which::From(0, AHEAD_ENTRIES), Room::ForNow);
+            self.answer(&names, Which::From(0, AHEAD_ENTRIES), Room::ForNow(enough));
             self.batch.assemble(names, &mut self.parts, 0);
         }
         self.is_ahead = !self.batch.is_empty();
@@ -512,8 +516,8 @@ impl Scan {
 
     /// The caller asks for some entries, until the pages are used up. If it has all pages it asks for at least the first of
     /// those from one on, and until the waits show that threads should do the rest. Whether it asked for all.
-    fn answer(&mut self, names: &Names, which: Which, room: Room) -> bool {
-        let has_all = room == Room::AllThereIs;
+    fn answer(&mut self, names: &Names, which: Which, room: Room<'_>) -> bool {
+        let has_all = matches!(room, Room::AllThereIs);
         let settled = self.local.and_then(Settled::now);
         let mut filler = Filler {
             asked: self.asked,
@@ -532,6 +536,9 @@ impl Scan {
         let first_look = FIRST_LOOK.min(count);
         let (mut done, mut seen, mut look) = (0, 0, first_look);
         while done < count {
+            if matches!(room, Room::ForNow(enough) if enough.load(Ordering::Relaxed)) {
+                break;
+            }
             which.touch_ahead(done, names);
             if !part.has_room() {
                 let Some(next) = self.arena.take_part() else { break };

@@ -1,13 +1,17 @@
 //! Directories that are read before it is their turn, by the threads, while directories make us wait.
 //!
 //! Each has a slice of the budget of its own, so that none can keep another one from going on. What comes first does
-//! it: a thread, or the walk itself when it gets there. A walk that needs the slice elsewhere, or ends, lets go, and
-//! the work is not done, or was done for the kernel's caches only.
+//! it: a thread, or the walk itself when it gets there. One thread asks for a directory's entries, and no longer than
+//! until the walk gets there: then all threads do the rest. A walk that needs the slice elsewhere, or ends, lets go,
+//! and the work is not done, ends with the call that is in the kernel, or was done for the kernel's caches only.
 
 use std::{
     ffi::CString,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::io::Errno;
@@ -50,22 +54,33 @@ enum Progress {
     Done(Outcome),
 }
 
-/// A directory on its way.
+/// A directory on its way. Whoever drops it has let go of it.
 pub(super) struct Ahead {
     progress: Mutex<Progress>,
     done: Condvar,
+    /// No more entries are asked for. A single independent value.
+    enough: Arc<AtomicBool>,
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.enough.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Task {
-    fn run(self) -> Outcome {
+    fn run(self, enough: &AtomicBool) -> Outcome {
         let meter = Meter::start();
         let fd = open_dir(self.parent.as_fd(), &self.name).map_err(|errno| (Cause::Open, errno))?;
         let identity = identity_as(fd.as_fd(), self.expected)?;
         let mut scan = Scan::with(fd, &self.options, self.arena.clone(), self.crew.clone());
-        let entries = scan.prefetch();
+        let entries = scan.prefetch(enough);
         // Names alone come many at once: it is the directory that waits.
         let asked = if self.options.mask.is_empty() { 0 } else { entries as u64 };
-        self.crew.pace.after_ahead(meter.read(1 + asked));
+        // Entries that were left to others say nothing yet.
+        if entries > 0 || !enough.load(Ordering::Relaxed) {
+            self.crew.pace.after_ahead(meter.read(1 + asked));
+        }
         Ok(Opened { scan, identity, arena: self.arena })
     }
 }
@@ -74,35 +89,44 @@ impl Ahead {
     /// Gives it to the threads. None, and the task comes to nothing, if there are none.
     pub fn start(task: Task) -> Option<Arc<Self>> {
         let (pool, threads) = (task.crew.pool.clone(), task.crew.pace.threads());
-        let ahead = Arc::new(Self { progress: Mutex::new(Progress::Waiting(task)), done: Condvar::new() });
+        let ahead = Arc::new(Self::new(task));
         let weak = Arc::downgrade(&ahead);
-        let work = Work::Single(Box::new(move || {
-            if let Some(ahead) = weak.upgrade() {
-                ahead.run();
-            }
-        }));
-        pool.submit(work, threads).then_some(ahead)
+        pool.submit(Work::Single(Box::new(move || Self::run(&weak, Task::run))), threads).then_some(ahead)
+    }
+
+    fn new(task: Task) -> Self {
+        Self { progress: Mutex::new(Progress::Waiting(task)), done: Condvar::new(), enough: Arc::default() }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// On a thread.
-    fn run(&self) {
-        let mut progress = self.progress();
-        let task = match std::mem::replace(&mut *progress, Progress::Running) {
-            Progress::Waiting(task) => task,
-            other => return *progress = other,
-        };
-        drop(progress);
-        let outcome = task.run();
-        *self.progress() = Progress::Done(outcome);
-        self.done.notify_all();
+    /// On a thread, which does not keep the walk from letting go meanwhile.
+    fn run(ahead: &Weak<Self>, work: impl FnOnce(Task, &AtomicBool) -> Outcome) {
+        let Some((task, enough)) = ahead.upgrade().and_then(|ahead| ahead.begin()) else { return };
+        let outcome = work(task, &enough);
+        if let Some(ahead) = ahead.upgrade() {
+            *ahead.progress() = Progress::Done(outcome);
+            ahead.done.notify_all();
+        }
     }
 
-    /// What became of it, when it is its turn.
+    /// What is to be done, if nobody does it yet.
+    fn begin(&self) -> Option<(Task, Arc<AtomicBool>)> {
+        let mut progress = self.progress();
+        match std::mem::replace(&mut *progress, Progress::Running) {
+            Progress::Waiting(task) => Some((task, self.enough.clone())),
+            other => {
+                *progress = other;
+                None
+            }
+        }
+    }
+
+    /// What became of it, when it is its turn. A thread that is at it asks for no more entries, and the walk for none.
     pub fn take(&self) -> Outcome {
+        self.enough.store(true, Ordering::Relaxed);
         let mut progress = self.progress();
         loop {
             match std::mem::replace(&mut *progress, Progress::Running) {
@@ -110,9 +134,109 @@ impl Ahead {
                 Progress::Done(outcome) => return outcome,
                 Progress::Waiting(task) => {
                     drop(progress);
-                    return task.run();
+                    return task.run(&self.enough);
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        iter, thread,
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+    use crate::{
+        Workers,
+        walk::{Level, Walk, WalkOptions, children::Children},
+    };
+
+    /// A directory with 20 files in `temp`, to be read by threads.
+    fn task(temp: &tempfile::TempDir) -> Task {
+        let dir = temp.path().join("dir");
+        std::fs::create_dir(&dir).unwrap();
+        (0..20).for_each(|number| std::fs::write(dir.join(format!("f{number}")), "").unwrap());
+        let options = Options { workers: Workers::Fixed(2), ..Options::default() };
+        Task {
+            parent: Arc::new(std::fs::File::open(temp.path()).unwrap().into()),
+            name: c"dir".to_owned(),
+            expected: None,
+            options,
+            arena: Arc::new(Arena::new(options.budget_bytes)),
+            crew: Crew::new(&options),
+        }
+    }
+
+    /// Waits until a thread is told to end, or a minute is over. Whether it was told.
+    fn is_told(enough: &AtomicBool) -> bool {
+        let begin = Instant::now();
+        iter::repeat_with(thread::yield_now)
+            .take_while(|()| begin.elapsed() < Duration::from_secs(60))
+            .any(|()| enough.load(Ordering::Relaxed))
+    }
+
+    /// How many entries there are at once, and in all.
+    fn entries(opened: &mut Opened) -> (usize, usize) {
+        let (at_once, mut all) = (opened.scan.batch().len(), 0);
+        while opened.scan.advance().unwrap() {
+            all += opened.scan.batch().iter().filter(|record| record.attr().is_some()).count();
+        }
+        (at_once, all)
+    }
+
+    #[test]
+    fn one_thread_asks_until_it_is_the_directorys_turn() {
+        let temp = tempfile::tempdir().unwrap();
+        let ahead = Arc::new(Ahead::new(task(&temp)));
+        Ahead::run(&Arc::downgrade(&ahead), Task::run);
+        assert_eq!(entries(&mut ahead.take().ok().unwrap()), (20, 20));
+    }
+
+    #[test]
+    fn when_it_is_the_directorys_turn_all_threads_ask() {
+        let temp = tempfile::tempdir().unwrap();
+        let ahead = Arc::new(Ahead::new(task(&temp)));
+        assert_eq!(entries(&mut ahead.take().ok().unwrap()), (0, 20), "the walk was first");
+
+        let temp = tempfile::tempdir().unwrap();
+        let ahead = Arc::new(Ahead::new(task(&temp)));
+        let (weak, (begun, begins)) = (Arc::downgrade(&ahead), std::sync::mpsc::channel());
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                Ahead::run(&weak, |task, enough| {
+                    begun.send(()).unwrap();
+                    is_told(enough);
+                    task.run(enough)
+                });
+            });
+            begins.recv().unwrap();
+            assert_eq!(entries(&mut ahead.take().ok().unwrap()), (0, 20), "a thread was at it");
+        });
+    }
+
+    #[test]
+    fn threads_that_read_ahead_end_with_the_walk() {
+        let temp = tempfile::tempdir().unwrap();
+        let task = task(&temp);
+        let mut walk = Walk::new(WalkOptions { scan: task.options, ..WalkOptions::default() }).unwrap();
+        let mut children = Children::default();
+        children.add(b"dir", 0, None);
+        let ahead = Arc::new(Ahead::new(task));
+        let enough = ahead.enough.clone();
+        *children.coming(1).next().unwrap().ahead = Some(ahead);
+        walk.stack.push(Level { dev: (0, 0), ino: 0, fd: None, path_len: 0, name_at: 0, children });
+        let (said, says) = std::sync::mpsc::channel();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let work = move || {
+            begun.send(()).unwrap();
+            said.send(is_told(&enough)).unwrap();
+        };
+        assert!(walk.crew.pool.submit(Work::Single(Box::new(work)), 1));
+        begins.recv().unwrap();
+        drop(walk);
+        assert!(says.recv().unwrap());
     }
 }

@@ -96,7 +96,7 @@ impl Children {
         self.add(record.name(), position, expected);
     }
 
-    fn add(&mut self, name: &[u8], position: u64, expected: Option<Expected>) {
+    pub(super) fn add(&mut self, name: &[u8], position: u64, expected: Option<Expected>) {
         let fits = self.stored.is_empty() && self.last.len() == 0 && self.now.len() < PORTION;
         if fits || self.sorted {
             return self.now.push(name, position, expected);

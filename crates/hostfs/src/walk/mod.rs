@@ -20,7 +20,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::Path,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use pando_vfs::bulk::{Batch, PAGE_BYTES};
@@ -390,7 +390,7 @@ impl Walk {
         if let Ok(opened) = &mut opened
             && self.options.scan.mask.is_empty()
         {
-            opened.scan.prefetch();
+            opened.scan.prefetch(&AtomicBool::new(false));
         }
         self.crew.pace.after_inline(meter.read(1));
         opened
@@ -529,8 +529,9 @@ impl Current {
 }
 
 impl Drop for Walk {
-    /// No thread is left that holds pages or directories.
+    /// No thread is left that holds pages or directories. What is read ahead is let go of first, so that it ends soon.
     fn drop(&mut self) {
+        self.stack.clear();
         self.crew.pool.stop();
     }
 }
