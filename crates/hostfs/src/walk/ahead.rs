@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Workers,
+        MAX_FIXED_WORKERS, Workers,
         walk::{Level, Walk, WalkOptions, children::Children},
     };
 
@@ -238,5 +238,23 @@ mod tests {
         begins.recv().unwrap();
         drop(walk);
         assert!(says.recv().unwrap());
+    }
+
+    #[test]
+    fn the_last_that_is_read_ahead_is_let_go_of_and_not_searched_for_further_back() {
+        let temp = tempfile::tempdir().unwrap();
+        let ahead = Arc::new(Ahead::new(task(&temp)));
+        let mut children = Children::new(crate::Descent::Sorted);
+        (0..3000).for_each(|number| children.add(b"dir", number, None));
+        let holders = || Arc::strong_count(&ahead) - 1;
+        for at in [0, MAX_FIXED_WORKERS - 1] {
+            *children.coming(usize::MAX).nth(at).unwrap().ahead = Some(ahead.clone());
+        }
+        assert!(children.let_go().is_some() && holders() == 1);
+        assert!(children.coming(1).next().unwrap().ahead.is_some());
+        assert!(children.let_go().is_some() && holders() == 0);
+        // Beyond what any number of threads reads ahead.
+        *children.coming(usize::MAX).nth(MAX_FIXED_WORKERS).unwrap().ahead = Some(ahead.clone());
+        assert!(children.let_go().is_none());
     }
 }

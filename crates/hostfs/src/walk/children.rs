@@ -9,6 +9,7 @@ use std::{cmp::Ordering, collections::VecDeque, fmt, fs::File, io, os::unix::fs:
 use pando_vfs::bulk::Record;
 
 use super::{Descent, ahead::Ahead, portion::Portion};
+use crate::MAX_FIXED_WORKERS;
 
 /// So many are kept in one portion: 1 MiB with names of some ten bytes.
 const PORTION: usize = if cfg!(test) { 8 } else { 16 << 10 };
@@ -222,9 +223,10 @@ impl Children {
         })
     }
 
-    /// Lets the last one go that is read ahead; none if there is none.
+    /// Lets the last one go that is read ahead; none if there is none. It is one of those that [`Children::coming`] gives
+    /// for the most threads that there may be: there may be very many behind them.
     pub(super) fn let_go(&mut self) -> Option<()> {
-        self.now.left_mut().rev().find_map(|(_, kept)| kept.ahead.take()).map(drop)
+        self.now.left_mut().take(MAX_FIXED_WORKERS).rev().find_map(|(_, kept)| kept.ahead.take()).map(drop)
     }
 }
 

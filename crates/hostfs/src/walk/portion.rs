@@ -44,7 +44,7 @@ impl Portion {
     }
 
     /// As [`Portion::left`], to be changed.
-    pub(super) fn left_mut(&mut self) -> impl DoubleEndedIterator<Item = (&[u8], &mut Kept)> {
+    pub(super) fn left_mut(&mut self) -> impl DoubleEndedIterator<Item = (&[u8], &mut Kept)> + ExactSizeIterator {
         let names = &self.names;
         self.kept[self.next..].iter_mut().map(|kept| (&names[kept.name.clone()], kept))
     }
