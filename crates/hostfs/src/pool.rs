@@ -4,6 +4,7 @@
 
 use std::{
     collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
 };
@@ -99,23 +100,14 @@ impl Shared {
             if more {
                 self.wake.notify_one();
             }
-            let busy = Busy(self);
-            match work {
+            // A panic has been told, and whoever waits for the work has heard of it. The thread is still needed.
+            let _ = catch_unwind(AssertUnwindSafe(|| match work {
                 Work::Shared(job) => job.work(),
                 Work::Single(work) => work(),
-            }
-            drop(busy);
+            }));
             queue = lock(&self.queue);
+            queue.busy -= 1;
         }
-    }
-}
-
-/// A thread at work, also while it panics.
-struct Busy<'a>(&'a Shared);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.queue).busy -= 1;
     }
 }
 
@@ -156,5 +148,22 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_takes_no_thread_away() {
+        let pool = Pool::new();
+        let submit = |work: Box<dyn FnOnce() + Send>| assert!(pool.submit(Work::Single(work), 1));
+        submit(Box::new(|| panic!("as work may")));
+        let (done, is_done) = mpsc::channel();
+        submit(Box::new(move || done.send(()).unwrap()));
+        assert_eq!(is_done.recv_timeout(Duration::from_secs(60)), Ok(()));
     }
 }

@@ -8,6 +8,7 @@
 use std::{
     ffi::CString,
     os::fd::{AsFd, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -105,7 +106,8 @@ impl Ahead {
     /// On a thread, which does not keep the walk from letting go meanwhile.
     fn run(ahead: &Weak<Self>, work: impl FnOnce(Task, &AtomicBool) -> Outcome) {
         let Some((task, enough)) = ahead.upgrade().and_then(|ahead| ahead.begin()) else { return };
-        let outcome = work(task, &enough);
+        // Also after a panic: nobody waits for ever.
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(task, &enough))).unwrap_or(Err((Cause::Open, Errno::IO)));
         if let Some(ahead) = ahead.upgrade() {
             *ahead.progress() = Progress::Done(outcome);
             ahead.done.notify_all();
@@ -256,5 +258,15 @@ mod tests {
         // Beyond what any number of threads reads ahead.
         *children.coming(usize::MAX).nth(MAX_FIXED_WORKERS).unwrap().ahead = Some(ahead.clone());
         assert!(children.let_go().is_none());
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_not_waited_for() {
+        let temp = tempfile::tempdir().unwrap();
+        let ahead = Arc::new(Ahead::new(task(&temp)));
+        let weak = Arc::downgrade(&ahead);
+        drop(thread::spawn(move || Ahead::run(&weak, |_, _| panic!("as a thread may"))).join());
+        assert!(!matches!(*ahead.progress(), Progress::Running));
+        assert!(matches!(ahead.take(), Err((Cause::Open, Errno::IO))));
     }
 }
