@@ -1,15 +1,17 @@
 //! How fast, and how many at once.
 //!
 //! The rate is kept by turns: each call has its instant, and waits for it. With [`Pace::new`]'s `yields`, the number of
-//! calls at once follows how long they take: if they take twice as long as at best, somebody else wants the same disk
-//! or server (or it is at its limit), and half as many are asked for; otherwise one more. (Lawrence Brakmo, Larry
-//! Peterson, "TCP Vegas", 1995, tells a queue by its delay in the same way.)
+//! calls at once follows how long those take that wait: if they take twice as long as at best, somebody else wants the
+//! same disk or server (or it is at its limit), and half as many are asked for; otherwise one more. (Lawrence Brakmo,
+//! Larry Peterson, "TCP Vegas", 1995, tells a queue by its delay in the same way.)
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use super::WAITED;
 
 /// Calls whose mean is looked at.
 const ROUND: u32 = 32;
@@ -27,7 +29,7 @@ struct State {
     next_turn: Instant,
     /// Workers with lower numbers may ask.
     allowed: usize,
-    /// Of the round: how many calls, and how long they took.
+    /// Of the round: how many calls that waited, and how long they took.
     calls: u32,
     took: Duration,
     /// The mean of the best round.
@@ -87,9 +89,9 @@ impl Pace {
         !state.over
     }
 
-    /// A call took so long.
+    /// A call took so long. Those that the kernel's caches answered say nothing of the disk or server.
     pub(super) fn took(&self, took: Duration) {
-        if !self.yields {
+        if !self.yields || took < WAITED {
             return;
         }
         let mut state = self.lock();
@@ -149,6 +151,18 @@ mod tests {
         round(MS);
         assert_eq!(allowed(&pace), 2);
         assert!(pace.wait_until_allowed(0) && pace.wait_until_allowed(1));
+    }
+
+    #[test]
+    fn answers_from_the_caches_say_nothing_of_the_store() {
+        let pace = Pace::new(None, NonZeroUsize::new(10).unwrap(), true);
+        let round = |took| (0..ROUND).for_each(|_| pace.took(took));
+        round(MS / 500);
+        (0..20).for_each(|_| round(MS));
+        assert_eq!(allowed(&pace), 10);
+        round(MS / 500);
+        round(MS * 3);
+        assert_eq!(allowed(&pace), 5);
     }
 
     #[test]
