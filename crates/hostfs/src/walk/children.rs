@@ -223,8 +223,8 @@ impl Children {
         })
     }
 
-    /// Lets the last one go that is read ahead; none if there is none. It is one of those that [`Children::coming`] gives
-    /// for the most threads that there may be: there may be very many behind them.
+    /// Lets the last one go that is read ahead; none if there is none. It is one of those that [`Children::coming`]
+    /// gives for the most threads that there may be. There may be very many behind them.
     pub(super) fn let_go(&mut self) -> Option<()> {
         self.now.left_mut().take(MAX_FIXED_WORKERS).rev().find_map(|(_, kept)| kept.ahead.take()).map(drop)
     }

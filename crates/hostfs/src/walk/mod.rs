@@ -3,7 +3,9 @@
 //! Difficulties, and what answers each:
 //! 1. *A directory is swapped for a symbolic link, or for another directory, under way.* Each is opened by its one
 //!    name in the descriptor of its parent, never through a link, and must be the inode that its parent's record
-//!    named.
+//!    named, where the inode was asked for as an attribute. (Names come with inodes as well, but those are others
+//!    where something is mounted, on overlayfs, and on many FUSE file systems. So with names alone another directory
+//!    is entered.)
 //! 2. *Trees deeper than descriptors allow.* Only the deepest [`OPEN_LEVELS`] levels and the root keep theirs; a
 //!    level that is needed again is found through `..`, or from the root by its names, and must be the inode that it
 //!    was. (Besides, a level with very many directories has a temporary file for them: [`Children`].)
@@ -127,7 +129,8 @@ pub enum Cause {
     Open,
     /// It could not be read on: some of its entries may be missing.
     Read,
-    /// Another directory has its name now (ESTALE).
+    /// Another directory has its name now (ESTALE). Noticed where the inode was asked for as an attribute: with names
+    /// alone the other one is entered.
     Swapped,
     /// It is its own ancestor (ELOOP).
     Loop,
