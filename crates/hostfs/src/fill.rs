@@ -15,7 +15,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use pando_vfs::bulk::{Attr, Fields, Mark, Mask, Names, Page, Part, Time, XattrOutcome};
+use pando_vfs::{
+    XATTR_NAME_MAX,
+    bulk::{Attr, Fields, Mark, Mask, Names, Page, Part, Time, XattrOutcome},
+};
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, StatxTimestamp},
     io::Errno,
@@ -246,7 +249,11 @@ impl Filler<'_> {
             Err(errno) => return Ok(Err(errno)),
         };
         for xattr in list[..len].split_inclusive(|&byte| byte == 0) {
-            let Ok(xattr) = CStr::from_bytes_with_nul(xattr) else { return Ok(Err(Errno::IO)) };
+            // A server may say anything; what nobody could ask for is no name.
+            let Some(xattr) = CStr::from_bytes_with_nul(xattr).ok().filter(|name| name.count_bytes() <= XATTR_NAME_MAX)
+            else {
+                return Ok(Err(Errno::IO));
+            };
             match self.xattr(&way, xattr, part, valueless)? {
                 Step::Done => {}
                 Step::Changed => return Ok(Ok(Step::Changed)),

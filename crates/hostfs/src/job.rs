@@ -4,6 +4,7 @@
 //! scan. Nobody holds the names after leaving, so that the scan has them for itself again.
 
 use std::{
+    ops::Range,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -33,8 +34,8 @@ pub struct Task {
     pub asked: Asked,
     pub local: Option<(u32, u32)>,
     pub names: Arc<Names>,
-    /// The first entry that is asked for.
-    pub from: usize,
+    /// The entries that are asked for.
+    pub entries: Range<usize>,
     pub order: JobOrder,
     pub threads: usize,
 }
@@ -68,9 +69,9 @@ struct State {
     elapsed: Duration,
 }
 
-/// The entries from `from` on, in the order of their inodes.
-pub fn by_inode(names: &Names, from: usize) -> Vec<u32> {
-    let mut sorted: Vec<u32> = (from as u32..names.len() as u32).collect();
+/// Entries in the order of their inodes.
+pub fn by_inode(names: &Names, entries: Range<usize>) -> Vec<u32> {
+    let mut sorted: Vec<u32> = (entries.start as u32..entries.end as u32).collect();
     sorted.sort_by_cached_key(|&index| names.ino(index as usize));
     sorted
 }
@@ -104,7 +105,8 @@ impl Drop for Share<'_> {
 pub struct Done {
     pub names: Arc<Names>,
     pub parts: Vec<Part>,
-    pub from: usize,
+    /// The entries that were asked for.
+    pub entries: Range<usize>,
     pub cost: Cost,
     pub threads: usize,
     pub order: JobOrder,
@@ -113,10 +115,10 @@ pub struct Done {
 
 impl Job {
     pub fn new(task: Task) -> Self {
-        let Task { dir, arena, asked, local, names, from, order, threads } = task;
-        let len = names.len() - from;
+        let Task { dir, arena, asked, local, names, entries, order, threads } = task;
+        let (from, len) = (entries.start, entries.len());
         let name_pages = names.pages();
-        let sorted = if order == JobOrder::Inode { by_inode(&names, from) } else { Vec::new() };
+        let sorted = if order == JobOrder::Inode { by_inode(&names, entries) } else { Vec::new() };
         let state = State {
             names: Some(names),
             parts: Vec::new(),
@@ -222,7 +224,7 @@ impl Job {
         Done {
             names: state.names.take().unwrap_or_default(),
             parts,
-            from: self.from,
+            entries: self.from..self.from + self.len,
             cost: state.cost,
             threads: self.threads,
             order: self.order,

@@ -39,6 +39,7 @@ mod pool;
 mod scan;
 #[allow(unsafe_code)]
 mod sys;
+mod tangled;
 mod walk;
 mod warm;
 

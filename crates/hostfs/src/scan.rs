@@ -17,14 +17,15 @@ use rustix::{
 };
 
 use crate::{
-    Error, Options, Order, Result,
+    Error, Options, Result,
     arena::Arena,
     dirents,
     fill::{Asked, Filler, NoRoom, Settled, local_device, retry},
-    job::{Done, Job, Task, by_inode},
+    job::{Done, Job, Task},
     meter::Meter,
     pace::{Pace, Sorting},
     pool::{Pool, Work},
+    tangled::{Tangled, Which},
 };
 
 /// Pages that answers need at least, to get on at all: a part, a list, a page of values.
@@ -41,11 +42,6 @@ const PARTS_PER_PAGE: usize = 8;
 const TRIAL_ENTRIES: usize = 4096;
 /// Entries of a directory that is read ahead: a page of names.
 const AHEAD_ENTRIES: usize = 2000;
-/// So many entries the caller sorts at once where inodes are out of order: the more, the nearer lie those asked for one after
-/// the other.
-const SORTED_ENTRIES: usize = 1 << 16;
-/// Whether inodes are out of order is seen from so many entries on.
-const TANGLED_ENTRIES: usize = 1024;
 /// After how many entries the caller looks for the first time whether it waits; then after twice as many, and so on.
 const FIRST_LOOK: usize = 8;
 
@@ -82,8 +78,9 @@ pub struct Scan {
     state: State,
     /// A failure that comes after the entries that are under way.
     failed: Option<Errno>,
-    /// The caller alone asks in the order of inodes: [`Tangled`].
     tangled: Tangled,
+    /// So many entries a job may be about, since one came to its end for want of pages.
+    most: usize,
     /// The pages do not suffice for what is under way: the caller goes on alone until it has caught up.
     is_scarce: bool,
     /// The batch was read ahead, and not handed out yet.
@@ -132,61 +129,6 @@ enum Room<'a> {
     /// Those of a directory that is read ahead, until it is enough.
     ForNow(&'a AtomicBool),
 }
-
-/// Whether the directory has its inodes out of order, as ext4 has those of a large one. Extended attributes are read from the
-/// inodes themselves, also from those in the kernel's caches: in their order a fifth faster. (Attributes alone are
-/// at hand: sorting would cost as much as it saves.)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tangled {
-    Unknown,
-    Yes,
-    /// Nor does it matter, or the pages do not suffice.
-    No,
-}
-
-/// Whether in so many names at least every fourth inode comes before the one of the entry before.
-fn are_tangled(names: &Names) -> bool {
-    let back = (1..names.len()).filter(|&index| names.ino(index) < names.ino(index - 1)).count();
-    names.len() >= TANGLED_ENTRIES && back * 4 >= names.len()
-}
-
-/// Which entries the caller asks for.
-enum Which {
-    /// From one on, at most so many.
-    From(usize, usize),
-    /// Those, in that order.
-    Those(Vec<u32>),
-}
-
-impl Which {
-    fn count(&self, names: &Names) -> usize {
-        match self {
-            Self::From(from, most) => (names.len() - from).min(*most),
-            Self::Those(entries) => entries.len(),
-        }
-    }
-
-    /// Names lie apart where entries are in another order: now and then those of the next few are read, all at once, so that
-    /// each does not wait for memory by itself.
-    fn touch_ahead(&self, number: usize, names: &Names) {
-        if let Self::Those(entries) = self
-            && number.is_multiple_of(AHEAD)
-        {
-            let next = entries.iter().skip(number + AHEAD).take(AHEAD);
-            next.for_each(|&entry| _ = std::hint::black_box(names.name(entry as usize).first().copied()));
-        }
-    }
-
-    fn entry(&self, number: usize) -> usize {
-        match self {
-            Self::From(from, _) => from + number,
-            Self::Those(entries) => entries[number] as usize,
-        }
-    }
-}
-
-/// So many names are read ahead.
-const AHEAD: usize = 16;
 
 /// How far the directory was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,11 +181,8 @@ impl Scan {
             list: None,
             state: State::Reading,
             failed: None,
-            tangled: if asked.wants_xattrs() && options.order != Order::Directory {
-                Tangled::Unknown
-            } else {
-                Tangled::No
-            },
+            tangled: Tangled::new(asked, options.order),
+            most: usize::MAX,
             is_scarce: false,
             is_ahead: false,
         }
@@ -308,7 +247,7 @@ impl Scan {
             return Ok(true);
         }
         self.is_scarce = false;
-        let names = self.read_names(if self.tangled == Tangled::Yes { SORTED_ENTRIES } else { 1 });
+        let names = self.read_names(self.tangled.window());
         if names.is_empty() {
             self.keep_spare(names);
             return match self.failed.take() {
@@ -358,12 +297,12 @@ impl Scan {
         } else {
             // Later answers hold pages that these may need.
             self.give_up_jobs(|_| true);
-            if self.tangled == Tangled::Yes && from == 0 && names.len() >= TANGLED_ENTRIES {
-                return self.go_on_by_inode(names);
+            if from == 0
+                && let Some(all) = self.tangled.sorted(&names)
+            {
+                return self.go_on_by_inode(names, all);
             }
-            if self.tangled == Tangled::Unknown {
-                self.tangled = if are_tangled(&names) { Tangled::Yes } else { Tangled::No };
-            }
+            self.tangled.look(&names);
             self.answer(&names, Which::From(from, PART_ENTRIES), Room::AllThereIs);
             self.batch.assemble(names, &mut self.parts, from);
         }
@@ -371,8 +310,8 @@ impl Scan {
 
     /// The caller asks for all of these names, in the order of their inodes. If the pages do not suffice, or waits show that
     /// threads should do it, most are asked for again, and this is not tried any more.
-    fn go_on_by_inode(&mut self, names: Arc<Names>) {
-        if !self.answer(&names, Which::Those(by_inode(&names, 0)), Room::AllThereIs) {
+    fn go_on_by_inode(&mut self, names: Arc<Names>, all: Which) {
+        if !self.answer(&names, all, Room::AllThereIs) {
             self.tangled = Tangled::No;
         }
         self.batch.assemble(names, &mut self.parts, 0);
@@ -382,19 +321,24 @@ impl Scan {
         }
     }
 
-    /// Hands out the first job. What it could not do for want of pages the caller does.
+    /// Hands out the first job. What it could not do for want of pages is for smaller ones; if it could do nothing, for the
+    /// caller.
     fn next_job(&mut self) {
         let done = match self.jobs.pop_front() {
             None => return,
             Some(Pending::GivenUp(names, from)) => return self.go_on(names, from),
             Some(Pending::Job(job)) => self.finish(&job),
         };
+        let answered = usize::try_from(done.cost.entries).unwrap_or(usize::MAX);
+        if answered < done.entries.len() {
+            self.most = (answered / 2).max(1);
+        }
         self.parts = done.parts;
-        self.batch.assemble(done.names, &mut self.parts, done.from);
+        self.batch.assemble(done.names, &mut self.parts, done.entries.start);
         if self.batch.is_empty() {
-            self.is_scarce = true;
+            self.is_scarce = answered == 0;
             let names = self.batch.dismantle(|part| self.arena.give_part(part));
-            self.go_on(names, done.from);
+            self.go_on(names, done.entries.start);
         } else if !self.is_shared() {
             // Threads were sent home: what they have not begun is not waited for.
             self.give_up_jobs(|job| !job.is_dealt());
@@ -415,7 +359,7 @@ impl Scan {
         job.cancel();
         let done = self.finish(job);
         done.parts.into_iter().for_each(|part| self.arena.give_part(part));
-        Pending::GivenUp(done.names, done.from)
+        Pending::GivenUp(done.names, done.entries.start)
     }
 
     fn finish(&self, job: &Job) -> Done {
@@ -443,16 +387,17 @@ impl Scan {
         }
     }
 
-    /// Starts a job for the names from `from` on.
+    /// Starts a job for the names from `from` on, or the first of them.
     fn start(&self, names: Arc<Names>, from: usize) -> Arc<Job> {
         let (pace, threads) = (&self.crew.pace, self.crew.pace.threads());
+        let entries = from..names.len().min(from.saturating_add(self.most));
         let job = Arc::new(Job::new(Task {
             dir: self.dir.clone(),
             arena: self.arena.clone(),
             asked: self.asked,
             local: self.local,
             names,
-            from,
+            entries,
             order: pace.order(self.dir.as_fd()),
             threads,
         }));
@@ -593,22 +538,26 @@ mod tests {
 
     /// A directory with a few files, and a scan of it by the caller alone.
     fn scan() -> (tempfile::TempDir, Scan) {
+        scan_of(20, Workers::Fixed(1))
+    }
+
+    fn scan_of(files: usize, workers: Workers) -> (tempfile::TempDir, Scan) {
         let temp = tempfile::tempdir().unwrap();
-        (0..20).for_each(|number| std::fs::write(temp.path().join(format!("f{number}")), "").unwrap());
-        let scan = Scan::open(temp.path(), &Options { workers: Workers::Fixed(1), ..Options::default() }).unwrap();
+        (0..files).for_each(|number| std::fs::write(temp.path().join(format!("f{number}")), "").unwrap());
+        let scan = Scan::open(temp.path(), &Options { workers, ..Options::default() }).unwrap();
         (temp, scan)
     }
 
     /// A job that no thread has heard of.
-    fn job(scan: &Scan, names: Arc<Names>) -> Arc<Job> {
+    fn job(scan: &Scan, names: Arc<Names>, order: JobOrder) -> Arc<Job> {
         Arc::new(Job::new(Task {
             dir: scan.dir.clone(),
             arena: scan.arena.clone(),
             asked: scan.asked,
             local: scan.local,
+            entries: 0..names.len(),
             names,
-            from: 0,
-            order: JobOrder::Directory,
+            order,
             threads: 1,
         }))
     }
@@ -621,7 +570,7 @@ mod tests {
     fn names_of_a_job_that_got_no_page_are_asked_for_again() {
         let (_temp, mut scan) = scan();
         let names = scan.read_names(1);
-        let job = job(&scan, names);
+        let job = job(&scan, names, JobOrder::Directory);
         let held: Vec<Part> = iter::from_fn(|| scan.arena.take_part()).collect();
         job.work();
         held.into_iter().for_each(|part| scan.arena.give_part(part));
@@ -630,13 +579,35 @@ mod tests {
         assert_eq!((scan.batch.len(), answered(&scan)), (20, 20));
     }
 
+    /// Answers in the order of inodes lie scattered in that of the directory: threads begin with fewer, and the caller does
+    /// not do the rest alone.
+    #[test]
+    fn what_pages_did_not_suffice_for_is_asked_for_by_smaller_jobs() {
+        const FILES: usize = 3 * PART_ENTRIES;
+        let (_temp, mut scan) = scan_of(FILES, Workers::Fixed(2));
+        let names = scan.read_names(FILES);
+        let job = job(&scan, names, JobOrder::Inode);
+        let mut held: Vec<Part> = iter::from_fn(|| scan.arena.take_part()).collect();
+        scan.arena.give_part(held.pop().unwrap());
+        job.work();
+        held.into_iter().for_each(|part| scan.arena.give_part(part));
+        scan.jobs.push_back(Pending::Job(job));
+        let mut seen = 0;
+        while scan.advance().unwrap() {
+            assert!(!scan.is_scarce);
+            assert_eq!((scan.most, answered(&scan)), (PART_ENTRIES / 2, scan.batch.len()));
+            seen += scan.batch.len();
+        }
+        assert_eq!(seen, FILES);
+    }
+
     #[test]
     fn jobs_of_threads_that_were_sent_home_are_given_up() {
         let (_temp, mut scan) = scan();
         for is_done in [true, true, false] {
             let names = scan.read_names(1);
             rustix::fs::seek(&scan.dir, SeekFrom::Start(0)).unwrap();
-            let job = job(&scan, names);
+            let job = job(&scan, names, JobOrder::Directory);
             if is_done {
                 job.work();
             }
@@ -658,7 +629,7 @@ mod tests {
             scan.read_names(1)
         };
         let (given_up, later) = (names(), names());
-        let job = job(&scan, later);
+        let job = job(&scan, later, JobOrder::Directory);
         job.work();
         scan.jobs.extend([Pending::GivenUp(given_up, 0), Pending::Job(job)]);
         assert!(scan.advance().unwrap());
