@@ -401,6 +401,23 @@ fn a_mapping_is_written_where_it_belongs() {
     mounted.umount();
 }
 
+/// What does not fit is told where it was asked for, and not forgotten with the pages.
+#[test]
+fn a_mapping_that_does_not_fit_is_no_success() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--size", "1M"]);
+    fs::write(mounted.path("other"), vec![1; 600 << 10]).unwrap();
+    let script = "import mmap\nf = open('f', 'w+b')\nf.truncate(1 << 20)\nm = mmap.mmap(f.fileno(), 1 << 20)\n\
+                  m[:] = b'x' * (1 << 20)\nm.flush()";
+    let program = Command::new("python3").args(["-c", script]).current_dir(mounted.root()).output();
+    let Ok(done) = program else { return skipped("no python3 here") };
+    assert!(!done.status.success() && said(&done).contains("No space left on device"), "{}", said(&done));
+    mounted.umount();
+}
+
 #[test]
 fn a_killed_server_is_cleaned_up_after() {
     let _alone = alone();

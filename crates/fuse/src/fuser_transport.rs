@@ -378,7 +378,13 @@ impl Filesystem for Translator {
         reply: ReplyWrite,
     ) {
         let drop_privileges = self.clear_privileges && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let write = || self.server.write(handle.0, offset, data, drop_privileges);
+        let write = || {
+            if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+                self.server.write_back(handle.0, offset, data, drop_privileges)
+            } else {
+                self.server.write(handle.0, offset, data, drop_privileges)
+            }
+        };
         let result = self.server.asked(Operation::Write, None, write);
         self.server.answer(Work::One(Operation::Write), move || match result {
             Ok(count) => reply.written(count as u32),

@@ -257,6 +257,20 @@ fn changed_contents_lose_privileges() {
     assert_eq!((mode(), server.getattr(made.node).unwrap().stat.size), (0o777, 0));
 }
 
+/// The kernel takes any count for all pages that it writes back.
+#[test]
+fn pages_that_are_written_back_in_part_are_an_error() {
+    const PAGE: usize = 4096;
+    let server = server();
+    let (_, handle) = create(&server, "f");
+    let (_, other) = create(&server, "other");
+    server.fallocate(other, 0, 0, (1 << 20) - 100 * PAGE as u64).unwrap();
+    let pages = vec![7; 256 * PAGE];
+    assert_eq!(server.write_back(handle, 0, &pages, false), Err(Error::NoSpace));
+    assert_eq!(server.write(handle, 0, &pages, false), Ok(100 * PAGE), "one who is told how much");
+    assert_eq!(server.write_back(handle, 0, &pages[..100 * PAGE], false), Ok(100 * PAGE));
+}
+
 /// A tree whose files panic while `armed`.
 struct Fragile {
     inner: MemFs,

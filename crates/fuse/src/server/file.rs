@@ -63,6 +63,31 @@ impl Server {
     /// # Errors
     /// ENOSPC when not one byte fits, EFBIG; see [`Server`].
     pub fn write(&self, handle: u64, offset: u64, data: &[u8], drop_privileges: bool) -> Result<usize> {
+        match self.write_until(handle, offset, data, drop_privileges)? {
+            (0, Err(error)) => Err(error),
+            // What was written before counts; the error comes again with the next write.
+            (written, _) => Ok(written),
+        }
+    }
+
+    /// As [`Server::write`], for pages of a mapping that the kernel writes back: all of them or an error. The kernel takes
+    /// any count for all, and there is no next write of theirs.
+    ///
+    /// # Errors
+    /// ENOSPC when not all fits, EFBIG; see [`Server`].
+    pub fn write_back(&self, handle: u64, offset: u64, data: &[u8], drop_privileges: bool) -> Result<usize> {
+        let (written, ended) = self.write_until(handle, offset, data, drop_privileges)?;
+        ended.map(|()| written)
+    }
+
+    /// How many bytes could be written, and what came in the way of the others.
+    fn write_until(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        drop_privileges: bool,
+    ) -> Result<(usize, Result<()>)> {
         self.guarded("write", || {
             self.with_file(handle, |file| {
                 if drop_privileges {
@@ -71,14 +96,12 @@ impl Server {
                 let mut written = 0;
                 while written < data.len() {
                     match file.pwrite(&data[written..], offset + written as u64) {
-                        Ok(0) => break,
+                        Ok(0) => return Ok((written, Err(Error::Io))),
                         Ok(count) => written += count,
-                        // What was written before counts; the error comes again with the next write.
-                        Err(_) if written > 0 => break,
-                        Err(error) => return Err(error),
+                        Err(error) => return Ok((written, Err(error))),
                     }
                 }
-                Ok(written)
+                Ok((written, Ok(())))
             })
         })
     }
