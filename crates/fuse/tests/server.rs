@@ -257,6 +257,34 @@ fn changed_contents_lose_privileges() {
     assert_eq!((mode(), server.getattr(made.node).unwrap().stat.size), (0o777, 0));
 }
 
+/// A permission that is taken away in the same moment is gone: only the bits of privilege change.
+#[test]
+fn losing_privileges_undoes_no_chmod() {
+    let server = server();
+    let (made, _) = server.create(YOU, ROOT, b"f", 0o777, 0, O_RDWR).unwrap();
+    let chmod = |mode| server.setattr(ME, made.node, &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
+    let barrier = Barrier::new(2);
+    let undone = thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..5000 {
+                barrier.wait();
+                let handle = server.open(YOU, made.node, O_RDWR | O_TRUNC).unwrap();
+                server.release(handle).unwrap();
+                barrier.wait();
+            }
+        });
+        let rounds = (0..5000).filter(|_| {
+            chmod(0o4777);
+            barrier.wait();
+            chmod(0o700);
+            barrier.wait();
+            server.getattr(made.node).unwrap().stat.mode != 0o700
+        });
+        rounds.count()
+    });
+    assert_eq!(undone, 0);
+}
+
 /// The kernel takes any count for all pages that it writes back.
 #[test]
 fn pages_that_are_written_back_in_part_are_an_error() {

@@ -182,6 +182,22 @@ impl Vfs {
     pub fn setattr(&self, context: &Context, dentry: &DentryRef, change_to: &SetAttr) -> Result<Stat> {
         self.traced_itself(TraceOp::Setattr, dentry, || change(context, dentry, change_to).map(|()| dentry.stat()))
     }
+
+    /// Takes setuid from a regular file, and setgid if the group may execute, as a write of somebody who is not capable does:
+    /// for servers of which the caller is capable, and the one behind him is not. The other bits stay whatever they are by then.
+    ///
+    /// # Errors
+    /// Those of a backing.
+    pub fn drop_privileges(&self, dentry: &DentryRef) -> Result<()> {
+        let inode = dentry.0.inode();
+        if inode.kind != FileKind::File || !is_privileged(&inode.perm(&pin())) {
+            return Ok(());
+        }
+        self.traced_itself(TraceOp::Setattr, dentry, || {
+            breathe();
+            change_perm(inode, unprivileged)
+        })
+    }
 }
 
 impl DentryRef {
@@ -383,14 +399,19 @@ pub(crate) fn drop_privileges(inode: &Inode, capable: bool) {
         return;
     }
     let guard = pin();
-    let privileged = |mode: u32| mode & S_ISUID != 0 || mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP;
-    if privileged(inode.perm(&guard).mode) {
-        let cut = |perm: PermView| {
-            let setgid = if perm.mode & S_IXGRP != 0 { S_ISGID } else { 0 };
-            Ok(PermView { mode: perm.mode & !(S_ISUID | setgid), ..perm })
-        };
+    if is_privileged(&inode.perm(&guard)) {
         // Infallible: the change never refuses.
-        let _ = inode.change_perm(&guard, cut);
+        let _ = inode.change_perm(&guard, unprivileged);
         inode.set_dirty();
     }
+}
+
+fn is_privileged(perm: &PermView) -> bool {
+    perm.mode & S_ISUID != 0 || perm.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
+}
+
+/// Without setuid, and without setgid if the group may execute; otherwise that is no privilege, but a mark for locking.
+fn unprivileged(perm: PermView) -> Result<PermView> {
+    let setgid = if perm.mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+    Ok(PermView { mode: perm.mode & !(S_ISUID | setgid), ..perm })
 }

@@ -21,7 +21,7 @@ impl Server {
         self.guarded("setattr", || {
             let dentry = self.nodes.get(node)?;
             if change.size.is_some() && !caller.keeps_privileges() {
-                self.drop_privileges(&dentry)?;
+                self.vfs.drop_privileges(&dentry)?;
             }
             let stat = self.vfs.setattr(&self.context(caller, 0), &dentry, change)?;
             Ok(self.attr_from(stat))

@@ -22,7 +22,7 @@ impl Server {
         self.guarded("open", || {
             let (dentry, flags) = (self.nodes.get(node)?, self.handle_flags(flags));
             if flags.contains(OpenFlags::TRUNC) && !caller.keeps_privileges() {
-                self.drop_privileges(&dentry)?;
+                self.vfs.drop_privileges(&dentry)?;
             }
             let file = self.vfs.open_dentry(&self.context(caller, 0), &dentry, flags)?;
             self.keep(file)
@@ -91,7 +91,7 @@ impl Server {
         self.guarded("write", || {
             self.with_file(handle, |file| {
                 if drop_privileges {
-                    self.drop_privileges(file.dentry())?;
+                    self.vfs.drop_privileges(file.dentry())?;
                 }
                 let mut written = 0;
                 while written < data.len() {

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use pando_vfs::{Context, Credentials, DentryRef, Error, File, FileKind, Result, SetAttr, Stat, Vfs};
+use pando_vfs::{Context, Credentials, DentryRef, Error, File, Result, Stat, Vfs};
 use sharded_slab::Slab;
 use tracing::{debug, error};
 
@@ -165,19 +165,6 @@ impl Server {
 
     fn attr_from(&self, stat: Stat) -> Attr {
         Attr { node: self.nodes.number(stat.ino), stat }
-    }
-
-    /// Contents change: setuid goes, and setgid if the group may execute (otherwise it is no privilege, but a mark for
-    /// locking). The kernel leaves this to us for those who may not keep such bits.
-    fn drop_privileges(&self, dentry: &DentryRef) -> Result<()> {
-        let Stat { kind, mode, .. } = dentry.stat();
-        let kill = mode & 0o4000 | if mode & 0o010 != 0 { mode & 0o2000 } else { 0 };
-        if kill != 0 && kind == FileKind::File {
-            let context = self.context(Caller { uid: 0, gid: 0 }, 0);
-            let change = SetAttr { mode: Some(mode & !kill), ..SetAttr::default() };
-            self.vfs.setattr(&context, dentry, &change)?;
-        }
-        Ok(())
     }
 
     /// Keeps an open file under a handle.
