@@ -449,7 +449,7 @@ impl Filesystem for Translator {
                 Some(attr) => {
                     (file_attr(&attr), if self.server.entry_fails(entry.name) { Duration::ZERO } else { valid })
                 }
-                // The same for what is known by name only: it gets the kind and the number.
+                // `.` and `..` are no nodes to the kernel: they get the kind and the number.
                 None => (fuser::FileAttr { ino: INodeNo(entry.ino), ..no_attr(entry.kind) }, Duration::ZERO),
             };
             let name = OsStr::from_bytes(entry.name);

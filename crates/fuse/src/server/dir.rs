@@ -2,7 +2,7 @@
 //!
 //! Positions are the tree's cookies, which stay valid for ever: nothing is kept between two calls.
 
-use pando_vfs::{DirEntry, Result};
+use pando_vfs::{At, DirEntry, Error, Result, Walk};
 
 use super::{Attr, Caller, Server};
 
@@ -19,11 +19,11 @@ impl Server {
         })
     }
 
-    /// As [`Server::readdir`], with attributes where they can be had. Every entry that `add` takes with attributes
-    /// counts as a look-up, except `.` and `..`; one that does not fit does not count, nor does any if this fails.
+    /// As [`Server::readdir`], with attributes, except for `.` and `..`. Every other entry that `add` takes counts as a
+    /// look-up; one that does not fit does not count, nor does any if this fails.
     ///
     /// # Errors
-    /// See [`Server`].
+    /// Those of the first entry, if it cannot be looked up; before such a later one the answer ends. See [`Server`].
     pub fn readdirplus(
         &self,
         caller: Caller,
@@ -34,20 +34,39 @@ impl Server {
         self.guarded("readdirplus", || {
             let context = self.context(caller, 0);
             let mut handout = self.nodes.hand_out();
+            let (mut empty, mut failed) = (true, Ok(()));
             self.with_file(handle, |dir| {
                 dir.readdir_plus(&context, cookie, |entry, found| {
-                    let entry = DirEntry { ino: self.nodes.number(entry.ino), ..entry };
-                    let attr = found.map(|(stat, _)| self.attr_from(*stat));
-                    if !add(&entry, attr) {
+                    let shown = DirEntry { ino: self.nodes.number(entry.ino), ..entry };
+                    let dots = entry.name == b"." || entry.name == b"..";
+                    // What is known by name only would be a node without attributes to the kernel, and not counted here.
+                    let looked_up = match found {
+                        None if !dots => {
+                            match self.vfs.lookup(&context, At::Dir(dir.dentry()), entry.name, Walk::NOFOLLOW) {
+                                Ok(dentry) => Some((dentry.stat(), dentry)),
+                                Err(Error::NoEntry) => return true,
+                                Err(error) => {
+                                    failed = Err(error);
+                                    return false;
+                                }
+                            }
+                        }
+                        _ => None,
+                    };
+                    let found = found.or(looked_up.as_ref().map(|(stat, dentry)| (stat, dentry)));
+                    if !add(&shown, found.map(|(stat, _)| self.attr_from(*stat))) {
                         return false;
                     }
-                    match found {
-                        Some((_, dentry)) if entry.name != b"." && entry.name != b".." => handout.count(dentry),
-                        _ => {}
+                    empty = false;
+                    if let Some((_, dentry)) = found.filter(|_| !dots) {
+                        handout.count(dentry);
                     }
                     true
                 })
             })?;
+            if empty {
+                failed?;
+            }
             handout.sent();
             Ok(())
         })

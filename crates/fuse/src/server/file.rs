@@ -81,13 +81,7 @@ impl Server {
     }
 
     /// How many bytes could be written, and what came in the way of the others.
-    fn write_until(
-        &self,
-        handle: u64,
-        offset: u64,
-        data: &[u8],
-        drop_privileges: bool,
-    ) -> Result<(usize, Result<()>)> {
+    fn write_until(&self, handle: u64, offset: u64, data: &[u8], drop_privileges: bool) -> Result<(usize, Result<()>)> {
         self.guarded("write", || {
             self.with_file(handle, |file| {
                 if drop_privileges {
