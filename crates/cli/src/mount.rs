@@ -73,7 +73,7 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     });
     // Its number may be another mount's by now, which wants to listen there.
     drop(listener);
-    leaver.clean();
+    leaver.clean(served.is_err());
     served?;
     if let Some(slow) = slow {
         // Not within the message, which nobody may want to see.
@@ -213,13 +213,15 @@ impl Leaver {
 
     /// Takes away what is left when nobody serves any more and nobody has unmounted: serving did not begin, the device
     /// failed, or somebody broke it off. The number may be another mount's by now, which must not be touched, not even by
-    /// asking it (that would make it busy for an instant): ours is at our path, and dead. (Whoever replaces it there in the
-    /// instant after it was asked would lose his: unmounting goes by path.)
-    fn clean(&self) {
+    /// asking it (that would make it busy for an instant): ours is at our path, and dead; or, where serving `failed`, some
+    /// threads of ours are left that still answer. (Whoever replaces it there in the instant after it was asked would lose
+    /// his: unmounting goes by path.)
+    fn clean(&self, failed: bool) {
         let at_path = mountinfo::at(&self.path).ok().flatten();
         let is_this = |mount: &Mount| self.device.as_ref().is_none_or(|device| *device == mount.device);
         let ours = at_path.is_some_and(|mount| mount.is_ours() && is_this(&mount));
-        if ours && mount_point::dead_at(&self.path) {
+        let served_by_us = || mount_point::server_at(&self.path).is_some_and(|pid| pid == rustix::process::getpid());
+        if ours && (mount_point::dead_at(&self.path) || failed && served_by_us()) {
             // If it cannot be done, somebody else was faster, or may do it and we may not.
             let _ = unmount::detach(&self.path);
         }

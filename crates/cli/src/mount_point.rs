@@ -6,7 +6,7 @@ use std::{
 };
 
 use pando_fuse::unmount;
-use rustix::io::Errno;
+use rustix::{io::Errno, process::Pid};
 
 use crate::{
     failure::{Failure, Result},
@@ -38,6 +38,13 @@ fn is_dead(error: &io::Error) -> bool {
 /// kernel's caches, as attributes are for a day.
 pub fn dead_at(path: &Path) -> bool {
     rustix::fs::statfs(path).is_err_and(|error| is_dead(&error.into()))
+}
+
+/// The process that says that it serves the mount at `path`, by its number in its own name space.
+pub fn server_at(path: &Path) -> Option<Pid> {
+    let mut value = [0_u8; 16];
+    let length = rustix::fs::getxattr(path, pando_fuse::SERVER_PID_XATTR, &mut value[..]).ok()?;
+    Pid::from_raw(std::str::from_utf8(&value[..length]).ok()?.parse().ok()?)
 }
 
 /// What [`prepare`] did.

@@ -10,7 +10,7 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
     io::Errno,
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::{PidfdFlags, pidfd_open},
 };
 use tracing::{debug, info};
 
@@ -108,13 +108,11 @@ pub fn where_ours_are() -> String {
 
 /// A handle to the process that serves the tree at `path`, if it can be known and seen from here.
 fn server(path: &Path) -> Option<OwnedFd> {
-    let mut value = [0_u8; 16];
-    let length = rustix::fs::getxattr(path, pando_fuse::SERVER_PID_XATTR, &mut value[..]).ok()?;
-    let pid = std::str::from_utf8(&value[..length]).ok()?.parse::<i32>().ok()?;
-    let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    let pid = mount_point::server_at(path)?;
+    let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     // In another name space of processes the number means someone else, for whom not to wait.
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    debug!(pid, name = name.trim(), "the server");
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
+    debug!(%pid, name = name.trim(), "the server");
     name.starts_with("pando").then_some(handle)
 }
 

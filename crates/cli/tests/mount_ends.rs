@@ -246,6 +246,28 @@ fn too_few_open_files_leave_no_dead_mount() {
     }
 }
 
+/// Those of its threads that could be started still serve when another cannot.
+#[test]
+fn too_little_room_for_threads_leaves_no_dead_mount() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let grove = temp.path().join("grove");
+    // Room for five stacks, of which two are not for serving; and one place to allocate from, which takes none of it.
+    let (stack, room) = (256 << 20, (5 * 256 + 200) << 10);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit -v {room}; exec \"$0\" mount --threads 8 \"$1\"")]);
+    shell.arg(env!("CARGO_BIN_EXE_pando")).arg(&grove);
+    shell.env("RUST_MIN_STACK", stack.to_string()).env("MALLOC_ARENA_MAX", "1");
+    let output = shell.output().unwrap();
+    let left = fs::read_to_string("/proc/self/mountinfo").unwrap().contains(grove.to_str().unwrap());
+    let _ = rustix::mount::unmount(&grove, rustix::mount::UnmountFlags::DETACH);
+    assert!(output.status.code() == Some(1) && said(&output).contains("the server ended"), "{}", said(&output));
+    assert!(!left, "{}", said(&output));
+}
+
 #[test]
 fn mounts_inside_are_named_as_the_reason() {
     let _alone = alone();
