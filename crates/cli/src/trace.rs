@@ -11,6 +11,7 @@ use std::{
 use clap::Args;
 use pando_fuse::trace::{PathFilter, TraceEvent, TraceLine, TraceRequest, VERSION, connect};
 use pando_vfs::{Error, trace::TraceOp};
+use rustix::{net::sockopt::socket_peercred, process::geteuid};
 
 use crate::{
     failure::{Failure, Result, say},
@@ -92,20 +93,35 @@ fn parse_time(text: &str) -> std::result::Result<Duration, String> {
     time.ok_or_else(|| format!("{number:?} is no number of {unit}"))
 }
 
+/// How often a server is asked that ends the connection before it has said anything. It is not patient for long, and we may
+/// have slept before we asked.
+const TRIES: u32 = 5;
+
 /// Shows what is done to a tree until it is unmounted.
 ///
 /// # Errors
 /// There is no such tree, its server does not let us, or its connection broke.
 pub fn run(args: &TraceArgs) -> Result<()> {
-    let mount = find(args)?;
-    let shown = mount.point.display().to_string();
-    let mut stream = connect(&mount.device).map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused if mount_point::dead_at(&mount.point) => {
-            Failure::new(format!("{shown}: nobody serves it any more: its server was killed"))
-                .remedy(format!("take the dead mount away: pando umount {}", for_shell(&mount.point)))
+    for _ in 0..TRIES {
+        // It may have been unmounted meanwhile.
+        let mount = find(args)?;
+        let shown = mount.point.display().to_string();
+        let stream = connect(&mount.device).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused if mount_point::dead_at(&mount.point) => {
+                Failure::new(format!("{shown}: nobody serves it any more: its server was killed"))
+                    .remedy(format!("take the dead mount away: pando umount {}", for_shell(&mount.point)))
+            }
+            _ => refused(&shown, &error),
+        })?;
+        if let Some(lines) = ask(args, &shown, stream)? {
+            return show(args, &shown, lines);
         }
-        _ => refused(&shown, &error),
-    })?;
+    }
+    Err(Failure::new("the server ends each connection before it has said anything").remedy("try again"))
+}
+
+/// Says what is wanted; answers what is said, if anything is.
+fn ask(args: &TraceArgs, shown: &str, mut stream: UnixStream) -> Result<Option<BufReader<UnixStream>>> {
     let request = TraceRequest {
         pando_trace: VERSION,
         ops: args.ops.iter().map(|op| op.name().to_owned()).collect(),
@@ -113,7 +129,7 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         min_latency_ns: args.min_latency.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         path: args.path.clone(),
     };
-    let failed = |error: &io::Error| Failure::system(&shown, error);
+    let failed = |error: &io::Error| Failure::system(shown, error);
     let mut line = serde_json::to_vec(&request).map_err(|error| failed(&error.into()))?;
     line.push(b'\n');
     // A server that does not let us says nothing and goes: that is seen when we read.
@@ -122,7 +138,19 @@ pub fn run(args: &TraceArgs) -> Result<()> {
     {
         return Err(failed(&error));
     }
-    show(args, &shown, BufReader::new(stream))
+    let mut lines = BufReader::new(stream);
+    match lines.fill_buf() {
+        Ok([]) => {}
+        Ok(_) => return Ok(Some(lines)),
+        // It has gone without reading what we asked.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+        Err(error) => return Err(failed(&error)),
+    }
+    let us = geteuid();
+    if us.is_root() || socket_peercred(lines.get_ref()).is_ok_and(|server| server.uid == us) {
+        return Ok(None);
+    }
+    Err(Failure::new(format!("{shown}: only root and the user who mounted the tree may trace it")).remedy(AS_WHOM))
 }
 
 /// The mount that is meant.
@@ -143,12 +171,15 @@ fn find(args: &TraceArgs) -> Result<Mount> {
     })
 }
 
+const AS_WHOM: &str = "trace as the user who mounted the tree, or as root";
+
 fn refused(shown: &str, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Failure::new(format!("{shown}: its server does not listen for traces"))
             .remedy("it may be of an older version, or in another network name space (a container)"),
-        io::ErrorKind::PermissionDenied => Failure::new(format!("{shown}: who listens there is neither root nor you"))
-            .remedy("trace as the user who mounted the tree, or as root"),
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(format!("{shown}: who listens there is neither root nor you")).remedy(AS_WHOM)
+        }
         _ => Failure::system(shown, error),
     }
 }
@@ -156,7 +187,7 @@ fn refused(shown: &str, error: &io::Error) -> Failure {
 fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let (mut text, mut line, mut left) = (String::new(), Vec::new(), args.count.unwrap_or(u64::MAX));
-    let (mut greeted, mut lost) = (false, 0);
+    let mut lost = 0;
     while left > 0 {
         if lines.buffer().is_empty() {
             // Nothing more to show for now.
@@ -164,13 +195,9 @@ fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Resu
         }
         line.clear();
         match lines.read_until(b'\n', &mut line) {
-            Ok(0) if greeted => break,
-            Ok(0) => return Err(refused(shown, &io::ErrorKind::PermissionDenied.into())),
+            // The end; a server that ends while it waits for us to read leaves half a line.
+            Ok(_) if !line.ends_with(b"\n") => break,
             Ok(_) => {}
-            // The server has refused us without reading what we asked.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !greeted => {
-                return Err(refused(shown, &io::ErrorKind::PermissionDenied.into()));
-            }
             Err(error) => return Err(Failure::system(shown, &error)),
         }
         let parsed = serde_json::from_slice::<TraceLine>(&line)
@@ -178,7 +205,6 @@ fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Resu
         text.clear();
         match &parsed {
             TraceLine::Greeting { .. } => {
-                greeted = true;
                 say(format_args!("pando: tracing {shown} (Ctrl-C to end)"));
             }
             TraceLine::Refusal { refused } => return Err(Failure::new(format!("{shown}: {refused}"))),
@@ -241,6 +267,38 @@ fn printable(text: &mut String, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn plain() -> TraceArgs {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: TraceArgs,
+        }
+        <Line as clap::Parser>::parse_from(["trace"]).args
+    }
+
+    /// It is not impatient with us because of who we are.
+    #[test]
+    fn a_server_that_goes_without_a_word_can_be_asked_again() {
+        for reads in [false, true] {
+            let (mut server, client) = UnixStream::pair().expect("a pair");
+            let asked = std::thread::spawn(move || ask(&plain(), "a test", client).map(|lines| lines.is_some()));
+            if reads {
+                BufReader::new(&mut server).read_until(b'\n', &mut Vec::new()).expect("a request");
+            }
+            drop(server);
+            assert!(!asked.join().expect("no panic").expect("nobody is refused"));
+        }
+    }
+
+    /// A server that ends while it waits for a slow reader leaves half a line behind.
+    #[test]
+    fn a_line_that_was_cut_is_the_end() {
+        let (mut server, client) = UnixStream::pair().expect("a pair");
+        write!(server, "{{\"pando_trace\":1,\"pid\":1}}\n{{\"start_ns\":1").expect("it has room");
+        drop(server);
+        show(&plain(), "a test", BufReader::new(client)).expect("the tree was unmounted");
+    }
 
     #[test]
     fn times_have_units() {
