@@ -208,6 +208,11 @@ fn attributes_are_kept() {
         assert_eq!((found.atime(), found.atime_nsec()), atime);
         assert_eq!((found.mtime(), found.mtime_nsec()), mtime);
     }
+    // The least that can be asked for becomes the least that is kept.
+    let least = stamp(i64::MIN, 0);
+    let times = rustix::fs::Timestamps { last_access: least, last_modification: least };
+    rustix::fs::utimensat(CWD, &file, &times, rustix::fs::AtFlags::empty()).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().mtime(), i64::MIN.div_euclid(1_000_000_000));
     mounted.umount();
 }
 
@@ -383,13 +388,13 @@ fn writing_takes_privileges_away() {
     }
 }
 
+/// Two descriptions of one file, one of them appending.
 #[test]
-fn a_mapping_is_written_where_it_belongs() {
+fn appending_and_writing_do_not_disturb_each_other() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
-    // Two descriptions of one file, one of them appending: what the page cache writes back goes to its own offset.
     let mounted = Mounted::new(&["--attr-timeout", "0"]);
     let append = fs::OpenOptions::new().read(true).append(true).create(true).open(mounted.path("f")).unwrap();
     (&append).write_all(b"0123456789").unwrap();
