@@ -13,7 +13,10 @@ use std::{
 
 use common::{Mounted, can_mount, run, said};
 use requests::{Forgetter, Requests, alone, forgetter, list};
-use rustix::{fs::OFlags, io::Errno};
+use rustix::{
+    fs::{AtFlags, CWD, OFlags, StatxFlags},
+    io::Errno,
+};
 
 /// Files `f0`, `f1` ... in a directory `d` of the mount, which the kernel has forgotten by then.
 fn forgotten_files(forgetter: &Forgetter, mounted: &Mounted, count: usize) {
@@ -122,6 +125,47 @@ fn an_answer_takes_as_long_as_it_is_told() {
 }
 
 #[test]
+fn an_answer_that_was_overtaken_does_not_last() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--delay", "getattr=300ms"]);
+    let dir = mounted.path("d");
+    fs::create_dir(&dir).unwrap();
+    fs::metadata(&dir).unwrap();
+    let before = Requests::of(&mounted);
+    let flags = AtFlags::STATX_FORCE_SYNC;
+    thread::scope(|scope| {
+        scope.spawn(|| rustix::fs::statx(CWD, &dir, flags, StatxFlags::BASIC_STATS).unwrap());
+        while Requests::of(&mounted).since(&before).count("getattr") == 0 {
+            thread::yield_now();
+        }
+        // The kernel knows enough of the directory to have this done at once.
+        fs::write(dir.join("f"), "").unwrap();
+    });
+    assert_eq!(fs::metadata(&dir).unwrap().size(), 60, "one entry, as tmpfs counts");
+    mounted.umount();
+}
+
+#[test]
+fn no_time_means_no_caching() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    // With a store, which counts, and fails nothing that is asked for here.
+    let mounted = Mounted::new(&["--attr-timeout", "0", "--fault", "lookup=EIO:never"]);
+    fs::write(mounted.path("f"), "").unwrap();
+    for (name, found) in [("f", true), ("none", false)] {
+        let before = Requests::of(&mounted);
+        assert_eq!([mounted.path(name).exists(), mounted.path(name).exists()], [found; 2]);
+        assert_eq!(Requests::of(&mounted).since(&before).count("lookup"), 2, "{name}");
+    }
+    mounted.umount();
+}
+
+#[test]
 fn what_is_to_fail_fails_and_the_rest_does_not() {
     let _alone = alone();
     if !can_mount() {
@@ -171,6 +215,8 @@ fn a_directory_that_cannot_be_read_says_so() {
     let mounted = Mounted::new(&["--fault", "readdir=EIO"]);
     let first = fs::read_dir(mounted.root()).unwrap().next().unwrap();
     assert_eq!(errno(first), Some(Errno::IO));
+    let asked = Requests::of(&mounted);
+    assert_eq!((asked.count("readdirplus"), asked.count("readdir")), (1, 0), "what was asked, not what failed");
     fs::write(mounted.path("f"), "the rest goes on").unwrap();
     mounted.umount();
 }

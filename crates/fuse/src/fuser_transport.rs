@@ -222,11 +222,12 @@ impl Filesystem for Translator {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (operation, name, valid) = (Operation::Lookup, name.as_bytes(), self.valid());
+        let (operation, name) = (Operation::Lookup, name.as_bytes());
         let lookup = || self.server.lookup(caller(request), parent.0, name);
         let result = self.server.asked(operation, Some(name), lookup);
         let work = if matches!(result, Ok(Some(_))) { Work::Found } else { Work::One(operation) };
-        self.server.answer(work, move || found(result, valid, reply));
+        let lasting = self.server.lasting(result.as_ref().ok().and_then(Option::as_ref));
+        self.server.answer(work, move || found(result, lasting(), reply));
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
@@ -234,9 +235,10 @@ impl Filesystem for Translator {
     }
 
     fn getattr(&self, _request: &Request, node: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        let (operation, valid) = (Operation::Getattr, self.valid());
+        let operation = Operation::Getattr;
         let result = self.server.asked(operation, None, || self.server.getattr(node.0));
-        self.server.answer(Work::One(operation), move || attr(result, valid, reply));
+        let lasting = self.server.lasting(result.as_ref().ok());
+        self.server.answer(Work::One(operation), move || attr(result, lasting(), reply));
     }
 
     fn setattr(
@@ -444,6 +446,7 @@ impl Filesystem for Translator {
     ) {
         let (mut reply, mut count, valid) = (reply, 0, self.valid());
         let mut add = |entry: &DirEntry<'_>, attr: Option<Attr>| {
+            let dots = attr.is_none();
             let (attr, valid) = match attr {
                 // The kernel asks at once for what the store fails to tell.
                 Some(attr) => {
@@ -454,11 +457,14 @@ impl Filesystem for Translator {
             };
             let name = OsStr::from_bytes(entry.name);
             let full = reply.add(attr.ino, entry.cookie, name, &valid, &attr, GENERATION);
+            if full && !dots {
+                self.server.entry_did_not_fit();
+            }
             count += usize::from(!full);
             !full
         };
         let readdirplus = || self.server.readdirplus(caller(request), handle.0, offset, &mut add);
-        let result = self.server.asked(Operation::Readdir, None, readdirplus);
+        let result = self.server.asked(Operation::Readdirplus, None, readdirplus);
         self.server.answer(Work::NamesWithAttributes(count), move || match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),

@@ -1,10 +1,10 @@
 //! A server before a slow store, or one that counts: requests go through here on their way in and out.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use pando_vfs::Result;
 
-use super::Server;
+use super::{Attr, Server};
 use crate::store::{Operation, ReadAt, Store, Work};
 
 /// An extended attribute that every inode of a mount with a [`Store`] answers, though it is not in the tree nor in its
@@ -28,7 +28,9 @@ impl Server {
     ) -> Result<T> {
         let Some(store) = &self.store else { return run() };
         store.counts().begin();
-        match store.fault(operation, name) {
+        // The store reads a directory in one way only.
+        let of_store = if operation == Operation::Readdirplus { Operation::Readdir } else { operation };
+        match store.fault(of_store, name) {
             Some(error) => {
                 // It does not get as far as the tree, where the others are counted.
                 store.counts().request(operation);
@@ -74,6 +76,21 @@ impl Server {
     /// Whether the attributes of an entry of a directory cannot be had: the store fails.
     pub(crate) fn entry_fails(&self, name: &[u8]) -> bool {
         self.store.as_ref().is_some_and(|store| store.fault_of_entry(name).is_some())
+    }
+
+    /// The entry of which that was asked did not fit.
+    pub(crate) fn entry_did_not_fit(&self) {
+        if let Some(store) = &self.store {
+            store.entry_did_not_fit();
+        }
+    }
+
+    /// How long attributes last, to be asked when an answer that may have waited is sent: no time, where they have been
+    /// overtaken.
+    pub(crate) fn lasting(&self, attr: Option<&Attr>) -> impl FnOnce() -> Duration + Send + use<> {
+        let valid = self.options.valid;
+        let asked = attr.filter(|_| self.is_slow()).and_then(|attr| Some((attr.stat, self.nodes.get(attr.node).ok()?)));
+        move || if asked.is_none_or(|(stat, dentry)| dentry.stat() == stat) { valid } else { Duration::ZERO }
     }
 
     pub(super) fn count(&self, operation: &str) {

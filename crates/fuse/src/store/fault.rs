@@ -58,6 +58,13 @@ impl Faults {
         }
         answer
     }
+
+    /// The last question was none: who asked it asks again.
+    pub(crate) fn take_back(&self, operation: Operation) {
+        for (_, asked) in self.faults.iter().filter(|(fault, _)| fault.operation == operation) {
+            asked.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -78,5 +85,18 @@ mod tests {
         assert_eq!(faults.ask(Operation::Lookup, Some(b"bad")), Some(Error::Io));
         assert_eq!(faults.ask(Operation::Read, None), Some(Error::Io));
         assert_eq!(faults.ask(Operation::Write, None), None);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_asked_again() {
+        let fault = Fault { operation: Operation::Getattr, error: Error::Io, when: When::Nth(2) };
+        let faults = Faults::new(vec![fault]);
+        assert_eq!(faults.ask(Operation::Getattr, None), None);
+        for _ in 0..2 {
+            assert_eq!(faults.ask(Operation::Getattr, None), Some(Error::Io));
+            faults.take_back(Operation::Getattr);
+        }
+        assert_eq!(faults.ask(Operation::Getattr, None), Some(Error::Io));
+        assert_eq!(faults.ask(Operation::Getattr, None), None);
     }
 }

@@ -16,7 +16,9 @@
 //! * *Failures.* What fails, fails after its delay.
 //!
 //! An answer is that of the instant at which the request came, as it is with a store that is far away. The kernel
-//! knows when attributes that it asked for have been overtaken by a change of its own.
+//! knows when a file's size has been overtaken by a change of its own, but not what a change of names or of extended
+//! attributes has overtaken: such attributes are out of date at once when they are sent. (Those in a READDIRPLUS are not:
+//! who makes names in a directory while a listing of its parent is on the way may see its old times.)
 
 mod disk;
 mod fault;
@@ -157,6 +159,12 @@ impl Store {
     pub(crate) fn fault_of_entry(&self, name: &[u8]) -> Option<Error> {
         let (lookup, getattr) = (self.fault(Operation::Lookup, Some(name)), self.fault(Operation::Getattr, None));
         lookup.or(getattr)
+    }
+
+    /// The entry that was asked for last did not fit in its answer: the next one asks for it again.
+    pub(crate) fn entry_did_not_fit(&self) {
+        self.faults.take_back(Operation::Lookup);
+        self.faults.take_back(Operation::Getattr);
     }
 
     /// Whether where a read goes matters here.
