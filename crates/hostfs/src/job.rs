@@ -69,13 +69,6 @@ struct State {
     elapsed: Duration,
 }
 
-/// Entries in the order of their inodes.
-pub fn by_inode(names: &Names, entries: Range<usize>) -> Vec<u32> {
-    let mut sorted: Vec<u32> = (entries.start as u32..entries.end as u32).collect();
-    sorted.sort_by_cached_key(|&index| names.ino(index as usize));
-    sorted
-}
-
 /// What one thread contributes. It is handed in when it is dropped, also by a panic: nobody waits for ever.
 struct Share<'a> {
     job: &'a Job,
@@ -118,7 +111,11 @@ impl Job {
         let Task { dir, arena, asked, local, names, entries, order, threads } = task;
         let (from, len) = (entries.start, entries.len());
         let name_pages = names.pages();
-        let sorted = if order == JobOrder::Inode { by_inode(&names, entries) } else { Vec::new() };
+        let mut sorted = Vec::new();
+        if order == JobOrder::Inode {
+            sorted.extend(entries.start as u32..entries.end as u32);
+            sorted.sort_unstable_by_key(|&index| names.ino(index as usize));
+        }
         let state = State {
             names: Some(names),
             parts: Vec::new(),

@@ -39,7 +39,6 @@ mod pool;
 mod scan;
 #[allow(unsafe_code)]
 mod sys;
-mod tangled;
 mod walk;
 mod warm;
 

@@ -25,7 +25,6 @@ use crate::{
     meter::Meter,
     pace::{Pace, Sorting},
     pool::{Pool, Work},
-    tangled::{Tangled, Which},
 };
 
 /// Pages that answers need at least, to get on at all: a part, a list, a page of values.
@@ -78,7 +77,6 @@ pub struct Scan {
     state: State,
     /// A failure that comes after the entries that are under way.
     failed: Option<Errno>,
-    tangled: Tangled,
     /// So many entries a job may be about, since one came to its end for want of pages.
     most: usize,
     /// The pages do not suffice for what is under way: the caller goes on alone until it has caught up.
@@ -181,7 +179,6 @@ impl Scan {
             list: None,
             state: State::Reading,
             failed: None,
-            tangled: Tangled::new(asked, options.order),
             most: usize::MAX,
             is_scarce: false,
             is_ahead: false,
@@ -247,7 +244,7 @@ impl Scan {
             return Ok(true);
         }
         self.is_scarce = false;
-        let names = self.read_names(self.tangled.window());
+        let names = self.read_names(1);
         if names.is_empty() {
             self.keep_spare(names);
             return match self.failed.take() {
@@ -275,7 +272,7 @@ impl Scan {
             self.batch.show_names(names);
         } else {
             // What does not fit now may do so when it is its turn: there are more pages then.
-            self.answer(&names, Which::From(0, AHEAD_ENTRIES), Room::ForNow(enough));
+            self.answer(&names, 0, AHEAD_ENTRIES, Room::ForNow(enough));
             self.batch.assemble(names, &mut self.parts, 0);
         }
         self.is_ahead = !self.batch.is_empty();
@@ -297,27 +294,8 @@ impl Scan {
         } else {
             // Later answers hold pages that these may need.
             self.give_up_jobs(|_| true);
-            if from == 0
-                && let Some(all) = self.tangled.sorted(&names)
-            {
-                return self.go_on_by_inode(names, all);
-            }
-            self.tangled.look(&names);
-            self.answer(&names, Which::From(from, PART_ENTRIES), Room::AllThereIs);
+            self.answer(&names, from, PART_ENTRIES, Room::AllThereIs);
             self.batch.assemble(names, &mut self.parts, from);
-        }
-    }
-
-    /// The caller asks for all of these names, in the order of their inodes. If the pages do not suffice, or waits show that
-    /// threads should do it, most are asked for again, and this is not tried any more.
-    fn go_on_by_inode(&mut self, names: Arc<Names>, all: Which) {
-        if !self.answer(&names, all, Room::AllThereIs) {
-            self.tangled = Tangled::No;
-        }
-        self.batch.assemble(names, &mut self.parts, 0);
-        if self.batch.is_empty() {
-            let names = self.batch.dismantle(|part| self.arena.give_part(part));
-            self.go_on(names, 0);
         }
     }
 
@@ -459,9 +437,9 @@ impl Scan {
         shared
     }
 
-    /// The caller asks for some entries, until the pages are used up. If it has all pages it asks for at least the first of
-    /// those from one on, and until the waits show that threads should do the rest. Whether it asked for all.
-    fn answer(&mut self, names: &Names, which: Which, room: Room<'_>) -> bool {
+    /// The caller asks for at most so many entries from `from` on, until the pages are used up. If it has all pages
+    /// it asks for at least one, and until the waits show that threads should do the rest.
+    fn answer(&mut self, names: &Names, from: usize, most: usize, room: Room<'_>) {
         let has_all = matches!(room, Room::AllThereIs);
         let settled = self.local.and_then(Settled::now);
         let mut filler = Filler {
@@ -474,31 +452,26 @@ impl Scan {
             lately: false,
         };
         let mut part = self.arena.take_part().expect("the reserve has a part");
-        let start = || (has_all && !self.crew.pace.is_fixed()).then(Meter::start);
-        let mut meter = start();
-        let count = which.count(names);
+        let meter = (has_all && !self.crew.pace.is_fixed()).then(Meter::start);
+        let end = names.len().min(from + most);
         // A small directory is looked at when it ends: a tree may have no others.
-        let first_look = FIRST_LOOK.min(count);
-        let (mut done, mut seen, mut look) = (0, 0, first_look);
-        while done < count {
+        let mut look = FIRST_LOOK.min(end - from);
+        for index in from..end {
             if matches!(room, Room::ForNow(enough) if enough.load(Ordering::Relaxed)) {
                 break;
             }
-            which.touch_ahead(done, names);
             if !part.has_room() {
                 let Some(next) = self.arena.take_part() else { break };
                 self.parts.push(std::mem::replace(&mut part, next));
-                (meter, seen, look) = (start(), 0, first_look);
             }
-            let alone = has_all && done == 0 && matches!(which, Which::From(..));
-            if let Err(NoRoom) = filler.fill(which.entry(done), &mut part, alone) {
+            if let Err(NoRoom) = filler.fill(index, &mut part, has_all && index == from) {
                 break;
             }
-            (done, seen) = (done + 1, seen + 1);
-            if seen == look
+            let done = index + 1 - from;
+            if done == look
                 && let Some(meter) = &meter
             {
-                if self.crew.pace.after_inline(meter.read(seen as u64)) {
+                if self.crew.pace.after_inline(meter.read(done as u64)) {
                     break;
                 }
                 look *= 2;
@@ -506,7 +479,6 @@ impl Scan {
         }
         self.list = filler.list;
         self.parts.push(part);
-        done == count
     }
 
     /// Ends what is under way, and takes all pages back.

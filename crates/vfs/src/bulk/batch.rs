@@ -18,12 +18,7 @@ pub struct Batch {
     places: Vec<u32>,
     from: usize,
     to: usize,
-    /// Answers lie in another order than the entries.
-    apart: bool,
 }
-
-/// Of answers that lie apart, so many are read ahead.
-const AHEAD: usize = 16;
 
 impl Batch {
     /// Shows names: nothing else was asked for.
@@ -48,7 +43,6 @@ impl Batch {
                 self.places[filled.entry as usize - from] = (index as u32) << PLACE_BITS | at as u32;
             }
         }
-        self.apart = !self.places.is_sorted();
         let missing = self.places.iter().position(|&place| place == NO_PLACE);
         self.to = from + missing.unwrap_or(self.places.len());
     }
@@ -87,12 +81,7 @@ impl Batch {
 
     /// The records, in directory order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Record<'_>> + ExactSizeIterator {
-        (self.from..self.to).map(|index| {
-            if self.apart && (index - self.from).is_multiple_of(AHEAD) {
-                (index + AHEAD..self.to.min(index + 2 * AHEAD)).for_each(|next| self.record(next).touch());
-            }
-            self.record(index)
-        })
+        (self.from..self.to).map(|index| self.record(index))
     }
 
     fn record(&self, index: usize) -> Record<'_> {
@@ -115,13 +104,6 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Reads a little of what the record shows, so that it is in the processor's caches soon: for several, one after the
-    /// other, memory is waited for once.
-    fn touch(&self) {
-        let attr = self.attr().map(|attr| (attr.mode, attr.mtime.secs));
-        std::hint::black_box((attr, self.xattrs().first_byte()));
-    }
-
     /// The name: any bytes but `/` and zero.
     #[must_use]
     pub fn name(&self) -> &'a [u8] {

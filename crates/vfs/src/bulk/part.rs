@@ -192,12 +192,6 @@ pub struct Xattrs<'a> {
     pub(super) left: u32,
 }
 
-impl Xattrs<'_> {
-    pub(super) fn first_byte(&self) -> Option<u8> {
-        self.pages.first()?.bytes.get(self.at).copied()
-    }
-}
-
 impl<'a> Iterator for Xattrs<'a> {
     type Item = BulkXattr<'a>;
 
