@@ -148,7 +148,7 @@ fn parse_operation(text: &str) -> std::result::Result<Operation, String> {
 }
 
 /// What a store below can fail with.
-const ERRORS: [(&str, Error); 8] = [
+const ERRORS: [(&str, Error); 9] = [
     ("EIO", Error::Io),
     ("ESTALE", Error::Stale),
     ("EACCES", Error::Access),
@@ -157,6 +157,7 @@ const ERRORS: [(&str, Error); 8] = [
     ("ENOMEM", Error::NoMemory),
     ("EINTR", Error::Interrupted),
     ("EOPNOTSUPP", Error::NotSupported),
+    ("ENODATA", Error::NoData),
 ];
 
 fn parse_fault(text: &str) -> std::result::Result<Fault, String> {
