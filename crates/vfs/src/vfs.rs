@@ -230,7 +230,7 @@ impl Vfs {
     /// Takes a mounted tree away again, by a path to its root.
     ///
     /// The tree is taken down: files still open keep their contents, and its directories are empty from then on; to make
-    /// something in them is ESTALE.
+    /// something in them is ESTALE. What is being made there meanwhile is waited for, and goes with the rest.
     ///
     /// # Errors
     /// EPERM without the capability, EINVAL if nothing is mounted there, EBUSY if something is mounted within, and those
