@@ -418,7 +418,9 @@ fn a_mapping_that_does_not_fit_is_no_success() {
     let script = "import mmap\nf = open('f', 'w+b')\nf.truncate(1 << 20)\nm = mmap.mmap(f.fileno(), 1 << 20)\n\
                   m[:] = b'x' * (1 << 20)\nm.flush()";
     let program = Command::new("python3").args(["-c", script]).current_dir(mounted.root()).output();
-    let Ok(done) = program else { return skipped("no python3 here") };
+    let Some(done) = program.ok().filter(|done| !said(done).contains("ModuleNotFoundError")) else {
+        return skipped("no python3 here, or one without mmap");
+    };
     assert!(!done.status.success() && said(&done).contains("No space left on device"), "{}", said(&done));
     mounted.umount();
 }
