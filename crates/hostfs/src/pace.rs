@@ -87,20 +87,17 @@ enum Alone {
         together: Together,
         looks: u32,
     },
-    /// It does, where an entry waits this long. Looked at so often before threads are tried again.
+    /// It does. Looked at so often before threads are tried again.
     AsWell {
         looks: u32,
-        wait_ns: u64,
     },
     /// It does not: its entries cost this. Not tried again for so many jobs, while those do better.
     Worse {
         alone: Cost,
         jobs: u32,
     },
-    /// Waits are for a device: the more threads the better. Not tried again for so many jobs whose waits are short.
-    Hopeless {
-        jobs: u32,
-    },
+    /// Waits are for a device: the more threads the better.
+    Hopeless,
 }
 
 /// What so many threads did, in this time.
@@ -112,12 +109,6 @@ struct Together {
 }
 
 impl Together {
-    /// Another job of as many threads.
-    fn add(&mut self, job: Self) {
-        self.cost.add(job.cost);
-        self.elapsed += job.elapsed;
-    }
-
     /// How the caller compares, if it did entries for this, alone. Threads that are in one another's way show it first by
     /// the processor time that they need; how fast they are varies more from one moment to the next.
     fn compared_with(&self, alone: Cost) -> Verdict {
@@ -150,11 +141,7 @@ struct Learned {
     alone: Alone,
     /// How often in a row the caller was found to do as well alone.
     matched: u32,
-    /// How often waits were found to be for a device.
-    hopeless: u32,
-    /// What jobs of so many threads did that were too small to say something, together.
-    lately: Option<Together>,
-    /// Threads of the last job, and entries a second; of the same time, before the caller took over.
+    /// Threads of the last job, and entries a second.
     last: Option<(usize, f64)>,
     /// The most threads for now, and for how many jobs.
     cap: Option<(usize, u32)>,
@@ -183,15 +170,7 @@ impl Pace {
             Order::Directory => Choice::Made(JobOrder::Directory),
             Order::Inode => Choice::Made(JobOrder::Inode),
         };
-        let learned = Mutex::new(Learned {
-            choice,
-            alone: Alone::Untried,
-            matched: 0,
-            hopeless: 0,
-            lately: None,
-            last: None,
-            cap: None,
-        });
+        let learned = Mutex::new(Learned { choice, alone: Alone::Untried, matched: 0, last: None, cap: None });
         Self { threads: AtomicUsize::new(threads), limit, fixed, learned }
     }
 
@@ -300,9 +279,7 @@ impl Pace {
     pub fn sorting(&self) -> Sorting {
         let learned = self.learned();
         match learned.choice {
-            Choice::Made(JobOrder::Inode) if self.fixed || matches!(learned.alone, Alone::Hopeless { .. }) => {
-                Sorting::Always
-            }
+            Choice::Made(JobOrder::Inode) if self.fixed || learned.alone == Alone::Hopeless => Sorting::Always,
             Choice::Made(JobOrder::Inode) => Sorting::OnTrial,
             Choice::Made(JobOrder::Directory) => Sorting::Never,
             Choice::Unknown | Choice::First | Choice::Second { .. } => Sorting::OnTrial,
@@ -314,57 +291,37 @@ impl Learned {
     /// A job of threads is done: whether the caller is to go on alone, for comparison. Jobs that were under way already
     /// are compared, too.
     fn try_alone(&mut self, job: Together) -> bool {
-        match &mut self.alone {
-            Alone::Trial { together, .. } => {
-                together.add(job);
-                return true;
-            }
-            Alone::AsWell { .. } => return true,
-            Alone::Untried | Alone::Worse { .. } | Alone::Hopeless { .. } => {}
-        }
-        let Some(jobs) = self.that_say_something(job) else { return false };
+        let says = job.cost.entries >= THREADS_ENTRIES;
         if let Alone::Worse { alone, .. } = self.alone
+            && says
             && alone.entries >= ALONE_ENTRIES
-            && jobs.compared_with(alone) == Verdict::AsWell
+            && job.compared_with(alone) == Verdict::AsWell
         {
             // They did better, and have got into one another's way since.
             self.alone = Alone::Untried;
         }
-        let short = jobs.cost.wait_ns() < WAIT_IS_FOR_A_DEVICE_NS * jobs.threads as u64;
         match &mut self.alone {
-            Alone::Untried => {
-                self.alone =
-                    if short { Alone::Trial { together: jobs, looks: TRIAL_LOOKS } } else { self.found_hopeless() };
-                return short;
+            Alone::Untried if says => {
+                let short = job.cost.wait_ns() < WAIT_IS_FOR_A_DEVICE_NS * job.threads as u64;
+                self.alone = if short { Alone::Trial { together: job, looks: TRIAL_LOOKS } } else { Alone::Hopeless };
+                short
             }
-            Alone::Worse { jobs: 0, .. } => self.alone = Alone::Untried,
-            Alone::Worse { jobs, .. } => *jobs -= 1,
-            Alone::Hopeless { jobs: 0 } if short => self.alone = Alone::Untried,
-            Alone::Hopeless { jobs } if short => *jobs -= 1,
-            Alone::Hopeless { .. } | Alone::Trial { .. } | Alone::AsWell { .. } => {}
+            Alone::Trial { together, .. } => {
+                together.cost.add(job.cost);
+                together.elapsed += job.elapsed;
+                true
+            }
+            Alone::AsWell { .. } => true,
+            Alone::Worse { jobs: 0, .. } => {
+                self.alone = Alone::Untried;
+                false
+            }
+            Alone::Worse { jobs, .. } => {
+                *jobs -= 1;
+                false
+            }
+            Alone::Untried | Alone::Hopeless => false,
         }
-        false
-    }
-
-    /// A job, with those before it that were too small: a few entries say nothing, and large jobs may never come.
-    fn that_say_something(&mut self, job: Together) -> Option<Together> {
-        let mut jobs = job;
-        if let Some(lately) = self.lately.take().filter(|lately| lately.threads == job.threads) {
-            jobs.add(lately);
-        }
-        if jobs.cost.entries >= THREADS_ENTRIES {
-            return Some(jobs);
-        }
-        self.lately = Some(jobs);
-        None
-    }
-
-    /// Waits may be short at another time, and in another directory: each time that they are found not to be, the next trial
-    /// is further off.
-    fn found_hopeless(&mut self) -> Alone {
-        let jobs = SETTLE_JOBS << self.hopeless.min(ALONE_DOUBLINGS);
-        self.hopeless += 1;
-        Alone::Hopeless { jobs }
     }
 
     /// What the caller's entries cost alone. The number of threads that are to take over, if they do better.
@@ -372,35 +329,28 @@ impl Learned {
         match self.alone {
             Alone::Trial { together, looks } => {
                 let worse = Alone::Worse { alone: cost, jobs: TOGETHER_JOBS };
-                // Of few entries, one that waited may be all.
-                let for_a_device = cost.wait_ns() >= WAIT_IS_FOR_A_DEVICE_NS;
-                let least = if for_a_device { ALONE_ENTRIES_HOPELESS } else { ALONE_ENTRIES };
                 self.alone = match together.compared_with(cost) {
-                    Verdict::Hopeless if cost.entries >= least => self.found_hopeless(),
+                    Verdict::Hopeless if cost.entries >= ALONE_ENTRIES_HOPELESS => Alone::Hopeless,
                     _ if cost.entries < ALONE_ENTRIES && looks == 0 => worse,
                     _ if cost.entries < ALONE_ENTRIES => {
                         self.alone = Alone::Trial { together, looks: looks - 1 };
                         return None;
                     }
-                    Verdict::AsWell => {
-                        let looks = ALONE_LOOKS << self.matched.min(ALONE_DOUBLINGS);
-                        Alone::AsWell { looks, wait_ns: cost.wait_ns() }
-                    }
+                    Verdict::AsWell => Alone::AsWell { looks: ALONE_LOOKS << self.matched.min(ALONE_DOUBLINGS) },
                     Verdict::Worse | Verdict::Hopeless => worse,
                 };
                 let as_well = matches!(self.alone, Alone::AsWell { .. });
                 self.matched = if as_well { self.matched + 1 } else { 0 };
                 (!as_well).then_some(together.threads)
             }
-            Alone::AsWell { looks, wait_ns } => {
+            Alone::AsWell { looks } => {
                 let waited = cost.wait_ns() >= WAIT_IS_FOR_A_DEVICE_NS;
-                let longer = cost.entries >= ALONE_ENTRIES && cost.wait_ns() >= WAIT_PAYS_NS.max(2 * wait_ns);
-                let counts = if waited || longer { WAITED_LOOKS } else { 1 };
+                let counts = if waited { WAITED_LOOKS } else { 1 };
                 let over = looks < counts || (waited && cost.entries >= ALONE_ENTRIES_HOPELESS);
-                self.alone = if over { Alone::Untried } else { Alone::AsWell { looks: looks - counts, wait_ns } };
+                self.alone = if over { Alone::Untried } else { Alone::AsWell { looks: looks - counts } };
                 None
             }
-            Alone::Untried | Alone::Worse { .. } | Alone::Hopeless { .. } => None,
+            Alone::Untried | Alone::Worse { .. } | Alone::Hopeless => None,
         }
     }
 
@@ -453,12 +403,12 @@ mod tests {
     #[test]
     fn threads_that_bring_nothing_are_sent_home() {
         let pace = Pace::new(Workers::Auto, Order::Directory, 100);
-        pace.after_job(cost(1000, 50, 300), 4, JobOrder::Directory, Duration::from_millis(10));
+        pace.after_job(cost(1000, 5, 30), 4, JobOrder::Directory, Duration::from_millis(10));
         assert_eq!(pace.threads(), 7);
-        pace.after_job(cost(1000, 50, 600), 7, JobOrder::Directory, Duration::from_millis(10));
+        pace.after_job(cost(1000, 5, 60), 7, JobOrder::Directory, Duration::from_millis(10));
         assert_eq!(pace.threads(), 4);
         for _ in 0..SETTLE_JOBS {
-            pace.after_job(cost(1000, 50, 600), 4, JobOrder::Directory, Duration::from_millis(10));
+            pace.after_job(cost(1000, 5, 60), 4, JobOrder::Directory, Duration::from_millis(10));
         }
         assert_eq!(pace.threads(), 13, "tried again after a while");
     }
@@ -527,50 +477,6 @@ mod tests {
         assert_eq!(pace.threads(), 64);
         job(5000, 64, 330);
         assert_eq!(pace.threads(), 64);
-    }
-
-    #[test]
-    fn what_waits_no_more_for_a_device_is_tried_alone_again() {
-        let pace = Pace::new(Workers::AtMost(16), Order::Directory, 100);
-        let job = |wait_us| pace.after_job(cost(4096, 5, wait_us), 16, JobOrder::Directory, Duration::from_millis(100));
-        job(4000);
-        assert_eq!(pace.threads(), 16);
-        let after = (1..100).find(|_| {
-            job(75);
-            pace.threads() == 1
-        });
-        assert_eq!(after, Some(SETTLE_JOBS + 2), "jobs behind one lock: the more threads, the longer each waits");
-    }
-
-    #[test]
-    fn one_wait_among_few_entries_is_not_for_a_device() {
-        let pace = Pace::new(Workers::Auto, Order::Directory, 100);
-        pace.after_job(cost(4096, 8, 30), 4, JobOrder::Directory, Duration::from_millis(35));
-        assert!(!pace.after_inline(cost(32, 9, 31)), "a read of 1 ms");
-        assert!(pace.after_inline(cost(256, 8, 10)), "18 us alone, 8.5 us with four threads");
-        assert_ne!(pace.sorting(), Sorting::Always);
-    }
-
-    #[test]
-    fn small_jobs_say_something_together() {
-        let pace = Pace::new(Workers::Auto, Order::Directory, 100);
-        let job = || pace.after_job(cost(300, 16, 16), 2, JobOrder::Directory, Duration::from_millis(5));
-        (0..3).for_each(|_| job());
-        assert_eq!((pace.threads(), pace.jobs(3)), (2, 1), "900 entries");
-        job();
-        assert_eq!((pace.threads(), pace.jobs(3)), (1, 3), "1200: the caller tries alone");
-    }
-
-    #[test]
-    fn who_does_as_well_alone_sees_when_waits_become_longer() {
-        let pace = Pace::new(Workers::Auto, Order::Directory, 100);
-        pace.after_job(cost(4096, 16, 16), 2, JobOrder::Directory, Duration::from_millis(70));
-        assert!(!pace.after_inline(cost(256, 8, 10)), "as good alone");
-        let looks = (1..2 * ALONE_LOOKS).find(|_| pace.after_inline(cost(256, 8, 40))).expect("some look");
-        assert!(looks <= ALONE_LOOKS / WAITED_LOOKS + 2, "{looks}");
-        let pace = Pace::new(Workers::Auto, Order::Directory, 100);
-        pace.after_job(cost(4096, 16, 16), 2, JobOrder::Directory, Duration::from_millis(70));
-        assert!((0..ALONE_LOOKS).all(|_| !pace.after_inline(cost(256, 8, 10))), "as long as before");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Directories that are read before it is their turn, by the threads, while directories make us wait.
 //!
 //! Each has a slice of the budget of its own, so that none can keep another one from going on. What comes first does
-//! it: a thread, or the walk itself when it gets there. One thread asks for a directory's entries, and no longer than
-//! until the walk gets there: then all threads do the rest. A walk that needs the slice elsewhere, or ends, lets go,
-//! and the work is not done, ends with the call that is in the kernel, or was done for the kernel's caches only.
+//! it: a thread, or the walk itself when it gets there. One thread asks for a directory's entries. A walk that needs the
+//! slice elsewhere, or ends, lets go, and the work is not done, ends with the call that is in the kernel, or was done for
+//! the kernel's caches only.
 
 use std::{
     ffi::CString,
@@ -126,9 +126,8 @@ impl Ahead {
         }
     }
 
-    /// What became of it, when it is its turn. A thread that is at it asks for no more entries, and the walk for none.
+    /// What became of it, when it is its turn.
     pub fn take(&self) -> Outcome {
-        self.enough.store(true, Ordering::Relaxed);
         let mut progress = self.progress();
         loop {
             match std::mem::replace(&mut *progress, Progress::Running) {
@@ -195,28 +194,6 @@ mod tests {
         let ahead = Arc::new(Ahead::new(task(&temp)));
         Ahead::run(&Arc::downgrade(&ahead), Task::run);
         assert_eq!(entries(&mut ahead.take().ok().unwrap()), (20, 20));
-    }
-
-    #[test]
-    fn when_it_is_the_directorys_turn_all_threads_ask() {
-        let temp = tempfile::tempdir().unwrap();
-        let ahead = Arc::new(Ahead::new(task(&temp)));
-        assert_eq!(entries(&mut ahead.take().ok().unwrap()), (0, 20), "the walk was first");
-
-        let temp = tempfile::tempdir().unwrap();
-        let ahead = Arc::new(Ahead::new(task(&temp)));
-        let (weak, (begun, begins)) = (Arc::downgrade(&ahead), std::sync::mpsc::channel());
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                Ahead::run(&weak, |task, enough| {
-                    begun.send(()).unwrap();
-                    is_told(enough);
-                    task.run(enough)
-                });
-            });
-            begins.recv().unwrap();
-            assert_eq!(entries(&mut ahead.take().ok().unwrap()), (0, 20), "a thread was at it");
-        });
     }
 
     #[test]
