@@ -248,7 +248,7 @@ fn watch(path: &Path, options: Options) -> Result<ExitCode> {
     })?;
     let system = |error: io::Error| Failure::system("cannot catch signals", &error);
     let (stop, stopper) = io::pipe().map_err(system)?;
-    for signal in signals::heeded([SIGINT, SIGTERM, SIGHUP]) {
+    for signal in signals::ending() {
         pipe::register(signal, stopper.try_clone().map_err(system)?).map_err(system)?;
     }
     generate::show(&format!("{shown}: programs here are boosted; end it with Ctrl-C\n"));

@@ -24,7 +24,6 @@ mod warm;
 use std::process::ExitCode;
 
 use clap::Parser;
-use pando_bench::cli as bench;
 
 use crate::args::{Cli, Command};
 
@@ -36,7 +35,7 @@ fn main() -> ExitCode {
         Command::Mount(args) if args.daemon && !daemon::is_child() => daemon::start(),
         Command::Mount(args) => mount::run(&args, args.daemon),
         Command::Umount(args) => umount::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Bench(args) => Ok(bench::run(args, signals::heeded(bench::SIGNALS))),
+        Command::Bench(args) => Ok(pando_bench::cli::run(args, signals::ending())),
         Command::Boost(args) => boost::run(&args),
         Command::Warm(args) => warm::run(&args),
         Command::Ls(args) => ls::run(&args),

@@ -12,10 +12,7 @@ use pando_fuse::{FuserTransport, Server, ServerOptions, Transport, trace::TraceL
 use pando_memfs::{INODE_BYTES, MemFs, MemOptions};
 use pando_vfs::Vfs;
 use rustix::io::Errno;
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    iterator::Signals,
-};
+use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use crate::{
@@ -49,8 +46,7 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
         None => server,
     };
     // Before mounting: a signal between the two would leave a dead mount behind.
-    let signals = Signals::new(signals::heeded([SIGINT, SIGTERM, SIGHUP]))
-        .map_err(|error| Failure::system("cannot catch signals", &error))?;
+    let signals = Signals::new(signals::ending()).map_err(|error| Failure::system("cannot catch signals", &error))?;
     let connection = FuserTransport
         .connect(server, &prepared.path, &asked.mount)
         .map_err(|error| mount_refused::explain(&args.dir, &error))?;

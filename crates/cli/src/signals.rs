@@ -4,7 +4,7 @@
 use std::{fs, sync::Arc};
 
 use signal_hook::{
-    consts::{SIGCHLD, SIGXFSZ},
+    consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
     flag,
 };
 
@@ -12,6 +12,11 @@ use signal_hook::{
 pub fn heeded<const N: usize>(signals: [i32; N]) -> impl Iterator<Item = i32> {
     let ignored = ignored();
     signals.into_iter().filter(move |&signal| !has(ignored, signal))
+}
+
+/// Those that end a command which goes on until it is told, as far as they are not ignored.
+pub fn ending() -> impl Iterator<Item = i32> {
+    heeded([SIGHUP, SIGINT, SIGTERM])
 }
 
 /// What every command wants of signals.

@@ -15,13 +15,12 @@ use std::{
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use pando_hostfs::{Order, Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, info};
 
 use crate::{
     failure::{Failure, Result, say, shown},
     generate,
-    signals::heeded,
+    signals::ending,
 };
 
 pub use args::{WarmArgs, WarmOrder};
@@ -91,7 +90,7 @@ pub fn run(args: &WarmArgs) -> Result<ExitCode> {
 /// True once a signal came; a second one ends the process at once, whatever is in flight.
 fn catch_signals() -> std::io::Result<Arc<AtomicBool>> {
     let signalled = Arc::new(AtomicBool::new(false));
-    for signal in heeded([SIGHUP, SIGINT, SIGTERM]) {
+    for signal in ending() {
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&signalled))?;
         signal_hook::flag::register(signal, Arc::clone(&signalled))?;
     }
