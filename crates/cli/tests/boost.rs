@@ -501,33 +501,32 @@ fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
     }
 }
 
-#[test]
-fn signals_reach_the_program() {
-    let _alone = alone();
-    let script = "trap 'echo caught; exit 9' TERM; echo ready; while :; do read -r x || exit 1; done";
-    let mut child = pando(&["boost", "--", "sh", "-c", script]);
+/// A program that prepares itself, says so and waits for TERM: what it says when that comes, first.
+fn told_to_end(preparation: &str) -> String {
+    let script =
+        format!("trap 'echo caught; exit 9' TERM; {preparation} echo ready; while :; do read -r x || exit 1; done");
+    let mut child = pando(&["boost", "--", "sh", "-c", &script]);
     let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    // The shell's read is interrupted, or ends with its input: either way the trap runs first.
-    assert_eq!(lines.next().unwrap().unwrap(), "caught");
+    // The shell's read is interrupted, or ends with its input: either way traps run first.
+    let first = lines.next().unwrap().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(9));
+    first
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let _alone = alone();
+    assert_eq!(told_to_end(""), "caught");
 }
 
 #[test]
 fn signals_of_the_program_do_not_come_back_to_it() {
     let _alone = alone();
-    let script = "trap 'echo again' USR1; trap 'echo caught; exit 9' TERM; kill -USR1 $PPID; echo ready; \
-                  while :; do read -r x || exit 1; done";
-    let mut child = pando(&["boost", "--", "sh", "-c", script]);
-    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     // Of two signals, the shell would run the trap of the lower number first.
-    assert_eq!(lines.next().unwrap().unwrap(), "caught");
-    assert_eq!(child.wait().unwrap().code(), Some(9));
+    assert_eq!(told_to_end("trap 'echo again' USR1; kill -USR1 $PPID;"), "caught");
 }
 
 /// As nohup and shells do it. Of SIGCHLD only that we still learn how the program ended.

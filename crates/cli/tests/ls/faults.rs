@@ -120,16 +120,22 @@ fn a_directory_that_cannot_be_opened_or_read_is_named() {
     }
 }
 
+/// A store where `tree/f1` has two extended attributes, whose values cannot be read.
+fn store_without_values(errno: &str) -> Mounted {
+    let mounted = store(&["--fault", &format!("getxattr={errno}")]);
+    for name in ["user.a", "user.b"] {
+        rustix::fs::setxattr(mounted.path("tree/f1"), name, b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    mounted
+}
+
 #[test]
 fn a_value_that_cannot_be_read_is_told_with_its_file() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
-    let mounted = store(&["--fault", "getxattr=EIO"]);
-    for name in ["user.a", "user.b"] {
-        rustix::fs::setxattr(mounted.path("tree/f1"), name, b"1", rustix::fs::XattrFlags::empty()).unwrap();
-    }
+    let mounted = store_without_values("EIO");
     let (tree, file) = (mounted.path("tree"), mounted.path("tree/f1"));
     let expected =
         format!("pando ls: cannot read all extended attributes of '{}': Input/output error\n", file.display());
@@ -171,10 +177,7 @@ fn a_name_without_a_value_is_no_change() {
     if !can_mount() {
         return;
     }
-    let mounted = store(&["--fault", "getxattr=ENODATA"]);
-    for name in ["user.a", "user.b"] {
-        rustix::fs::setxattr(mounted.path("tree/f1"), name, b"1", rustix::fs::XattrFlags::empty()).unwrap();
-    }
+    let mounted = store_without_values("ENODATA");
     let output = ls(&mounted, &["--csv", "--xattr"]);
     let says = format!("'{}': No data available\n", mounted.path("tree/f1").display());
     assert!(said(&output).ends_with(&says) && said(&output).lines().count() == 1, "{}", said(&output));
