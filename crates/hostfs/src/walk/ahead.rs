@@ -78,7 +78,7 @@ impl Task {
         let entries = scan.prefetch(enough);
         // Names alone come many at once: it is the directory that waits.
         let asked = if self.options.mask.is_empty() { 0 } else { entries as u64 };
-        // Entries that were left to others say nothing yet.
+        // If nobody wants it any more, that it was opened says nothing of its entries.
         if entries > 0 || !enough.load(Ordering::Relaxed) {
             self.crew.pace.after_ahead(meter.read(1 + asked));
         }
