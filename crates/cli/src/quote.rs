@@ -113,9 +113,19 @@ impl Pieces<'_> {
     }
 }
 
-/// Bytes that are part of no shell syntax wherever they stand.
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"%+,-./:]_".contains(&byte)
+/// Bytes that are part of no shell syntax wherever they stand. Each is a column wide.
+const PLAIN: [bool; 256] = {
+    let (mut plain, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        plain[byte] = (byte as u8).is_ascii_alphanumeric()
+            || matches!(byte as u8, b'%' | b'+' | b',' | b'-' | b'.' | b'/' | b':' | b']' | b'_');
+        byte += 1;
+    }
+    plain
+};
+
+fn is_plain(name: &[u8]) -> bool {
+    name.iter().all(|&byte| PLAIN[usize::from(byte)]) && !name.is_empty()
 }
 
 /// What a name needs.
@@ -142,7 +152,7 @@ impl Quote {
     }
 
     fn need(self, name: &[u8]) -> Need {
-        if name.iter().all(|&byte| is_plain(byte)) && !name.is_empty() {
+        if is_plain(name) {
             return Need::Nothing;
         }
         let (mut special, mut apostrophe, mut only_plain) = (name.is_empty(), false, true);
@@ -177,6 +187,10 @@ impl Quote {
     pub fn write(self, name: &[u8], out: &mut Vec<u8>) -> usize {
         let need = match self.style {
             Quoting::Literal => return self.write_literal(name, out),
+            Quoting::ShellEscape if is_plain(name) => {
+                out.extend_from_slice(name);
+                return name.len();
+            }
             Quoting::ShellEscape => self.need(name),
             Quoting::ShellEscapeAlways => match self.need(name) {
                 Need::Nothing => Need::SingleQuotes,

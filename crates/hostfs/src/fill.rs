@@ -248,12 +248,14 @@ impl Filler<'_> {
             Err(Errno::OPNOTSUPP) => 0,
             Err(errno) => return Ok(Err(errno)),
         };
-        for xattr in list[..len].split_inclusive(|&byte| byte == 0) {
+        let mut rest = &list[..len];
+        while !rest.is_empty() {
             // A server may say anything; what nobody could ask for is no name.
-            let Some(xattr) = CStr::from_bytes_with_nul(xattr).ok().filter(|name| name.count_bytes() <= XATTR_NAME_MAX)
+            let Some(xattr) = CStr::from_bytes_until_nul(rest).ok().filter(|name| name.count_bytes() <= XATTR_NAME_MAX)
             else {
                 return Ok(Err(Errno::IO));
             };
+            rest = &rest[xattr.count_bytes() + 1..];
             match self.xattr(&way, xattr, part, valueless)? {
                 Step::Done => {}
                 Step::Changed => return Ok(Ok(Step::Changed)),
