@@ -342,10 +342,16 @@ impl<'g, T: Object> Shared<'g, T> {
     /// An owning reference, unless the object is dead.
     #[must_use]
     pub fn get(self) -> Option<Counted<T>> {
+        Some(self.get_noting()?.0)
+    }
+
+    /// As [`Shared::get`]; says whether another thread was in the way.
+    #[must_use]
+    pub fn get_noting(self) -> Option<(Counted<T>, bool)> {
         check_access(self.block.as_ptr());
         // SAFETY: `from_raw`'s contract.
-        let block = unsafe { &*self.block.as_ptr() };
-        block.refs.get().then(|| Counted { block: self.block, _owns: PhantomData })
+        let contended = unsafe { &*self.block.as_ptr() }.refs.get_noting()?;
+        Some((Counted { block: self.block, _owns: PhantomData }, contended))
     }
 
     /// Whether both are the same object.

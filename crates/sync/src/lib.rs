@@ -5,7 +5,7 @@
 //! | [`Guard`], [`pin`] | `reclaim` | readers that take no lock; freed memory waits for them |
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
 //! | [`LockRef`], [`IdleRef`] | `lock_ref`, `idle_ref` | counts in one word: dead at zero, or resting there |
-//! | [`ShardedRef`] | `sharded_ref` | a count that spreads over the cores while threads contend for it |
+//! | [`Proxies`] | `proxies` | references to a hot object, counted on a line of each core |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
 //! | [`Revocable`] | `revocable` | what is checked under a name's lock, and taken back: those who check write nothing |
 //! | [`Described`] | `described` | a word and a record that goes with it, read together without a lock |
@@ -42,12 +42,12 @@ mod lock_stats;
 mod name_locks;
 pub mod op;
 mod position;
+mod proxies;
 mod quota;
 mod reclaim;
 mod revocable;
 pub mod ring;
 mod seq_rw_lock;
-mod sharded_ref;
 mod siphash;
 mod split_table;
 #[cfg(all(test, not(loom)))]
@@ -65,11 +65,11 @@ pub use lock_stats::{LockCount, counted, lock_counted, lock_counts};
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
 pub use position::{Io, Position};
+pub use proxies::{Proxies, Proxy};
 pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, pin, retired_bytes, seal};
 pub use revocable::{Revocable, Revocation};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, SeqGuard, SeqRwLock, WriteGuard};
-pub use sharded_ref::ShardedRef;
 pub use siphash::siphash13;
 pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable};
 pub use striped::Striped;

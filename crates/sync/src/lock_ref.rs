@@ -59,17 +59,24 @@ impl LockRef {
     /// One more reference, unless the count is dead.
     #[must_use]
     pub fn get(&self) -> bool {
+        self.get_noting().is_some()
+    }
+
+    /// As [`LockRef::get`]; none if the count is dead. Says whether another thread was in the way.
+    #[must_use]
+    pub fn get_noting(&self) -> Option<bool> {
+        let mut contended = false;
         let mut old = self.word.load(Ordering::Relaxed);
         while old & COUNT != 0 && old & CONDEMNED == 0 {
             match self.word.compare_exchange_weak(old, old + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     check(old);
-                    return true;
+                    return Some(contended);
                 }
-                Err(now) => old = now,
+                Err(now) => (old, contended) = (now, true),
             }
         }
-        false
+        None
     }
 
     /// One reference less; true for the last one, which leaves the count dead.

@@ -69,7 +69,7 @@ impl<T> Striped<T> {
         if stripes.is_empty() {
             return None;
         }
-        Some(&stripes[crate::stripe_hint() & (stripes.len() - 1)].0)
+        Some(&mine(stripes).0)
     }
 
     /// The inline part.
@@ -141,8 +141,14 @@ impl<T: Default + Send + Sync> Striped<T> {
     }
 }
 
+/// This thread's of what there is one of for each stripe.
+#[inline]
+pub(crate) fn mine<T>(stripes: &[T]) -> &T {
+    &stripes[crate::stripe_hint() & (stripes.len() - 1)]
+}
+
 /// How many stripes an inflated value has: the cores, rounded up to a power of two.
-fn stripe_count() -> usize {
+pub(crate) fn stripe_count() -> usize {
     #[cfg(loom)]
     return 2;
     #[cfg(not(loom))]
