@@ -12,6 +12,7 @@ use crate::{
     Error, Result,
     attr::stat_of,
     directory::Directory,
+    held::DentryProxies,
     inode::Inode,
     locks::{Stop, look},
     name::Name,
@@ -49,13 +50,15 @@ const _: () = assert!(size_of::<Anchor>() + size_of::<usize>() > 32);
 impl Object for Anchor {}
 
 /// An identity in the tree. Made with its slot, whose line is the one before, it fills lines: the first is what a walk
-/// reads, the second what stat reads besides, and the count, which each open writes, is in the third.
+/// reads, the second what stat reads besides, and the count, which each open writes unless there are proxies, is in the third.
 #[repr(C)]
 pub(crate) struct Dentry {
     target: Target,
     /// The present place, or the last one; none for a root and for a file that never had a name. Guarded by the name lock of the
     /// present place.
     pub place: OpCell<Node<Slot>>,
+    /// Of a file that many open at the same time.
+    pub proxies: DentryProxies,
 }
 
 const _: () = assert!(std::mem::offset_of!(Dentry, place) == 128);
@@ -92,7 +95,7 @@ impl Object for Dentry {
 impl Dentry {
     /// The first dentry of a new inode.
     pub(crate) fn new(inode: Inode) -> Self {
-        Self { place: OpCell::new(None), target: Target::Own(inode) }
+        Self { place: OpCell::new(None), target: Target::Own(inode), proxies: DentryProxies::new() }
     }
 
     /// A further dentry of an inode.
@@ -100,7 +103,7 @@ impl Dentry {
         debug_assert!(matches!(first.target, Target::Own(_)), "links go to the first dentry");
         // The numbers are for the cache of a tree with a backing; elsewhere nobody asks, and all would write one line.
         let id = if first.sb().driver.backing().is_some() { first.sb().links.next_id() } else { 0 };
-        Counted::new(Self { place: OpCell::new(None), target: Target::Link(first, id) })
+        Counted::new(Self { place: OpCell::new(None), target: Target::Link(first, id), proxies: DentryProxies::new() })
     }
 
     /// The inode.

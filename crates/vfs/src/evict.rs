@@ -157,7 +157,7 @@ impl SuperBlock {
     }
 
     /// The lock of the name that a dentry is bound to, or was.
-    fn place_key(&self, dentry: &Dentry) -> Option<NameKey> {
+    pub(crate) fn place_key(&self, dentry: &Dentry) -> Option<NameKey> {
         let guard = pin();
         let slot = dentry.place.load(&guard)?.to_ref();
         let dir = slot.anchor_dir().to_ref().inode().ino;
@@ -229,7 +229,7 @@ pub(crate) fn take_out(sb: &SuperBlock, inode: &Inode, condemned: Condemned<'_>,
 }
 
 /// Whether a slot shows a dentry.
-fn shown_at(
+pub(crate) fn shown_at(
     dentry: &Counted<Dentry>,
     slot: &pando_sync::Shared<'_, pando_sync::Node<crate::dentry::Slot>>,
     guard: &pando_sync::Guard,

@@ -10,6 +10,7 @@ use pando_sync::{Position, pin};
 use crate::{
     Context, DentryRef, Error, FileData, Layout, Result, Seek, Stat, Timestamp,
     attr::{Stamp, drop_privileges, stat_of, store_times, truncate_inode},
+    held::Held,
     inode::Inode,
     locks::in_need_of_space,
     trace::TraceOp,
@@ -25,7 +26,7 @@ pub(crate) const IOV_MAX: usize = 1024;
 ///
 /// Dropping it closes it; a file without a name goes then.
 pub struct File {
-    dentry: DentryRef,
+    held: Held,
     flags: OpenFlags,
     kind: FileKind,
     /// Writes keep setuid and setgid.
@@ -38,7 +39,7 @@ pub struct File {
 impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("File")
-            .field("dentry", &self.dentry)
+            .field("dentry", self.dentry())
             .field("flags", &self.flags)
             .field("position", &self.position)
             .finish()
@@ -46,21 +47,21 @@ impl std::fmt::Debug for File {
 }
 
 impl File {
-    pub(crate) fn new(dentry: DentryRef, flags: OpenFlags, context: &Context) -> Self {
+    pub(crate) fn new(held: Held, flags: OpenFlags, context: &Context) -> Self {
         let keep = !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC);
-        let kind = dentry.kind();
+        let kind = held.dentry().kind();
         let no_atime = context.read_only || flags.contains(OpenFlags::NOATIME);
-        Self { dentry, flags: flags & keep, kind, capable: context.capable(), no_atime, position: Position::new(0) }
+        Self { held, flags: flags & keep, kind, capable: context.capable(), no_atime, position: Position::new(0) }
     }
 
     fn inode(&self) -> &Inode {
-        self.dentry.0.inode()
+        self.dentry().0.inode()
     }
 
     /// What is open.
     #[must_use]
     pub fn dentry(&self) -> &DentryRef {
-        &self.dentry
+        self.held.dentry()
     }
 
     /// How it was opened, without the flags that only the opening needs.

@@ -85,6 +85,9 @@
 //! **unlink** empties the slot (the instant), takes it out of the table, and counts the link down. **link** counts up
 //! before it inserts: a link count is never too low.
 //!
+//! **A file that many open** at the same time gets proxies ([`pando_sync::Proxies`]), under its name's lock, on which openers
+//! count from then on. They hold the file and it holds them, until its name is taken away: under the same lock.
+//!
 //! **chmod and chown** of a directory: a change of a name is permitted under that name's lock, and what was permitted stands
 //! until the lock is given back. Who takes permissions away says so in the directory, passes once through all name locks,
 //! and then stores the new record, which is the instant: nobody is between check and change. Who finds it said gives the
@@ -104,7 +107,7 @@
 //! | --- | --- |
 //! | look-up, stat, access, readdir, d_path | none; a relatime stamp when it is due |
 //! | lseek SET, END, DATA, HOLE, tell | the handle's position |
-//! | open, close | the file's count |
+//! | open, close | the file's count; this core's proxy of it, once openers have been in one another's way |
 //! | create, unlink, link, symlink, mknod | the bucket of the name, the name's lock, this core's stripe of the directory |
 //! | mkdir, rmdir | the same, and the directory's own |
 //! | rename of a file | the two names' buckets and locks, the file's place |
@@ -155,6 +158,7 @@ mod error;
 mod evict;
 mod file;
 pub mod fs;
+mod held;
 mod icache;
 mod inode;
 mod layout;

@@ -1,15 +1,15 @@
 //! open: from a path and flags to an open file description.
 
-use pando_sync::{Guard, Shared, pin};
+use pando_sync::{Guard, pin};
 
 use crate::{
     At, Context, DentryRef, Error, File, Result, Vfs,
     attr::{Stamp, truncate_inode},
     create::{MODE_BITS, Make, S_ISVTX, make_at},
-    dentry::Dentry,
+    held::{Held, Opened},
     inode::Inode,
-    locks::{Step, Stop, run},
-    namei::{look_at, walk_parent},
+    locks::{Step, Stop, look, run},
+    namei::{look_at, walk, walk_parent},
     trace::TraceOp,
     types::{Access, FileKind, OpenFlags, Walk},
 };
@@ -49,7 +49,7 @@ impl Vfs {
             }
             let walk_flags = if flags.contains(OpenFlags::NOFOLLOW) { Walk::NOFOLLOW } else { Walk::empty() };
             let dentry = self.make_nameless(context, at, path, walk_flags, mode, !flags.contains(OpenFlags::EXCL))?;
-            return Ok(File::new(dentry, flags, context));
+            return Ok(File::new(Held::Itself(dentry), flags, context));
         }
         if flags.contains(OpenFlags::CREAT) {
             if flags.contains(OpenFlags::DIRECTORY) {
@@ -59,8 +59,7 @@ impl Vfs {
         }
         let nofollow = flags.contains(OpenFlags::NOFOLLOW);
         let walk_flags = if nofollow { Walk::NOFOLLOW } else { Walk::empty() };
-        let dentry = self.lookup_at(context, at, path, walk_flags)?;
-        open_itself(context, &dentry, flags)
+        open_itself(context, self.hold(context, at, path, walk_flags)?, flags)
     }
 
     /// Opens what a dentry is, without a walk: what a server does that keeps its own node table.
@@ -68,22 +67,30 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::open`].
     pub fn open_dentry(&self, context: &Context, dentry: &DentryRef, flags: OpenFlags) -> Result<File> {
-        self.traced_itself(TraceOp::Open, dentry, || open_itself(context, dentry, flags))
+        self.traced_itself(TraceOp::Open, dentry, || open_itself(context, Held::again(dentry), flags))
     }
 
     fn open_path(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags) -> Result<File> {
         let nofollow = flags.contains(OpenFlags::NOFOLLOW);
-        let dentry = self.lookup_at(context, at, path, if nofollow { Walk::NOFOLLOW } else { Walk::empty() })?;
+        let held = self.hold(context, at, path, if nofollow { Walk::NOFOLLOW } else { Walk::empty() })?;
         if flags.contains(OpenFlags::DIRECTORY) {
-            dentry.0.expect_dir()?;
+            held.dentry().0.expect_dir()?;
         }
-        Ok(File::new(dentry, flags & (OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW), context))
+        Ok(File::new(held, flags & (OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW), context))
+    }
+
+    /// Walks a path, and holds what is there.
+    fn hold(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Held> {
+        let opened = look(self.name_space(), |guard| {
+            Opened::find(walk(self.name_space(), context, &at, path, flags, guard)?, guard)
+        })?;
+        Ok(opened.take(self.name_space()))
     }
 
     fn open_or_create(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<File> {
         let exclusive = flags.contains(OpenFlags::EXCL);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
-        let (dentry, made) = run(self.name_space(), |attempt, locks| -> Step<_> {
+        let (opened, made) = run(self.name_space(), |attempt, locks| -> Step<_> {
             let guard = attempt.guard;
             let mut parent = attempt.parent(0, || walk_parent(self.name_space(), context, &at, path, follow, guard))?;
             let otherwise = if exclusive { Error::Exists } else { Error::IsDirectory };
@@ -103,38 +110,35 @@ impl Vfs {
                     return Err(Error::Exists.into());
                 }
                 may_open_in_sticky(context, parent.dir.to_ref().inode(), found.to_ref().inode(), guard)?;
-                return Ok((held(found)?, false));
+                return Ok((Opened::find(found, guard)?, false));
             }
             match make_at(context, parent, Make::File, mode, guard, locks) {
-                Ok(dentry) => Ok((DentryRef(dentry), true)),
+                Ok(dentry) => Ok((Opened::made(dentry), true)),
                 // Somebody was quicker: the next attempt opens what is there.
                 Err(Stop::Error(Error::Exists)) if !exclusive => Err(Stop::Again),
                 Err(stop) => Err(stop),
             }
         })?;
+        let held = opened.take(self.name_space());
         if made {
             // Whoever makes a file may use it as asked, whatever its mode says.
-            return Ok(File::new(dentry, flags, context));
+            return Ok(File::new(held, flags, context));
         }
-        if dentry.0.is_dir() {
+        if held.dentry().0.is_dir() {
             return Err(Error::IsDirectory);
         }
-        open_itself(context, &dentry, flags)
+        open_itself(context, held, flags)
     }
 }
 
 /// Opens what is there.
-fn open_itself(context: &Context, dentry: &DentryRef, flags: OpenFlags) -> Result<File> {
+fn open_itself(context: &Context, held: Held, flags: OpenFlags) -> Result<File> {
     if !flags.contains(OpenFlags::PATH) {
-        check_open(context, dentry.0.inode(), flags)?;
-        truncate_on_open(context, dentry.0.inode(), flags)?;
+        let inode = held.dentry().0.inode();
+        check_open(context, inode, flags)?;
+        truncate_on_open(context, inode, flags)?;
     }
-    Ok(File::new(dentry.clone(), flags, context))
-}
-
-/// A reference to what was just found; if it died since, the next attempt finds what is there now.
-fn held(found: Shared<'_, Dentry>) -> Step<DentryRef> {
-    found.get().map(DentryRef).ok_or(Stop::Again)
+    Ok(File::new(held, flags, context))
 }
 
 /// Whether O_CREAT may open what is there already, in a directory where everybody may make entries and take away only their

@@ -5,7 +5,7 @@
 
 use pando_sync::{collect, pin};
 
-use crate::{DentryRef, Driver, Result, Vfs};
+use crate::{DentryRef, Driver, Result, Vfs, held::make_proxies};
 
 /// Something that lies in memory, for naming what an address belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +47,12 @@ pub fn as_if_contended(dir: &DentryRef) -> Result<()> {
     let guard = pin();
     (0..REPORTS).for_each(|_| directory.contended(&guard));
     Ok(())
+}
+
+/// Puts a file or a directory into the state that many threads bring about which open it at the same time: its references
+/// are counted on a line of each core.
+pub fn as_if_opened_by_many(vfs: &Vfs, dentry: &DentryRef) {
+    make_proxies(&dentry.0, vfs.name_space());
 }
 
 /// How many threads wait, about now, for what another one is asking a backing: for tests, which look again and again.

@@ -54,8 +54,7 @@ impl Vfs {
             bound.inode().link_gone();
             bound.inode().touch(now);
             note_gone(bound.parent, bound.hash, bound.name, guard);
-            locks.collect = bound.dentry.to_ref().is_link();
-            forget_name(bound.dentry, guard);
+            locks.collect = forget_name(bound.dentry, guard) || bound.dentry.to_ref().is_link();
             drop(gone);
             Ok(())
         })
@@ -184,7 +183,7 @@ impl<'g> Bound<'g> {
     }
 
     /// rmdir, with the name's lock held: one operation over the directory's life and its slot.
-    fn remove_dir(&self, locks: &Locks<'_>, guard: &Guard) -> Step<()> {
+    fn remove_dir(&self, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         let victim = self.inode().directory()?;
         let op = Op::new();
         let removal = victim.life.begin_removal(&op).map_err(|_| Error::NoEntry)?;
@@ -208,7 +207,7 @@ impl<'g> Bound<'g> {
         victim.detach();
         self.inode().times.changed(now);
         note_gone(self.parent, self.hash, self.name, guard);
-        forget_name(self.dentry, guard);
+        locks.collect = forget_name(self.dentry, guard);
         drop(gone);
         Ok(())
     }
@@ -222,8 +221,9 @@ pub(crate) fn note_gone(parent: &Inode, hash: u64, name: &[u8], guard: &Guard) {
     }
 }
 
-/// A dentry has lost its name for good: the caches of a backed tree do not keep what nobody can come to.
-pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) {
+/// A dentry has lost its name for good, whose lock is held: what is kept for those who come to it is let go of, its proxies,
+/// and in a backed tree what the caches know. True if proxies may have to be reclaimed before it can go.
+pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
     let dentry = dentry.to_ref();
     let sb = dentry.sb();
     if sb.driver.backing().is_some() {
@@ -232,6 +232,7 @@ pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) {
             drop(sb.inodes.leave(dentry, guard));
         }
     }
+    dentry.proxies.collapse()
 }
 
 /// Whether a directory whose removal has begun holds an entry: pending ones are published, and count.

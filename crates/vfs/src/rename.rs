@@ -273,7 +273,7 @@ impl<'g> Move<'g> {
             victim.link_gone();
         }
         victim.touch(now);
-        forget_name(target.dentry, guard);
+        locks.collect = forget_name(target.dentry, guard);
         drop(replaced);
         Ok(())
     }

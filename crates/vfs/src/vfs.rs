@@ -337,8 +337,11 @@ fn take_down(root: &DentryRef) {
                 count += 1;
                 position = slot.to_ref().position();
                 // Somebody may be moving it.
-                if let Some(child) = slot.to_ref().value.take().filter(|child| child.is_dir()) {
-                    todo.push(child);
+                if let Some(child) = slot.to_ref().value.take() {
+                    child.proxies.collapse();
+                    if child.is_dir() {
+                        todo.push(child);
+                    }
                 }
                 directory.remove(slot, &guard);
             }

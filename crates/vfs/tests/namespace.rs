@@ -1,14 +1,17 @@
 //! The name space over a tree in memory.
 
 use std::{
-    sync::{Arc, Barrier, Mutex},
+    sync::{
+        Arc, Barrier, Mutex,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
     At, Backing, Charge, Context, Credentials, Driver, Error, FileData, OpenFlags, RenameFlags, Result, StatFs, Vfs,
-    Walk, XattrFlags,
+    Walk, XattrFlags, probe,
 };
 
 mod scenarios;
@@ -239,6 +242,76 @@ fn a_tree_that_is_not_mounted_is_given_back() {
     gone(&second);
     assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
     gone(&first);
+}
+
+/// A file that many open is held by what its references are counted on, and that by the file: until its name is gone.
+#[test]
+fn what_many_open_is_given_back() {
+    let (memfs, vfs, context) = tree_for(4, 1);
+    let free = || memfs.statfs().ffree;
+    let open = |path| vfs.open(&context, At::Cwd, path, OpenFlags::CREAT, 0o600).expect("opens");
+    let hot =
+        |path| probe::as_if_opened_by_many(&vfs, &vfs.lookup(&context, At::Cwd, path, Walk::empty()).expect("there"));
+    // Removed, replaced, and as a directory; each is open then, by way of what it is counted on.
+    drop((open("/a"), open("/b"), vfs.mkdir(&context, At::Cwd, "/d", 0o700)));
+    for path in ["/a", "/b", "/d", "/"] {
+        hot(path);
+    }
+    let dir = vfs.open(&context, At::Cwd, "/d", OpenFlags::DIRECTORY, 0).expect("opens");
+    let files = [open("/a"), open("/b")];
+    assert_eq!(files[1].dentry().ino(), vfs.lookup(&context, At::Cwd, "/b", Walk::empty()).expect("there").ino());
+    vfs.rename(&context, At::Cwd, "/a", At::Cwd, "/b", RenameFlags::empty()).expect("moved");
+    vfs.unlink(&context, At::Cwd, "/b").expect("removed");
+    vfs.rmdir(&context, At::Cwd, "/d").expect("removed");
+    (0..8).for_each(|_| pando_sync::collect());
+    assert_eq!(free(), 0, "what is open is counted");
+    assert_eq!(vfs.d_path(&context, files[0].dentry(), 100), Ok(b"/b (deleted)".to_vec()));
+    drop((files, dir));
+    collect_until(|| free() == 3);
+    // With its tree.
+    let driver = Arc::new(MemFs::new(MemOptions::default()));
+    vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+    vfs.mount(&context, At::Cwd, "/m", driver.clone()).expect("mounted");
+    vfs.mkdir(&context, At::Cwd, "/m/d", 0o755).expect("made");
+    let file = open("/m/f");
+    for path in ["/m/d", "/m/f"] {
+        hot(path);
+    }
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
+    probe::as_if_opened_by_many(&vfs, file.dentry());
+    drop(file);
+    collect_until(|| Arc::strong_count(&driver) == 1);
+}
+
+/// The same while it is found to be hot, opened, replaced and removed at the same time.
+#[test]
+fn what_many_open_while_it_goes_is_given_back() {
+    let (memfs, vfs, context) = tree_for(100, 1);
+    let (vfs, context, left) = (&vfs, &context, &AtomicU32::new(2));
+    let flags = OpenFlags::RDWR | OpenFlags::CREAT;
+    std::thread::scope(|scope| {
+        for name in ["/x", "/y"] {
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    drop(vfs.open(context, At::Cwd, name, flags, 0o600).expect("room for all"));
+                    let _ = vfs.rename(context, At::Cwd, name, At::Cwd, "/f", RenameFlags::empty());
+                    let _ = vfs.unlink(context, At::Cwd, "/f");
+                }
+                left.fetch_sub(1, SeqCst);
+            });
+        }
+        for heats in [true, false] {
+            scope.spawn(move || {
+                while left.load(SeqCst) > 0 {
+                    let Ok(file) = vfs.open(context, At::Cwd, "/f", OpenFlags::RDWR, 0) else { continue };
+                    if heats {
+                        probe::as_if_opened_by_many(vfs, file.dentry());
+                    }
+                }
+            });
+        }
+    });
+    collect_until(|| memfs.statfs().ffree == 99);
 }
 
 /// Nor is anything left of what others make, move and remove at the time: a name in a directory that was emptied before would

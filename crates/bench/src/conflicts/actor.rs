@@ -82,6 +82,7 @@ pub(super) fn make_common(vfs: &Vfs, scene: Scene) -> Result<()> {
     }
     let path = format!("/work/both/{SAME}");
     let file = make_file(vfs, &context, &path)?;
+    probe::as_if_opened_by_many(vfs, file.dentry());
     for page in 0..8 {
         file.pwrite(&[1; PAGE], page * PAGE as u64)?;
     }

@@ -1,0 +1,104 @@
+//! How an open file holds its dentry: by its count, or, if many open it at the same time, by a core's proxy.
+//!
+//! Each open writes the dentry's count, and each close: one line, that all who use one file fight for. When openers have
+//! been in one another's way, the dentry gets proxies ([`Proxies`]), and from then on openers count on a line of
+//! their core. The proxies hold the dentry, which holds them: they are made under the lock of its name, if the name is
+//! bound still, and let go of by whoever takes the name away, under the same lock, or takes the tree down, which is closed
+//! then. A tree with a backing has none: its cache counts who uses what.
+
+use std::cell::Cell;
+
+use pando_sync::{Counted, Guard, Proxies, Proxy, Shared, pin};
+
+use crate::{
+    dentry::{Dentry, DentryRef},
+    evict::shown_at,
+    locks::{Step, Stop},
+    superblock::NameSpace,
+};
+
+/// A dentry's proxies.
+pub(crate) type DentryProxies = Proxies<DentryRef>;
+
+/// What an open file holds.
+pub(crate) enum Held {
+    Itself(DentryRef),
+    Proxy(Counted<Proxy<DentryRef>>),
+}
+
+/// What was found to be open, and whether others were in the way of that.
+pub(crate) struct Opened {
+    pub held: Held,
+    contended: bool,
+}
+
+impl Held {
+    #[inline]
+    pub(crate) fn dentry(&self) -> &DentryRef {
+        match self {
+            Self::Itself(dentry) => dentry,
+            Self::Proxy(proxy) => proxy.object(),
+        }
+    }
+
+    /// Holds once more what is held.
+    pub(crate) fn again(dentry: &DentryRef) -> Self {
+        dentry.0.proxies.mine(&pin()).map_or_else(|| Self::Itself(dentry.clone()), Self::Proxy)
+    }
+}
+
+impl Opened {
+    /// Holds what was just found; if it died since, the next attempt finds what is there now.
+    #[inline]
+    pub(crate) fn find(found: Shared<'_, Dentry>, guard: &Guard) -> Step<Self> {
+        if let Some(proxy) = found.to_ref().proxies.mine(guard) {
+            return Ok(Self { held: Held::Proxy(proxy), contended: false });
+        }
+        let (dentry, contended) = found.get_noting().ok_or(Stop::Again)?;
+        Ok(Self { held: Held::Itself(DentryRef(dentry)), contended })
+    }
+
+    /// What was made by the caller.
+    pub(crate) fn made(dentry: Counted<Dentry>) -> Self {
+        Self { held: Held::Itself(DentryRef(dentry)), contended: false }
+    }
+
+    /// Takes it up; if this was hard, it will be easier for those who come later. No guard and no lock is held.
+    #[inline]
+    pub(crate) fn take(self, name_space: &NameSpace) -> Held {
+        if self.contended {
+            note_contention(&self.held.dentry().0, name_space);
+        }
+        self.held
+    }
+}
+
+/// Of so many openers that a thread found in its way, one counts.
+const PATIENCE: u32 = 8;
+
+#[cold]
+fn note_contention(dentry: &Counted<Dentry>, name_space: &NameSpace) {
+    std::thread_local!(static REPORTS: Cell<u32> = const { Cell::new(0) });
+    let reports = REPORTS.get();
+    REPORTS.set(reports.wrapping_add(1));
+    if reports.is_multiple_of(PATIENCE) {
+        make_proxies(dentry, name_space);
+    }
+}
+
+/// Spreads the references of a dentry over the cores, if it has a name.
+pub(crate) fn make_proxies(dentry: &Counted<Dentry>, name_space: &NameSpace) {
+    let sb = dentry.sb();
+    if sb.driver.backing().is_some() {
+        return;
+    }
+    let Some(key) = sb.place_key(dentry) else { return };
+    let _lock = name_space.names.lock(&[key]);
+    if sb.expect_open().is_err() || sb.place_key(dentry) != Some(key) {
+        return;
+    }
+    let guard = pin();
+    if dentry.place.load(&guard).is_some_and(|place| shown_at(dentry, &place, &guard)) {
+        dentry.proxies.make(|| DentryRef(dentry.clone()));
+    }
+}
