@@ -38,23 +38,23 @@ fn main() -> ExitCode {
     ctrl_c_cleans_up();
     a_child_ends_with_who_is_told_to();
     refusals_have_an_exit_code();
-
+    git_has_a_repository_of_its_own();
     a_child_that_fails_is_a_failure();
     ctrl_c_that_reaches_a_program_first_is_one();
     the_pairs_are_listed();
     a_stored_table_that_cannot_be_read_is_named();
-    println!("command: {} passed", if ext4 { 15 } else { 14 });
+    println!("command: {} passed", if ext4 { 16 } else { 15 });
     ExitCode::SUCCESS
 }
 
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env::current_exe().expect("a program"));
+    command.args(args).env(AS_COMMAND, "1");
+    command
+}
+
 fn start(args: &[&str]) -> Child {
-    Command::new(env::current_exe().expect("a program"))
-        .args(args)
-        .env(AS_COMMAND, "1")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts")
+    command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
 fn run(args: &[&str]) -> Output {
@@ -399,15 +399,26 @@ fn refusals_have_an_exit_code() {
     assert_eq!(run(&["crunl", "tmpfs"]).status.code(), Some(2));
 }
 
+/// Git tells hooks which repository and which index they are about, and they tell whatever they run.
+fn git_has_a_repository_of_its_own() {
+    let [temp, callers] = [(); 2].map(|()| tempfile::tempdir().expect("a temporary directory"));
+    let target = format!("dir={}", temp.path().display());
+    let args = ["git-diff", &target, "--set", "files=10", "--threads", "1"];
+    let mut command = command(&[&args[..], &SHORT].concat());
+    command.env("GIT_DIR", callers.path()).env("GIT_INDEX_FILE", callers.path().join("index"));
+    let output = command.env("GIT_EXTERNAL_DIFF", "false").output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    assert!(is_empty(callers.path()));
+}
+
 /// The command, in a process group of its own, where a program is found that does what `script` says.
 fn with_program(name: &str, script: &str, args: &[&str]) -> Output {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let program = temp.path().join(name);
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("writing");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
-    let mut command = Command::new(env::current_exe().expect("a program"));
     let path = format!("{}:{}", temp.path().display(), env::var("PATH").unwrap_or_default());
-    command.args(args).env(AS_COMMAND, "1").env("PATH", path).process_group(0).output().expect("it ends")
+    command(args).env("PATH", path).process_group(0).output().expect("it ends")
 }
 
 fn a_child_that_fails_is_a_failure() {

@@ -26,10 +26,14 @@ use rustix::{
 /// A program that runs longer than this hangs: it is killed, and the test fails.
 const HANG_SECONDS: &str = "400";
 
-/// A shell at work in `dir`, with nothing of the caller's own settings; stops at the first failure. What it is to know
-/// comes as `$1`, `$2` and so on. Answers what was printed.
+/// A shell at work in `dir`, with nothing of the caller's own settings, or of a repository that git has run us for; stops at
+/// the first failure. What it is to know comes as `$1`, `$2` and so on. Answers what was printed.
 fn shell(dir: &Path, script: &str, args: &[&OsStr]) -> String {
-    let output = Command::new("timeout")
+    let mut command = Command::new("timeout");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"GIT_")) {
+        command.env_remove(name);
+    }
+    let output = command
         .args(["--kill-after=10", HANG_SECONDS, "sh", "-euc", script, "sh"])
         .args(args)
         .current_dir(dir)

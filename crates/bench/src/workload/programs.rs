@@ -4,6 +4,7 @@
 //! so that the same can be seen again. Each thread runs the program once in a round; one operation is one run.
 
 use std::{
+    env,
     io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -85,10 +86,14 @@ fn commit(root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// git without the caller's settings: a hook or a file-system monitor would be measured too.
+/// git without the caller's settings: a hook or a file-system monitor would be measured too. And without his repository, which
+/// the environment names where git itself has run us.
 fn git(root: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("git");
     command.arg("-C").arg(root).args(["-c", "safe.directory=*", "-c", "gc.auto=0"]).args(args);
+    for (name, _) in env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"GIT_")) {
+        command.env_remove(name);
+    }
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null").stdin(Stdio::null());
     command
 }
