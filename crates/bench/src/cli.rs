@@ -44,7 +44,8 @@ enum Command {
     /// What changed between two reports, beyond the noise
     ///
     /// Reports are what `pando bench run --json` writes. Measurements with the same workload, target and number of
-    /// threads are compared: one has changed if all repeats of one run lie above all repeats of the other.
+    /// threads are compared: one has changed if all repeats of one run lie above all repeats of the other. Of fewer than
+    /// four repeats nothing is said.
     Compare(CompareArgs),
     /// Measure the five results, and draw them on one page
     ///

@@ -11,6 +11,9 @@ use super::{
 };
 use crate::{failure::Failure, measure::Summary};
 
+/// With fewer repeats, equal things lie apart too often: three in either run do so once in ten comparisons.
+const FEWEST: usize = 4;
+
 /// How readings of the second run stand to those of the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -44,16 +47,19 @@ impl Verdict {
 /// That there is nothing to compare.
 pub(crate) fn render(before: &[Record], after: &[Record]) -> Result<String, Failure> {
     let mut rows = Vec::new();
-    let (mut changed, mut only) = (0, String::new());
-    for old in before {
-        let Some(new) = after.iter().find(|new| same(old, new)) else {
+    let (mut changed, mut too_few, mut only) = (0, 0, String::new());
+    for (at, old) in before.iter().enumerate() {
+        let Some(new) = partner(before, at, after) else {
             let _ = writeln!(only, "only in the first: {}", name(old));
             continue;
         };
         let (Some(old_rate), Some(new_rate)) = (old.ops_per_s, new.ops_per_s) else { continue };
-        let rate = Verdict::of(old_rate, new_rate);
+        let tells = [old, new].iter().all(|record| record.repeats.is_none_or(|repeats| repeats >= FEWEST));
+        let of = |old, new| if tells { Verdict::of(old, new) } else { Verdict::Noise };
+        let rate = of(old_rate, new_rate);
         let ratio = old.ratio_to_first.zip(new.ratio_to_first);
-        let verdict = ratio.map_or(Verdict::Noise, |(old, new)| Verdict::of(old, new));
+        let verdict = ratio.map_or(Verdict::Noise, |(old, new)| of(old, new));
+        too_few += usize::from(!tells);
         changed += usize::from(rate != Verdict::Noise || verdict != Verdict::Noise);
         rows.push(vec![
             old.workload.clone(),
@@ -68,7 +74,7 @@ pub(crate) fn render(before: &[Record], after: &[Record]) -> Result<String, Fail
             verdict.say().into(),
         ]);
     }
-    for new in after.iter().filter(|new| !before.iter().any(|old| same(old, new))) {
+    for (_, new) in after.iter().enumerate().filter(|(at, _)| partner(after, *at, before).is_none()) {
         let _ = writeln!(only, "only in the second: {}", name(new));
     }
     let compared = rows.len();
@@ -82,10 +88,23 @@ pub(crate) fn render(before: &[Record], after: &[Record]) -> Result<String, Fail
         "\n{changed} of {compared} changed beyond the noise: all repeats of one run above all repeats of the other.\n\
          The ratio to the first target of its own run does not change when the machine is slower altogether."
     );
+    if too_few > 0 {
+        let has = if too_few == 1 { "has" } else { "have" };
+        let _ = writeln!(
+            text,
+            "{too_few} of {compared} {has} fewer than {FEWEST} repeats: they may lie apart by chance, and nothing is said of them."
+        );
+    }
     if before.first().zip(after.first()).is_some_and(|(old, new)| old.machine != new.machine) {
         let _ = writeln!(text, "The machines differ: {:?} and {:?}.", before[0].machine, after[0].machine);
     }
     Ok(text + &only)
+}
+
+/// In the other report. The n-th of equal rows is the n-th there: a target may have been named twice.
+fn partner<'a>(rows: &[Record], at: usize, others: &'a [Record]) -> Option<&'a Record> {
+    let before = rows[..at].iter().filter(|row| same(row, &rows[at])).count();
+    others.iter().filter(|other| same(other, &rows[at])).nth(before)
 }
 
 fn same(a: &Record, b: &Record) -> bool {
@@ -113,6 +132,7 @@ mod tests {
             target: target.into(),
             threads: 1,
             mode: "threads".into(),
+            repeats: Some(5),
             ops: 1,
             seconds: 1.0,
             ops_per_s: summary(rates),
@@ -157,6 +177,31 @@ mod tests {
         let text = render(&[record("a", [90.0, 100.0, 110.0], ratio)], &[record("a", [40.0, 50.0, 60.0], ratio)]);
         let text = text.expect("a table");
         assert_eq!(text.matches("SLOWER").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_target_that_was_named_twice_is_compared_in_the_order_of_naming() {
+        let rate = [90.0, 100.0, 110.0];
+        let twice = [record("a", rate, [1.0; 3]), record("a", rate, [0.8, 0.85, 0.9])];
+        let text = render(&twice, &twice).expect("a table");
+        assert!(text.contains("0 of 2 changed") && text.contains("0.85 -> 0.85"), "{text}");
+        let text = render(&twice, &twice[..1]).expect("a table");
+        assert!(text.contains("0 of 1 changed") && text.contains("only in the first: crunl a"), "{text}");
+        let text = render(&twice[..1], &twice).expect("a table");
+        assert!(text.contains("0 of 1 changed") && text.contains("only in the second: crunl a"), "{text}");
+    }
+
+    #[test]
+    fn few_repeats_lie_apart_by_chance() {
+        let [before, after] = [record("a", [100.0; 3], [1.0; 3]), record("a", [50.0; 3], [0.5; 3])];
+        for (repeats, changed) in [(Some(4), true), (None, true), (Some(3), false), (Some(1), false)] {
+            let few = Record { repeats, ..after.clone() };
+            for (a, b) in [(&before, &few), (&few, &before)] {
+                let text = render(std::slice::from_ref(a), std::slice::from_ref(b)).expect("a table");
+                assert_eq!(text.contains("1 of 1 changed"), changed, "{repeats:?}: {text}");
+                assert_ne!(text.contains("1 of 1 has fewer than 4 repeats"), changed, "{repeats:?}: {text}");
+            }
+        }
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub(crate) struct Row {
 /// What was measured; otherwise there is a reason why nothing was.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Figures {
+    pub(crate) repeats: usize,
     /// All repeats together.
     pub(crate) ops: u64,
     /// All repeats together.
@@ -140,6 +141,7 @@ fn figures(samples: &[Sample], ratio_to_first: Option<Summary>, scaling: Option<
     });
     let quantile = |quantile| latency.as_ref().map(|latency| latency.quantile_ns(quantile));
     Figures {
+        repeats: samples.len(),
         ops: samples.iter().map(|sample| sample.ops).sum(),
         seconds: samples.iter().map(|sample| sample.seconds).sum(),
         ops_per_s: Summary::of(samples.iter().map(Sample::ops_per_s)),
