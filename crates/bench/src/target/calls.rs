@@ -18,7 +18,7 @@ use rustix::{
     process,
 };
 
-use super::{Actor, Forget, Handle, Level, Listed, records, unsupported};
+use super::{Actor, Forget, Handle, Level, Listed, Open, Work, records, unsupported};
 use crate::path::TreePath;
 
 /// What one getdents64 may fill: as much as glibc's readdir gives it.
@@ -48,6 +48,15 @@ impl DirActor {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let tree = rustix::fs::open(&root, flags, Mode::empty())?;
         Ok(Self { root, tree, scratch: Scratch::default(), own_cwd: false })
+    }
+
+    fn handle(&self, path: &TreePath, how: Open) -> io::Result<DirHandle> {
+        let flags = match how {
+            Open::Read => OFlags::RDONLY,
+            Open::Create => OFlags::RDWR | OFlags::CREATE,
+        };
+        let flags = flags | OFlags::CLOEXEC;
+        Ok(DirHandle(rustix::fs::openat(&self.tree, path.relative_c(), flags, Mode::RUSR | Mode::WUSR)?))
     }
 }
 
@@ -85,9 +94,11 @@ impl Actor for DirActor {
     }
 
     fn open(&mut self, path: &TreePath) -> io::Result<Box<dyn Handle>> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.tree, path.relative_c(), flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Box::new(DirHandle(file)))
+        Ok(Box::new(self.handle(path, Open::Create)?))
+    }
+
+    fn with_open(&mut self, path: &TreePath, how: Open, work: Work<'_>) -> io::Result<()> {
+        work(&self.handle(path, how)?)
     }
 
     fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {

@@ -1,6 +1,7 @@
 //! pandofs in process: the name space over the in-memory driver, called as a library.
 
 use std::{
+    borrow::Borrow,
     ffi::CStr,
     hint::black_box,
     io::{self, SeekFrom},
@@ -9,7 +10,7 @@ use std::{
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Error, File, OpenFlags, PATH_MAX, RenameFlags, Seek, Vfs, Walk, XattrFlags};
 
-use super::{Actor, Forget, Handle, Level, Listed, Session, Target, backed::Bound, unsupported};
+use super::{Actor, Forget, Handle, Level, Listed, Open, Session, Target, Work, backed::Bound, unsupported};
 use crate::{
     failure::{Failure, While},
     path::TreePath,
@@ -65,6 +66,14 @@ impl<'a> TreeActor<'a> {
         Self { vfs, context: Context::new(vfs, who), cwd: None, bound }
     }
 
+    fn file(&self, path: &TreePath, how: Open) -> io::Result<File> {
+        let flags = match how {
+            Open::Read => OpenFlags::RDONLY,
+            Open::Create => OpenFlags::RDWR | OpenFlags::CREAT,
+        };
+        Ok(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?)
+    }
+
     /// After an operation that may have brought an inode into the cache.
     fn keep_bound(&mut self) -> io::Result<()> {
         match &mut self.bound {
@@ -110,9 +119,13 @@ impl Actor for TreeActor<'_> {
     }
 
     fn open(&mut self, path: &TreePath) -> io::Result<Box<dyn Handle>> {
-        let flags = OpenFlags::RDWR | OpenFlags::CREAT;
-        let file = self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?;
+        let file = self.file(path, Open::Create)?;
         Ok(Box::new(TreeHandle { file, vfs: self.vfs.clone(), context: self.context.clone() }))
+    }
+
+    fn with_open(&mut self, path: &TreePath, how: Open, work: Work<'_>) -> io::Result<()> {
+        work(&TreeHandle { file: self.file(path, how)?, vfs: self.vfs, context: &self.context })?;
+        self.keep_bound()
     }
 
     fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
@@ -179,14 +192,15 @@ fn look(
     Ok(())
 }
 
-/// An open file of the library. It holds what path rendering asks for.
-struct TreeHandle {
+/// An open file of the library, and what path rendering asks for: borrowed, unless the file stays open. All threads would
+/// count on what is kept.
+struct TreeHandle<V, C> {
     file: File,
-    vfs: Vfs,
-    context: Context,
+    vfs: V,
+    context: C,
 }
 
-impl Handle for TreeHandle {
+impl<V: Borrow<Vfs> + Send + Sync, C: Borrow<Context> + Send + Sync> Handle for TreeHandle<V, C> {
     fn seek(&self, to: SeekFrom) -> io::Result<u64> {
         let seek = match to {
             SeekFrom::Start(offset) => Seek::Set(i64::try_from(offset).map_err(|_| Error::Invalid)?),
@@ -213,6 +227,6 @@ impl Handle for TreeHandle {
     }
 
     fn path(&self) -> io::Result<usize> {
-        Ok(black_box(self.vfs.d_path(&self.context, self.file.dentry(), PATH_MAX)?).len())
+        Ok(black_box(self.vfs.borrow().d_path(self.context.borrow(), self.file.dentry(), PATH_MAX)?).len())
     }
 }

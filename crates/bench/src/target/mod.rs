@@ -106,6 +106,11 @@ pub(crate) trait Actor {
         unsupported(path)
     }
 
+    /// Opens a file, has something done with it, and closes it: with no memory for a handle that outlives the call.
+    fn with_open(&mut self, path: &TreePath, how: Open, work: Work<'_>) -> io::Result<()> {
+        unsupported((path, how, work))
+    }
+
     /// Reads all entries of a directory (without `.` and `..`), and of each, with calls of its own, what `level` says.
     fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
         unsupported((dir, level))
@@ -141,6 +146,18 @@ pub(crate) trait Actor {
         None
     }
 }
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// For reading: it is there.
+    Read,
+    /// For reading and writing; it is made if it is not there.
+    Create,
+}
+
+/// What is done with an open file.
+pub(crate) type Work<'a> = &'a mut dyn FnMut(&dyn Handle) -> io::Result<()>;
 
 /// An open file.
 pub(crate) trait Handle: Send + Sync {
@@ -360,6 +377,10 @@ impl Actor for Nothing {
     fn open(&mut self, _: &TreePath) -> io::Result<Box<dyn Handle>> {
         Ok(Box::new(Nothing))
     }
+    fn with_open(&mut self, path: &TreePath, _: Open, work: Work<'_>) -> io::Result<()> {
+        look_at(path)?;
+        work(&Nothing)
+    }
     fn set_xattr(&mut self, path: &TreePath, _: &CStr, _: &[u8]) -> io::Result<()> {
         look_at(path)
     }
@@ -480,6 +501,7 @@ pub(crate) mod tests {
         if let Some(handle) = has(actor.open(&file)) {
             handle_behaves(&*handle);
             assert_eq!(has(handle.path()).map(|len| len >= "/d/f".len()), Some(true));
+            opens_and_closes(&mut *actor, [&file, &other]);
         } else {
             note("open", false);
         }
@@ -514,6 +536,21 @@ pub(crate) mod tests {
         assert_eq!(&buffer, b"pando\0\0\0");
         assert!(handle.seek(SeekFrom::Current(-2000)).is_err());
         handle.fsync().expect("fsync");
+    }
+
+    fn opens_and_closes(actor: &mut dyn Actor, [there, none]: [&TreePath; 2]) {
+        let mut works = 0;
+        let mut work = |handle: &dyn Handle| {
+            works += 1;
+            handle.seek(SeekFrom::Start(0)).map(drop)
+        };
+        actor.with_open(there, Open::Read, &mut work).expect("it is there");
+        assert!(actor.with_open(none, Open::Read, &mut work).is_err());
+        actor.with_open(none, Open::Create, &mut work).expect("it is made");
+        actor.unlink(none).expect("unlink");
+        assert_eq!(works, 2);
+        let failed = actor.with_open(there, Open::Read, &mut |handle| handle.write(b"x").map(drop));
+        assert!(failed.is_err(), "for reading only");
     }
 
     #[test]

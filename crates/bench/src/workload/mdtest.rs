@@ -11,7 +11,7 @@ use crate::{
     failure::{Failure, While},
     halt::Halt,
     path::TreePath,
-    target::Actor,
+    target::{Actor, Open},
 };
 
 /// Bytes in each file of the hard variant.
@@ -96,10 +96,10 @@ struct Files {
 fn one(how: MdTest, phase: Phase, file: &TreePath, data: &mut [u8], actor: &mut dyn Actor) -> io::Result<()> {
     let whole = |count: usize| if count == HARD_SIZE { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
     match phase {
-        Phase::Write if how.hard => whole(actor.open(file)?.write(data)?),
+        Phase::Write if how.hard => actor.with_open(file, Open::Create, &mut |file| whole(file.write(data)?)),
         Phase::Write => actor.create(file),
         Phase::Stat => actor.stat(file),
-        Phase::Read => whole(actor.open(file)?.read(data)?),
+        Phase::Read => actor.with_open(file, Open::Read, &mut |file| whole(file.read(data)?)),
         Phase::Delete => actor.unlink(file),
     }
 }
@@ -135,6 +135,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::target::{Nothing, Work};
 
     /// Who is asked for what.
     #[derive(Default)]
@@ -158,14 +159,28 @@ mod tests {
             self.asked.insert(path.relative().to_owned());
             Ok(())
         }
+        fn with_open(&mut self, path: &TreePath, how: Open, work: Work<'_>) -> io::Result<()> {
+            match how {
+                Open::Read => self.stat(path),
+                Open::Create => self.create(path),
+            }?;
+            work(&Nothing)
+        }
     }
 
     #[test]
     fn a_worker_looks_at_files_of_another() {
-        for (phase, workers) in [(Phase::Stat, 2), (Phase::Delete, 2), (Phase::Stat, 5), (Phase::Delete, 5)] {
+        for (phase, hard, workers) in [
+            (Phase::Stat, false, 2),
+            (Phase::Delete, false, 2),
+            (Phase::Stat, false, 5),
+            (Phase::Delete, false, 5),
+            // Two are two further than themselves.
+            (Phase::Read, true, 3),
+        ] {
             let (mut made, mut asked) = (BTreeSet::new(), BTreeSet::new());
             for worker in 0..workers {
-                let how = MdTest { hard: false, phase, files: 3 };
+                let how = MdTest { hard, phase, files: 3 };
                 let mut task = how.task(Part { seed: 1, worker, workers, shared: None });
                 let mut noting = Noting::default();
                 task.begin(&mut noting).expect("noting does not fail");

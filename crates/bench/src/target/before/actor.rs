@@ -1,16 +1,18 @@
 //! Which operation takes which locks.
 
 use std::{
+    borrow::Borrow,
     ffi::CStr,
     io::{self, SeekFrom},
+    ops::Deref,
     path::Path,
     sync::Arc,
 };
 
-use super::locks::{DentryLock, KernelLocks, parent};
+use super::locks::{DentryLock, InodeMutex, KernelLocks, parent};
 use crate::{
     path::TreePath,
-    target::{Actor, Forget, Handle, Level, Listed},
+    target::{Actor, Forget, Handle, Level, Listed, Open, Work},
 };
 
 /// One thread's access to a target, under the locks.
@@ -129,13 +131,26 @@ impl Actor for Before<'_> {
     fn open(&mut self, path: &TreePath) -> io::Result<Box<dyn Handle>> {
         // With O_CREAT: the directory's mutex, whether or not the file is there.
         let inner = self.change(path, |inner| inner.open(path))?;
-        self.locks.dentry(path.relative()).get();
-        Ok(Box::new(BeforeHandle {
-            inner,
-            path: path.clone(),
-            file: self.locks.file_index(path.relative()),
-            locks: self.locks.clone(),
-        }))
+        Ok(Box::new(BeforeHandle::new(inner, path, self.locks.clone())))
+    }
+
+    fn with_open(&mut self, path: &TreePath, how: Open, work: Work<'_>) -> io::Result<()> {
+        let (locks, dir) = (&**self.locks, parent(path.relative()));
+        let creates = how == Open::Create;
+        let misses = self.misses && !creates;
+        // As `change` and `look` have it, up to where the file is open.
+        let mut reference = creates.then(|| Reference::get(locks.dentry(dir)));
+        let mut mutex = (creates || misses).then(|| locks.directory(dir).lock());
+        if misses {
+            locks.inode_hash.hold_once();
+        }
+        self.inner.with_open(path, how, &mut |inner| {
+            if misses {
+                locks.inode_hash.hold_once();
+            }
+            (mutex, reference) = (None, None);
+            work(&BeforeHandle::new(inner, path, locks))
+        })
     }
 
     fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
@@ -173,18 +188,37 @@ impl Actor for Before<'_> {
     }
 }
 
-/// An open file under the locks.
-struct BeforeHandle {
-    inner: Box<dyn Handle>,
-    path: TreePath,
-    /// The file's mutex, in the table.
+/// An open file under the locks, with a reference on its dentry. It borrows the one without, and the locks, unless it stays
+/// open: the kernel allocated nothing more, and threads had no count in common.
+struct BeforeHandle<H, L: Borrow<KernelLocks>> {
+    inner: H,
+    /// The locks of its dentry and of the file itself, in their tables.
+    dentry: usize,
     file: usize,
-    locks: Arc<KernelLocks>,
+    locks: L,
 }
 
-impl Handle for BeforeHandle {
+impl<H, L: Borrow<KernelLocks>> BeforeHandle<H, L> {
+    fn new(inner: H, path: &TreePath, locks: L) -> Self {
+        let all = locks.borrow();
+        let (dentry, file) = (all.dentry_index(path.relative()), all.file_index(path.relative()));
+        all.dentry_at(dentry).get();
+        Self { inner, dentry, file, locks }
+    }
+
+    /// The file's mutex.
+    fn file(&self) -> &InodeMutex {
+        self.locks.borrow().file(self.file)
+    }
+}
+
+impl<H, L> Handle for BeforeHandle<H, L>
+where
+    H: Deref<Target: Handle> + Send + Sync,
+    L: Borrow<KernelLocks> + Send + Sync,
+{
     fn seek(&self, to: SeekFrom) -> io::Result<u64> {
-        let _mutex = self.locks.file(self.file).lock();
+        let _mutex = self.file().lock();
         self.inner.seek(to)
     }
 
@@ -194,30 +228,30 @@ impl Handle for BeforeHandle {
     }
 
     fn write(&self, data: &[u8]) -> io::Result<usize> {
-        let _mutex = self.locks.file(self.file).lock();
+        let _mutex = self.file().lock();
         self.inner.write(data)
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        let _mutex = self.locks.file(self.file).lock();
+        let _mutex = self.file().lock();
         self.inner.truncate(size)
     }
 
     fn fsync(&self) -> io::Result<()> {
-        let _mutex = self.locks.file(self.file).lock();
+        let _mutex = self.file().lock();
         self.inner.fsync()
     }
 
     fn path(&self) -> io::Result<usize> {
-        let _writer = self.locks.rename_lock.write();
+        let _writer = self.locks.borrow().rename_lock.write();
         self.inner.path()
     }
 }
 
-impl Drop for BeforeHandle {
+impl<H, L: Borrow<KernelLocks>> Drop for BeforeHandle<H, L> {
     fn drop(&mut self) {
         // `__fput`.
-        self.locks.dentry(self.path.relative()).put();
+        self.locks.borrow().dentry_at(self.dentry).put();
     }
 }
 

@@ -202,6 +202,15 @@ impl KernelLocks {
     }
 
     pub(super) fn dentry(&self, path: &str) -> &DentryLock {
-        &self.dentries[index(path, DENTRIES)]
+        self.dentry_at(self.dentry_index(path))
+    }
+
+    /// Where a dentry's lock is; an open file remembers it, too.
+    pub(super) fn dentry_index(&self, path: &str) -> usize {
+        index(path, DENTRIES)
+    }
+
+    pub(super) fn dentry_at(&self, index: usize) -> &DentryLock {
+        &self.dentries[index]
     }
 }

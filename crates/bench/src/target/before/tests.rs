@@ -77,6 +77,10 @@ impl Actor for Probe<'_> {
     fn getcwd(&mut self) -> io::Result<usize> {
         self.look(&["d"]).map(|()| 0)
     }
+    fn with_open(&mut self, path: &TreePath, _: Open, work: Work<'_>) -> io::Result<()> {
+        self.look(&[parent(path.relative())])?;
+        work(&Nothing)
+    }
 }
 
 fn before<'a>(locks: &'a Arc<KernelLocks>, seen: &'a Seen, meet: Option<&'a Barrier>, misses: bool) -> Before<'a> {
@@ -146,10 +150,8 @@ impl Handle for ProbeHandle {
 #[test]
 fn seeks_run_under_the_files_mutex() {
     let (locks, asked) = (Arc::new(KernelLocks::new()), Arc::new(AtomicBool::new(false)));
-    locks.dentry(FILE).get();
     let inner = Box::new(ProbeHandle(locks.clone(), asked.clone()));
-    let (path, file) = (TreePath::new(FILE), locks.file_index(FILE));
-    let handle = BeforeHandle { inner, path, file, locks: locks.clone() };
+    let handle = BeforeHandle::<Box<dyn Handle>, _>::new(inner, &TreePath::new(FILE), locks.clone());
     let was_asked = || asked.swap(false, SeqCst);
     handle.seek(SeekFrom::Start(7)).expect("seek");
     assert!(was_asked());
@@ -162,6 +164,28 @@ fn seeks_run_under_the_files_mutex() {
     assert_eq!(locks.dentry(FILE).count(), 1);
     drop(handle);
     assert_eq!(locks.dentry(FILE).count(), 0, "closing puts the reference");
+}
+
+#[test]
+fn a_file_is_opened_under_its_locks_and_used_without_them() {
+    let (locks, seen) = (Arc::new(KernelLocks::new()), Seen::default());
+    for (how, misses, opening, holds) in [
+        (Open::Create, false, &["directory"][..], 0),
+        (Open::Create, true, &["directory"], 0),
+        (Open::Read, false, &[], 0),
+        (Open::Read, true, &["directory"], 2),
+    ] {
+        let mut actor = before(&locks, &seen, None, misses);
+        let before = locks.inode_hash.holds();
+        let mut work = |file: &dyn Handle| {
+            assert_eq!(*seen.taken.lock().expect("no panic"), opening, "{how:?}, misses: {misses}");
+            assert!(!locks.directory("d").is_taken(), "{how:?}, misses: {misses}");
+            assert_eq!((locks.dentry("d").count(), locks.dentry(FILE).count()), (0, 1));
+            file.read(&mut []).map(drop)
+        };
+        actor.with_open(&TreePath::new(FILE), how, &mut work).expect("a probe does not fail");
+        assert_eq!((locks.dentry(FILE).count(), locks.inode_hash.holds() - before), (0, holds), "{how:?}");
+    }
 }
 
 #[test]
