@@ -19,6 +19,7 @@ use crate::{
     failure::{Failure, While, say},
     footprint,
     halt::Halt,
+    output::Output,
     page, processes,
     report::{self, Run},
     runner::{self, Plan},
@@ -283,19 +284,11 @@ fn carry_out(command: Command, halt: &Halt) -> Result<(), Failure> {
         Command::Compare(CompareArgs { before, after }) => {
             print(&report::compare::render(&report::json::read(&before)?, &report::json::read(&after)?)?)
         }
-        Command::Report(how) => {
-            let (told, outcome) = page::run(&how, halt)?;
-            print(&told)?;
-            outcome
-        }
+        Command::Report(how) => tell(page::run(&how, halt)?),
         Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, halt)?),
-        Command::Conflicts(how) => print(&conflicts::run(&how, halt)?),
-        Command::Cost(how) => print(&cost::run(&how, halt)?),
-        Command::Seeds(SeedsArgs { targets, scale }) => {
-            let (table, outcome) = seeds::run(&targets, scale, halt)?;
-            print(&table)?;
-            outcome
-        }
+        Command::Conflicts(how) => tell(conflicts::run(&how, halt)?),
+        Command::Cost(how) => tell(cost::run(&how, halt)?),
+        Command::Seeds(SeedsArgs { targets, scale }) => tell(seeds::run(&targets, scale, halt)?),
         Command::Mktree(MktreeArgs { dir, seed, files, max_xattrs }) => {
             let xattrs = tree::mktree(&dir, seed, files, max_xattrs, halt)?;
             print(&format!("{files} files with {xattrs} extended attributes in {}\n", dir.display()))
@@ -314,22 +307,31 @@ fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, h
         latency: how.latency,
         processes: how.processes,
     };
+    let json = how.json.as_deref().map(Output::open).transpose()?;
     let bar = runner::progress(workloads.len() * plan.measurements(targets.len()));
     let mut rows = Vec::new();
-    for workload in workloads {
+    // Written after each workload, and printed whatever comes after: a long run that ends early has not been for nothing.
+    let outcome = workloads.iter().try_for_each(|workload| {
         rows.extend(report::rows(&runner::run(workload, targets, &plan, &bar, halt)?));
-        // Written after each workload: a long run that ends early has not been for nothing.
-        if let Some(path) = &how.json {
-            report::json::write(&rows, begun, path)?;
-        }
-    }
+        json.as_ref().map_or(Ok(()), |json| report::json::write(&rows, begun, json))
+    });
     bar.finish_and_clear();
+    if rows.is_empty() {
+        return outcome;
+    }
     let busy = report::busy(begun.load).map_or_else(String::new, |busy| busy + "\n");
     print(&format!("{}{busy}seed: {}\n", report::table::render(&rows), begun.seed))?;
+    outcome?;
     if rows.iter().all(|row| row.figures.is_err()) {
         return Err(Failure::Refused("nothing could be measured".into()));
     }
     Ok(())
+}
+
+/// Prints what there is to tell, whatever the outcome.
+fn tell((text, outcome): (String, Result<(), Failure>)) -> Result<(), Failure> {
+    print(&text)?;
+    outcome
 }
 
 /// To standard output; a reader that went away is no error.

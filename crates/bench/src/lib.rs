@@ -11,6 +11,7 @@
 //!   measure    CPU time, context switches, latency, memory; minimum, median, maximum
 //!   locks      locks that the library took and waited for
 //!   report/    the table, the JSON, and what changed between two of them
+//!   output     files that results go to
 //!   seeds      the published measurements again
 //!   page/      the five results on one page, with plots
 //!   conflicts/ which cache lines operations would fight for, traced without a second core
@@ -47,6 +48,7 @@ mod halt;
 mod lackey;
 mod locks;
 mod measure;
+mod output;
 mod page;
 mod path;
 mod processes;

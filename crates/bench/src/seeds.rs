@@ -112,17 +112,17 @@ fn available_bytes() -> u64 {
 }
 
 /// Runs all set-ups on all targets, one after the other; returns the table, and what failed first, if something did: that
-/// ends its own set-up, on its own target.
+/// ends its own set-up, on its own target. If a target refuses, or the run was interrupted, the table has what was done before.
 ///
 /// # Errors
-/// That a target refuses, or that the run was interrupted.
+/// That nothing was done before.
 pub(crate) fn run(targets: &[TargetSpec], scale: u64, halt: &Halt) -> Result<(String, Result<(), Failure>), Failure> {
     let inodes = targets.iter().filter_map(TargetSpec::dir).map(free_inodes).min().unwrap_or(u64::MAX);
     let walk_dirs = walk_dirs(available_bytes(), inodes, scale);
     let set_ups = set_ups(scale, walk_dirs);
     let bar = runner::progress(set_ups.len() * targets.len());
     let (mut rows, mut outcome) = (Vec::new(), Ok(()));
-    for set_up in &set_ups {
+    'all: for set_up in &set_ups {
         for target in targets.iter().map(|target| stand_in(set_up, target)) {
             rows.push(match measure(set_up, &target, &bar, halt) {
                 Err(failure @ Failure::Io(..)) => {
@@ -130,15 +130,23 @@ pub(crate) fn run(targets: &[TargetSpec], scale: u64, halt: &Halt) -> Result<(St
                     outcome = outcome.and(Err(failure));
                     row
                 }
-                row => row?,
+                Err(end) if rows.is_empty() => return Err(end),
+                Err(end) => {
+                    outcome = Err(end);
+                    break 'all;
+                }
+                Ok(row) => row,
             });
         }
     }
     bar.finish_and_clear();
     let heading = ["work", "target", "workers", "real s", "user s", "system s", "switches/s", "published, s", ""];
     let mut text = String::new();
-    let mut rows = rows.into_iter();
+    let mut rows = rows.into_iter().peekable();
     for of_one_source in set_ups.chunk_by(|a, b| a.source == b.source) {
+        if rows.peek().is_none() {
+            break;
+        }
         let _ = writeln!(text, "\n{}", of_one_source[0].source);
         text.push_str(&aligned(&heading, rows.by_ref().take(of_one_source.len() * targets.len())));
     }

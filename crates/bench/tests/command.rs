@@ -39,11 +39,13 @@ fn main() -> ExitCode {
     a_child_ends_with_who_is_told_to();
     refusals_have_an_exit_code();
     git_has_a_repository_of_its_own();
+    files_are_opened_before_anything_is_measured();
+    what_was_measured_is_printed_whatever_comes_after();
     a_child_that_fails_is_a_failure();
     ctrl_c_that_reaches_a_program_first_is_one();
     the_pairs_are_listed();
     a_stored_table_that_cannot_be_read_is_named();
-    println!("command: {} passed", if ext4 { 16 } else { 15 });
+    println!("command: {} passed", if ext4 { 18 } else { 17 });
     ExitCode::SUCCESS
 }
 
@@ -419,6 +421,39 @@ fn with_program(name: &str, script: &str, args: &[&str]) -> Output {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
     let path = format!("{}:{}", temp.path().display(), env::var("PATH").unwrap_or_default());
     command(args).env("PATH", path).process_group(0).output().expect("it ends")
+}
+
+fn files_are_opened_before_anything_is_measured() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let json = temp.path().join("x.json");
+    fs::write(&json, "of another run").expect("writing");
+    // A directory that is refused.
+    let target = format!("dir={}", temp.path().display());
+    let nowhere = |output: &Output| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && stderr.contains("writing /nowhere/x: No such file"), "{output:?}");
+    };
+    nowhere(&run(&["crunl", &target, "--json", "/nowhere/x"]));
+    for args in [["conflicts", "--json"], ["conflicts", "--svg"], ["cost", "--update"]] {
+        nowhere(&with_program("valgrind", "exit 3", &[&args[..], &["/nowhere/x"]].concat()));
+    }
+    let output = run(&["crunl", &target, "--json", json.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(fs::read_to_string(&json).expect("still there"), "of another run");
+}
+
+fn what_was_measured_is_printed_whatever_comes_after() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let target = format!("dir={}", temp.path().display());
+    let args = ["run", "crunl", "find-size:files=10", "--target", &target, "--threads", "1"];
+    let output = with_program("find", "exit 3", &[&args[..], &SHORT].concat());
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("crunl") && stdout.contains("seed: ") && stderr.contains("status: 3"), "{output:?}");
+    assert_eq!(output.status.code(), Some(1));
+    let output = with_program("find", "kill -INT 0; sleep 3600", &["seeds", &target, "--scale", "100000"]);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("82.4 -> 39.4") && !stdout.contains("git-diff"), "{output:?}");
+    assert_eq!(output.status.code(), Some(130));
 }
 
 fn a_child_that_fails_is_a_failure() {

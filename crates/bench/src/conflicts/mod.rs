@@ -21,7 +21,7 @@ mod svg;
 mod table;
 pub(crate) mod touched;
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -35,6 +35,7 @@ use crate::{
     failure::{Failure, While},
     halt::Halt,
     lackey,
+    output::Output,
 };
 
 /// The subcommand's name.
@@ -75,25 +76,25 @@ pub(crate) struct ConflictsArgs {
     svg: Option<PathBuf>,
 }
 
-/// Does what was asked for; returns what to print.
-pub(crate) fn run(args: &ConflictsArgs, halt: &Halt) -> Result<String, Failure> {
+/// Does what was asked for; returns what to print, and whether it could be written.
+pub(crate) fn run(args: &ConflictsArgs, halt: &Halt) -> Result<(String, Result<(), Failure>), Failure> {
     if let Some(order) = lackey::order() {
         let keys = order.rsplit_once(KEYS_FOLLOW).and_then(|(_, keys)| keys.parse().ok()).unwrap_or(KEYS);
-        return stage::run(keys, halt);
+        return Ok((stage::run(keys, halt)?, Ok(())));
     }
     if args.list {
-        return Ok(table::list());
+        return Ok((table::list(), Ok(())));
     }
+    let [json, picture] = [&args.json, &args.svg].map(|path| path.as_deref().map(Output::open).transpose());
+    let (json, picture) = (json?, picture?);
     let matrix = measure(NAME, args.keys, halt)?;
-    if let Some(path) = &args.json {
-        let during = || format!("writing {}", path.display());
-        let text = serde_json::to_string_pretty(&matrix).during(during)?;
-        fs::write(path, text + "\n").during(during)?;
-    }
-    if let Some(path) = &args.svg {
-        fs::write(path, svg(&matrix, Layout::Wide)).during(|| format!("writing {}", path.display()))?;
-    }
-    Ok(table::render(&matrix))
+    let write = || {
+        if let Some(json) = json {
+            json.write(serde_json::to_string_pretty(&matrix).during(|| "writing verdicts".into())? + "\n")?;
+        }
+        picture.map_or(Ok(()), |picture| picture.write(svg(&matrix, Layout::Wide)))
+    };
+    Ok((table::render(&matrix), write()))
 }
 
 /// In the order to a traced process, what stands before the number of keys.

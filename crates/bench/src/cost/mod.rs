@@ -19,6 +19,7 @@ use crate::{
     failure::{Failure, While},
     halt::Halt,
     lackey::{self, Event},
+    output::Output,
     report::table,
 };
 
@@ -69,26 +70,24 @@ struct Cost {
     instructions: f64,
 }
 
-/// Does what was asked for; returns what to print.
+/// Does what was asked for; returns what to print, and whether it could be stored.
 ///
 /// # Errors
 /// That valgrind is missing, what an operation answered, that an operation costs more than stored; interrupted.
-pub(crate) fn run(args: &CostArgs, halt: &Halt) -> Result<String, Failure> {
+pub(crate) fn run(args: &CostArgs, halt: &Halt) -> Result<(String, Result<(), Failure>), Failure> {
     if lackey::order().is_some() {
-        return stage::run(halt);
+        return Ok((stage::run(halt)?, Ok(())));
     }
     // Read first: counting takes seconds.
     let stored = args.check.as_deref().map(read).transpose()?;
+    let store = args.update.as_deref().map(Output::open).transpose()?;
     let now = measure(halt)?;
-    if let Some(path) = &args.update {
-        let during = || format!("writing {}", path.display());
-        let text = serde_json::to_string_pretty(&now).during(during)?;
-        fs::write(path, text + "\n").during(during)?;
-    }
-    match (stored, &args.check) {
-        (Some(stored), Some(path)) => compare(&stored, &now, path),
-        _ => Ok(print(&now)),
-    }
+    let text = match (stored, &args.check) {
+        (Some(stored), Some(path)) => compare(&stored, &now, path)?,
+        _ => print(&now),
+    };
+    let table = serde_json::to_string_pretty(&now).during(|| "storing the table".into())? + "\n";
+    Ok((text, store.map_or(Ok(()), |store| store.write(table))))
 }
 
 fn read(path: &Path) -> Result<Table, Failure> {

@@ -31,6 +31,7 @@ use crate::{
     failure::{Failure, While, say},
     footprint::{self, Bytes},
     halt::Halt,
+    output::Output,
     report::{self, Run, json::Record},
     runner,
     target::TargetSpec,
@@ -115,19 +116,19 @@ fn footprint_targets(kernel: &TargetSpec) -> Vec<TargetSpec> {
 fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -> Result<Result<(), Failure>, Failure> {
     let begun = Run::begin(fastrand::u64(..));
     let jobs = plan::jobs(speed, kernel, begun.seed);
+    let [figures, footprint] = [FIGURES, FOOTPRINT].map(|name| Output::open(&args.out.join(name)));
+    let (figures, footprint) = (figures?, footprint?);
     let bar = runner::progress(jobs.iter().map(|job| job.plan.measurements(job.targets.len())).sum());
     let mut rows = Vec::new();
     for job in &jobs {
         let results = runner::run(&job.workload, &job.targets, &job.plan, &bar, halt)?;
         rows.extend(report::rows(&results));
-        report::json::write(&rows, begun, &args.out.join(FIGURES))?;
+        report::json::write(&rows, begun, &figures)?;
     }
     bar.set_message("bytes per file");
     let bytes = footprint::measured(&footprint_targets(kernel), speed.names(), halt)?;
     bar.finish_and_clear();
-    let path = args.out.join(FOOTPRINT);
-    let text = serde_json::to_string_pretty(&bytes).during(|| "writing figures".into())?;
-    fs::write(&path, text + "\n").during(|| format!("writing {}", path.display()))?;
+    footprint.write(serde_json::to_string_pretty(&bytes).during(|| "writing figures".into())? + "\n")?;
     if io::stderr().is_terminal() {
         say("cache lines in common: tracing under valgrind");
     }
