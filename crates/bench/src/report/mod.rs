@@ -18,7 +18,7 @@ use crate::{
 pub(crate) struct Run {
     /// Where names and orders come from.
     pub(crate) seed: u64,
-    /// How many threads of others wanted a processor when it began; none if that is not said.
+    /// How many threads wanted a processor in the minute before it began; none if that is not said.
     pub(crate) load: Option<f64>,
 }
 
@@ -29,13 +29,16 @@ impl Run {
     }
 }
 
-/// With more load than this before a run begins, others use the machine.
+/// With more load than this before a run begins, somebody has used the machine. The kernel does not say who, and a run leaves a
+/// trace of itself for a minute.
 const BUSY: f64 = 0.5;
 
 /// What is to be said of the load before a run.
 pub(crate) fn busy(load: Option<f64>) -> Option<String> {
     let load = load.filter(|load| *load > BUSY)?;
-    Some(format!("BUSY: others were using the machine before the run (load {load:.1}); measure on a quiet one."))
+    Some(format!(
+        "BUSY: the machine was used in the minute before the run, by others or by another run (load {load:.1}); measure on a quiet one."
+    ))
 }
 
 /// One line of a report: one target with one number of threads.
