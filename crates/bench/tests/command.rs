@@ -44,8 +44,9 @@ fn main() -> ExitCode {
     a_child_that_fails_is_a_failure();
     ctrl_c_that_reaches_a_program_first_is_one();
     the_pairs_are_listed();
+    what_is_not_there_is_not_drawn_again();
     a_stored_table_that_cannot_be_read_is_named();
-    println!("command: {} passed", if ext4 { 18 } else { 17 });
+    println!("command: {} passed", if ext4 { 19 } else { 18 });
     ExitCode::SUCCESS
 }
 
@@ -495,6 +496,14 @@ fn the_pairs_are_listed() {
     assert!(output.status.success());
     assert!(stdout.contains("383 pairs commute"), "{stdout}");
     assert!(stdout.contains("create and readdir do not commute: the list shows"), "{stdout}");
+}
+
+fn what_is_not_there_is_not_drawn_again() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let typo = temp.path().join("typo");
+    let output = run(&["report", "--redraw", "--out", typo.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(!typo.exists());
 }
 
 fn a_stored_table_that_cannot_be_read_is_named() {

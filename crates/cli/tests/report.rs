@@ -64,7 +64,8 @@ fn the_page_opens_with_every_plot() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let said = run(&["--quick", "--threads", "1,2", "--seconds", "0.05", "--repeat", "2", "--count", "5000"]);
+    let args = ["--quick", "--threads", "1,2", "--seconds", "0.05", "--repeat", "2", "--count", "5000"];
+    let said = run(&args);
     assert!(said.contains("index.html"), "{said}");
     assert_eq!(said.contains("valgrind is missing"), !TRACED, "{said}");
     let plots: Vec<String> = fs::read_dir(&out)
@@ -90,6 +91,9 @@ fn the_page_opens_with_every_plot() {
     assert_eq!(plots.iter().any(|name| name == "conflicts"), TRACED, "{plots:?}");
     let (dom, complaints) = opened(&out.join("index.html"), &temp.path().join("profile"));
     assert!(!complaints.contains("CONSOLE"), "{complaints}");
+    let (out_arg, dir) = (out.display(), kernel.path().display());
+    let command = format!("<code>pando bench report --out {out_arg} --dir {dir} {}</code>", args.join(" "));
+    assert!(dom.contains(&command), "the page does not say what made it: {command}");
     for plot in &plots {
         let at = dom.find(&format!("<figure id=\"{plot}\">")).unwrap_or_else(|| panic!("{plot} is not on the page"));
         let figure = &dom[at..at + dom[at..].find("</figure>").expect("it ends")];
@@ -113,5 +117,5 @@ fn the_page_opens_with_every_plot() {
     let page = fs::read(out.join("index.html")).expect("the page");
     run(&["--redraw"]);
     let again = fs::read(out.join("index.html")).expect("the page");
-    assert_eq!(String::from_utf8_lossy(&page).replace(" --quick", ""), String::from_utf8_lossy(&again));
+    assert_eq!(String::from_utf8_lossy(&page), String::from_utf8_lossy(&again));
 }

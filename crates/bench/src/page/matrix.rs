@@ -28,7 +28,7 @@ pub(super) enum Seen {
 /// # Errors
 /// What the file system answers, or that the run was interrupted.
 pub(super) fn measure(out: &Path, quick: bool, halt: &Halt) -> Result<Result<(), Failure>, Failure> {
-    let (seen, outcome) = match conflicts::measure("report", if quick { 1 } else { KEYS }, halt) {
+    let (seen, outcome) = match conflicts::measure(super::NAME, if quick { 1 } else { KEYS }, halt) {
         Ok(matrix) => (Seen::Measured(Box::new(matrix)), Ok(())),
         Err(Failure::Interrupted) => return Err(Failure::Interrupted),
         Err(Failure::Refused(why)) => (Seen::NotMeasured { not_measured: why }, Ok(())),

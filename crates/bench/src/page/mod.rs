@@ -8,8 +8,8 @@
 //!   matrix  which cache lines operations would fight for
 //! ```
 //!
-//! The page is made of what was written to `report.json`, `footprint.json` and `conflicts.json` beside it, and can be
-//! drawn again from there. It needs no script and nothing from elsewhere.
+//! The page is made of what was written to `report.json`, `footprint.json`, `conflicts.json` and `command.txt` beside it, and
+//! can be drawn again from there. It needs no script and nothing from elsewhere.
 
 mod html;
 mod kept;
@@ -18,6 +18,8 @@ mod plan;
 mod plot;
 
 use std::{
+    env,
+    ffi::OsString,
     fs,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
@@ -71,6 +73,10 @@ pub(crate) struct ReportArgs {
 /// The figures, beside the page.
 const FIGURES: &str = "report.json";
 const FOOTPRINT: &str = "footprint.json";
+/// The command that measured them.
+const COMMAND: &str = "command.txt";
+/// The subcommand's name.
+const NAME: &str = "report";
 
 /// Measures, and draws the page; returns what to tell, and whether tracing failed, which the page is drawn without.
 ///
@@ -82,13 +88,16 @@ pub(crate) fn run(args: &ReportArgs, halt: &Halt) -> Result<(String, Result<(), 
     if footprint::is_child() {
         return Ok((footprint::run(&footprint_targets(&kernel), speed.names(), halt)?, Ok(())));
     }
-    fs::create_dir_all(&args.out).during(|| format!("making {}", args.out.display()))?;
     let traced = if args.redraw { Ok(()) } else { measure(args, &speed, &kernel, halt)? };
     let records = report::json::read(&args.out.join(FIGURES))?;
     let bytes = read_bytes(&args.out.join(FOOTPRINT))?;
     let seen = matrix::read(&args.out)?;
-    let command = format!("pando bench report{}", if args.quick { " --quick" } else { "" });
-    let page = html::page(&records, &bytes, seen.as_ref(), &command);
+    let command = match fs::read_to_string(args.out.join(COMMAND)) {
+        // A report of before it was kept.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => format!("pando bench {NAME}"),
+        command => command.during(|| format!("reading {}", args.out.join(COMMAND).display()))?,
+    };
+    let page = html::page(&records, &bytes, seen.as_ref(), command.trim_end());
     for (name, svg) in &page.plots {
         let path = args.out.join(format!("{name}.svg"));
         fs::write(&path, svg).during(|| format!("writing {}", path.display()))?;
@@ -114,10 +123,12 @@ fn footprint_targets(kernel: &TargetSpec) -> Vec<TargetSpec> {
 
 /// Measures everything; returns whether tracing failed.
 fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -> Result<Result<(), Failure>, Failure> {
+    fs::create_dir_all(&args.out).during(|| format!("making {}", args.out.display()))?;
     let begun = Run::begin(fastrand::u64(..));
     let jobs = plan::jobs(speed, kernel, begun.seed);
-    let [figures, footprint] = [FIGURES, FOOTPRINT].map(|name| Output::open(&args.out.join(name)));
+    let [figures, footprint, asked] = [FIGURES, FOOTPRINT, COMMAND].map(|name| Output::open(&args.out.join(name)));
     let (figures, footprint) = (figures?, footprint?);
+    asked?.write(command(env::args_os()) + "\n")?;
     let bar = runner::progress(jobs.iter().map(|job| job.plan.measurements(job.targets.len())).sum());
     let mut rows = Vec::new();
     for job in &jobs {
@@ -135,6 +146,23 @@ fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -
     matrix::measure(&args.out, args.quick, halt)
 }
 
+/// What was asked for, to be asked for again in a shell.
+fn command(arguments: impl Iterator<Item = OsString>) -> String {
+    let ours = arguments.skip_while(|argument| argument != NAME);
+    let words: Vec<String> = ours.map(|argument| quoted(&argument.to_string_lossy())).collect();
+    format!("pando bench {}", words.join(" "))
+}
+
+/// As one word of a shell's.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 fn read_bytes(path: &Path) -> Result<Vec<Bytes>, Failure> {
     let text = fs::read_to_string(path).during(|| format!("reading {}", path.display()))?;
     serde_json::from_str(&text)
@@ -149,3 +177,17 @@ fn of<'a>(records: &'a [Record], workload: &str) -> Vec<&'a Record> {
 /// The length of one measurement, and how often it is repeated.
 const QUICK: (Duration, u32) = (Duration::from_millis(400), 3);
 const FULL: (Duration, u32) = (Duration::from_secs(2), 7);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_can_be_given_to_a_shell() {
+        let arguments = ["target/release/pando", "bench", "report", "--out=a b", "--threads", "1,2", "--dir", "it's"];
+        assert_eq!(
+            command(arguments.into_iter().map(OsString::from)),
+            r"pando bench report '--out=a b' --threads 1,2 --dir 'it'\''s'"
+        );
+    }
+}
