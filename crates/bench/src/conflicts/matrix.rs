@@ -29,6 +29,18 @@ pub(crate) enum Verdict {
     Conflict,
 }
 
+impl Verdict {
+    /// Of a pair that met on a line of the file system's own under so many of the keys, and only on others under so many.
+    fn of(keys: u32, conflicts: u32, memory_only: u32) -> Self {
+        match () {
+            () if 2 * conflicts > keys => Self::Conflict,
+            () if conflicts > 0 => Self::Chance,
+            () if memory_only > 0 => Self::Memory,
+            () => Self::Free,
+        }
+    }
+}
+
 /// One pair.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Case {
@@ -161,12 +173,7 @@ impl Names<'_> {
         offenders.sort_unstable();
         offenders.dedup();
         offenders.iter().for_each(|&i| self.offenders[i].pairs += 1);
-        let verdict = match () {
-            () if 2 * conflicts > self.keys => Verdict::Conflict,
-            () if 2 * memory_only > self.keys => Verdict::Memory,
-            () if conflicts > 0 => Verdict::Chance,
-            () => Verdict::Free,
-        };
+        let verdict = Verdict::of(self.keys, conflicts, memory_only);
         let Pair { scene, a, b, why } = pair;
         let why_they_commute = Cow::Borrowed(why);
         Case { scene, a, b, why_they_commute, verdict, conflicts, memory_only, offenders }
@@ -220,6 +227,25 @@ impl Names<'_> {
         match places.find(|(above, _)| file.starts_with("sync/") && !above.starts_with("sync/")) {
             Some((above, at)) => format!("{file}:{line}, from {above}:{at}"),
             None => format!("{file}:{line}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_that_meets_anywhere_is_not_free() {
+        for (conflicts, memory_only, verdict) in [
+            (0, 0, Verdict::Free),
+            (0, 1, Verdict::Memory),
+            (0, 3, Verdict::Memory),
+            (1, 0, Verdict::Chance),
+            (1, 2, Verdict::Chance),
+            (2, 1, Verdict::Conflict),
+        ] {
+            assert_eq!(Verdict::of(3, conflicts, memory_only), verdict, "{conflicts} and {memory_only} of 3");
         }
     }
 }
