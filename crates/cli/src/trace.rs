@@ -4,7 +4,7 @@ use std::{
     fmt::Write as _,
     io::{self, BufRead, BufReader, Write},
     os::unix::net::UnixStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -107,14 +107,15 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         let mount = find(args)?;
         let shown = mount.point.display().to_string();
         let stream = connect(&mount.device).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused if mount_point::dead_at(&mount.point) => {
-                Failure::new(format!("{shown}: nobody serves it any more: its server was killed"))
-                    .remedy(format!("take the dead mount away: pando umount {}", for_shell(&mount.point)))
-            }
+            io::ErrorKind::ConnectionRefused if mount_point::dead_at(&mount.point) => dead(&mount.point),
             _ => refused(&shown, &error),
         })?;
         if let Some(lines) = ask(args, &shown, stream)? {
-            return show(args, &shown, lines);
+            return match show(args, &shown, lines)? {
+                // The end of a server that was killed is the end of its connections, and not of the mount.
+                End::Server if mount_point::dead_at(&mount.point) => Err(dead(&mount.point)),
+                End::Server | End::Count => Ok(()),
+            };
         }
     }
     Err(Failure::new("the server ends each connection before it has said anything").remedy("try again"))
@@ -173,6 +174,11 @@ fn find(args: &TraceArgs) -> Result<Mount> {
 
 const AS_WHOM: &str = "trace as the user who mounted the tree, or as root";
 
+fn dead(point: &Path) -> Failure {
+    Failure::new(format!("{}: nobody serves it any more: its server was killed", point.display()))
+        .remedy(format!("take the dead mount away: pando umount {}", for_shell(point)))
+}
+
 fn refused(shown: &str, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Failure::new(format!("{shown}: its server does not listen for traces"))
@@ -184,10 +190,19 @@ fn refused(shown: &str, error: &io::Error) -> Failure {
     }
 }
 
-fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Result<()> {
+/// Why there is nothing more to show.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// As much as was asked for has been shown.
+    Count,
+    /// The server says nothing more.
+    Server,
+}
+
+fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Result<End> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let (mut text, mut line, mut left) = (String::new(), Vec::new(), args.count.unwrap_or(u64::MAX));
-    let mut lost = 0;
+    let (mut lost, mut end) = (0, End::Count);
     while left > 0 {
         if lines.buffer().is_empty() {
             // Nothing more to show for now.
@@ -196,7 +211,10 @@ fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Resu
         line.clear();
         match lines.read_until(b'\n', &mut line) {
             // The end; a server that ends while it waits for us to read leaves half a line.
-            Ok(_) if !line.ends_with(b"\n") => break,
+            Ok(_) if !line.ends_with(b"\n") => {
+                end = End::Server;
+                break;
+            }
             Ok(_) => {}
             Err(error) => return Err(Failure::system(shown, &error)),
         }
@@ -222,7 +240,8 @@ fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Resu
         let bytes = if args.json { &line[..] } else { text.as_bytes() };
         out.write_all(bytes).map_err(|error| Failure::output(&error))?;
     }
-    out.flush().map_err(|error| Failure::output(&error))
+    out.flush().map_err(|error| Failure::output(&error))?;
+    Ok(end)
 }
 
 /// A line for people.
@@ -297,7 +316,8 @@ mod tests {
         let (mut server, client) = UnixStream::pair().expect("a pair");
         write!(server, "{{\"pando_trace\":1,\"pid\":1}}\n{{\"start_ns\":1").expect("it has room");
         drop(server);
-        show(&plain(), "a test", BufReader::new(client)).expect("the tree was unmounted");
+        let end = show(&plain(), "a test", BufReader::new(client)).expect("nothing fails");
+        assert_eq!(end, End::Server);
     }
 
     #[test]

@@ -105,12 +105,19 @@ fn a_tree_that_nobody_serves_is_called_dead() {
     }
     let mut mounted = Mounted::new(&[]);
     let root = mounted.root();
+    let dir = root.to_str().expect("text");
     fs::metadata(&root).expect("attributes");
+    let mut trace = Trace::start(&[dir]);
     rustix::process::kill_process(mounted.pid(), rustix::process::Signal::KILL).expect("killed");
     mounted.ended();
-    let output = run(&["trace", root.to_str().expect("text")]);
+    let mut watched = String::new();
+    trace.errors.read_to_string(&mut watched).expect("text");
+    assert_eq!(trace.child.wait().expect("it ends").code(), Some(1), "{watched}");
+    let output = run(&["trace", dir]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("killed") && said(&output).contains("pando umount"), "{}", said(&output));
+    for said in [watched, said(&output)] {
+        assert!(said.contains("killed") && said.contains("pando umount"), "{said}");
+    }
 }
 
 #[test]
