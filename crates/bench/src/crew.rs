@@ -43,7 +43,7 @@ pub(crate) struct Sample {
     /// The most memory that the process had resident meanwhile; of workers that are processes, all of them together.
     pub(crate) peak_bytes: u64,
     pub(crate) latency: Option<Latency>,
-    /// Of the whole process; none if they are not counted.
+    /// Of the whole process; none if they are not counted, or if there were helpers.
     pub(crate) locks: Option<Locks>,
     /// If there were helpers.
     pub(crate) beside: Option<Beside>,
@@ -90,7 +90,8 @@ impl Job<'_> {
         }
         let alone_ops_per_s = Job { alone: true, ..*self }.measure_once(halt)?.0.ops_per_s();
         let (sample, helper_ops_per_s) = self.measure_once(halt)?;
-        Ok(Sample { beside: Some(Beside { helper_ops_per_s, alone_ops_per_s }), ..sample })
+        // Locks are counted for the whole process: those of the helpers could not be told from the workers'.
+        Ok(Sample { beside: Some(Beside { helper_ops_per_s, alone_ops_per_s }), locks: None, ..sample })
     }
 
     /// Also what the helpers did in a second.

@@ -342,6 +342,8 @@ mod tests {
             assert_eq!(results.helpers.map(|helpers| (helpers.what, helpers.asked_per_s)), helpers, "{name}");
             for sample in &results.series[0].samples {
                 assert_eq!(sample.beside.is_some(), helpers.is_some(), "{name}");
+                let counted = cfg!(feature = "lock-stats") && helpers.is_none();
+                assert_eq!(sample.locks.is_some(), counted, "{name}: helpers take locks as well");
                 let Some(beside) = sample.beside else { continue };
                 assert!(beside.alone_ops_per_s > 0.0 && beside.helper_ops_per_s > 0.0, "{name}: {beside:?}");
             }
