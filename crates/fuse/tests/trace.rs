@@ -158,6 +158,9 @@ fn who_does_not_read_loses_and_is_told() {
     for _ in 0..50_000 {
         served.stat("/");
     }
+    // While the server waits for him, others are told.
+    let (_, line) = served.ask(ALL);
+    assert!(matches!(&line, TraceLine::Refusal { refused } if refused.contains("EBUSY")), "{line:?}");
     let mut events = 0;
     let lost = loop {
         match client.line() {

@@ -179,12 +179,8 @@ impl Watch {
             if ready.client {
                 return Ok(());
             }
-            if ready.newcomer
-                && let Some(mut other) = self.newcomer()
-            {
-                let refused = "somebody else watches this mount (EBUSY)".to_owned();
-                // He may have gone already.
-                let _ = say(&mut other, &TraceLine::Refusal { refused });
+            if ready.newcomer {
+                self.refuse();
             }
             let began = Instant::now();
             let handed = tracer.poll(Pace::EVENTS, |event| {
@@ -222,6 +218,15 @@ impl Watch {
         }
     }
 
+    /// Says to a newcomer that he is not the first.
+    fn refuse(&self) {
+        if let Some(mut other) = self.newcomer() {
+            let refused = "somebody else watches this mount (EBUSY)".to_owned();
+            // He may have gone already.
+            let _ = say(&mut other, &TraceLine::Refusal { refused });
+        }
+    }
+
     /// Sends lines, however slowly they are read; false if the server is to end meanwhile.
     fn send(&self, client: &mut UnixStream, mut lines: &[u8]) -> io::Result<bool> {
         while !lines.is_empty() {
@@ -229,8 +234,12 @@ impl Watch {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => lines = &lines[count..],
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                    if self.wait(None, Some(Duration::ZERO)).stop {
+                    let ready = self.wait(None, Some(Duration::ZERO));
+                    if ready.stop {
                         return Ok(false);
+                    }
+                    if ready.newcomer {
+                        self.refuse();
                     }
                 }
                 Err(error) => return Err(error),
