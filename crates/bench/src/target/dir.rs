@@ -78,12 +78,7 @@ impl DirTarget {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (self.find(&path)?, false),
             new => (new.during(during)?, true),
         };
-        match rustix::fs::flock(&marker, FlockOperation::NonBlockingLockExclusive) {
-            // A file system without locks: then the caller keeps runs apart.
-            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
-            Err(Errno::WOULDBLOCK) => return Err(self.in_use()),
-            Err(error) => return Err(error).during(during),
-        }
+        self.lock(&marker, &path, is_new)?;
         if is_new {
             let text = if made { MADE_TEXT } else { MARKER_TEXT };
             let written = marker.write_all(text.as_bytes()).during(during);
@@ -104,13 +99,29 @@ impl DirTarget {
         }
     }
 
-    /// Opens a marker that is there, wherever it comes from: it must not lead elsewhere, or keep us waiting.
+    /// Locks the marker. Somebody may have found a new one before: to him it is not ours, nor would it be to those after us.
+    fn lock(&self, marker: &fs::File, path: &Path, is_new: bool) -> Result<(), Failure> {
+        let locked = match rustix::fs::flock(marker, FlockOperation::NonBlockingLockExclusive) {
+            // A file system without locks: then the caller keeps runs apart.
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
+            Err(Errno::WOULDBLOCK) => Err(self.in_use()),
+            Err(error) => Err(error).during(|| format!("marking {}", path.display())),
+        };
+        locked.inspect_err(|_| {
+            if is_new {
+                _ = fs::remove_file(path);
+            }
+        })
+    }
+
+    /// Opens a marker that is there, wherever it comes from: it must not lead elsewhere, or keep us waiting. For writing, as
+    /// NFS wants it of whoever locks.
     fn find(&self, path: &Path) -> Result<fs::File, Failure> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(marker) => Ok(marker.into()),
             Err(Errno::NOENT) => Err(self.in_use()),
-            Err(Errno::LOOP | Errno::NXIO) => Err(self.not_ours(MARKER)),
+            Err(Errno::LOOP | Errno::NXIO | Errno::ISDIR | Errno::ACCESS) => Err(self.not_ours(MARKER)),
             Err(error) => Err(error).during(|| format!("opening {}", path.display())),
         }
     }
@@ -304,6 +315,27 @@ mod tests {
         let session = DirTarget::new(temp.path()).open().expect("it opens");
         assert!(refusal(temp.path()).contains("in use"));
         session.close().expect("it closes");
+    }
+
+    #[test]
+    fn a_new_marker_that_another_run_has_locked_goes() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let (target, path) = (DirTarget::new(temp.path()), temp.path().join(MARKER));
+        let marker = fs::File::create(&path).expect("a marker");
+        let others = fs::File::open(&path).expect("it is there");
+        rustix::fs::flock(&others, FlockOperation::LockExclusive).expect("a lock");
+        for is_new in [false, true] {
+            assert!(matches!(target.lock(&marker, &path, is_new), Err(Failure::Refused(_))));
+            assert_eq!(path.exists(), !is_new);
+        }
+    }
+
+    #[test]
+    fn a_marker_that_is_found_can_be_locked_on_nfs() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        fs::write(temp.path().join(MARKER), MARKER_TEXT).expect("writing");
+        let (marker, _) = DirTarget::new(temp.path()).mark(false).expect("it is ours");
+        assert!(rustix::fs::fcntl_getfl(&marker).expect("its flags").contains(OFlags::RDWR), "flock(2)");
     }
 
     #[test]
