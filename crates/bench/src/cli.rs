@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::short::Short;
 use crate::{
-    conflicts, cost,
+    child, conflicts, cost,
     failure::{Failure, While, say},
     footprint,
     halt::Halt,
@@ -269,10 +269,13 @@ fn dispatch(args: BenchArgs, signals: impl IntoIterator<Item = i32>) -> Result<(
     let halt = Halt::default();
     halt.on(signals)?;
     let done = carry_out(args.command, &halt);
-    if matches!(done, Err(Failure::Io(..))) {
-        // Ctrl-C goes to all processes of a terminal, and may have ended one of ours before we heard of it.
+    if let Err(Failure::Io(_, error)) = &done {
+        // Ctrl-C goes to all processes of a terminal, and may have ended one of ours before we heard of it: then we shall,
+        // once the thread that listens has its turn.
         const LATE: Duration = Duration::from_millis(20);
-        halt.wait(LATE)?;
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let by_signal = child::ended_by(error).is_some_and(|signal| SIGNALS.contains(&signal));
+        halt.wait(if by_signal { PATIENCE } else { LATE })?;
     }
     done
 }

@@ -62,8 +62,8 @@ struct Report {
     rounds: Vec<Round>,
     latency: Option<Vec<(u64, u64)>>,
     peak_bytes: u64,
-    /// The errno, or a text, of what went wrong.
-    failed: Option<(Option<i32>, String)>,
+    /// The errno, or a text, of what went wrong; and the signal, if one has ended a process of the worker's.
+    failed: Option<(Option<i32>, String, Option<i32>)>,
 }
 
 /// Measures with processes. `name` is the workload's, `tree` where it was prepared.
@@ -211,12 +211,11 @@ impl Worker {
 /// Why a worker has sent its report early.
 fn failed(line: &str) -> Failure {
     let report: Option<Report> = serde_json::from_str(line).ok();
-    let (errno, text) = report.and_then(|report| report.failed).unwrap_or((None, line.to_owned()));
-    let unsupported = || io::Error::new(io::ErrorKind::Unsupported, text.clone());
+    let (errno, text, signal) = report.and_then(|report| report.failed).unwrap_or((None, line.to_owned(), None));
     let error = match errno {
         Some(errno) => io::Error::from_raw_os_error(errno),
-        None if text == io::ErrorKind::Unsupported.to_string() => unsupported(),
-        None => io::Error::other(text.clone()),
+        None if text == io::ErrorKind::Unsupported.to_string() => io::ErrorKind::Unsupported.into(),
+        None => child::said_to_have_ended(text, signal),
     };
     Failure::Io("measuring".into(), error)
 }
@@ -238,7 +237,7 @@ pub(crate) fn serve() -> Option<Result<(), Failure>> {
             rounds: Vec::new(),
             latency: None,
             peak_bytes: 0,
-            failed: Some((error.raw_os_error(), error.to_string())),
+            failed: Some((error.raw_os_error(), error.to_string(), child::ended_by(&error))),
         });
         let line = serde_json::to_string(&report).during(|| "reporting".into())?;
         say(&line).during(|| "reporting".into())

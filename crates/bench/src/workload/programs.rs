@@ -12,6 +12,7 @@ use std::{
 
 use super::{Pace, Part, Step, Task, Workload, tree::make_all};
 use crate::{
+    child,
     failure::{Failure, While},
     halt::Halt,
     path::TreePath,
@@ -79,8 +80,9 @@ fn commit(root: &Path) -> Result<(), Failure> {
         let during = || format!("git {} in {}", args.join(" "), root.display());
         let output = git(root, args).output().map_err(missing("git")).during(during)?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::Io(during(), io::Error::other(said.trim().to_owned())));
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            let error = if said.is_empty() { child::ended("git", output.status) } else { io::Error::other(said) };
+            return Err(Failure::Io(during(), error));
         }
     }
     Ok(())
@@ -126,7 +128,7 @@ impl Run {
         let output = output.map_err(missing(name))?;
         if !output.status.success() {
             let _ = io::stderr().write_all(&output.stderr);
-            return Err(io::Error::other(format!("{name} ended with {}", output.status)));
+            return Err(child::ended(name, output.status));
         }
         let expected = if self.how.program == Program::FindSize { self.how.files.div_ceil(EMPTY) } else { 0 };
         let lines = output.stdout.iter().filter(|&&byte| byte == b'\n').count() as u64;
