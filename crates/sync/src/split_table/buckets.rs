@@ -45,6 +45,8 @@ const MAX_BITS: u32 = if usize::BITS == 64 { 34 } else { 24 };
 const SEGMENTS: usize = (MAX_BITS - BASE_BITS + 1) as usize;
 /// A list of so few elements has no buckets unless there is contention.
 const LIST: usize = 8;
+/// One call makes a table so many times larger at most, as a power of two: what it is told may be wrong.
+const GROWTH_BITS: u32 = 4;
 /// So many reports of contention ask for more buckets.
 const HOT: usize = if cfg!(loom) { 1 } else { 8 };
 /// The first contention asks for `2^HOT_BITS` buckets, more of it for more.
@@ -283,14 +285,14 @@ impl Buckets {
 }
 
 /// How many bits of buckets a table of `len` elements should have, which has `bits`: a load of one to two after a
-/// change, and none before it has left one quarter to two. Zero means no buckets.
+/// change (after several, if it has far too few), and none before it has left one quarter to two. Zero means no buckets.
 fn wanted(len: usize, bits: u32, floor: u32) -> u32 {
     let buckets = if bits == 0 { 0 } else { 1_usize << bits };
     let due = len > (2 * buckets).max(LIST) || len < buckets / 4;
     let fitting = match len {
         _ if !due => bits,
         0..=LIST => 0,
-        _ => len.ilog2().clamp(BASE_BITS, MAX_BITS),
+        _ => len.ilog2().clamp(BASE_BITS, MAX_BITS.min(bits.max(BASE_BITS) + GROWTH_BITS)),
     };
     fitting.max(floor)
 }
@@ -457,7 +459,8 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     ///
     /// `len` is the number of elements, and may be approximate; `contended` is what [`super::Inserted`] and
     /// [`super::Removed`] reported. Meant to be called after every insertion and removal: mostly it compares a few
-    /// numbers. Never waits; one caller resizes at a time, and others go on meanwhile.
+    /// numbers. Never waits; one caller resizes at a time, and others go on meanwhile. One call makes 16 buckets of one at
+    /// most (128 where there were none).
     ///
     /// Buckets that contention asked for (at most 512) outlast the contention, and are given back only when the table
     /// is found empty, by some thousands of calls, without more of it: names that come and go in an otherwise empty

@@ -264,6 +264,17 @@ fn a_million_come_and_go_and_leave_nothing() {
     drains_to(&alive, 0);
 }
 
+/// A number that is far from the truth does not make a huge table at once.
+#[test]
+fn a_wrong_number_of_elements_costs_little() {
+    let table = SplitTable::<Entry>::new();
+    table.adapt(1 << 20, false, &pin());
+    let few = table.bucket_bytes();
+    assert!(few > 0 && few < 8 << 10, "{few} bytes of buckets");
+    (0..2).for_each(|_| table.adapt(1 << 16, false, &pin()));
+    assert!(table.bucket_bytes() > 32 << 15, "what is said again and again is done");
+}
+
 #[test]
 fn contention_makes_buckets_and_a_calm_empty_table_gives_them_back() {
     let table = SplitTable::<Entry>::new();
