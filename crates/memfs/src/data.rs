@@ -314,7 +314,10 @@ fn read_chunk(chunk: &Chunk, mut buf: &mut [u8], mut within: usize) {
 }
 
 impl Drop for MemData {
+    /// The memory goes first: nobody fills its space while it is still there.
     fn drop(&mut self) {
+        drop(std::mem::take(&mut self.head));
+        drop(std::mem::take(&mut self.rest));
         self.space.release_pages(self.pages);
     }
 }
