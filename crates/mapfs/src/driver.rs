@@ -102,7 +102,8 @@ impl Driver for MapFs {
             bfree: blocks,
             bavail: blocks,
             files: store.limit(),
-            ffree: store.limit() - store.len(),
+            // The root is there whatever the limit is.
+            ffree: store.limit().saturating_sub(store.len()),
             namelen: 255,
         }
     }

@@ -122,3 +122,11 @@ fn after_any_failure_cache_and_store_agree() {
     evict_down_to(&vfs, &store, 1);
     assert_same(&seen(&vfs, &root), &tree, "at the end");
 }
+
+/// A store's root is there though there is room for no inode.
+#[test]
+fn a_store_without_room_has_none_left() {
+    let (vfs, root, _) = mounted(MapOptions { inodes: Some(0), ..MapOptions::default() });
+    let statfs = vfs.statfs(&root, At::Cwd, "/").expect("statfs");
+    assert_eq!((statfs.files, statfs.ffree), (0, 0));
+}
