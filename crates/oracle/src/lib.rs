@@ -2,8 +2,8 @@
 //!
 //! A driver's test hands over a name space ([`Subject`]) and calls [`run`]. Each run is a process of its own: it has a
 //! mount name space of its own, mounts a tmpfs there, makes it its root and carries out the same operations on it and on
-//! the subject. Every result is compared, and every few operations the whole trees are. See `op` for what is not
-//! compared. In half of the runs root takes turns with ordinary users; in some of them space is short.
+//! the subject. Every result is compared, and every few operations and at the end the whole trees are. See `op` for what
+//! is not compared. In half of the runs root takes turns with ordinary users; in some of them space is short.
 //!
 //! A subject that can fail brings its [`Trouble`]: before each operation it evicts and makes a later call fail. An
 //! operation that answers the injected error must have had no effect: it is carried out once more, without failures, and
@@ -125,7 +125,11 @@ fn child(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitC
         if !keep.contains(index) {
             continue;
         }
-        if let Err(Disagreement { what, kind, apart }) = run.step(index, &op, index % every == every - 1) {
+        let step = run.step(index, &op).and_then(|()| {
+            let is_last = keep.last().map_or(run.carried_out == ops, |last| index == last);
+            if is_last || index % every == every - 1 { run.compare_trees() } else { Ok(()) }
+        });
+        if let Err(Disagreement { what, kind, apart }) = step {
             if triage || only.as_ref().is_some_and(|only| *only != kind) {
                 println!("DIFFERENT {kind} seed {seed} operation {index} {}", what.replace('\n', " "));
                 if triage && apart {
@@ -181,7 +185,7 @@ impl Run {
     }
 
     /// One operation on both; the error says how they disagree.
-    fn step(&mut self, index: u64, op: &Op, look: bool) -> Result<(), Disagreement> {
+    fn step(&mut self, index: u64, op: &Op) -> Result<(), Disagreement> {
         if self.kernel.must_skip(op) || self.asks_for_allocated_holes(op) {
             self.log.push(format!("{index:>6} {op:?} (skipped)"));
         } else {
@@ -205,7 +209,7 @@ impl Run {
                 });
             }
         }
-        if look { self.compare_trees() } else { Ok(()) }
+        Ok(())
     }
 
     /// Whether the operation asks where data is in a file with allocated ranges: see [`Looker`].
