@@ -15,6 +15,8 @@ const RUNS: u64 = 50;
 pub const INJECTED: &str = "InjectedError";
 /// A run takes about a second: one that takes this long hangs.
 const HANG_SECONDS: &str = "120";
+/// What `timeout` answers for such a run.
+const HANGS: i32 = 124;
 /// Runs that shrinking may take.
 const TRIES: u32 = 600;
 
@@ -113,6 +115,11 @@ pub fn run_all() -> ExitCode {
                 let required = env::var("PANDO_ORACLE_REQUIRED").is_ok_and(|value| value == "1");
                 return if required { ExitCode::FAILURE } else { ExitCode::SUCCESS };
             }
+            // Not shrunk: each try would take as long.
+            Some(HANGS) => {
+                println!("seed {seed} hangs, after {HANG_SECONDS} s; again: PANDO_SEED={seed} PANDO_OPS={ops}");
+                return ExitCode::FAILURE;
+            }
             code => {
                 println!("{text}{}", String::from_utf8_lossy(&output.stderr));
                 println!("seed {seed} FAILED ({code:?}); again: PANDO_SEED={seed} PANDO_OPS={ops}");
@@ -160,7 +167,8 @@ fn shrink(seed: u64, ops: u64, text: &str) {
     let mut fails = |keep: &[u64]| {
         tries = tries.saturating_sub(1);
         let output = run(seed, ops, Some(keep));
-        let failed = !output.status.success() && output.status.code() != Some(i32::from(NO_ORACLE));
+        let code = output.status.code();
+        let failed = ![0, i32::from(NO_ORACLE), HANGS].map(Some).contains(&code);
         (tries > 0 && failed).then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let mut piece = kept.len().div_ceil(2);
