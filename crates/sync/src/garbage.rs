@@ -6,13 +6,13 @@
 //! where it is, and only the news that a grace period is over ([`Graces`]) goes around:
 //!
 //! 1. A thread collects what it retires in a *bag*. Full bags wait in a queue of its own, each for a grace period; others do
-//!    when the thread only reads, and when they hold something large or something that others may wait for.
+//!    when the thread only reads, and when they are heavy or hold something that others may wait for.
 //! 2. One in [`ROUND`] bags, and now and then while it only reads, the thread frees some of the bags whose period is over, and
 //!    begins another period if none is under way and enough waits.
 //! 3. Queues are behind locks, which nobody else wants mostly. A thread that frees bags looks now and then whether another
 //!    one's have waited much longer than they must: their owner may be asleep, or have ended. [`collect`] and
-//!    [`back_pressure`] free everybody's. What a thread that sleeps has in the bag that it was filling (fewer than [`BAG`] small
-//!    objects) stays there until it wakes.
+//!    [`back_pressure`] free everybody's. What a thread that sleeps has in the bag that it was filling (fewer than [`BAG`]
+//!    objects, and less than [`HEAVY_BYTES`]) stays there until it wakes.
 //!
 //! Frees run inside [`pin`] (when the thread holds no guard yet), [`collect`] and [`back_pressure`].
 
@@ -31,8 +31,8 @@ pub(crate) type Inner = crossbeam_epoch::Guard;
 
 /// Objects in a full bag.
 const BAG: usize = 20;
-/// What is so large does not wait for its bag to be full.
-const LARGE_BYTES: usize = 64 << 10;
+/// What weighs so much together does not wait for its bag to be full.
+const HEAVY_BYTES: usize = 64 << 10;
 /// After so many full bags a thread goes on with what waits.
 const ROUND: u32 = 4;
 /// It frees so many at once, so that what is freed finds room where it is made again (`blocks`); more if very many wait.
@@ -98,13 +98,16 @@ struct Home {
     /// Bytes that the owner has retired less those that it has freed: only the sum over all homes means something.
     bytes: AtomicIsize,
     owned: AtomicBool,
+    /// How many threads free what waited here.
+    freeing: AtomicUsize,
     /// What waits, the oldest first. Nobody waits, or retires anything, while holding the lock.
     queue: Mutex<VecDeque<Bag>>,
 }
 
 impl Home {
     const fn new() -> Self {
-        Self { bytes: AtomicIsize::new(0), owned: AtomicBool::new(false), queue: Mutex::new(VecDeque::new()) }
+        let (bytes, owned, freeing) = (AtomicIsize::new(0), AtomicBool::new(false), AtomicUsize::new(0));
+        Self { bytes, owned, freeing, queue: Mutex::new(VecDeque::new()) }
     }
 
     /// What has been retired before waits from now on.
@@ -115,6 +118,7 @@ impl Home {
 
     /// Frees what is ripe since `fresh` periods at least: so many bags at most.
     fn free_ripe(&self, fresh: u64, most: usize) {
+        let _freeing = Freeing::begin(self);
         let period = GRACES.over().saturating_sub(fresh);
         let take = || {
             let mut queue = facade::lock(&self.queue);
@@ -126,6 +130,34 @@ impl Home {
     /// How many bags wait.
     fn waiting(&self) -> usize {
         facade::lock(&self.queue).len()
+    }
+
+    /// Whether nobody frees what waited. Acquire: it has been freed then.
+    fn is_still(&self) -> bool {
+        self.freeing.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether nothing waits, and what did is freed.
+    fn is_done(&self) -> bool {
+        // In this order: whoever took the last of it was counted before.
+        self.waiting() == 0 && self.is_still()
+    }
+}
+
+/// A thread frees what waited in a home, until it is dropped: also when a panic passes.
+struct Freeing<'a>(&'a Home);
+
+impl<'a> Freeing<'a> {
+    fn begin(home: &'a Home) -> Self {
+        // Relaxed: the queue's lock comes after it.
+        home.freeing.fetch_add(1, Ordering::Relaxed);
+        Self(home)
+    }
+}
+
+impl Drop for Freeing<'_> {
+    fn drop(&mut self) {
+        self.0.freeing.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -144,6 +176,8 @@ struct Local {
     number: usize,
     /// What was retired lately.
     bag: RefCell<Vec<Retired>>,
+    /// What that weighs.
+    bag_bytes: Cell<usize>,
     /// Bags that were filled since the last time.
     filled: Cell<u32>,
     /// Guards until the thread goes on with what waits.
@@ -170,8 +204,9 @@ impl Local {
         if number != SHARED {
             INHABITED.fetch_max(number + 1, Ordering::Relaxed);
         }
+        let (bag, bag_bytes) = (RefCell::default(), Cell::new(0));
         let (filled, countdown, times) = (Cell::new(0), Cell::new(IDLE_READS), Cell::new(0));
-        Self { number, bag: RefCell::default(), filled, countdown, times, visited: Cell::new(0) }
+        Self { number, bag, bag_bytes, filled, countdown, times, visited: Cell::new(0) }
     }
 
     fn home(&self) -> &'static Home {
@@ -184,9 +219,10 @@ impl Local {
         if bag.is_empty() {
             bag.reserve_exact(BAG);
         }
-        let is_large = retired.1 >= LARGE_BYTES;
+        let bytes = self.bag_bytes.get() + retired.1;
+        self.bag_bytes.set(bytes);
         bag.push(retired);
-        if bag.len() == BAG || is_large {
+        if bag.len() == BAG || bytes >= HEAVY_BYTES {
             drop(bag);
             self.seal();
             let filled = self.filled.get() + 1;
@@ -200,6 +236,7 @@ impl Local {
     /// What was retired waits from now on.
     fn seal(&self) {
         let items = self.bag.take();
+        self.bag_bytes.set(0);
         if !items.is_empty() {
             self.home().push(items);
         }
@@ -315,12 +352,19 @@ pub(crate) fn collect() {
         return;
     }
     let period = GRACES.next();
-    let is_done = |local: &Local| local.bag.borrow().is_empty() && local.home().waiting() == 0;
-    for _ in 0..COLLECT_ROUNDS {
+    let is_done = |local: &Local| local.bag.borrow().is_empty() && local.home().is_done();
+    let mut rounds = 0;
+    while rounds < COLLECT_ROUNDS {
         push_on();
         // What was retired before this call is freed; what that frees in turn was retired here.
         if GRACES.over() >= period && LOCAL.try_with(is_done).unwrap_or(true) {
             break;
+        }
+        // Who frees some of it waits for nobody.
+        if LOCAL.try_with(|local| local.home().is_still()).unwrap_or(true) {
+            rounds += 1;
+        } else {
+            std::thread::yield_now();
         }
     }
 }
@@ -345,6 +389,11 @@ pub(crate) fn back_pressure(limit_bytes: usize) {
     let mut spins = 0_u32;
     while retired_bytes() >= limit_bytes.max(1) && !crossbeam_epoch::is_pinned() {
         push_on();
+        seal();
+        if homes().all(Home::is_done) {
+            // What is left is in the bags of others, who may be asleep.
+            break;
+        }
         spins += 1;
         if spins < 64 {
             std::thread::yield_now();
@@ -415,8 +464,12 @@ mod tests {
     #[test]
     fn a_bag_that_is_not_full_is_within_reach() {
         static FREED: AtomicUsize = AtomicUsize::new(0);
-        struct Held<const AWAITED: bool>;
+        /// So many bytes.
+        struct Held<const AWAITED: bool>(usize);
         impl<const AWAITED: bool> Object for Held<AWAITED> {
+            fn held_bytes(&self) -> usize {
+                self.0
+            }
             fn is_awaited(&self) -> bool {
                 AWAITED
             }
@@ -429,12 +482,14 @@ mod tests {
         fn reads() {
             (0..=2 * super::IDLE_READS).for_each(|_| drop(super::pin()));
         }
-        let cases: [fn(); 2] = [
-            || drop(Counted::new(Held::<true>)),
+        let cases: [fn(); 3] = [
+            || drop(Counted::new(Held::<true>(0))),
             || {
-                drop(Counted::new(Held::<false>));
+                drop(Counted::new(Held::<false>(0)));
                 reads();
             },
+            // Weighs enough with what it is beside.
+            || (0..2).for_each(|_| drop(Counted::new(Held::<false>(super::HEAVY_BYTES / 2)))),
         ];
         for (before, retires) in cases.into_iter().enumerate() {
             let (done, when_done) = std::sync::mpsc::channel();
@@ -452,6 +507,43 @@ mod tests {
             drop(end);
             idle.join().expect("no panic");
         }
+    }
+
+    /// What a thread that sleeps has in its bag is not waited for. Seen to hang: without the look at what is within reach.
+    #[test]
+    fn what_is_out_of_reach_is_not_waited_for() {
+        struct Small;
+        impl Object for Small {}
+        let (done, when_done) = std::sync::mpsc::channel();
+        let (end, when_to_end) = std::sync::mpsc::channel::<()>();
+        let asleep = std::thread::spawn(move || {
+            drop(Counted::new(Small));
+            done.send(()).expect("somebody waits");
+            let _ = when_to_end.recv();
+        });
+        when_done.recv().expect("no panic");
+        super::back_pressure(1);
+        drop(end);
+        asleep.join().expect("no panic");
+    }
+
+    /// What is being freed is not done: who needs what it gives back waits for it. Seen to fail: with the queue alone.
+    #[test]
+    fn what_is_being_freed_is_not_done() {
+        static HOME: super::Home = super::Home::new();
+        static FREED: AtomicUsize = AtomicUsize::new(0);
+        fn free(_: *mut ()) {
+            assert!(HOME.waiting() == 0 && !HOME.is_done());
+            FREED.fetch_add(1, Ordering::SeqCst);
+        }
+        HOME.push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
+        while FREED.load(Ordering::SeqCst) == 0 {
+            assert!(!HOME.is_done());
+            super::collect();
+            HOME.free_ripe(0, usize::MAX);
+            std::thread::yield_now();
+        }
+        assert!(HOME.is_done());
     }
 
     /// What panics when it is freed takes nobody's garbage with it. Seen to fail: without the drop of `Ripe`.
@@ -481,6 +573,7 @@ mod tests {
             ripen();
         }
         assert_eq!(FREED.load(Ordering::SeqCst), 4);
+        assert!(home.is_done());
     }
 
     /// Threads that drop something as their last act, after their other locals, while much is ripe that retires more when

@@ -69,7 +69,8 @@ pub fn retired_bytes() -> usize {
     scheme::retired_bytes()
 }
 
-/// Waits until less than `limit_bytes` (one at least) are retired and not yet freed; helps freeing meanwhile.
+/// Waits until less than `limit_bytes` (one at least) are retired and not yet freed, but not for what other threads have yet
+/// to hand over ([`seal`]: less than 20 objects of a thread, and less than 64 KiB); helps freeing meanwhile.
 ///
 /// Returns at once in the common case. The caller holds no guard and no lock; one that holds a guard all the same (an
 /// embedder's own) is let through, since it would wait for itself.
