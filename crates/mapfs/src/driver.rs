@@ -5,7 +5,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use pando_vfs::{Backing, Charge, Driver, Error, FileData, FileKind, NodeAttr, RenameFlags, Result, Scanned, StatFs};
+use pando_vfs::{
+    AttrMask, Backing, Charge, Driver, Error, FileData, FileKind, NodeAttr, RenameFlags, Result, Scanned, StatFs,
+};
 
 use crate::{
     Call, MapHandle, MapOptions,
@@ -171,19 +173,18 @@ impl Backing for MapFs {
         self.call(Call::Rename)?.rename(from, to, flags)
     }
 
-    fn setattr(&self, ino: u64, attr: &NodeAttr) -> Result<()> {
+    fn setattr(&self, ino: u64, attr: &NodeAttr, meant: AttrMask) -> Result<()> {
+        fn set<T: Copy>(stored: &mut T, new: T, meant: bool) {
+            *stored = if meant { new } else { *stored };
+        }
         let mut store = self.call(Call::Setattr)?;
         let stored = &mut store.node_mut(ino)?.attr;
-        // Kind, number, links and size are not the caller's to set, and a birth happens once.
-        *stored = NodeAttr {
-            mode: attr.mode,
-            uid: attr.uid,
-            gid: attr.gid,
-            atime: attr.atime,
-            mtime: attr.mtime,
-            ctime: attr.ctime,
-            ..stored.clone()
-        };
+        set(&mut stored.mode, attr.mode, meant.contains(AttrMask::MODE));
+        set(&mut stored.uid, attr.uid, meant.contains(AttrMask::UID));
+        set(&mut stored.gid, attr.gid, meant.contains(AttrMask::GID));
+        set(&mut stored.atime, attr.atime, meant.contains(AttrMask::ATIME));
+        set(&mut stored.mtime, attr.mtime, meant.contains(AttrMask::MTIME));
+        set(&mut stored.ctime, attr.ctime, meant.contains(AttrMask::CTIME));
         Ok(())
     }
 

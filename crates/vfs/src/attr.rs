@@ -3,8 +3,8 @@
 use pando_sync::{Guard, LifeState, NameGuard, pin};
 
 use crate::{
-    At, Backing, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
-    backed::attr_of,
+    At, AttrMask, Backing, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    backed::{attr_of, refresh_inode},
     create::{S_ISGID, S_ISUID, S_IXGRP},
     inode::{Body, Inode, PermView},
     locks::{breathe, look},
@@ -195,7 +195,7 @@ impl Vfs {
         }
         self.traced_itself(TraceOp::Setattr, dentry, || {
             breathe();
-            change_perm(inode, unprivileged)
+            drop_privileges_first(inode, false)
         })
     }
 }
@@ -229,7 +229,7 @@ fn chmod_inode(context: &Context, inode: &Inode, mode: u32) -> Result<()> {
     if inode.kind == FileKind::Symlink {
         return Err(Error::NotSupported);
     }
-    change_perm(inode, |perm| {
+    change_perm(inode, AttrMask::MODE, |perm| {
         if !context.owns(&perm) {
             return Err(Error::NotPermitted);
         }
@@ -240,7 +240,10 @@ fn chmod_inode(context: &Context, inode: &Inode, mode: u32) -> Result<()> {
 }
 
 fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-    change_perm(inode, |perm| {
+    let mut meant = AttrMask::empty();
+    meant.set(AttrMask::UID, uid.is_some());
+    meant.set(AttrMask::GID, gid.is_some());
+    change_perm(inode, meant, |perm| {
         let owner = context.cred.uid == perm.uid;
         let uid_ok = uid.is_none_or(|uid| owner && uid == perm.uid);
         let gid_ok = gid.is_none_or(|gid| owner && (gid == perm.gid || context.cred.in_group(gid)));
@@ -256,15 +259,22 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
     })
 }
 
-/// Changes mode, owner and group as a whole; a backing agrees first. No guard is held.
-fn change_perm(inode: &Inode, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
+/// Changes mode, owner and group as a whole; a backing agrees first, and hears of what is `meant`, and of privileges that
+/// go with it. No guard and no lock is held.
+fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
+    let sb = &inode.shard.sb;
+    if !meant.contains(AttrMask::MODE) && is_privileged(&inode.perm(&pin())) && sb.driver.backing().is_some() {
+        // What is left of the mode is stored, too: so it is the mode that others have given it.
+        refresh_inode(&sb.name_space, inode)?;
+    }
     let now = Timestamp::now().0;
     revoking(inode, change, |change| {
         let _order = store_first(inode, |attr| {
             let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
+            let mode = if new.mode == attr.mode { AttrMask::empty() } else { AttrMask::MODE };
             (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
             attr.ctime = Timestamp(now);
-            Ok(())
+            Ok(meant | mode | AttrMask::CTIME)
         })?;
         // Stored, it is what it was when it was asked for: who changes it holds the same lock.
         inode.change_perm(&pin(), change)?;
@@ -273,25 +283,26 @@ fn change_perm(inode: &Inode, change: impl Fn(PermView) -> Result<PermView>) -> 
     })
 }
 
-/// Stores changed attributes in the backing, if there is one; what it refuses does not happen. Changes of one inode
-/// come one after the other: the lock that orders them is returned, to be held until the cache is changed too.
+/// Stores changed attributes in the backing, if there is one: those that `change` says it has changed. What it refuses does
+/// not happen. Changes of one inode come one after the other: the lock that orders them is returned, to be held until the
+/// cache is changed too.
 fn store_first<'i>(
     inode: &'i Inode,
-    change: impl FnOnce(&mut NodeAttr) -> Result<()>,
+    change: impl FnOnce(&mut NodeAttr) -> Result<AttrMask>,
 ) -> Result<Option<NameGuard<'i>>> {
     let sb = &inode.shard.sb;
     let Some(backing) = sb.driver.backing() else { return Ok(None) };
     let order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
     let mut attr = attr_of(inode, &pin());
-    change(&mut attr)?;
-    backing.setattr(inode.ino, &attr)?;
+    let changed = change(&mut attr)?;
+    backing.setattr(inode.ino, &attr, changed)?;
     Ok(Some(order))
 }
 
 /// Stores the times that only the cache knows, if there are any. No guard is held.
 pub(crate) fn store_times(inode: &Inode) -> Result<()> {
     let sb = &inode.shard.sb;
-    match sb.driver.backing().filter(|_| inode.is_dirty()) {
+    match sb.driver.backing().filter(|_| !inode.dirty().is_empty()) {
         Some(backing) => {
             let _order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
             store_dirty(inode, backing)
@@ -302,15 +313,16 @@ pub(crate) fn store_times(inode: &Inode) -> Result<()> {
 
 /// As [`store_times`]; the caller holds the inode's lock.
 pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
-    if !inode.take_dirty() {
+    let dirty = inode.take_dirty();
+    if dirty.is_empty() {
         return Ok(());
     }
     let attr = attr_of(inode, &pin());
-    match backing.setattr(inode.ino, &attr) {
+    match backing.setattr(inode.ino, &attr, dirty) {
         // Others have removed it: there is nothing to store it in.
         Ok(()) | Err(Error::NoEntry | Error::Stale) => Ok(()),
         Err(error) => {
-            inode.set_dirty();
+            inode.set_dirty(dirty);
             Err(error)
         }
     }
@@ -341,13 +353,16 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
     };
     let (atime, mtime) = (value(atime), value(mtime));
     let _order = store_first(inode, |attr| {
+        let mut changed = AttrMask::CTIME;
+        changed.set(AttrMask::ATIME, atime.is_some());
+        changed.set(AttrMask::MTIME, mtime.is_some());
         attr.atime = atime.unwrap_or(attr.atime);
         attr.mtime = mtime.unwrap_or(attr.mtime);
         attr.ctime = now;
-        Ok(())
+        Ok(changed)
     })?;
     inode.times.set(&pin(), atime, mtime, inode.striped_stamp(), now.0);
-    inode.set_dirty();
+    inode.set_dirty(AttrMask::CTIME);
     Ok(())
 }
 
@@ -377,6 +392,7 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
         return Err(Error::Invalid);
     }
     let state = inode.file_state()?;
+    drop_privileges_first(inode, capable)?;
     state.change(inode, |data| {
         let old = inode.size();
         let now = Timestamp::now().0;
@@ -388,12 +404,21 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
         }
         state.resize(inode, data, size);
         inode.times.modified(now);
-        inode.set_dirty();
+        inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
         Ok(())
     })
 }
 
-/// Contents change: setuid goes, and setgid of what the group may execute, unless the writer is capable.
+/// Contents are about to change: setuid goes, and setgid of what the group may execute, unless the writer is capable. A
+/// backing knows before one byte of them does. No guard and no lock is held.
+pub(crate) fn drop_privileges_first(inode: &Inode, capable: bool) -> Result<()> {
+    if capable || !is_privileged(&inode.perm(&pin())) {
+        return Ok(());
+    }
+    change_perm(inode, AttrMask::empty(), unprivileged)
+}
+
+/// Contents change, with the data locked: what was given back since [`drop_privileges_first`] goes, too.
 pub(crate) fn drop_privileges(inode: &Inode, capable: bool) {
     if capable {
         return;
@@ -402,7 +427,7 @@ pub(crate) fn drop_privileges(inode: &Inode, capable: bool) {
     if is_privileged(&inode.perm(&guard)) {
         // Infallible: the change never refuses.
         let _ = inode.change_perm(&guard, unprivileged);
-        inode.set_dirty();
+        inode.set_dirty(AttrMask::MODE);
     }
 }
 

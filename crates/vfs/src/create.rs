@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use pando_sync::{Counted, Guard, Node, OpCell, Shared, stripe_hint};
 
 use crate::{
-    At, Charge, Context, DentryRef, Driver, Error, FileKind, NodeAttr, Result, Timestamp, Vfs,
+    At, AttrMask, Charge, Context, DentryRef, Driver, Error, FileKind, NodeAttr, Result, Timestamp, Vfs,
     backed::{Call, adopt, change_count, check_fresh, find, note_refusal, unbind_stale},
     dentry::{Dentry, Slot},
     directory::Directory,
@@ -146,7 +146,7 @@ impl Vfs {
             match &inode.body {
                 Body::Symlink(target) => {
                     if !context.read_only && inode.times.accessed(guard, i64::MIN, || Timestamp::now().0) {
-                        inode.set_dirty();
+                        inode.set_dirty(AttrMask::ATIME);
                     }
                     Ok(target.to_vec())
                 }
@@ -446,7 +446,7 @@ fn bind(
 fn note_bound(parent: &Inode, hash: u64, slot: Shared<'_, Node<Slot>>, guard: &Guard) {
     if let Some(backed) = parent.directory().ok().and_then(|directory| directory.backed.as_ref()) {
         backed.note_present(hash, slot.to_ref().name.as_bytes(), guard);
-        parent.set_dirty();
+        parent.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
     }
 }
 

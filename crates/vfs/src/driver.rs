@@ -12,6 +12,8 @@ use std::{
     sync::Arc,
 };
 
+use bitflags::bitflags;
+
 use crate::{
     Result,
     layout::Layout,
@@ -126,6 +128,25 @@ pub struct NodeAttr {
     pub target: Box<[u8]>,
 }
 
+bitflags! {
+    /// Which attributes of a [`NodeAttr`] are meant.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct AttrMask: u8 {
+        /// [`NodeAttr::mode`].
+        const MODE = 1;
+        /// [`NodeAttr::uid`].
+        const UID = 2;
+        /// [`NodeAttr::gid`].
+        const GID = 4;
+        /// [`NodeAttr::atime`].
+        const ATIME = 8;
+        /// [`NodeAttr::mtime`].
+        const MTIME = 16;
+        /// [`NodeAttr::ctime`].
+        const CTIME = 32;
+    }
+}
+
 /// A tree that is kept elsewhere. All calls may wait.
 ///
 /// Changes arrive in an order that the name space has checked: a name is created only where none is known, removed only
@@ -182,11 +203,11 @@ pub trait Backing: Send + Sync {
     /// EEXIST (NOREPLACE), ENOTEMPTY, ENOENT, and what the store answers.
     fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()>;
 
-    /// Stores mode, owner, group and times of an inode.
+    /// Stores those attributes of an inode that are `meant`. The others stay: somebody else may have changed them since.
     ///
     /// # Errors
     /// What the store answers.
-    fn setattr(&self, ino: u64, attr: &NodeAttr) -> Result<()>;
+    fn setattr(&self, ino: u64, attr: &NodeAttr, meant: AttrMask) -> Result<()>;
 
     /// Nobody here uses this inode any more. If it has no names, its contents may go.
     fn forget(&self, ino: u64);

@@ -185,7 +185,7 @@ impl SuperBlock {
         }
         // Ours and the slot's: with these and no other but the cache's it is condemned.
         let references = 1 + usize::from(slot.is_some());
-        if inode.is_dirty() {
+        if !inode.dirty().is_empty() {
             return Ok(Evicted::InUse);
         }
         let Some(condemned) = self.inodes.condemn(&dentry, references, &guard) else { return Ok(Evicted::InUse) };

@@ -8,8 +8,8 @@ use std::{
 use pando_sync::{Position, pin};
 
 use crate::{
-    Context, DentryRef, Error, FileData, Layout, Result, Seek, Stat, Timestamp,
-    attr::{Stamp, drop_privileges, stat_of, store_times, truncate_inode},
+    AttrMask, Context, DentryRef, Error, FileData, Layout, Result, Seek, Stat, Timestamp,
+    attr::{Stamp, drop_privileges, drop_privileges_first, stat_of, store_times, truncate_inode},
     held::Held,
     inode::Inode,
     locks::in_need_of_space,
@@ -43,6 +43,17 @@ impl std::fmt::Debug for File {
             .field("flags", &self.flags)
             .field("position", &self.position)
             .finish()
+    }
+}
+
+impl Drop for File {
+    /// Of a tree that was taken down, nobody else would store what was done to the file since.
+    fn drop(&mut self) {
+        let inode = self.inode();
+        if !inode.dirty().is_empty() && inode.shard.sb.expect_open().is_err() {
+            // Whoever wants to hear of errors calls `fsync` before.
+            let _ = store_times(inode);
+        }
     }
 }
 
@@ -161,7 +172,7 @@ impl File {
         let count = read_at(inode, buffers, offset)?;
         // Reading no bytes is reading, as on tmpfs.
         if !self.no_atime && inode.times.accessed(&pin(), i64::MIN, || Timestamp::now().0) {
-            inode.set_dirty();
+            inode.set_dirty(AttrMask::ATIME);
         }
         Ok(count)
     }
@@ -183,6 +194,7 @@ impl File {
         self.traced(TraceOp::Write, || {
             self.writable()?;
             let len = total(buffers)?;
+            self.drop_privileges_first(len)?;
             let io = self.position.begin();
             self.check_range(io.position(), len)?;
             let append = self.flags.contains(OpenFlags::APPEND);
@@ -210,6 +222,7 @@ impl File {
             self.writable()?;
             let len = total(buffers)?;
             self.check_range(offset, len)?;
+            self.drop_privileges_first(len)?;
             self.write_inode(buffers, len, offset, self.flags.contains(OpenFlags::APPEND)).map(|(_, count)| count)
         })
     }
@@ -217,6 +230,11 @@ impl File {
     fn writable(&self) -> Result<()> {
         let ok = self.flags.writes() && !self.flags.contains(OpenFlags::PATH);
         if ok { Ok(()) } else { Err(Error::BadHandle) }
+    }
+
+    /// Before bytes are written, if there are any.
+    fn drop_privileges_first(&self, len: usize) -> Result<()> {
+        if len == 0 { Ok(()) } else { drop_privileges_first(self.inode(), self.capable) }
     }
 
     /// Writes, and says where.
@@ -240,7 +258,7 @@ impl File {
             drop_privileges(inode, self.capable);
             // Stamped before, also if there turns out to be no space: as Linux does.
             inode.times.modified(Timestamp::now().0);
-            inode.set_dirty();
+            inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
             let count = write_at(contents, buffers, offset, room)?;
             if offset + count as u64 > size {
                 state.resize(inode, contents, offset + count as u64);
@@ -402,9 +420,10 @@ impl File {
                 }
             }
             inode.times.modified(Timestamp::now().0);
-            inode.set_dirty();
+            inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
             Ok(())
         };
+        drop_privileges_first(inode, self.capable)?;
         in_need_of_space(|| state.change(inode, change))
     }
 

@@ -12,7 +12,7 @@
 
 use std::sync::{
     Arc, OnceLock, PoisonError, RwLock, TryLockError,
-    atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering},
 };
 
 use pando_sync::{
@@ -21,7 +21,7 @@ use pando_sync::{
 };
 
 use crate::{
-    Charge, Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp,
+    AttrMask, Charge, Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp,
     directory::{Directory, Line},
     probe::Part,
     superblock::Shard,
@@ -83,8 +83,10 @@ pub(crate) struct Inode {
     /// What it was made with; in force until `perm` holds a record.
     birth: PermView,
     pub kind: FileKind,
-    /// Times have changed that a backing does not know yet: stored before an eviction, and by fsync.
-    dirty: AtomicBool,
+    /// Whether a backing knows it.
+    backed: bool,
+    /// What the backing does not know yet ([`AttrMask`]): stored before an eviction, and by fsync.
+    dirty: AtomicU8,
     /// The backing is to hear when nobody uses it any more: it is the one inode of its number.
     adopted: AtomicBool,
     pub links: Links,
@@ -107,7 +109,8 @@ impl Inode {
         Self {
             ino: shard.next_ino(),
             kind,
-            dirty: AtomicBool::new(false),
+            backed: false,
+            dirty: AtomicU8::new(0),
             adopted: AtomicBool::new(false),
             birth: perm,
             perm: AtomicCounted::new(None),
@@ -125,7 +128,8 @@ impl Inode {
         Self {
             ino: attr.ino,
             kind: attr.kind,
-            dirty: AtomicBool::new(false),
+            backed: true,
+            dirty: AtomicU8::new(0),
             adopted: AtomicBool::new(false),
             birth: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
             perm: AtomicCounted::new(None),
@@ -140,9 +144,10 @@ impl Inode {
 
     /// Takes over what somebody else has changed in the backing.
     pub(crate) fn refresh(&self, attr: &NodeAttr, guard: &Guard) {
-        // A write takes setuid and setgid away at once, and the backing hears of it later.
+        // A write takes setuid and setgid away at once, and the backing may hear of it later.
         const PRIVILEGES: u32 = 0o6000;
-        let dropped = if self.is_dirty() { PRIVILEGES & !self.perm(guard).mode } else { 0 };
+        let known = self.dirty();
+        let dropped = if known.contains(AttrMask::MODE) { PRIVILEGES & !self.perm(guard).mode } else { 0 };
         let perm = PermView { mode: attr.mode & !dropped, uid: attr.uid, gid: attr.gid };
         if self.perm(guard) != perm {
             // Infallible: the change never refuses.
@@ -155,10 +160,7 @@ impl Inode {
         if attr.size != self.size() {
             self.set_size(attr.size);
         }
-        // What the cache knows better stays.
-        if !self.is_dirty() {
-            self.times.refresh(attr, self.striped_stamp(), guard);
-        }
+        self.times.refresh(attr, known, self.striped_stamp(), guard);
     }
 
     /// The one inode of its number: from now on, the backing is to hear when it goes.
@@ -228,23 +230,24 @@ impl Inode {
     /// Attributes have changed: the change of a name, say. A backing hears of it later.
     pub(crate) fn touch(&self, now: i64) {
         self.times.changed(now);
-        self.set_dirty();
+        self.set_dirty(AttrMask::CTIME);
     }
 
-    /// Says that the cache knows something of this inode (its times) that its backing does not.
-    pub(crate) fn set_dirty(&self) {
-        if !self.is_dirty() {
-            self.dirty.store(true, Ordering::Release);
+    /// Says that the cache knows something of this inode that its backing, if there is one, does not.
+    pub(crate) fn set_dirty(&self, what: AttrMask) {
+        if self.backed && !self.dirty().contains(what) {
+            self.dirty.fetch_or(what.bits(), Ordering::Release);
         }
     }
 
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty.load(Ordering::Acquire)
+    /// What the cache knows better than the backing.
+    pub(crate) fn dirty(&self) -> AttrMask {
+        AttrMask::from_bits_retain(self.dirty.load(Ordering::Acquire))
     }
 
-    /// Whether it was dirty; it is clean from here on.
-    pub(crate) fn take_dirty(&self) -> bool {
-        self.dirty.swap(false, Ordering::AcqRel)
+    /// What was dirty; it is clean from here on.
+    pub(crate) fn take_dirty(&self) -> AttrMask {
+        AttrMask::from_bits_retain(self.dirty.swap(0, Ordering::AcqRel))
     }
 
     pub(crate) fn is_dir(&self) -> bool {
@@ -501,12 +504,16 @@ impl Times {
         }
     }
 
-    /// The backing's times, as if set by utimens: they hold until a change that is younger than they are.
-    fn refresh(&self, attr: &NodeAttr, striped: i64, guard: &Guard) {
-        let now = Timestamp::now().0;
-        self.set_explicit(guard, Some(attr.atime), Some(attr.mtime), striped, now);
-        // Relaxed: an independent value.
-        self.ctime.store(attr.ctime.0, Ordering::Relaxed);
+    /// The backing's times, as if set by utimens: they hold until a change that is younger than they are. What is `known`
+    /// better here stays.
+    fn refresh(&self, attr: &NodeAttr, known: AttrMask, striped: i64, guard: &Guard) {
+        let unless_known = |time, which| (!known.contains(which)).then_some(time);
+        let (atime, mtime) = (unless_known(attr.atime, AttrMask::ATIME), unless_known(attr.mtime, AttrMask::MTIME));
+        self.set_explicit(guard, atime, mtime, striped, Timestamp::now().0);
+        if !known.contains(AttrMask::CTIME) {
+            // Relaxed: an independent value.
+            self.ctime.store(attr.ctime.0, Ordering::Relaxed);
+        }
     }
 
     /// The contents changed.

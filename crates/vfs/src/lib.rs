@@ -184,7 +184,7 @@ mod xattr_map;
 pub use context::{At, Context};
 pub use cred::Credentials;
 pub use dentry::DentryRef;
-pub use driver::{Backing, Charge, Driver, FileData, NodeAttr, Scanned, Xattr};
+pub use driver::{AttrMask, Backing, Charge, Driver, FileData, NodeAttr, Scanned, Xattr};
 pub use error::{Error, Result};
 pub use file::File;
 pub use layout::Layout;

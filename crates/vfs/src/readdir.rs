@@ -11,7 +11,7 @@
 use pando_sync::{LifeState, pin};
 
 use crate::{
-    Context, DentryRef, DirEntry, Error, File, Result, Stat, Timestamp,
+    AttrMask, Context, DentryRef, DirEntry, Error, File, Result, Stat, Timestamp,
     attr::stat_of,
     inode::Inode,
     load::{Version, fill},
@@ -121,7 +121,7 @@ impl File {
         }
         let counts = cookie < AFTER_DOT && !self.no_atime;
         if counts && inode.times.accessed(&guard, directory.latest_stamp(), || Timestamp::now().0) {
-            inode.set_dirty();
+            inode.set_dirty(AttrMask::ATIME);
         }
         if cookie < AFTER_DOTDOT {
             batch.push(b"..", dotdot(this, None, &guard).to_ref().inode(), AFTER_DOTDOT, None);

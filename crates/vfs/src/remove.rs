@@ -3,7 +3,7 @@
 use pando_sync::{Guard, Node, Op, Shared};
 
 use crate::{
-    At, Context, Error, Result, Timestamp, Vfs,
+    At, AttrMask, Context, Error, Result, Timestamp, Vfs,
     backed::{Call, check_fresh, miss},
     create::S_ISVTX,
     dentry::{Dentry, Slot},
@@ -217,7 +217,7 @@ impl<'g> Bound<'g> {
 pub(crate) fn note_gone(parent: &Inode, hash: u64, name: &[u8], guard: &Guard) {
     if let Some(backed) = parent.directory().ok().and_then(|directory| directory.backed.as_ref()) {
         backed.note_absent(hash, name, guard);
-        parent.set_dirty();
+        parent.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use pando_sync::{Counted, Enlisted, Guard, Node, Object, Op, OpCell, Shared};
 
 use crate::{
-    At, Context, Error, Result, Timestamp, Vfs,
+    At, AttrMask, Context, Error, Result, Timestamp, Vfs,
     backed::{Call, note_refusal, unbind_stale},
     dentry::{Dentry, Slot},
     directory::Directory,
@@ -204,8 +204,8 @@ impl<'g> Move<'g> {
             new_dir.stamp(now);
         }
         self.old.inode().touch(now);
-        self.old.parent.set_dirty();
-        self.new_parent.set_dirty();
+        self.old.parent.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
+        self.new_parent.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
         if !self.exchange {
             note_gone(self.old.parent, self.old.hash, self.old.name, guard);
         }

@@ -230,7 +230,8 @@ impl Vfs {
     /// Takes a mounted tree away again, by a path to its root.
     ///
     /// The tree is taken down: files still open keep their contents, and its directories are empty from then on; to make
-    /// something in them is ESTALE. What is being made there meanwhile is waited for, and goes with the rest.
+    /// something in them is ESTALE. What is being made there meanwhile is waited for, and goes with the rest. A [`Backing`]
+    /// still hears of what such files are written, and of their times when they are closed.
     ///
     /// # Errors
     /// EPERM without the capability, EINVAL if nothing is mounted there, EBUSY if something is mounted within, and those
@@ -259,8 +260,7 @@ impl Vfs {
         detach(&mount);
         drop(moved);
         drop(seq);
-        mount.root.0.sb().close();
-        take_down(&mount.root);
+        close_down(&mount.root);
         Ok(())
     }
 
@@ -356,16 +356,22 @@ fn take_down(root: &DentryRef) {
     root.0.sb().drain_forgotten();
 }
 
+/// Nothing comes into a tree any more, and it is taken apart. Errors of its backing go nowhere: whoever wants to hear of
+/// them calls `sync` before.
+fn close_down(root: &DentryRef) {
+    root.0.sb().close();
+    // Files that are written to from here on are stored when they are closed.
+    let _ = root.0.sb().store_times(root);
+    take_down(root);
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         let mounts = std::mem::take(&mut *self.mounts.lock().unwrap_or_else(PoisonError::into_inner));
         for mount in mounts.iter().rev() {
-            // Whoever wants to hear of errors calls `sync` before.
-            let _ = mount.root.0.sb().store_times(&mount.root);
             detach(mount);
-            take_down(&mount.root);
+            close_down(&mount.root);
         }
-        let _ = self.root.0.sb().store_times(&self.root);
-        take_down(&self.root);
+        close_down(&self.root);
     }
 }

@@ -1,5 +1,6 @@
 //! The name space over a tree that is kept elsewhere: what the cache does, and that nobody notices.
 
+mod attributes;
 mod cache;
 mod faults;
 mod misses;

@@ -1,0 +1,90 @@
+//! What is stored of an inode's attributes: what was changed here, and nothing else. Others may have changed the rest.
+
+use pando_mapfs::{MapHandle, MapOptions};
+use pando_vfs::{At, Context, Credentials, File, NodeAttr, OpenFlags, SetAttr, SetTime, Timestamp, Vfs, Walk};
+
+use crate::support::{collect_until, mounted};
+
+const FOLLOW: Walk = Walk::empty();
+
+/// A new file with these permissions, open for somebody who is not its owner.
+fn open_for_user(vfs: &Vfs, root: &Context, mode: u32) -> File {
+    vfs.open(root, At::Cwd, "/f", OpenFlags::CREAT, 0o666).expect("made");
+    vfs.chmod(root, At::Cwd, "/f", mode, FOLLOW).expect("changed");
+    let user = root.clone().with_credentials(Credentials::user(1000, 1000, &[]));
+    vfs.open(&user, At::Cwd, "/f", OpenFlags::RDWR, 0).expect("opens")
+}
+
+fn stored(store: &MapHandle, ino: u64) -> NodeAttr {
+    store.node(ino).expect("there").attr
+}
+
+#[test]
+fn what_others_have_changed_is_not_put_back() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let file = open_for_user(&vfs, &context, 0o666);
+    let ino = file.dentry().ino();
+    assert_eq!((file.fsync(), file.read(&mut [0])), (Ok(()), Ok(0)));
+    store.chmod(ino, 0o600).expect("changed");
+    store.write(ino, b"theirs").expect("written");
+    let theirs = stored(&store, ino);
+    assert_eq!(file.fsync(), Ok(()));
+    assert_eq!(stored(&store, ino), NodeAttr { atime: file.stat().atime, ..theirs });
+    let set = |what: &SetAttr| {
+        store.chmod(ino, 0o640).expect("changed");
+        vfs.setattr(&context, file.dentry(), what).expect("set");
+        stored(&store, ino)
+    };
+    let mtime = Timestamp(5);
+    let now = set(&SetAttr { mtime: SetTime::At(mtime), ..SetAttr::default() });
+    assert_eq!((now.mode, now.mtime), (0o640, mtime));
+    let now = set(&SetAttr { gid: Some(7), ..SetAttr::default() });
+    assert_eq!((now.mode, now.uid, now.gid, now.mtime), (0o640, 0, 7, mtime));
+}
+
+#[test]
+fn a_directory_that_is_worked_in_keeps_the_setgid_that_others_give_it() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let ino = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made").ino();
+    vfs.mkdir(&context, At::Cwd, "/d/sub", 0o755).expect("made");
+    store.chmod(ino, 0o2775).expect("changed");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/d", FOLLOW).map(|stat| stat.mode), Ok(0o2775));
+    assert_eq!(vfs.sync(), Ok(()));
+    assert_eq!(stored(&store, ino).mode, 0o2775);
+}
+
+#[test]
+fn privileges_are_gone_before_contents_change() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let file = open_for_user(&vfs, &context, 0o4777);
+    let ino = file.dentry().ino();
+    let changes: [&dyn Fn() -> pando_vfs::Result<()>; 5] = [
+        &|| file.write(b"x").map(drop),
+        &|| file.pwrite(b"x", 0).map(drop),
+        &|| file.truncate(1),
+        &|| file.fallocate(0, 0, 2),
+        &|| vfs.drop_privileges(file.dentry()),
+    ];
+    for (which, change) in changes.iter().enumerate() {
+        vfs.chmod(&context, At::Cwd, "/f", 0o6777, FOLLOW).expect("changed");
+        assert_eq!((change(), stored(&store, ino).mode), (Ok(()), 0o777), "{which}");
+        // Others have taken more away, and nobody here has walked since.
+        vfs.chmod(&context, At::Cwd, "/f", 0o6777, FOLLOW).expect("changed");
+        store.chmod(ino, 0o4600).expect("changed");
+        assert_eq!((change(), stored(&store, ino).mode), (Ok(()), 0o600), "{which}");
+    }
+}
+
+#[test]
+fn a_file_that_outlives_its_tree_is_stored_when_it_is_closed() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let file = open_for_user(&vfs, &context, 0o4777);
+    let ino = file.dentry().ino();
+    drop((vfs, context));
+    assert_eq!((file.write(b"late"), stored(&store, ino).mode), (Ok(4), 0o777));
+    let stat = file.stat();
+    drop(file);
+    let now = stored(&store, ino);
+    assert_eq!((now.mtime, now.ctime), (stat.mtime, stat.ctime));
+    collect_until(|| store.cached_inodes() == 0);
+}
