@@ -335,7 +335,7 @@ pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard
 
 /// Down into what is mounted on a directory.
 #[inline]
-fn cross<'g>(mut dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Shared<'g, Dentry> {
+pub(crate) fn cross<'g>(mut dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Shared<'g, Dentry> {
     while let Body::Directory(dir) = &dentry.to_ref().inode().body
         && let Some(root) = dir.mounted.load(guard)
     {

@@ -15,7 +15,7 @@ use crate::{
     attr::stat_of,
     inode::Inode,
     load::{Version, fill},
-    namei::dotdot,
+    namei::{cross, dotdot},
     trace::TraceOp,
     types::{Access, FileKind, OpenFlags},
 };
@@ -137,7 +137,13 @@ impl File {
             let slot = slot.to_ref();
             let Some(dentry) = slot.value.load(&guard) else { continue };
             let child = dentry.to_ref().inode();
-            let plus = if plus { dentry.get().map(|held| (stat_of(child, &guard), DentryRef(held))) } else { None };
+            // What a look-up would find; the name and its number are those of the directory that is mounted on, as getdents
+            // has it.
+            let found = plus.then(|| cross(dentry, &guard));
+            let plus = found
+                .and_then(|found| found.get())
+                .map(DentryRef)
+                .map(|found| (stat_of(found.0.inode(), &guard), found));
             batch.push(slot.name.as_bytes(), child, slot.position(), plus);
         }
         Ok(())

@@ -416,7 +416,16 @@ fn mounts_are_crossed_and_protected() {
     assert_eq!(vfs.d_path(&context, file.dentry(), 100), Ok(b"/m/x/f".to_vec()));
     let root = vfs.stat(&context, At::Cwd, "/", FOLLOW).expect("there");
     assert_eq!(vfs.stat(&context, At::Cwd, "/m/..", FOLLOW).map(|s| (s.dev, s.ino)), Ok((root.dev, root.ino)));
-    assert_ne!(vfs.stat(&context, At::Cwd, "/m", FOLLOW).map(|s| s.dev), Ok(root.dev));
+    let mounted = vfs.stat(&context, At::Cwd, "/m", FOLLOW).expect("there");
+    assert_ne!(mounted.dev, root.dev);
+    let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+    let mut listed = None;
+    dir.readdir_plus(&context, 0, |entry, plus| {
+        listed = listed.or(plus.filter(|_| entry.name == b"m").map(|(stat, dentry)| (stat.ino, dentry.stat().ino)));
+        true
+    })
+    .expect("lists");
+    assert_eq!(listed, Some((mounted.ino, mounted.ino)), "with attributes, a listing shows what a look-up finds");
     let none = RenameFlags::empty();
     assert_eq!(vfs.rename(&context, At::Cwd, "/m/x", At::Cwd, "/x", none), Err(Error::CrossDevice));
     assert_eq!(vfs.rename(&context, At::Cwd, "/m", At::Cwd, "/x", none), Err(Error::Busy));
