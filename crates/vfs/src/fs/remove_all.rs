@@ -28,7 +28,7 @@ struct Level {
 }
 
 pub(super) fn remove_dir_all(fs: &Fs, path: &Path) -> Result<()> {
-    let bytes = super::bytes(path);
+    let bytes = without_slashes(super::bytes(path));
     let stat = fs.vfs.stat(&fs.context, At::Cwd, bytes, Walk::NOFOLLOW)?;
     if stat.is_symlink() {
         return fs.vfs.unlink(&fs.context, At::Cwd, bytes);
@@ -57,6 +57,12 @@ pub(super) fn remove_dir_all(fs: &Fs, path: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A path with a slash behind it leads through a symbolic link, whoever has put it there: not so without.
+fn without_slashes(path: &[u8]) -> &[u8] {
+    let name_end = path.iter().rposition(|byte| *byte != b'/').map(|last| last + 1);
+    &path[..name_end.unwrap_or(path.len().min(1))]
 }
 
 fn open(fs: &Fs, at: At<'_>, name: &[u8]) -> Result<Level> {
