@@ -3,7 +3,7 @@
 //! The tree itself finds inodes by name. A server also needs them by number, and each answer that named a number counts
 //! as a reference until the other side forgets it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use pando_sync::{Counted, Guard, pin};
 
@@ -44,7 +44,8 @@ impl Nodes {
         self.table.get(ino, guard)
     }
 
-    fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) {
+    /// Whether that is a new entry.
+    fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) -> bool {
         // Put after the guard is gone: an inode's last put may wait.
         let (mut _left, mut _unused) = (None, None);
         let guard = pin();
@@ -55,14 +56,14 @@ impl Nodes {
                 if entry.to_ref().count_up(lookups) {
                     // An entry of ours that came too late: nor must the inode wait for its reclamation.
                     _unused = new.and_then(|new| ByNumber::empty(&new));
-                    return;
+                    return false;
                 }
                 // It is dying: it must be out before another can be in.
                 _left = self.table.remove(entry, &guard);
             }
             let entry = new.take().unwrap_or_else(|| ByNumber::make(Dentry::first(dentry), AtomicU64::new(lookups)));
             match self.table.insert(entry, &guard) {
-                Ok(()) => return,
+                Ok(()) => return true,
                 Err(rejected) => new = Some(rejected),
             }
         }
@@ -97,8 +98,13 @@ impl Vfs {
 
     /// Says that the number of a dentry's inode was handed out `lookups` times: it can be found by it from now on.
     pub fn remember(&self, dentry: &DentryRef, lookups: u64) {
-        if lookups > 0 {
-            dentry.0.sb().nodes.remember(&dentry.0, lookups);
+        let sb = dentry.0.sb();
+        if lookups > 0 && sb.nodes.remember(&dentry.0, lookups) {
+            // Who takes a tree down closes it, and then forgets all: he sees the entry, or it is seen here that he was before.
+            fence(Ordering::SeqCst);
+            if sb.expect_open().is_err() {
+                sb.nodes.forget_all();
+            }
         }
     }
 

@@ -221,6 +221,7 @@ impl<'g> Move<'g> {
 
     /// Both names change what they show, and both dentries their place.
     fn exchange_with(&self, target: &Bound<'g>, locks: &mut Locks<'_>) -> Step<()> {
+        self.new_parent.shard.sb.expect_open()?;
         let op = Op::new();
         let (a, b) = (&self.old, target);
         let one = enlist(&a.slot.to_ref().value, &op, Some(a.dentry), Some(held(b.dentry)?))?;

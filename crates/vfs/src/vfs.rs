@@ -1,6 +1,9 @@
 //! The `Vfs`: one name space, from its root on, with what is mounted in it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{Ordering, fence},
+};
 
 use pando_sync::{Counted, pin};
 
@@ -195,12 +198,22 @@ impl Vfs {
             self.0.name_space.clone(),
             RootAttributes { uid: context.cred.uid, gid: context.cred.gid, mode: 0o755 },
         )?;
-        // In the list before it is attached: the tree that it is mounted in stays from here on.
-        self.mounts().push(Mount { point: point.clone(), root: root.clone() });
-        self.attach(&point, &root).inspect_err(|_| {
+        self.enlist(&point, &root).and_then(|()| self.attach(&point, &root)).inspect_err(|_| {
             self.mounts().retain(|mount| !mount.root.ptr_eq(&root));
             take_down(&root);
         })
+    }
+
+    /// Takes a tree into the list before it is attached: the one that it is mounted in stays from here on, if it is still
+    /// in there itself.
+    fn enlist(&self, point: &DentryRef, root: &DentryRef) -> Result<()> {
+        let mut mounts = self.mounts();
+        let id = point.0.sb().id;
+        if self.0.root.0.sb().id != id && mounts.iter().all(|mount| mount.root.0.sb().id != id) {
+            return Err(Error::NoEntry);
+        }
+        mounts.push(Mount { point: point.clone(), root: root.clone() });
+        Ok(())
     }
 
     /// Attaches a tree: with the lock of the mount point's name, so that nobody removes or moves it meanwhile.
@@ -351,6 +364,8 @@ fn take_down(root: &DentryRef) {
         }
         directory.detach();
     }
+    // As `Vfs::remember` has it.
+    fence(Ordering::SeqCst);
     root.0.sb().nodes.forget_all();
     root.0.sb().inodes.clear();
     root.0.sb().drain_forgotten();

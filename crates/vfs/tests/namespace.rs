@@ -362,6 +362,39 @@ fn nothing_is_made_in_a_tree_that_was_taken_down() {
     assert_eq!(vfs.mkdir(&context, at, "x", 0o755).err(), stale);
     assert_eq!(vfs.open(&context, at, "x", flags, 0o600).err(), stale);
     assert_eq!(vfs.link(&context, At::Dir(file.dentry()), "", at, "x", Walk::EMPTY_PATH).err(), stale);
+    // Nor is anything that was handed out too late known.
+    vfs.remember(&dead, 1);
+    vfs.forget(dead.ino(), 1);
     drop((dead, file));
     collect_until(|| Arc::strong_count(&driver) == 1);
+}
+
+/// What is mounted there nobody could come to, nor take away again; and what changes places may be missed.
+#[test]
+fn nothing_is_mounted_or_exchanged_in_a_tree_that_is_being_taken_down() {
+    let (interruption, lower) = (Arc::<Interruption>::default(), Arc::new(MemFs::new(MemOptions::default())));
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+    let upper = Interrupted(MemFs::new(MemOptions::default()), interruption.clone());
+    vfs.mount(&context, At::Cwd, "/m", upper).expect("mounted");
+    let dir = vfs.mkdir(&context, At::Cwd, "/m/d", 0o755).expect("made");
+    for path in ["/m/d/a", "/m/d/b"] {
+        vfs.mkdir(&context, At::Cwd, path, 0o755).expect("made");
+    }
+    let late = {
+        let (vfs, context, lower) = (vfs.clone(), context.clone(), lower.clone());
+        move || {
+            let at = At::Dir(&dir);
+            assert_eq!(vfs.mount(&context, at, ".", lower), Err(Error::NoEntry));
+            assert_eq!(vfs.rename(&context, at, "a", at, "b", RenameFlags::EXCHANGE), Err(Error::Stale));
+        }
+    };
+    // It is asked for its backing first when it is still mounted, and again when it is not.
+    let again = interruption.clone();
+    *interruption.lock().expect("no panic") =
+        Some(Box::new(move || *again.lock().expect("no panic") = Some(Box::new(late))));
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
+    assert!(interruption.lock().expect("no panic").is_none(), "tried meanwhile");
+    collect_until(|| Arc::strong_count(&lower) == 1);
 }

@@ -1,13 +1,14 @@
 //! The cache over a tree that is kept elsewhere: misses, evictions, and what others change.
 
 use std::{
-    sync::{Barrier, Mutex},
+    sync::{Arc, Barrier, Mutex},
     time::Duration,
 };
 
 use pando_mapfs::{Call, Delay, Fault, MapFs, MapHandle, MapOptions, Wait};
 use pando_vfs::{
-    At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Seek, SetTime, Timestamp, Vfs, Walk, XattrFlags,
+    At, Backing, Charge, Context, Credentials, Driver, Error, FileData, FileKind, OpenFlags, RenameFlags, Result, Seek,
+    SetTime, StatFs, Timestamp, Vfs, Walk, XattrFlags,
 };
 
 use crate::support::{assert_same, collect_until, evict_all, evict_down_to, mounted, names, seen, stored};
@@ -288,6 +289,54 @@ fn a_tree_is_taken_down_with_what_others_have_removed() {
     store.remove(d, "l").expect("removed");
     vfs.rmdir(&context, At::Cwd, "/d").expect("empty by now");
     drop((context, vfs));
+    collect_until(|| store.cached_inodes() == 0);
+}
+
+/// Calls a function whenever it is charged, and is otherwise what it is made of.
+struct Charged<F>(MapFs, F);
+
+impl<F: Fn() + Send + Sync + 'static> Driver for Charged<F> {
+    fn statfs(&self) -> StatFs {
+        self.0.statfs()
+    }
+    fn charge(&self, what: Charge) -> Result<()> {
+        (self.1)();
+        self.0.charge(what)
+    }
+    fn release(&self, what: Charge) {
+        self.0.release(what);
+    }
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        self.0.data(ino)
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        self.0.backing()
+    }
+}
+
+/// An open directory may be listed while the tree goes. A name that is taken into the cache then goes with it.
+#[test]
+fn what_is_listed_while_the_tree_is_taken_down_goes_with_it() {
+    let driver = MapFs::new(MapOptions::default());
+    let store = driver.handle();
+    store.create(ROOT, "f", FileKind::File, 0o644).expect("made");
+    let last = Arc::new(Mutex::new(None::<Vfs>));
+    let listed = {
+        let last = last.clone();
+        move || {
+            let Some(vfs) = last.lock().expect("no panic").take() else { return };
+            let dropped = std::thread::spawn(move || drop(vfs));
+            // Long enough, unless it waits for this.
+            (0..10_000).take_while(|_| !dropped.is_finished()).for_each(|_| std::thread::yield_now());
+        }
+    };
+    let vfs = Vfs::new(Charged(driver, listed)).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    let root = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+    *last.lock().expect("no panic") = Some(vfs);
+    root.readdir_plus(&context, 0, |_, _| true).expect("lists");
+    assert!(last.lock().expect("no panic").is_none(), "taken down meanwhile");
+    drop((root, context));
     collect_until(|| store.cached_inodes() == 0);
 }
 
