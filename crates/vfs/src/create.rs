@@ -356,7 +356,9 @@ pub(crate) fn make_at(
         // Before anybody can come to it by its name.
         adopt(sb, &dentry, guard);
     }
-    let bound = bind(parent, (hash, name), slot, &dentry, now, guard);
+    // A backing may have taken its time since.
+    let changed = if backed { Timestamp::now().0 } else { now };
+    let bound = bind(parent, (hash, name), slot, &dentry, changed, guard);
     if backed && bound.is_err() {
         drop(sb.inodes.leave(&dentry, guard));
     }
@@ -425,13 +427,13 @@ fn bind(
     let creation = node.to_ref().value.creation();
     if directory.life.keep_alive(guard) {
         creation.publish(guard);
-        directory.stamp(now);
+        parent.entries_changed(now);
         note_bound(parent, hash, node, guard);
         return Ok(());
     }
     let Some(_taken_back) = creation.retract() else {
         // Whoever tried to remove the directory published it for us: then it has been there.
-        directory.stamp(now);
+        parent.entries_changed(now);
         note_bound(parent, hash, node, guard);
         return Ok(());
     };

@@ -144,11 +144,20 @@ impl Directory {
         self.adapt_now_and_then(guard);
     }
 
-    /// Stamps a change of the entries: mtime and ctime, on this thread's stripe.
-    pub(crate) fn stamp(&self, now: i64) {
-        if self.stripes.0.mine().stamp.raise(now) {
+    /// Stamps a change of the entries, mtime and ctime, on this thread's stripe, and says with what: later than that stripe's
+    /// last stamp and than what is `known` besides.
+    ///
+    /// `now` was read after the change could be seen, or little before. If a clock that was set back says less than was
+    /// stamped, it is one more than all. (Stripes are not compared else: what a thread stamps that has changed nothing here
+    /// since before the time to which the clock was set back is hidden behind the others' stamps, until they or it go on.)
+    pub(crate) fn stamp(&self, now: i64, known: i64) -> i64 {
+        let stamp = &self.stripes.0.mine().stamp;
+        let is_later = now > stamp.get().max(known);
+        let at = if is_later { now } else { self.latest_stamp().max(known).saturating_add(1) };
+        if stamp.raise(at) {
             self.stripes.0.note_contention();
         }
+        at
     }
 
     /// A subdirectory came from another directory, or took the place of something else, or the reverse.

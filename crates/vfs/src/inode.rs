@@ -173,6 +173,16 @@ impl Inode {
         self.directory().map_or(i64::MIN, Directory::latest_stamp)
     }
 
+    /// The entries of a directory have changed, as it can be seen by now: mtime and ctime.
+    pub(crate) fn entries_changed(&self, now: i64) {
+        if let Body::Directory(directory) = &self.body {
+            let at = directory.stamp(now, self.times.mtime.load(Ordering::Relaxed));
+            if self.times.ctime.load(Ordering::Relaxed) > at {
+                self.times.changed(at);
+            }
+        }
+    }
+
     /// Whether it has no name any more. A root has none either, and is not meant.
     pub(crate) fn is_nameless(&self, guard: &Guard) -> bool {
         match &self.body {
@@ -468,8 +478,8 @@ impl Links {
     }
 }
 
-/// The times of an inode. Automatic stamps only rise; a time set by utimens holds until a stamp that is younger than
-/// the call, so an older stamp that comes late does not undo it.
+/// The times of an inode. Automatic stamps only rise, each above the one before, so that a change is seen whatever the clock
+/// says; a time set by utimens holds until the next of them.
 pub(crate) struct Times {
     atime: AtomicI64,
     mtime: AtomicI64,
@@ -584,8 +594,15 @@ impl Times {
                 mtime: mtime.map(|t| (t.0, mtime_at)).or(old.mtime),
             };
             if self.explicit.compare_exchange(current, Some(Counted::new(new))).is_ok() {
-                return;
+                break;
             }
+        }
+        // What is stamped next is later than the call, also by a clock that is set back.
+        if atime.is_some() {
+            self.atime.fetch_max(atime_at, Ordering::Relaxed);
+        }
+        if mtime.is_some() {
+            self.mtime.fetch_max(mtime_at, Ordering::Relaxed);
         }
     }
 }
@@ -702,6 +719,11 @@ mod tests {
     use pando_sync::pin;
 
     use super::*;
+    use crate::{
+        attr::stat_of,
+        driver::tests::Nothing,
+        superblock::{NameSpace, SuperBlock},
+    };
 
     /// What was stamped before, by a clock that was ahead, is older than what is set now.
     #[test]
@@ -714,5 +736,35 @@ mod tests {
         times.set(&guard, None, set(7), striped, 1000);
         assert_eq!((times.atime(&guard), times.mtime(&guard, striped)), (5, 7));
         assert_eq!(times.mtime(&guard, striped + 1), striped + 1, "changed since");
+    }
+
+    /// Nor does what is changed then stay hidden behind what was set before.
+    #[test]
+    fn changes_are_seen_also_when_the_clock_was_set_back() {
+        let (times, guard) = (Times::new(1000), pin());
+        times.set(&guard, Some(Timestamp(5)), Some(Timestamp(6)), i64::MIN, 3000);
+        times.modified(2000);
+        assert_eq!(times.mtime(&guard, i64::MIN), 3001);
+        assert!(times.accessed(&guard, i64::MIN, || 2000));
+        assert_eq!(times.atime(&guard), 3001);
+
+        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(NameSpace::new()));
+        let (shard, perm) = (Arc::new(Shard::new(sb)), PermView { mode: 0o755, uid: 0, gid: 0 });
+        let body = Body::Directory(Box::new(Directory::new()));
+        let dir = Inode::new(shard, FileKind::Directory, perm, body, 1, 3000);
+        let shown = || {
+            let stat = stat_of(&dir, &guard);
+            (stat.mtime.0, stat.ctime.0)
+        };
+        for changes in 1..4 {
+            dir.entries_changed(2000);
+            assert_eq!(shown(), (3000 + changes, 3000 + changes));
+        }
+        dir.times.set(&guard, None, Some(Timestamp(6)), dir.striped_stamp(), 5000);
+        dir.entries_changed(4000);
+        assert_eq!(shown(), (5001, 5001));
+        dir.times.changed(7000);
+        dir.entries_changed(6000);
+        assert_eq!(shown(), (6000, 7001));
     }
 }

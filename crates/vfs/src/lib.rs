@@ -124,6 +124,9 @@
 //! * Names of one stripe wait for each other (64 stripes a core), also while a backing is told of a change of one of them.
 //! * A chmod or chown that takes permission away in a directory waits for all changes in the name space that a backing is
 //!   being told of, and changes in that directory wait for it.
+//! * Where several threads change a directory, a change may leave its times as they are: what is made is stamped with the
+//!   clock of just before it can be seen; and once the clock was set back, a thread that had changed nothing in there for as
+//!   long as that stamps below what the others have.
 //! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and devices are names:
 //!   opening one is ENXIO.
 //!

@@ -43,13 +43,13 @@ impl Vfs {
                 bound.may_delete(context, Some(false), guard)?;
             }
             bound.remove_in_backing(parent, locks)?;
-            let now = Timestamp::now().0;
             // The instant at which the name is gone.
             let gone = bound.slot.to_ref().value.replace(None);
+            let now = Timestamp::now().0;
             let directory = bound.parent.directory()?;
             directory.remove(bound.slot, guard);
             directory.count_down(false, guard);
-            directory.stamp(now);
+            bound.parent.entries_changed(now);
             // Counted down after the name is gone, so the count is never too low (protocol 6).
             bound.inode().link_gone();
             bound.inode().touch(now);
@@ -203,7 +203,7 @@ impl<'g> Bound<'g> {
         let directory = self.parent.directory()?;
         directory.remove(self.slot, guard);
         directory.count_down(true, guard);
-        directory.stamp(now);
+        self.parent.entries_changed(now);
         victim.detach();
         self.inode().times.changed(now);
         note_gone(self.parent, self.hash, self.name, guard);

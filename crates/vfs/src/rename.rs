@@ -178,12 +178,12 @@ impl<'g> Move<'g> {
     }
 
     fn carry_out(self, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
-        let now = Timestamp::now().0;
         match &self.target {
             Some(target) if self.exchange => self.exchange_with(target, locks)?,
-            Some(target) => self.replace(target, now, locks, guard)?,
+            Some(target) => self.replace(target, locks, guard)?,
             None => self.to_free_name(locks, guard)?,
         }
+        let now = Timestamp::now().0;
         let (old_dir, new_dir) = (self.old.parent.directory()?, self.new_parent.directory()?);
         let count_over = |from: &Directory, to: &Directory| {
             from.subdirs_changed(false);
@@ -193,15 +193,15 @@ impl<'g> Move<'g> {
         if !self.same_dir() && self.old.inode().is_dir() {
             count_over(old_dir, new_dir);
         }
-        if let Some(target) = self.target.as_ref().filter(|_| self.exchange) {
-            if !self.same_dir() && target.inode().is_dir() {
+        if let Some(target) = &self.target {
+            if self.exchange && !self.same_dir() && target.inode().is_dir() {
                 count_over(new_dir, old_dir);
             }
             target.inode().touch(now);
         }
-        old_dir.stamp(now);
+        self.old.parent.entries_changed(now);
         if !self.same_dir() {
-            new_dir.stamp(now);
+            self.new_parent.entries_changed(now);
         }
         self.old.inode().touch(now);
         self.old.parent.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
@@ -240,7 +240,7 @@ impl<'g> Move<'g> {
     }
 
     /// Over what the new name shows; an empty directory dies at the same instant.
-    fn replace(&self, target: &Bound<'g>, now: i64, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
+    fn replace(&self, target: &Bound<'g>, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         let op = Op::new();
         let (source, victim) = (&self.old, target.inode());
         let removal = match victim.directory() {
@@ -273,7 +273,6 @@ impl<'g> Move<'g> {
         } else {
             victim.link_gone();
         }
-        victim.touch(now);
         locks.collect = forget_name(target.dentry, guard);
         drop(replaced);
         Ok(())
