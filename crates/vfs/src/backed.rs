@@ -32,6 +32,9 @@ use crate::{
 /// So many absent names are remembered in a directory; then all are forgotten.
 const ABSENT_MAX: usize = 4096;
 
+/// So often a directory's attributes are asked for, if subdirectories come and go meanwhile.
+const REFRESHES_MAX: u32 = 8;
+
 /// What a directory of a backed tree has besides.
 #[derive(Default)]
 pub(crate) struct BackedDir {
@@ -316,12 +319,20 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
     let sb = &inode.shard.sb;
     let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
     let _order = name_space.names.lock(&[sb.inode_key(inode.ino)]);
+    let subdirs = || inode.directory().ok().map(Directory::subdirs);
     let ask = || {
         let mut answer = Err(Error::Io);
-        backing.getattr_many(&[inode.ino], &mut |_, attr| answer = attr)?;
+        let mut known = subdirs();
+        for _ in 0..REFRESHES_MAX {
+            backing.getattr_many(&[inode.ino], &mut |_, attr| answer = attr)?;
+            let before = std::mem::replace(&mut known, subdirs());
+            if known == before {
+                break;
+            }
+        }
         match answer {
             Ok(attr) => {
-                inode.refresh(&attr, &pin());
+                inode.refresh(&attr, known, &pin());
                 Ok(())
             }
             // Gone: whoever has it open keeps what was known of it.

@@ -46,6 +46,14 @@ struct Stripe {
     anchor: AtomicCounted<Anchor>,
 }
 
+/// A directory's subdirectories, as they were counted at some instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Subdirs {
+    /// How often they were counted up or down: a number that only rises.
+    changes: u64,
+    count: u64,
+}
+
 /// What a directory holds, at some instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Census {
@@ -185,12 +193,18 @@ impl Directory {
         }
     }
 
-    /// A backing says how many links the directory has.
-    pub(crate) fn set_nlink(&self, nlink: u32) {
-        let subdirs = u64::from(nlink.saturating_sub(2));
-        let known = self.census().subdirs;
+    /// A backing says how many links the directory has, or had when `known` was: what was counted since stays counted.
+    pub(crate) fn set_nlink(&self, nlink: u32, known: Subdirs) {
+        let more = u64::from(nlink.saturating_sub(2)).wrapping_sub(known.count).cast_signed();
         let mine = &self.stripes.0.mine().subdirs;
-        let _ = if subdirs > known { mine.add(subdirs - known) } else { mine.sub(known - subdirs) };
+        let _ = if more > 0 { mine.add(more.unsigned_abs()) } else { mine.sub(more.unsigned_abs()) };
+    }
+
+    /// Its subdirectories, as they are counted now.
+    pub(crate) fn subdirs(&self) -> Subdirs {
+        let counters = || self.stripes.0.all().map(|stripe| &stripe.subdirs);
+        let changes = counters().map(Counter::changes).fold(0, u64::wrapping_add);
+        Subdirs { changes, count: Counter::sum(counters).value }
     }
 
     fn approximate_len(&self) -> usize {
@@ -216,7 +230,8 @@ impl Directory {
     pub(crate) fn census(&self) -> Census {
         Census {
             entries: self.entries().value,
-            subdirs: Counter::sum(|| self.stripes.0.all().map(|stripe| &stripe.subdirs)).value,
+            // Less than none, if a backing has told of one less, and then it is counted here, too.
+            subdirs: u64::try_from(self.subdirs().count.cast_signed()).unwrap_or(0),
             stamp: self.latest_stamp(),
         }
     }
@@ -310,6 +325,20 @@ mod tests {
     use pando_sync::{Op, pin};
 
     use super::*;
+
+    #[test]
+    fn what_is_counted_while_a_backing_is_asked_stays_counted() {
+        let (directory, guard) = (Directory::backed(0, 2), pin());
+        let known = directory.subdirs();
+        directory.count_up(true, &guard);
+        assert_ne!(directory.subdirs(), known);
+        directory.set_nlink(2, known);
+        assert_eq!(directory.census().subdirs, 1);
+        (0..2).for_each(|_| directory.count_down(true, &guard));
+        assert_eq!(directory.census().subdirs, 0);
+        directory.set_nlink(3, directory.subdirs());
+        assert_eq!(directory.census().subdirs, 1);
+    }
 
     /// A late anchor in a stripe that came after the removal's `detach` would hold the directory for ever.
     #[test]

@@ -22,7 +22,7 @@ use pando_sync::{
 
 use crate::{
     AttrMask, Charge, Error, FileData, FileKind, Layout, NodeAttr, Result, Timestamp,
-    directory::{Directory, Line},
+    directory::{Directory, Line, Subdirs},
     probe::Part,
     superblock::Shard,
     xattr_map::{Xattrs, cost_of},
@@ -142,8 +142,8 @@ impl Inode {
         }
     }
 
-    /// Takes over what somebody else has changed in the backing.
-    pub(crate) fn refresh(&self, attr: &NodeAttr, guard: &Guard) {
+    /// Takes over what somebody else has changed in the backing. `subdirs`: of a directory, as counted before it was asked.
+    pub(crate) fn refresh(&self, attr: &NodeAttr, subdirs: Option<Subdirs>, guard: &Guard) {
         // A write takes setuid and setgid away at once, and the backing may hear of it later.
         const PRIVILEGES: u32 = 0o6000;
         let known = self.dirty();
@@ -153,8 +153,8 @@ impl Inode {
             // Infallible: the change never refuses.
             let _ = self.change_perm(guard, |_| Ok(perm));
         }
-        match &self.body {
-            Body::Directory(directory) => directory.set_nlink(attr.nlink),
+        match (&self.body, subdirs) {
+            (Body::Directory(directory), Some(subdirs)) => directory.set_nlink(attr.nlink, subdirs),
             _ => self.links.set(attr.nlink),
         }
         if attr.size != self.size() {

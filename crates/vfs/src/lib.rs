@@ -127,6 +127,8 @@
 //! * Where several threads change a directory, a change may leave its times as they are: what is made is stamped with the
 //!   clock of just before it can be seen; and once the clock was set back, a thread that had changed nothing in there for as
 //!   long as that stamps below what the others have.
+//! * With a backing, the link count of a directory that others change is off by a subdirectory that was just being made or
+//!   removed here when the backing was asked, until others change the directory again.
 //! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and devices are names:
 //!   opening one is ENXIO.
 //!
