@@ -195,7 +195,7 @@ impl Vfs {
         }
         self.traced_itself(TraceOp::Setattr, dentry, || {
             breathe();
-            drop_privileges_first(inode, false)
+            change_perm(inode, AttrMask::empty(), unprivileged)
         })
     }
 }
@@ -410,9 +410,10 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
 }
 
 /// Contents are about to change: setuid goes, and setgid of what the group may execute, unless the writer is capable. A
-/// backing knows before one byte of them does. No guard and no lock is held.
+/// backing knows before one byte of them does; without one, [`drop_privileges`] is soon enough. No guard and no lock is
+/// held.
 pub(crate) fn drop_privileges_first(inode: &Inode, capable: bool) -> Result<()> {
-    if capable || !is_privileged(&inode.perm(&pin())) {
+    if capable || inode.shard.sb.driver.backing().is_none() || !is_privileged(&inode.perm(&pin())) {
         return Ok(());
     }
     change_perm(inode, AttrMask::empty(), unprivileged)

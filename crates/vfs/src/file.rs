@@ -48,6 +48,7 @@ impl std::fmt::Debug for File {
 
 impl Drop for File {
     /// Of a tree that was taken down, nobody else would store what was done to the file since.
+    #[inline]
     fn drop(&mut self) {
         let inode = self.inode();
         if !inode.dirty().is_empty() && inode.shard.sb.expect_open().is_err() {
@@ -58,6 +59,7 @@ impl Drop for File {
 }
 
 impl File {
+    #[inline]
     pub(crate) fn new(held: Held, flags: OpenFlags, context: &Context) -> Self {
         let keep = !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC);
         let kind = held.dentry().kind();

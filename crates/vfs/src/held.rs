@@ -26,9 +26,11 @@ pub(crate) enum Held {
     Proxy(Counted<Proxy<DentryRef>>),
 }
 
-/// What was found to be open, and whether others were in the way of that.
+/// What was found to be open, and whether others were in the way of that. (Filled in by an attempt, and not its result: pointers
+/// that are packed with an error are moved in pieces, and each move waits for the one before.)
+#[derive(Default)]
 pub(crate) struct Opened {
-    pub held: Held,
+    held: Option<Held>,
     contended: bool,
 }
 
@@ -50,26 +52,30 @@ impl Held {
 impl Opened {
     /// Holds what was just found; if it died since, the next attempt finds what is there now.
     #[inline]
-    pub(crate) fn find(found: Shared<'_, Dentry>, guard: &Guard) -> Step<Self> {
+    pub(crate) fn find(&mut self, found: Shared<'_, Dentry>, guard: &Guard) -> Step<()> {
         if let Some(proxy) = found.to_ref().proxies.mine(guard) {
-            return Ok(Self { held: Held::Proxy(proxy), contended: false });
+            self.held = Some(Held::Proxy(proxy));
+        } else {
+            let (dentry, contended) = found.get_noting().ok_or(Stop::Again)?;
+            *self = Self { held: Some(Held::Itself(DentryRef(dentry))), contended };
         }
-        let (dentry, contended) = found.get_noting().ok_or(Stop::Again)?;
-        Ok(Self { held: Held::Itself(DentryRef(dentry)), contended })
+        Ok(())
     }
 
     /// What was made by the caller.
-    pub(crate) fn made(dentry: Counted<Dentry>) -> Self {
-        Self { held: Held::Itself(DentryRef(dentry)), contended: false }
+    #[inline]
+    pub(crate) fn made(&mut self, dentry: Counted<Dentry>) {
+        self.held = Some(Held::Itself(DentryRef(dentry)));
     }
 
-    /// Takes it up; if this was hard, it will be easier for those who come later. No guard and no lock is held.
+    /// What was found or made; if this was hard, it will be easier for those who come later. No guard and no lock is held.
     #[inline]
     pub(crate) fn take(self, name_space: &NameSpace) -> Held {
+        let held = self.held.expect("an attempt that succeeds finds or makes something");
         if self.contended {
-            note_contention(&self.held.dentry().0, name_space);
+            note_contention(&held.dentry().0, name_space);
         }
-        self.held
+        held
     }
 }
 

@@ -80,9 +80,11 @@ impl Vfs {
     }
 
     /// Walks a path, and holds what is there.
+    #[inline]
     fn hold(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Held> {
-        let opened = look(self.name_space(), |guard| {
-            Opened::find(walk(self.name_space(), context, &at, path, flags, guard)?, guard)
+        let mut opened = Opened::default();
+        look(self.name_space(), |guard| {
+            opened.find(walk(self.name_space(), context, &at, path, flags, guard)?, guard)
         })?;
         Ok(opened.take(self.name_space()))
     }
@@ -90,7 +92,8 @@ impl Vfs {
     fn open_or_create(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<File> {
         let exclusive = flags.contains(OpenFlags::EXCL);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
-        let (opened, made) = run(self.name_space(), |attempt, locks| -> Step<_> {
+        let mut opened = Opened::default();
+        let made = run(self.name_space(), |attempt, locks| -> Step<_> {
             let guard = attempt.guard;
             let mut parent = attempt.parent(0, || walk_parent(self.name_space(), context, &at, path, follow, guard))?;
             let otherwise = if exclusive { Error::Exists } else { Error::IsDirectory };
@@ -110,10 +113,14 @@ impl Vfs {
                     return Err(Error::Exists.into());
                 }
                 may_open_in_sticky(context, parent.dir.to_ref().inode(), found.to_ref().inode(), guard)?;
-                return Ok((Opened::find(found, guard)?, false));
+                opened.find(found, guard)?;
+                return Ok(false);
             }
             match make_at(context, parent, Make::File, mode, guard, locks) {
-                Ok(dentry) => Ok((Opened::made(dentry), true)),
+                Ok(dentry) => {
+                    opened.made(dentry);
+                    Ok(true)
+                }
                 // Somebody was quicker: the next attempt opens what is there.
                 Err(Stop::Error(Error::Exists)) if !exclusive => Err(Stop::Again),
                 Err(stop) => Err(stop),
