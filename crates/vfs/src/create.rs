@@ -234,7 +234,8 @@ impl Vfs {
                 unbind_stale(dir.directory()?, hash, name, guard);
             }
             // Counted before the name is there, so the count is never too low (protocol 6).
-            inode.link_comes()?;
+            // In a removed directory there is no room to ask for.
+            inode.link_comes().or_else(|error| Err(dir.directory()?.refusal(error, guard)))?;
             let now = Timestamp::now().0;
             let dentry = Dentry::new_link(Dentry::first(&old.0));
             let bound = dir.directory()?.anchor(parent.dir, guard).and_then(|anchor| {

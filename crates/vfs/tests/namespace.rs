@@ -100,6 +100,15 @@ fn further_links_are_within_the_limit() {
     assert_eq!((link("/a", "/b"), link("/a", "/c"), free()), (Ok(()), Ok(()), 0));
     assert_eq!((link("/a", "/d"), nlink()), (Err(Error::NoSpace), 3));
     assert_eq!((link("/a", "/b"), nlink()), (Err(Error::Exists), 3));
+    // Nor in a directory that is gone, which says so first.
+    unlink("/c");
+    let gone = vfs.mkdir(&context, At::Cwd, "/gone", 0o700).expect("made");
+    vfs.rmdir(&context, At::Cwd, "/gone").expect("removed");
+    let into_gone = vfs.link(&context, At::Cwd, "/a", At::Dir(&gone), "d", Walk::empty()).map(drop);
+    assert_eq!((free(), into_gone, nlink()), (0, Err(Error::NoEntry), 2));
+    drop(gone);
+    collect_until(|| free() == 1);
+    assert_eq!(link("/a", "/c"), Ok(()));
     unlink("/b");
     assert_eq!((free(), link("/a", "/d"), free()), (1, Ok(()), 0));
     // Replaced by another file's name: one name less.
