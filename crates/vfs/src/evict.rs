@@ -23,13 +23,13 @@ use std::{
     },
 };
 
-use pando_sync::{Counted, Guard, NameKey, pin};
+use pando_sync::{Counted, Guard, NameKey, Node, Shared, pin};
 
 use crate::{
     DentryRef, Error, Result,
     attr::{store_dirty, store_times},
     backed::unbind,
-    dentry::Dentry,
+    dentry::{Dentry, Slot},
     icache::Condemned,
     inode::Inode,
     superblock::{NameSpace, SuperBlock},
@@ -140,24 +140,36 @@ impl SuperBlock {
     }
 
     fn evict_link(&self, name_space: &NameSpace, link: &Counted<Dentry>) -> Result<()> {
-        let Some(key) = self.place_key(link) else { return Ok(()) };
+        let evict = |slot: Shared<'_, Node<Slot>>, guard: &Guard| {
+            // Ours, the table's of links, and the slot's.
+            if Counted::condemn(link, 3) {
+                unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, guard);
+            }
+            Ok(())
+        };
+        self.while_bound(name_space, link, evict).unwrap_or(Ok(()))
+    }
+
+    /// Does something with the lock of a dentry's name, if it has one and nobody moves it meanwhile. No guard is held.
+    pub(crate) fn while_bound<T>(
+        &self,
+        name_space: &NameSpace,
+        dentry: &Counted<Dentry>,
+        work: impl FnOnce(Shared<'_, Node<Slot>>, &Guard) -> T,
+    ) -> Option<T> {
+        let key = self.place_key(dentry)?;
         let _lock = name_space.names.lock(&[key]);
-        if self.place_key(link) != Some(key) {
+        if self.place_key(dentry) != Some(key) {
             // It has moved since.
-            return Ok(());
+            return None;
         }
         let guard = pin();
-        let shows = |place: &pando_sync::Shared<'_, _>| shown_at(link, place, &guard);
-        let Some(slot) = link.place.load(&guard).filter(shows) else { return Ok(()) };
-        // Ours, the table's of links, and the slot's.
-        if Counted::condemn(link, 3) {
-            unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, &guard);
-        }
-        Ok(())
+        let slot = dentry.place.load(&guard).filter(|place| shown_at(dentry, place, &guard))?;
+        Some(work(slot, &guard))
     }
 
     /// The lock of the name that a dentry is bound to, or was.
-    pub(crate) fn place_key(&self, dentry: &Dentry) -> Option<NameKey> {
+    fn place_key(&self, dentry: &Dentry) -> Option<NameKey> {
         let guard = pin();
         let slot = dentry.place.load(&guard)?.to_ref();
         let dir = slot.anchor_dir().to_ref().inode().ino;
@@ -229,10 +241,6 @@ pub(crate) fn take_out(sb: &SuperBlock, inode: &Inode, condemned: Condemned<'_>,
 }
 
 /// Whether a slot shows a dentry.
-pub(crate) fn shown_at(
-    dentry: &Counted<Dentry>,
-    slot: &pando_sync::Shared<'_, pando_sync::Node<crate::dentry::Slot>>,
-    guard: &pando_sync::Guard,
-) -> bool {
+fn shown_at(dentry: &Counted<Dentry>, slot: &Shared<'_, Node<Slot>>, guard: &Guard) -> bool {
     slot.to_ref().value.load(guard).is_some_and(|shown| shown.ptr_eq(dentry.as_shared()))
 }

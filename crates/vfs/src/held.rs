@@ -12,7 +12,6 @@ use pando_sync::{Counted, Guard, Proxies, Proxy, Shared, pin};
 
 use crate::{
     dentry::{Dentry, DentryRef},
-    evict::shown_at,
     locks::{Step, Stop},
     superblock::NameSpace,
 };
@@ -98,13 +97,9 @@ pub(crate) fn make_proxies(dentry: &Counted<Dentry>, name_space: &NameSpace) {
     if sb.driver.backing().is_some() {
         return;
     }
-    let Some(key) = sb.place_key(dentry) else { return };
-    let _lock = name_space.names.lock(&[key]);
-    if sb.expect_open().is_err() || sb.place_key(dentry) != Some(key) {
-        return;
-    }
-    let guard = pin();
-    if dentry.place.load(&guard).is_some_and(|place| shown_at(dentry, &place, &guard)) {
-        dentry.proxies.make(|| DentryRef(dentry.clone()));
-    }
+    sb.while_bound(name_space, dentry, |_, _| {
+        if sb.expect_open().is_ok() {
+            dentry.proxies.make(|| DentryRef(dentry.clone()));
+        }
+    });
 }
