@@ -12,6 +12,7 @@
 //! | [`Flights`] | `flights` | what many ask at the same time is asked once |
 //! | [`lock_order`], [`ClassMutex`] | `lock_order`, `class_mutex` | the order of locks, asserted in debug builds; a mutex with a place in it |
 //! | [`SeqRwLock`] | `seq_rw_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
+//! | [`BiasedRwLock`] | `biased_rw_lock` | readers who are many write to a line of their core only |
 //! | [`Position`] | `position` | an open file's position: seeking takes no lock |
 //! | [`Striped`] | `striped` | a value that is spread over the cores once they contend for it |
 //! | [`Counter`], [`Stamp`] | `tally` | what striped values are made of: exact counts, latest times |
@@ -24,6 +25,7 @@
 //! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
 //! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).
 
+mod biased_rw_lock;
 mod blocks;
 mod class_mutex;
 mod counted;
@@ -55,6 +57,7 @@ mod stopper;
 mod striped;
 mod tally;
 
+pub use biased_rw_lock::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
 pub use class_mutex::{ClassGuard, ClassMutex};
 pub use counted::{AtomicCounted, Counted, Object, Shared};
 pub use described::Described;
