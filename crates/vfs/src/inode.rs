@@ -11,12 +11,12 @@
 //! | `xattrs` | an immutable map, replaced under its own lock |
 
 use std::sync::{
-    Arc, OnceLock, PoisonError, RwLock, TryLockError,
+    Arc, OnceLock, PoisonError,
     atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering},
 };
 
 use pando_sync::{
-    AtomicCounted, Counted, Described, Guard, Object, counted,
+    AtomicCounted, BiasedRwLock, Counted, Described, Guard, Object, counted,
     lock_order::{self, LockClass},
 };
 
@@ -67,8 +67,8 @@ pub(crate) struct FileState {
     layout: Described<Layout>,
     /// Whether the driver says so; otherwise `layout` means nothing.
     tracked: bool,
-    /// The lock that readers write to, too. Lock class `Data`: the last in the order. None once the inode is gone.
-    contents: Line<RwLock<Option<Box<dyn FileData>>>>,
+    /// None once the inode is gone. Lock class `Data`: the last in the order. Readers write to it, too, unless they are many.
+    contents: Line<BiasedRwLock<Option<Box<dyn FileData>>>>,
 }
 
 const _: () = assert!(size_of::<FileState>() == 128);
@@ -316,7 +316,7 @@ impl Inode {
                 let layout = data.layout();
                 let tracked = layout.is_some();
                 let layout = Described::new(layout.filter(|layout| !layout.is_full(self.size())));
-                Box::new(FileState { blocks, layout, tracked, contents: Line(RwLock::new(Some(data))) })
+                Box::new(FileState { blocks, layout, tracked, contents: Line(BiasedRwLock::new(Some(data))) })
             })),
             Body::Directory(_) => Err(Error::IsDirectory),
             _ => Err(Error::Invalid),
@@ -363,7 +363,7 @@ impl Inode {
     pub(crate) fn last_put(&self) {
         if let Some(state) = self.file_state_if_any() {
             // Nobody does I/O any more (that takes a reference), so nobody holds the lock.
-            state.contents.0.write().unwrap_or_else(PoisonError::into_inner).take();
+            state.contents.0.write().take();
         }
         let sb = &self.shard.sb;
         sb.driver.release(Charge::Inode);
@@ -628,15 +628,6 @@ fn raise(stamp: &AtomicI64, now: i64) {
     }
 }
 
-/// What was tried for, poisoned or not; none if it would have been waited for.
-fn unless_waiting<G>(tried: std::result::Result<G, TryLockError<G>>) -> Option<G> {
-    match tried {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
 impl FileState {
     /// Changes the contents with the data lock held, and publishes what stat shows of them. The caller holds no guard.
     ///
@@ -644,11 +635,7 @@ impl FileState {
     /// Those of `change`; ESTALE when the inode is gone.
     pub(crate) fn change<T>(&self, inode: &Inode, change: impl FnOnce(&mut dyn FileData) -> Result<T>) -> Result<T> {
         let _order = lock_order::enter(LockClass::Data);
-        let mut data = counted(
-            LockClass::Data,
-            || unless_waiting(self.contents.0.try_write()),
-            || self.contents.0.write().unwrap_or_else(PoisonError::into_inner),
-        );
+        let mut data = counted(LockClass::Data, || self.contents.0.try_write(), || self.contents.0.write());
         let data = data.as_mut().ok_or(Error::Stale)?.as_mut();
         let result = change(data);
         self.blocks.store(data.blocks(), Ordering::Relaxed);
@@ -683,9 +670,14 @@ impl FileState {
         if self.tracked { Ok(self.layout.read(|| inode.size(), look)) } else { Err(look) }
     }
 
+    /// Readers need nothing but a line of their core, until somebody writes: as if many had met here.
+    pub(crate) fn favour_readers(&self) {
+        self.contents.0.bias();
+    }
+
     /// As [`FileState::look`], unless the contents are being changed.
     pub(crate) fn try_look<T>(&self, look: impl FnOnce(&dyn FileData) -> T) -> Option<T> {
-        let data = unless_waiting(self.contents.0.try_read())?;
+        let data = self.contents.0.try_read()?;
         let _order = lock_order::entered_without_waiting(LockClass::Data);
         data.as_ref().map(|data| look(data.as_ref()))
     }
@@ -693,11 +685,7 @@ impl FileState {
     /// Looks at the contents with the data lock shared. The caller holds no guard.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&dyn FileData) -> Result<T>) -> Result<T> {
         let _order = lock_order::enter(LockClass::Data);
-        let data = counted(
-            LockClass::Data,
-            || unless_waiting(self.contents.0.try_read()),
-            || self.contents.0.read().unwrap_or_else(PoisonError::into_inner),
-        );
+        let data = counted(LockClass::Data, || self.contents.0.try_read(), || self.contents.0.read());
         look(data.as_ref().ok_or(Error::Stale)?.as_ref())
     }
 }

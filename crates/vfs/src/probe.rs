@@ -55,6 +55,16 @@ pub fn as_if_opened_by_many(vfs: &Vfs, dentry: &DentryRef) {
     make_proxies(&dentry.0, vfs.name_space());
 }
 
+/// Puts a file that was written into the state that many threads bring about which read it at the same time: they meet
+/// nobody but writers. The next change of the contents undoes it.
+///
+/// # Errors
+/// EISDIR, EINVAL: it is no regular file.
+pub fn as_if_read_by_many(dentry: &DentryRef) -> Result<()> {
+    dentry.0.inode().file_state()?.favour_readers();
+    Ok(())
+}
+
 /// How many threads wait, about now, for what another one is asking a backing: for tests, which look again and again.
 #[must_use]
 pub fn waiting_for_answers(vfs: &Vfs) -> usize {
