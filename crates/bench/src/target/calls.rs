@@ -260,6 +260,10 @@ impl Handle for DirHandle {
         Ok(rustix::io::read(&self.0, buffer)?)
     }
 
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(rustix::io::pread(&self.0, buffer, offset)?)
+    }
+
     fn write(&self, data: &[u8]) -> io::Result<usize> {
         Ok(rustix::io::write(&self.0, data)?)
     }

@@ -214,6 +214,10 @@ impl<V: Borrow<Vfs> + Send + Sync, C: Borrow<Context> + Send + Sync> Handle for 
         Ok(self.file.read(buffer)?)
     }
 
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(self.file.pread(buffer, offset)?)
+    }
+
     fn write(&self, data: &[u8]) -> io::Result<usize> {
         Ok(self.file.write(data)?)
     }

@@ -170,6 +170,9 @@ pub(crate) trait Handle: Send + Sync {
     /// Reads at the position.
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
+    /// Reads at an offset (pread).
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
     /// Writes at the position.
     fn write(&self, data: &[u8]) -> io::Result<usize>;
 
@@ -401,6 +404,9 @@ impl Handle for Nothing {
         Ok(0)
     }
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(buffer.len())
+    }
+    fn read_at(&self, buffer: &mut [u8], _: u64) -> io::Result<usize> {
         Ok(buffer.len())
     }
     fn write(&self, data: &[u8]) -> io::Result<usize> {

@@ -7,6 +7,7 @@ mod listing;
 mod mdtest;
 mod names;
 mod programs;
+mod read;
 mod registry;
 mod rndrename;
 mod seek;

@@ -10,6 +10,7 @@ use super::{
     mdtest::{MdTest, Phase},
     names::{Cell, Share, Verb},
     programs::{Program, Runs},
+    read::Reads,
     rndrename::RndRename,
     seek::{Beside, Seeks, Whence},
     spec::{Key, Settings},
@@ -187,6 +188,10 @@ pub(crate) const WORKLOADS: &[Definition] = workloads! {
         "stat of one and the same file";
     "open-same", FXMARK, &[], |_| one_file(Verb::Open, Share::File),
         "open + close of one and the same file";
+    "read-private", FXMARK, &[], |_| Box::new(Reads { shared: false }),
+        "read a block of 4 KiB of an own file (FxMark's DRBL)";
+    "read-same", FXMARK, &[], |_| Box::new(Reads { shared: true }),
+        "read one and the same block of one file (FxMark's DRBH)";
     "create-private", FXMARK, FILES, |settings| cell(settings, Verb::Create, Share::Nothing),
         "create + close in an own directory";
     "create-shared", FXMARK, FILES, |settings| cell(settings, Verb::Create, Share::Directory),

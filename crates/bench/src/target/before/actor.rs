@@ -227,6 +227,10 @@ where
         self.inner.read(buffer)
     }
 
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.inner.read_at(buffer, offset)
+    }
+
     fn write(&self, data: &[u8]) -> io::Result<usize> {
         let _mutex = self.file().lock();
         self.inner.write(data)

@@ -132,6 +132,9 @@ impl Handle for ProbeHandle {
     fn read(&self, _: &mut [u8]) -> io::Result<usize> {
         self.look(false, 0)
     }
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+        self.look(false, 0)
+    }
     fn write(&self, _: &[u8]) -> io::Result<usize> {
         self.look(true, 0)
     }
@@ -156,6 +159,7 @@ fn seeks_run_under_the_files_mutex() {
     handle.seek(SeekFrom::Start(7)).expect("seek");
     assert!(was_asked());
     handle.read(&mut []).expect("read");
+    handle.read_at(&mut [], 0).expect("read");
     handle.write(&[]).expect("write");
     handle.truncate(0).expect("truncate");
     handle.fsync().expect("fsync");
