@@ -59,8 +59,8 @@ unsafe impl<T: Send + Sync> Sync for BiasedRwLock<T> {}
 #[must_use = "the value is shared only while this lives"]
 pub struct BiasedReadGuard<'a, T> {
     lock: &'a BiasedRwLock<T>,
-    /// By the lock proper, and not by a stripe.
-    proper: bool,
+    /// As who came to the lock proper ([`my_stripe`]); 0 for who has a stripe.
+    came: u64,
     _shared: RwLockReadGuard<'a, ()>,
 }
 
@@ -138,16 +138,16 @@ impl<T> BiasedRwLock<T> {
         let shared = share(self.gates.stripe()?)?;
         // Acquire: pairs with `bias_shared`; so we see what was written before the bias was given.
         let biased = self.biased.load(Ordering::Acquire);
-        biased.then(|| BiasedReadGuard { lock: self, proper: false, _shared: shared })
+        biased.then(|| BiasedReadGuard { lock: self, came: 0, _shared: shared })
     }
 
     #[inline]
     fn by_proper<'a>(&'a self, shared: RwLockReadGuard<'a, ()>) -> BiasedReadGuard<'a, T> {
-        let (met, mine) = (self.met.load(Ordering::Relaxed), my_stripe());
-        if met & LAST != mine {
-            self.met.store(met & !LAST | mine, Ordering::Relaxed);
+        let (met, came) = (self.met.load(Ordering::Relaxed), my_stripe());
+        if met & LAST != came {
+            self.met.store(met & !LAST | came, Ordering::Relaxed);
         }
-        BiasedReadGuard { lock: self, proper: true, _shared: shared }
+        BiasedReadGuard { lock: self, came, _shared: shared }
     }
 
     /// A reader found that another one came while he shared the lock proper, as he still does.
@@ -193,9 +193,9 @@ fn my_stripe() -> u64 {
 impl<T> Drop for BiasedReadGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.proper {
+        if self.came != 0 {
             let met = self.lock.met.load(Ordering::Relaxed);
-            if met & LAST != my_stripe() {
+            if met & LAST != self.came {
                 self.lock.in_the_way(met);
             }
         }
