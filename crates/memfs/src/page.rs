@@ -1,5 +1,6 @@
 //! One page of a file, and a run of neighbouring ones.
 
+use pando_sync::BlockBytes;
 use pando_vfs::{Error, Result};
 
 /// The unit in which space is counted, allocated and freed.
@@ -18,7 +19,7 @@ const SMALLEST: usize = 64;
 /// and the memory below it. One of no bytes at all was allocated and not written to: it is paid for, and reads as a
 /// hole.
 #[derive(Debug, Default)]
-pub(crate) struct Page(Box<[u8]>);
+pub(crate) struct Page(BlockBytes);
 
 impl Page {
     /// A page with `data` at `within`.
@@ -35,18 +36,11 @@ impl Page {
         Ok(())
     }
 
-    /// `old`, then zeros up to `within`, then `data`, which goes beyond `old`, then zeros up to the size class. Each
-    /// byte is written once: a page that is written as a whole is not zeroed first.
+    /// `old`, then zeros up to `within`, then `data`, which goes beyond `old`, then zeros up to the size class.
     fn build(old: &[u8], within: usize, data: &[u8]) -> Result<Self> {
         debug_assert!(old.len() < within + data.len() && within + data.len() <= PAGE_BYTES);
         let len = (within + data.len()).next_power_of_two().max(SMALLEST);
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(len).map_err(|_| Error::NoMemory)?;
-        bytes.extend_from_slice(&old[..old.len().min(within)]);
-        bytes.resize(within, 0);
-        bytes.extend_from_slice(data);
-        bytes.resize(len, 0);
-        Ok(Self(bytes.into_boxed_slice()))
+        BlockBytes::patched(len, old, within, data).map(Self).ok_or(Error::NoMemory)
     }
 
     /// Fills `buf` with what is at `within`.

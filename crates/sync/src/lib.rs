@@ -18,6 +18,7 @@
 //! | [`Counter`], [`Stamp`] | `tally` | what striped values are made of: exact counts, latest times |
 //! | [`Quota`] | `quota` | a limit that is exact, and striped under contention |
 //! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
+//! | [`BlockBox`], [`BlockBytes`] | `blocks` | memory that threads make and free for one another, and that goes back to the system |
 //! | [`ring`](ring::ring) | `ring` | records from one thread to another that never make the writer wait: tracing |
 //! | [`siphash13`] | `siphash` | the keyed hash that such tables want |
 //! | [`SplitTable`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
@@ -58,6 +59,7 @@ mod striped;
 mod tally;
 
 pub use biased_rw_lock::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
+pub use blocks::{BlockBox, BlockBytes};
 pub use class_mutex::{ClassGuard, ClassMutex};
 pub use counted::{AtomicCounted, Counted, Object, Shared};
 pub use described::Described;

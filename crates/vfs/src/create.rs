@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pando_sync::{Counted, Guard, Node, OpCell, Shared, stripe_hint};
+use pando_sync::{BlockBox, Counted, Guard, Node, OpCell, Shared, stripe_hint};
 
 use crate::{
     At, AttrMask, Charge, Context, DentryRef, Driver, Error, FileKind, NodeAttr, Result, Timestamp, Vfs,
@@ -46,7 +46,7 @@ impl Make<'_> {
     fn body(&self) -> Body {
         match self {
             Make::File => Body::File(OnceLock::new()),
-            Make::Directory => Body::Directory(Box::new(Directory::new())),
+            Make::Directory => Body::Directory(BlockBox::new(Directory::new())),
             Make::Symlink(target) => Body::Symlink((*target).into()),
             Make::Special(_, rdev) => Body::Special(*rdev),
         }
@@ -403,7 +403,7 @@ fn new_attr(make: Make<'_>, perm: PermView, now: i64) -> NodeAttr {
 /// The inode that a backing has just made. It is paid for.
 fn new_backed_inode(shard: Arc<Shard>, make: Make<'_>, perm: PermView, ino: u64, now: i64) -> Inode {
     let body = match make {
-        Make::Directory => Body::Directory(Box::new(Directory::backed(change_count(&shard.sb, ino), 2))),
+        Make::Directory => Body::Directory(BlockBox::new(Directory::backed(change_count(&shard.sb, ino), 2))),
         _ => make.body(),
     };
     Inode::loaded(shard, &NodeAttr { ino, ..new_attr(make, perm, now) }, body)

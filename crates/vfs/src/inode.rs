@@ -16,7 +16,7 @@ use std::sync::{
 };
 
 use pando_sync::{
-    AtomicCounted, BiasedRwLock, Counted, Described, Guard, Object, counted,
+    AtomicCounted, BiasedRwLock, BlockBox, Counted, Described, Guard, Object, counted,
     lock_order::{self, LockClass},
 };
 
@@ -50,8 +50,8 @@ impl Object for ExplicitTimes {}
 
 /// What an inode holds, by kind.
 pub(crate) enum Body {
-    File(OnceLock<Box<FileState>>),
-    Directory(Box<Directory>),
+    File(OnceLock<BlockBox<FileState>>),
+    Directory(BlockBox<Directory>),
     Symlink(Box<[u8]>),
     /// A fifo, socket or device node, with its device number.
     Special(u32),
@@ -316,7 +316,7 @@ impl Inode {
                 let layout = data.layout();
                 let tracked = layout.is_some();
                 let layout = Described::new(layout.filter(|layout| !layout.is_full(self.size())));
-                Box::new(FileState { blocks, layout, tracked, contents: Line(BiasedRwLock::new(Some(data))) })
+                BlockBox::new(FileState { blocks, layout, tracked, contents: Line(BiasedRwLock::new(Some(data))) })
             })),
             Body::Directory(_) => Err(Error::IsDirectory),
             _ => Err(Error::Invalid),
@@ -738,7 +738,7 @@ mod tests {
 
         let sb = SuperBlock::new(Box::new(Nothing), Arc::new(NameSpace::new()));
         let (shard, perm) = (Arc::new(Shard::new(sb)), PermView { mode: 0o755, uid: 0, gid: 0 });
-        let body = Body::Directory(Box::new(Directory::new()));
+        let body = Body::Directory(BlockBox::new(Directory::new()));
         let dir = Inode::new(shard, FileKind::Directory, perm, body, 1, 3000);
         let shown = || {
             let stat = stat_of(&dir, &guard);

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use pando_sync::{Counted, Guard, Node, OpCell, pin};
+use pando_sync::{BlockBox, Counted, Guard, Node, OpCell, pin};
 
 use crate::{
     Charge, Error, NodeAttr, Result,
@@ -180,7 +180,7 @@ fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
     use crate::FileKind::{Directory as Dir, File, Symlink};
     match attr.kind {
         File => Body::File(std::sync::OnceLock::new()),
-        Dir => Body::Directory(Box::new(Directory::backed(change_count(sb, attr.ino), attr.nlink))),
+        Dir => Body::Directory(BlockBox::new(Directory::backed(change_count(sb, attr.ino), attr.nlink))),
         Symlink => Body::Symlink(attr.target.clone()),
         _ => Body::Special(attr.rdev),
     }

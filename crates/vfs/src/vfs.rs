@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{Ordering, fence},
 };
 
-use pando_sync::{Counted, pin};
+use pando_sync::{BlockBox, Counted, pin};
 
 use crate::{
     At, Backing, Charge, Context, DentryRef, Driver, Error, Result, StatFs, Timestamp,
@@ -305,11 +305,11 @@ fn new_root(sb: &SuperBlock, root: RootAttributes) -> Result<DentryRef> {
     sb.driver.charge(Charge::Inode)?;
     let shard = shard_of(sb, &pin())?;
     if let Some(attr) = stored {
-        let body = Body::Directory(Box::new(Directory::backed(change_count(sb, attr.ino), attr.nlink)));
+        let body = Body::Directory(BlockBox::new(Directory::backed(change_count(sb, attr.ino), attr.nlink)));
         return Ok(DentryRef(Counted::new(Dentry::new(Inode::loaded(shard, &attr, body)))));
     }
     let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };
-    let body = Body::Directory(Box::new(Directory::new()));
+    let body = Body::Directory(BlockBox::new(Directory::new()));
     let inode = Inode::new(shard, FileKind::Directory, perm, body, 1, Timestamp::now().0);
     Ok(DentryRef(Counted::new(Dentry::new(inode))))
 }

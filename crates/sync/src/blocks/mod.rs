@@ -9,11 +9,15 @@
 //! CPUs and arbitrary resources*, 2001): a short lock once in [`ROUNDS`] calls, and none while a thread frees about as much
 //! as it makes, whoever made it. What was retired is freed in gusts, so a thread has room for one ([`SPARES`]): a magazine
 //! that goes through the depot takes its blocks from one core's cache to another's. The depot keeps a few full magazines.
-//! Otherwise it cuts blocks from chunks, and gives a chunk back to the system when all of its blocks are free, but for a
-//! few; full magazines, the thread's too, are taken apart when they would keep chunks from that.
+//! Otherwise it cuts blocks from chunks, and gives a chunk back to the system (`system`) when all of its blocks are free,
+//! but for a few; full magazines, the thread's too, are taken apart when they would keep chunks from that.
 //!
 //! Blocks begin on a cache line of their own (those of 32 bytes: on half a line), which glibc's do not: an object that is
-//! laid out by lines is touched by lines.
+//! laid out by lines is touched by lines. Blocks of up to a page are for what files contain: not for the sake of lines or
+//! cores, but because their memory goes back to the system.
+
+mod owned;
+mod system;
 
 use std::{
     alloc::Layout,
@@ -22,25 +26,32 @@ use std::{
     sync::Mutex,
 };
 
+pub use self::owned::{BlockBox, BlockBytes};
+
 /// A cache line.
 pub(crate) const LINE: usize = 64;
+/// Up to here, blocks are of any number of lines.
+const LINED: usize = 512;
 /// Larger objects than this come from the global allocator.
-const LARGEST: usize = 512;
-/// Half a line, and one to eight lines.
-const CLASSES: usize = 1 + LARGEST / LINE;
+const LARGEST: usize = 4096;
+/// Half a line; one to eight lines; twice, four times, eight times that.
+const CLASSES: usize = LARGEST_LINED + 4;
+/// The class of [`LINED`] bytes.
+const LARGEST_LINED: usize = LINED / LINE;
 /// How many blocks a magazine holds.
 const ROUNDS: u32 = 32;
 /// How many full magazines a thread keeps besides the one in use.
 const SPARES: usize = 16;
-/// How many full magazines a depot keeps.
-const MAGAZINES: usize = 16;
 /// So many chunks of a size are kept although all of their blocks are free: what was retired is freed in gusts.
 const IDLE: usize = 2;
+/// The same three for blocks that are larger than [`LINED`]: 96 KiB of pages in a thread, and 4 MiB for the next file.
+const LARGE_ROUNDS: u32 = 8;
+const LARGE_SPARES: usize = 2;
+const LARGE_IDLE: usize = 16;
+/// How many full magazines a depot keeps.
+const MAGAZINES: usize = 16;
 /// A chunk begins at a multiple of this.
 const CHUNK: usize = 256 << 10;
-/// What is asked of the system at once: a line less, so that a general allocator finds room for what it writes between
-/// two chunks, and need not leave out every other place.
-const CHUNK_BYTES: usize = CHUNK - LINE;
 
 /// Which class serves a layout; none: the global allocator.
 #[inline]
@@ -50,13 +61,30 @@ const fn class_of(layout: Layout) -> Option<usize> {
         // The model checker frees nothing before its end, and wants each object's memory apart.
         _ if cfg!(loom) => None,
         0..=32 if layout.align() <= 32 => Some(0),
-        size if size <= LARGEST => Some(size.div_ceil(LINE)),
+        size if size <= LINED => Some(size.div_ceil(LINE)),
+        size if size <= LARGEST => Some(LARGEST_LINED + (size.next_power_of_two() / LINED).ilog2() as usize),
         _ => None,
     }
 }
 
 const fn bytes_of(class: usize) -> usize {
-    if class == 0 { LINE / 2 } else { class * LINE }
+    match class {
+        0 => LINE / 2,
+        1..=LARGEST_LINED => class * LINE,
+        _ => LINED << (class - LARGEST_LINED),
+    }
+}
+
+const fn rounds(class: usize) -> u32 {
+    if class <= LARGEST_LINED { ROUNDS } else { LARGE_ROUNDS }
+}
+
+const fn spares(class: usize) -> usize {
+    if class <= LARGEST_LINED { SPARES } else { LARGE_SPARES }
+}
+
+const fn idle(class: usize) -> usize {
+    if class <= LARGEST_LINED { IDLE } else { LARGE_IDLE }
 }
 
 /// What a layout becomes in the global allocator.
@@ -68,10 +96,16 @@ fn padded(layout: Layout) -> Layout {
 /// Memory for an object; the process ends when there is none, as for a `Box`.
 #[inline]
 pub(crate) fn alloc(layout: Layout) -> NonNull<u8> {
+    try_alloc(layout).unwrap_or_else(|| exhausted(layout))
+}
+
+/// Memory, if there is any.
+#[inline]
+fn try_alloc(layout: Layout) -> Option<NonNull<u8>> {
     let Some(class) = class_of(layout) else { return global(layout) };
     let cached = CACHE.try_with(|cache| cache.classes[class].pop(class));
     // The thread is ending, and its cache is gone.
-    cached.unwrap_or_else(|_| locked(&DEPOTS[class].0).take(class).unwrap_or_else(|| exhausted(layout))).cast()
+    Some(cached.unwrap_or_else(|_| locked(&DEPOTS[class].0).take(class))?.cast())
 }
 
 /// Gives an object's memory back, on any thread.
@@ -118,15 +152,15 @@ pub(crate) unsafe fn discard<T>(ptr: NonNull<T>) {
 }
 
 #[cold]
-fn global(layout: Layout) -> NonNull<u8> {
+fn global(layout: Layout) -> Option<NonNull<u8>> {
     let layout = padded(layout);
     assert!(layout.size() > 0, "objects have a size");
     // SAFETY: not empty.
-    NonNull::new(unsafe { std::alloc::alloc(layout) }).unwrap_or_else(|| exhausted(layout))
+    NonNull::new(unsafe { std::alloc::alloc(layout) })
 }
 
 #[cold]
-fn exhausted<T>(layout: Layout) -> NonNull<T> {
+fn exhausted(layout: Layout) -> NonNull<u8> {
     std::alloc::handle_alloc_error(layout)
 }
 
@@ -180,8 +214,8 @@ impl Stack {
         while !empty.is_null() {
             // SAFETY: ours since the depot let go of it: all its blocks are free and nobody can come to it.
             let next = unsafe { (*empty).next };
-            // SAFETY: allocated with this layout in `Chunk::cut`; as above.
-            unsafe { std::alloc::dealloc(empty.cast(), Chunk::LAYOUT) };
+            // SAFETY: as above.
+            unsafe { Chunk::give_back(empty) };
             empty = next;
         }
         hoarded
@@ -208,11 +242,11 @@ impl Magazines {
     }
 
     #[inline]
-    fn pop(&self, class: usize) -> NonNull<Free> {
+    fn pop(&self, class: usize) -> Option<NonNull<Free>> {
         let mut loaded = self.loaded.replace(Stack::EMPTY);
-        let block = loaded.pop().unwrap_or_else(|| {
+        let block = loaded.pop().or_else(|| {
             loaded = self.spare().unwrap_or_else(|| Stack::refilled(class));
-            loaded.pop().unwrap_or_else(|| exhausted(Layout::new::<[u8; LARGEST]>()))
+            loaded.pop()
         });
         self.loaded.set(loaded);
         block
@@ -235,7 +269,7 @@ impl Magazines {
     #[cold]
     fn keep(&self, class: usize, magazine: Stack) {
         let full = self.full.get();
-        if full < SPARES && !self.lean.get() {
+        if full < spares(class) && !self.lean.get() {
             self.spares[full].set(magazine);
             self.full.set(full + 1);
             return;
@@ -251,7 +285,7 @@ impl Magazines {
     #[inline]
     unsafe fn push(&self, class: usize, block: NonNull<Free>) {
         let mut loaded = self.loaded.replace(Stack::EMPTY);
-        if loaded.len == ROUNDS {
+        if loaded.len == rounds(class) {
             self.keep(class, loaded);
             loaded = Stack::EMPTY;
         }
@@ -292,23 +326,31 @@ struct Chunk {
 const _: () = assert!(size_of::<Chunk>() == LINE);
 
 impl Chunk {
-    const LAYOUT: Layout = match Layout::from_size_align(CHUNK_BYTES, CHUNK) {
+    const LAYOUT: Layout = match Layout::from_size_align(CHUNK, CHUNK) {
         Ok(layout) => layout,
         Err(_) => unreachable!(),
     };
 
     /// How many blocks of a class there are in a chunk.
     const fn blocks(class: usize) -> usize {
-        (CHUNK_BYTES - LINE) / bytes_of(class)
+        (CHUNK - LINE) / bytes_of(class)
     }
 
     /// A chunk with nothing used; none when the system has no memory.
     fn cut() -> Option<NonNull<Self>> {
-        // SAFETY: not empty.
-        let chunk = NonNull::new(unsafe { std::alloc::alloc(Self::LAYOUT) })?.cast::<Self>();
+        let chunk = system::map(Self::LAYOUT)?.cast::<Self>();
         // SAFETY: fresh memory, large enough and aligned.
         unsafe { chunk.write(Self { free: Stack::EMPTY, fresh: 0, used: 0, next: null_mut(), prev: null_mut() }) };
         Some(chunk)
+    }
+
+    /// Gives it back to the system.
+    ///
+    /// # Safety
+    /// The depot has let go of it, for the caller.
+    unsafe fn give_back(chunk: *mut Self) {
+        // SAFETY: not null; `cut` mapped it, and all its blocks are free.
+        unsafe { system::unmap(NonNull::new_unchecked(chunk).cast(), Self::LAYOUT) };
     }
 
     /// The chunk that a block was cut from.
@@ -363,7 +405,7 @@ impl Depot {
             return std::mem::replace(&mut self.magazines[full], Stack::EMPTY);
         }
         let mut stack = Stack::EMPTY;
-        while stack.len < ROUNDS {
+        while stack.len < rounds(class) {
             let Some(block) = self.take(class) else { break };
             // SAFETY: the depot has given it to us.
             unsafe { stack.push(block) };
@@ -378,7 +420,7 @@ impl Depot {
     /// The blocks came from this depot with this class, and are the caller's to give.
     unsafe fn give_many(&mut self, class: usize, stack: Stack) -> (*mut Chunk, bool) {
         let mut empty = null_mut();
-        if self.full < MAGAZINES && stack.len * 2 > ROUNDS {
+        if self.full < MAGAZINES && stack.len * 2 > rounds(class) {
             self.magazines[self.full] = stack;
             self.full += 1;
         } else {
@@ -387,7 +429,7 @@ impl Depot {
         }
         let kept: usize = self.magazines[..self.full].iter().map(|magazine| magazine.len as usize).sum();
         // Mostly free, and not few: it may be these that keep them.
-        let hoarded = self.chunks > 2 * IDLE && (self.out - kept) * 8 < self.chunks * Chunk::blocks(class);
+        let hoarded = self.chunks > 2 * idle(class) && (self.out - kept) * 8 < self.chunks * Chunk::blocks(class);
         if hoarded {
             while let Some(full) = self.full.checked_sub(1) {
                 self.full = full;
@@ -434,7 +476,7 @@ impl Depot {
             let block = (*chunk).free.pop().unwrap_or_else(|| {
                 let place = LINE + (*chunk).fresh * bytes_of(class);
                 (*chunk).fresh += 1;
-                assert!(place + bytes_of(class) <= CHUNK_BYTES, "a chunk in the list has something to give");
+                assert!(place + bytes_of(class) <= CHUNK, "a chunk in the list has something to give");
                 NonNull::new_unchecked(chunk.byte_add(place).cast())
             });
             if (*chunk).used == Chunk::blocks(class) {
@@ -461,7 +503,7 @@ impl Depot {
             if (*chunk).used > 0 {
                 return None;
             }
-            if self.idle < IDLE {
+            if self.idle < idle(class) {
                 self.idle += 1;
                 return None;
             }
@@ -552,7 +594,8 @@ mod tests {
         let (mut seed, mut held) = (7, BTreeMap::<usize, Held>::new());
         for step in 0..if cfg!(miri) { 500 } else { 50_000 } {
             if next(&mut seed).is_multiple_of(2) {
-                let new = Held::new(1 + next(&mut seed) % (LARGEST + 100), step as u8);
+                let most = if step % 8 == 0 { LARGEST } else { LINED };
+                let new = Held::new(1 + next(&mut seed) % (most + 100), step as u8);
                 let (start, end) = new.range();
                 assert!(start.is_multiple_of(if new.layout.size() <= 32 { 32 } else { LINE }));
                 assert!(held.range(..end).next_back().is_none_or(|(_, below)| below.range().1 <= start));
@@ -600,7 +643,7 @@ mod tests {
                 unsafe {
                     let chunk = empty;
                     empty = (*chunk).next;
-                    std::alloc::dealloc(chunk.cast(), Chunk::LAYOUT);
+                    Chunk::give_back(chunk);
                 }
             }
         }
@@ -610,7 +653,7 @@ mod tests {
             // SAFETY: in the list; the blocks in magazines are forgotten with their depot.
             unsafe {
                 depot.unlink(chunk);
-                std::alloc::dealloc(chunk.cast(), Chunk::LAYOUT);
+                Chunk::give_back(chunk);
             }
         }
     }
@@ -628,7 +671,7 @@ mod tests {
             if let Some(chunk) = unsafe { depot.give(class, block) } {
                 given_back += 1;
                 // SAFETY: the depot has let go of it, and all its blocks are free.
-                unsafe { std::alloc::dealloc(chunk.cast(), Chunk::LAYOUT) };
+                unsafe { Chunk::give_back(chunk) };
             }
         }
         assert_eq!(given_back, 5 - IDLE);
@@ -638,7 +681,7 @@ mod tests {
             unsafe {
                 assert_eq!((*chunk).used, 0);
                 depot.unlink(chunk);
-                std::alloc::dealloc(chunk.cast(), Chunk::LAYOUT);
+                Chunk::give_back(chunk);
             }
         }
         assert!(depot.partial.is_null());

@@ -1,0 +1,190 @@
+//! What owns a block: [`BlockBox`] for a value, [`BlockBytes`] for bytes.
+
+use std::{
+    alloc::Layout,
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+    ptr::NonNull,
+};
+
+use super::{discard, free, place, try_alloc};
+
+/// A `Box` whose value lies in a block: on cache lines that begin with it, and in memory that goes back to the system.
+pub struct BlockBox<T> {
+    value: NonNull<T>,
+    _owns: PhantomData<T>,
+}
+
+// SAFETY: it owns its value, as a `Box` does.
+unsafe impl<T: Send> Send for BlockBox<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for BlockBox<T> {}
+
+impl<T> BlockBox<T> {
+    /// A value in a block of its own. The process ends when there is no memory, as for a `Box`.
+    #[must_use]
+    pub fn new(value: T) -> Self {
+        Self { value: place(value), _owns: PhantomData }
+    }
+}
+
+impl<T> Deref for BlockBox<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: ours, and there until we are dropped.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T> DerefMut for BlockBox<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+impl<T> Drop for BlockBox<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `new` placed it, and nobody uses it after us.
+        unsafe { discard(self.value) };
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for BlockBox<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        T::fmt(self, f)
+    }
+}
+
+/// A boxed slice of bytes in a block, if it is no longer than a page. (What is longer comes from the global allocator.)
+pub struct BlockBytes {
+    first: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns its bytes.
+unsafe impl Send for BlockBytes {}
+// SAFETY: shared, they are only read.
+unsafe impl Sync for BlockBytes {}
+
+impl BlockBytes {
+    /// `len` bytes: those of `base`, and over them, from `at` on, those of `patch`; zeros elsewhere. Each is written once.
+    /// None when there is no memory.
+    ///
+    /// # Panics
+    /// When either does not fit.
+    #[must_use]
+    pub fn patched(len: usize, base: &[u8], at: usize, patch: &[u8]) -> Option<Self> {
+        let end = at + patch.len();
+        assert!(base.len() <= len && end <= len, "{} and {}..{end} of {len} bytes", base.len(), at);
+        if len == 0 {
+            return Some(Self::default());
+        }
+        let first = try_alloc(Self::layout(len))?;
+        let (head, tail) = (base.len().min(at), base.len().max(end));
+        // SAFETY: fresh memory for `len` bytes, which the five parts fill from the first to the last: `base` up to where
+        // `patch` begins, zeros in between, `patch`, what `base` has behind it, zeros.
+        unsafe {
+            let to = |offset: usize| first.as_ptr().add(offset);
+            to(0).copy_from_nonoverlapping(base.as_ptr(), head);
+            to(head).write_bytes(0, at - head);
+            to(at).copy_from_nonoverlapping(patch.as_ptr(), patch.len());
+            to(end).copy_from_nonoverlapping(base.as_ptr().add(end.min(base.len())), tail - end);
+            to(tail).write_bytes(0, len - tail);
+        }
+        Some(Self { first, len })
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, 1).expect("as long as a slice may be")
+    }
+}
+
+impl Default for BlockBytes {
+    /// No bytes, and no block.
+    fn default() -> Self {
+        Self { first: NonNull::dangling(), len: 0 }
+    }
+}
+
+impl Deref for BlockBytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: ours, and written by `patched`; of no bytes, any address will do.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for BlockBytes {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for BlockBytes {
+    #[inline]
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: `patched` allocated it with this layout, and nobody uses it after us.
+            unsafe { free(self.first, Self::layout(self.len)) };
+        }
+    }
+}
+
+impl std::fmt::Debug for BlockBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BlockBytes({} bytes)", self.len)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_box_owns_its_value() {
+        let told = Arc::new(());
+        let mut boxed = BlockBox::new((told.clone(), 1));
+        boxed.1 += 1;
+        assert_eq!((boxed.1, Arc::strong_count(&told)), (2, 2));
+        let moved = std::thread::spawn(move || boxed.1).join().expect("no panic");
+        assert_eq!((moved, Arc::strong_count(&told)), (2, 1));
+    }
+
+    /// Against the same by a `Vec`.
+    #[test]
+    fn bytes_are_patched() {
+        let bytes = |n: usize, seed: usize| (0..n).map(|i| (i * 7 + seed) as u8 | 1).collect::<Vec<_>>();
+        for len in [0, 1, 2, 63, 64, 100, 512, 513, 1024, 4096, 5000] {
+            for base in [0, 1, len / 3, len].map(|n| n.min(len)) {
+                for at in [0, 1, base, len / 2, len].map(|n| n.min(len)) {
+                    for patch in [0, 1, len - at].map(|n| n.min(len - at)) {
+                        let (base, patch) = (bytes(base, 1), bytes(patch, 5));
+                        let mut expected = vec![0; len];
+                        expected[..base.len()].copy_from_slice(&base);
+                        expected[at..at + patch.len()].copy_from_slice(&patch);
+                        let mut found = BlockBytes::patched(len, &base, at, &patch).expect("memory");
+                        assert_eq!(*found, *expected);
+                        found.fill(3);
+                        assert!(found.iter().all(|&byte| byte == 3));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "2..5 of 4 bytes")]
+    fn what_does_not_fit_is_refused() {
+        drop(BlockBytes::patched(4, b"", 2, b"abc"));
+    }
+}
