@@ -67,13 +67,20 @@ struct Bag {
     items: Vec<Retired>,
 }
 
-/// A bag whose period is over. What a panic keeps from being freed goes back to where it was.
+/// A bag whose period is over: until it is dropped, it is being freed. What a panic keeps from that goes back to where it was.
 struct Ripe<'a> {
     home: &'a Home,
     bag: Bag,
 }
 
-impl Ripe<'_> {
+impl<'a> Ripe<'a> {
+    /// The queue of `home`, from which the bag is taken, is locked: who finds it empty finds this counted.
+    fn new(home: &'a Home, bag: Bag) -> Self {
+        // Relaxed: the queue's lock.
+        home.freeing.fetch_add(1, Ordering::Relaxed);
+        Self { home, bag }
+    }
+
     fn free(mut self) {
         while let Some(Retired(ptr, bytes, free)) = self.bag.items.pop() {
             account(-(bytes as isize));
@@ -89,6 +96,7 @@ impl Drop for Ripe<'_> {
             let rest = Bag { period: self.bag.period, items: std::mem::take(&mut self.bag.items) };
             facade::lock(&self.home.queue).push_front(rest);
         }
+        self.home.freeing.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -98,7 +106,7 @@ struct Home {
     /// Bytes that the owner has retired less those that it has freed: only the sum over all homes means something.
     bytes: AtomicIsize,
     owned: AtomicBool,
-    /// How many threads free what waited here.
+    /// How many bags that waited here are being freed.
     freeing: AtomicUsize,
     /// What waits, the oldest first. Nobody waits, or retires anything, while holding the lock.
     queue: Mutex<VecDeque<Bag>>,
@@ -118,13 +126,15 @@ impl Home {
 
     /// Frees what is ripe since `fresh` periods at least: so many bags at most.
     fn free_ripe(&self, fresh: u64, most: usize) {
-        let _freeing = Freeing::begin(self);
         let period = GRACES.over().saturating_sub(fresh);
         let take = || {
             let mut queue = facade::lock(&self.queue);
-            if queue.front()?.period <= period { queue.pop_front() } else { None }
+            if queue.front()?.period > period {
+                return None;
+            }
+            queue.pop_front().map(|bag| Ripe::new(self, bag))
         };
-        std::iter::from_fn(take).take(most).for_each(|bag| Ripe { home: self, bag }.free());
+        std::iter::from_fn(take).take(most).for_each(Ripe::free);
     }
 
     /// How many bags wait.
@@ -141,23 +151,6 @@ impl Home {
     fn is_done(&self) -> bool {
         // In this order: whoever took the last of it was counted before.
         self.waiting() == 0 && self.is_still()
-    }
-}
-
-/// A thread frees what waited in a home, until it is dropped: also when a panic passes.
-struct Freeing<'a>(&'a Home);
-
-impl<'a> Freeing<'a> {
-    fn begin(home: &'a Home) -> Self {
-        // Relaxed: the queue's lock comes after it.
-        home.freeing.fetch_add(1, Ordering::Relaxed);
-        Self(home)
-    }
-}
-
-impl Drop for Freeing<'_> {
-    fn drop(&mut self) {
-        self.0.freeing.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -346,6 +339,8 @@ pub(crate) fn retired_bytes() -> usize {
 /// Objects that own objects are freed one generation after the other, each after a grace period; and each of those takes
 /// the scheme three steps, after one that may be under way.
 const COLLECT_ROUNDS: usize = 32;
+/// Looks besides, while others are freeing what was retired here: a file's contents may take them long.
+const COLLECT_WAITS: usize = 100_000;
 
 pub(crate) fn collect() {
     if crossbeam_epoch::is_pinned() {
@@ -353,17 +348,20 @@ pub(crate) fn collect() {
     }
     let period = GRACES.next();
     let is_done = |local: &Local| local.bag.borrow().is_empty() && local.home().is_done();
-    let mut rounds = 0;
+    // Who frees some of what was retired here waits for nobody. But of what all threads without homes of their own have retired,
+    // somebody may always be freeing some.
+    let is_at_rest = |local: &Local| local.number == SHARED || local.home().is_still();
+    let (mut rounds, mut waits) = (0, 0);
     while rounds < COLLECT_ROUNDS {
         push_on();
         // What was retired before this call is freed; what that frees in turn was retired here.
         if GRACES.over() >= period && LOCAL.try_with(is_done).unwrap_or(true) {
             break;
         }
-        // Who frees some of it waits for nobody.
-        if LOCAL.try_with(|local| local.home().is_still()).unwrap_or(true) {
+        if waits == COLLECT_WAITS || LOCAL.try_with(is_at_rest).unwrap_or(true) {
             rounds += 1;
         } else {
+            waits += 1;
             std::thread::yield_now();
         }
     }
@@ -375,6 +373,8 @@ fn push_on() {
     seal();
     begin(&guard);
     guard.flush();
+    // What is freed may retire what somebody waits for: another period need not wait for this thread.
+    drop(guard);
     for home in homes() {
         home.free_ripe(0, usize::MAX);
     }
@@ -407,7 +407,7 @@ pub(crate) fn back_pressure(limit_bytes: usize) {
 mod tests {
     use std::{
         cell::{Cell, RefCell},
-        sync::atomic::{AtomicUsize, Ordering},
+        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     };
 
     use crate::{Counted, Object};
@@ -544,6 +544,66 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(HOME.is_done());
+    }
+
+    /// A thread without a home of its own waits for nobody who is at what all such threads have retired: there may always be
+    /// somebody. Seen to hang: when the home of all such threads is waited for as an own one.
+    #[test]
+    fn what_others_have_retired_is_not_waited_for_without_end() {
+        static FREEING: AtomicBool = AtomicBool::new(false);
+        static FREED: AtomicBool = AtomicBool::new(false);
+        fn free(_: *mut ()) {
+            FREEING.store(true, Ordering::SeqCst);
+            while !FREED.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        }
+        struct Small;
+        impl Object for Small {}
+        super::HOMES[super::SHARED].push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
+        // Whoever comes to it first.
+        let frees = std::thread::spawn(|| {
+            while !FREEING.load(Ordering::SeqCst) {
+                super::collect();
+                std::thread::yield_now();
+            }
+        });
+        while !FREEING.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let collects = || {
+            drop(Counted::new(Small));
+            super::collect();
+            super::number()
+        };
+        let claim = |home: &&super::Home| !home.owned.swap(true, Ordering::Acquire);
+        let mut claimed = Vec::new();
+        loop {
+            claimed.extend(super::HOMES[..super::OWNERS].iter().filter(claim));
+            // Another test's thread may just have left one.
+            if std::thread::spawn(collects).join().expect("no panic") == super::SHARED {
+                break;
+            }
+        }
+        FREED.store(true, Ordering::SeqCst);
+        frees.join().expect("no panic");
+        claimed.into_iter().for_each(|home| home.owned.store(false, Ordering::Release));
+    }
+
+    /// What is freed for somebody who waits for it may retire what he waits for, too: that is in nobody's way meanwhile.
+    /// Seen to fail: with the guard that pushes on kept.
+    #[test]
+    fn who_collects_frees_without_a_guard() {
+        std::thread_local!(static PINNED: Cell<Option<bool>> = const { Cell::new(None) });
+        fn free(_: *mut ()) {
+            PINNED.set(Some(crossbeam_epoch::is_pinned()));
+        }
+        // Other tests' threads free it too: until this one did.
+        while PINNED.get().is_none() {
+            super::HOMES[super::number()].push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
+            super::collect();
+        }
+        assert_eq!(PINNED.get(), Some(false));
     }
 
     /// What panics when it is freed takes nobody's garbage with it. Seen to fail: without the drop of `Ripe`.
