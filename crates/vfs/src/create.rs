@@ -217,11 +217,11 @@ impl Vfs {
             locks.names(&keys[..1 + usize::from(backed)])?;
             if !locks.answered() {
                 may_change(context, dir, guard)?;
+                sb.expect_open()?;
             }
             if inode.is_dir() {
                 return Err(dir.directory()?.refusal(Error::NotPermitted, guard).into());
             }
-            sb.expect_open()?;
             if backed {
                 if !locks.answered() && inode.links.count() == 0 {
                     return Err(Error::NoEntry.into());
@@ -325,7 +325,11 @@ pub(crate) fn make_at(
     }
     // All that can fail comes before the inode, which only its dentry pays back. In a tree that was taken down, nobody would let
     // go of an anchor.
-    let shard = shard_of(sb, guard)?;
+    let shard = match shard_of(sb, guard) {
+        // What the backing has made comes in: who closes the tree waits for the name's lock.
+        Err(_) if locks.answered() => parent.shard.clone(),
+        shard => shard?,
+    };
     let anchor = match parent.directory()?.anchor(place.dir, guard) {
         // Not removed, but evicted since the walk: another walk finds it again.
         Err(Error::NoEntry) if !parent.directory()?.is_removed(guard) => return Err(Stop::Again),

@@ -163,6 +163,7 @@ impl<'g> Move<'g> {
         }
         if !locks.answered() {
             check_permissions(context, &source, new.dir, target.as_ref(), exchange, guard)?;
+            sb.expect_open()?;
         }
         if backed {
             let new_directory = new_parent.directory()?;
@@ -221,7 +222,6 @@ impl<'g> Move<'g> {
 
     /// Both names change what they show, and both dentries their place.
     fn exchange_with(&self, target: &Bound<'g>, locks: &mut Locks<'_>) -> Step<()> {
-        self.new_parent.shard.sb.expect_open()?;
         let op = Op::new();
         let (a, b) = (&self.old, target);
         let one = enlist(&a.slot.to_ref().value, &op, Some(a.dentry), Some(held(b.dentry)?))?;
@@ -317,7 +317,6 @@ impl<'g> Move<'g> {
 
     /// A slot for the new name, in no table yet.
     fn new_slot(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Counted<Node<Slot>>> {
-        self.new_parent.shard.sb.expect_open()?;
         let anchor = self.new_parent.directory()?.anchor(self.new_dir, guard)?;
         Ok(Node::new(Slot::new(anchor, self.new_name, value)))
     }

@@ -340,6 +340,53 @@ fn what_is_listed_while_the_tree_is_taken_down_goes_with_it() {
     collect_until(|| store.cached_inodes() == 0);
 }
 
+/// What the store is being told of while the tree is taken down goes with the rest, and nobody hears that it was not done.
+#[test]
+fn what_the_store_is_told_of_beside_umount_is_done() {
+    type Change = fn(&Vfs, &Context, At<'_>) -> Result<()>;
+    let rename: Change = |vfs, context, d| vfs.rename(context, d, "a", d, "new", RenameFlags::empty());
+    let replace: Change = |vfs, context, d| vfs.rename(context, d, "a", d, "b", RenameFlags::empty());
+    let exchange: Change = |vfs, context, d| vfs.rename(context, d, "a", d, "b", RenameFlags::EXCHANGE);
+    let cases: [(Call, Change, &[&str]); 5] = [
+        (Call::Create, |vfs, context, d| vfs.mkdir(context, d, "new", 0o755).map(drop), &["a", "b", "new"]),
+        (Call::Link, |vfs, context, d| vfs.link(context, d, "a", d, "new", FOLLOW).map(drop), &["a", "b", "new"]),
+        (Call::Rename, rename, &["b", "new"]),
+        (Call::Rename, replace, &["b"]),
+        (Call::Rename, exchange, &["a", "b"]),
+    ];
+    for (call, change, then) in cases {
+        let (vfs, context, _) = mounted(MapOptions::default());
+        vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+        let driver = MapFs::new(MapOptions::default());
+        let store = driver.handle();
+        vfs.mount(&context, At::Cwd, "/m", driver).expect("mounted");
+        let dir = vfs.mkdir(&context, At::Cwd, "/m/d", 0o755).expect("made");
+        for path in ["/m/d/a", "/m/d/b"] {
+            drop(vfs.open(&context, At::Cwd, path, NEW, 0o644).expect("made"));
+        }
+        // Nothing is left for umount to store, which may have to wait for the call.
+        assert_eq!(vfs.sync(), Ok(()));
+        let parked = store.park(call);
+        std::thread::scope(|scope| {
+            let changer = scope.spawn(|| change(&vfs, &context, At::Dir(&dir)));
+            parked.reached();
+            let umount = scope.spawn(|| vfs.umount(&context, At::Cwd, "/m"));
+            let dev = |path| vfs.stat(&context, At::Cwd, path, FOLLOW).expect("there").dev;
+            while dev("/m") != dev("/") {
+                std::thread::yield_now();
+            }
+            // Long enough for it to close the tree, which is next; if it has not, this shows nothing.
+            (0..10_000).take_while(|_| !umount.is_finished()).for_each(|_| std::thread::yield_now());
+            drop(parked);
+            assert_eq!((changer.join().expect("no panic"), umount.join().expect("no panic")), (Ok(()), Ok(())));
+        });
+        let left = store.node(dir.ino()).expect("there").names;
+        assert!(left.keys().map(|name| &**name).eq(then.iter().map(|name| name.as_bytes())), "{call:?}: {left:?}");
+        drop(dir);
+        collect_until(|| store.cached_inodes() == 0);
+    }
+}
+
 #[test]
 fn everything_is_stored_when_the_tree_is_taken_down() {
     let (vfs, context, store) = mounted(MapOptions::default());
