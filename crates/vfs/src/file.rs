@@ -55,6 +55,9 @@ impl Drop for File {
             // Whoever wants to hear of errors calls `fsync` before.
             let _ = store_times(inode);
         }
+        if self.held.outlives_name() {
+            self.held.leave_proxy();
+        }
     }
 }
 

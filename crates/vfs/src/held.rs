@@ -42,6 +42,19 @@ impl Held {
         }
     }
 
+    /// Whether what is held by way of a proxy is going: its name was taken away.
+    #[inline]
+    pub(crate) fn outlives_name(&self) -> bool {
+        matches!(self, Self::Proxy(proxy) if !proxy.object().0.proxies.are_there())
+    }
+
+    /// Lets go of the proxy: what it holds it holds until it is reclaimed, which is tried at once.
+    #[cold]
+    pub(crate) fn leave_proxy(&mut self) {
+        *self = Self::Itself(self.dentry().clone());
+        pando_sync::collect();
+    }
+
     /// Holds once more what is held.
     pub(crate) fn again(dentry: &DentryRef) -> Self {
         dentry.0.proxies.mine(&pin()).map_or_else(|| Self::Itself(dentry.clone()), Self::Proxy)

@@ -273,7 +273,7 @@ impl<'g> Move<'g> {
         } else {
             victim.link_gone();
         }
-        locks.collect = forget_name(target.dentry, guard);
+        locks.collect |= forget_name(target.dentry, guard);
         drop(replaced);
         Ok(())
     }

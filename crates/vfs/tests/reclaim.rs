@@ -1,9 +1,9 @@
 //! What is gone, and only waits for a reader to be reclaimed, is no reason to refuse anything.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Context, Credentials, File, OpenFlags, Result, Vfs, Walk, XattrFlags};
+use pando_vfs::{At, Context, Credentials, Driver, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags, probe};
 
 /// A tree in which nothing is free but what was removed while somebody was reading.
 fn full_of_garbage() -> (Vfs, Context) {
@@ -53,10 +53,41 @@ fn what_waits_is_counted_with_all_that_it_holds() {
     drop(reading);
 }
 
+/// What goes with a name that is removed, and with the last user, is given back at once, as nobody reads.
+fn what_is_removed_is_free_at_once() {
+    let memfs = Arc::new(MemFs::new(MemOptions { inodes: Some(3), size_bytes: Some(4096) }));
+    let vfs = Vfs::new(memfs.clone()).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    let free = || (memfs.statfs().ffree, memfs.statfs().bfree);
+    let rename = |from, to| vfs.rename(&context, At::Cwd, from, At::Cwd, to, RenameFlags::empty());
+    let written = |path| {
+        let file = make(&vfs, &context, path).expect("made");
+        file.write(b"x").expect("written");
+        file
+    };
+    // A further link that is replaced.
+    drop(written("/f"));
+    vfs.link(&context, At::Cwd, "/f", At::Cwd, "/g", Walk::empty()).expect("linked");
+    vfs.unlink(&context, At::Cwd, "/f").expect("removed");
+    drop(make(&vfs, &context, "/h").expect("made"));
+    assert_eq!((free(), rename("/h", "/g"), free()), ((0, 0), Ok(()), (1, 1)));
+    vfs.unlink(&context, At::Cwd, "/g").expect("removed");
+    // A file that many had opened.
+    let file = written("/f");
+    probe::as_if_opened_by_many(&vfs, file.dentry());
+    let hot = make(&vfs, &context, "/f").expect("opens");
+    drop(file);
+    vfs.unlink(&context, At::Cwd, "/f").expect("removed");
+    assert_eq!(free(), (1, 0));
+    drop(hot);
+    assert_eq!(free(), (2, 1));
+}
+
 // One test: another one beside it would read, too.
 #[test]
 fn there_is_space_for_what_only_waits_to_be_reclaimed() {
     what_waits_is_counted_with_all_that_it_holds();
+    what_is_removed_is_free_at_once();
     let (vfs, context) = full_of_garbage();
     make(&vfs, &context, "/new").expect("an inode");
     let (vfs, context) = full_of_garbage();
