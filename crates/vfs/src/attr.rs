@@ -267,36 +267,45 @@ fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Resu
         // What is left of the mode is stored, too: so it is the mode that others have given it.
         refresh_inode(&sb.name_space, inode)?;
     }
-    let now = Timestamp::now().0;
     revoking(inode, change, |change| {
-        let _order = store_first(inode, |attr| {
+        let mut now = Timestamp::now().0;
+        let _order = store_first(inode, meant | AttrMask::MODE | AttrMask::CTIME, |attr| {
             let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
             let mode = if new.mode == attr.mode { AttrMask::empty() } else { AttrMask::MODE };
             (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
-            attr.ctime = Timestamp(now);
+            now = store_ctime(attr, now);
             Ok(meant | mode | AttrMask::CTIME)
         })?;
         // Stored, it is what it was when it was asked for: who changes it holds the same lock.
         inode.change_perm(&pin(), change)?;
-        inode.touch(now);
+        inode.touch_as_stored(now);
         Ok(())
     })
 }
 
-/// Stores changed attributes in the backing, if there is one: those that `change` says it has changed. What it refuses does
-/// not happen. Changes of one inode come one after the other: the lock that orders them is returned, to be held until the
-/// cache is changed too.
+/// A change of attributes is stamped, later than what was seen. Says with what.
+fn store_ctime(attr: &mut NodeAttr, now: i64) -> i64 {
+    attr.ctime = Timestamp(now.max(attr.ctime.0.saturating_add(1)));
+    attr.ctime.0
+}
+
+/// Stores changed attributes in the backing, if there is one: those, of `which`, that `change` says it has changed. What it
+/// refuses does not happen. Changes of one inode come one after the other: the lock that orders them is returned, to be held
+/// until the cache is changed too.
 fn store_first<'i>(
     inode: &'i Inode,
+    which: AttrMask,
     change: impl FnOnce(&mut NodeAttr) -> Result<AttrMask>,
 ) -> Result<Option<NameGuard<'i>>> {
     let sb = &inode.shard.sb;
     let Some(backing) = sb.driver.backing() else { return Ok(None) };
     let order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
+    // What is stored now is no more known better here, unless it changes again.
+    let dirty = inode.take_dirty(which);
     let mut attr = attr_of(inode, &pin());
-    let changed = change(&mut attr)?;
-    backing.setattr(inode.ino, &attr, changed)?;
-    Ok(Some(order))
+    let stored = change(&mut attr).and_then(|changed| backing.setattr(inode.ino, &attr, changed).map(|()| changed));
+    inode.set_dirty(dirty.difference(stored.unwrap_or(AttrMask::empty())));
+    stored.map(|_| Some(order))
 }
 
 /// Stores the times that only the cache knows, if there are any. No guard is held.
@@ -313,7 +322,7 @@ pub(crate) fn store_times(inode: &Inode) -> Result<()> {
 
 /// As [`store_times`]; the caller holds the inode's lock.
 pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
-    let dirty = inode.take_dirty();
+    let dirty = inode.take_dirty(AttrMask::all());
     if dirty.is_empty() {
         return Ok(());
     }
@@ -352,17 +361,18 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
         SetTime::At(time) => Some(time),
     };
     let (atime, mtime) = (value(atime), value(mtime));
-    let _order = store_first(inode, |attr| {
-        let mut changed = AttrMask::CTIME;
-        changed.set(AttrMask::ATIME, atime.is_some());
-        changed.set(AttrMask::MTIME, mtime.is_some());
+    let mut changed = AttrMask::CTIME;
+    changed.set(AttrMask::ATIME, atime.is_some());
+    changed.set(AttrMask::MTIME, mtime.is_some());
+    let mut ctime = now.0;
+    let _order = store_first(inode, changed, |attr| {
         attr.atime = atime.unwrap_or(attr.atime);
         attr.mtime = mtime.unwrap_or(attr.mtime);
-        attr.ctime = now;
+        ctime = store_ctime(attr, ctime);
         Ok(changed)
     })?;
     inode.times.set(&pin(), atime, mtime, inode.striped_stamp(), now.0);
-    inode.set_dirty(AttrMask::CTIME);
+    inode.touch_as_stored(ctime);
     Ok(())
 }
 

@@ -12,7 +12,7 @@
 
 use std::sync::{
     Arc, OnceLock, PoisonError,
-    atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering, fence},
 };
 
 use pando_sync::{
@@ -239,13 +239,30 @@ impl Inode {
 
     /// Attributes have changed: the change of a name, say. A backing hears of it later.
     pub(crate) fn touch(&self, now: i64) {
-        self.times.changed(now);
+        self.stamp(now);
         self.set_dirty(AttrMask::CTIME);
+    }
+
+    /// As [`Inode::touch`]; a backing, if there is one, has been told that it was `now`.
+    pub(crate) fn touch_as_stored(&self, now: i64) {
+        if self.stamp(now) != now {
+            self.set_dirty(AttrMask::CTIME);
+        }
+    }
+
+    /// Stamps a change of attributes, also of a directory whose entries have changed later than `now`; says with what.
+    fn stamp(&self, now: i64) -> i64 {
+        self.times.changed(now.max(self.striped_stamp().saturating_add(1)))
     }
 
     /// Says that the cache knows something of this inode that its backing, if there is one, does not.
     pub(crate) fn set_dirty(&self, what: AttrMask) {
-        if self.backed && !self.dirty().contains(what) {
+        if !self.backed {
+            return;
+        }
+        // With the other one, in `take_dirty`: who takes it for dirty no more sees what is new, or is seen here.
+        fence(Ordering::SeqCst);
+        if !self.dirty().contains(what) {
             self.dirty.fetch_or(what.bits(), Ordering::Release);
         }
     }
@@ -255,9 +272,11 @@ impl Inode {
         AttrMask::from_bits_retain(self.dirty.load(Ordering::Acquire))
     }
 
-    /// What was dirty; it is clean from here on.
-    pub(crate) fn take_dirty(&self) -> AttrMask {
-        AttrMask::from_bits_retain(self.dirty.swap(0, Ordering::AcqRel))
+    /// Which of these were dirty; they are clean from here on.
+    pub(crate) fn take_dirty(&self, which: AttrMask) -> AttrMask {
+        let taken = self.dirty.fetch_and(!which.bits(), Ordering::AcqRel) & which.bits();
+        fence(Ordering::SeqCst);
+        AttrMask::from_bits_retain(taken)
     }
 
     pub(crate) fn is_dir(&self) -> bool {
@@ -519,7 +538,7 @@ impl Times {
     fn refresh(&self, attr: &NodeAttr, known: AttrMask, striped: i64, guard: &Guard) {
         let unless_known = |time, which| (!known.contains(which)).then_some(time);
         let (atime, mtime) = (unless_known(attr.atime, AttrMask::ATIME), unless_known(attr.mtime, AttrMask::MTIME));
-        self.set_explicit(guard, atime, mtime, striped, Timestamp::now().0);
+        self.set(guard, atime, mtime, striped, Timestamp::now().0);
         if !known.contains(AttrMask::CTIME) {
             // Relaxed: an independent value.
             self.ctime.store(attr.ctime.0, Ordering::Relaxed);
@@ -532,9 +551,9 @@ impl Times {
         raise(&self.ctime, now);
     }
 
-    /// The attributes changed.
-    pub(crate) fn changed(&self, now: i64) {
-        raise(&self.ctime, now);
+    /// The attributes changed; says when.
+    pub(crate) fn changed(&self, now: i64) -> i64 {
+        raise(&self.ctime, now)
     }
 
     /// The contents were read: writes only if relatime asks for it, and says so.
@@ -569,7 +588,7 @@ impl Times {
         self.btime
     }
 
-    /// utimens: `now` is the clock at the call, `striped` as [`Times::mtime`] has it.
+    /// utimens: `now` is the clock at the call, `striped` as [`Times::mtime`] has it. ctime is another matter.
     pub(crate) fn set(
         &self,
         guard: &Guard,
@@ -578,11 +597,6 @@ impl Times {
         striped: i64,
         now: i64,
     ) {
-        self.set_explicit(guard, atime, mtime, striped, now);
-        self.changed(now);
-    }
-
-    fn set_explicit(&self, guard: &Guard, atime: Option<Timestamp>, mtime: Option<Timestamp>, striped: i64, now: i64) {
         // Not before what is stamped by now: the clock may have been set back since.
         let atime_at = now.max(self.atime.load(Ordering::Relaxed));
         let mtime_at = now.max(self.mtime.load(Ordering::Relaxed)).max(striped);
@@ -615,14 +629,14 @@ fn merge(auto: i64, explicit: Option<(i64, i64)>) -> i64 {
     }
 }
 
-/// Raises a stamp to `now`, or by one when the clock has not moved: two changes in a row differ.
-fn raise(stamp: &AtomicI64, now: i64) {
+/// Raises a stamp to `now`, or by one when the clock has not moved: two changes in a row differ. Says to what.
+fn raise(stamp: &AtomicI64, now: i64) -> i64 {
     let mut old = stamp.load(Ordering::Relaxed);
     loop {
         let new = if now > old { now } else { old.saturating_add(1) };
         // Relaxed: an independent value, ordered with nothing.
         match stamp.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => return,
+            Ok(_) => return new,
             Err(now) => old = now,
         }
     }
@@ -747,6 +761,10 @@ mod tests {
         for changes in 1..4 {
             dir.entries_changed(2000);
             assert_eq!(shown(), (3000 + changes, 3000 + changes));
+        }
+        for changes in 4..6 {
+            dir.touch(2000);
+            assert_eq!(shown(), (3003, 3000 + changes), "not hidden behind the entries");
         }
         dir.times.set(&guard, None, Some(Timestamp(6)), dir.striped_stamp(), 5000);
         dir.entries_changed(4000);

@@ -1,7 +1,7 @@
 //! What is stored of an inode's attributes: what was changed here, and nothing else. Others may have changed the rest.
 
-use pando_mapfs::{MapHandle, MapOptions};
-use pando_vfs::{At, Context, Credentials, File, NodeAttr, OpenFlags, SetAttr, SetTime, Timestamp, Vfs, Walk};
+use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
+use pando_vfs::{At, Context, Credentials, Error, File, NodeAttr, OpenFlags, SetAttr, SetTime, Timestamp, Vfs, Walk};
 
 use crate::support::{collect_until, mounted};
 
@@ -40,6 +40,39 @@ fn what_others_have_changed_is_not_put_back() {
     assert_eq!((now.mode, now.mtime), (0o640, mtime));
     let now = set(&SetAttr { gid: Some(7), ..SetAttr::default() });
     assert_eq!((now.mode, now.uid, now.gid, now.mtime), (0o640, 0, 7, mtime));
+}
+
+/// What has been stored once is no more known better here.
+#[test]
+fn what_was_stored_is_not_stored_again() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let file = open_for_user(&vfs, &context, 0o666);
+    let ino = file.dentry().ino();
+    let changes: [(SetAttr, &dyn Fn()); 3] = [
+        (SetAttr { mtime: SetTime::At(Timestamp(5)), ..SetAttr::default() }, &|| {
+            store.write(ino, b"theirs").expect("written");
+        }),
+        (SetAttr { mode: Some(0o640), ..SetAttr::default() }, &|| store.chmod(ino, 0o600).expect("changed")),
+        (SetAttr { uid: Some(7), ..SetAttr::default() }, &|| store.chmod(ino, 0o606).expect("changed")),
+    ];
+    for (ours, theirs) in changes {
+        assert_eq!(file.write(b"x"), Ok(1));
+        vfs.setattr(&context, file.dentry(), &ours).expect("set");
+        theirs();
+        let then = stored(&store, ino);
+        // Of chmod and chown, what was written before is still to be stored.
+        let mtime = if ours.mtime == SetTime::Omit { file.stat().mtime } else { then.mtime };
+        assert_eq!((file.fsync(), stored(&store, ino)), (Ok(()), NodeAttr { mtime, ..then }), "{ours:?}");
+    }
+    // What was refused still is.
+    assert_eq!(file.write(b"x"), Ok(1));
+    let stat = file.stat();
+    store.inject(Fault::Nth { call: Some(Call::Setattr), after: 0, error: Error::Io });
+    let ours = SetAttr { mtime: SetTime::At(Timestamp(6)), ..SetAttr::default() };
+    assert_eq!(vfs.setattr(&context, file.dentry(), &ours).err(), Some(Error::Io));
+    assert_eq!(file.fsync(), Ok(()));
+    let now = stored(&store, ino);
+    assert_eq!((now.mtime, now.ctime), (stat.mtime, stat.ctime));
 }
 
 #[test]
