@@ -3,6 +3,7 @@
 use std::{
     io::{IoSlice, IoSliceMut},
     ops::Deref,
+    sync::atomic::{Ordering, fence},
 };
 
 use pando_sync::{Position, pin};
@@ -51,9 +52,13 @@ impl Drop for File {
     #[inline]
     fn drop(&mut self) {
         let inode = self.inode();
-        if !inode.dirty().is_empty() && inode.shard.sb.expect_open().is_err() {
-            // Whoever wants to hear of errors calls `fsync` before.
-            let _ = store_times(inode);
+        if !inode.dirty().is_empty() {
+            // With the other one, in `close_down`: who closes the tree sees it dirty, or is seen here.
+            fence(Ordering::SeqCst);
+            if inode.shard.sb.expect_open().is_err() {
+                // Whoever wants to hear of errors calls `fsync` before.
+                let _ = store_times(inode);
+            }
         }
         if self.held.outlives_name() {
             self.held.leave_proxy();
@@ -199,6 +204,8 @@ impl File {
         self.traced(TraceOp::Write, || {
             self.writable()?;
             let len = total(buffers)?;
+            // Asked again when the position stands still: by then privileges are gone.
+            self.check_range(self.position.tell(), len)?;
             self.drop_privileges_first(len)?;
             let io = self.position.begin();
             self.check_range(io.position(), len)?;

@@ -375,6 +375,8 @@ fn take_down(root: &DentryRef) {
 /// them calls `sync` before.
 fn close_down(root: &DentryRef) {
     root.0.sb().close();
+    // As the drop of `File` has it.
+    fence(Ordering::SeqCst);
     // Files that are written to from here on are stored when they are closed.
     let _ = root.0.sb().store_times(root);
     take_down(root);

@@ -1,7 +1,9 @@
 //! What is stored of an inode's attributes: what was changed here, and nothing else. Others may have changed the rest.
 
 use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
-use pando_vfs::{At, Context, Credentials, Error, File, NodeAttr, OpenFlags, SetAttr, SetTime, Timestamp, Vfs, Walk};
+use pando_vfs::{
+    At, Context, Credentials, Error, File, NodeAttr, OpenFlags, Seek, SetAttr, SetTime, Timestamp, Vfs, Walk,
+};
 
 use crate::support::{collect_until, mounted};
 
@@ -106,6 +108,19 @@ fn privileges_are_gone_before_contents_change() {
         store.chmod(ino, 0o4600).expect("changed");
         assert_eq!((change(), stored(&store, ino).mode), (Ok(()), 0o600), "{which}");
     }
+}
+
+#[test]
+fn what_cannot_be_written_takes_no_privileges_away() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let file = open_for_user(&vfs, &context, 0o4777);
+    let beyond = i64::MAX - 1;
+    assert_eq!(file.lseek(Seek::Set(beyond)), Ok(beyond.cast_unsigned()));
+    assert_eq!(
+        (file.write(b"xy"), file.pwrite(b"xy", beyond.cast_unsigned())),
+        (Err(Error::Invalid), Err(Error::Invalid))
+    );
+    assert_eq!(stored(&store, file.dentry().ino()).mode, 0o4777);
 }
 
 #[test]
