@@ -23,7 +23,7 @@ use std::{
     },
 };
 
-use pando_sync::{Counted, Guard, NameKey, Node, Shared, pin};
+use pando_sync::{Counted, Guard, NameGuard, NameKey, Node, Shared, pin};
 
 use crate::{
     DentryRef, Error, Result,
@@ -147,18 +147,19 @@ impl SuperBlock {
             }
             Ok(())
         };
-        self.while_bound(name_space, link, evict).unwrap_or(Ok(()))
+        self.while_bound(link, |name| Some(name_space.names.lock(&[name])), evict).unwrap_or(Ok(()))
     }
 
-    /// Does something with the lock of a dentry's name, if it has one and nobody moves it meanwhile. No guard is held.
-    pub(crate) fn while_bound<T>(
+    /// Does something with the lock of a dentry's name, if it has one, `lock` locks it, and nobody moves it meanwhile. No guard is
+    /// held.
+    pub(crate) fn while_bound<'n, T>(
         &self,
-        name_space: &NameSpace,
         dentry: &Counted<Dentry>,
+        lock: impl FnOnce(NameKey) -> Option<NameGuard<'n>>,
         work: impl FnOnce(Shared<'_, Node<Slot>>, &Guard) -> T,
     ) -> Option<T> {
         let key = self.place_key(dentry)?;
-        let _lock = name_space.names.lock(&[key]);
+        let _lock = lock(key)?;
         if self.place_key(dentry) != Some(key) {
             // It has moved since.
             return None;

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use pando_sync::{Counted, Guard, Proxies, Proxy, Shared, pin};
+use pando_sync::{Counted, Guard, NameGuard, NameKey, Proxies, Proxy, Shared, pin};
 
 use crate::{
     dentry::{Dentry, DentryRef},
@@ -100,19 +100,42 @@ fn note_contention(dentry: &Counted<Dentry>, name_space: &NameSpace) {
     let reports = REPORTS.get();
     REPORTS.set(reports.wrapping_add(1));
     if reports.is_multiple_of(PATIENCE) {
-        make_proxies(dentry, name_space);
+        // In the same stripe a backing may be asked about another name: who is next in the way tries again.
+        make_proxies(dentry, |name| name_space.names.try_lock(&[name]));
     }
 }
 
-/// Spreads the references of a dentry over the cores, if it has a name.
-pub(crate) fn make_proxies(dentry: &Counted<Dentry>, name_space: &NameSpace) {
+/// Spreads the references of a dentry over the cores, if it has a name and `lock` locks that.
+pub(crate) fn make_proxies<'n>(dentry: &Counted<Dentry>, lock: impl FnOnce(NameKey) -> Option<NameGuard<'n>>) {
     let sb = dentry.sb();
     if sb.driver.backing().is_some() {
         return;
     }
-    sb.while_bound(name_space, dentry, |_, _| {
+    sb.while_bound(dentry, lock, |_, _| {
         if sb.expect_open().is_ok() {
             dentry.proxies.make(|| DentryRef(dentry.clone()));
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{At, Context, Credentials, Vfs, driver::tests::Nothing};
+
+    /// A backing may be asked with the lock held in which such a name falls. Seen to hang: with a lock that is waited for.
+    #[test]
+    fn an_opener_waits_for_no_name() {
+        let vfs = Vfs::new(Nothing).expect("a tree");
+        let context = Context::new(&vfs, Credentials::root());
+        let dentry = vfs.mkdir(&context, At::Cwd, "d", 0o755).expect("mkdir").0;
+        let (sb, root) = (dentry.sb(), vfs.root().ino());
+        let report = || (0..PATIENCE).for_each(|_| note_contention(&dentry, vfs.name_space()));
+        let locked = vfs.name_space().names.lock(&[sb.key(root, sb.hash(root, b"d"))]);
+        std::thread::scope(|scope| scope.spawn(report).join().expect("no panic"));
+        assert!(!dentry.proxies.are_there());
+        drop(locked);
+        report();
+        assert_eq!(dentry.proxies.are_there(), std::thread::available_parallelism().map_or(1, usize::from) > 1);
+    }
 }

@@ -52,7 +52,7 @@ pub fn as_if_contended(dir: &DentryRef) -> Result<()> {
 /// Puts a file or a directory into the state that many threads bring about which open it at the same time: its references
 /// are counted on a line of each core.
 pub fn as_if_opened_by_many(vfs: &Vfs, dentry: &DentryRef) {
-    make_proxies(&dentry.0, vfs.name_space());
+    make_proxies(&dentry.0, |name| Some(vfs.name_space().names.lock(&[name])));
 }
 
 /// Puts a file that was written into the state that many threads bring about which read it at the same time: they meet
