@@ -124,8 +124,8 @@ impl Home {
         facade::lock(&self.queue).push_back(bag);
     }
 
-    /// Frees what is ripe since `fresh` periods at least: so many bags at most.
-    fn free_ripe(&self, fresh: u64, most: usize) {
+    /// Frees what is ripe since `fresh` periods at least: so many bags at most. Returns how many there were.
+    fn free_ripe(&self, fresh: u64, most: usize) -> usize {
         let period = GRACES.over().saturating_sub(fresh);
         let take = || {
             let mut queue = facade::lock(&self.queue);
@@ -134,7 +134,7 @@ impl Home {
             }
             queue.pop_front().map(|bag| Ripe::new(self, bag))
         };
-        std::iter::from_fn(take).take(most).for_each(Ripe::free);
+        std::iter::from_fn(take).take(most).map(Ripe::free).count()
     }
 
     /// How many bags wait.
@@ -336,11 +336,12 @@ pub(crate) fn retired_bytes() -> usize {
     homes().map(|home| home.bytes.load(Ordering::Relaxed)).sum::<isize>().max(0) as usize
 }
 
-/// Objects that own objects are freed one generation after the other, each after a grace period; and each of those takes
-/// the scheme three steps, after one that may be under way.
+/// So many rounds in which nothing of this thread's was freed, and nobody was at it: somebody reads. (A grace period takes
+/// the scheme three steps, after one that may be under way.)
 const COLLECT_ROUNDS: usize = 32;
-/// Looks besides, while others are freeing what was retired here: a file's contents may take them long.
-const COLLECT_WAITS: usize = 100_000;
+/// Rounds besides. Objects that own objects are freed one generation after the other; and while others are freeing what was
+/// retired here, a file's contents may take them long.
+const COLLECT_MORE: usize = 100_000;
 
 pub(crate) fn collect() {
     if crossbeam_epoch::is_pinned() {
@@ -351,33 +352,38 @@ pub(crate) fn collect() {
     // Who frees some of what was retired here waits for nobody. But of what all threads without homes of their own have retired,
     // somebody may always be freeing some.
     let is_at_rest = |local: &Local| local.number == SHARED || local.home().is_still();
-    let (mut rounds, mut waits) = (0, 0);
+    let (mut rounds, mut more) = (0, 0);
     while rounds < COLLECT_ROUNDS {
-        push_on();
+        let freed = push_on();
         // What was retired before this call is freed; what that frees in turn was retired here.
         if GRACES.over() >= period && LOCAL.try_with(is_done).unwrap_or(true) {
             break;
         }
-        if waits == COLLECT_WAITS || LOCAL.try_with(is_at_rest).unwrap_or(true) {
+        if more == COLLECT_MORE {
+            rounds += 1;
+        } else if freed {
+            (rounds, more) = (0, more + 1);
+        } else if LOCAL.try_with(is_at_rest).unwrap_or(true) {
             rounds += 1;
         } else {
-            waits += 1;
+            more += 1;
             std::thread::yield_now();
         }
     }
 }
 
-/// Goes on with what waits in all queues, and with this thread's bag, full or not. It holds no guard.
-fn push_on() {
+/// Goes on with what waits in all queues, and with this thread's bag, full or not; says whether something of its own was
+/// freed. It holds no guard.
+fn push_on() -> bool {
     let guard = crossbeam_epoch::pin();
     seal();
     begin(&guard);
     guard.flush();
     // What is freed may retire what somebody waits for: another period need not wait for this thread.
     drop(guard);
-    for home in homes() {
-        home.free_ripe(0, usize::MAX);
-    }
+    let own = LOCAL.try_with(|local| std::ptr::from_ref(local.home())).ok();
+    let freed = homes().filter(|home| home.free_ripe(0, usize::MAX) > 0);
+    freed.filter(|home| own.is_some_and(|own| std::ptr::eq(own, *home))).count() > 0
 }
 
 /// What this thread has retired begins to wait, and is within everybody's reach.

@@ -34,6 +34,17 @@ struct Inner {
     name_space: Arc<NameSpace>,
     root: DentryRef,
     mounts: Mutex<Vec<Mount>>,
+    /// The last field: what the others let go of is reclaimed.
+    _reclaims: Reclaims,
+}
+
+/// Reclaims what it can when it is dropped: nobody else may ever come to it.
+struct Reclaims;
+
+impl Drop for Reclaims {
+    fn drop(&mut self) {
+        pando_sync::collect();
+    }
 }
 
 /// A tree mounted in another.
@@ -74,7 +85,7 @@ impl Vfs {
     fn with_root(driver: impl Driver, root: RootAttributes, name_space: NameSpace) -> Result<Self> {
         let name_space = Arc::new(name_space);
         let root = new_tree(Box::new(driver), name_space.clone(), root)?;
-        Ok(Self(Arc::new(Inner { name_space, root, mounts: Mutex::new(Vec::new()) })))
+        Ok(Self(Arc::new(Inner { name_space, root, mounts: Mutex::new(Vec::new()), _reclaims: Reclaims })))
     }
 
     /// The root directory.

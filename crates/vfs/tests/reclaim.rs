@@ -83,11 +83,56 @@ fn what_is_removed_is_free_at_once() {
     assert_eq!(free(), (2, 1));
 }
 
+/// Each directory is held by what is left of the entry in it, which goes with the one above.
+fn what_held_one_another_is_free_at_once() {
+    const DEEP: u64 = 64;
+    let memfs = Arc::new(MemFs::new(MemOptions { inodes: Some(2 + DEEP), size_bytes: None }));
+    let vfs = Vfs::new(memfs.clone()).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    drop(make(&vfs, &context, "/a").expect("made"));
+    for want_space in [true, false] {
+        let mut dirs = vec![vfs.root()];
+        for _ in 0..DEEP {
+            let made = vfs.mkdir(&context, At::Dir(&dirs[dirs.len() - 1]), "d", 0o755).expect("room");
+            dirs.push(made);
+        }
+        for dir in dirs[..dirs.len() - 1].iter().rev() {
+            vfs.rmdir(&context, At::Dir(dir), "d").expect("empty");
+        }
+        drop(dirs);
+        if want_space {
+            // As much as 63 inodes, and a page.
+            let value = vec![0; 63 * 1024];
+            vfs.setxattr(&context, At::Cwd, "/a", "user.a", value, XattrFlags::empty(), Walk::empty()).expect("room");
+            vfs.removexattr(&context, At::Cwd, "/a", "user.a", Walk::empty()).expect("there");
+        } else {
+            assert_eq!(vfs.statfs(&context, At::Cwd, "/").expect("statfs").ffree, DEEP);
+        }
+    }
+}
+
+/// The last clone of a `Vfs` takes what is in it, and the driver, away at once: nobody else may ever come to it.
+fn what_was_in_a_vfs_goes_with_it() {
+    let memfs = Arc::new(MemFs::new(MemOptions::default()));
+    let vfs = Vfs::new(memfs.clone()).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
+    drop(make(&vfs, &context, "/d/f").expect("made"));
+    drop((context, vfs));
+    assert_eq!(Arc::strong_count(&memfs), 1);
+    let fs = pando_vfs::fs::Fs::new(memfs.clone()).expect("a new tree");
+    fs.create_dir_all("/a/b/c").expect("made");
+    drop(fs);
+    assert_eq!(Arc::strong_count(&memfs), 1);
+}
+
 // One test: another one beside it would read, too.
 #[test]
 fn there_is_space_for_what_only_waits_to_be_reclaimed() {
     what_waits_is_counted_with_all_that_it_holds();
     what_is_removed_is_free_at_once();
+    what_held_one_another_is_free_at_once();
+    what_was_in_a_vfs_goes_with_it();
     let (vfs, context) = full_of_garbage();
     make(&vfs, &context, "/new").expect("an inode");
     let (vfs, context) = full_of_garbage();

@@ -49,8 +49,9 @@ const COPY_BYTES: usize = 64 * 1024;
 /// A name space as one caller sees it.
 #[derive(Debug, Clone)]
 pub struct Fs {
-    vfs: Vfs,
+    /// Before `vfs`: it holds the tree, which goes with the last `Vfs`.
     context: Context,
+    vfs: Vfs,
 }
 
 /// The bytes of a path, as the name space takes them.
