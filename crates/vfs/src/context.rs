@@ -61,16 +61,16 @@ impl Context {
         Self { cred, umask: 0o022, root, cwd, checked_by_caller: false, resolve, read_only: false }
     }
 
-    /// With rules for its paths.
+    /// With these rules for its paths, instead of those that it had. (`with_resolve(context.resolve() | more)` keeps them.)
     #[must_use]
     pub fn with_resolve(mut self, resolve: Resolve) -> Self {
         self.resolve = resolve;
         self
     }
 
-    /// Whether it may change nothing, as on a mount that is read-only: what would change a file or a directory is EROFS, for
-    /// root too, and reading leaves no time of access. Files that were opened before, or are handed over open, stay as they
-    /// are.
+    /// Whether it may change nothing, as on a mount that is read-only: what would change a file or a directory, or what is
+    /// mounted, is EROFS, for root too, and reading leaves no time of access. Files that were opened before, or are handed
+    /// over open, stay as they are.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
@@ -103,6 +103,12 @@ impl Context {
     #[must_use]
     pub fn credentials(&self) -> &Credentials {
         &self.cred
+    }
+
+    /// The rules for its paths.
+    #[must_use]
+    pub fn resolve(&self) -> Resolve {
+        self.resolve
     }
 
     /// The working directory.

@@ -40,7 +40,8 @@ impl Vfs {
         if rendered.path.len() > limit { Err(Error::NameTooLong) } else { Ok(rendered.path) }
     }
 
-    /// The path of the working directory (getcwd); after "(unreachable)" when it is not below the context's root.
+    /// The path of the working directory (getcwd). When that is not below the context's root, it is the one from the root of
+    /// all, after "(unreachable)", as in Linux: tell it to nobody who may not know.
     ///
     /// # Errors
     /// ENOENT when it was removed, ERANGE when the path is longer than `limit` bytes.

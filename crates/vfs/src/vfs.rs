@@ -187,7 +187,7 @@ impl Vfs {
 
     /// For a thread that may now wait for long: what it has removed can be reclaimed by others. (Some of the names that it has
     /// removed last would else hold their directories, which are counted; a thread that goes on, or ends, hands them over by
-    /// itself.)
+    /// itself.) It frees nothing itself: others do, as they change names, and [`Vfs::statfs`] does.
     pub fn hand_over(&self) {
         pando_sync::seal();
     }
@@ -195,12 +195,10 @@ impl Vfs {
     /// Mounts a new tree of `driver` on a directory.
     ///
     /// # Errors
-    /// EPERM without the capability, ENOTDIR, EBUSY when something is mounted there or it is the root, and those of the
-    /// walk.
+    /// EPERM without the capability, EROFS for a read-only context, ENOTDIR, EBUSY when something is mounted there or it is
+    /// the root, and those of the walk.
     pub fn mount(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, driver: impl Driver) -> Result<()> {
-        if !context.cred.capable {
-            return Err(Error::NotPermitted);
-        }
+        may_mount(context)?;
         let path = path.as_ref();
         let point = self.lookup_at(context, at, path, Walk::empty())?;
         point.0.expect_dir()?;
@@ -258,12 +256,10 @@ impl Vfs {
     /// still hears of what such files are written, and of their times when they are closed.
     ///
     /// # Errors
-    /// EPERM without the capability, EINVAL if nothing is mounted there, EBUSY if something is mounted within, and those
-    /// of the walk.
+    /// EPERM without the capability, EROFS for a read-only context, EINVAL if nothing is mounted there, EBUSY if something is
+    /// mounted within, and those of the walk.
     pub fn umount(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
-        if !context.cred.capable {
-            return Err(Error::NotPermitted);
-        }
+        may_mount(context)?;
         let root = self.lookup_at(context, at, path.as_ref(), Walk::empty())?;
         let id = root.0.sb().id;
         let find = |mounts: &[Mount]| {
@@ -296,6 +292,11 @@ impl Vfs {
         let sync = |root: &DentryRef| root.0.sb().store_times(root).and(root.0.sb().driver.sync());
         self.roots().iter().map(sync).fold(Ok(()), Result::and)
     }
+}
+
+/// Whether trees may be mounted and taken away: with one of those, all that is in it goes.
+fn may_mount(context: &Context) -> Result<()> {
+    if context.cred.capable { context.writable() } else { Err(Error::NotPermitted) }
 }
 
 /// Owner and mode of a new root.

@@ -88,7 +88,7 @@ impl Fs {
         &self.context
     }
 
-    /// The working directory.
+    /// The working directory, as [`Vfs::getcwd`] has it.
     ///
     /// # Errors
     /// ENOENT when it was removed.

@@ -547,6 +547,7 @@ fn beneath_where_it_starts() {
     }
     let start = vfs.lookup(&root, At::Cwd, "/in", FOLLOW).expect("made");
     let beneath = root.clone().with_resolve(Resolve::BENEATH);
+    assert_eq!((root.resolve(), beneath.resolve()), (Resolve::empty(), Resolve::BENEATH));
     let stat = |path: &str, how| vfs.stat(&beneath, At::Dir(&start), path, how).map(|stat| stat.ino);
     let ino = |path: &str| vfs.stat(&root, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
     assert_eq!(
@@ -646,6 +647,9 @@ fn a_read_only_context_changes_nothing() {
     let (vfs, root) = tree();
     let long_ago = SetTime::At(Timestamp(1_000_000_007));
     vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
+    vfs.mkdir(&root, At::Cwd, "/mounted", 0o777).expect("made");
+    vfs.mount(&root, At::Cwd, "/mounted", driver(None)).expect("mounted");
+    touch(&vfs, &root, "/mounted/x");
     touch(&vfs, &root, "/file");
     vfs.symlink(&root, "file", At::Cwd, "/link").expect("made");
     vfs.setxattr(&root, At::Cwd, "/file", "user.a", b"v", XattrFlags::empty(), FOLLOW).expect("set");
@@ -691,11 +695,14 @@ fn a_read_only_context_changes_nothing() {
         assert_eq!(vfs.removexattr(&reader, At::Cwd, "/file", name, FOLLOW), refused);
     }
     assert_eq!(vfs.access(&reader, At::Cwd, "/file", Access::WRITE, FOLLOW), refused);
+    assert_eq!(vfs.mount(&reader, At::Cwd, "/d", driver(None)), refused);
+    assert_eq!(vfs.umount(&reader, At::Cwd, "/mounted"), refused);
+    assert_eq!(names(&vfs, &root, "/mounted"), [".", "..", "x"]);
     // Looking is allowed, and leaves no trace.
     assert_eq!(vfs.access(&reader, At::Cwd, "/file", Access::READ, FOLLOW), Ok(()));
     assert_eq!(vfs.open(&reader, At::Cwd, "/file", OpenFlags::RDONLY, 0).expect("opens").read(&mut [0; 9]), Ok(0));
     assert_eq!(vfs.readlink(&reader, At::Cwd, "/link", FOLLOW), Ok(b"file".to_vec()));
-    assert_eq!(names(&vfs, &reader, "/").len(), 5);
+    assert_eq!(names(&vfs, &reader, "/").len(), 6);
     assert_eq!(all(), before);
 }
 
