@@ -1,5 +1,7 @@
 //! The plain types of the interface: kinds, attributes, times, flags.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use bitflags::bitflags;
 
 /// What an inode is.
@@ -69,10 +71,7 @@ impl Timestamp {
     /// The wall clock now.
     #[must_use]
     pub fn now() -> Self {
-        match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
-            Ok(since) => Self::from_parts(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
-            Err(before) => Self(i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n)),
-        }
+        SystemTime::now().into()
     }
 
     /// From whole seconds and nanoseconds (less than 10^9) after them; times beyond the range are clamped.
@@ -91,6 +90,25 @@ impl Timestamp {
     #[must_use]
     pub const fn nanos(self) -> u32 {
         self.0.rem_euclid(1_000_000_000) as u32
+    }
+}
+
+/// Times beyond the range are clamped.
+impl From<SystemTime> for Timestamp {
+    #[inline]
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => Self::from_parts(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
+            Err(before) => Self(i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n)),
+        }
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> Self {
+        let away = Duration::from_nanos(time.0.unsigned_abs());
+        // What 64 bits of nanoseconds can say, a SystemTime can hold.
+        if time.0 >= 0 { UNIX_EPOCH + away } else { UNIX_EPOCH - away }
     }
 }
 
@@ -325,4 +343,24 @@ pub struct DirEntry<'a> {
     pub kind: FileKind,
     /// Where to go on after this entry: valid for ever.
     pub cookie: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_clock() {
+        for nanos in [0, 1, -1, 1_700_000_000_999_999_999, -1_200_000_000, i64::MAX, i64::MIN] {
+            let time = SystemTime::from(Timestamp(nanos));
+            let exact = match time.duration_since(UNIX_EPOCH) {
+                Ok(since) => i128::try_from(since.as_nanos()),
+                Err(before) => i128::try_from(before.duration().as_nanos()).map(|nanos| -nanos),
+            };
+            assert_eq!((exact, Timestamp::from(time)), (Ok(nanos.into()), Timestamp(nanos)));
+        }
+        let far = Duration::from_secs(1 << 40);
+        assert_eq!(Timestamp::from(UNIX_EPOCH + far), Timestamp(i64::MAX));
+        assert_eq!(Timestamp::from(UNIX_EPOCH - far), Timestamp(i64::MIN));
+    }
 }
