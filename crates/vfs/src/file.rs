@@ -3,7 +3,7 @@
 use std::{
     io::{IoSlice, IoSliceMut},
     ops::Deref,
-    sync::atomic::{Ordering, fence},
+    sync::atomic::{AtomicU32, Ordering, fence},
 };
 
 use pando_sync::{Position, pin};
@@ -28,12 +28,13 @@ pub(crate) const IOV_MAX: usize = 1024;
 /// Dropping it closes it; a file without a name goes then.
 pub struct File {
     held: Held,
-    flags: OpenFlags,
+    /// [`OpenFlags`]. Atomic: a single independent value.
+    flags: AtomicU32,
     kind: FileKind,
     /// Writes keep setuid and setgid.
     capable: bool,
-    /// Reading leaves no time of access.
-    pub(crate) no_atime: bool,
+    /// Reading leaves no time of access, whatever the flags say.
+    read_only: bool,
     position: Position,
 }
 
@@ -41,7 +42,7 @@ impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("File")
             .field("dentry", self.dentry())
-            .field("flags", &self.flags)
+            .field("flags", &self.flags())
             .field("position", &self.position)
             .finish()
     }
@@ -71,8 +72,9 @@ impl File {
     pub(crate) fn new(held: Held, flags: OpenFlags, context: &Context) -> Self {
         let keep = !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC);
         let kind = held.dentry().kind();
-        let no_atime = context.read_only || flags.contains(OpenFlags::NOATIME);
-        Self { held, flags: flags & keep, kind, capable: context.capable(), no_atime, position: Position::new(0) }
+        let flags = AtomicU32::new((flags & keep).bits());
+        let (capable, read_only) = (context.capable(), context.read_only);
+        Self { held, flags, kind, capable, read_only, position: Position::new(0) }
     }
 
     fn inode(&self) -> &Inode {
@@ -85,10 +87,34 @@ impl File {
         self.held.dentry()
     }
 
-    /// How it was opened, without the flags that only the opening needs.
+    /// How it was opened, without the flags that only the opening needs; and what was set since (F_GETFL).
     #[must_use]
+    #[inline]
     pub fn flags(&self) -> OpenFlags {
-        self.flags
+        OpenFlags::from_bits_retain(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// Sets O_APPEND, O_NONBLOCK, O_DIRECT and O_NOATIME as in `flags`, of which all others are ignored (F_SETFL). What is read
+    /// or written meanwhile is so under the old ones or the new.
+    ///
+    /// # Errors
+    /// EBADF for O_PATH, EPERM for O_NOATIME anew if `context` has not the rights of the owner.
+    pub fn set_flags(&self, context: &Context, flags: OpenFlags) -> Result<()> {
+        let settable = OpenFlags::APPEND | OpenFlags::NONBLOCK | OpenFlags::DIRECT | OpenFlags::NOATIME;
+        let now = self.flags();
+        if now.contains(OpenFlags::PATH) {
+            return Err(Error::BadHandle);
+        }
+        if (flags - now).contains(OpenFlags::NOATIME) && !context.owns(&self.inode().perm(&pin())) {
+            return Err(Error::NotPermitted);
+        }
+        self.flags.store(((now - settable) | (flags & settable)).bits(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether reading leaves no time of access.
+    pub(crate) fn no_atime(&self) -> bool {
+        self.read_only || self.flags().contains(OpenFlags::NOATIME)
     }
 
     /// Its attributes (fstat).
@@ -165,7 +191,8 @@ impl File {
     }
 
     fn readable(&self) -> Result<()> {
-        let ok = self.flags.reads() && !self.flags.contains(OpenFlags::PATH);
+        let flags = self.flags();
+        let ok = flags.reads() && !flags.contains(OpenFlags::PATH);
         if ok { Ok(()) } else { Err(Error::BadHandle) }
     }
 
@@ -181,7 +208,7 @@ impl File {
         let inode = self.inode();
         let count = read_at(inode, buffers, offset)?;
         // Reading no bytes is reading, as on tmpfs.
-        if !self.no_atime && inode.times.accessed(&pin(), i64::MIN, || Timestamp::now().0) {
+        if !self.no_atime() && inode.times.accessed(&pin(), i64::MIN, || Timestamp::now().0) {
             inode.set_dirty(AttrMask::ATIME);
         }
         Ok(count)
@@ -209,7 +236,7 @@ impl File {
             self.drop_privileges_first(len)?;
             let io = self.position.begin();
             self.check_range(io.position(), len)?;
-            let append = self.flags.contains(OpenFlags::APPEND);
+            let append = self.flags().contains(OpenFlags::APPEND);
             let (start, count) = self.write_inode(buffers, len, io.position(), append)?;
             io.finish(start + count as u64);
             Ok(count)
@@ -235,12 +262,13 @@ impl File {
             let len = total(buffers)?;
             self.check_range(offset, len)?;
             self.drop_privileges_first(len)?;
-            self.write_inode(buffers, len, offset, self.flags.contains(OpenFlags::APPEND)).map(|(_, count)| count)
+            self.write_inode(buffers, len, offset, self.flags().contains(OpenFlags::APPEND)).map(|(_, count)| count)
         })
     }
 
     fn writable(&self) -> Result<()> {
-        let ok = self.flags.writes() && !self.flags.contains(OpenFlags::PATH);
+        let flags = self.flags();
+        let ok = flags.writes() && !flags.contains(OpenFlags::PATH);
         if ok { Ok(()) } else { Err(Error::BadHandle) }
     }
 
@@ -275,7 +303,7 @@ impl File {
             if offset + count as u64 > size {
                 state.resize(inode, contents, offset + count as u64);
             }
-            if self.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
+            if self.flags().intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
                 contents.sync()?;
             }
             Ok((offset, count))
@@ -297,7 +325,7 @@ impl File {
     pub fn lseek(&self, seek: Seek) -> Result<u64> {
         if let Seek::Set(offset) = seek
             && self.kind == FileKind::File
-            && !self.flags.contains(OpenFlags::PATH)
+            && !self.flags().contains(OpenFlags::PATH)
         {
             let offset = u64::try_from(offset).map_err(|_| Error::Invalid)?;
             self.position.set(offset);
@@ -307,7 +335,7 @@ impl File {
     }
 
     fn lseek_slow(&self, seek: Seek) -> Result<u64> {
-        if self.flags.contains(OpenFlags::PATH) {
+        if self.flags().contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }
         let size = self.inode().size();
@@ -377,10 +405,10 @@ impl File {
         if size > OFFSET_MAX {
             return Err(Error::Invalid);
         }
-        if self.flags.contains(OpenFlags::PATH) {
+        if self.flags().contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }
-        if !self.flags.writes() || self.kind != FileKind::File {
+        if !self.flags().writes() || self.kind != FileKind::File {
             return Err(Error::Invalid);
         }
         truncate_inode(self.inode(), size, self.capable, Stamp::Always)
@@ -398,7 +426,7 @@ impl File {
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
-        if self.flags.contains(OpenFlags::PATH) {
+        if self.flags().contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }
         if offset > OFFSET_MAX || len == 0 || len > OFFSET_MAX {
@@ -448,7 +476,7 @@ impl File {
     }
 
     fn sync(&self) -> Result<()> {
-        if self.flags.contains(OpenFlags::PATH) {
+        if self.flags().contains(OpenFlags::PATH) {
             return Err(Error::BadHandle);
         }
         store_times(self.inode())?;

@@ -119,7 +119,7 @@ impl File {
         if cookie < AFTER_DOT {
             batch.push(b".", inode, AFTER_DOT, None);
         }
-        let counts = cookie < AFTER_DOT && !self.no_atime;
+        let counts = cookie < AFTER_DOT && !self.no_atime();
         if counts && inode.times.accessed(&guard, directory.latest_stamp(), || Timestamp::now().0) {
             inode.set_dirty(AttrMask::ATIME);
         }

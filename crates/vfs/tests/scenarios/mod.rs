@@ -371,6 +371,40 @@ fn seeks_refuse_what_does_not_fit() {
 }
 
 #[test]
+fn flags_of_an_open_file_are_set() {
+    let (vfs, root) = tree();
+    let file = vfs.open(&root, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o644).expect("made");
+    assert_eq!((file.write(b"one"), file.lseek(Seek::Set(0))), (Ok(3), Ok(0)));
+    let (append, quiet) = (OpenFlags::APPEND, OpenFlags::NOATIME);
+    assert_eq!(file.set_flags(&root, append | OpenFlags::NONBLOCK | OpenFlags::WRONLY | OpenFlags::SYNC), Ok(()));
+    assert_eq!(file.flags(), RW | append | OpenFlags::NONBLOCK, "what else was asked for is ignored");
+    assert_eq!((file.write(b"two"), file.tell()), (Ok(3), 6));
+    assert_eq!(file.set_flags(&root, quiet), Ok(()));
+    assert_eq!((file.flags(), file.pwrite(b"T", 3), file.stat().size), (RW | quiet, Ok(1), 6));
+    let old = SetTime::At(Timestamp(5));
+    let atime_after_read = || {
+        file.pread(&mut [0; 9], 0).expect("reads");
+        file.stat().atime
+    };
+    vfs.utimens(&root, At::Cwd, "/a", old, old, FOLLOW).expect("set");
+    assert_eq!(atime_after_read(), Timestamp(5));
+    // It stays whoever asks; anew it is the owner's to ask for.
+    let other = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+    assert_eq!(file.set_flags(&other, quiet), Ok(()));
+    assert_eq!(file.set_flags(&other, OpenFlags::empty()), Ok(()));
+    assert_eq!(file.set_flags(&other, quiet | append), Err(Error::NotPermitted));
+    assert_eq!(file.flags(), RW);
+    assert!(atime_after_read() > Timestamp(5));
+    let place = vfs.open(&root, At::Cwd, "/a", OpenFlags::PATH, 0).expect("opens");
+    assert_eq!(place.set_flags(&root, append), Err(Error::BadHandle));
+    let reader = root.clone().read_only(true);
+    let silent = vfs.open(&reader, At::Cwd, "/a", OpenFlags::RDONLY, 0).expect("opens");
+    vfs.utimens(&root, At::Cwd, "/a", old, old, FOLLOW).expect("set");
+    assert_eq!(silent.set_flags(&root, OpenFlags::empty()), Ok(()));
+    assert_eq!(silent.pread(&mut [0; 9], 0).map(|_| silent.stat().atime), Ok(Timestamp(5)));
+}
+
+#[test]
 fn several_buffers_are_read_and_written_as_one() {
     let (vfs, context) = tree();
     let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
