@@ -1,6 +1,9 @@
 //! What is printed, and what is made for that from the definitions of the command line: completions, manual pages, the version.
 
-use std::{io::Write, path::Path};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
@@ -52,15 +55,25 @@ pub fn man(dir: &Path) -> Result<()> {
 /// The page of a command, and those of its subcommands.
 fn pages(command: &Command, name: &str, dir: &Path) -> Result<()> {
     let path = dir.join(format!("{name}.1"));
-    let mut text = Vec::new();
-    clap_mangen::Man::new(command.clone().version(env!("CARGO_PKG_VERSION")))
-        .render(&mut text)
-        .and_then(|()| std::fs::write(&path, &text))
+    page(command)
+        .and_then(|text| std::fs::write(&path, text))
         .map_err(|error| Failure::system(path.display(), &error))?;
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
         pages(sub, &format!("{name}-{}", sub.get_name()), dir)?;
     }
     Ok(())
+}
+
+/// The text of a page: with what the short help leaves out, which `clap_mangen` would not describe, and the usage of the help,
+/// since its own has options without their values.
+fn page(command: &Command) -> io::Result<String> {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut command = command.clone().version(version).mut_args(|arg| arg.hide_short_help(false));
+    let usage = command.render_usage().to_string();
+    let command = command.override_usage(usage.trim_start_matches("Usage: ").to_owned());
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command).source(format!("pando {version}")).render(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).replace("\n.SH EXTRA\n", "\n.SH NOTES\n"))
 }
 
 /// Prints the version.

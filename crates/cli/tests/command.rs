@@ -81,6 +81,15 @@ fn completions_and_pages_are_complete() {
     ] {
         assert!(page(name).contains(".TH"), "{name}");
     }
+    for entry in fs::read_dir(&out).unwrap() {
+        let page = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let lines: Vec<_> = page.lines().collect();
+        for option in lines.windows(3).filter(|lines| lines[0] == ".TP") {
+            assert!(!option[2].is_empty() && !option[2].starts_with('.'), "{option:?}");
+        }
+        assert!(page.contains("\"pando 0"), "{page}");
+    }
+    assert!(mount.contains("[OPTIONS] <DIR>"), "{mount}");
 }
 
 #[test]
