@@ -37,7 +37,7 @@ use crate::{
     gate::Gate,
     halt::Halt,
     measure::{Latency, forget_peak, peak_memory},
-    target,
+    target::{self, NO_CACHE, NOT_ALLOWED},
     work::{Account, Beat, Leaving, Phase, Record, Round, rounds, timed},
     workload::{Named, Pace, Part, parse_all},
 };
@@ -215,6 +215,7 @@ fn failed(line: &str) -> Failure {
     let error = match errno {
         Some(errno) => io::Error::from_raw_os_error(errno),
         None if text == io::ErrorKind::Unsupported.to_string() => io::ErrorKind::Unsupported.into(),
+        None if [NO_CACHE, NOT_ALLOWED].contains(&&*text) => io::Error::new(io::ErrorKind::Unsupported, text),
         None => child::said_to_have_ended(text, signal),
     };
     Failure::Io("measuring".into(), error)
@@ -336,5 +337,21 @@ impl Beat for Lines<'_> {
 
     fn cleaned(&self) -> bool {
         say("cleaned").is_ok() && hear() == "again"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_lacks_is_no_failure() {
+        for text in [NO_CACHE, NOT_ALLOWED, "unsupported"] {
+            let failed = Some((None, text.to_owned(), None));
+            let report = Report { rounds: Vec::new(), latency: None, peak_bytes: 0, failed };
+            let failure = super::failed(&serde_json::to_string(&report).expect("text"));
+            let Failure::Io(_, error) = failure else { panic!("{failure}") };
+            assert_eq!((error.kind(), error.to_string().as_str()), (io::ErrorKind::Unsupported, text));
+        }
     }
 }

@@ -194,7 +194,7 @@ impl Prepared {
 fn lacking<T>(result: Result<T, Failure>) -> Result<Result<T, String>, Failure> {
     match result {
         Err(Failure::Io(_, error)) if error.kind() == io::ErrorKind::Unsupported => {
-            Ok(Err("the target does not have this".into()))
+            Ok(Err(error.get_ref().map_or_else(|| "the target does not have this".into(), ToString::to_string)))
         }
         Err(failure) => Err(failure),
         Ok(value) => Ok(Ok(value)),
@@ -308,6 +308,14 @@ mod tests {
             };
             assert!(able >= expected, "{} on {able} targets", definition.name);
         }
+    }
+
+    #[test]
+    fn what_a_target_lacks_is_said() {
+        let target = "mem".parse().expect("a target");
+        let results = run(&small("statwalk"), &[target], &short(vec![1]), &ProgressBar::hidden(), &Halt::default());
+        let missing = results.expect("a finding, and no failure").series.remove(0).missing;
+        assert_eq!(missing.as_deref(), Some("the target has no cache beside its tree"));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use rustix::{
     process,
 };
 
-use super::{Actor, Forget, Handle, Level, Listed, Open, Work, records, unsupported};
+use super::{Actor, Forget, Handle, Level, Listed, NO_CACHE, NOT_ALLOWED, Open, Work, lacks, records};
 use crate::path::TreePath;
 
 /// What one getdents64 may fill: as much as glibc's readdir gives it.
@@ -168,13 +168,13 @@ impl Actor for DirActor {
         let kind = rustix::fs::statfs(&self.root)?.f_type as u64 & 0xffff_ffff;
         if kind == TMPFS {
             // Its names and inodes are the cache.
-            return unsupported(what);
+            return lacks(NO_CACHE);
         }
         rustix::fs::syncfs(open_dir(&self.root)?)?;
         match std::fs::write("/proc/sys/vm/drop_caches", if what == Forget::Inodes { "2" } else { "3" }) {
             // Only root may, and only where /proc can be written to.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
-                unsupported(what)
+                lacks(NOT_ALLOWED)
             }
             done => done,
         }

@@ -10,7 +10,7 @@ use std::{
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Error, File, OpenFlags, PATH_MAX, RenameFlags, Seek, Vfs, Walk, XattrFlags};
 
-use super::{Actor, Forget, Handle, Level, Listed, Open, Session, Target, Work, backed::Bound, unsupported};
+use super::{Actor, Forget, Handle, Level, Listed, NO_CACHE, Open, Session, Target, Work, backed::Bound, lacks};
 use crate::{
     failure::{Failure, While},
     path::TreePath,
@@ -160,10 +160,9 @@ impl Actor for TreeActor<'_> {
         Ok(black_box(self.vfs.getcwd(self.cwd.as_ref().unwrap_or(&self.context), PATH_MAX)?).len())
     }
 
-    fn forget(&mut self, what: Forget) -> io::Result<()> {
+    fn forget(&mut self, _: Forget) -> io::Result<()> {
         if self.bound.is_none() {
-            // The cache is the tree.
-            return unsupported(what);
+            return lacks(NO_CACHE);
         }
         while self.vfs.evict(usize::MAX)? > 0 {}
         Ok(())

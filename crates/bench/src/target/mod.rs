@@ -221,6 +221,16 @@ pub(crate) struct Listed {
     pub(crate) value_bytes: u64,
 }
 
+/// Why caches cannot be emptied: the tree is the cache.
+pub(crate) const NO_CACHE: &str = "the target has no cache beside its tree";
+/// Why caches cannot be emptied: it is not allowed.
+pub(crate) const NOT_ALLOWED: &str = "only root may empty the kernel's caches";
+
+/// What a target answers that lacks something, where there is more to say than that.
+pub(crate) fn lacks<T>(why: &'static str) -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, why))
+}
+
 /// What a target answers that has no such operation.
 #[cold]
 pub(crate) fn unsupported<T>(_arguments: impl Sized) -> io::Result<T> {
