@@ -3,9 +3,12 @@
 mod short;
 
 use std::{
+    fmt::Display,
     io::{self, Write},
+    ops::RangeInclusive,
     path::PathBuf,
     process::ExitCode,
+    str::FromStr,
     sync::LazyLock,
     time::Duration,
 };
@@ -30,6 +33,7 @@ use crate::{
 
 /// Measure metadata workloads on several targets, side by side in one run.
 #[derive(Debug, Args)]
+#[command(after_help = OTHERS)]
 pub struct BenchArgs {
     #[command(subcommand)]
     command: Command,
@@ -38,7 +42,7 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure workloads on targets (--help lists both)
-    #[command(after_long_help = RUN_HELP.as_str())]
+    #[command(long_about = "Measure workloads on targets (both are listed below)", after_long_help = RUN_HELP.as_str())]
     Run(RunArgs),
     #[command(flatten)]
     Short(Short),
@@ -47,6 +51,7 @@ enum Command {
     /// Reports are what `pando bench run --json` writes. Measurements with the same workload, target and number of
     /// threads are compared: one has changed if all repeats of one run lie above all repeats of the other. Of fewer than
     /// four repeats nothing is said.
+    #[command(after_long_help = COMPARE_HELP)]
     Compare(CompareArgs),
     /// Measure the five results, and draw them on one page
     ///
@@ -72,12 +77,16 @@ enum Command {
     ///
     /// The same seed gives the same files: names of 4 to 40 letters and a number, each file with up to MAXXATTRS
     /// extended attributes (user.*) of up to 64 bytes.
+    #[command(after_long_help = MKTREE_HELP)]
     Mktree(MktreeArgs),
     /// Which cache lines do two operations that commute fight for? (needs no second core to see)
     Conflicts(conflicts::ConflictsArgs),
     /// How many instructions does an operation take? (the same number in each run)
     Cost(cost::CostArgs),
 }
+
+const OTHERS: &str = "\
+Every other workload is a command, too, as in `pando bench dpath mem`: `pando bench run --help` lists them.";
 
 static RUN_HELP: LazyLock<String> = LazyLock::new(|| {
     format!(
@@ -91,12 +100,13 @@ do is n/a.
 
 Examples:
   pando bench run crunl rndrename --target mem --target dir=/dev/shm/bench
-                                                in process beside the kernel's tmpfs
+      in process beside the kernel's tmpfs
   pando bench run stat --target mem --target mem
-                                                how much two equal things differ here
+      how much two equal things differ here
   pando bench run statwalk:dirs=100 --target dir=/mnt/ext4/new --threads 1,2,4
-                                                with settings
-  pando bench crunl mem dir=/dev/shm/bench      short for the first, of one workload
+      with settings
+  pando bench crunl mem dir=/dev/shm/bench
+      the first, of one workload, in short
 
 {EXIT_CODES}",
         describe()
@@ -130,13 +140,20 @@ Example:
 });
 
 const REPORT_HELP: &str = "\
-The matrix of conflicts needs valgrind (Debian: apt install valgrind) and two cores; the page says so
+The matrix of conflicts needs valgrind (Debian: apt install valgrind) and two cores; the page says so \
 where it is missing. With --quick it is made under one hash key, otherwise under three.
 
 Example:
-  pando bench report --quick --out report      two minutes; then open report/index.html
+  pando bench report --quick --out report    two minutes; see report/index.html
 
 Exit codes: 0 measured and drawn, 1 an operation failed, 2 the request cannot be met, 130 interrupted.";
+
+const COMPARE_HELP: &str = "\
+Exit codes: 0 compared, 1 a report cannot be read, 2 one is no report, or nothing was measured in both.";
+
+const MKTREE_HELP: &str = "\
+Exit codes: 0 made, 1 an operation failed, 2 the request cannot be met, 130 interrupted. \
+What was made is removed again if it fails.";
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 measured, 1 an operation failed, 2 the request cannot be met, 130 interrupted. \
@@ -159,19 +176,21 @@ struct RunArgs {
 #[derive(Debug, Args)]
 struct How {
     /// Numbers of threads: in each repeat every target is measured with each
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,2", value_parser = threads)]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,2",
+          value_parser = number(1_usize..=1024), allow_negative_numbers = true)]
     threads: Vec<usize>,
     /// Length of one measurement
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// What runs before each measurement, uncounted
-    #[arg(long, value_name = "S", default_value = "0.2", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "0.2", value_parser = seconds, allow_negative_numbers = true)]
     warmup: Duration,
     /// Measurements of each target with each number of threads; the targets take turns
-    #[arg(long, value_name = "R", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "R", default_value = "5",
+          value_parser = number(1_u32..=1000), allow_negative_numbers = true)]
     repeat: u32,
     /// Where names and orders come from, to do the same again; without it, another each time
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(0..=u64::MAX), allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Take the time of each step: percentiles 50 and 99
     ///
@@ -202,20 +221,22 @@ struct CompareArgs {
 #[derive(Debug, Args)]
 struct FootprintArgs {
     /// What to measure (--help lists them)
-    #[arg(value_name = "TARGET", default_value = "mem")]
+    #[arg(value_name = "TARGET", default_value = "mem", long_help = "What to measure (listed below)")]
     targets: Vec<TargetSpec>,
     /// How many files, and then how many directories, in one directory
-    #[arg(long, value_name = "N", default_value = "1000000", value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
+    #[arg(long, value_name = "N", default_value = "1000000",
+          value_parser = number(1000_u64..=100_000_000), allow_negative_numbers = true)]
     count: u64,
 }
 
 #[derive(Debug, Args)]
 struct SeedsArgs {
     /// What to measure (--help lists them)
-    #[arg(value_name = "TARGET", default_value = "mem")]
+    #[arg(value_name = "TARGET", default_value = "mem", long_help = "What to measure (listed below)")]
     targets: Vec<TargetSpec>,
     /// Do only one in so many iterations, with one in so many files
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value = "1",
+          value_parser = number(1_u64..=1_000_000), allow_negative_numbers = true)]
     scale: u64,
 }
 
@@ -225,13 +246,13 @@ struct MktreeArgs {
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Where names and attributes come from
-    #[arg(value_name = "SEED")]
+    #[arg(value_name = "SEED", value_parser = number(0..=u64::MAX), allow_negative_numbers = true)]
     seed: u64,
     /// How many files
-    #[arg(value_name = "FILES", value_parser = clap::value_parser!(u64).range(..=100_000_000))]
+    #[arg(value_name = "FILES", value_parser = number(0..=100_000_000_u64), allow_negative_numbers = true)]
     files: u64,
     /// The most extended attributes that a file has
-    #[arg(value_name = "MAXXATTRS", value_parser = clap::value_parser!(u64).range(..=1000))]
+    #[arg(value_name = "MAXXATTRS", value_parser = number(0..=1000_u64), allow_negative_numbers = true)]
     max_xattrs: u64,
 }
 
@@ -241,8 +262,15 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     if allowed.contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err("not from 0.01 to 3600".into()) }
 }
 
-fn threads(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|n| (1..=1024).contains(n)).ok_or_else(|| "not a number from 1 to 1024".into())
+/// A whole number, or what would be one.
+pub(crate) fn number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let (start, end) = (range.start(), range.end());
+        text.parse().ok().filter(|n| range.contains(n)).ok_or_else(|| format!("not a number from {start} to {end}"))
+    }
 }
 
 /// The signals that end a run early.
@@ -376,7 +404,7 @@ mod tests {
         // The others are in the help of `run`.
         assert!(!help.contains("rndrename"), "{help}");
         let run = whole.find_subcommand_mut("run").expect("a subcommand").render_long_help().to_string();
-        assert!(run.contains("rndrename") && run.contains("dir=PATH") && run.contains("USENIX ATC 2016"), "{run}");
+        assert!(run.contains("rndrename") && run.contains("dir=PATH") && run.contains("Min et al."), "{run}");
     }
 
     #[test]
@@ -398,7 +426,13 @@ mod tests {
             ("bench stat dir=/x --threads 0", "1 to 1024"),
             ("bench stat dir=/x --seconds nan", "0.01 to 3600"),
             ("bench stat dir=/x --seconds 1e9", "0.01 to 3600"),
-            ("bench stat dir=/x --repeat 0", "1..=1000"),
+            ("bench stat dir=/x --repeat 0", "not a number from 1 to 1000"),
+            ("bench stat dir=/x --seconds -1", "not from 0.01 to 3600"),
+            ("bench report --out x --threads -1", "not a number from 1 to 1024"),
+            ("bench conflicts --keys 0", "not a number from 1 to "),
+            ("bench mktree /x x 1 2", "not a number from 0 to "),
+            ("bench mktree /x 1 -5 2", "not a number from 0 to 100000000"),
+            ("bench stat --set files=0", "'--set <KEY=VALUE>': files is a number from 1 to"),
             ("bench stat tmpfs", "dir=PATH"),
             ("bench footprint dir=/x --count 1", "1000"),
             ("bench run", "WORKLOAD"),

@@ -12,11 +12,14 @@ use crate::{mount_flags::MountFlag, size, slow::SlowArgs, warm::WarmArgs};
 
 const EXAMPLES: &str = "\
 Examples:
-  pando mount grove                  an in-memory tree on ./grove, until Ctrl-C
-  pando mount --daemon /mnt/grove    the same in the background
-  pando umount grove                 unmount, and wait until the server has ended
+  pando mount grove                an in-memory tree on ./grove, until Ctrl-C
+  pando mount --daemon /mnt/grove  the same in the background
+  pando umount grove               unmount, and wait until the server has ended
 
 Exit codes: 0 done, 1 it failed (the message says what and why), 2 the command line is wrong.";
+
+/// The place of an option behind those of the command itself, before --help.
+const LAST: usize = 998;
 
 /// A POSIX file-system tree in user space in which different names change in parallel, and tools around it
 #[derive(Debug, Parser)]
@@ -25,7 +28,7 @@ pub struct Cli {
     /// Say more on stderr: -v what happens, -vv each request refused, -vvv all
     ///
     /// The environment variable RUST_LOG chooses in detail, as in RUST_LOG=pando_fuse=debug, and wins over this.
-    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    #[arg(short, long, action = clap::ArgAction::Count, global = true, display_order = LAST)]
     pub verbose: u8,
 
     /// What to do.
@@ -69,15 +72,15 @@ pub enum Command {
 }
 
 const MOUNT_HELP: &str = "\
-The tree lives in memory and is gone when it is unmounted. The command makes the directory if it is missing, prints one
-line when the tree is ready, and serves it until Ctrl-C, SIGTERM or `pando umount`. Then it unmounts cleanly. If the
-server was killed before, and has left a dead mount there (\"Transport endpoint is not connected\"), that is cleaned
+The tree lives in memory and is gone when it is unmounted. The command makes the directory if it is missing, prints one \
+line when the tree is ready, and serves it until Ctrl-C, SIGTERM or `pando umount`. Then it unmounts cleanly. If the \
+server was killed before, and has left a dead mount there (\"Transport endpoint is not connected\"), that is cleaned \
 first.
 
 Root mounts by itself; other users need fusermount3 (package fuse3). In a container, give it the device:
   docker run --device /dev/fuse --cap-add SYS_ADMIN ...
 
-Options as in fstab go after -o: suid, dev, noexec, ro, noatime, sync, dirsync, allow_other, nonempty, and their
+Options as in fstab go after -o: suid, dev, noexec, ro, noatime, sync, dirsync, allow_other, nonempty, and their \
 opposites. Unless root asks otherwise, setuid bits have no effect and device nodes are not devices (nosuid, nodev).
 
 Exit codes: 0 mounted, served and unmounted (with --daemon: mounted), 1 it failed, 2 the command line is wrong.";
@@ -118,7 +121,8 @@ pub struct MountArgs {
     pub mode: u32,
 
     /// Mount options, separated by commas: suid, dev, noexec, ro, noatime, sync ... (see --help)
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',', value_parser = MountFlag::parse)]
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',', value_parser = MountFlag::parse,
+          long_help = "Mount options, separated by commas: suid, dev, noexec, ro, noatime, sync ... (see below)")]
     pub options: Vec<MountFlag>,
 
     /// Mount over a directory that has entries (they are hidden until it is unmounted)
@@ -132,7 +136,8 @@ pub struct MountArgs {
     /// For how long the kernel may answer from its caches, in seconds; 0 makes it ask each time
     ///
     /// A day is right as long as the tree changes only through this mount, since the kernel sees those changes.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true, default_value = "86400")]
+    #[arg(long, value_name = "SECONDS",
+          value_parser = parse_seconds, allow_negative_numbers = true, default_value = "86400")]
     pub attr_timeout: Duration,
 
     /// Go to the background once the tree is mounted
@@ -276,6 +281,22 @@ mod tests {
             assert!(error.to_string().contains(says), "{args:?}: {error}");
         }
         assert_eq!(mount(&[]).unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
+    }
+
+    /// A paragraph is one line, which is broken to fit the screen; lines of lists and examples fit a narrow one.
+    #[test]
+    fn help_is_not_broken_twice() {
+        fn check(command: &mut clap::Command) {
+            let text = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
+            let lines: Vec<_> = text.iter().flat_map(|text| text.lines()).chain([""]).collect();
+            for lines in lines.windows(2) {
+                let prose = lines[1].is_empty() || lines[1].starts_with("  ");
+                let fits = lines[0].chars().count() <= 80;
+                assert!(fits || prose && !lines[0].starts_with(' '), "{}: {lines:#?}", command.get_name());
+            }
+            command.get_subcommands_mut().for_each(check);
+        }
+        check(&mut Cli::command());
     }
 
     #[test]

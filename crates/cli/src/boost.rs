@@ -35,9 +35,9 @@ use crate::{
 };
 
 const HELP: &str = "\
-Programs that list directories wait for the attributes of one file after the other. While CMD runs, a helper reads the
-same directories and asks for the same attributes, many at a time and somewhat ahead; CMD then finds them in the kernel's
-caches. It pays where calls wait: cold disks, NFS, FUSE. Where they do not, the helper notices and keeps still. Results,
+Programs that list directories wait for the attributes of one file after the other. While CMD runs, a helper reads the \
+same directories and asks for the same attributes, many at a time and somewhat ahead; CMD then finds them in the kernel's \
+caches. It pays where calls wait: cold disks, NFS, FUSE. Where they do not, the helper notices and keeps still. Results, \
 errors and order stay as they are.
 
 Statically linked, Go and setuid programs run unboosted; -v says so, and what was done. docs/boost.md lists programs.
@@ -45,9 +45,9 @@ Statically linked, Go and setuid programs run unboosted; -v says so, and what wa
 Examples:
   pando boost -- ls -lR /mnt/store
   pando -v boost -- rsync -a /mnt/store/ copy/
-  pando boost --watch /mnt/store          every program there, as root, until Ctrl-C
+  pando boost --watch /mnt/store    every program there, as root, until Ctrl-C
 
-Exit codes: those of CMD (128 and its number when a signal ended it), 126 it cannot be executed, 127 it is not there.
+Exit codes: those of CMD (128 and its number when a signal ended it), 126 it cannot be executed, 127 it is not there. \
 With --watch: 0 ended by a signal, or the mount has gone, 1 it failed. In both cases 2: the command line is wrong.";
 
 /// Options of `pando boost`.
@@ -59,7 +59,8 @@ pub struct BoostArgs {
     pub watch: Option<PathBuf>,
 
     /// The most calls in flight at once on one file system; how many are worth it is found by trial
-    #[arg(long, value_name = "N", value_parser = parse_in_flight, default_value_t = MAX_IN_FLIGHT)]
+    #[arg(long, value_name = "N",
+          value_parser = parse_in_flight, allow_negative_numbers = true, default_value_t = MAX_IN_FLIGHT)]
     pub max_inflight: usize,
 
     /// Ask for access control lists ahead too, as ls -l does

@@ -22,21 +22,21 @@ use crate::{
 };
 
 const HELP: &str = "\
-Each line is one operation of the server: when it began (seconds since the trace began), how long it took, what it was,
-its path within the tree, and why it failed. Paths are those of the moment of the operation, also while directories are
-renamed. What the kernel answers from its caches does not come to the server and is not seen (see --attr-timeout of
-pando mount). What happens faster than it can be shown is lost rather than slowed down; how much is said on stderr, or
+Each line is one operation of the server: when it began (seconds since the trace began), how long it took, what it was, \
+its path within the tree, and why it failed. Paths are those of the moment of the operation, also while directories are \
+renamed. What the kernel answers from its caches does not come to the server and is not seen (see --attr-timeout of \
+pando mount). What happens faster than it can be shown is lost rather than slowed down; how much is said on stderr, or \
 with --json in a line {\"lost\": N}.
 
 Only root and the user who mounted the tree may trace it, one at a time.
 
---json prints one object a line, version 1: {start_ns, latency_ns, thread, op, errno, path, to}; path_base64 and
+--json prints one object a line, version 1: {start_ns, latency_ns, thread, op, errno, path, to}; path_base64 and \
 to_base64 stand for what is not UTF-8. The first line is {pando_trace: 1, pid: PID OF THE SERVER}. Keys may be added.
 
 Examples:
-  pando trace                                    the only mounted tree
-  pando trace /mnt/grove --errors                what fails
-  pando trace /mnt/grove --min-latency 1ms       what is slow
+  pando trace                               the only mounted tree
+  pando trace /mnt/grove --errors           what fails
+  pando trace /mnt/grove --min-latency 1ms  what is slow
   pando trace /mnt/grove --op create,unlink --path '/build/**'
 
 Exit codes: 0 the tree was unmounted, or --count reached, 1 it failed, 2 the command line is wrong.";
@@ -70,12 +70,16 @@ pub struct TraceArgs {
     pub json: bool,
 
     /// End after so many operations
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     pub count: Option<u64>,
 }
 
 fn parse_path(text: &str) -> std::result::Result<String, String> {
     PathFilter::parse(text).map(|_| text.to_owned())
+}
+
+fn parse_count(text: &str) -> std::result::Result<u64, String> {
+    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "a number of operations is from 1 on".into())
 }
 
 fn parse_time(text: &str) -> std::result::Result<Duration, String> {

@@ -131,7 +131,8 @@ fn what_cannot_be_traced_is_named() {
         (["--op", "swim"], "unlink"),
         (["--min-latency", "5"], "unit"),
         (["--path", "a"], "slash"),
-        (["--count", "0"], "1.."),
+        (["--count", "0"], "from 1 on"),
+        (["--count", "-1"], "from 1 on"),
     ] {
         let output = run(&["trace", dir, args[0], args[1]]);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -1,9 +1,6 @@
 //! `pando bench WORKLOAD TARGET...`: the short form of `run`, a subcommand for each workload.
 
-use clap::{
-    ArgMatches, Args, Command, Error, FromArgMatches, Subcommand,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand, error::ErrorKind};
 
 use super::{How, SHORT_HELP};
 use crate::{
@@ -22,7 +19,11 @@ pub(super) struct Short {
 #[derive(Debug, Args)]
 struct ShortArgs {
     /// What to measure; the first is what ratios refer to (--help lists them)
-    #[arg(value_name = "TARGET", default_value = "mem")]
+    #[arg(
+        value_name = "TARGET",
+        default_value = "mem",
+        long_help = "What to measure; the first is what ratios refer to (listed below)"
+    )]
     targets: Vec<TargetSpec>,
     /// A setting of the workload (`pando bench run --help` lists them)
     #[arg(long, value_name = "KEY=VALUE")]
@@ -57,10 +58,8 @@ impl FromArgMatches for Short {
         let ShortArgs { targets, set, how } = ShortArgs::from_arg_matches(matches)?;
         let named: Named =
             format!("{name}:{}", set.join(",")).trim_end_matches(':').parse().map_err(|why: String| {
-                let mut error = Error::new(ErrorKind::ValueValidation);
-                error.insert(ContextKind::InvalidArg, ContextValue::String("--set <KEY=VALUE>".into()));
-                error.insert(ContextKind::InvalidValue, ContextValue::String(format!("{} ({why})", set.join(","))));
-                error
+                let text = format!("invalid value '{}' for '--set <KEY=VALUE>': {why}", set.join(","));
+                Error::raw(ErrorKind::ValueValidation, text)
             })?;
         Ok(Self { workloads: parse_all(&[named]), targets, how })
     }

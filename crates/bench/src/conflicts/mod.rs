@@ -32,6 +32,7 @@ pub(crate) use self::{
     touched::Class,
 };
 use crate::{
+    cli::number,
     failure::{Failure, While},
     halt::Halt,
     lackey,
@@ -42,15 +43,15 @@ use crate::{
 const NAME: &str = "conflicts";
 
 const HELP: &str = "\
-Needs valgrind (Debian: apt install valgrind), and two cores or more: on one, nothing is spread.
-Each operation runs alone, in a copy of one and the same process, and every access it makes to
-memory is written down. Two operations conflict if one writes a cache line that the other
+Needs valgrind (Debian: apt install valgrind), and two cores or more: on one, nothing is spread. \
+Each operation runs alone, in a copy of one and the same process, and every access it makes to \
+memory is written down. Two operations conflict if one writes a cache line that the other \
 touches. Nothing is timed, so a busy machine does not matter; it takes about a minute.
 
 Examples:
-  pando bench conflicts                     the matrix, and what stands in the way
-  pando bench conflicts --svg matrix.svg    the same as a picture
-  pando bench conflicts --list              which pairs, and why they commute
+  pando bench conflicts                   the matrix, and what stands in the way
+  pando bench conflicts --svg matrix.svg  the same as a picture
+  pando bench conflicts --list            which pairs, and why they commute
 
 Exit codes: 0 measured, 1 an operation failed, 2 the request cannot be met, 130 interrupted.";
 
@@ -62,7 +63,8 @@ pub(crate) struct ConflictsArgs {
     #[arg(long)]
     list: bool,
     /// Hash keys to try everything under; with one, chance meetings cannot be told from others
-    #[arg(long, value_name = "N", default_value_t = KEYS, value_parser = clap::value_parser!(u32).range(1..=KEYS.into()))]
+    #[arg(long, value_name = "N", default_value_t = KEYS,
+          value_parser = number(1..=KEYS), allow_negative_numbers = true)]
     keys: u32,
     /// Also write the verdicts and offenders to this file, as JSON
     ///

@@ -29,16 +29,16 @@ const NAME: &str = "cost";
 const TOLERATED_PERCENT: f64 = 5.0;
 
 const HELP: &str = "\
-Needs valgrind (Debian: apt install valgrind). Nothing is timed, so a busy machine does not matter.
-The same program gives the same numbers each time; another compiler gives others, and --check
+Needs valgrind (Debian: apt install valgrind). Nothing is timed, so a busy machine does not matter. \
+The same program gives the same numbers each time; another compiler gives others, and --check \
 then says so and compares nothing. Build with --release.
 
 Examples:
   pando bench cost
-  pando bench cost --check crates/bench/cost.json     as the gate does
-  pando bench cost --update crates/bench/cost.json    own up to what a change costs
+  pando bench cost --check crates/bench/cost.json   as the gate does
+  pando bench cost --update crates/bench/cost.json  own up to a change
 
-Exit codes: 0 measured, and no dearer than stored; 1 dearer, or an operation failed; 2 the request
+Exit codes: 0 measured, and no dearer than stored; 1 dearer, or an operation failed; 2 the request \
 cannot be met; 130 interrupted.";
 
 /// Options of `pando bench cost`.

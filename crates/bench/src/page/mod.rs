@@ -30,6 +30,7 @@ use clap::Args;
 
 use self::{matrix::Seen, plan::Speed};
 use crate::{
+    cli::{number, seconds},
     failure::{Failure, While, say},
     footprint::{self, Bytes},
     halt::Halt,
@@ -54,16 +55,17 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "PATH", default_value = "/dev/shm/pando-bench-report")]
     dir: PathBuf,
     /// Numbers of threads [default: powers of two up to the number of cores]
-    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N,..", value_delimiter = ',',
+          value_parser = number(1_u16..=1024), allow_negative_numbers = true)]
     threads: Vec<u16>,
     /// Length of one measurement [default: 2; with --quick 0.4]
-    #[arg(long, value_name = "S", value_parser = crate::cli::seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<Duration>,
     /// Measurements of each target with each number of threads [default: 7; with --quick 3]
-    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "R", value_parser = number(1_u32..=1000), allow_negative_numbers = true)]
     repeat: Option<u32>,
     /// Files, and then directories, whose bytes are counted [default: 1000000; with --quick 200000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
+    #[arg(long, value_name = "N", value_parser = number(1000_u64..=100_000_000), allow_negative_numbers = true)]
     count: Option<u64>,
     /// Measure nothing: draw the page again from the figures in --out
     #[arg(long, conflicts_with_all = ["quick", "threads", "seconds", "repeat", "count"])]

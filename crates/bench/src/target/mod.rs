@@ -248,16 +248,19 @@ pub(crate) fn attach(tree: PathBuf) -> io::Result<Box<dyn Actor>> {
 /// The names of targets on the command line.
 pub(crate) const TARGETS: &str = "Targets:
   mem          pandofs in process: the library over its in-memory driver
-  mem:before   the same operations under the locks that old kernels took: a mutex per directory,
-               a lock around each reference count, the rename lock for rendering a path ...
+  mem:before   the same operations under the locks that old kernels took: a
+               mutex per directory, a lock around each reference count, the
+               rename lock for rendering a path ...
   mem:traced   mem with somebody watching, as `pando trace` does
-  backed       the same over a driver whose tree is elsewhere (maps behind one lock), with
-               at most 4096 inodes in its cache
-  backed:before  that under the old locks, that of the inode hash among them; for statwalk
-  dir=PATH     system calls in PATH: an empty directory, or a new one (removed afterwards)
+  backed       the same over a driver whose tree is elsewhere (maps behind one
+               lock), with at most 4096 inodes in its cache
+  backed:before  that under the old locks, that of the inode hash among them;
+               for statwalk
+  dir=PATH     system calls in PATH: an empty directory, or a new one (removed
+               afterwards)
   peer:vfs     the MemoryFS of the crate `vfs`, in process
   peer:rsfs    the in-memory file system of the crate `rsfs`, in process
-  map:papaya   no file system, the keys alone in a bare concurrent map: the limit
+  map:papaya   no file system but the keys in a bare concurrent map: the limit
   map:scc      the same with another map
 peer: and map: need the cargo feature `peers`.";
 

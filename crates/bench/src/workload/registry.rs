@@ -1,7 +1,5 @@
 //! All workloads: their names, what one operation is, and where they come from.
 
-use std::fmt::Write as _;
-
 use super::{
     Workload,
     crunl::Crunl,
@@ -237,20 +235,39 @@ pub(crate) fn describe() -> String {
     for definition in WORKLOADS {
         if definition.source != source {
             source = definition.source;
-            let _ = writeln!(text, "\n {source}");
+            text.push('\n');
+            push_words(&mut text, "", source);
         }
-        let _ = writeln!(text, "  {:<19} {}", definition.name, definition.work);
+        push_words(&mut text, &format!("  {:<19}", definition.name), definition.work);
         for Key { name, default, what, .. } in definition.keys {
-            let _ = writeln!(text, "  {:<19}   {name}={default}: {what}", "");
+            push_words(&mut text, &" ".repeat(23), &format!("{name}={default}: {what}"));
         }
     }
     text.push_str("\n All that would go on for ever\n");
-    let _ = writeln!(text, "  {:<19}   steps=N: each worker does N operations, and that is a round", "");
+    push_words(&mut text, &" ".repeat(23), "steps=N: each worker does N operations, and that is a round");
     text.push_str("\n Several at once\n");
     for (name, parts, _) in GROUPS {
-        let _ = writeln!(text, "  {name:<19} {}", parts.join(", "));
+        push_words(&mut text, &format!("  {name:<19}"), &parts.join(", "));
     }
     text
+}
+
+/// Adds `words` behind `begin`, and goes on below them when a line is full.
+fn push_words(text: &mut String, begin: &str, words: &str) {
+    const WIDTH: usize = 80;
+    text.push_str(begin);
+    let mut column = begin.len();
+    for word in words.split(' ') {
+        if column + 1 + word.len() > WIDTH {
+            column = begin.len();
+            text.push('\n');
+            text.push_str(&" ".repeat(column));
+        }
+        text.push(' ');
+        text.push_str(word);
+        column += 1 + word.len();
+    }
+    text.push('\n');
 }
 
 #[cfg(test)]

@@ -125,10 +125,10 @@ pub struct Options {
     #[arg(short = '1')]
     pub one: bool,
     /// One JSON object per line and entry (see --help)
-    #[arg(long, conflicts_with = "csv")]
+    #[arg(long, conflicts_with = "csv", long_help = "One JSON object per line and entry (see below)")]
     pub json: bool,
     /// Comma-separated values, with a header (see --help)
-    #[arg(long)]
+    #[arg(long, long_help = "Comma-separated values, with a header (see below)")]
     pub csv: bool,
     /// End lines with a zero byte, names as they are, no colours
     #[arg(short = '0', long = "zero")]

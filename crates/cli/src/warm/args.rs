@@ -10,26 +10,26 @@ use clap::{Args, ValueEnum};
 use crate::{args::any_path, size};
 
 const HELP: &str = "\
-Reads the names in each directory and asks for the attributes of each, many at once and in the order of their inodes, so
-that what comes after (ls -l, rsync, a backup) finds them in the kernel's caches and does not wait for each. It reads no
+Reads the names in each directory and asks for the attributes of each, many at once and in the order of their inodes, so \
+that what comes after (ls -l, rsync, a backup) finds them in the kernel's caches and does not wait for each. It reads no \
 contents and changes nothing, except that directories may get an access time.
 
-The kernel's caches are memory. An entry takes about 1.5 KiB there: an inode of 0.7 to 1.2 KiB, as the file system has
-it, a name of 0.2 KiB, and what is lost between them. The room for that is the memory that is free or holds contents of
-files that were not used lately, in the whole machine and in each control group with a limit (memory.max, memory.high).
-What would not fit is not asked for, since it would only push out what was read before it. A file system may also keep
+The kernel's caches are memory. An entry takes about 1.5 KiB there: an inode of 0.7 to 1.2 KiB, as the file system has \
+it, a name of 0.2 KiB, and what is lost between them. The room for that is the memory that is free or holds contents of \
+files that were not used lately, in the whole machine and in each control group with a limit (memory.max, memory.high). \
+What would not fit is not asked for, since it would only push out what was read before it. A file system may also keep \
 less than that, or nothing: a FUSE mount or NFS by its timeouts.
 
-Failures are said on stderr, one line each, and the rest goes on. What vanishes meanwhile is no failure. Ctrl-C stops
+Failures are said on stderr, one line each, and the rest goes on. What vanishes meanwhile is no failure. Ctrl-C stops \
 it; what is warm stays warm. A second Ctrl-C does not wait for calls that are in flight.
 
-Exit codes: 0 all was read, 1 some of it could not be read (each is named), 2 the command line is wrong, 3 it stopped
+Exit codes: 0 all was read, 1 some of it could not be read (each is named), 2 the command line is wrong, 3 it stopped \
 where the caches would have begun to push out its own work, 130 it was stopped by Ctrl-C or a signal.
 
 Examples:
   pando warm /srv/mail                       the directory itself
-  pando warm -R --xattrs /srv                all below, and extended attributes (ACLs, capabilities)
-  pando warm -R --nice --rate 2000 /mnt/nfs  gently: others use that server as well";
+  pando warm -R --xattrs /srv                all below, with extended attributes
+  pando warm -R --nice --rate 2000 /mnt/nfs  gently: others use that server too";
 
 /// Options of `pando warm`.
 #[derive(Debug, Args)]
@@ -52,11 +52,11 @@ pub struct WarmArgs {
     pub one_file_system: bool,
 
     /// How many calls may wait at once; it begins with one, and adds more only while calls wait
-    #[arg(long, value_name = "N", value_parser = parse_in_flight, default_value = "32")]
+    #[arg(long, value_name = "N", value_parser = parse_in_flight, allow_negative_numbers = true, default_value = "32")]
     pub max_inflight: NonZeroUsize,
 
     /// How many entries a second, at most
-    #[arg(long, value_name = "N", value_parser = parse_rate)]
+    #[arg(long, value_name = "N", value_parser = parse_rate, allow_negative_numbers = true)]
     pub rate: Option<NonZeroU32>,
 
     /// Be nice: a low priority, and fewer calls at once as soon as answers get slower
