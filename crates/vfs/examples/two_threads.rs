@@ -27,7 +27,11 @@ fn measure(threads: u32) -> pando_vfs::Result<f64> {
 }
 
 fn main() -> pando_vfs::Result<()> {
-    let (one, two) = (measure(1)?, measure(2)?);
+    // The best of three, in turns: what else the machine does is in the way of some.
+    let (mut one, mut two) = (0_f64, 0_f64);
+    for _ in 0..3 {
+        (one, two) = (one.max(measure(1)?), two.max(measure(2)?));
+    }
     println!("1 thread:  {one:>10.0} files/s");
     println!("2 threads: {two:>10.0} files/s ({:.2} times)", two / one);
     Ok(())
