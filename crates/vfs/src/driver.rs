@@ -25,6 +25,8 @@ use crate::{
 /// A driver knows nothing of paths, open files or other drivers. The name space calls it with numbers and names; changes
 /// of one name come one after the other.
 ///
+/// An [`Arc`] of a driver is one, too: for who looks at its statistics, or has several trees in memory that share its limits.
+///
 /// It is dropped when its tree was taken down and the last file that was open there is gone: by whichever thread reclaims
 /// that one, under whatever that thread holds. So its drop does not wait for anybody's locks, nor does the
 /// [`Backing::forget`] that may come before it.
