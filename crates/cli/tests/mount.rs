@@ -31,15 +31,16 @@ fn files_hold_what_is_written() {
     fs::write(mounted.path("big"), &big).unwrap();
     assert_eq!(fs::read(mounted.path("big")).unwrap(), big);
 
-    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(mounted.path("f")).unwrap();
+    let file = fs::OpenOptions::new().write(true).create_new(true).open(mounted.path("f")).unwrap();
     file.write_all_at(b"end", 1 << 40).unwrap();
     assert_eq!(file.metadata().unwrap().size(), (1 << 40) + 3);
     let mut middle = [1; 16];
-    file.read_exact_at(&mut middle, 1 << 20).unwrap();
+    let reader = fs::File::open(mounted.path("f")).unwrap();
+    reader.read_exact_at(&mut middle, 1 << 20).unwrap();
     assert_eq!(middle, [0; 16]);
-    let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap();
+    let data = rustix::fs::seek(&reader, rustix::fs::SeekFrom::Data(0)).unwrap();
     assert!(data > 0 && data <= 1 << 40, "{data}");
-    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)), Ok(0));
+    assert_eq!(rustix::fs::seek(&reader, rustix::fs::SeekFrom::Hole(0)), Ok(0));
     file.set_len(2).unwrap();
     assert_eq!(fs::read(mounted.path("f")).unwrap(), [0, 0]);
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 8192).unwrap();
@@ -56,7 +57,7 @@ fn files_hold_what_is_written() {
     // O_TRUNC goes along with the opening.
     fs::write(mounted.path("log"), b"new").unwrap();
     assert_eq!(fs::read(mounted.path("log")).unwrap(), b"new");
-    drop((file, one, two));
+    drop((file, reader, one, two));
     mounted.umount();
 }
 
@@ -422,6 +423,41 @@ fn a_mapping_that_does_not_fit_is_no_success() {
         return skipped("no python3 here, or one without mmap");
     };
     assert!(!done.status.success() && said(&done).contains("No space left on device"), "{}", said(&done));
+    mounted.umount();
+}
+
+/// What stands in a mapping only, the server has not got yet: where that may be is no hole to anybody.
+#[test]
+fn what_is_written_to_a_mapping_is_no_hole() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let script = "import mmap, os, subprocess\nmaps = []\n\
+                  for name, start in ('empty', b''), ('begun', b'begun'):\n  \
+                    f = open(name, 'w+b', 0)\n  f.write(start)\n  f.truncate(1 << 20)\n  \
+                    m = mmap.mmap(f.fileno(), 1 << 20)\n  m[500000:500005] = b'hello'\n  maps.append(m)\n  \
+                    subprocess.run(['cp', name, 'copy'], check=True)\n  \
+                    subprocess.run(['tar', '-cSf', 'tar', name], check=True)\n  \
+                    r = os.open(name, os.O_RDONLY)\n  \
+                    print(*(open(n, 'rb').read().count(b'hello') for n in ('copy', 'tar')), \
+                          os.lseek(r, 9, os.SEEK_DATA), os.lseek(r, 9, os.SEEK_HOLE))\n  \
+                    try: os.lseek(r, 1 << 20, os.SEEK_DATA)\n  \
+                    except OSError as e: print(e.strerror)";
+    let program = Command::new("python3").args(["-c", script]).current_dir(mounted.root()).output();
+    let Some(done) = program.ok().filter(|done| !said(done).contains("ModuleNotFoundError")) else {
+        return skipped("no python3 here, or one without mmap");
+    };
+    let each = "1 1 9 1048576\nNo such device or address\n";
+    assert_eq!(String::from_utf8_lossy(&done.stdout), each.repeat(2), "{}", said(&done));
+    // Nobody has it open for writing any more, which the kernel says a little later: what is a hole is called one.
+    let reader = fs::File::open(mounted.path("empty")).unwrap();
+    while rustix::fs::seek(&reader, rustix::fs::SeekFrom::Hole(0)) != Ok(0) {
+        thread::yield_now();
+    }
+    assert_eq!(rustix::fs::seek(&reader, rustix::fs::SeekFrom::Data(0)), Ok(500_000 / 4096 * 4096));
+    drop(reader);
     mounted.umount();
 }
 

@@ -117,7 +117,8 @@ impl Server {
     }
 
     /// Where data (`SEEK_DATA`, 3) or a hole (`SEEK_HOLE`, 4) is, at or after `offset`. The other kinds are the
-    /// kernel's own: it keeps the position.
+    /// kernel's own: it keeps the position. Of what is open for reading and writing, all is data: the kernel may have pages
+    /// of a mapping, and writes none back for this.
     ///
     /// # Errors
     /// ENXIO beyond the end, EINVAL for other kinds; see [`Server`].
@@ -128,7 +129,14 @@ impl Server {
                 4 => Seek::Hole(offset),
                 _ => return Err(Error::Invalid),
             };
-            self.with_file(handle, |file| file.lseek(seek))
+            self.with_file(handle, |file| {
+                if !self.mappable.has(file) {
+                    return file.lseek(seek);
+                }
+                let size = file.stat().size;
+                let start = u64::try_from(offset).ok().filter(|start| *start < size).ok_or(Error::NoDeviceAddress)?;
+                Ok(if whence == 3 { start } else { size })
+            })
         })
     }
 }

@@ -3,6 +3,7 @@
 mod attr;
 mod dir;
 mod file;
+mod mappable;
 mod namespace;
 mod slow;
 mod xattr;
@@ -13,11 +14,12 @@ use std::{
     time::Duration,
 };
 
-use pando_vfs::{Context, Credentials, DentryRef, Error, File, Result, Stat, Vfs};
+use pando_vfs::{Context, Credentials, DentryRef, Error, File, FileKind, Result, Stat, Vfs};
 use sharded_slab::Slab;
 use tracing::{debug, error};
 
 use crate::{nodes::Nodes, store::Store};
+use mappable::Mappable;
 
 pub use slow::REQUESTS_XATTR;
 pub use xattr::SERVER_PID_XATTR;
@@ -73,6 +75,7 @@ pub struct Server {
     nodes: Nodes,
     /// Open files and directories by handle. Reading a slot takes no lock.
     handles: Slab<File>,
+    mappable: Mappable,
     options: ServerOptions,
     /// Reading leaves no time of access.
     no_atime: bool,
@@ -84,7 +87,15 @@ impl Server {
     /// A server for the tree `vfs`.
     #[must_use]
     pub fn new(vfs: Vfs, options: ServerOptions) -> Self {
-        Self { nodes: Nodes::new(vfs.clone()), vfs, handles: Slab::new(), options, no_atime: false, store: None }
+        Self {
+            nodes: Nodes::new(vfs.clone()),
+            vfs,
+            handles: Slab::new(),
+            mappable: Mappable::new(),
+            options,
+            no_atime: false,
+            store: None,
+        }
     }
 
     /// The same server for a mount on which reading leaves no time of access, if so: the kernel leaves these times to the
@@ -163,14 +174,22 @@ impl Server {
         self.attr_from(dentry.stat())
     }
 
-    fn attr_from(&self, stat: Stat) -> Attr {
+    fn attr_from(&self, mut stat: Stat) -> Attr {
+        if stat.kind == FileKind::File && stat.size > 0 {
+            // Of what takes nothing, tar takes all for a hole, and the kernel may have pages of it. (ext4 does so too, for
+            // what it keeps in inodes.)
+            stat.blocks = stat.blocks.max(1);
+        }
         Attr { node: self.nodes.number(stat.ino), stat }
     }
 
     /// Keeps an open file under a handle.
     fn keep(&self, file: File) -> Result<u64> {
-        let slot = self.handles.insert(file).ok_or(Error::NoMemory)?;
-        Ok(slot as u64)
+        let slot = self.handles.vacant_entry().ok_or(Error::NoMemory)?;
+        self.mappable.opened(&file);
+        let handle = slot.key() as u64;
+        slot.insert(file);
+        Ok(handle)
     }
 
     /// Runs `with` with the open file of a handle.
@@ -183,7 +202,9 @@ impl Server {
     /// Closes a handle.
     fn close(&self, handle: u64) -> Result<()> {
         let slot = usize::try_from(handle).map_err(|_| Error::BadHandle)?;
-        if self.handles.remove(slot) { Ok(()) } else { Err(Error::BadHandle) }
+        let file = self.handles.take(slot).ok_or(Error::BadHandle)?;
+        self.mappable.closed(&file);
+        Ok(())
     }
 }
 
