@@ -389,6 +389,37 @@ fn writing_takes_privileges_away() {
     }
 }
 
+/// truncate(2) is a modification if the size changes, ftruncate(2) is one anyway.
+#[test]
+fn truncation_to_the_same_size_is_told_by_who_asks() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let file = fs::File::create(mounted.path("f")).unwrap();
+    file.set_len(2).unwrap();
+    let old = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: old, last_modification: old };
+    rustix::fs::futimens(&file, &times).unwrap();
+    let ctime = || file.metadata().map(|found| (found.ctime(), found.ctime_nsec())).unwrap();
+    let before = ctime();
+    for (size, modified) in [(2, false), (3, true)] {
+        // Rust has no truncate(2) of its own.
+        let script = format!("import os; os.truncate('f', {size})");
+        let program = Command::new("python3").args(["-c", &script]).current_dir(mounted.root()).output();
+        let Ok(done) = program else { return skipped("no python3 here") };
+        assert!(done.status.success(), "{}", said(&done));
+        let found = file.metadata().unwrap();
+        assert_eq!((found.size(), found.mtime() != 1, ctime() != before), (size, modified, modified));
+    }
+    rustix::fs::futimens(&file, &times).unwrap();
+    file.set_len(3).unwrap();
+    assert_ne!(file.metadata().unwrap().mtime(), 1);
+    drop(file);
+    mounted.umount();
+}
+
 /// Two descriptions of one file, one of them appending.
 #[test]
 fn appending_and_writing_do_not_disturb_each_other() {

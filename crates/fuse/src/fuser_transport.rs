@@ -252,7 +252,7 @@ impl Filesystem for Translator {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _created: Option<SystemTime>,
         _changed: Option<SystemTime>,
         _backed_up: Option<SystemTime>,
@@ -260,7 +260,10 @@ impl Filesystem for Translator {
         reply: ReplyAttr,
     ) {
         let mode = mode.map(|mode| mode & 0o7777);
-        let change = SetAttr { mode, uid, gid, size, atime: set_time(atime), mtime: set_time(mtime) };
+        let (atime, mtime) = (set_time(atime), set_time(mtime));
+        // ftruncate(2) says which handle it goes through.
+        let if_resized = size.is_some() && handle.is_none();
+        let change = SetAttr { mode, uid, gid, size, atime, mtime, if_resized };
         self.attr(self.server.setattr(caller(request), node.0, &change), reply);
     }
 

@@ -214,7 +214,8 @@ fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
     context.writable()?;
     let inode = dentry.0.inode();
     if let Some(size) = to.size {
-        may_truncate(context, inode, size, Stamp::Always)?;
+        let stamp = if to.if_resized { Stamp::IfChanged } else { Stamp::Always };
+        may_truncate(context, inode, size, stamp)?;
     }
     if to.uid.is_some() || to.gid.is_some() {
         chown_inode(context, inode, to.uid, to.gid)?;

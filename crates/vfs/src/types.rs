@@ -315,6 +315,9 @@ pub struct SetAttr {
     pub atime: SetTime,
     /// New modification time.
     pub mtime: SetTime,
+    /// Whether a size is a modification only if it is another than before, as truncate(2) has it; for ftruncate(2) it always
+    /// is.
+    pub if_resized: bool,
 }
 
 /// Where lseek goes.
