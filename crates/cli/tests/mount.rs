@@ -420,6 +420,38 @@ fn truncation_to_the_same_size_is_told_by_who_asks() {
     mounted.umount();
 }
 
+/// A chown that names nobody is one all the same. The kernel asks for it, too, before others than root allocate.
+#[test]
+fn chown_to_nobody_takes_privileges_away() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    for options in [&["--allow-other", "--mode", "1777"][..], &["--allow-other", "--mode", "1777", "-o", "suid"]] {
+        let mounted = Mounted::new(options);
+        let file = fs::OpenOptions::new().write(true).create_new(true).open(mounted.path("f")).unwrap();
+        file.set_len(10).unwrap();
+        let mark = || file.set_permissions(fs::Permissions::from_mode(0o6777)).unwrap();
+        let mode = || file.metadata().unwrap().mode() & 0o7777;
+        let ctime = || file.metadata().map(|found| (found.ctime(), found.ctime_nsec())).unwrap();
+        mark();
+        std::os::unix::fs::fchown(&file, None, None).unwrap();
+        assert_eq!(mode(), 0o777, "{options:?}");
+        let before = ctime();
+        std::os::unix::fs::fchown(&file, None, None).unwrap();
+        assert_ne!(ctime(), before, "{options:?}");
+        for script in ["fallocate -l 20 f", "fallocate -p -o 0 -l 4 f"] {
+            mark();
+            let mut shell = Command::new("sh");
+            std::os::unix::process::CommandExt::uid(&mut shell, 65534);
+            assert!(shell.args(["-c", script]).current_dir(mounted.root()).status().unwrap().success());
+            assert_eq!(mode(), 0o777, "{script}, {options:?}");
+        }
+        drop(file);
+        mounted.umount();
+    }
+}
+
 /// Two descriptions of one file, one of them appending.
 #[test]
 fn appending_and_writing_do_not_disturb_each_other() {

@@ -1,6 +1,6 @@
 //! Attributes of inodes and of the file system.
 
-use pando_vfs::{At, Result, SetAttr, StatFs};
+use pando_vfs::{At, Result, SetAttr, StatFs, Walk};
 
 use super::{Attr, Caller, Server};
 
@@ -13,7 +13,8 @@ impl Server {
         self.guarded("getattr", || Ok(self.attr_from(self.vfs.getattr(&self.nodes.get(node)?))))
     }
 
-    /// Changes attributes of `node`; answers all of them as they then are.
+    /// Changes attributes of `node`; answers all of them as they then are. To change none is what the kernel asks for when
+    /// a chown names nobody, and when privileges are to go before something else: a chown of that kind is both.
     ///
     /// # Errors
     /// ENOSPC, EFBIG, EROFS; see [`Server`].
@@ -23,7 +24,12 @@ impl Server {
             if change.size.is_some() && !caller.keeps_privileges() {
                 self.vfs.drop_privileges(&dentry)?;
             }
-            let stat = self.vfs.setattr(&self.context(caller, 0), &dentry, change)?;
+            let context = self.context(caller, 0);
+            if *change == SetAttr::default() {
+                self.vfs.chown(&context, At::Dir(&dentry), b"", None, None, Walk::EMPTY_PATH | Walk::NOFOLLOW)?;
+                return Ok(self.attr_of(&dentry));
+            }
+            let stat = self.vfs.setattr(&context, &dentry, change)?;
             Ok(self.attr_from(stat))
         })
     }
