@@ -276,6 +276,33 @@ fn limits_are_those_asked_for() {
     mounted.umount();
 }
 
+/// What was removed can be had at once, though the kernel says only afterwards that it has done with it.
+#[test]
+fn what_was_removed_makes_room_for_the_next() {
+    const BYTES: usize = 700 << 10;
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--size", "1M", "--inodes", "2", "--threads", "3"]);
+    let path = mounted.path("a");
+    let contents = vec![1; BYTES];
+    for round in 0..200 {
+        let made = [
+            rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::RegularFile, Mode::RUSR, 0).map_err(io::Error::from),
+            fs::remove_file(&path),
+            fs::create_dir(&path),
+            fs::remove_dir(&path),
+            symlink("target", &path),
+            fs::remove_file(&path),
+            fs::write(&path, &contents),
+            fs::remove_file(&path),
+        ];
+        assert!(made.iter().all(Result::is_ok), "round {round}: {made:?}");
+    }
+    mounted.umount();
+}
+
 #[test]
 fn what_is_not_served_has_its_errno() {
     let _alone = alone();

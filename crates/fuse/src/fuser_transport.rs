@@ -40,7 +40,7 @@ impl Transport for FuserTransport {
         let mut config = Config::default();
         config.n_threads = Some(options.threads.get());
         config.clone_fd = options.threads.get() > 1;
-        let server = server.with_no_atime(options.no_atime);
+        let server = server.with_no_atime(options.no_atime).with_threads(options.threads);
         // Where setuid bits mean something, the kernel keeps clearing them itself, with its view of the mode up to date.
         let translator = Translator { server, clear_privileges: !options.suid, plus: options.readdirplus };
         let device = device::mount(mount_point, options)?;

@@ -21,6 +21,7 @@
 //! | a panic must cost one request, not the mount | [`Server`]: each request is unwound on its own and answered EIO |
 //! | the kernel caches for a long time, rightly: the tree changes only through this mount | [`ServerOptions`] says how long |
 //! | what is written to a mapping, the kernel keeps for a while, and asks here where the holes are | `server::mappable` |
+//! | what is removed makes room only when the kernel forgets it, and requests overtake that | `server::room` |
 //! | permission is checked once, by the kernel (`default_permissions`); owners of new nodes are still the caller | `Server::context` |
 //! | the umask is applied once, here, where default ACLs are known (`FUSE_DONT_MASK`) | `server::namespace` |
 #![forbid(unsafe_code)]

@@ -89,7 +89,7 @@ impl Server {
                 }
                 let mut written = 0;
                 while written < data.len() {
-                    match file.pwrite(&data[written..], offset + written as u64) {
+                    match self.room.make(|| file.pwrite(&data[written..], offset + written as u64)) {
                         Ok(0) => return Ok((written, Err(Error::Io))),
                         Ok(count) => written += count,
                         Err(error) => return Ok((written, Err(error))),
@@ -113,7 +113,9 @@ impl Server {
     /// # Errors
     /// ENOSPC, EOPNOTSUPP for unknown modes; see [`Server`].
     pub fn fallocate(&self, handle: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
-        self.guarded("fallocate", || self.with_file(handle, |file| file.fallocate(mode, offset, len)))
+        self.guarded("fallocate", || {
+            self.with_file(handle, |file| self.room.make(|| file.fallocate(mode, offset, len)))
+        })
     }
 
     /// Where data (`SEEK_DATA`, 3) or a hole (`SEEK_HOLE`, 4) is, at or after `offset`. The other kinds are the

@@ -5,10 +5,12 @@ mod dir;
 mod file;
 mod mappable;
 mod namespace;
+mod room;
 mod slow;
 mod xattr;
 
 use std::{
+    num::NonZeroUsize,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -20,6 +22,7 @@ use tracing::{debug, error};
 
 use crate::{nodes::Nodes, store::Store};
 use mappable::Mappable;
+use room::Room;
 
 pub use slow::REQUESTS_XATTR;
 pub use xattr::SERVER_PID_XATTR;
@@ -76,6 +79,7 @@ pub struct Server {
     /// Open files and directories by handle. Reading a slot takes no lock.
     handles: Slab<File>,
     mappable: Mappable,
+    room: Room,
     options: ServerOptions,
     /// Reading leaves no time of access.
     no_atime: bool,
@@ -92,6 +96,7 @@ impl Server {
             vfs,
             handles: Slab::new(),
             mappable: Mappable::new(),
+            room: Room::new(NonZeroUsize::MIN),
             options,
             no_atime: false,
             store: None,
@@ -103,6 +108,13 @@ impl Server {
     #[must_use]
     pub fn with_no_atime(self, no_atime: bool) -> Self {
         Self { no_atime, ..self }
+    }
+
+    /// The same server with so many threads that read the kernel's requests. Where there are several, what finds no room
+    /// just after something was removed may wait until the kernel has given that up.
+    #[must_use]
+    pub fn with_threads(self, threads: NonZeroUsize) -> Self {
+        Self { room: Room::new(threads), ..self }
     }
 
     /// How long the kernel may answer without asking.
@@ -204,6 +216,9 @@ impl Server {
         let slot = usize::try_from(handle).map_err(|_| Error::BadHandle)?;
         let file = self.handles.take(slot).ok_or(Error::BadHandle)?;
         self.mappable.closed(&file);
+        if file.stat().nlink == 0 {
+            self.room.removed();
+        }
         Ok(())
     }
 }

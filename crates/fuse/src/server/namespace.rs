@@ -36,9 +36,10 @@ impl Server {
     /// EEXIST, ENOSPC; see [`Server`].
     pub fn mkdir(&self, caller: Caller, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Attr> {
         self.guarded("mkdir", || {
-            let dir = self.nodes.get(parent)?;
+            let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
-            Ok(self.hand_out(&self.vfs.mkdir(&context, At::Dir(&dir), component(name)?, mode)?))
+            let made = self.room.make(|| self.vfs.mkdir(&context, At::Dir(&dir), name, mode))?;
+            Ok(self.hand_out(&made))
         })
     }
 
@@ -48,9 +49,10 @@ impl Server {
     /// EEXIST, ENOSPC, EINVAL for an unknown kind; see [`Server`].
     pub fn mknod(&self, caller: Caller, parent: u64, name: &[u8], mode: u32, rdev: u32, umask: u32) -> Result<Attr> {
         self.guarded("mknod", || {
-            let dir = self.nodes.get(parent)?;
+            let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
-            Ok(self.hand_out(&self.vfs.mknod(&context, At::Dir(&dir), component(name)?, mode, rdev)?))
+            let made = self.room.make(|| self.vfs.mknod(&context, At::Dir(&dir), name, mode, rdev))?;
+            Ok(self.hand_out(&made))
         })
     }
 
@@ -60,9 +62,10 @@ impl Server {
     /// EEXIST, ENOSPC; see [`Server`].
     pub fn symlink(&self, caller: Caller, parent: u64, name: &[u8], target: &[u8]) -> Result<Attr> {
         self.guarded("symlink", || {
-            let dir = self.nodes.get(parent)?;
+            let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, 0);
-            Ok(self.hand_out(&self.vfs.symlink(&context, target, At::Dir(&dir), component(name)?)?))
+            let made = self.room.make(|| self.vfs.symlink(&context, target, At::Dir(&dir), name))?;
+            Ok(self.hand_out(&made))
         })
     }
 
@@ -89,8 +92,8 @@ impl Server {
             let dentry = self.nodes.get(node)?;
             let dir = self.nodes.get(parent)?;
             let context = self.context(caller, 0);
-            let (old, new) = (At::Dir(&dentry), At::Dir(&dir));
-            let linked = self.vfs.link(&context, old, b"", new, component(name)?, Walk::EMPTY_PATH)?;
+            let (old, new, name) = (At::Dir(&dentry), At::Dir(&dir), component(name)?);
+            let linked = self.room.make(|| self.vfs.link(&context, old, b"", new, name, Walk::EMPTY_PATH))?;
             Ok(self.hand_out(&linked))
         })
     }
@@ -102,7 +105,9 @@ impl Server {
     pub fn unlink(&self, caller: Caller, parent: u64, name: &[u8]) -> Result<()> {
         self.guarded("unlink", || {
             let dir = self.nodes.get(parent)?;
-            self.vfs.unlink(&self.context(caller, 0), At::Dir(&dir), component(name)?)
+            self.vfs.unlink(&self.context(caller, 0), At::Dir(&dir), component(name)?)?;
+            self.room.removed();
+            Ok(())
         })
     }
 
@@ -113,7 +118,9 @@ impl Server {
     pub fn rmdir(&self, caller: Caller, parent: u64, name: &[u8]) -> Result<()> {
         self.guarded("rmdir", || {
             let dir = self.nodes.get(parent)?;
-            self.vfs.rmdir(&self.context(caller, 0), At::Dir(&dir), component(name)?)
+            self.vfs.rmdir(&self.context(caller, 0), At::Dir(&dir), component(name)?)?;
+            self.room.removed();
+            Ok(())
         })
     }
 
@@ -127,7 +134,9 @@ impl Server {
             let (old, new) = (self.nodes.get(from.0)?, self.nodes.get(to.0)?);
             let context = self.context(caller, 0);
             let (old, new) = (At::Dir(&old), At::Dir(&new));
-            self.vfs.rename(&context, old, component(from.1)?, new, component(to.1)?, flags)
+            self.vfs.rename(&context, old, component(from.1)?, new, component(to.1)?, flags)?;
+            self.room.removed();
+            Ok(())
         })
     }
 
@@ -145,12 +154,12 @@ impl Server {
         flags: u32,
     ) -> Result<(Attr, u64)> {
         self.guarded("create", || {
-            let dir = self.nodes.get(parent)?;
+            let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
             let exclusive = OpenFlags::from_bits_truncate(flags) & OpenFlags::EXCL;
             // The kernel has looked the name up and followed links itself.
             let flags = self.handle_flags(flags) | exclusive | OpenFlags::CREAT | OpenFlags::NOFOLLOW;
-            let file = self.vfs.open(&context, At::Dir(&dir), component(name)?, flags, mode)?;
+            let file = self.room.make(|| self.vfs.open(&context, At::Dir(&dir), name, flags, mode))?;
             let mut handout = self.nodes.hand_out();
             handout.count(file.dentry());
             let attr = self.attr_of(file.dentry());

@@ -61,7 +61,8 @@ impl Server {
         self.guarded("setxattr", || {
             let flags = XattrFlags::from_bits(flags).ok_or(Error::Invalid)?;
             let dentry = self.nodes.get(node)?;
-            self.vfs.setxattr(&self.context(caller, 0), At::Dir(&dentry), b"", name, value, flags, SELF)
+            let (context, itself) = (self.context(caller, 0), At::Dir(&dentry));
+            self.room.make(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))
         })
     }
 

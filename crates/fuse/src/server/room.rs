@@ -1,0 +1,85 @@
+//! Room that is about to come back.
+//!
+//! What has lost its last name is kept until the kernel has closed and forgotten it, which it says without waiting: its
+//! next request may find another thread of the server first, and no room. So what finds none just after something was
+//! removed is tried again for a while. Only so many threads do that at once that one is left to hear what the kernel says.
+
+use std::{
+    num::NonZeroUsize,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use pando_vfs::{Error, Result};
+
+/// What was removed longer ago has come back, or somebody keeps it.
+const RECENT_MS: u64 = 100;
+
+/// The pauses between tries, each twice as long as the one before: 200 ms in all.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+const PAUSES: u32 = 11;
+
+pub(super) struct Room {
+    /// So many threads may wait at once.
+    patient: usize,
+    waiting: AtomicUsize,
+    start: Instant,
+    /// When something was removed last, in milliseconds since the start.
+    removed_ms: AtomicU64,
+}
+
+impl Room {
+    /// For a server with so many threads.
+    pub(super) fn new(threads: NonZeroUsize) -> Self {
+        Self {
+            patient: threads.get() - 1,
+            waiting: AtomicUsize::new(0),
+            start: Instant::now(),
+            removed_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// Something may have lost its last name, or its last handle.
+    pub(super) fn removed(&self) {
+        let now_ms = self.now_ms();
+        // Relaxed: the kernel has an answer of ours before it asks for the next that matters. Most find the line as it is.
+        if self.removed_ms.load(Ordering::Relaxed) != now_ms {
+            self.removed_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Does what needs room, again while some may come.
+    pub(super) fn make<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        let mut done = attempt();
+        if !matches!(done, Err(Error::NoSpace)) || self.now_ms() > self.removed_ms.load(Ordering::Relaxed) + RECENT_MS {
+            return done;
+        }
+        // Relaxed: a single independent value.
+        let waiting = |now: usize| (now < self.patient).then_some(now + 1);
+        if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, waiting).is_ok() {
+            let _turn = Turn(&self.waiting);
+            for doubled in 0..PAUSES {
+                thread::sleep(FIRST_PAUSE * (1 << doubled));
+                done = attempt();
+                if !matches!(done, Err(Error::NoSpace)) {
+                    break;
+                }
+            }
+        }
+        done
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+}
+
+/// One of those who may wait, also if an attempt panics.
+struct Turn<'a>(&'a AtomicUsize);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
