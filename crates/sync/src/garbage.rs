@@ -68,20 +68,22 @@ struct Bag {
 }
 
 /// A bag whose period is over: until it is dropped, it is being freed. What a panic keeps from that goes back to where it was.
-struct Ripe<'a> {
-    home: &'a Home,
+struct Ripe {
+    home: &'static Home,
     bag: Bag,
 }
 
-impl<'a> Ripe<'a> {
+impl Ripe {
     /// The queue of `home`, from which the bag is taken, is locked: who finds it empty finds this counted.
-    fn new(home: &'a Home, bag: Bag) -> Self {
+    fn new(home: &'static Home, bag: Bag) -> Self {
         // Relaxed: the queue's lock.
         home.freeing.fetch_add(1, Ordering::Relaxed);
         Self { home, bag }
     }
 
     fn free(mut self) {
+        // It goes before this does: what is retired is there when nobody is freeing any more.
+        let _heir = Heir::new(self.home);
         while let Some(Retired(ptr, bytes, free)) = self.bag.items.pop() {
             account(-(bytes as isize));
             // SAFETY: the contract of `retire`, and the grace period has passed.
@@ -90,7 +92,7 @@ impl<'a> Ripe<'a> {
     }
 }
 
-impl Drop for Ripe<'_> {
+impl Drop for Ripe {
     fn drop(&mut self) {
         if !self.bag.items.is_empty() {
             let rest = Bag { period: self.bag.period, items: std::mem::take(&mut self.bag.items) };
@@ -124,8 +126,9 @@ impl Home {
         facade::lock(&self.queue).push_back(bag);
     }
 
-    /// Frees what is ripe since `fresh` periods at least: so many bags at most. Returns how many there were.
-    fn free_ripe(&self, fresh: u64, most: usize) -> usize {
+    /// Frees what is ripe since `fresh` periods at least: so many bags at most. Returns how many there were. What that retires
+    /// waits here, too: for who waits until all of it is gone, and so that nobody gets others' to wait for.
+    fn free_ripe(&'static self, fresh: u64, most: usize) -> usize {
         let period = GRACES.over().saturating_sub(fresh);
         let take = || {
             let mut queue = facade::lock(&self.queue);
@@ -154,6 +157,23 @@ impl Home {
     }
 }
 
+/// Until it is dropped, what this thread retires is for this home.
+struct Heir(Option<&'static Home>);
+
+impl Heir {
+    fn new(home: &'static Home) -> Self {
+        Self(LOCAL.try_with(|local| local.fill_for(home)).ok())
+    }
+}
+
+impl Drop for Heir {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            let _ = LOCAL.try_with(|local| local.fill_for(before));
+        }
+    }
+}
+
 static HOMES: [Home; OWNERS + 1] = [const { Home::new() }; OWNERS + 1];
 /// The homes that were ever anybody's come first: so many.
 static INHABITED: AtomicUsize = AtomicUsize::new(0);
@@ -169,6 +189,8 @@ struct Local {
     number: usize,
     /// What was retired lately.
     bag: RefCell<Vec<Retired>>,
+    /// Where that is to wait.
+    fills: Cell<&'static Home>,
     /// What that weighs.
     bag_bytes: Cell<usize>,
     /// Bags that were filled since the last time.
@@ -197,9 +219,9 @@ impl Local {
         if number != SHARED {
             INHABITED.fetch_max(number + 1, Ordering::Relaxed);
         }
-        let (bag, bag_bytes) = (RefCell::default(), Cell::new(0));
+        let (bag, fills, bag_bytes) = (RefCell::default(), Cell::new(&HOMES[number]), Cell::new(0));
         let (filled, countdown, times) = (Cell::new(0), Cell::new(IDLE_READS), Cell::new(0));
-        Self { number, bag, bag_bytes, filled, countdown, times, visited: Cell::new(0) }
+        Self { number, bag, fills, bag_bytes, filled, countdown, times, visited: Cell::new(0) }
     }
 
     fn home(&self) -> &'static Home {
@@ -231,8 +253,18 @@ impl Local {
         let items = self.bag.take();
         self.bag_bytes.set(0);
         if !items.is_empty() {
-            self.home().push(items);
+            self.fills.get().push(items);
         }
+    }
+
+    /// What is retired from now on waits in `home`. Returns where it did.
+    fn fill_for(&self, home: &'static Home) -> &'static Home {
+        let before = self.fills.get();
+        if !std::ptr::eq(before, home) {
+            self.seal();
+            self.fills.set(home);
+        }
+        before
     }
 
     /// Goes on with what waits. The caller's guard is the thread's first.
@@ -355,7 +387,7 @@ pub(crate) fn collect() {
     let (mut rounds, mut more) = (0, 0);
     while rounds < COLLECT_ROUNDS {
         let freed = push_on();
-        // What was retired before this call is freed; what that frees in turn was retired here.
+        // What was retired before this call is freed, and what that freed in turn.
         if GRACES.over() >= period && LOCAL.try_with(is_done).unwrap_or(true) {
             break;
         }
@@ -381,9 +413,9 @@ fn push_on() -> bool {
     guard.flush();
     // What is freed may retire what somebody waits for: another period need not wait for this thread.
     drop(guard);
-    let own = LOCAL.try_with(|local| std::ptr::from_ref(local.home())).ok();
+    let number = number();
     let freed = homes().filter(|home| home.free_ripe(0, usize::MAX) > 0);
-    freed.filter(|home| own.is_some_and(|own| std::ptr::eq(own, *home))).count() > 0
+    freed.filter(|home| number != SHARED && std::ptr::eq(&HOMES[number], *home)).count() > 0
 }
 
 /// What this thread has retired begins to wait, and is within everybody's reach.
@@ -612,6 +644,32 @@ mod tests {
         assert_eq!(PINNED.get(), Some(false));
     }
 
+    /// Who frees another's garbage leaves him what that retires. Seen to fail: without `Heir` (the one who frees has it).
+    #[test]
+    fn what_is_retired_by_freeing_waits_where_that_waited() {
+        static HOME: super::Home = super::Home::new();
+        static FREED: AtomicUsize = AtomicUsize::new(0);
+        fn child(_: *mut ()) {
+            FREED.fetch_add(1, Ordering::SeqCst);
+        }
+        fn parent(_: *mut ()) {
+            // SAFETY: `child` touches nothing.
+            unsafe { super::retire(std::ptr::null_mut(), 0, child) };
+            FREED.fetch_add(1, Ordering::SeqCst);
+        }
+        HOME.push(vec![super::Retired(std::ptr::null_mut(), 0, parent)]);
+        while FREED.load(Ordering::SeqCst) == 0 {
+            super::collect();
+            HOME.free_ripe(0, usize::MAX);
+        }
+        assert_eq!((HOME.waiting(), HOME.is_done()), (1, false), "and nobody else comes to it");
+        while !HOME.is_done() {
+            super::collect();
+            HOME.free_ripe(0, usize::MAX);
+        }
+        assert_eq!(FREED.load(Ordering::SeqCst), 2);
+    }
+
     /// What panics when it is freed takes nobody's garbage with it. Seen to fail: without the drop of `Ripe`.
     #[test]
     fn a_panic_loses_no_garbage() {
@@ -623,7 +681,8 @@ mod tests {
         let calm = super::Retired(std::ptr::null_mut(), 0, free);
         let touchy = super::Retired(std::ptr::dangling_mut(), 0, free);
         // Nobody else comes to this one.
-        let home = super::Home::new();
+        static HOME: super::Home = super::Home::new();
+        let home = &HOME;
         home.push(vec![calm, touchy, calm]);
         home.push(vec![calm]);
         let free = || home.free_ripe(0, usize::MAX);
