@@ -112,7 +112,8 @@
 //! | mkdir, rmdir | the same, and the directory's own |
 //! | rename of a file | the two names' buckets and locks, the file's place |
 //! | rename of a directory | the same, and the rename sequence; across parents the topology lock as well |
-//! | write | the file's data lock and times |
+//! | read | the file's data lock; this core's stripe of it, once readers have been in one another's way |
+//! | write | the file's data lock and times; all stripes, if there were such readers since the last write |
 //! | chmod, chown of a directory, if it takes something away | each stripe of the name locks, the directory's own |
 //!
 //! `perf c2c record` shows them on hardware that counts; `pando bench crunl --threads 1,2` shows what they cost.

@@ -46,6 +46,8 @@ const SPARES: usize = 16;
 const IDLE: usize = 2;
 /// The same three for blocks that are larger than [`LINED`]: 96 KiB of pages in a thread, and 4 MiB for the next file.
 const LARGE_ROUNDS: u32 = 8;
+/// How many blocks a thread keeps when the depot would rather have them: each may be the last of a chunk.
+const LEAN_ROUNDS: u32 = 4;
 const LARGE_SPARES: usize = 2;
 const LARGE_IDLE: usize = 16;
 /// How many full magazines a depot keeps.
@@ -61,6 +63,7 @@ const fn class_of(layout: Layout) -> Option<usize> {
         // The model checker frees nothing before its end, and wants each object's memory apart.
         _ if cfg!(loom) => None,
         0..=32 if layout.align() <= 32 => Some(0),
+        0..=LINE => Some(1),
         size if size <= LINED => Some(size.div_ceil(LINE)),
         size if size <= LARGEST => Some(LARGEST_LINED + (size.next_power_of_two() / LINED).ilog2() as usize),
         _ => None,
@@ -105,7 +108,7 @@ fn try_alloc(layout: Layout) -> Option<NonNull<u8>> {
     let Some(class) = class_of(layout) else { return global(layout) };
     let cached = CACHE.try_with(|cache| cache.classes[class].pop(class));
     // The thread is ending, and its cache is gone.
-    Some(cached.unwrap_or_else(|_| locked(&DEPOTS[class].0).take(class))?.cast())
+    Some(cached.unwrap_or_else(|_| from_depot(class, |depot| depot.take(class)))?.cast())
 }
 
 /// Gives an object's memory back, on any thread.
@@ -200,7 +203,7 @@ impl Stack {
     /// Blocks from the depot; none only if the system has no memory.
     #[cold]
     fn refilled(class: usize) -> Self {
-        locked(&DEPOTS[class].0).take_many(class)
+        from_depot(class, |depot| depot.take_many(class)).unwrap_or(Self::EMPTY)
     }
 
     /// Gives all of it to the depot; answers whether magazines would keep chunks from the system.
@@ -285,7 +288,7 @@ impl Magazines {
     #[inline]
     unsafe fn push(&self, class: usize, block: NonNull<Free>) {
         let mut loaded = self.loaded.replace(Stack::EMPTY);
-        if loaded.len == rounds(class) {
+        if loaded.len >= if self.lean.get() { LEAN_ROUNDS } else { rounds(class) } {
             self.keep(class, loaded);
             loaded = Stack::EMPTY;
         }
@@ -392,17 +395,31 @@ struct Padded<T>(T);
 
 static DEPOTS: [Padded<Mutex<Depot>>; CLASSES] = [const { Padded(Mutex::new(Depot::EMPTY)) }; CLASSES];
 
+/// What `take` finds in the depot, if need be with another chunk in it. None when the system has no memory.
+fn from_depot<T>(class: usize, take: impl Fn(&mut Depot) -> Option<T>) -> Option<T> {
+    let depot = &DEPOTS[class].0;
+    if let Some(taken) = take(&mut locked(depot)) {
+        return Some(taken);
+    }
+    // Nobody waits while the system is asked.
+    let chunk = Chunk::cut()?;
+    let mut depot = locked(depot);
+    // SAFETY: just cut.
+    unsafe { depot.add(chunk) };
+    take(&mut depot)
+}
+
 fn locked(depot: &Mutex<Depot>) -> std::sync::MutexGuard<'_, Depot> {
     // A panic inside is an assertion that failed; the lists are as good as they were.
     depot.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Depot {
-    /// A magazine's worth of blocks.
-    fn take_many(&mut self, class: usize) -> Stack {
+    /// A magazine's worth of blocks, or as many as there are; none if there are none.
+    fn take_many(&mut self, class: usize) -> Option<Stack> {
         if let Some(full) = self.full.checked_sub(1) {
             self.full = full;
-            return std::mem::replace(&mut self.magazines[full], Stack::EMPTY);
+            return Some(std::mem::replace(&mut self.magazines[full], Stack::EMPTY));
         }
         let mut stack = Stack::EMPTY;
         while stack.len < rounds(class) {
@@ -410,7 +427,7 @@ impl Depot {
             // SAFETY: the depot has given it to us.
             unsafe { stack.push(block) };
         }
-        stack
+        (stack.len > 0).then_some(stack)
     }
 
     /// Takes blocks back; returns chunks, linked by `next`, that the caller gives to the system, and whether magazines
@@ -456,14 +473,21 @@ impl Depot {
         }
     }
 
-    /// A block for the caller.
+    /// Another chunk.
+    ///
+    /// # Safety
+    /// It was just cut, and is the caller's to give.
+    unsafe fn add(&mut self, chunk: NonNull<Chunk>) {
+        // SAFETY: the caller's; so it is in no list.
+        unsafe { self.link(chunk.as_ptr()) };
+        self.idle += 1;
+        self.chunks += 1;
+    }
+
+    /// A block for the caller; none if no chunk has any.
     fn take(&mut self, class: usize) -> Option<NonNull<Free>> {
         if self.partial.is_null() {
-            let chunk = Chunk::cut()?.as_ptr();
-            // SAFETY: new, and in no list.
-            unsafe { self.link(chunk) };
-            self.idle += 1;
-            self.chunks += 1;
+            return None;
         }
         let chunk = self.partial;
         // SAFETY: in the list, so allocated, and only used under the lock that `self` stands for.
@@ -583,6 +607,16 @@ mod tests {
         }
     }
 
+    impl Depot {
+        /// With so many chunks.
+        fn stocked(chunks: usize) -> Self {
+            let mut depot = Self::EMPTY;
+            // SAFETY: just cut.
+            (0..chunks).for_each(|_| unsafe { depot.add(Chunk::cut().expect("memory")) });
+            depot
+        }
+    }
+
     /// A generator of numbers, good enough to choose by.
     fn next(seed: &mut u64) -> usize {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -622,9 +656,13 @@ mod tests {
     #[test]
     fn magazines_do_not_keep_chunks() {
         let (class, mut seed) = (3, 5);
-        let mut depot = Depot::EMPTY;
-        let blocks = 20 * Chunk::blocks(class);
-        let mut out: Vec<Stack> = (0..blocks / ROUNDS as usize).map(|_| depot.take_many(class)).collect();
+        let mut depot = Depot::stocked(20);
+        let mut out: Vec<Stack> = std::iter::from_fn(|| depot.take_many(class)).collect();
+        // What does not make a magazine goes back.
+        while let Some(last) = out.pop_if(|last| last.len < ROUNDS) {
+            // SAFETY: just taken.
+            assert!(unsafe { depot.give_many(class, last) }.0.is_null());
+        }
         assert!(out.iter().all(|stack| stack.len == ROUNDS));
         assert!(depot.chunks >= 20);
         // Shuffled, so that each magazine is of many chunks.
@@ -661,8 +699,8 @@ mod tests {
     #[test]
     fn chunks_go_back_to_the_system() {
         let (class, mut seed) = (5, 3);
-        let mut depot = Depot::EMPTY;
-        let mut out: Vec<_> = (0..5 * Chunk::blocks(class)).map(|_| depot.take(class).expect("memory")).collect();
+        let mut depot = Depot::stocked(5);
+        let mut out: Vec<_> = (0..5 * Chunk::blocks(class)).map(|_| depot.take(class).expect("a block")).collect();
         assert!(depot.partial.is_null(), "five chunks are full");
         let mut given_back = 0;
         while !out.is_empty() {

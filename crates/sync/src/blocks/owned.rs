@@ -21,9 +21,11 @@ unsafe impl<T: Send> Send for BlockBox<T> {}
 unsafe impl<T: Sync> Sync for BlockBox<T> {}
 
 impl<T> BlockBox<T> {
-    /// A value in a block of its own. The process ends when there is no memory, as for a `Box`.
+    /// A value in a block of its own. The process ends when there is no memory, as for a `Box`. What wants more alignment than a
+    /// cache line's does not compile.
     #[must_use]
     pub fn new(value: T) -> Self {
+        const { assert!(align_of::<T>() <= super::LINE) };
         Self { value: place(value), _owns: PhantomData }
     }
 }
@@ -79,8 +81,9 @@ impl BlockBytes {
     /// When either does not fit.
     #[must_use]
     pub fn patched(len: usize, base: &[u8], at: usize, patch: &[u8]) -> Option<Self> {
+        let fits = base.len() <= len && at <= len && patch.len() <= len - at;
+        assert!(fits, "{} bytes, and from {at} on {}, into {len}", base.len(), patch.len());
         let end = at + patch.len();
-        assert!(base.len() <= len && end <= len, "{} and {}..{end} of {len} bytes", base.len(), at);
         if len == 0 {
             return Some(Self::default());
         }
@@ -183,8 +186,20 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "2..5 of 4 bytes")]
     fn what_does_not_fit_is_refused() {
-        drop(BlockBytes::patched(4, b"", 2, b"abc"));
+        for (base, at, patch) in [(5, 0, 0), (0, 2, 3), (0, 5, 0), (0, usize::MAX, 2)] {
+            let patched = || BlockBytes::patched(4, &[1; 5][..base], at, &[2; 3][..patch]);
+            assert!(std::panic::catch_unwind(patched).is_err(), "{base}, {at}, {patch}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_bytes_is_aligned() {
+        #[repr(align(64))]
+        struct Nothing;
+        for _ in 0..10 {
+            let boxes = [BlockBox::new(Nothing), BlockBox::new(Nothing)];
+            assert!(boxes.iter().all(|boxed| std::ptr::from_ref::<Nothing>(boxed).addr().is_multiple_of(64)));
+        }
     }
 }

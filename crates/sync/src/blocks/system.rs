@@ -66,16 +66,19 @@ mod linux {
         if first.addr().get().is_multiple_of(len) {
             return Some(first);
         }
+        // What cannot be unmapped, here and below, stays, untouched and so without memory.
         // SAFETY: just mapped, and told to nobody.
-        unsafe { unmap(first, layout) };
+        let _ = unsafe { munmap(first.as_ptr().cast(), len) };
         let twice = anywhere(2 * len)?;
-        let before = twice.as_ptr().align_offset(len);
-        // SAFETY: parts of what was just mapped: `len` bytes from the first multiple on are kept. (`before` is less than
-        // `len`. What cannot be unmapped stays, untouched and so without memory.)
+        // From the last multiple on, `len` bytes are kept: if there are two, those that lie right below what was mapped before.
+        let behind = (twice.addr().get() + 2 * len) % len;
+        let before = len - behind;
+        // SAFETY: parts of what was just mapped.
         unsafe {
-            let _ = (before > 0).then(|| munmap(twice.as_ptr().cast(), before));
-            let _ = munmap(twice.as_ptr().add(before + len).cast(), len - before);
-            Some(twice.add(before))
+            let kept = twice.add(before);
+            let _ = munmap(twice.as_ptr().cast(), before);
+            let _ = (behind > 0).then(|| munmap(kept.as_ptr().add(len).cast(), behind));
+            Some(kept)
         }
     }
 
@@ -85,6 +88,7 @@ mod linux {
     /// It came from [`map`] with this layout, and nobody uses it any more.
     pub(in super::super) unsafe fn unmap(chunk: NonNull<u8>, layout: Layout) {
         let (start, len) = (chunk.as_ptr(), layout.size());
+        debug_assert!(start.addr().is_multiple_of(layout.align()));
         // SAFETY: the caller's.
         unsafe {
             if munmap(start.cast(), len).is_err() {
