@@ -23,7 +23,10 @@ use std::{
     alloc::Layout,
     cell::Cell,
     ptr::{NonNull, null_mut},
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 pub use self::owned::{BlockBox, BlockBytes};
@@ -65,6 +68,15 @@ const fn class_of(layout: Layout) -> Option<usize> {
         0..=32 if layout.align() <= 32 => Some(0),
         0..=LINE => Some(1),
         size if size <= LINED => Some(size.div_ceil(LINE)),
+        _ => None,
+    }
+}
+
+/// Which class serves so many bytes of a file; none: the global allocator.
+#[inline]
+const fn class_of_bytes(layout: Layout) -> Option<usize> {
+    match layout.size() {
+        size if size <= LINED || cfg!(loom) => class_of(layout),
         size if size <= LARGEST => Some(LARGEST_LINED + (size.next_power_of_two() / LINED).ilog2() as usize),
         _ => None,
     }
@@ -99,13 +111,13 @@ fn padded(layout: Layout) -> Layout {
 /// Memory for an object; the process ends when there is none, as for a `Box`.
 #[inline]
 pub(crate) fn alloc(layout: Layout) -> NonNull<u8> {
-    try_alloc(layout).unwrap_or_else(|| exhausted(layout))
+    try_alloc(layout, class_of(layout)).unwrap_or_else(|| exhausted(layout))
 }
 
-/// Memory, if there is any.
+/// Memory, if there is any: from a class, or, of no class, from the global allocator.
 #[inline]
-fn try_alloc(layout: Layout) -> Option<NonNull<u8>> {
-    let Some(class) = class_of(layout) else { return global(layout) };
+fn try_alloc(layout: Layout, class: Option<usize>) -> Option<NonNull<u8>> {
+    let Some(class) = class else { return global(layout) };
     let cached = CACHE.try_with(|cache| cache.classes[class].pop(class));
     // The thread is ending, and its cache is gone.
     Some(cached.unwrap_or_else(|_| from_depot(class, |depot| depot.take(class)))?.cast())
@@ -117,7 +129,15 @@ fn try_alloc(layout: Layout) -> Option<NonNull<u8>> {
 /// `ptr` came from [`alloc`] with this layout, and nobody uses it any more.
 #[inline]
 pub(crate) unsafe fn free(ptr: NonNull<u8>, layout: Layout) {
-    let Some(class) = class_of(layout) else {
+    // SAFETY: the caller's; `alloc` took this class.
+    unsafe { give(ptr, layout, class_of(layout)) };
+}
+
+/// # Safety
+/// `ptr` came from [`try_alloc`] with this layout and this class, and nobody uses it any more.
+#[inline]
+unsafe fn give(ptr: NonNull<u8>, layout: Layout, class: Option<usize>) {
+    let Some(class) = class else {
         // SAFETY: `global` made it, with this layout.
         return unsafe { std::alloc::dealloc(ptr.as_ptr(), padded(layout)) };
     };
@@ -165,6 +185,15 @@ fn global(layout: Layout) -> Option<NonNull<u8>> {
 #[cold]
 fn exhausted(layout: Layout) -> NonNull<u8> {
     std::alloc::handle_alloc_error(layout)
+}
+
+/// Where the first chunk was, on a line that nothing is written to.
+static NEAR: Padded<AtomicUsize> = Padded(AtomicUsize::new(0));
+
+/// An address in whose neighbourhood blocks lie.
+#[inline]
+pub(crate) fn vicinity() -> usize {
+    NEAR.0.load(Ordering::Relaxed)
 }
 
 /// What a free block holds.
@@ -342,6 +371,10 @@ impl Chunk {
     /// A chunk with nothing used; none when the system has no memory.
     fn cut() -> Option<NonNull<Self>> {
         let chunk = system::map(Self::LAYOUT)?.cast::<Self>();
+        // Relaxed: a hint.
+        if NEAR.0.load(Ordering::Relaxed) == 0 {
+            NEAR.0.store(chunk.addr().get(), Ordering::Relaxed);
+        }
         // SAFETY: fresh memory, large enough and aligned.
         unsafe { chunk.write(Self { free: Stack::EMPTY, fresh: 0, used: 0, next: null_mut(), prev: null_mut() }) };
         Some(chunk)

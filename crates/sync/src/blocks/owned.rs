@@ -7,7 +7,7 @@ use std::{
     ptr::NonNull,
 };
 
-use super::{discard, free, place, try_alloc};
+use super::{class_of_bytes, discard, give, place, try_alloc};
 
 /// A `Box` whose value lies in a block: on cache lines that begin with it, and in memory that goes back to the system.
 pub struct BlockBox<T> {
@@ -87,7 +87,8 @@ impl BlockBytes {
         if len == 0 {
             return Some(Self::default());
         }
-        let first = try_alloc(Self::layout(len))?;
+        let layout = Self::layout(len);
+        let first = try_alloc(layout, class_of_bytes(layout))?;
         let (head, tail) = (base.len().min(at), base.len().max(end));
         // SAFETY: fresh memory for `len` bytes, which the five parts fill from the first to the last: `base` up to where
         // `patch` begins, zeros in between, `patch`, what `base` has behind it, zeros.
@@ -136,8 +137,9 @@ impl Drop for BlockBytes {
     #[inline]
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: `patched` allocated it with this layout, and nobody uses it after us.
-            unsafe { free(self.first, Self::layout(self.len)) };
+            let layout = Self::layout(self.len);
+            // SAFETY: `patched` allocated it so, and nobody uses it after us.
+            unsafe { give(self.first, layout, class_of_bytes(layout)) };
         }
     }
 }

@@ -9,9 +9,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::raw::{self, Link};
+use crate::blocks;
 
-/// Two places of 32 bits: the number of a cache line, without the high bits, which are those of the hint's own address.
-/// (Wrong for memory that lies 256 GiB away.) Zero is empty.
+/// Two places of 32 bits: the number of a cache line, without the high bits, which are those of any block's address. (Wrong for
+/// blocks that lie 256 GiB away from the first.) Zero is empty.
 #[repr(transparent)]
 pub(super) struct Hint(AtomicU64);
 
@@ -83,7 +84,7 @@ impl Hint {
     #[inline]
     fn places(&self) -> [*const Link; 2] {
         let hints = self.0.load(Ordering::Relaxed);
-        let high = std::ptr::from_ref(self).addr() as u64 >> (LINE_BITS + PLACE_BITS) << (LINE_BITS + PLACE_BITS);
+        let high = blocks::vicinity() as u64 >> (LINE_BITS + PLACE_BITS) << (LINE_BITS + PLACE_BITS);
         [hints & u64::from(u32::MAX), hints >> PLACE_BITS].map(|place| match place {
             0 => std::ptr::null(),
             place => std::ptr::without_provenance((high | place << LINE_BITS) as usize),
@@ -95,7 +96,7 @@ impl Hint {
 mod tests {
     use super::*;
 
-    /// Three links on lines of their own, near the hint.
+    /// Three links on lines of their own, in a block.
     #[repr(C, align(64))]
     struct Scene {
         hint: Hint,
@@ -106,16 +107,16 @@ mod tests {
     struct Line(Link);
 
     impl Scene {
-        fn new() -> Box<Self> {
+        fn new() -> blocks::BlockBox<Self> {
             let line = || Line(Link::nowhere());
-            Box::new(Self { hint: Hint(AtomicU64::new(0)), links: [line(), line(), line()] })
+            blocks::BlockBox::new(Self { hint: Hint(AtomicU64::new(0)), links: [line(), line(), line()] })
         }
 
         fn link(&self, index: usize) -> *const Link {
             &raw const self.links[index].0
         }
 
-        /// Which links are hinted at. (A box may straddle a multiple of 256 GiB; it does not in a process so small.)
+        /// Which links are hinted at. (Blocks may straddle a multiple of 256 GiB; they do not in a process so small.)
         fn hinted(&self) -> Vec<Option<usize>> {
             let of = |place: *const Link| (0..3).find(|&i| self.link(i) == place);
             self.hint.places().map(of).to_vec()
