@@ -77,7 +77,8 @@ pub struct Scan {
     state: State,
     /// A failure that comes after the entries that are under way.
     failed: Option<Errno>,
-    /// So many entries a job may be about, since one came to its end for want of pages.
+    /// So many entries a job may be about, and only one is under way, since one came to its end for want of pages. More
+    /// with each job that does not.
     most: usize,
     /// The pages do not suffice for what is under way: the caller goes on alone until it has caught up.
     is_scarce: bool,
@@ -299,8 +300,8 @@ impl Scan {
         }
     }
 
-    /// Hands out the first job. What it could not do for want of pages is for smaller ones; if it could do nothing, for the
-    /// caller.
+    /// Hands out the first job. What it could not do for want of pages is for smaller ones, with nothing else under way; if
+    /// one with an entry for each thread did not begin, for the caller.
     fn next_job(&mut self) {
         let done = match self.jobs.pop_front() {
             None => return,
@@ -308,14 +309,19 @@ impl Scan {
             Some(Pending::Job(job)) => self.finish(&job),
         };
         let answered = usize::try_from(done.cost.entries).unwrap_or(usize::MAX);
-        if answered < done.entries.len() {
-            self.most = (answered / 2).max(1);
-        }
+        // Faster growth would have more of them fall short again, and work is lost with those in inode order.
+        self.most = if answered < done.entries.len() {
+            (answered / 2).max(done.threads)
+        } else {
+            self.most.saturating_add(self.most / 4 + 1)
+        };
         self.parts = done.parts;
         self.batch.assemble(done.names, &mut self.parts, done.entries.start);
         if self.batch.is_empty() {
-            self.is_scarce = answered == 0;
+            self.is_scarce = done.entries.len() <= done.threads;
             let names = self.batch.dismantle(|part| self.arena.give_part(part));
+            // Later answers hold pages that these may need.
+            self.give_up_jobs(|_| true);
             self.go_on(names, done.entries.start);
         } else if !self.is_shared() {
             // Threads were sent home: what they have not begun is not waited for.
@@ -348,7 +354,8 @@ impl Scan {
 
     /// Starts jobs until enough are under way.
     fn feed(&mut self) {
-        while self.jobs.len() < self.crew.pace.jobs(JOBS) && self.state == State::Reading && self.failed.is_none() {
+        let jobs = if self.most < usize::MAX { 1 } else { self.crew.pace.jobs(JOBS) };
+        while self.jobs.len() < jobs && self.state == State::Reading && self.failed.is_none() {
             let least = self.crew.pace.threads() * ENTRIES_PER_THREAD;
             let window = match self.crew.pace.sorting() {
                 Sorting::Never => least,
@@ -567,10 +574,37 @@ mod tests {
         let mut seen = 0;
         while scan.advance().unwrap() {
             assert!(!scan.is_scarce);
-            assert_eq!((scan.most, answered(&scan)), (PART_ENTRIES / 2, scan.batch.len()));
+            assert!(scan.jobs.is_empty(), "another job would take pages from this one");
+            assert!(scan.most >= PART_ENTRIES / 2);
+            assert_eq!(answered(&scan), scan.batch.len());
             seen += scan.batch.len();
         }
         assert_eq!(seen, FILES);
+    }
+
+    /// A job that comes to its turn with nothing, since the ones before it held all pages, says nothing about the next.
+    #[test]
+    fn jobs_grow_again_when_there_are_pages() {
+        const FILES: usize = 200;
+        let (_temp, mut scan) = scan_of(FILES, Workers::Fixed(2));
+        let names = scan.read_names(FILES);
+        let job = job(&scan, names, JobOrder::Directory);
+        let held: Vec<Part> = iter::from_fn(|| scan.arena.take_part()).collect();
+        job.work();
+        held.into_iter().for_each(|part| scan.arena.give_part(part));
+        scan.jobs.push_back(Pending::Job(job));
+        let mut batches = Vec::new();
+        while scan.advance().unwrap() {
+            assert!(!scan.is_scarce, "threads do it");
+            assert_eq!(answered(&scan), scan.batch.len());
+            batches.push(scan.batch.len());
+        }
+        assert_eq!(batches.iter().sum::<usize>(), FILES);
+        assert!(batches.iter().any(|&entries| entries > 32), "{batches:?}");
+        scan.most = usize::MAX - 1;
+        scan.seek(0).unwrap();
+        while scan.advance().unwrap() {}
+        assert_eq!(scan.most, usize::MAX, "several jobs are under way again");
     }
 
     #[test]
