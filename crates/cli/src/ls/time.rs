@@ -3,6 +3,7 @@
 
 use std::{
     env, fs,
+    path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -143,7 +144,21 @@ fn local_zone() -> TimeZone {
         let name = link.to_str().and_then(|link| link.split_once("/zoneinfo/")).map_or("local", |(_, name)| name);
         TimeZone::tzif(name, &fs::read(LOCAL).ok()?).ok()
     };
-    if env::var_os("TZ").is_none() { local() } else { None }.unwrap_or_else(TimeZone::system)
+    match env::var_os("TZ") {
+        Some(zone) => zone_of(zone.to_str().unwrap_or_default()),
+        None => local().unwrap_or_else(TimeZone::system),
+    }
+}
+
+/// What `TZ` says: a file of the system's, or a rule as POSIX has it; UTC if it is neither. (jiff knows no directories of
+/// zones within that of all zones, takes names in any case, and wants to know when summer time begins.)
+fn zone_of(text: &str) -> TimeZone {
+    let name = text.strip_prefix(':').unwrap_or(text);
+    let zones = env::var_os("TZDIR").unwrap_or_else(|| "/usr/share/zoneinfo".into());
+    let file = fs::read(Path::new(&zones).join(name)).ok().and_then(|data| TimeZone::tzif(name, &data).ok());
+    file.or_else(|| TimeZone::posix(name).ok())
+        .or_else(|| TimeZone::posix(&format!("{name},M3.2.0,M11.1.0")).ok())
+        .unwrap_or(TimeZone::UTC)
 }
 
 impl Clock {

@@ -71,6 +71,34 @@ fn formats_mean_what_they_mean_to_gnu_ls() {
 }
 
 #[test]
+fn zones_are_those_of_the_c_library() {
+    if !has_gnu_ls() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    // In the years in which the rule that counts without one has been what it is.
+    for (name, secs) in [("winter", 1_770_000_000), ("spring", 1_774_000_000), ("summer", 1_783_000_000)] {
+        let file = temp.path().join(name);
+        fs::write(&file, "").unwrap();
+        set_times(&file, secs, 0);
+    }
+    for zone in [
+        "",
+        ":America/New_York",
+        "/usr/share/zoneinfo/Asia/Kathmandu",
+        "posix/Europe/Berlin",
+        "europe/berlin",
+        "nowhere",
+        "CET-1CEST",
+        ":CET-1CEST",
+        "<+0130>-1:30",
+        "NZST-12NZDT,M9.5.0,M4.1.0/3",
+    ] {
+        same_with(&[("TZ", zone)], "-l", &["--time-style=full-iso"], temp.path());
+    }
+}
+
+#[test]
 fn posix_styles_are_for_other_locales() {
     if !has_gnu_ls() {
         return;
