@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => Ok(pando_bench::cli::run(args, signals::ending())),
         Command::Boost(args) => boost::run(&args),
         Command::Warm(args) => warm::run(&args),
-        Command::Ls(args) => ls::run(&args),
+        Command::Ls(args) => Ok(ls::run(&args)),
         Command::Trace(args) => trace::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Version(args) => generate::version(args.json).map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => generate::completions(shell).map(|()| ExitCode::SUCCESS),

@@ -83,11 +83,19 @@ impl<'p> Lister<'p> {
         }
     }
 
-    /// Lists what the paths name: first those that are no directories, then each directory.
+    /// Lists what the paths name: first those that are no directories, then each directory. A reader that leaves early is
+    /// no failure, and makes no success of one.
     ///
     /// # Errors
     /// Standard output cannot be written, or a temporary file.
     pub fn run(mut self, paths: &[impl AsRef<Path>]) -> Result<ExitCode> {
+        match self.list(paths) {
+            Err(failure) if !failure.is_quiet() => Err(failure),
+            Ok(()) | Err(_) => Ok(self.status.into()),
+        }
+    }
+
+    fn list(&mut self, paths: &[impl AsRef<Path>]) -> Result<()> {
         self.rows.write_header(&mut self.out.buffer);
         let mut arguments = Vec::new();
         for path in paths {
@@ -121,14 +129,13 @@ impl<'p> Lister<'p> {
             if plan.recursive { self.walk(directory.path)? } else { self.scan(directory.path)? }
         }
         self.rows.write_end(&mut self.out.buffer);
-        self.out.flush().map_err(|error| Failure::output(&error))?;
-        Ok(self.status.into())
+        self.out.flush().map_err(|error| Failure::output(&error))
     }
 
     fn list_arguments(&mut self, arguments: &[&Argument<'_>]) -> Result<()> {
         for argument in arguments {
             let entry = argument.entry(self.plan);
-            if let Some(errno) = argument.target_errno() {
+            if let Some(errno) = entry.target_errno {
                 self.status.failed(Status::Serious, "cannot read symbolic link", entry.name, errno);
             }
             self.report(&entry, None);

@@ -37,30 +37,24 @@ use std::{
 };
 
 use self::{args::LsArgs, failed::Status, list::Lister, plan::Plan};
-use crate::failure::{Result, say};
+use crate::failure::say;
 
 /// Lists what the arguments name. What cannot be listed is said, and shows in the exit code.
-///
-/// # Errors
-/// The reader of standard output has gone.
-pub fn run(args: &LsArgs) -> Result<ExitCode> {
+pub fn run(args: &LsArgs) -> ExitCode {
     let plan = match Plan::new(args) {
         Ok(plan) => plan,
         Err(error) => {
             let mut status = Status::Well;
             status.say(Status::Serious, error);
-            return Ok(status.into());
+            return status.into();
         }
     };
     let here = [PathBuf::from(".")];
     let paths: &[PathBuf] = if args.options.paths.is_empty() { &here } else { &args.options.paths };
     let listed = Lister::new(&plan).run(paths.iter().map(PathBuf::as_path).collect::<Vec<&Path>>().as_slice());
     // Standard output or a temporary file cannot be written: serious, as in ls.
-    listed.or_else(|failure| {
-        if failure.is_quiet() {
-            return Err(failure);
-        }
+    listed.unwrap_or_else(|failure| {
         say(failure);
-        Ok(Status::Serious.into())
+        Status::Serious.into()
     })
 }

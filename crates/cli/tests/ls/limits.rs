@@ -313,6 +313,15 @@ fn readers_may_leave(dir: &Path) {
 }
 
 #[test]
+fn a_reader_that_leaves_makes_no_success_of_a_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = pando(&["ls", "/nowhere", "/"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert_eq!(said(&output).lines().count(), 1, "{}", said(&output));
+}
+
+#[test]
 fn a_full_disk_is_said() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = pando(&["ls", "/"]).stdout(full).output().unwrap();
