@@ -98,11 +98,6 @@ impl<'a> Argument<'a> {
         Ok(())
     }
 
-    /// Why the target of a link could not be read.
-    pub fn target_errno(&self) -> Option<i32> {
-        self.target_errno
-    }
-
     /// As an entry whose name is the path.
     pub fn entry(&self, plan: &Plan) -> Entry<'_> {
         Entry {
@@ -115,6 +110,7 @@ impl<'a> Argument<'a> {
             xattr_errno: self.xattr_errno,
             changed: false,
             target: self.target.as_deref(),
+            target_errno: self.target_errno,
             link_end: self.link_end,
             xattrs: EntryXattrs::Kept(&self.xattrs),
         }

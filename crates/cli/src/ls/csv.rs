@@ -38,8 +38,11 @@ pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], columns: Shown, owners
     out.push(b',');
     digits(entry.attr().map_or(entry.ino, |attr| attr.ino), out);
     out.push(b',');
-    errno(entry.errno, out);
+    errno(entry.errno.or(entry.target_errno), out);
     out.push(b',');
+    if entry.errno.is_none() && entry.target_errno.is_some() {
+        out.extend_from_slice(b"readlink");
+    }
     if columns.long {
         write_attr(entry, owners, out);
     }

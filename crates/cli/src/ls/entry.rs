@@ -41,6 +41,8 @@ pub struct Entry<'a> {
     pub changed: bool,
     /// Where a link leads.
     pub target: Option<&'a [u8]>,
+    /// Why that could not be read.
+    pub target_errno: Option<i32>,
     /// What is there.
     pub link_end: LinkEnd,
     /// The extended attributes.
@@ -124,6 +126,7 @@ impl Entry<'_> {
         writer.number(self.position);
         writer.number(self.errno.unwrap_or(0) as u64);
         writer.number(self.xattr_errno.unwrap_or(0) as u64);
+        writer.number(self.target_errno.unwrap_or(0) as u64);
         writer.number(u64::from(self.changed));
         // Lengths are one more than they are: 0 says that there is nothing.
         writer.number(self.target.map_or(0, |target| target.len() as u64 + 1));
@@ -171,7 +174,7 @@ impl<'a> Entry<'a> {
         };
         let (ino, position) = (reader.number(), reader.number());
         let mut errno = || Some(reader.number() as i32).filter(|&errno| errno != 0);
-        let (errno, xattr_errno) = (errno(), errno());
+        let (errno, xattr_errno, target_errno) = (errno(), errno(), errno());
         let changed = reader.number() != 0;
         let target = reader.number().checked_sub(1).map(|len| reader.take(len as usize));
         let link_end = match reader.number() {
@@ -181,7 +184,7 @@ impl<'a> Entry<'a> {
         };
         let attr = (reader.number() != 0).then(|| Cow::Owned(reader.attr()));
         let xattrs = EntryXattrs::Kept(reader.bytes);
-        Self { name, kind, ino, position, attr, errno, xattr_errno, changed, target, link_end, xattrs }
+        Self { name, kind, ino, position, attr, errno, xattr_errno, changed, target, target_errno, link_end, xattrs }
     }
 
     /// The name of an encoded entry.
@@ -333,6 +336,7 @@ pub mod tests {
             xattr_errno: Some(7),
             changed: true,
             target: Some(b""),
+            target_errno: Some(5),
             link_end: LinkEnd::Mode(0o100_644),
             xattrs: EntryXattrs::Kept(b""),
         }

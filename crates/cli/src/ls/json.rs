@@ -90,6 +90,8 @@ pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], shown: Shown, owners: 
     }
     if let Some(errno) = entry.errno {
         write_error("error", errno, None, out);
+    } else if let Some(errno) = entry.target_errno {
+        write_error("error", errno, Some("readlink"), out);
     }
     if let Some(errno) = entry.xattr_errno {
         write_error("xattr_error", errno, None, out);

@@ -298,9 +298,11 @@ impl<'p> Lister<'p> {
             match rustix::fs::readlinkat(dir, record.name_c(), std::mem::take(target)) {
                 Ok(found) => *target = found.into_bytes(),
                 Err(errno) => {
+                    let errno = errno.raw_os_error();
+                    entry.target_errno = Some(errno);
                     let path = path.join(OsStr::from_bytes(entry.name));
                     let path = path.as_os_str().as_bytes();
-                    self.status.failed(Status::Minor, "cannot read symbolic link", path, errno.raw_os_error());
+                    self.status.failed(Status::Minor, "cannot read symbolic link", path, errno);
                 }
             }
         }
@@ -428,6 +430,7 @@ fn entry_of<'a>(record: &Record<'a>, position: u64) -> Entry<'a> {
         xattr_errno: record.xattr_errno(),
         changed: record.changed(),
         target: None,
+        target_errno: None,
         link_end: LinkEnd::Unknown,
         xattrs: EntryXattrs::Live(record.xattrs()),
     }

@@ -167,7 +167,7 @@ impl<'p> Rows<'p> {
     /// The character behind the name that says what it is; answers how wide that is.
     fn write_class(&self, entry: &Entry<'_>, out: &mut Vec<u8>) -> usize {
         // A link in the long format shows what its target is instead.
-        let linked = self.plan.form == Form::Long && entry.target.is_some();
+        let linked = self.plan.form == Form::Long && entry.kind == Some(FileKind::Symlink);
         let mode = entry.attr().map_or(0, |attr| attr.mode);
         let class = class(entry.kind, mode).filter(|_| self.plan.classify && !linked);
         out.extend(class);

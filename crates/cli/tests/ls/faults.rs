@@ -120,6 +120,32 @@ fn a_directory_that_cannot_be_opened_or_read_is_named() {
     }
 }
 
+#[test]
+fn a_link_that_cannot_be_read_is_told_in_its_line() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--fault", "readlink=EIO"]);
+    let link = mounted.path("link");
+    std::os::unix::fs::symlink("target", &link).unwrap();
+    for path in [&mounted.path(""), &link] {
+        // As read, and kept.
+        for order in ["-U", "-l"] {
+            let shown = |form: &str| {
+                let output = pando(&["ls", "-l", order, form]).arg(path).env("LC_ALL", "C").output().unwrap();
+                assert!(said(&output).contains("cannot read symbolic link"), "{}", said(&output));
+                String::from_utf8(output.stdout).unwrap()
+            };
+            let row: serde_json::Value = serde_json::from_str(&shown("--json")).unwrap();
+            assert_eq!((&row["error"]["errno"], &row["error"]["operation"]), (&5.into(), &"readlink".into()), "{row}");
+            assert!(shown("--csv").contains(",5,readlink,"));
+            assert!(shown("-F").ends_with("link\n"), "as ls, which shows no class of a link either");
+        }
+    }
+    mounted.umount();
+}
+
 /// A store where `tree/f1` has two extended attributes, whose values cannot be read.
 fn store_without_values(errno: &str) -> Mounted {
     let mounted = store(&["--fault", &format!("getxattr={errno}")]);
