@@ -2,13 +2,14 @@
 
 use std::{
     fs,
+    mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
 
 use pando_hostfs::{Cause, Error, Event, Fields, MIN_BUDGET_BYTES, Mask, Options, Scan, Walk, WalkOptions, Workers};
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags},
+    fs::{AtFlags, CWD, Mode, OFlags, inotify},
     io::Errno,
 };
 
@@ -109,12 +110,19 @@ fn one_file_system_is_not_left() {
     let Some(mounted) = Mounted::tmpfs("size=50%") else { return };
     fs::create_dir(mounted.path().join("inside")).unwrap();
     let outer = mounted.path().parent().unwrap().to_owned();
-    for level in 0..4 {
+    // The caller, and threads that read ahead.
+    for (level, workers) in (0..4).flat_map(|level| [Workers::Auto, Workers::Fixed(2)].map(|workers| (level, workers)))
+    {
         for (one_file_system, expected) in [(true, (1, 1)), (false, (2, 3))] {
-            let scan = Options { mask: Mask::level(level).unwrap(), ..Options::default() };
+            let opens = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+            inotify::add_watch(&opens, mounted.path(), inotify::WatchFlags::OPEN).unwrap();
+            let scan = Options { mask: Mask::level(level).unwrap(), workers, ..Options::default() };
             let (entries, directories, failures) =
                 walk(&outer, WalkOptions { scan, one_file_system, ..WalkOptions::default() });
             assert_eq!(((entries, directories), failures), (expected, Vec::new()), "level {level}");
+            // To open it might mount something there.
+            let was_opened = inotify::Reader::new(&opens, &mut [MaybeUninit::uninit(); 4096]).next().is_ok();
+            assert_eq!(was_opened, !one_file_system, "level {level}");
         }
     }
 }

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::{
     Cause,
     children::Expected,
-    open::{Identity, identity_as, open_dir},
+    open::{Identity, identity_as, open_dir_on},
 };
 use crate::{
     Options,
@@ -35,6 +35,8 @@ pub(super) struct Task {
     pub parent: Arc<OwnedFd>,
     pub name: CString,
     pub expected: Option<Expected>,
+    /// The device that it must be on, if that is not known of what is expected.
+    pub dev: Option<(u32, u32)>,
     pub options: Options,
     pub arena: Arc<Arena>,
     pub crew: Crew,
@@ -72,7 +74,7 @@ impl Drop for Ahead {
 impl Task {
     fn run(self, enough: &AtomicBool) -> Outcome {
         let meter = Meter::start();
-        let fd = open_dir(self.parent.as_fd(), &self.name).map_err(|errno| (Cause::Open, errno))?;
+        let fd = open_dir_on(self.dev, self.parent.as_fd(), &self.name)?;
         let identity = identity_as(fd.as_fd(), self.expected)?;
         let mut scan = Scan::with(fd, &self.options, self.arena.clone(), self.crew.clone());
         let entries = scan.prefetch(enough);
@@ -165,6 +167,7 @@ mod tests {
             parent: Arc::new(std::fs::File::open(temp.path()).unwrap().into()),
             name: c"dir".to_owned(),
             expected: None,
+            dev: None,
             options,
             arena: Arc::new(Arena::new(options.budget_bytes)),
             crew: Crew::new(&options),

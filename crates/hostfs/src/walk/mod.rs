@@ -38,7 +38,7 @@ pub use children::{Child, Children};
 use self::{
     ahead::{Ahead, Opened, Task},
     children::Expected,
-    open::{Identity, identity, identity_as, is_directory, open_dir, open_root},
+    open::{ELSEWHERE, Identity, identity, identity_as, is_directory, open_dir, open_dir_on, open_root},
 };
 use crate::{
     Options, Result,
@@ -352,7 +352,7 @@ impl Walk {
             self.read_ahead();
             match opened.and_then(|opened| self.enter(opened, name_at)) {
                 Ok(true) => return Step::Enter,
-                Ok(false) => {}
+                Ok(false) | Err(ELSEWHERE) => {}
                 Err((cause, errno)) => return Step::Failed(self.stack.len(), cause, errno.raw_os_error()),
             }
         }
@@ -405,7 +405,9 @@ impl Walk {
             Some(fd) => fd,
             None => self.reopen()?,
         };
-        let fd = open_dir(parent.as_fd(), name).map_err(|errno| (Cause::Open, errno))?;
+        let dev =
+            self.stack.last().map(|level| level.dev).filter(|_| self.options.one_file_system && expected.is_none());
+        let fd = open_dir_on(dev, parent.as_fd(), name)?;
         self.begin(fd, expected)
     }
 
@@ -458,11 +460,12 @@ impl Walk {
         let Some((level, above)) = self.stack.split_last_mut() else { return };
         let Some(parent) = level.fd.clone() else { return };
         for child in level.children.coming(threads) {
-            let elsewhere =
-                self.options.one_file_system && child.expected.is_some_and(|expected| expected.dev != level.dev);
+            let one = self.options.one_file_system;
+            let elsewhere = one && child.expected.is_some_and(|expected| expected.dev != level.dev);
             if child.ahead.is_some() || elsewhere {
                 continue;
             }
+            let dev = (one && child.expected.is_none()).then_some(level.dev);
             let free = |slices: &[Arc<Arena>]| slices.iter().find(|slice| Arc::strong_count(slice) == 1).cloned();
             let Some(arena) = free(&self.slices).or_else(|| {
                 // What lies further up will be wanted last.
@@ -473,8 +476,15 @@ impl Walk {
             };
             let (options, crew) = (self.options.scan, self.crew.clone());
             let name = CString::new(child.name).expect("names have no zero bytes");
-            *child.ahead =
-                Ahead::start(Task { parent: parent.clone(), name, expected: child.expected, options, arena, crew });
+            *child.ahead = Ahead::start(Task {
+                parent: parent.clone(),
+                name,
+                expected: child.expected,
+                dev,
+                options,
+                arena,
+                crew,
+            });
         }
     }
 

@@ -19,6 +19,9 @@ pub(super) type Identity = ((u32, u32), u64);
 
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
+/// Asks for what a name is, not for where it leads.
+const UNFOLLOWED: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
+
 /// Opens a root, through symbolic links if there are some.
 pub(super) fn open_root(path: &std::ffi::OsStr) -> Result<OwnedFd, Errno> {
     retry(|| rustix::fs::open(path, FLAGS, Mode::empty()))
@@ -27,6 +30,25 @@ pub(super) fn open_root(path: &std::ffi::OsStr) -> Result<OwnedFd, Errno> {
 /// Opens a directory by its one name, never through a symbolic link.
 pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     retry(|| rustix::fs::openat(parent, name, FLAGS.union(OFlags::NOFOLLOW), Mode::empty()))
+}
+
+/// The child is on another file system, and left alone for that. (open(2) has no EXDEV.)
+pub(super) const ELSEWHERE: (Cause, Errno) = (Cause::Open, Errno::XDEV);
+
+/// As [`open_dir`], if it is on this device: with names alone that is not known before, and to open it might mount
+/// something.
+pub(super) fn open_dir_on(
+    dev: Option<(u32, u32)>,
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+) -> Result<OwnedFd, (Cause, Errno)> {
+    if let Some(dev) = dev
+        && let Ok(statx) = retry(|| rustix::fs::statx(parent, name, UNFOLLOWED, StatxFlags::INO))
+        && (statx.stx_dev_major, statx.stx_dev_minor) != dev
+    {
+        return Err(ELSEWHERE);
+    }
+    open_dir(parent, name).map_err(|errno| (Cause::Open, errno))
 }
 
 /// What is open.
@@ -51,11 +73,8 @@ pub(super) fn is_directory(dir: BorrowedFd<'_>, record: &Record<'_>) -> bool {
     let is = match record.kind() {
         Some(kind) => kind == FileKind::Directory,
         // Neither the directory nor the attributes say it: it is asked for. Opening it may fail still.
-        None => {
-            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-            retry(|| rustix::fs::statx(dir, record.name_c(), flags, StatxFlags::TYPE))
-                .is_ok_and(|statx| attr_of(&statx).kind() == Some(FileKind::Directory))
-        }
+        None => retry(|| rustix::fs::statx(dir, record.name_c(), UNFOLLOWED, StatxFlags::TYPE))
+            .is_ok_and(|statx| attr_of(&statx).kind() == Some(FileKind::Directory)),
     };
     is && record.name() != b"." && record.name() != b".."
 }
