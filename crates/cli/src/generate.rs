@@ -73,7 +73,25 @@ fn page(command: &Command) -> io::Result<String> {
     let command = command.override_usage(usage.trim_start_matches("Usage: ").to_owned());
     let mut text = Vec::new();
     clap_mangen::Man::new(command).source(format!("pando {version}")).render(&mut text)?;
-    Ok(String::from_utf8_lossy(&text).replace("\n.SH EXTRA\n", "\n.SH NOTES\n"))
+    let text = String::from_utf8_lossy(&text);
+    let Some((before, rest)) = text.split_once("\n.SH EXTRA\n") else { return Ok(text.into_owned()) };
+    let (notes, after) = rest.split_once("\n.SH ").unwrap_or((rest, ""));
+    Ok(format!("{before}\n.SH NOTES\n{}.SH {after}", with_tables(notes)))
+}
+
+/// Notes of which what is indented, as tables are, stays as it is. It is as wide as a terminal, with nothing before it.
+fn with_tables(notes: &str) -> String {
+    let (mut text, mut in_table) = (".in 0\n".to_owned(), false);
+    for line in notes.lines() {
+        let is_table = line.starts_with(' ') || (in_table && line.is_empty());
+        if is_table != in_table {
+            text.push_str(if is_table { ".nf\n" } else { ".fi\n" });
+            in_table = is_table;
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
 }
 
 /// Prints the version.

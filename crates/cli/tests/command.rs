@@ -88,6 +88,12 @@ fn completions_and_pages_are_complete() {
             assert!(!option[2].is_empty() && !option[2].starts_with('.'), "{option:?}");
         }
         assert!(page.contains("\"pando 0"), "{page}");
+        let notes = lines.iter().skip_while(|&&line| line != ".SH NOTES");
+        let mut filled = true;
+        for line in notes.take_while(|&&line| line != ".SH VERSION") {
+            filled = *line == ".fi" || (filled && *line != ".nf");
+            assert!(!(filled && line.starts_with(' ')), "a table is no prose: {line}");
+        }
     }
     assert!(mount.contains("[OPTIONS] <DIR>"), "{mount}");
 }
