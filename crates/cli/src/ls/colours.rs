@@ -451,18 +451,29 @@ pub struct Brush<'p> {
     palette: &'p Palette,
     /// Whether it wrote anything.
     used: bool,
+    /// Where it wrote the first sequence of a cell. Which of all those in cells is printed first is not known yet.
+    in_cell: Option<usize>,
+    cells: bool,
     /// Whether files with several names have their colour: in ls, only where it looks at files for another reason.
     pub hard_links: bool,
 }
 
 impl<'p> Brush<'p> {
-    /// Nothing written yet.
-    pub fn new(palette: &'p Palette) -> Self {
-        Self { palette, used: false, hard_links: true }
+    /// Nothing written yet. With `cells`, all is written into those of columns.
+    pub fn new(palette: &'p Palette, cells: bool) -> Self {
+        Self { palette, used: false, in_cell: None, cells, hard_links: true }
+    }
+
+    /// Where the first sequence begins in the cell that was made last.
+    pub fn take_first(&mut self) -> Option<usize> {
+        self.in_cell.take()
     }
 
     fn put(&mut self, sequence: &[u8], out: &mut Vec<u8>) {
-        if !std::mem::replace(&mut self.used, true) {
+        let used = std::mem::replace(&mut self.used, true);
+        if self.cells {
+            self.in_cell.get_or_insert(out.len());
+        } else if !used {
             out.extend_from_slice(&self.palette.after);
         }
         out.extend_from_slice(sequence);

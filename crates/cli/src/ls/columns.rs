@@ -54,6 +54,8 @@ struct Cell {
     /// Bytes of its name if that is coloured, and bytes behind the colour.
     name: u32,
     tail: u32,
+    /// Where in the text of all its first colour begins.
+    sequence: Option<usize>,
 }
 
 /// Entries waiting to be laid out.
@@ -61,9 +63,16 @@ struct Cell {
 pub struct Cells {
     text: Vec<u8>,
     cells: Vec<Cell>,
+    /// What is to be written before the first colour that is printed: another one than the first that was made.
+    reset: Vec<u8>,
 }
 
 impl Cells {
+    /// Before the first colour, what colours there were ends with `reset`.
+    pub fn new(reset: &[u8]) -> Self {
+        Self { reset: reset.to_vec(), ..Self::default() }
+    }
+
     /// Where the next entry's text is to be appended; [`Cells::end`] ends it.
     pub fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
@@ -71,12 +80,13 @@ impl Cells {
 
     /// Ends an entry, which takes `width` columns.
     pub fn end(&mut self, width: usize) {
-        self.end_coloured(width, 0, 0);
+        self.end_coloured(width, 0, 0, None);
     }
 
-    /// Ends an entry with a coloured name of so many bytes, and so many bytes behind the colour.
-    pub fn end_coloured(&mut self, width: usize, name: usize, tail: usize) {
-        self.cells.push(Cell { end: self.text.len(), width, name: name as u32, tail: tail as u32 });
+    /// Ends an entry with a coloured name of so many bytes, and so many bytes behind the colour. Its first colour begins there
+    /// in the text.
+    pub fn end_coloured(&mut self, width: usize, name: usize, tail: usize, sequence: Option<usize>) {
+        self.cells.push(Cell { end: self.text.len(), width, name: name as u32, tail: tail as u32, sequence });
     }
 
     /// How many entries wait.
@@ -84,9 +94,18 @@ impl Cells {
         self.cells.len()
     }
 
-    fn text_of(&self, index: usize) -> &[u8] {
-        let begin = if index == 0 { 0 } else { self.cells[index - 1].end };
-        &self.text[begin..self.cells[index].end]
+    /// Prints an entry up to its tail, and answers that.
+    fn put(&mut self, index: usize, out: &mut Vec<u8>) -> &[u8] {
+        let cell = &self.cells[index];
+        let mut begin = if index == 0 { 0 } else { self.cells[index - 1].end };
+        if let Some(sequence) = cell.sequence {
+            out.extend_from_slice(&self.text[begin..sequence]);
+            out.append(&mut self.reset);
+            begin = sequence;
+        }
+        let (text, tail) = self.text[begin..cell.end].split_at(cell.end - begin - cell.tail as usize);
+        out.extend_from_slice(text);
+        tail
     }
 
     /// Lays out what waits, and empties it. `clear` comes after coloured names that may have run over the edge.
@@ -100,15 +119,14 @@ impl Cells {
         for row in 0..rows {
             let mut at = 0;
             for (column, index) in (row..count).step_by(rows).enumerate() {
-                let cell = &self.cells[index];
-                let (text, tail) = self.text_of(index).split_at(self.text_of(index).len() - cell.tail as usize);
-                out.extend_from_slice(text);
-                if screen.is_left_by(at, cell.name as usize) {
+                let Cell { width, name, .. } = self.cells[index];
+                let tail = self.put(index, out);
+                if screen.is_left_by(at, name as usize) {
                     out.extend_from_slice(clear);
                 }
                 out.extend_from_slice(tail);
                 if index + rows < count {
-                    indent(at + cell.width, at + widths[column], screen.tabs, out);
+                    indent(at + width, at + widths[column], screen.tabs, out);
                     at += widths[column];
                 }
             }
@@ -122,7 +140,8 @@ impl Cells {
     fn flush_line(&mut self, screen: Screen, out: &mut Vec<u8>) {
         for index in 0..self.cells.len() {
             let last = index + 1 == self.cells.len();
-            out.extend_from_slice(self.text_of(index));
+            let tail = self.put(index, out);
+            out.extend_from_slice(tail);
             out.extend_from_slice(if last { std::slice::from_ref(&screen.eol) } else { b"  " });
         }
         self.text.clear();

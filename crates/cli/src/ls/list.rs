@@ -26,7 +26,7 @@ use rustix::{fs::AtFlags, io::Errno};
 use super::{
     args::SortBy,
     argument::Argument,
-    colours::CAPABILITY,
+    colours::{CAPABILITY, Palette},
     columns::Cells,
     entry::{Entry, EntryXattrs, LinkEnd, encode_xattr},
     failed::Status,
@@ -70,7 +70,7 @@ impl<'p> Lister<'p> {
         Self {
             plan,
             rows: Rows::new(plan),
-            cells: Cells::default(),
+            cells: Cells::new(plan.colours.as_ref().map_or(&[], Palette::after)),
             sorter: Sorter::new(plan.order, plan.sort_memory),
             out: Output::new(plan.restorer()),
             status: Status::Well,

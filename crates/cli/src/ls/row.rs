@@ -58,12 +58,13 @@ struct Text {
 impl<'p> Rows<'p> {
     /// Renders as planned.
     pub fn new(plan: &'p Plan) -> Self {
+        let brush = plan.colours.as_ref().map(|palette| Brush::new(palette, plan.form == Form::Columns));
         let look = LookUps {
             owners: Owners::new(),
             clock: Clock::new(plan.time_style.clone()),
             selinux: std::path::Path::new("/sys/fs/selinux/enforce").exists(),
         };
-        Self { plan, look, brush: plan.colours.as_ref().map(Brush::new), widths: Widths::default(), prefix: Vec::new() }
+        Self { plan, look, brush, widths: Widths::default(), prefix: Vec::new() }
     }
 
     /// Begins a directory with this path; none for arguments.
@@ -128,7 +129,8 @@ impl<'p> Rows<'p> {
         let name = self.write_name(entry, cells.text());
         let class = self.write_class(entry, cells.text());
         let width = frills + name.width + class;
-        if name.coloured { cells.end_coloured(width, name.bytes, class) } else { cells.end(width) }
+        let first = self.brush.as_mut().and_then(Brush::take_first);
+        if name.coloured { cells.end_coloured(width, name.bytes, class, first) } else { cells.end(width) }
     }
 
     fn begin_text(&mut self, out: &mut Vec<u8>) {

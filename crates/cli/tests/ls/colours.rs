@@ -150,6 +150,26 @@ fn colours_are_written_as_gnu_ls_writes_them() {
     }
 }
 
+/// The first colour that is printed is not that of the first name which has one.
+#[test]
+fn colours_are_reset_before_the_first_that_is_printed() {
+    if !has_gnu_ls() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    for name in ["a", "c", "e"] {
+        fs::write(temp.path().join(name), "").unwrap();
+    }
+    for name in ["b", "d", "f"] {
+        fs::create_dir(temp.path().join(name)).unwrap();
+    }
+    for options in ["-C -w 7", "-C -w 0", "-CsF -w 15", "-CR -w 7"] {
+        for colours in ["di=34", "no=35:di=34"] {
+            same_with(&[("LS_COLORS", colours)], &format!("--color {options}"), &[], temp.path());
+        }
+    }
+}
+
 #[test]
 fn without_ls_colors_the_terminal_decides() {
     if !has_gnu_ls() {
