@@ -61,7 +61,7 @@ impl TimeStyle {
                     return Err("a format has one line, or two: for times that are not recent, and for those that are"
                         .to_owned());
                 }
-                let (old, recent) = (without_modifiers(old), without_modifiers(recent));
+                let (old, recent) = (without_modifiers(old)?, without_modifiers(recent)?);
                 for format in [&old, &recent] {
                     formatted(format, Timestamp::UNIX_EPOCH, &TimeZone::UTC)
                         .map_err(|error| format!("{format:?}: {error}"))?;
@@ -292,7 +292,10 @@ fn formatted(format: &str, at: Timestamp, zone: &TimeZone) -> Result<String, jif
 
 /// A format without the E and O that ask for the years of an era or for digits of another script: the POSIX locale has
 /// neither.
-fn without_modifiers(format: &str) -> String {
+///
+/// # Errors
+/// A flag or a width that jiff passes over.
+fn without_modifiers(format: &str) -> Result<String, String> {
     let (mut plain, mut rest) = (String::new(), format);
     while let Some(percent) = rest.find('%') {
         let (before, conversion) = rest.split_at(percent + 1);
@@ -306,6 +309,9 @@ fn without_modifiers(format: &str) -> String {
             [b'E', letter, ..] if b"cCxXyY".contains(letter) => (flags, &unflagged[1..]),
             _ => (flags, unflagged),
         };
+        if !is_done(flags, conversion) {
+            return Err(format!("{format:?}: flags and widths are not for each conversion, and colons only for %z"));
+        }
         plain.push_str(flags);
         rest = conversion;
         // Its first letter begins no conversion: it may be another %.
@@ -313,7 +319,25 @@ fn without_modifiers(format: &str) -> String {
         plain.push_str(&rest[..first]);
         rest = &rest[first..];
     }
-    plain + rest
+    Ok(plain + rest)
+}
+
+/// Whether jiff does with these flags, and with what stands before the letter, what ls does.
+fn is_done(flags: &str, conversion: &str) -> bool {
+    let rest = conversion.trim_start_matches(|char: char| char.is_ascii_digit());
+    let width = &conversion[..conversion.len() - rest.len()];
+    let after_colons = rest.trim_start_matches(':');
+    let letter = after_colons.chars().next().unwrap_or_default();
+    let passed_over = [
+        (flags.contains('#'), "aAbBh"),
+        (flags.contains(['-', '_']), "DNz"),
+        (flags.contains('^'), "P"),
+        (!width.is_empty(), "aAbBCDhnpPRtTuwxXzZ"),
+        (width.len() > 1, "N"),
+        (!flags.is_empty() || !width.is_empty(), "%"),
+    ];
+    let has_colons = after_colons.len() < rest.len();
+    (!has_colons || letter == 'z') && passed_over.iter().all(|&(is, letters)| !is || !letters.contains(letter))
 }
 
 /// Whether times are those of the POSIX locale, as the environment says.
@@ -412,6 +436,12 @@ mod tests {
         assert!(TimeStyle::parse("nice").unwrap_err().contains("full-iso"));
         assert!(TimeStyle::parse("+%").unwrap_err().contains('%'));
         assert!(TimeStyle::parse("+a\nb\nc").unwrap_err().contains("two"));
+        for conversion in ["%#a", "%-N", "%_z", "%^P", "%10A", "%10N", "%3u", "%:a", "%::b", "%_%"] {
+            assert!(TimeStyle::parse(&format!("+%F {conversion}")).unwrap_err().contains("width"), "{conversion}");
+        }
+        for conversion in ["%#p", "%_d", "%^a", "%6d", "%3N", "%:z", "%%#a", "%Y-%m"] {
+            assert!(TimeStyle::parse(&format!("+%F {conversion}")).is_ok(), "{conversion}");
+        }
     }
 
     #[test]
