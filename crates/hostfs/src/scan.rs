@@ -296,6 +296,13 @@ impl Scan {
             // Later answers hold pages that these may need.
             self.give_up_jobs(|_| true);
             self.answer(&names, from, PART_ENTRIES, Room::AllThereIs);
+            let answered: usize = self.parts.iter().map(|part| part.filled().len()).sum();
+            if self.is_shared() && from + answered < names.len() {
+                // Threads take over. Batches are no smaller for that: where they end shows in listings.
+                let job = self.start(names.clone(), from + answered);
+                self.feed();
+                self.parts.append(&mut self.finish(&job).parts);
+            }
             self.batch.assemble(names, &mut self.parts, from);
         }
     }

@@ -120,6 +120,24 @@ fn a_directory_that_cannot_be_opened_or_read_is_named() {
     }
 }
 
+/// What is printed as it is read, too, looks the same whether threads did it or not.
+#[test]
+fn a_small_directory_of_a_slow_store_is_one_listing() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    let mounted = store(&["--delay", "lookup=2ms"]);
+    for options in [&["-lU"][..], &["-CUs", "-w80"]] {
+        forgetter.forget();
+        let slow = ls(&mounted, options);
+        assert!(slow.status.success() && slow.stdout.starts_with(b"total "), "{slow:?}");
+        assert_eq!(slow.stdout, ls(&mounted, options).stdout, "{options:?}");
+    }
+    mounted.umount();
+}
+
 #[test]
 fn a_link_that_cannot_be_read_is_told_in_its_line() {
     let _alone = alone();
