@@ -3,6 +3,7 @@
 
 use std::{
     env, fs,
+    io::{self, Read},
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -150,12 +151,20 @@ fn local_zone() -> TimeZone {
     }
 }
 
+/// What a file of a zone contains, or the beginning of what is none, /dev/zero for one.
+fn zone_file(path: &Path) -> io::Result<Vec<u8>> {
+    const MOST: u64 = 1 << 20;
+    let mut data = Vec::new();
+    fs::File::open(path)?.take(MOST).read_to_end(&mut data)?;
+    Ok(data)
+}
+
 /// What `TZ` says: a file of the system's, or a rule as POSIX has it; UTC if it is neither. (jiff knows no directories of
 /// zones within that of all zones, takes names in any case, and wants to know when summer time begins.)
 fn zone_of(text: &str) -> TimeZone {
     let name = text.strip_prefix(':').unwrap_or(text);
     let zones = env::var_os("TZDIR").unwrap_or_else(|| "/usr/share/zoneinfo".into());
-    let file = fs::read(Path::new(&zones).join(name)).ok().and_then(|data| TimeZone::tzif(name, &data).ok());
+    let file = zone_file(&Path::new(&zones).join(name)).ok().and_then(|data| TimeZone::tzif(name, &data).ok());
     file.or_else(|| TimeZone::posix(name).ok())
         .or_else(|| TimeZone::posix(&format!("{name},M3.2.0,M11.1.0")).ok())
         .unwrap_or(TimeZone::UTC)
