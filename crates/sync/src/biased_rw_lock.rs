@@ -19,13 +19,12 @@
 use std::{
     cell::UnsafeCell,
     ops::{Deref, DerefMut},
-    sync::{PoisonError, TryLockError},
+    sync::PoisonError,
 };
 
 use crate::{
-    facade::{AtomicBool, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard},
-    stripe_hint,
-    striped::{Striped, stripe_count},
+    facade::{AtomicBool, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, unless_waiting},
+    striped::{Striped, my_index, stripe_count},
 };
 
 /// How often readers are in one another's way, for each stripe, before the lock is biased.
@@ -187,7 +186,7 @@ impl<T> BiasedRwLock<T> {
 
 /// This thread's stripe, and never 0.
 fn my_stripe() -> u64 {
-    (stripe_hint() & (stripe_count() - 1)) as u64 + 1
+    my_index(stripe_count()) as u64 + 1
 }
 
 impl<T> Drop for BiasedReadGuard<'_, T> {
@@ -260,15 +259,6 @@ impl Gate {
 
     fn try_write(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         unless_waiting(self.0.try_write())
-    }
-}
-
-/// What was tried for, poisoned or not; none if it would have been waited for.
-fn unless_waiting<G>(tried: Result<G, TryLockError<G>>) -> Option<G> {
-    match tried {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
     }
 }
 

@@ -27,21 +27,23 @@ impl World {
     }
 
     fn write(&self) {
-        self.0.write().with_mut(|value| {
-            // SAFETY: loom checks it.
-            unsafe { *value += 1 }
-        });
+        add_one(&self.0.write());
     }
 
+    /// How often it could.
     fn try_write(&self) -> u64 {
         self.0.try_write().map_or(0, |had| {
-            had.with_mut(|value| {
-                // SAFETY: loom checks it.
-                unsafe { *value += 1 }
-            });
+            add_one(&had);
             1
         })
     }
+}
+
+fn add_one(had: &UnsafeCell<u64>) {
+    had.with_mut(|value| {
+        // SAFETY: loom checks it.
+        unsafe { *value += 1 }
+    });
 }
 
 /// A reader in a stripe beside a writer and another reader, who may give the bias anew.

@@ -31,7 +31,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Like [`lock`], but does not wait.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
+    unless_waiting(mutex.try_lock())
+}
+
+/// What was tried for, poisoned or not; none if it would have been waited for.
+pub(crate) fn unless_waiting<G>(tried: std::sync::TryLockResult<G>) -> Option<G> {
+    match tried {
         Ok(guard) => Some(guard),
         Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(std::sync::TryLockError::WouldBlock) => None,

@@ -144,7 +144,13 @@ impl<T: Default + Send + Sync> Striped<T> {
 /// This thread's of what there is one of for each stripe.
 #[inline]
 pub(crate) fn mine<T>(stripes: &[T]) -> &T {
-    &stripes[crate::stripe_hint() & (stripes.len() - 1)]
+    &stripes[my_index(stripes.len())]
+}
+
+/// Which that is of so many, a power of two.
+#[inline]
+pub(crate) fn my_index(count: usize) -> usize {
+    crate::stripe_hint() & (count - 1)
 }
 
 /// How many stripes an inflated value has: the cores, rounded up to a power of two.
