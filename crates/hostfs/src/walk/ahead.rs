@@ -35,7 +35,7 @@ pub(super) struct Task {
     pub parent: Arc<OwnedFd>,
     pub name: CString,
     pub expected: Option<Expected>,
-    /// The device that it must be on, if that is not known of what is expected.
+    /// The device that it must be on.
     pub dev: Option<(u32, u32)>,
     pub options: Options,
     pub arena: Arc<Arena>,
@@ -74,7 +74,7 @@ impl Drop for Ahead {
 impl Task {
     fn run(self, enough: &AtomicBool) -> Outcome {
         let meter = Meter::start();
-        let fd = open_dir_on(self.dev, self.parent.as_fd(), &self.name)?;
+        let fd = open_dir_on(self.dev, self.expected, self.parent.as_fd(), &self.name)?;
         let identity = identity_as(fd.as_fd(), self.expected)?;
         let mut scan = Scan::with(fd, &self.options, self.arena.clone(), self.crew.clone());
         let entries = scan.prefetch(enough);

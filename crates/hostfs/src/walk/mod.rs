@@ -405,9 +405,8 @@ impl Walk {
             Some(fd) => fd,
             None => self.reopen()?,
         };
-        let dev =
-            self.stack.last().map(|level| level.dev).filter(|_| self.options.one_file_system && expected.is_none());
-        let fd = open_dir_on(dev, parent.as_fd(), name)?;
+        let dev = self.stack.last().map(|level| level.dev).filter(|_| self.options.one_file_system);
+        let fd = open_dir_on(dev, expected, parent.as_fd(), name)?;
         self.begin(fd, expected)
     }
 
@@ -459,13 +458,12 @@ impl Walk {
         }
         let Some((level, above)) = self.stack.split_last_mut() else { return };
         let Some(parent) = level.fd.clone() else { return };
+        let dev = self.options.one_file_system.then_some(level.dev);
         for child in level.children.coming(threads) {
-            let one = self.options.one_file_system;
-            let elsewhere = one && child.expected.is_some_and(|expected| expected.dev != level.dev);
+            let elsewhere = dev.zip(child.expected).is_some_and(|(dev, expected)| expected.dev != dev);
             if child.ahead.is_some() || elsewhere {
                 continue;
             }
-            let dev = (one && child.expected.is_none()).then_some(level.dev);
             let free = |slices: &[Arc<Arena>]| slices.iter().find(|slice| Arc::strong_count(slice) == 1).cloned();
             let Some(arena) = free(&self.slices).or_else(|| {
                 // What lies further up will be wanted last.

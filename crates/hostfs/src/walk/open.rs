@@ -35,14 +35,16 @@ pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, E
 /// The child is on another file system, and left alone for that. (open(2) has no EXDEV.)
 pub(super) const ELSEWHERE: (Cause, Errno) = (Cause::Open, Errno::XDEV);
 
-/// As [`open_dir`], if it is on this device: with names alone that is not known before, and to open it might mount
-/// something.
+/// As [`open_dir`], if it is on this device. Of what is expected that was seen before; with names alone it is not known, and to
+/// open it might mount something.
 pub(super) fn open_dir_on(
     dev: Option<(u32, u32)>,
+    expected: Option<Expected>,
     parent: BorrowedFd<'_>,
     name: &CStr,
 ) -> Result<OwnedFd, (Cause, Errno)> {
     if let Some(dev) = dev
+        && expected.is_none()
         && let Ok(statx) = retry(|| rustix::fs::statx(parent, name, UNFOLLOWED, StatxFlags::INO))
         && (statx.stx_dev_major, statx.stx_dev_minor) != dev
     {
