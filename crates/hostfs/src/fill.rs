@@ -1,11 +1,13 @@
-//! One entry after the other: statx, listxattr and getxattr, into a part.
+//! One entry after the other: statx, readlink, listxattr and getxattr, into a part.
 //!
 //! The attributes of an entry and its extended attributes take several system calls, and the entry may change, or
-//! another one take its name, between them. What answers it (P11):
+//! another one take its name, between them. What answers it, where extended attributes are asked for (P11):
 //! 1. On file systems that stamp changes with this machine's clock, statx comes last. A ctime from before the first
 //!    call means that nothing changed since then. "Before" is by [`MARGIN_SECS`], more than the coarsest stamps.
 //! 2. Elsewhere, and for what changed lately, statx is called before and after: same inode and same ctime mean that
 //!    nothing changed in between. Otherwise all is read once more, and after a few tries the record is marked.
+//!
+//! Targets of links are read between the same calls. Without extended attributes a target comes after statx, unwatched.
 
 use std::{
     ffi::CStr,
@@ -16,8 +18,8 @@ use std::{
 };
 
 use pando_vfs::{
-    XATTR_NAME_MAX,
-    bulk::{Attr, Fields, Mark, Mask, Names, Page, Part, Time, XattrOutcome},
+    FileKind, XATTR_NAME_MAX,
+    bulk::{Attr, Fields, LinkAnswer, LinkTarget, Mark, Mask, Names, Page, Part, Time, XattrOutcome},
 };
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, StatxTimestamp},
@@ -68,6 +70,9 @@ impl Settled {
     }
 }
 
+/// The extended attribute that holds the capabilities of a file.
+const CAPABILITY: &CStr = c"security.capability";
+
 /// What is asked for of each entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
@@ -81,7 +86,16 @@ impl Asked {
         if mask.wants_xattrs() {
             statx |= StatxFlags::INO | StatxFlags::CTIME;
         }
+        if mask.wants_links() || mask.contains(Mask::CAPABILITIES) {
+            statx |= StatxFlags::TYPE | StatxFlags::MODE;
+        }
         Self { mask, statx }
+    }
+
+    /// Pages that a thread holds besides its part: one for what has no bound, and one for a list of extended attributes.
+    pub fn pages(self) -> usize {
+        let list = self.wants_xattrs();
+        usize::from(list) + usize::from(list || self.mask.contains(Mask::LINK_TARGETS))
     }
 
     /// Whether extended attributes are asked for.
@@ -107,6 +121,20 @@ enum Step {
     Changed,
 }
 
+/// What was read of an entry besides its attributes, before and after which these were asked for.
+struct Between {
+    link: LinkAnswer,
+    /// Where its extended attributes begin.
+    mark: Mark,
+    outcome: Result<Step, Errno>,
+}
+
+impl Between {
+    fn has_changed(&self) -> bool {
+        matches!(self.outcome, Ok(Step::Changed))
+    }
+}
+
 /// Asks for entries, one after the other. Each thread has its own.
 pub struct Filler<'a> {
     pub asked: Asked,
@@ -125,14 +153,8 @@ impl Filler<'_> {
     /// Reads one entry into `part`, which has room. If the pages do not suffice nothing is left behind; but with
     /// `alone` what fits is kept, and the record says E2BIG.
     pub fn fill(&mut self, index: usize, part: &mut Part, alone: bool) -> Result<(), NoRoom> {
-        let name = self.names.name_c(index);
-        if !self.asked.mask.wants_xattrs() {
-            let mark = part.mark();
-            match self.ask(name) {
-                Ok(statx) => *part.push(index, 0, 0, false, mark) = Some(attr_of(&statx)),
-                Err(errno) => _ = part.push(index, errno.raw_os_error(), 0, false, mark),
-            }
-            return Ok(());
+        if !self.asked.wants_xattrs() {
+            return self.fill_plain(index, part, alone);
         }
         if let Some(settled) = self.settled
             && !self.lately
@@ -143,18 +165,45 @@ impl Filler<'_> {
         self.fill_watched(index, part, alone)
     }
 
+    /// Attributes, and after them what goes with them.
+    fn fill_plain(&mut self, index: usize, part: &mut Part, alone: bool) -> Result<(), NoRoom> {
+        let (name, mark, mask) = (self.names.name_c(index), part.mark(), self.asked.mask);
+        let mut kind = self.names.kind(index);
+        let mut statx = None;
+        if mask.intersects(Mask::STAT | Mask::CAPABILITIES) || kind.is_none() {
+            match self.ask(name) {
+                Ok(answer) => {
+                    kind = FileKind::from_mode(answer.stx_mode.into());
+                    statx = Some(answer);
+                }
+                Err(errno) => {
+                    part.push(index, mark).errno = errno.raw_os_error();
+                    return Ok(());
+                }
+            }
+        }
+        let link = self.link(name, kind, part, alone)?;
+        let filled = part.push(index, part.mark());
+        filled.link = link;
+        if let Some(statx) = statx {
+            filled.has_capabilities = self.has_capabilities(name, statx.stx_mode.into());
+            filled.attr = mask.contains(Mask::STAT).then(|| attr_of(&statx));
+        }
+        Ok(())
+    }
+
     /// Extended attributes first, attributes after them. False, and nothing is left behind, if that does not tell
     /// whether the entry changed.
     fn fill_settled(&mut self, index: usize, part: &mut Part, alone: bool, settled: Settled) -> Result<bool, NoRoom> {
-        let (name, mark) = (self.names.name_c(index), part.mark());
-        let outcome = self.xattrs(name, part, false).or_else(|none| self.no_room(none, part, mark, alone))?;
-        match (self.statx(name), outcome) {
-            (Ok(attr), Ok(Step::Done) | Err(_)) if settled.covers(&attr) => {
-                self.put(index, attr, outcome.err(), false, part, mark);
+        let (name, begin, kind) = (self.names.name_c(index), part.mark(), self.names.kind(index));
+        let between = self.between(name, kind, part, false, alone)?;
+        match self.statx(name) {
+            Ok(attr) if !between.has_changed() && settled.covers(&attr) && self.was_read_as(kind, &attr) => {
+                self.put(index, attr, between, false, part);
                 Ok(true)
             }
             _ => {
-                part.rewind(mark, |page| self.arena.give_page(page));
+                self.forget(part, begin);
                 self.lately = true;
                 Ok(false)
             }
@@ -163,31 +212,31 @@ impl Filler<'_> {
 
     /// Attributes, extended attributes, attributes again.
     fn fill_watched(&mut self, index: usize, part: &mut Part, alone: bool) -> Result<(), NoRoom> {
-        let (name, mark) = (self.names.name_c(index), part.mark());
+        let (name, begin) = (self.names.name_c(index), part.mark());
         let mut before = match self.statx(name) {
             Ok(attr) => attr,
             Err(errno) => {
-                part.push(index, errno.raw_os_error(), 0, false, mark);
+                part.push(index, begin).errno = errno.raw_os_error();
                 return Ok(());
             }
         };
         let mut valueless = false;
         for again in (0..TRIES).rev() {
-            let outcome = self.xattrs(name, part, valueless).or_else(|none| self.no_room(none, part, mark, alone))?;
+            let between = self.between(name, before.kind(), part, valueless, alone)?;
             let after = self.statx(name);
             let same = after.as_ref().is_ok_and(|after| same_state(&before, after));
             // Listed and not there, and nothing has changed: the file system lists what has no value.
-            valueless = same && matches!(outcome, Ok(Step::Changed));
+            valueless = same && between.has_changed();
             if same && !valueless || again == 0 {
                 self.lately = self.settled.is_some_and(|settled| !settled.covers(&before));
-                self.put(index, before, outcome.err(), !same || valueless, part, mark);
+                self.put(index, before, between, !same || valueless, part);
                 return Ok(());
             }
-            part.rewind(mark, |page| self.arena.give_page(page));
+            self.forget(part, begin);
             match after {
                 Ok(after) => before = after,
                 Err(errno) => {
-                    part.push(index, errno.raw_os_error(), 0, false, mark);
+                    part.push(index, begin).errno = errno.raw_os_error();
                     return Ok(());
                 }
             }
@@ -195,18 +244,96 @@ impl Filler<'_> {
         unreachable!("the last try returns")
     }
 
-    /// What is done without room: the entry waits for other pages, or keeps what fitted.
-    fn no_room(&self, none: NoRoom, part: &mut Part, mark: Mark, alone: bool) -> Result<Result<Step, Errno>, NoRoom> {
-        if alone {
-            return Ok(Err(Errno::TOOBIG));
-        }
-        part.rewind(mark, |page| self.arena.give_page(page));
-        Err(none)
+    /// The target of a link, and extended attributes. Without room nothing is left behind, unless the entry is `alone`.
+    fn between(
+        &mut self,
+        name: &CStr,
+        kind: Option<FileKind>,
+        part: &mut Part,
+        valueless: bool,
+        alone: bool,
+    ) -> Result<Between, NoRoom> {
+        let begin = part.mark();
+        let link = self.link(name, kind, part, alone)?;
+        let mark = part.mark();
+        let outcome = match self.xattrs(name, part, valueless) {
+            Ok(outcome) => outcome,
+            Err(NoRoom) if alone => Err(Errno::TOOBIG),
+            Err(NoRoom) => {
+                self.forget(part, begin);
+                return Err(NoRoom);
+            }
+        };
+        Ok(Between { link, mark, outcome })
     }
 
-    fn put(&self, index: usize, attr: Attr, xattr_errno: Option<Errno>, changed: bool, part: &mut Part, mark: Mark) {
-        let place = part.push(index, 0, xattr_errno.map_or(0, Errno::raw_os_error), changed, mark);
-        *place = self.asked.mask.contains(Mask::STAT).then_some(attr);
+    fn forget(&self, part: &mut Part, since: Mark) {
+        part.rewind(since, |page| self.arena.give_page(page));
+    }
+
+    fn put(&self, index: usize, attr: Attr, between: Between, changed: bool, part: &mut Part) {
+        let filled = part.push(index, between.mark);
+        filled.xattr_errno = between.outcome.err().map_or(0, Errno::raw_os_error);
+        filled.changed = changed;
+        filled.link = between.link;
+        filled.has_capabilities = self.has_capabilities(self.names.name_c(index), attr.mode);
+        filled.attr = self.asked.mask.contains(Mask::STAT).then_some(attr);
+    }
+
+    /// What only a symbolic link has. Without room nothing is left behind; with `alone` the target says E2BIG.
+    fn link(&self, name: &CStr, kind: Option<FileKind>, part: &mut Part, alone: bool) -> Result<LinkAnswer, NoRoom> {
+        let mut link = LinkAnswer::default();
+        if kind != Some(FileKind::Symlink) {
+            return Ok(link);
+        }
+        if self.asked.mask.contains(Mask::LINK_TARGETS) {
+            let begin = part.mark();
+            let target = match self.target(name, part) {
+                Ok(target) => target,
+                Err(NoRoom) if alone => Err(Errno::TOOBIG),
+                Err(NoRoom) => {
+                    self.forget(part, begin);
+                    return Err(NoRoom);
+                }
+            };
+            link.target = Some(target.map_err(Errno::raw_os_error));
+        }
+        if self.asked.mask.contains(Mask::LINK_ENDS) {
+            let end =
+                retry(|| rustix::fs::statx(self.dir, name, AtFlags::NO_AUTOMOUNT, StatxFlags::TYPE | StatxFlags::MODE));
+            link.end = Some(end.map(|statx| statx.stx_mode.into()).map_err(Errno::raw_os_error));
+        }
+        Ok(link)
+    }
+
+    /// Reads where a link leads into the part, and takes a new page for it if it must.
+    fn target(&self, name: &CStr, part: &mut Part) -> Result<Result<LinkTarget, Errno>, NoRoom> {
+        loop {
+            let fresh = part.page_is_fresh();
+            if let Some(room) = part.target_room() {
+                let size = room.len();
+                match retry(|| rustix::fs::readlinkat_raw(self.dir, name, &mut *room)) {
+                    // It may have been cut off.
+                    Ok(len) if len == size && !fresh => {}
+                    Ok(len) => return Ok(Ok(part.put_target(len))),
+                    Err(errno) => return Ok(Err(errno)),
+                }
+            }
+            part.push_page(self.arena.take_page().ok_or(NoRoom)?);
+        }
+    }
+
+    /// Whether an executable has capabilities. Other files that have them get no privileges from them.
+    fn has_capabilities(&self, name: &CStr, mode: u32) -> bool {
+        let may_have = FileKind::from_mode(mode) == Some(FileKind::File) && mode & 0o111 != 0;
+        self.asked.mask.contains(Mask::CAPABILITIES)
+            && may_have
+            && Way::to(self.dir, name).is_ok_and(|way| retry(|| way.value(CAPABILITY, &mut [])).is_ok())
+    }
+
+    /// Whether what was read of links still holds, if an entry taken for one thing turns out to have these attributes.
+    fn was_read_as(&self, kind: Option<FileKind>, attr: &Attr) -> bool {
+        !self.asked.mask.wants_links() || attr.kind() == kind
     }
 
     #[inline]

@@ -112,8 +112,8 @@ pub(crate) struct Crew {
 
 impl Crew {
     pub fn new(options: &Options) -> Self {
-        // Each thread holds a part, and for extended attributes a page of them and one for their list.
-        let each = if options.mask.wants_xattrs() { 3 } else { 1 };
+        // Each thread holds a part and pages.
+        let each = 1 + Asked::new(options.mask, options.fields).pages();
         let most = (options.budget_bytes / PAGE_BYTES).saturating_sub(RESERVE + 3) / (2 * each);
         let pace = Pace::new(options.workers, options.order, most.max(1));
         Self { pace: Arc::new(pace), pool: Arc::new(Pool::new()) }
@@ -409,8 +409,9 @@ impl Scan {
     /// Pages that must be left when names are read into another one: for its answers, and those of `before` pages of
     /// names.
     fn reserve(&self, before: usize) -> usize {
-        let each = if self.asked.wants_xattrs() { 2 } else { 1 };
-        let threads = self.crew.pace.threads() * (each + usize::from(self.asked.wants_xattrs()));
+        let pages = self.asked.pages();
+        let each = 1 + pages.min(1);
+        let threads = self.crew.pace.threads() * (1 + pages);
         if before == 0 { RESERVE } else { (before + 1) * PARTS_PER_PAGE * each + threads }
     }
 

@@ -251,6 +251,40 @@ fn a_change_between_the_calls_is_noticed() {
     assert!(!changed(dir.path()));
 }
 
+/// A name stands for one link and then for another: a target goes with the attributes that it comes with, and with the
+/// kind.
+#[test]
+fn a_target_is_of_the_link_whose_attributes_they_are() {
+    let dir = temp();
+    let name = dir.path().join("restless");
+    let change = |turn: u64| {
+        let other = dir.path().join(".other");
+        if turn.is_multiple_of(3) {
+            fs::write(&other, b"").unwrap();
+        } else {
+            std::os::unix::fs::symlink("x".repeat(turn as usize % 200 + 1), &other).unwrap();
+        }
+        fs::rename(&other, &name).unwrap();
+    };
+    change(0);
+    let mut links = 0;
+    meanwhile(change, |changes| {
+        while links < 2000 {
+            changes.so_far();
+            let mut scan = Scan::open(dir.path(), &Options { mask: Mask::all(), ..Options::default() }).unwrap();
+            while let Some(batch) = scan.next_batch().unwrap() {
+                for record in batch.iter().filter(|record| !record.changed()) {
+                    let Some(attr) = record.attr() else { continue };
+                    let len = record.link_target().map(|target| target.unwrap().len() as u64);
+                    assert_eq!(len.is_some(), attr.kind() == Some(pando_vfs::FileKind::Symlink), "{record:?}");
+                    assert!(len.is_none_or(|len| len == attr.size), "{record:?}");
+                    links += u32::from(len.is_some());
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn a_directory_swapped_for_another_is_not_entered() {
     let dir = temp();

@@ -7,14 +7,13 @@ use rustix::fs::XattrFlags;
 
 mod common;
 
-use common::{Random, known, model, mount::Mounted, populate};
+use common::{MASKS, Random, known, model, mount::Mounted, populate};
 
 fn scans_are_what_the_model_says(dir: &Path, seed: u64) {
     populate(dir, 1500, &mut Random(seed));
-    for level in 0..4 {
-        let expected = model(dir, level);
+    for mask in MASKS {
+        let expected = model(dir, mask);
         for (workers, order) in [(Workers::Auto, Order::Auto), (Workers::Fixed(4), Order::Inode)] {
-            let mask = Mask::level(level).unwrap();
             let mut scan = Scan::open(dir, &Options { mask, workers, order, ..Options::default() }).unwrap();
             let mut found = BTreeMap::new();
             while let Some(batch) = scan.next_batch().unwrap() {
@@ -23,7 +22,7 @@ fn scans_are_what_the_model_says(dir: &Path, seed: u64) {
                     assert!(found.insert(name, known).is_none());
                 }
             }
-            assert_eq!(found, expected, "level {level}, {workers:?}, {order:?}");
+            assert_eq!(found, expected, "{mask:?}, {workers:?}, {order:?}");
         }
     }
 }
@@ -41,7 +40,7 @@ fn large_values(dir: &Path, value_bytes: usize, count: usize) {
                 .unwrap();
         }
     }
-    let expected = model(&dir, 3);
+    let expected = model(&dir, Mask::all());
     for (budget_bytes, all) in [(MIN_BUDGET_BYTES, false), (Options::default().budget_bytes, true)] {
         for workers in [Workers::Auto, Workers::Fixed(8)] {
             let options = Options { mask: Mask::all(), budget_bytes, workers, ..Options::default() };

@@ -7,12 +7,12 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use pando_hostfs::{MIN_BUDGET_BYTES, Mask, Options, Order, Scan, Workers};
+use pando_hostfs::{MIN_BUDGET_BYTES, Options, Order, Scan, Workers};
 use rustix::fs::XattrFlags;
 
 mod common;
 
-use common::temp;
+use common::{MASKS, temp};
 
 /// The system's allocator, counting.
 struct Counting;
@@ -55,6 +55,10 @@ static ALLOCATOR: Counting = Counting;
 fn fill(dir: &Path, count: usize) {
     for number in 0..count {
         let path = dir.join(format!("file{number:06}"));
+        if number % 3 == 0 {
+            std::os::unix::fs::symlink("../".repeat(number % 40 + 1), &path).unwrap();
+            continue;
+        }
         fs::write(&path, b"").unwrap();
         // Where the file system has none there is less to be read.
         let _ = rustix::fs::setxattr(&path, "user.grove", b"aspen", XattrFlags::empty());
@@ -71,6 +75,7 @@ fn measure(dir: &Path, options: &Options) -> (usize, usize, usize) {
         for record in batch.iter() {
             entries += 1;
             sum += record.attr().map_or(0, |attr| attr.size) + record.xattrs().count() as u64;
+            sum += record.link_target().map_or(0, |target| target.unwrap().len() as u64);
         }
     }
     assert!(sum < u64::MAX);
@@ -84,14 +89,13 @@ fn nothing_is_allocated_for_an_entry_and_the_budget_holds() {
     let (small, large) = (temp(), temp());
     fill(small.path(), 3000);
     fill(large.path(), 9000);
-    for level in 0..4 {
+    for mask in MASKS {
         for workers in [Workers::Fixed(1), Workers::Fixed(4), Workers::Auto] {
             for (budget_bytes, order) in [
                 (MIN_BUDGET_BYTES, Order::Directory),
                 (4 << 20, Order::Inode),
                 (Options::default().budget_bytes, Order::Directory),
             ] {
-                let mask = Mask::level(level).unwrap();
                 let options = Options { mask, budget_bytes, workers, order, ..Options::default() };
                 let (few, few_calls, _) = measure(small.path(), &options);
                 let (many, many_calls, peak) = measure(large.path(), &options);

@@ -6,7 +6,7 @@ use pando_hostfs::{Event, MIN_BUDGET_BYTES, Mask, Options, Order, Scan, Walk, Wa
 
 mod common;
 
-use common::{Random, known, model, populate, temp};
+use common::{MASKS, Random, known, model, populate, temp};
 
 /// Scans a directory; each name once.
 fn scan(dir: &Path, options: &Options) -> BTreeMap<std::ffi::OsString, common::Known> {
@@ -24,11 +24,10 @@ fn scan(dir: &Path, options: &Options) -> BTreeMap<std::ffi::OsString, common::K
 
 fn all_options() -> Vec<Options> {
     let mut all = Vec::new();
-    for level in 0..4 {
+    for mask in MASKS {
         for budget_bytes in [MIN_BUDGET_BYTES, Options::default().budget_bytes] {
             for workers in [Workers::Auto, Workers::Fixed(1), Workers::Fixed(3), Workers::AtMost(7)] {
                 for order in [Order::Auto, Order::Directory, Order::Inode] {
-                    let mask = Mask::level(level).unwrap();
                     all.push(Options { mask, budget_bytes, workers, order, ..Options::default() });
                 }
             }
@@ -42,10 +41,10 @@ fn a_scan_is_what_the_model_says() {
     for seed in 0..3 {
         let dir = temp();
         populate(dir.path(), [0, 40, 900][seed], &mut Random(seed as u64));
-        let expected: Vec<_> = (0..4).map(|level| model(dir.path(), level)).collect();
+        let expected = MASKS.map(|mask| model(dir.path(), mask));
         for options in all_options() {
-            let level = (0..4).find(|&level| Mask::level(level) == Some(options.mask)).unwrap();
-            assert_eq!(scan(dir.path(), &options), expected[level as usize], "seed {seed}, {options:?}");
+            let expected = &expected[MASKS.iter().position(|&mask| mask == options.mask).unwrap()];
+            assert_eq!(scan(dir.path(), &options), *expected, "seed {seed}, {options:?}");
         }
     }
 }
@@ -69,11 +68,11 @@ fn records_come_in_directory_order() {
 }
 
 /// What a walk should find: paths and what is known of them.
-fn model_tree(dir: &Path, level: u32, into: &mut BTreeMap<std::path::PathBuf, common::Known>) {
-    for (name, known) in model(dir, level) {
+fn model_tree(dir: &Path, mask: Mask, into: &mut BTreeMap<std::path::PathBuf, common::Known>) {
+    for (name, known) in model(dir, mask) {
         let path = dir.join(name);
         if known.kind == Some(pando_vfs::FileKind::Directory) {
-            model_tree(&path, level, into);
+            model_tree(&path, mask, into);
         }
         into.insert(path, known);
     }
@@ -96,11 +95,11 @@ fn populate_tree(dir: &Path, depth: u32, random: &mut Random) {
 fn a_walk_is_what_the_model_says() {
     let dir = temp();
     populate_tree(dir.path(), 3, &mut Random(11));
-    for level in 0..4 {
+    for mask in MASKS {
         let mut expected = BTreeMap::new();
-        model_tree(dir.path(), level, &mut expected);
+        model_tree(dir.path(), mask, &mut expected);
         for workers in [Workers::Auto, Workers::Fixed(1), Workers::Fixed(5)] {
-            let scan = Options { mask: Mask::level(level).unwrap(), workers, ..Options::default() };
+            let scan = Options { mask, workers, ..Options::default() };
             let mut walk = Walk::open(dir.path(), WalkOptions { scan, ..WalkOptions::default() }).unwrap();
             let mut found = BTreeMap::new();
             let mut inside = None;
@@ -118,7 +117,7 @@ fn a_walk_is_what_the_model_says() {
                     Event::Failed(failure) => panic!("{failure:?}"),
                 }
             }
-            assert_eq!(found, expected, "level {level}, {workers:?}");
+            assert_eq!(found, expected, "{mask:?}, {workers:?}");
         }
     }
 }

@@ -175,7 +175,7 @@ fn options_that_make_no_sense_are_refused() {
     let cases = [
         (Options { budget_bytes: 0, ..plain }, "at least"),
         (Options { budget_bytes: MIN_BUDGET_BYTES - 1, ..plain }, "at least"),
-        (Options { mask: Mask::from_bits_retain(0x10), ..plain }, "0x10 has unknown bits"),
+        (Options { mask: Mask::from_bits_retain(0x100), ..plain }, "0x100 has unknown bits"),
         (Options { fields: Fields::from_bits_retain(0x1000), ..plain }, "unknown bits"),
         (Options { workers: Workers::Fixed(0), ..plain }, "0 workers"),
         (Options { workers: Workers::AtMost(0), ..plain }, "0 workers"),

@@ -112,6 +112,7 @@ impl<'a> Argument<'a> {
             target: self.target.as_deref(),
             target_errno: self.target_errno,
             link_end: self.link_end,
+            has_capabilities: false,
             xattrs: EntryXattrs::Kept(&self.xattrs),
         }
     }

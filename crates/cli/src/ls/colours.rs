@@ -414,7 +414,8 @@ impl<'a> Subject<'a> {
             kind: entry.kind,
             mode: entry.attr().map(|attr| attr.mode),
             nlink: entry.attr().map_or(1, |attr| attr.nlink),
-            capability: entry.attr.is_some() && entry.xattrs.clone().any(|xattr| xattr.name == CAPABILITY),
+            capability: entry.has_capabilities
+                || entry.attr.is_some() && entry.xattrs.clone().any(|xattr| xattr.name == CAPABILITY),
             orphan: !matches!(entry.link_end, LinkEnd::Mode(_)),
             missing: false,
         };
@@ -443,7 +444,7 @@ impl<'a> Subject<'a> {
 }
 
 /// The extended attribute that holds a file's capabilities.
-pub const CAPABILITY: &[u8] = b"security.capability";
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// Writes colours.
 #[derive(Debug)]

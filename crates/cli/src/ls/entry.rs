@@ -45,6 +45,8 @@ pub struct Entry<'a> {
     pub target_errno: Option<i32>,
     /// What is there.
     pub link_end: LinkEnd,
+    /// It is an executable with capabilities, as far as that was asked for by itself.
+    pub has_capabilities: bool,
     /// The extended attributes.
     pub xattrs: EntryXattrs<'a>,
 }
@@ -128,6 +130,7 @@ impl Entry<'_> {
         writer.number(self.xattr_errno.unwrap_or(0) as u64);
         writer.number(self.target_errno.unwrap_or(0) as u64);
         writer.number(u64::from(self.changed));
+        writer.number(u64::from(self.has_capabilities));
         // Lengths are one more than they are: 0 says that there is nothing.
         writer.number(self.target.map_or(0, |target| target.len() as u64 + 1));
         writer.out.extend_from_slice(self.target.unwrap_or_default());
@@ -176,6 +179,7 @@ impl<'a> Entry<'a> {
         let mut errno = || Some(reader.number() as i32).filter(|&errno| errno != 0);
         let (errno, xattr_errno, target_errno) = (errno(), errno(), errno());
         let changed = reader.number() != 0;
+        let has_capabilities = reader.number() != 0;
         let target = reader.number().checked_sub(1).map(|len| reader.take(len as usize));
         let link_end = match reader.number() {
             0 => LinkEnd::Unknown,
@@ -184,7 +188,21 @@ impl<'a> Entry<'a> {
         };
         let attr = (reader.number() != 0).then(|| Cow::Owned(reader.attr()));
         let xattrs = EntryXattrs::Kept(reader.bytes);
-        Self { name, kind, ino, position, attr, errno, xattr_errno, changed, target, target_errno, link_end, xattrs }
+        Self {
+            name,
+            kind,
+            ino,
+            position,
+            attr,
+            errno,
+            xattr_errno,
+            changed,
+            target,
+            target_errno,
+            link_end,
+            has_capabilities,
+            xattrs,
+        }
     }
 
     /// The name of an encoded entry.
@@ -338,6 +356,7 @@ pub mod tests {
             target: Some(b""),
             target_errno: Some(5),
             link_end: LinkEnd::Mode(0o100_644),
+            has_capabilities: true,
             xattrs: EntryXattrs::Kept(b""),
         }
     }
@@ -364,6 +383,7 @@ pub mod tests {
             errno: Some(13),
             target: None,
             link_end: LinkEnd::Unknown,
+            has_capabilities: false,
             ..example(&[b'n'; 300])
         };
         let mut kept = Vec::new();

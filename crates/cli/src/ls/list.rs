@@ -4,31 +4,21 @@
 //! been read. As read (`-U`): each batch is measured and printed. A directory that ends with its first batch has its
 //! total on top, so that batch waits until it is known what follows; in longer directories the total comes last.
 
-use std::{
-    borrow::Cow,
-    collections::HashMap,
-    ffi::OsStr,
-    os::{
-        fd::{AsRawFd, BorrowedFd},
-        unix::ffi::OsStrExt,
-    },
-    path::Path,
-    process::ExitCode,
-};
+use std::{borrow::Cow, collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, process::ExitCode};
 
 use pando_hostfs::{Cause, Children, Event, Scan, Walk};
 use pando_vfs::{
     FileKind,
-    bulk::{Batch, BulkXattr, Record, XattrValue},
+    bulk::{Batch, Record},
 };
-use rustix::{fs::AtFlags, io::Errno};
+use rustix::io::Errno;
 
 use super::{
     args::SortBy,
     argument::Argument,
-    colours::{CAPABILITY, Palette},
+    colours::Palette,
     columns::Cells,
-    entry::{Entry, EntryXattrs, LinkEnd, encode_xattr},
+    entry::{Entry, EntryXattrs, LinkEnd},
     failed::Status,
     long::write_total,
     output::Output,
@@ -135,9 +125,6 @@ impl<'p> Lister<'p> {
     fn list_arguments(&mut self, arguments: &[&Argument<'_>]) -> Result<()> {
         for argument in arguments {
             let entry = argument.entry(self.plan);
-            if let Some(errno) = entry.target_errno {
-                self.status.failed(Status::Serious, "cannot read symbolic link", entry.name, errno);
-            }
             self.report(&entry, None);
             self.print(&entry)?;
         }
@@ -161,7 +148,7 @@ impl<'p> Lister<'p> {
                     continue;
                 }
             }
-            self.batch(path, scan.dir(), scan.batch())?;
+            self.batch(path, scan.batch())?;
         }
         self.leave()
     }
@@ -173,7 +160,7 @@ impl<'p> Lister<'p> {
         while let Some(event) = walk.next_event() {
             match event {
                 Event::Enter(directory) => self.enter(directory.path),
-                Event::Batch(directory, batch) => self.batch(directory.path, directory.fd, batch)?,
+                Event::Batch(directory, batch) => self.batch(directory.path, batch)?,
                 Event::Leave(_, children) => {
                     self.leave()?;
                     self.order(children);
@@ -236,7 +223,7 @@ impl<'p> Lister<'p> {
         out.extend_from_slice(b":\n");
     }
 
-    fn batch(&mut self, path: &Path, dir: BorrowedFd<'_>, batch: &Batch) -> Result<()> {
+    fn batch(&mut self, path: &Path, batch: &Batch) -> Result<()> {
         let begin = self.position;
         self.position += batch.len() as u64;
         if !self.plan.order.sorts() {
@@ -250,22 +237,11 @@ impl<'p> Lister<'p> {
                 }
             }
         }
-        let mut target = Vec::new();
-        let looks_for_capabilities = self.plan.looks_for_capabilities();
-        let mut capability = Vec::new();
-        encode_xattr(&BulkXattr { name: CAPABILITY, value: XattrValue::NotRead }, &mut capability);
         for (position, record) in (begin..).zip(batch.iter()) {
             if !is_shown(self.plan, record.name()) {
                 continue;
             }
-            let mut entry = entry_of(&record, position);
-            if entry.kind == Some(FileKind::Symlink) {
-                self.follow(path, dir, &record, &mut entry, &mut target);
-                entry.target = (!target.is_empty()).then_some(&target);
-            }
-            if looks_for_capabilities && has_capability(dir, &entry) {
-                entry.xattrs = EntryXattrs::Kept(&capability);
-            }
+            let entry = entry_of(&record, position);
             self.report(&entry, Some(path));
             if self.plan.order.sorts() {
                 self.measure(&entry);
@@ -281,37 +257,6 @@ impl<'p> Lister<'p> {
         self.flush_if_due()
     }
 
-    /// Looks where a link leads, as far as that is shown.
-    fn follow(
-        &mut self,
-        path: &Path,
-        dir: BorrowedFd<'_>,
-        record: &Record<'_>,
-        entry: &mut Entry<'_>,
-        target: &mut Vec<u8>,
-    ) {
-        target.clear();
-        if entry.errno.is_some() {
-            return;
-        }
-        if self.plan.wants_target() {
-            match rustix::fs::readlinkat(dir, record.name_c(), std::mem::take(target)) {
-                Ok(found) => *target = found.into_bytes(),
-                Err(errno) => {
-                    let errno = errno.raw_os_error();
-                    entry.target_errno = Some(errno);
-                    let path = path.join(OsStr::from_bytes(entry.name));
-                    let path = path.as_os_str().as_bytes();
-                    self.status.failed(Status::Minor, "cannot read symbolic link", path, errno);
-                }
-            }
-        }
-        if self.plan.wants_link_end() {
-            entry.link_end = rustix::fs::statat(dir, record.name_c(), AtFlags::empty())
-                .map_or(LinkEnd::Nothing, |stat| LinkEnd::Mode(stat.st_mode));
-        }
-    }
-
     fn measure(&mut self, entry: &Entry<'_>) {
         self.rows.measure(entry);
         self.blocks += entry.attr().map_or(0, |attr| attr.blocks);
@@ -321,19 +266,24 @@ impl<'p> Lister<'p> {
     fn report(&mut self, entry: &Entry<'_>, dir: Option<&Path>) {
         // Marks after the mode, and colours, are done without where extended attributes cannot be read.
         let asked = self.plan.xattr.is_some();
+        let link = if dir.is_none() { Status::Serious } else { Status::Minor };
         let failures = [
-            entry.errno.map(|errno| ("cannot access", errno)),
-            entry.xattr_failure().filter(|_| asked).map(|errno| ("cannot read all extended attributes of", errno)),
+            entry.errno.map(|errno| (Status::Minor, "cannot access", errno)),
+            entry.target_errno.map(|errno| (link, "cannot read symbolic link", errno)),
+            entry
+                .xattr_failure()
+                .filter(|_| asked)
+                .map(|errno| (Status::Minor, "cannot read all extended attributes of", errno)),
         ];
         let changed = entry.changed && asked;
-        if failures == [None, None] && !changed {
+        if failures.iter().all(Option::is_none) && !changed {
             return;
         }
         let name = Path::new(OsStr::from_bytes(entry.name));
         let path = dir.map_or_else(|| name.to_owned(), |dir| dir.join(name));
         let path = path.as_os_str().as_bytes();
-        for (what, errno) in failures.into_iter().flatten() {
-            self.status.failed(Status::Minor, what, path, errno);
+        for (level, what, errno) in failures.into_iter().flatten() {
+            self.status.failed(level, what, path, errno);
         }
         if changed {
             let path = in_message(path);
@@ -404,22 +354,12 @@ impl<'p> Lister<'p> {
     }
 }
 
-/// Whether an executable has capabilities. Other files that have them get no privileges from them.
-fn has_capability(dir: BorrowedFd<'_>, entry: &Entry<'_>) -> bool {
-    let mode = entry.attr().map_or(0, |attr| attr.mode);
-    if entry.kind != Some(FileKind::File) || mode & 0o111 == 0 {
-        return false;
-    }
-    let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
-    path.extend_from_slice(entry.name);
-    rustix::fs::lgetxattr(path, CAPABILITY, &mut [0; 0][..]).is_ok()
-}
-
 fn is_shown(plan: &Plan, name: &[u8]) -> bool {
     plan.hidden != Hidden::Skip || name.first() != Some(&b'.')
 }
 
 fn entry_of<'a>(record: &Record<'a>, position: u64) -> Entry<'a> {
+    let target = record.link_target().transpose();
     Entry {
         name: record.name(),
         kind: record.kind(),
@@ -429,9 +369,10 @@ fn entry_of<'a>(record: &Record<'a>, position: u64) -> Entry<'a> {
         errno: record.errno(),
         xattr_errno: record.xattr_errno(),
         changed: record.changed(),
-        target: None,
-        target_errno: None,
-        link_end: LinkEnd::Unknown,
+        target: target.unwrap_or_default(),
+        target_errno: target.err(),
+        link_end: record.link_end().map_or(LinkEnd::Unknown, |end| end.map_or(LinkEnd::Nothing, LinkEnd::Mode)),
+        has_capabilities: record.has_capabilities(),
         xattrs: EntryXattrs::Live(record.xattrs()),
     }
 }

@@ -208,9 +208,9 @@ impl Plan {
         by_attributes || shown || self.colours.as_ref().is_some_and(Palette::wants_modes)
     }
 
-    /// Whether executables are asked for capabilities, one by one.
+    /// Whether executables are asked for capabilities, and for nothing else of the kind.
     pub fn looks_for_capabilities(&self) -> bool {
-        self.colours.as_ref().is_some_and(Palette::wants_capabilities) && !self.mask().wants_xattrs()
+        self.colours.as_ref().is_some_and(Palette::wants_capabilities) && !self.wants_xattr_names()
     }
 
     /// What takes colours back when a signal comes; none where no terminal would keep them, or if signals cannot be had.
@@ -252,13 +252,21 @@ impl Plan {
     fn mask(&self) -> Mask {
         let coloured = self.colours.as_ref().is_some_and(Palette::wants_directory_modes);
         let shown = self.wants_files() || self.inode || self.order.by == SortBy::Inode || coloured;
+        let mut mask = Mask::empty();
+        mask.set(Mask::STAT, shown);
+        mask.set(Mask::XATTR_NAMES, self.wants_xattr_names());
+        mask.set(Mask::XATTR_VALUES, self.xattr == Some(XattrLevel::Values));
+        mask.set(Mask::LINK_TARGETS, self.wants_target());
+        mask.set(Mask::LINK_ENDS, self.wants_link_end());
+        mask.set(Mask::CAPABILITIES, self.looks_for_capabilities());
+        mask
+    }
+
+    fn wants_xattr_names(&self) -> bool {
         // The marks of access lists are had from the names of extended attributes: one more call for each entry. A
         // listing that streams does without; its columns would shift at the first mark.
         let marks = self.form == Form::Long && self.order.sorts();
-        let mut mask = if shown { Mask::STAT } else { Mask::empty() };
-        mask.set(Mask::XATTR_NAMES, marks || self.xattr.is_some());
-        mask.set(Mask::XATTR_VALUES, self.xattr == Some(XattrLevel::Values));
-        mask
+        marks || self.xattr.is_some()
     }
 
     fn fields(&self) -> Fields {

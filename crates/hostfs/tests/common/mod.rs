@@ -7,16 +7,19 @@ use std::{
     fs,
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
-        fs::{FileTypeExt, MetadataExt},
+        fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink},
     },
     path::{Path, PathBuf},
 };
 
 pub mod mount;
 
-use pando_hostfs::bulk::{Record, XattrValue};
+use pando_hostfs::{
+    Mask,
+    bulk::{Record, XattrValue},
+};
 use pando_vfs::FileKind;
-use rustix::fs::{CWD, FileType, Mode, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 /// Random numbers that a seed gives again (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators",
 /// 2014).
@@ -62,7 +65,7 @@ pub fn populate(dir: &Path, count: u64, random: &mut Random) {
         }
         match random.below(12) {
             0 => fs::create_dir(&path).unwrap(),
-            1 => std::os::unix::fs::symlink("nowhere/\u{e9}\n", &path).unwrap(),
+            1 => make_link(&path, random),
             2 => drop(std::os::unix::net::UnixListener::bind(&path)),
             3 => rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o640), 0).unwrap(),
             4 => drop(rustix::fs::mknodat(
@@ -75,10 +78,38 @@ pub fn populate(dir: &Path, count: u64, random: &mut Random) {
             _ => {
                 let file = fs::File::create(&path).unwrap();
                 file.set_len(random.below(1 << 40)).unwrap();
+                if random.below(4) == 0 {
+                    file.set_permissions(fs::Permissions::from_mode(0o755)).unwrap();
+                    if random.below(2) == 0 {
+                        // Only root may.
+                        let _ = rustix::fs::fsetxattr(&file, "security.capability", &CAPABILITIES, XattrFlags::empty());
+                    }
+                }
             }
         }
         set_xattrs(&path, random);
     }
+}
+
+/// `struct vfs_cap_data` of version 2: net_bind_service, permitted and effective.
+const CAPABILITIES: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// A link to nothing, to a directory, to itself, or as long as a link can be on most file systems.
+fn make_link(path: &Path, random: &mut Random) {
+    let made = match random.below(4) {
+        0 => symlink("nowhere/\u{e9}\n", path),
+        1 => symlink("..", path),
+        2 => symlink(path, path),
+        _ => symlink("./".repeat(500 + random.below(1500) as usize), path),
+    };
+    // XFS has none beyond 1024 bytes.
+    made.or_else(|_| symlink("nowhere", path)).unwrap();
+    // To read a link is an access, which is kept if it is the first after a change. This one comes later than that.
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 2_100_000_000, tv_nsec: 0 },
+        last_modification: Timespec { tv_sec: 1, tv_nsec: 0 },
+    };
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
 fn set_xattrs(path: &Path, random: &mut Random) {
@@ -96,6 +127,9 @@ pub struct Known {
     pub kind: Option<FileKind>,
     pub ino: u64,
     pub stat: Option<Stat>,
+    pub link_target: Option<Vec<u8>>,
+    pub link_end: Option<Result<u32, i32>>,
+    pub has_capabilities: bool,
     pub xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
@@ -133,8 +167,19 @@ fn xattrs_of(path: &Path, values: bool) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     found
 }
 
-/// What readdir, lstat and lgetxattr say of a directory: the model.
-pub fn model(dir: &Path, level: u32) -> BTreeMap<OsString, Known> {
+/// What is asked for, in turn: the levels, links alone, and everything.
+pub const MASKS: [Mask; 7] = [
+    Mask::empty(),
+    Mask::STAT,
+    Mask::STAT.union(Mask::XATTR_NAMES),
+    Mask::STAT.union(Mask::XATTR_NAMES).union(Mask::XATTR_VALUES),
+    Mask::LINK_TARGETS.union(Mask::LINK_ENDS),
+    Mask::STAT.union(Mask::LINK_TARGETS).union(Mask::CAPABILITIES),
+    Mask::all(),
+];
+
+/// What readdir, lstat, readlink and lgetxattr say of a directory: the model.
+pub fn model(dir: &Path, mask: Mask) -> BTreeMap<OsString, Known> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
@@ -143,7 +188,7 @@ pub fn model(dir: &Path, level: u32) -> BTreeMap<OsString, Known> {
         let known = Known {
             kind: Some(kind_of(meta.file_type())),
             ino: meta.ino(),
-            stat: (level >= 1).then(|| Stat {
+            stat: mask.contains(Mask::STAT).then(|| Stat {
                 dev: meta.dev(),
                 numbers: [
                     meta.ino(),
@@ -163,7 +208,17 @@ pub fn model(dir: &Path, level: u32) -> BTreeMap<OsString, Known> {
                 ],
                 born: meta.created().ok(),
             }),
-            xattrs: if level >= 2 { xattrs_of(&path, level >= 3) } else { BTreeMap::new() },
+            link_target: (meta.is_symlink() && mask.contains(Mask::LINK_TARGETS))
+                .then(|| fs::read_link(&path).unwrap().into_os_string().into_vec()),
+            link_end: (meta.is_symlink() && mask.contains(Mask::LINK_ENDS))
+                .then(|| path.metadata().map(|meta| meta.mode()).map_err(|error| error.raw_os_error().unwrap())),
+            has_capabilities: mask.contains(Mask::CAPABILITIES)
+                && xattrs_of(&path, false).contains_key(&b"security.capability"[..]),
+            xattrs: if mask.wants_xattrs() {
+                xattrs_of(&path, mask.contains(Mask::XATTR_VALUES))
+            } else {
+                BTreeMap::new()
+            },
         };
         found.insert(entry.file_name(), known);
     }
@@ -199,7 +254,15 @@ pub fn known(record: &Record<'_>) -> (OsString, Known) {
         };
         (xattr.name.to_vec(), value)
     });
-    let known = Known { kind: record.kind(), ino: record.ino(), stat, xattrs: xattrs.collect() };
+    let known = Known {
+        kind: record.kind(),
+        ino: record.ino(),
+        stat,
+        link_target: record.link_target().map(|target| target.unwrap().to_vec()),
+        link_end: record.link_end(),
+        has_capabilities: record.has_capabilities(),
+        xattrs: xattrs.collect(),
+    };
     (OsStr::from_bytes(record.name()).to_owned(), known)
 }
 

@@ -125,10 +125,7 @@ impl<'a> Record<'a> {
     /// What it is, from its attributes or from its directory entry; none if neither says.
     #[must_use]
     pub fn kind(&self) -> Option<FileKind> {
-        self.attr().and_then(Attr::kind).or_else(|| match self.dtype() {
-            0 => None,
-            dtype => FileKind::from_mode(u32::from(dtype) << 12),
-        })
+        self.attr().and_then(Attr::kind).or_else(|| self.names.kind(self.index))
     }
 
     /// The inode number in the directory. Where something is mounted on the entry, [`Attr::ino`] differs.
@@ -164,8 +161,29 @@ impl<'a> Record<'a> {
         self.filled.map(|(_, filled)| filled.xattr_errno).filter(|&errno| errno != 0)
     }
 
-    /// Whether it changed while it was read, each time it was tried: attributes and extended attributes may then be of
-    /// different moments.
+    /// Where a symbolic link leads, or why that could not be read. E2BIG: it does not fit into the scan's budget. None for
+    /// other entries, and if it was not asked for.
+    #[must_use]
+    pub fn link_target(&self) -> Option<Result<&'a [u8], i32>> {
+        let (part, filled) = self.filled?;
+        Some(filled.link.target?.map(|target| part.target(target)))
+    }
+
+    /// The mode of what is at the end of a symbolic link, or why it could not be had: ENOENT if nothing is there. None for
+    /// other entries, and if it was not asked for.
+    #[must_use]
+    pub fn link_end(&self) -> Option<Result<u32, i32>> {
+        self.filled.and_then(|(_, filled)| filled.link.end)
+    }
+
+    /// Whether it is a file that may be executed and has capabilities; false if that was not asked for.
+    #[must_use]
+    pub fn has_capabilities(&self) -> bool {
+        self.filled.is_some_and(|(_, filled)| filled.has_capabilities)
+    }
+
+    /// Whether it changed while it was read, each time it was tried: attributes, extended attributes and the target may
+    /// then be of different moments.
     #[must_use]
     pub fn changed(&self) -> bool {
         self.filled.is_some_and(|(_, filled)| filled.changed)
@@ -177,8 +195,8 @@ impl<'a> Record<'a> {
         match self.filled {
             None => Xattrs { pages: &[], at: 0, left: 0 },
             Some((part, filled)) => Xattrs {
-                pages: part.pages.get(usize::from(filled.xattr_page)..).unwrap_or_default(),
-                at: filled.xattr_at as usize,
+                pages: part.pages.get(usize::from(filled.xattrs_at.page)..).unwrap_or_default(),
+                at: filled.xattrs_at.at as usize,
                 left: filled.xattrs,
             },
         }

@@ -6,8 +6,8 @@
 //!  Names                                      Parts, each filled by one thread
 //!  +-----------------------------+            +-------------------------------------+
 //!  | entries: place of the name, |  entry no. | attrs:  Filled, Filled, ...         |
-//!  |          ino, cookie, type  |<-----------+   errno, Attr, where its xattrs are |
-//!  | pages:   bytes of names     |            | pages:  name value name value ...   |
+//!  |          ino, cookie, type  |<-----------+   errno, Attr, where the rest lies   |
+//!  | pages:   bytes of names     |            | pages:  target name value name ...  |
 //!  +-----------------------------+            +-------------------------------------+
 //! ```
 //!
@@ -28,7 +28,7 @@ mod part;
 
 pub use batch::{Batch, Record};
 pub use names::{Names, PAGE_BYTES, Page};
-pub use part::{BulkXattr, Filled, Mark, PART_ENTRIES, Part, XattrOutcome, XattrValue, Xattrs};
+pub use part::{BulkXattr, Filled, LinkAnswer, LinkTarget, Mark, PART_ENTRIES, Part, XattrOutcome, XattrValue, Xattrs};
 
 bitflags! {
     /// What a scan asks for besides the names.
@@ -40,6 +40,12 @@ bitflags! {
         const XATTR_NAMES = 2;
         /// The values of the extended attributes; implies their names.
         const XATTR_VALUES = 4;
+        /// Where symbolic links lead, as readlink says.
+        const LINK_TARGETS = 8;
+        /// What is found at the end of symbolic links: its mode.
+        const LINK_ENDS = 16;
+        /// Whether files that may be executed have capabilities (`security.capability`).
+        const CAPABILITIES = 32;
     }
 }
 
@@ -52,7 +58,7 @@ impl Mask {
             0 => Self::empty(),
             1 => Self::STAT,
             2 => Self::STAT.union(Self::XATTR_NAMES),
-            3 => Self::all(),
+            3 => Self::STAT.union(Self::XATTR_NAMES).union(Self::XATTR_VALUES),
             _ => return None,
         })
     }
@@ -61,6 +67,12 @@ impl Mask {
     #[must_use]
     pub const fn wants_xattrs(self) -> bool {
         self.intersects(Self::XATTR_NAMES.union(Self::XATTR_VALUES))
+    }
+
+    /// Whether something is asked for that only symbolic links have.
+    #[must_use]
+    pub const fn wants_links(self) -> bool {
+        self.intersects(Self::LINK_TARGETS.union(Self::LINK_ENDS))
     }
 }
 

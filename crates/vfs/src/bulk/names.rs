@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use crate::XATTR_SIZE_MAX;
+use crate::{FileKind, XATTR_SIZE_MAX};
 
 /// Bytes in a page of a batch: the largest attribute value with its name and head fits into one.
 pub const PAGE_BYTES: usize = XATTR_SIZE_MAX + 512;
@@ -142,6 +142,15 @@ impl Names {
         let entry = &self.entries[index];
         let bytes = &self.pages[usize::from(entry.page)].bytes[entry.at as usize..][..=usize::from(entry.len)];
         CStr::from_bytes_with_nul(bytes).unwrap_or_default()
+    }
+
+    /// What an entry is, if the directory says so.
+    #[must_use]
+    pub fn kind(&self, index: usize) -> Option<FileKind> {
+        match self.entries[index].dtype {
+            0 => None,
+            dtype => FileKind::from_mode(u32::from(dtype) << 12),
+        }
     }
 
     /// The inode number of an entry, as the directory has it.

@@ -17,20 +17,45 @@ pub struct Filled {
     pub xattr_errno: i32,
     /// It changed while it was read, each time it was tried.
     pub changed: bool,
+    /// It is a file that may be executed, and has capabilities.
+    pub has_capabilities: bool,
     /// The attributes; none if they were not asked for, or not to be had.
     pub attr: Option<Attr>,
-    pub(super) xattr_page: u16,
-    pub(super) xattr_at: u32,
+    /// What was asked for besides, if it is a symbolic link.
+    pub link: LinkAnswer,
+    pub(super) xattrs_at: Place,
     pub(super) xattrs: u32,
+}
+
+/// What only a symbolic link has. None: not asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LinkAnswer {
+    /// Where it leads, or an errno.
+    pub target: Option<Result<LinkTarget, i32>>,
+    /// The mode of what is there, or an errno.
+    pub end: Option<Result<u32, i32>>,
+}
+
+/// The target of a link in a part's pages ([`Part::put_target`]).
+#[derive(Debug, Clone, Copy)]
+pub struct LinkTarget(Place);
+
+/// A place in a part's pages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub page: u16,
+    pub at: u32,
 }
 
 /// A place in a part's pages, to go back to ([`Part::rewind`]).
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
-    page: u16,
-    at: u32,
+    place: Place,
     count: u32,
 }
+
+/// Bytes of a target's head in a page: its length.
+const TARGET_HEAD_BYTES: usize = 4;
 
 /// Bytes of an attribute's head in a page: length of the name, what follows, length of the value or errno.
 const HEAD_BYTES: usize = 8;
@@ -59,7 +84,7 @@ impl Part {
         self.attrs.len() < PART_ENTRIES
     }
 
-    /// Takes a page for extended attributes; the ones before are full.
+    /// Takes a page for targets and extended attributes; the ones before are full.
     pub fn push_page(&mut self, mut page: Page) {
         page.clear();
         self.pages.push(page);
@@ -71,25 +96,45 @@ impl Part {
         self.pages.last().is_some_and(|page| page.used == 0)
     }
 
-    /// Where the next extended attribute will lie.
+    /// Where the next target or extended attribute will lie.
     #[must_use]
     pub fn mark(&self) -> Mark {
         let page = self.pages.len().saturating_sub(1);
-        Mark {
-            page: u16::try_from(page).expect("a part has few pages"),
-            at: self.pages.last().map_or(0, |page| page.used as u32),
-            count: self.xattrs,
-        }
+        let page = u16::try_from(page).expect("a part has few pages");
+        let at = self.pages.last().map_or(0, |page| page.used as u32);
+        Mark { place: Place { page, at }, count: self.xattrs }
     }
 
-    /// Forgets the extended attributes since `mark`; pages that came since then are given back.
+    /// Forgets the targets and extended attributes since `mark`; pages that came since then are given back.
     pub fn rewind(&mut self, mark: Mark, recycle: impl FnMut(Page)) {
         if !self.pages.is_empty() {
-            let keep = usize::from(mark.page) + 1;
+            let keep = usize::from(mark.place.page) + 1;
             self.pages.drain(keep..).for_each(recycle);
-            self.pages[keep - 1].used = mark.at as usize;
+            self.pages[keep - 1].used = mark.place.at as usize;
         }
         self.xattrs = mark.count;
+    }
+
+    /// Room for the target of a link, as much as the page has; none if a page must come first. [`Part::put_target`] ends
+    /// what this began.
+    pub fn target_room(&mut self) -> Option<&mut [u8]> {
+        let page = self.pages.last_mut()?;
+        page.bytes.get_mut(page.used + TARGET_HEAD_BYTES..).filter(|room| !room.is_empty())
+    }
+
+    /// Ends a target: its bytes are in the room that [`Part::target_room`] gave last.
+    pub fn put_target(&mut self, len: usize) -> LinkTarget {
+        let target = LinkTarget(self.mark().place);
+        let page = self.pages.last_mut().expect("target_room was asked before");
+        page.bytes[page.used..page.used + TARGET_HEAD_BYTES].copy_from_slice(&(len as u32).to_ne_bytes());
+        page.used += TARGET_HEAD_BYTES + len;
+        target
+    }
+
+    pub(super) fn target(&self, LinkTarget(place): LinkTarget) -> &[u8] {
+        let bytes = &self.pages[usize::from(place.page)].bytes[place.at as usize..];
+        let (head, bytes) = bytes.split_at(TARGET_HEAD_BYTES);
+        &bytes[..head.try_into().map_or(0, u32::from_ne_bytes) as usize]
     }
 
     /// Room for the value of an attribute with this name, as much as the page has and never nothing (no room at all
@@ -120,23 +165,24 @@ impl Part {
         self.xattrs += 1;
     }
 
-    /// An entry's answers, but for its attributes: the place for them. Its extended attributes are those put since `mark`.
+    /// An entry of which nothing is known but its extended attributes, those put since `mark`. The rest is written where it
+    /// stays: attributes are large.
     #[inline]
-    pub fn push(&mut self, entry: usize, errno: i32, xattr_errno: i32, changed: bool, mark: Mark) -> &mut Option<Attr> {
+    pub fn push(&mut self, entry: usize, mark: Mark) -> &mut Filled {
         let filled = Filled {
             entry: entry as u32,
-            errno,
-            xattr_errno,
-            changed,
+            errno: 0,
+            xattr_errno: 0,
+            changed: false,
+            has_capabilities: false,
             attr: None,
-            xattr_page: mark.page,
-            xattr_at: mark.at,
+            link: LinkAnswer::default(),
+            xattrs_at: mark.place,
             xattrs: self.xattrs - mark.count,
         };
-        // Attributes are large, and so written where they stay.
         self.attrs.push(filled);
         let last = self.attrs.len() - 1;
-        &mut self.attrs[last].attr
+        &mut self.attrs[last]
     }
 
     /// The entries answered so far.
