@@ -89,26 +89,33 @@ impl MemData {
         done
     }
 
-    /// Frees the pages `first..end`.
+    /// Frees the pages `first..end`. The memory goes first: nobody fills its space while it is still there. But others need
+    /// not wait for the last of many pages: each chunk's can be had as it goes.
     fn free_pages(&mut self, first: u64, end: u64) {
         if first >= end || self.pages == 0 {
             return;
         }
         let (from, to) = slots_within(0, first, end);
-        let mut freed = self.head.free(from, to);
+        let freed = self.head.free(from, to);
+        self.give_back(freed);
         let chunk_pages = CHUNK_PAGES as u64;
         let mut next = (first / chunk_pages).max(1);
         while let Some((&number, _)) = self.rest.range(next..end.div_ceil(chunk_pages).max(next)).next() {
             let (from, to) = slots_within(number, first, end);
             let chunk = self.rest.get_mut(&number).expect("the chunk was just found");
-            freed += chunk.free(from, to);
+            let freed = chunk.free(from, to);
             if chunk.is_empty() {
                 self.rest.remove(&number);
             }
+            self.give_back(freed);
             next = number + 1;
         }
-        self.pages -= freed;
-        self.space.release_pages(freed);
+    }
+
+    /// So many pages were freed.
+    fn give_back(&mut self, pages: u64) {
+        self.pages -= pages;
+        self.space.release_pages(pages);
     }
 
     /// Zeroes `from..to` within the page that holds `page_start`, if that page is there.
@@ -314,10 +321,7 @@ fn read_chunk(chunk: &Chunk, mut buf: &mut [u8], mut within: usize) {
 }
 
 impl Drop for MemData {
-    /// The memory goes first: nobody fills its space while it is still there.
     fn drop(&mut self) {
-        drop(std::mem::take(&mut self.head));
-        drop(std::mem::take(&mut self.rest));
-        self.space.release_pages(self.pages);
+        self.free_pages(0, u64::MAX);
     }
 }

@@ -279,3 +279,26 @@ fn the_limit_is_exact_between_threads() {
     let all = vec![1; (LIMIT * PAGE) as usize + 1];
     assert_eq!(data.write_at(&all, 0), Ok((LIMIT * PAGE) as usize), "every page can be had again");
 }
+
+/// Who needs a page does not wait until all of a large file is freed.
+#[test]
+fn pages_of_a_large_file_can_be_had_as_they_go() {
+    const PAGES: u64 = 20_000;
+    let memfs = MemFs::new(MemOptions { size_bytes: Some(PAGES * PAGE), ..MemOptions::default() });
+    // In how many rounds this thread runs at the right moment is the machine's to say: in one of them it does.
+    let gone_in_part = (0..1000).any(|_| {
+        let mut data = memfs.data(2);
+        data.allocate(0, PAGES * PAGE).unwrap();
+        let freed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(data);
+                freed.store(true, Ordering::SeqCst);
+            });
+            let mut other = memfs.data(3);
+            while other.write_at(&[1], 0) == Err(Error::NoSpace) {}
+            !freed.load(Ordering::SeqCst) && memfs.used_bytes() > PAGE
+        })
+    });
+    assert!(gone_in_part, "nothing of a file could be had before all of it");
+}
