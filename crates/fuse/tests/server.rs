@@ -517,3 +517,15 @@ fn counts_are_exact_under_contention() {
     assert_eq!(server.getattr(made.node), Err(Error::Stale));
     assert_eq!(used(&server), 0);
 }
+
+/// The kernel sends a creation for a name that it has found missing, and has asked for no permission to a file.
+#[test]
+fn what_was_made_meanwhile_is_looked_up_before_it_is_opened() {
+    let server = server();
+    let (made, handle) = create(&server, "secret");
+    server.write(handle, 0, b"mine", false).unwrap();
+    for flags in [O_RDWR, O_RDWR | O_TRUNC] {
+        assert_eq!(server.create(YOU, ROOT, b"secret", 0o600, 0, flags), Err(Error::Stale));
+    }
+    assert_eq!(server.getattr(made.node).unwrap().stat.size, 4);
+}

@@ -140,10 +140,12 @@ impl Server {
         })
     }
 
-    /// Makes a file and opens it, or opens the one that is there; answers its node and the handle.
+    /// Makes a file and opens it; answers its node and the handle. The kernel says this of a name that it has found missing,
+    /// and so asked for no permission to a file. If somebody has made one meanwhile, it is told to look again, and comes
+    /// with [`Server::open`].
     ///
     /// # Errors
-    /// EEXIST with `O_EXCL`, ENOSPC; see [`Server`].
+    /// EEXIST with `O_EXCL` and ESTALE without it, if the name is there; ENOSPC; see [`Server`].
     pub fn create(
         &self,
         caller: Caller,
@@ -156,10 +158,13 @@ impl Server {
         self.guarded("create", || {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
-            let exclusive = OpenFlags::from_bits_truncate(flags) & OpenFlags::EXCL;
-            // The kernel has looked the name up and followed links itself.
-            let flags = self.handle_flags(flags) | exclusive | OpenFlags::CREAT | OpenFlags::NOFOLLOW;
-            let file = self.room.make(|| self.vfs.open(&context, At::Dir(&dir), name, flags, mode))?;
+            let is_exclusive = OpenFlags::from_bits_truncate(flags).contains(OpenFlags::EXCL);
+            let flags = self.handle_flags(flags) | OpenFlags::CREAT | OpenFlags::EXCL;
+            let made = self.room.make(|| self.vfs.open(&context, At::Dir(&dir), name, flags, mode));
+            let file = made.map_err(|error| match error {
+                Error::Exists if !is_exclusive => Error::Stale,
+                error => error,
+            })?;
             let mut handout = self.nodes.hand_out();
             handout.count(file.dentry());
             let attr = self.attr_of(file.dentry());
