@@ -72,7 +72,7 @@ pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpSt
 pub use position::{Io, Position};
 pub use proxies::{Proxies, Proxy};
 pub use quota::{Quota, QuotaFull};
-pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, pin, retired_bytes, seal};
+pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, collect_all, pin, retired_bytes, seal};
 pub use revocable::{Revocable, Revocation};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, SeqGuard, SeqRwLock, WriteGuard};
 pub use siphash::siphash13;

@@ -78,9 +78,16 @@ pub fn back_pressure(limit_bytes: usize) {
     scheme::back_pressure(limit_bytes);
 }
 
-/// Frees what can be freed now, and what that frees in turn; best effort. Returns at once when this thread holds a guard.
+/// Frees what this thread has retired, what that frees in turn, and what else it comes to; best effort. Returns at once when
+/// this thread holds a guard.
 pub fn collect() {
     scheme::collect();
+}
+
+/// As [`collect`]; and so much of what other threads have retired and left ([`seal`]) before they fell idle. What threads that
+/// go on retiring have retired is not waited for.
+pub fn collect_all() {
+    scheme::collect_all();
 }
 
 /// What this thread has retired waits for readers alone, from now on, and [`collect`] comes to it from any thread. (Without
@@ -222,6 +229,8 @@ pub(crate) mod model {
     pub(crate) fn back_pressure(_limit_bytes: usize) {}
 
     pub(crate) fn collect() {}
+
+    pub(crate) fn collect_all() {}
 
     pub(crate) fn seal() {}
 

@@ -210,7 +210,7 @@ pub(crate) fn in_need_of_space<T>(change: impl Fn() -> Result<T>) -> Result<T> {
     breathe();
     match change() {
         Err(Error::NoSpace) => {
-            pando_sync::collect();
+            pando_sync::collect_all();
             change()
         }
         done => done,
@@ -272,7 +272,7 @@ fn run_attempts<T>(
                 // A further link that was removed gives its inode back when it is reclaimed: no refusal before that was tried.
                 locks.release();
                 locks.forget_refusal();
-                pando_sync::collect();
+                pando_sync::collect_all();
                 if let Some(sb) = told {
                     sb.drain_forgotten();
                 }

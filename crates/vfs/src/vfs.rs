@@ -43,7 +43,7 @@ struct Reclaims;
 
 impl Drop for Reclaims {
     fn drop(&mut self) {
-        pando_sync::collect();
+        pando_sync::collect_all();
     }
 }
 
@@ -180,7 +180,7 @@ impl Vfs {
         let path = path.as_ref();
         self.traced(TraceOp::Statfs, (context, at, path), || {
             let dentry = self.lookup_at(context, at, path, Walk::EMPTY_PATH)?;
-            pando_sync::collect();
+            pando_sync::collect_all();
             Ok(dentry.0.sb().driver.statfs())
         })
     }

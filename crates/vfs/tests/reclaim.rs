@@ -111,6 +111,38 @@ fn what_held_one_another_is_free_at_once() {
     }
 }
 
+/// The same, removed by a thread that does nothing more: who asks need not be the one who removed.
+fn what_another_has_removed_is_free_at_once() {
+    const DEEP: u64 = 64;
+    let memfs = Arc::new(MemFs::new(MemOptions { inodes: Some(1 + DEEP), size_bytes: None }));
+    let vfs = Vfs::new(memfs).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    for wants_statfs in [true, false] {
+        let (removed, asked) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let path = "/d".repeat(DEEP as usize);
+                let paths = (1..=DEEP as usize).map(|depth| &path[..2 * depth]);
+                paths.clone().for_each(|path| drop(vfs.mkdir(&context, At::Cwd, path, 0o755).expect("room")));
+                paths.rev().for_each(|path| vfs.rmdir(&context, At::Cwd, path).expect("empty"));
+                vfs.hand_over();
+                removed.wait();
+                asked.wait();
+            });
+            removed.wait();
+            let had = if wants_statfs {
+                vfs.statfs(&context, At::Cwd, "/").map(|found| found.ffree)
+            } else {
+                let dirs = (0..DEEP).map(|number| format!("/{number}"));
+                let made = dirs.clone().try_for_each(|path| vfs.mkdir(&context, At::Cwd, path, 0o755).map(drop));
+                made.and_then(|()| dirs.clone().try_for_each(|path| vfs.rmdir(&context, At::Cwd, path))).map(|()| DEEP)
+            };
+            asked.wait();
+            assert_eq!(had, Ok(DEEP));
+        });
+    }
+}
+
 /// The last clone of a `Vfs` takes what is in it, and the driver, away at once: nobody else may ever come to it.
 fn what_was_in_a_vfs_goes_with_it() {
     let memfs = Arc::new(MemFs::new(MemOptions::default()));
@@ -132,6 +164,7 @@ fn there_is_space_for_what_only_waits_to_be_reclaimed() {
     what_waits_is_counted_with_all_that_it_holds();
     what_is_removed_is_free_at_once();
     what_held_one_another_is_free_at_once();
+    what_another_has_removed_is_free_at_once();
     what_was_in_a_vfs_goes_with_it();
     let (vfs, context) = full_of_garbage();
     make(&vfs, &context, "/new").expect("an inode");
