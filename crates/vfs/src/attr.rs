@@ -299,7 +299,7 @@ fn store_first<'i>(
     change: impl FnOnce(&mut NodeAttr) -> Result<AttrMask>,
 ) -> Result<Option<NameGuard<'i>>> {
     let sb = &inode.shard.sb;
-    let Some(backing) = sb.driver.backing() else { return Ok(None) };
+    let Some(backing) = sb.ask_backing() else { return Ok(None) };
     let order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
     // What is stored now is no more known better here, unless it changes again.
     let dirty = inode.take_dirty(which);
@@ -312,7 +312,7 @@ fn store_first<'i>(
 /// Stores the times that only the cache knows, if there are any. No guard is held.
 pub(crate) fn store_times(inode: &Inode) -> Result<()> {
     let sb = &inode.shard.sb;
-    match sb.driver.backing().filter(|_| !inode.dirty().is_empty()) {
+    match sb.ask_backing().filter(|_| !inode.dirty().is_empty()) {
         Some(backing) => {
             let _order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
             store_dirty(inode, backing)

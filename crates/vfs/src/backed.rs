@@ -142,7 +142,7 @@ impl Call {
     }
 
     pub(crate) fn make(self) -> Result<u64> {
-        (self.make)(self.sb.driver.backing().ok_or(Error::NotSupported)?)
+        (self.make)(self.sb.ask_backing().ok_or(Error::NotSupported)?)
     }
 }
 
@@ -293,7 +293,7 @@ fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> R
     let directory = inode.directory()?;
     let hash = sb.hash(inode.ino, name);
     let _lock = name_space.names.lock(&[sb.key(inode.ino, hash)]);
-    let answer = match sb.driver.backing().ok_or(Error::NotSupported)?.lookup(inode.ino, name) {
+    let answer = match sb.ask_backing().ok_or(Error::NotSupported)?.lookup(inode.ino, name) {
         // The directory itself is gone.
         Err(Error::NoEntry | Error::Stale) => None,
         answer => answer?,
@@ -317,7 +317,7 @@ fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> R
 /// Attributes that somebody else has changed are asked for, in the order in which they are changed here.
 pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()> {
     let sb = &inode.shard.sb;
-    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
+    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let _order = name_space.names.lock(&[sb.inode_key(inode.ino)]);
     let subdirs = || inode.directory().ok().map(Directory::subdirs);
     let ask = || {
@@ -359,7 +359,7 @@ pub(crate) fn move_here(
 ) -> Result<()> {
     let inode = dir.inode();
     let sb = &inode.shard.sb;
-    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
+    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let directory = inode.directory()?;
     let hash = sb.hash(inode.ino, name);
     let _topology = name_space.topology.lock();

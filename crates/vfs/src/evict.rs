@@ -182,7 +182,7 @@ impl SuperBlock {
         let own = self.inode_key(inode.ino);
         let keys = [own, self.place_key(&dentry).unwrap_or(own)];
         let _locks = name_space.names.lock(&keys);
-        store_dirty(inode, self.driver.backing().ok_or(Error::NotSupported)?)?;
+        store_dirty(inode, self.ask_backing().ok_or(Error::NotSupported)?)?;
         let guard = pin();
         let place = dentry.place.load(&guard);
         if place.is_some_and(|_| self.place_key(&dentry) != Some(keys[1])) {
@@ -211,7 +211,7 @@ impl SuperBlock {
 
     /// Tells the backing what nobody uses any more. No guard and no lock is held.
     pub(crate) fn drain_forgotten(&self) {
-        let Some(backing) = self.driver.backing() else { return };
+        let Some(backing) = self.ask_backing() else { return };
         let forgotten = || self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let Some(ino) = forgotten().first().copied() else { return };

@@ -16,7 +16,7 @@ use std::sync::{
 };
 
 use pando_sync::{
-    AtomicCounted, BiasedRwLock, BlockBox, Counted, Described, Guard, Object, counted,
+    AtomicCounted, BiasedRwLock, BlockBox, Counted, Described, Guard, Object, assert_unpinned, counted,
     lock_order::{self, LockClass},
 };
 
@@ -648,6 +648,7 @@ impl FileState {
     /// # Errors
     /// Those of `change`; ESTALE when the inode is gone.
     pub(crate) fn change<T>(&self, inode: &Inode, change: impl FnOnce(&mut dyn FileData) -> Result<T>) -> Result<T> {
+        assert_unpinned("a file's data");
         let _order = lock_order::enter(LockClass::Data);
         let mut data = counted(LockClass::Data, || self.contents.0.try_write(), || self.contents.0.write());
         let data = data.as_mut().ok_or(Error::Stale)?.as_mut();
@@ -698,6 +699,7 @@ impl FileState {
 
     /// Looks at the contents with the data lock shared. The caller holds no guard.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&dyn FileData) -> Result<T>) -> Result<T> {
+        assert_unpinned("a file's data");
         let _order = lock_order::enter(LockClass::Data);
         let data = counted(LockClass::Data, || self.contents.0.try_read(), || self.contents.0.read());
         look(data.as_ref().ok_or(Error::Stale)?.as_ref())

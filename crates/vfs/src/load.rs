@@ -64,7 +64,7 @@ enum Loaded {
 fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], how: How) -> Result<Loaded> {
     let inode = dir.inode();
     let sb = &inode.shard.sb;
-    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
+    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let hash = sb.hash(inode.ino, name);
     let lock = |ino: Option<u64>| {
         let key = sb.key(inode.ino, hash);
@@ -260,7 +260,7 @@ pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Versio
     }
     let numbers: Vec<u64> = missing.iter().map(|(_, ino)| *ino).collect();
     let mut attributes: Vec<Option<NodeAttr>> = numbers.iter().map(|_| None).collect();
-    let backing = sb.driver.backing().ok_or(Error::NotSupported)?;
+    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     backing.getattr_many(&numbers, &mut |place, attr| {
         if let Some(known) = attributes.get_mut(place) {
             *known = attr.ok();

@@ -152,7 +152,7 @@ impl File {
     /// The next entries of a tree that is kept elsewhere, in the backing's order and with its cookies. No guard is held.
     fn gather_backed(&self, cookie: u64, plus: bool, batch: &mut Batch) -> Result<()> {
         let inode = self.dentry().0.inode();
-        let backing = inode.shard.sb.driver.backing().ok_or(Error::NotSupported)?;
+        let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
         let cookie = if cookie == AFTER_DOTDOT { 0 } else { cookie };
         let before = Version::of(inode)?;
         let first = batch.entries.len();

@@ -13,13 +13,13 @@ use std::{
 };
 
 use pando_sync::{
-    AtomicCounted, ClassMutex, Counted, Flights, NameKey, NameLocks, Object, SeqRwLock, lock_order::LockClass,
-    siphash13,
+    AtomicCounted, ClassMutex, Counted, Flights, NameKey, NameLocks, Object, SeqRwLock, assert_unpinned,
+    lock_order::LockClass, siphash13,
 };
 
 use crate::{
-    Driver, Error, Result, backed::Question, dentry::Dentry, evict::CachedLinks, icache::InodeCache, nodes::Nodes,
-    probe::Part, trace::Tracing,
+    Backing, Driver, Error, Result, backed::Question, dentry::Dentry, evict::CachedLinks, icache::InodeCache,
+    nodes::Nodes, probe::Part, trace::Tracing,
 };
 
 /// Inode numbers are handed to shards in runs of this many.
@@ -122,6 +122,11 @@ impl SuperBlock {
         });
         drop(sb.shards.swap(Some(Counted::new(Shards::new(&sb)))));
         sb
+    }
+
+    /// The backing, if there is one, to be asked or told something: that may wait, so no guard is held (asserted).
+    pub(crate) fn ask_backing(&self) -> Option<&dyn Backing> {
+        self.driver.backing().inspect(|_| assert_unpinned("a backing"))
     }
 
     /// The keyed hash of a name in a directory. A pseudo-random function, and another one in each directory: the

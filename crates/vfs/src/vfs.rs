@@ -313,7 +313,7 @@ fn new_tree(driver: Box<dyn Driver>, name_space: Arc<NameSpace>, root: RootAttri
 }
 
 fn new_root(sb: &SuperBlock, root: RootAttributes) -> Result<DentryRef> {
-    let stored = sb.driver.backing().map(Backing::root).transpose()?;
+    let stored = sb.ask_backing().map(Backing::root).transpose()?;
     sb.driver.charge(Charge::Inode)?;
     let shard = shard_of(sb, &pin())?;
     if let Some(attr) = stored {

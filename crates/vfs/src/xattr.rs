@@ -136,7 +136,7 @@ impl Vfs {
                 Ok(found) => return Ok(found),
                 Err(unknown) => {
                     let inode = unknown.0.inode();
-                    let backing = inode.shard.sb.driver.backing().ok_or(Error::NotSupported)?;
+                    let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
                     drop(inode.load_xattrs(backing)?);
                 }
             }
@@ -224,7 +224,7 @@ impl Vfs {
         })?;
         let Some(dentry) = told else { return Ok(()) };
         let inode = dentry.0.inode();
-        let backing = inode.shard.sb.driver.backing().ok_or(Error::NotSupported)?;
+        let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
         inode.load_xattrs(backing)?.change(|map| {
             edit(map)?;
             backing.set_xattr(inode.ino, name, value)

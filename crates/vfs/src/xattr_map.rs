@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use pando_sync::{AtomicCounted, Counted, Guard, Object, lock_counted, lock_order::LockClass, pin};
+use pando_sync::{AtomicCounted, Counted, Guard, Object, assert_unpinned, lock_counted, lock_order::LockClass, pin};
 
 use crate::{Backing, Charge, Error, Result, inode::Inode};
 
@@ -85,6 +85,7 @@ impl Xattrs {
 
     /// As [`Xattrs::exchange`], one after the other: `change` may ask a backing, and no guard is held.
     pub(crate) fn change(&self, change: impl FnOnce(&mut XattrMap) -> Result<()>) -> Result<()> {
+        assert_unpinned("extended attributes");
         let _changing = lock_counted(&self.changing, LockClass::Xattrs);
         let mut map = self.get(&pin()).cloned().unwrap_or_default();
         change(&mut map)?;
@@ -170,7 +171,7 @@ impl Inode {
         let sb = &self.shard.sb;
         sb.refreshes.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        sb.driver.backing().map_or(Ok(()), |backing| self.reload_xattrs(backing))
+        sb.ask_backing().map_or(Ok(()), |backing| self.reload_xattrs(backing))
     }
 
     /// With the attributes locked, as they are while the backing is told of a change: neither undoes the other.

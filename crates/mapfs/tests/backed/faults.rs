@@ -52,6 +52,28 @@ fn each_kind_of_call_reports_its_failure() {
     assert_eq!(vfs.stat(&root, cwd, "/f", Walk::empty()).map(|stat| stat.kind), Ok(FileKind::File));
 }
 
+/// Neither the store nor a file's data is waited for under a guard: reclamation would wait, too, for everybody.
+#[test]
+#[cfg(debug_assertions)]
+fn nobody_waits_under_a_guard() {
+    let (vfs, root, _store) = mounted(MapOptions::default());
+    let cwd = At::Cwd;
+    let file = vfs.open(&root, cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made");
+    let dir = vfs.open(&root, cwd, "/", OpenFlags::DIRECTORY, 0).expect("opened");
+    let panics = |wait: &dyn Fn() -> pando_vfs::Result<()>, what: &str| {
+        let _guard = pando_sync::pin();
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait)).expect_err(what);
+        let said = panic.downcast::<String>().expect("a message");
+        assert_eq!(*said, format!("{what} may wait, and this thread holds a reclamation guard"));
+    };
+    panics(&|| file.pread(&mut [0; 9], 0).map(drop), "a file's data");
+    panics(&|| file.pwrite(b"bytes", 0).map(drop), "a file's data");
+    assert!(vfs.stat(&root, cwd, "/d", Walk::empty()).is_err(), "it is known not to be there");
+    panics(&|| vfs.mkdir(&root, cwd, "/d", 0o755).map(drop), "a backing");
+    panics(&|| dir.readdir(0, |_| true), "a backing");
+    panics(&|| vfs.listxattr(&root, cwd, "/f", Walk::empty()).map(drop), "a backing");
+}
+
 #[test]
 fn an_eviction_that_cannot_store_keeps_what_it_knows() {
     let (vfs, root, store) = mounted(MapOptions::default());
