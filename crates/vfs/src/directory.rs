@@ -171,7 +171,8 @@ impl Directory {
     /// A subdirectory came from another directory, or took the place of something else, or the reverse.
     pub(crate) fn subdirs_changed(&self, up: bool) {
         let subdirs = &self.stripes.0.mine().subdirs;
-        if if up { subdirs.add(1) } else { subdirs.sub(1) } {
+        let contended = if up { subdirs.add(1) } else { subdirs.sub(1) };
+        if contended {
             self.stripes.0.note_contention();
         }
     }
