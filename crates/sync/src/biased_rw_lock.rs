@@ -206,7 +206,8 @@ impl<T> Deref for BiasedReadGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: no writer has the value while this lives.
+        // SAFETY: `_shared` is the lock proper, which keeps writers out, or a stripe, and the bias was seen after that was got
+        // (`by_stripe`): a writer takes the bias away, and waits for us in that stripe (`unbias`), before there is his guard.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -216,7 +217,8 @@ impl<T> Deref for BiasedWriteGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: nobody else has or shares the value while this lives.
+        // SAFETY: `_had` is the lock proper, and if there was a bias we have met every stripe since we took it away (`unbias`).
+        // Who gets a stripe now finds none: to give one, a reader shares the lock proper.
         unsafe { &*self.lock.value.get() }
     }
 }
