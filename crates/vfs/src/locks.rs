@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use pando_sync::{ClassGuard, Guard, NameGuard, NameKey, SeqGuard, pin};
+use pando_sync::{ClassGuard, Guard, MAX_NAMES, NameGuard, NameKey, SeqGuard, pin};
 
 use crate::{
     Error, Result,
@@ -45,13 +45,11 @@ impl From<Error> for Stop {
 /// What an attempt yields.
 pub(crate) type Step<T> = std::result::Result<T, Stop>;
 
-/// At most this many names change in one operation, counting an inode that loses or gets one ([`SuperBlock::inode_key`]).
-const NAMES_MAX: usize = 3;
-
 /// What an attempt needs locked.
 #[derive(Clone, Copy)]
 struct Wanted {
-    names: [NameKey; NAMES_MAX],
+    /// An inode that loses or gets a name is one, too ([`SuperBlock::inode_key`]).
+    names: [NameKey; MAX_NAMES],
     /// So many of `names`.
     count: u8,
     topology: bool,
@@ -60,7 +58,7 @@ struct Wanted {
 
 impl Wanted {
     const NOTHING: Self =
-        Self { names: [NameKey { dir: 0, hash: 0 }; NAMES_MAX], count: 0, topology: false, rename_seq: false };
+        Self { names: [NameKey { dir: 0, hash: 0 }; MAX_NAMES], count: 0, topology: false, rename_seq: false };
 
     fn names(&self) -> &[NameKey] {
         &self.names[..usize::from(self.count)]
