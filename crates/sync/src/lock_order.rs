@@ -25,9 +25,9 @@ pub enum LockClass {
     Handle,
     /// A file's data.
     Data,
-    /// An inode's extended attributes. Counted, and not checked: nothing is waited for while it is held.
+    /// An inode's extended attributes. Counted, and not checked: no other lock is taken while it is held. (A backing may be asked.)
     Xattrs,
-    /// The table of loads under way. Counted, and not checked, as the one before.
+    /// The table of loads under way. Counted, and not checked: nothing is waited for while it is held.
     Flights,
 }
 

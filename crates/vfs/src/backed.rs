@@ -1,7 +1,7 @@
 //! Trees that are kept elsewhere: what the cache does not know is asked for, and what is not used can be evicted.
 //!
-//! * *A miss* asks without a guard and without a lock, once however many want the name (`load`); the walk that missed
-//!   starts over and hits. That a name is *absent* is remembered in a table of its own, beside the directory's.
+//! * *A miss* asks without a guard, and mostly without a lock, once however many want the name (`load`); the walk that
+//!   missed starts over and hits. That a name is *absent* is remembered in a table of its own, beside the directory's.
 //! * *A change* goes to the backing first, under the locks of its names and without a guard, and into the cache when
 //!   the backing has agreed.
 //! * *Somebody else's changes* are noticed by the backing's change count of a directory, looked at on each walk

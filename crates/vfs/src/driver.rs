@@ -3,9 +3,12 @@
 //! Two kinds of driver stand behind one trait. Of a *memory driver* the name space's cache is the tree itself: it only
 //! grants inodes and space, and holds the bytes of files; its calls never wait. A driver with a [`Backing`] has the tree
 //! elsewhere (a disk, a database, a host): the cache holds what was asked for lately, every change goes through to the
-//! backing first, and what is not in use can be evicted at any time. Its calls may wait: they are made without a
-//! reclamation guard; look-ups with no lock, and changes with those of the operation (topology, names, rename sequence; of
-//! a directory's permissions), which others wait for. So a call must not wait for another operation of the name space.
+//! backing first, and what is not in use can be evicted at any time. Its calls may wait, but for
+//! [`Backing::change_count`] and [`Backing::forget`]: they are made without a reclamation guard, and with whatever the
+//! operation has locked, which others wait for. A look-up has mostly nothing locked, sometimes its name, an inode or the
+//! ancestors; attributes that others have changed are asked for with the inode locked, and the data of a file; a change has
+//! the locks of its operation (topology, names, rename sequence; of a directory's permissions; of extended attributes). So
+//! a call must not wait for another operation of the name space.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -149,7 +152,7 @@ bitflags! {
     }
 }
 
-/// A tree that is kept elsewhere. All calls may wait.
+/// A tree that is kept elsewhere. All calls may wait, but for [`Backing::change_count`] and [`Backing::forget`].
 ///
 /// Changes arrive in an order that the name space has checked: a name is created only where none is known, removed only
 /// by one caller at a time. The backing has the last word all the same, since others may change it too: what it answers is
@@ -168,7 +171,8 @@ pub trait Backing: Send + Sync {
     fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<NodeAttr>>;
 
     /// A number that changes when somebody else changes something that this directory's names lead to. What is cached of
-    /// the directory is asked for again then. Called on every walk through the directory: a load, no more.
+    /// the directory is asked for again then. Called on every walk through the directory, under a reclamation guard, and with
+    /// names locked: a load, no more.
     fn change_count(&self, dir: u64) -> u64 {
         let _ = dir;
         0
@@ -211,7 +215,8 @@ pub trait Backing: Send + Sync {
     /// What the store answers.
     fn setattr(&self, ino: u64, attr: &NodeAttr, meant: AttrMask) -> Result<()>;
 
-    /// Nobody here uses this inode any more. If it has no names, its contents may go.
+    /// Nobody here uses this inode any more. If it has no names, its contents may go. Mostly called with nothing but the inode
+    /// locked, and at last by who drops the [`Driver`], under whatever that thread holds: so it waits for nobody's locks.
     fn forget(&self, ino: u64);
 
     /// Calls `each` for the entries of a directory after `cookie` (0: the first) until it returns false. Cookies are the
@@ -253,7 +258,9 @@ pub struct Scanned<'a> {
 /// One file's bytes.
 ///
 /// Called with the inode's data lock held: shared for `&self`, exclusive for `&mut self`. Offsets and sizes were
-/// checked before: nothing here goes beyond `i64::MAX`. Dropping it gives the space of a memory driver back.
+/// checked before: nothing here goes beyond `i64::MAX`. Dropping it gives the space of a memory driver back. It is dropped by
+/// who puts the last reference to the inode, perhaps under a reclamation guard and with names locked: its drop does not
+/// wait.
 pub trait FileData: Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset` of a file of `size` bytes: zeros in holes, fewer bytes only at the end.
     ///

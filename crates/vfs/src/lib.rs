@@ -15,12 +15,17 @@
 //!   NameSpace::topology          a directory changes its parent: ancestors stand still (P4)
 //!     NameSpace::names           a lock per name, striped; those of an operation at once, by stripe (P2)
 //!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9)
-//!         (a driver's Backing is called with names locked, and never under a reclamation guard)
+//!       FileState::contents      as below: attributes are asked for again with the inode's lock, one of the names'
+//!       Xattrs::changing         as below, for the same
 //! File's Position                a read or write with the shared position (P6)
 //!   FileState::contents          a file's contents: shared by readers, exclusive for writers
-//! Xattrs::changing               a leaf: a backing is told of a change of extended attributes
-//! SuperBlock::forgotten and links, Shard's run of numbers, Vfs's list of mounts    leaves: held for a few instructions
+//! Xattrs::changing               extended attributes: a backing is told of a change, or asked, and no other lock is taken
+//! SuperBlock::forgotten, questions and links, Vfs's list of mounts, Tracing::session and in it a trace's new threads,
+//! a driver's limits              leaves: held for a few instructions
 //! ```
+//!
+//! A driver's [`Backing`] is called with any of these held but a position and the leaves, and never under a reclamation
+//! guard, but for [`Backing::change_count`].
 //!
 //! A path walk, stat, access, a look-up, path rendering in the common case, and every seek but a relative one take none
 //! of them. There is no lock per directory.
@@ -106,14 +111,18 @@
 //! | operation | lines that another core may want |
 //! | --- | --- |
 //! | look-up, stat, access, readdir, d_path | none; a relatime stamp when it is due |
+//! | readdir_plus | each entry's count |
 //! | lseek SET, END, DATA, HOLE, tell | the handle's position |
 //! | open, close | the file's count; this core's proxy of it, once openers have been in one another's way |
-//! | create, unlink, link, symlink, mknod | the bucket of the name, the name's lock, this core's stripe of the directory |
+//! | create, symlink, mknod | the bucket of the name, the name's lock, this core's stripe of the directory |
 //! | mkdir, rmdir | the same, and the directory's own |
-//! | rename of a file | the two names' buckets and locks, the file's place |
-//! | rename of a directory | the same, and the rename sequence; across parents the topology lock as well |
+//! | link, unlink | as create, and the file's link count and ctime, and the count of its first dentry |
+//! | rename of a file | the two names' buckets and locks, this core's stripe of each directory, the file's place and ctime |
+//! | rename over a name, exchange | the same of the other file, and its link count if it loses a name |
+//! | rename of a directory | as of a file, and the rename sequence; across parents the topology lock as well |
 //! | read | the file's data lock; this core's stripe of it, once readers have been in one another's way |
 //! | write | the file's data lock and times; all stripes, if there were such readers since the last write |
+//! | chmod, chown, utimens, setxattr | the inode's own |
 //! | chmod, chown of a directory, if it takes something away | each stripe of the name locks, the directory's own |
 //!
 //! `perf c2c record` shows them on hardware that counts; `pando bench crunl --threads 1,2` shows what they cost.
