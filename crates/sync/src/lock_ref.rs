@@ -1,4 +1,4 @@
-//! `LockRef`: a reference count and a dead bit in one word.
+//! `LockRef`: a reference count that is dead at zero, and a bit that condemns it, in one word.
 
 use crate::facade::{AtomicUsize, Ordering};
 
@@ -20,7 +20,7 @@ const CONDEMNED: usize = 1 << (TAG_SHIFT - 1);
 const TAG_SHIFT: u32 = usize::BITS - 16;
 
 #[cfg(not(target_pointer_width = "64"))]
-compile_error!("a count and its allocator's constant take a word of 64 bits");
+compile_error!("pando-sync needs pointers of 64 bits: a count and its allocator's constant take one word");
 
 /// References that were forgotten may be so many that the count runs over into the bits beside it: long before that the
 /// process ends, as with the standard library's.

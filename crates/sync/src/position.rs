@@ -24,10 +24,10 @@
 //! that the `set` gave, and the seek goes on from there without waiting, though the I/O still holds the mutex. The next
 //! `begin` does wait for the mutex: two I/Os are atomic against each other.
 //!
-//! The word is one atomic: it is never torn, also on 32-bit targets. The store of `set` is a release, not SeqCst, which
-//! would cost a locked instruction: all operations on one handle are in one order that every thread agrees on, and that
-//! respects each thread's own order and whatever synchronisation there is between threads. (It is *not* an order
-//! across two handles for threads that do nothing else to synchronise.)
+//! The word is one atomic: it is never torn. The store of `set` is a release, not SeqCst, which would cost a locked
+//! instruction: all operations on one handle are in one order that every thread agrees on, and that respects each
+//! thread's own order and whatever synchronisation there is between threads. (It is *not* an order across two handles for
+//! threads that do nothing else to synchronise.)
 
 use crate::{
     facade::{AtomicU64, Mutex, MutexGuard, Ordering},

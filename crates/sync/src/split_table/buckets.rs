@@ -41,7 +41,7 @@ use crate::{
 /// Segment 0 has `2^BASE_BITS` buckets. (Fewer under the model checker, whose worlds are small.)
 pub(super) const BASE_BITS: u32 = if cfg!(loom) { 1 } else { 3 };
 /// No more buckets than `2^MAX_BITS`.
-const MAX_BITS: u32 = if usize::BITS == 64 { 34 } else { 24 };
+const MAX_BITS: u32 = 34;
 const SEGMENTS: usize = (MAX_BITS - BASE_BITS + 1) as usize;
 /// A list of so few elements has no buckets unless there is contention.
 const LIST: usize = 8;
