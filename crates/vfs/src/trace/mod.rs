@@ -5,12 +5,14 @@
 //!
 //! * **Off, it costs one load** of a word that nobody writes, and a branch that is predicted, in each operation.
 //! * **On, a thread writes raw facts into a ring of its own**: operation, two readings of the processor's time stamp counter,
-//!   the error, the path as the caller gave it. It takes no lock, waits for nobody, and shares no line with
-//!   another thread but with the reader. If the ring is full the fact is dropped, and counted: [`Tracer::lost`].
+//!   the error, the path as the caller gave it. Once it takes part it takes no lock, waits for nobody (but for paths, as follows),
+//!   and shares no line with another thread but with the reader. If the ring is full the fact is dropped, and counted: [`Tracer::lost`].
 //! * **Paths are rendered once a directory, not once an operation.** The path shown is that of the directory in which the walk began,
 //!   with the path that was given behind it. The directory's path is rendered by the operation itself (P9), and kept until
 //!   any directory of the name space changes its place: as long as the rename sequence stands still, what was rendered is
-//!   what would be rendered. So each path shown begins with one that was true during the call, not when it was read.
+//!   what would be rendered. So each path shown begins with one that was true during the call, not when it was read. One that
+//!   directories keep moving under is rendered after some tries with all of them kept in place, as `d_path` does: it waits for a
+//!   rename of a directory, and such renames wait for it.
 //! * **Operations on handles** ([`File`](crate::File)s, and dentries) render the file's own path each time, since a file may move
 //!   without anybody being told; with a filter, only if it passes.
 //! * **Filters that need no path** (operation, errors, latency) are the thread's: what they leave out takes no room.
