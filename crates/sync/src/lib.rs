@@ -1,8 +1,9 @@
-//! The concurrency primitives of pandofs, each in its own file with its model-checking test beside it.
+//! The concurrency primitives of pandofs, each in its own file. What threads share is model-checked by a test beside it, but
+//! for `blocks` and `garbage`, which the model checker does without, and for mutexes, which it brings along.
 //!
 //! | primitive | file | what it is for |
 //! | --- | --- | --- |
-//! | [`Guard`], [`pin`] | `reclaim` | readers that take no lock; freed memory waits for them |
+//! | [`Guard`], [`pin`] | `reclaim`, `garbage`, `grace` | readers that take no lock; freed memory waits for them |
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
 //! | [`LockRef`], [`IdleRef`] | `lock_ref`, `idle_ref` | counts in one word: dead at zero, or resting there |
 //! | [`Proxies`] | `proxies` | references to a hot object, counted on a line of each core |
@@ -11,7 +12,8 @@
 //! | [`Described`] | `described` | a word and a record that goes with it, read together without a lock |
 //! | [`Flights`] | `flights` | what many ask at the same time is asked once |
 //! | [`lock_order`], [`ClassMutex`] | `lock_order`, `class_mutex` | the order of locks, asserted in debug builds; a mutex with a place in it |
-//! | [`SeqRwLock`] | `seq_rw_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
+//! | [`lock_counts`] | `lock_stats` | how often locks are taken, and waited for |
+//! | [`SeqRwLock`] | `seq_rw_lock`, `fair_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
 //! | [`BiasedRwLock`] | `biased_rw_lock` | readers who are many write to a line of their core only |
 //! | [`Position`] | `position` | an open file's position: seeking takes no lock |
 //! | [`Striped`] | `striped` | a value that is spread over the cores once they contend for it |

@@ -97,7 +97,7 @@ impl Directory {
     /// Puts the slot of `name` into the table; the caller holds the name's lock and has found no slot of that name.
     ///
     /// # Errors
-    /// ENOSPC when 4096 names share their hash: with a keyed hash, only a broken one does that.
+    /// ENOSPC when the 4093 positions of a hash are used up: with a keyed hash, only a broken one does that.
     pub(crate) fn insert<'g>(
         &self,
         hash: u64,
