@@ -36,11 +36,10 @@ const MAX_BACKGROUND: u16 = 64;
 pub struct FuserTransport;
 
 impl Transport for FuserTransport {
-    fn connect(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>> {
+    fn attach(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>> {
         let mut config = Config::default();
         config.n_threads = Some(options.threads.get());
         config.clone_fd = options.threads.get() > 1;
-        let server = server.with_no_atime(options.no_atime).with_threads(options.threads);
         // Where setuid bits mean something, the kernel keeps clearing them itself, with its view of the mode up to date.
         let translator = Translator { server, clear_privileges: !options.suid, plus: options.readdirplus };
         let device = device::mount(mount_point, options)?;

@@ -19,7 +19,7 @@ pub struct MountOptions {
     pub exec: bool,
     /// No changes.
     pub read_only: bool,
-    /// Reading does not change access times: a matter of the server's ([`Server::with_no_atime`]).
+    /// Reading does not change access times: a matter of the server's.
     pub no_atime: bool,
     /// Writes wait until they are durable.
     pub sync: bool,
@@ -27,7 +27,7 @@ pub struct MountOptions {
     pub dir_sync: bool,
     /// Hand out attributes along with names (READDIRPLUS), as a good server does; a naive one does not.
     pub readdirplus: bool,
-    /// Threads that read requests. One alone cannot wait for room that is about to come back ([`Server::with_threads`]).
+    /// Threads that read requests. One alone cannot wait for room that is about to come back.
     pub threads: NonZeroUsize,
 }
 
@@ -56,7 +56,15 @@ pub trait Transport {
     ///
     /// # Errors
     /// The device cannot be opened, the mount is refused, or the kernel is too old.
-    fn connect(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>>;
+    fn connect(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>> {
+        self.attach(server.mounted(options), mount_point, options)
+    }
+
+    /// What a transport does of [`Transport::connect`]: the server knows by now which of the options are its own.
+    ///
+    /// # Errors
+    /// As connect.
+    fn attach(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>>;
 }
 
 /// A mounted tree.

@@ -1,7 +1,10 @@
 //! The server without a kernel: what is counted, what is refused, what a panic costs.
 
 use std::{
+    cell::RefCell,
     collections::HashSet,
+    io,
+    path::Path,
     sync::{
         Arc, Barrier,
         atomic::{AtomicBool, Ordering},
@@ -9,7 +12,10 @@ use std::{
     thread,
 };
 
-use pando_fuse::{Attr, Caller, Fault, Operation, Server, ServerOptions, Store, StoreOptions, When};
+use pando_fuse::{
+    Attr, Caller, Connection, Fault, MountOptions, Operation, Server, ServerOptions, Store, StoreOptions, Transport,
+    When,
+};
 use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{Charge, Driver, Error, FileData, FileKind, Result, SetAttr, StatFs, Vfs};
@@ -36,6 +42,30 @@ fn used(server: &Server) -> u64 {
 
 fn create(server: &Server, name: &str) -> (Attr, u64) {
     server.create(ME, ROOT, name.as_bytes(), 0o644, 0, O_RDWR).unwrap()
+}
+
+/// A transport need not know which options of a mount are the server's.
+#[test]
+fn a_server_is_told_how_its_tree_is_mounted() {
+    /// Takes the server, and has no kernel.
+    #[derive(Default)]
+    struct NoKernel(RefCell<Option<Server>>);
+    impl Transport for NoKernel {
+        fn attach(&self, server: Server, _: &Path, _: &MountOptions) -> io::Result<Box<dyn Connection>> {
+            *self.0.borrow_mut() = Some(server);
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+    for no_atime in [false, true] {
+        let transport = NoKernel::default();
+        let options = MountOptions { no_atime, ..MountOptions::default() };
+        assert!(transport.connect(server(), Path::new("/"), &options).is_err());
+        let server = transport.0.into_inner().unwrap();
+        let link = server.symlink(ME, ROOT, b"link", b"target").unwrap();
+        server.readlink(ME, link.node).unwrap();
+        let atime = server.getattr(link.node).unwrap().stat.atime;
+        assert_eq!(atime == link.stat.atime, no_atime);
+    }
 }
 
 #[test]

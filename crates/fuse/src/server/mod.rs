@@ -20,7 +20,7 @@ use pando_vfs::{Context, Credentials, DentryRef, Error, File, FileKind, Result, 
 use sharded_slab::Slab;
 use tracing::{debug, error};
 
-use crate::{nodes::Nodes, store::Store};
+use crate::{MountOptions, nodes::Nodes, store::Store};
 use mappable::Mappable;
 use room::Room;
 
@@ -103,18 +103,11 @@ impl Server {
         }
     }
 
-    /// The same server for a mount on which reading leaves no time of access, if so: the kernel leaves these times to the
-    /// server, whatever it was told when it mounted.
-    #[must_use]
-    pub fn with_no_atime(self, no_atime: bool) -> Self {
-        Self { no_atime, ..self }
-    }
-
-    /// The same server with so many threads that read the kernel's requests. Where there are several, what finds no room
-    /// just after something was removed may wait until the kernel has given that up.
-    #[must_use]
-    pub fn with_threads(self, threads: NonZeroUsize) -> Self {
-        Self { room: Room::new(threads), ..self }
+    /// The same server for a tree that is mounted so. The kernel leaves times of access to the server, whatever it was told
+    /// when it mounted. And where several threads read its requests, what finds no room just after something was removed
+    /// may wait until the kernel has given that up.
+    pub(crate) fn mounted(self, options: &MountOptions) -> Self {
+        Self { no_atime: options.no_atime, room: Room::new(options.threads), ..self }
     }
 
     /// How long the kernel may answer without asking.
