@@ -5,7 +5,6 @@
 //! | --- | --- | --- |
 //! | [`Guard`], [`pin`] | `reclaim`, `garbage`, `grace` | readers that take no lock; freed memory waits for them |
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
-//! | [`LockRef`], [`IdleRef`] | `lock_ref`, `idle_ref` | counts in one word: dead at zero, or resting there |
 //! | [`Proxies`] | `proxies` | references to a hot object, counted on a line of each core |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
 //! | [`Revocable`] | `revocable` | what is checked under a name's lock, and taken back: those who check write nothing |
@@ -40,7 +39,6 @@ mod flights;
 mod garbage;
 #[cfg_attr(all(loom, not(test)), allow(dead_code))]
 mod grace;
-mod idle_ref;
 pub mod lock_order;
 mod lock_ref;
 mod lock_stats;
@@ -66,7 +64,6 @@ pub use class_mutex::{ClassGuard, ClassMutex};
 pub use counted::{AtomicCounted, Counted, Object, Shared};
 pub use described::Described;
 pub use flights::Flights;
-pub use idle_ref::{IdleRef, Rest};
 pub use lock_ref::LockRef;
 pub use lock_stats::{LockCount, counted, lock_counted, lock_counts};
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
