@@ -350,7 +350,7 @@ impl<'g, T: Object> Shared<'g, T> {
     pub fn get_noting(self) -> Option<(Counted<T>, bool)> {
         check_access(self.block.as_ptr());
         // SAFETY: `from_raw`'s contract.
-        let contended = unsafe { &*self.block.as_ptr() }.refs.get_noting()?;
+        let contended = unsafe { &*self.block.as_ptr() }.refs.get()?;
         Some((Counted { block: self.block, _owns: PhantomData }, contended))
     }
 

@@ -5,6 +5,7 @@
 //! | --- | --- | --- |
 //! | [`Guard`], [`pin`] | `reclaim`, `garbage`, `grace` | readers that take no lock; freed memory waits for them |
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
+//! | `LockRef` | `lock_ref` | a count in one word, dead at zero: that of what is counted |
 //! | [`Proxies`] | `proxies` | references to a hot object, counted on a line of each core |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
 //! | [`Revocable`] | `revocable` | what is checked under a name's lock, and taken back: those who check write nothing |
@@ -64,7 +65,6 @@ pub use class_mutex::{ClassGuard, ClassMutex};
 pub use counted::{AtomicCounted, Counted, Object, Shared};
 pub use described::Described;
 pub use flights::Flights;
-pub use lock_ref::LockRef;
 pub use lock_stats::{LockCount, counted, lock_counted, lock_counts};
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};

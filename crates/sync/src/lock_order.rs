@@ -88,7 +88,7 @@ pub fn entered_without_waiting(class: LockClass) -> Held {
 
 /// The highest class that this thread holds; always `None` in release builds.
 #[must_use]
-pub fn highest_held() -> Option<LockClass> {
+pub(crate) fn highest_held() -> Option<LockClass> {
     #[cfg(all(debug_assertions, not(loom)))]
     {
         let held = HELD.try_with(std::cell::Cell::get).unwrap_or_default();

@@ -56,15 +56,9 @@ impl LockRef {
         check(old);
     }
 
-    /// One more reference, unless the count is dead.
+    /// One more reference; none if the count is dead. Says whether another thread was in the way.
     #[must_use]
-    pub fn get(&self) -> bool {
-        self.get_noting().is_some()
-    }
-
-    /// As [`LockRef::get`]; none if the count is dead. Says whether another thread was in the way.
-    #[must_use]
-    pub fn get_noting(&self) -> Option<bool> {
+    pub fn get(&self) -> Option<bool> {
         let mut contended = false;
         let mut old = self.word.load(Ordering::Relaxed);
         while old & COUNT != 0 && old & CONDEMNED == 0 {
@@ -107,12 +101,6 @@ impl LockRef {
     #[must_use]
     pub fn count(&self) -> usize {
         self.word.load(Ordering::Relaxed) & COUNT
-    }
-}
-
-impl Default for LockRef {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

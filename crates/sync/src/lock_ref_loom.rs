@@ -28,7 +28,7 @@ impl Object {
 
     /// The last reference's owner sees what all did.
     fn sum(&self) -> u32 {
-        assert!(!self.refs.get(), "a dead count gave out a reference");
+        assert!(self.refs.get().is_none(), "a dead count gave out a reference");
         // SAFETY: the count is dead, so every user has put its reference.
         self.marks.iter().map(|mark| mark.with(|mark| unsafe { *mark })).sum()
     }
@@ -68,7 +68,7 @@ fn get_against_the_last_put() {
         let reader = thread::spawn({
             let object = object.clone();
             move || {
-                if !object.refs.get() {
+                if object.refs.get().is_none() {
                     assert_eq!(object.refs.count(), 0);
                     return (false, None);
                 }
@@ -94,7 +94,7 @@ fn user_and_reader(object: &Arc<Object>) -> (thread::JoinHandle<()>, thread::Joi
         }
     });
     let object = object.clone();
-    (user, thread::spawn(move || object.refs.get()))
+    (user, thread::spawn(move || object.refs.get().is_some()))
 }
 
 /// A cache condemns what it alone refers to, while a user puts his reference and a reader wants one: it is condemned only
@@ -129,7 +129,7 @@ fn reprieve_against_put_and_get() {
         let got = reader.join().expect("no panic");
         user.join().expect("no panic");
         assert_eq!(object.refs.count(), 1 + usize::from(got));
-        assert!(object.refs.get(), "it is given out again");
+        assert!(object.refs.get().is_some(), "it is given out again");
     });
 }
 

@@ -65,14 +65,32 @@ enum Created {
     NoDirectory,
 }
 
-/// A create in `cell` of the directory whose life is `life`.
-fn create(cell: &OpCell<Thing>, life: &Life, n: u32) -> Created {
+/// A slot of a directory's table.
+struct Slot(OpCell<Thing>);
+impl Object for Slot {}
+
+/// A directory's table, with room for one slot.
+type Table = AtomicCounted<Slot>;
+
+/// The cell of the slot, once it has been inserted.
+fn find<'g>(table: &Table, guard: &'g Guard) -> Option<&'g OpCell<Thing>> {
+    table.load(guard).map(|slot| &slot.to_ref().0)
+}
+
+/// What the directory shows.
+fn seen_in(table: &Table, guard: &Guard) -> u32 {
+    find(table, guard).map_or(0, |cell| seen(cell, guard))
+}
+
+/// A create in the directory whose life is `life`: its slot is born pending, and inserted.
+fn create(table: &Table, life: &Life, n: u32) -> Created {
     let guard = reclaim::pin();
-    cell.set_pending(thing(n)).map_err(drop).expect("the cell was empty");
-    let creation = cell.creation();
+    let slot = Counted::new(Slot(OpCell::new_pending(thing(n))));
+    table.swap(Some(slot.clone()));
+    let creation = slot.0.creation();
     if life.keep_alive(&guard) {
         creation.publish(&guard);
-        assert_eq!(seen(cell, &guard), n, "made, and not there");
+        assert_eq!(seen(&slot.0, &guard), n, "made, and not there");
         return Created::Made;
     }
     match creation.retract() {
@@ -88,10 +106,10 @@ enum Removed {
     NotEmpty,
 }
 
-/// The scan of a directory's only slot: who says "not empty" has seen an entry.
-fn scan(cell: &OpCell<Thing>, guard: &Guard) -> bool {
-    let occupied = cell.occupied(guard);
-    assert!(!occupied || seen(cell, guard) != 0, "not empty, and nothing to see");
+/// The scan of a directory: who says "not empty" has seen an entry.
+fn scan(table: &Table, guard: &Guard) -> bool {
+    let occupied = find(table, guard).is_some_and(|cell| cell.occupied(guard));
+    assert!(!occupied || seen_in(table, guard) != 0, "not empty, and nothing to see");
     occupied
 }
 
@@ -200,7 +218,7 @@ fn exchange_is_never_half_done() {
 #[test]
 fn create_against_rmdir() {
     check(|| {
-        let world = Arc::new((OpCell::new(None), Life::new()));
+        let world = Arc::new((Table::new(None), Life::new()));
         let creator = thread::spawn({
             let world = world.clone();
             move || create(&world.0, &world.1, 7)
@@ -209,14 +227,14 @@ fn create_against_rmdir() {
             let world = world.clone();
             move || {
                 let removed = rmdir(&world.1, |guard| scan(&world.0, guard));
-                let visible = seen(&world.0, &reclaim::pin());
+                let visible = seen_in(&world.0, &reclaim::pin());
                 assert!(removed == Removed::Gone || visible == 7, "not empty, and nothing to see");
                 removed
             }
         });
         let reader = thread::spawn({
             let world = world.clone();
-            move || seen(&world.0, &reclaim::pin())
+            move || seen_in(&world.0, &reclaim::pin())
         });
         let created = creator.join().expect("the creator ends");
         let removed = remover.join().expect("the remover ends");
@@ -224,12 +242,12 @@ fn create_against_rmdir() {
         let guard = reclaim::pin();
         match (created, removed) {
             (Created::Made, Removed::NotEmpty) => {
-                assert_eq!(seen(&world.0, &guard), 7);
+                assert_eq!(seen_in(&world.0, &guard), 7);
                 assert!(matches!(world.1.state(&guard), LifeState::Alive));
             }
             (Created::NoDirectory, Removed::Gone) => {
                 assert_eq!(looked, 0, "seen, and not made");
-                assert!(matches!(world.0.peek(&guard), Peek::Empty));
+                assert!(find(&world.0, &guard).is_some_and(|cell| matches!(cell.peek(&guard), Peek::Empty)));
                 assert!(matches!(world.1.state(&guard), LifeState::Removed));
             }
             both => panic!("{both:?}"),
@@ -237,8 +255,8 @@ fn create_against_rmdir() {
     });
 }
 
-/// The world of a rename over a directory: D's old slot, T's slot, T's life, and T's only slot.
-type RenameOver = (OpCell<Thing>, OpCell<Thing>, Life, OpCell<Thing>);
+/// The world of a rename over a directory: D's old slot, T's slot, T's life, and T's table.
+type RenameOver = (OpCell<Thing>, OpCell<Thing>, Life, Table);
 
 fn rename_over((a, b, life, inside): &RenameOver, d: &Counted<Thing>, t: &Counted<Thing>) -> Removed {
     for _ in 0..3 {
@@ -266,7 +284,7 @@ fn rename_over_a_directory_against_create_in_it() {
     check(|| {
         let (d, t) = (thing(1), thing(2));
         let world: Arc<RenameOver> =
-            Arc::new((OpCell::new(Some(d.clone())), OpCell::new(Some(t.clone())), Life::new(), OpCell::new(None)));
+            Arc::new((OpCell::new(Some(d.clone())), OpCell::new(Some(t.clone())), Life::new(), Table::new(None)));
         let renamer = thread::spawn({
             let world = world.clone();
             move || rename_over(&world, &d, &t)
@@ -284,14 +302,14 @@ fn rename_over_a_directory_against_create_in_it() {
                 let dead = matches!(world.2.state(&guard), LifeState::Removed);
                 assert!(at_b == 2 || dead, "replaced, and still alive");
                 assert!(!dead || seen(&world.1, &guard) == 1, "dead, and still there");
-                assert!(!dead || seen(&world.3, &guard) == 0, "an entry in a dead directory");
+                assert!(!dead || seen_in(&world.3, &guard) == 0, "an entry in a dead directory");
             }
         });
         let renamed = renamer.join().expect("the renamer ends");
         let created = creator.join().expect("the creator ends");
         reader.join().expect("the reader ends");
         let guard = reclaim::pin();
-        let slots = (seen(&world.0, &guard), seen(&world.1, &guard), seen(&world.3, &guard));
+        let slots = (seen(&world.0, &guard), seen(&world.1, &guard), seen_in(&world.3, &guard));
         match (renamed, created) {
             (Removed::Gone, Created::NoDirectory) => assert_eq!(slots, (0, 1, 0)),
             (Removed::NotEmpty, Created::Made) => assert_eq!(slots, (1, 2, 7)),
@@ -307,7 +325,7 @@ fn an_op_that_is_dropped_restores_everything() {
     check(|| {
         let moved = thing(1);
         let world: Arc<RenameOver> =
-            Arc::new((OpCell::new(Some(moved.clone())), OpCell::new(None), Life::new(), OpCell::new(None)));
+            Arc::new((OpCell::new(Some(moved.clone())), OpCell::new(None), Life::new(), Table::new(None)));
         let quitter = thread::spawn({
             let world = world.clone();
             move || {
@@ -342,10 +360,6 @@ fn an_op_that_is_dropped_restores_everything() {
     });
 }
 
-/// A slot of a directory's table.
-struct Slot(OpCell<Thing>);
-impl Object for Slot {}
-
 /// A rename into a directory that is being removed: its new slot is born under the rename's op, and inserted last.
 /// Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; `occupied` true for a birth that it did not
 /// commit; `occupied` false for an undecided birth; the slot inserted before the source was enlisted; `keep_alive`'s
@@ -354,7 +368,7 @@ impl Object for Slot {}
 #[test]
 fn rename_into_a_directory_against_its_removal() {
     /// The source's slot, the target directory's life, and its table.
-    type World = (OpCell<Thing>, Life, AtomicCounted<Slot>);
+    type World = (OpCell<Thing>, Life, Table);
     fn rename_into((a, life, table): &World, moved: &Counted<Thing>) -> Created {
         let guard = reclaim::pin();
         let op = Op::new();
@@ -367,28 +381,25 @@ fn rename_into_a_directory_against_its_removal() {
         assert_eq!(to.finish().is_none(), renamed);
         if renamed { Created::Made } else { Created::NoDirectory }
     }
-    fn find<'g>(table: &AtomicCounted<Slot>, guard: &'g Guard) -> Option<&'g OpCell<Thing>> {
-        table.load(guard).map(|slot| &slot.to_ref().0)
-    }
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     check_with(&builder, || {
         let moved = thing(7);
-        let world: Arc<World> = Arc::new((OpCell::new(Some(moved.clone())), Life::new(), AtomicCounted::new(None)));
+        let world: Arc<World> = Arc::new((OpCell::new(Some(moved.clone())), Life::new(), Table::new(None)));
         let renamer = thread::spawn({
             let world = world.clone();
             move || rename_into(&world, &moved)
         });
         let remover = thread::spawn({
             let world = world.clone();
-            move || rmdir(&world.1, |guard| find(&world.2, guard).is_some_and(|cell| scan(cell, guard)))
+            move || rmdir(&world.1, |guard| scan(&world.2, guard))
         });
         let reader = thread::spawn({
             let world = world.clone();
             move || {
                 let guard = reclaim::pin();
                 let in_a = seen(&world.0, &guard);
-                let in_new = find(&world.2, &guard).map_or(0, |cell| seen(cell, &guard));
+                let in_new = seen_in(&world.2, &guard);
                 let again_in_a = seen(&world.0, &guard);
                 assert!(in_a == 7 || in_new == 7, "gone from the source, and not in the target");
                 assert!(in_new == 0 || again_in_a == 0, "in the target, and still in the source");
@@ -399,7 +410,7 @@ fn rename_into_a_directory_against_its_removal() {
         let removed = remover.join().expect("the remover ends");
         let looked = reader.join().expect("the reader ends");
         let guard = reclaim::pin();
-        let in_new = find(&world.2, &guard).map_or(0, |cell| seen(cell, &guard));
+        let in_new = seen_in(&world.2, &guard);
         match (renamed, removed) {
             (Created::Made, Removed::NotEmpty) => assert_eq!((seen(&world.0, &guard), in_new), (0, 7)),
             (Created::NoDirectory, Removed::Gone) => {

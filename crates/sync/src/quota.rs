@@ -93,7 +93,7 @@ pub struct Quota {
 
 impl Quota {
     /// The greatest limit: greater ones are taken for it.
-    pub const MAX_LIMIT: u64 = 1 << 62;
+    pub(crate) const MAX_LIMIT: u64 = 1 << 62;
 
     /// A quota of `limit` units, all free.
     #[must_use]

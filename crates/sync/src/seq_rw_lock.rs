@@ -83,13 +83,7 @@ impl SeqRwLock {
     /// A lock of the class [`LockClass::RenameSeq`].
     #[must_use]
     pub fn new() -> Self {
-        Self::with_class(LockClass::RenameSeq)
-    }
-
-    /// A lock of another class.
-    #[must_use]
-    pub fn with_class(class: LockClass) -> Self {
-        Self { seq: AtomicU64::new(0), lock: FairLock::new(), class }
+        Self { seq: AtomicU64::new(0), lock: FairLock::new(), class: LockClass::RenameSeq }
     }
 
     /// Starts an optimistic read: the sequence, an even number. Writes nothing.

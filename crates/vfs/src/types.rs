@@ -55,12 +55,6 @@ impl FileKind {
             _ => return None,
         })
     }
-
-    /// The `d_type` of getdents.
-    #[must_use]
-    pub const fn to_dtype(self) -> u8 {
-        (self.to_mode() >> 12) as u8
-    }
 }
 
 /// A time: nanoseconds since the epoch, as one word (from the year 1677 to 2262).

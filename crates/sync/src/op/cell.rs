@@ -230,19 +230,6 @@ impl<T: Object> OpCell<T> {
         self.word.compare_exchange(from.encode(), to.encode(), Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Empty to pending: an empty cell is used again.
-    ///
-    /// # Errors
-    /// `value`, if the cell is not empty.
-    pub fn set_pending(&self, value: Counted<T>) -> Result<(), Counted<T>> {
-        let block = give(value);
-        if self.change(&Word::Empty, &Word::Pending(block)) {
-            return Ok(());
-        }
-        // SAFETY: given up above, and not stored.
-        Err(unsafe { take(block) })
-    }
-
     /// Pending to visible, by the creator or by a remover that found the cell.
     ///
     /// True for the one who did it; false if nothing is pending, or not any more.
