@@ -1,0 +1,332 @@
+//! Tests of what becomes of retired memory: when it is freed, by whom, and what nobody waits for.
+
+use std::{
+    cell::{Cell, RefCell},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use crate::{Counted, Object};
+
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Holds the next: each is retired when the one before it is freed.
+struct Chain {
+    _next: Option<Counted<Chain>>,
+}
+
+impl Object for Chain {}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+std::thread_local!(static LAST: RefCell<Option<Counted<Chain>>> = const { RefCell::new(None) });
+
+/// What a thread has retired and left behind as it ended is freed although the others only read.
+/// Seen to fail: without visits, and with visits that begin no grace period.
+#[test]
+fn readers_free_what_was_left_behind() {
+    const OBJECTS: usize = 100;
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    std::thread_local!(static HERE: Cell<bool> = const { Cell::new(false) });
+    struct Left;
+    impl Object for Left {}
+    impl Drop for Left {
+        fn drop(&mut self) {
+            FREED.fetch_add(1, Ordering::SeqCst);
+            HERE.set(true);
+        }
+    }
+    // This thread has a home already, and does not inherit the other's.
+    drop(super::pin());
+    // Other tests' threads free it too: until this one was the first.
+    for round in 1.. {
+        std::thread::spawn(|| (0..OBJECTS).for_each(|_| drop(Counted::new(Left)))).join().expect("no panic");
+        while FREED.load(Ordering::SeqCst) < round * OBJECTS {
+            (0..=super::IDLE_READS).for_each(|_| drop(super::pin()));
+            std::thread::yield_now();
+        }
+        if HERE.get() {
+            break;
+        }
+    }
+}
+
+/// What a thread has retired that now only reads, or that somebody waits for, is within reach of all, though its bag is
+/// not full. Seen to fail: each without its `seal`.
+#[test]
+fn a_bag_that_is_not_full_is_within_reach() {
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    /// So many bytes.
+    struct Held<const AWAITED: bool>(usize);
+    impl<const AWAITED: bool> Object for Held<AWAITED> {
+        fn held_bytes(&self) -> usize {
+            self.0
+        }
+        fn is_awaited(&self) -> bool {
+            AWAITED
+        }
+    }
+    impl<const AWAITED: bool> Drop for Held<AWAITED> {
+        fn drop(&mut self) {
+            FREED.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    fn reads() {
+        (0..=2 * super::IDLE_READS).for_each(|_| drop(super::pin()));
+    }
+    let cases: [fn(); 3] = [
+        || drop(Counted::new(Held::<true>(0))),
+        || {
+            drop(Counted::new(Held::<false>(0)));
+            reads();
+        },
+        // Weighs enough with what it is beside.
+        || (0..2).for_each(|_| drop(Counted::new(Held::<false>(super::HEAVY_BYTES / 2)))),
+    ];
+    for (before, retires) in cases.into_iter().enumerate() {
+        let (done, when_done) = std::sync::mpsc::channel();
+        let (end, when_to_end) = std::sync::mpsc::channel::<()>();
+        let idle = std::thread::spawn(move || {
+            retires();
+            done.send(()).expect("somebody waits");
+            let _ = when_to_end.recv();
+        });
+        when_done.recv().expect("no panic");
+        while FREED.load(Ordering::SeqCst) == before {
+            super::collect();
+            std::thread::yield_now();
+        }
+        drop(end);
+        idle.join().expect("no panic");
+    }
+}
+
+/// What a thread that sleeps has in its bag is not waited for. Seen to hang: without the look at what is within reach.
+#[test]
+fn what_is_out_of_reach_is_not_waited_for() {
+    struct Small;
+    impl Object for Small {}
+    let (done, when_done) = std::sync::mpsc::channel();
+    let (end, when_to_end) = std::sync::mpsc::channel::<()>();
+    let asleep = std::thread::spawn(move || {
+        drop(Counted::new(Small));
+        done.send(()).expect("somebody waits");
+        let _ = when_to_end.recv();
+    });
+    when_done.recv().expect("no panic");
+    super::back_pressure(1);
+    drop(end);
+    asleep.join().expect("no panic");
+}
+
+/// What is being freed is not done: who needs what it gives back waits for it. Seen to fail: with the queue alone.
+#[test]
+fn what_is_being_freed_is_not_done() {
+    static HOME: super::Home = super::Home::new();
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    fn free(_: *mut ()) {
+        assert!(HOME.waiting() == 0 && !HOME.is_done());
+        FREED.fetch_add(1, Ordering::SeqCst);
+    }
+    HOME.push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
+    while FREED.load(Ordering::SeqCst) == 0 {
+        assert!(!HOME.is_done());
+        super::collect();
+        HOME.free_ripe(0, usize::MAX);
+        std::thread::yield_now();
+    }
+    assert!(HOME.is_done());
+}
+
+/// A thread without a home of its own waits for nobody who is at what all such threads have retired: there may always be
+/// somebody. Seen to hang: when the home of all such threads is waited for as an own one.
+#[test]
+fn what_others_have_retired_is_not_waited_for_without_end() {
+    static FREEING: AtomicBool = AtomicBool::new(false);
+    static FREED: AtomicBool = AtomicBool::new(false);
+    fn free(_: *mut ()) {
+        FREEING.store(true, Ordering::SeqCst);
+        while !FREED.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+    struct Small;
+    impl Object for Small {}
+    super::HOMES[super::SHARED].push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
+    // Whoever comes to it first.
+    let frees = std::thread::spawn(|| {
+        while !FREEING.load(Ordering::SeqCst) {
+            super::collect();
+            std::thread::yield_now();
+        }
+    });
+    while !FREEING.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    let collects = || {
+        drop(Counted::new(Small));
+        super::collect();
+        super::number()
+    };
+    let claim = |home: &&super::Home| !home.owned.swap(true, Ordering::Acquire);
+    let mut claimed = Vec::new();
+    loop {
+        claimed.extend(super::HOMES[..super::OWNERS].iter().filter(claim));
+        // Another test's thread may just have left one.
+        if std::thread::spawn(collects).join().expect("no panic") == super::SHARED {
+            break;
+        }
+    }
+    FREED.store(true, Ordering::SeqCst);
+    frees.join().expect("no panic");
+    claimed.into_iter().for_each(|home| home.owned.store(false, Ordering::Release));
+}
+
+/// What is freed for somebody who waits for it may retire what he waits for, too: that is in nobody's way meanwhile.
+/// Seen to fail: with the guard that pushes on kept.
+#[test]
+fn who_collects_frees_without_a_guard() {
+    std::thread_local!(static PINNED: Cell<Option<bool>> = const { Cell::new(None) });
+    fn free(_: *mut ()) {
+        PINNED.set(Some(crossbeam_epoch::is_pinned()));
+    }
+    // Other tests' threads free it too: until this one did.
+    while PINNED.get().is_none() {
+        super::HOMES[super::number()].push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
+        super::collect();
+    }
+    assert_eq!(PINNED.get(), Some(false));
+}
+
+/// Who frees another's garbage leaves him what that retires. Seen to fail: without `Heir` (the one who frees has it).
+#[test]
+fn what_is_retired_by_freeing_waits_where_that_waited() {
+    static HOME: super::Home = super::Home::new();
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    fn child(_: *mut ()) {
+        FREED.fetch_add(1, Ordering::SeqCst);
+    }
+    fn parent(_: *mut ()) {
+        // SAFETY: `child` touches nothing.
+        unsafe { super::retire(std::ptr::null_mut(), 0, child) };
+        FREED.fetch_add(1, Ordering::SeqCst);
+    }
+    HOME.push(vec![super::Retired(std::ptr::null_mut(), 0, parent)]);
+    while FREED.load(Ordering::SeqCst) == 0 {
+        super::collect();
+        HOME.free_ripe(0, usize::MAX);
+    }
+    assert_eq!((HOME.waiting(), HOME.is_done()), (1, false), "and nobody else comes to it");
+    while !HOME.is_done() {
+        super::collect();
+        HOME.free_ripe(0, usize::MAX);
+    }
+    assert_eq!(FREED.load(Ordering::SeqCst), 2);
+}
+
+/// What panics when it is freed takes nobody's garbage with it. Seen to fail: without the drop of `Ripe`.
+#[test]
+fn a_panic_loses_no_garbage() {
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    fn free(touchy: *mut ()) {
+        FREED.fetch_add(1, Ordering::SeqCst);
+        assert!(touchy.is_null(), "as the test wants it");
+    }
+    let calm = super::Retired(std::ptr::null_mut(), 0, free);
+    let touchy = super::Retired(std::ptr::dangling_mut(), 0, free);
+    // Nobody else comes to this one.
+    static HOME: super::Home = super::Home::new();
+    let home = &HOME;
+    home.push(vec![calm, touchy, calm]);
+    home.push(vec![calm]);
+    let free = || home.free_ripe(0, usize::MAX);
+    let ripen = || {
+        super::collect();
+        std::thread::yield_now();
+    };
+    while std::panic::catch_unwind(std::panic::AssertUnwindSafe(free)).is_ok() {
+        ripen();
+    }
+    while home.waiting() > 0 {
+        free();
+        ripen();
+    }
+    assert_eq!(FREED.load(Ordering::SeqCst), 4);
+    assert!(home.is_done());
+}
+
+/// Threads that drop something as their last act, after their other locals, while much is ripe that retires more when
+/// it is freed: no stack grows with the garbage.
+/// Seen to fail (a stack overflow) when what ending threads retire is handed to an epoch scheme that frees, and now when
+/// they free a bag of what is ripe for each object that they retire.
+#[test]
+fn ending_threads_do_not_nest() {
+    const CHAINS: usize = if cfg!(miri) { 100 } else { 50_000 };
+    const THREADS: usize = 4;
+    let chain = || Counted::new(Chain { _next: Some(Counted::new(Chain { _next: None })) });
+    let guard = super::pin();
+    (0..CHAINS).for_each(|_| drop(chain()));
+    drop(guard);
+    // Ripe, most of it, and not freed.
+    for _ in 0..8 {
+        let guard = crossbeam_epoch::pin();
+        super::begin(&guard);
+        guard.flush();
+    }
+    let end = move || {
+        // Before the locals of this module, which are therefore gone first.
+        LAST.with_borrow_mut(|last| *last = Some(chain()));
+        drop(super::pin());
+        drop(chain());
+    };
+    for _ in 0..THREADS {
+        let thread = std::thread::Builder::new().stack_size(128 << 10).spawn(end);
+        thread.expect("a thread").join().expect("no panic");
+    }
+    while DROPPED.load(Ordering::SeqCst) < 2 * (CHAINS + 2 * THREADS) {
+        super::collect();
+        std::thread::yield_now();
+    }
+}
+
+/// Who needs what others have retired, who are idle, waits until it is freed, however many generations that takes.
+/// Seen to fail: with [`super::collect`].
+#[test]
+fn the_garbage_of_the_idle_is_collected_to_the_last_generation() {
+    const LINKS: usize = 40;
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    struct Link {
+        _next: Option<Counted<Link>>,
+    }
+    impl Object for Link {}
+    impl Drop for Link {
+        fn drop(&mut self) {
+            FREED.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let (done, when_done) = std::sync::mpsc::channel();
+    let (end, when_to_end) = std::sync::mpsc::channel::<()>();
+    let idle = std::thread::spawn(move || {
+        // Only then is it nobody else's.
+        let has_home = super::number() != super::SHARED;
+        drop((0..LINKS).fold(None, |next, _| Some(Counted::new(Link { _next: next }))));
+        super::seal();
+        done.send(has_home).expect("somebody waits");
+        let _ = when_to_end.recv();
+    });
+    if when_done.recv().expect("no panic") {
+        // One call would do, if no other test's thread held a guard for long.
+        let mut calls = 0;
+        while FREED.load(Ordering::SeqCst) < LINKS {
+            let before = FREED.load(Ordering::SeqCst);
+            super::collect_all();
+            calls += usize::from(FREED.load(Ordering::SeqCst) > before);
+        }
+        assert!(calls < LINKS / 4, "{calls} calls, with a few generations each");
+    }
+    drop(end);
+    idle.join().expect("no panic");
+}
