@@ -1,0 +1,219 @@
+//! Attributes, extended attributes, and what takes privileges away.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    process::Command,
+};
+
+use rustix::{
+    fs::{CWD, XattrFlags},
+    io::Errno,
+};
+
+use crate::{
+    common::{Mounted, can_mount, names, said, skipped},
+    requests::alone,
+};
+
+#[test]
+fn attributes_are_kept() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--mode", "1777", "--uid", "12", "--gid", "34"]);
+    let root = fs::metadata(mounted.root()).unwrap();
+    assert_eq!((root.mode() & 0o7777, root.uid(), root.gid(), root.nlink()), (0o1777, 12, 34, 2));
+    assert_eq!(root.size(), 40, "as tmpfs counts");
+    // The umask is applied, and once.
+    let script = "umask 027; : > f; mkdir d; mkfifo -m 666 p";
+    assert!(Command::new("sh").args(["-c", script]).current_dir(mounted.root()).status().unwrap().success());
+    let mode = |name: &str| fs::metadata(mounted.path(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("f"), mode("d"), mode("p")), (0o640, 0o750, 0o666));
+    assert_eq!(fs::metadata(mounted.root()).unwrap().size(), 100);
+
+    let file = mounted.path("f");
+    std::os::unix::fs::chown(&file, Some(5), Some(6)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o4711)).unwrap();
+    let found = fs::metadata(&file).unwrap();
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (5, 6, 0o4711));
+    std::os::unix::fs::chown(&file, Some(7), None).unwrap();
+    assert_eq!(mode("f"), 0o711);
+
+    let stamp = |secs, nanos| rustix::fs::Timespec { tv_sec: secs, tv_nsec: nanos };
+    for (atime, mtime) in [((1, 999_999_999), (1_700_000_000, 5)), ((-2, 800_000_000), (-5, 0))] {
+        let times =
+            rustix::fs::Timestamps { last_access: stamp(atime.0, atime.1), last_modification: stamp(mtime.0, mtime.1) };
+        rustix::fs::utimensat(CWD, &file, &times, rustix::fs::AtFlags::empty()).unwrap();
+        let found = fs::metadata(&file).unwrap();
+        assert_eq!((found.atime(), found.atime_nsec()), atime);
+        assert_eq!((found.mtime(), found.mtime_nsec()), mtime);
+    }
+    // The least that can be asked for becomes the least that is kept.
+    let least = stamp(i64::MIN, 0);
+    let times = rustix::fs::Timestamps { last_access: least, last_modification: least };
+    rustix::fs::utimensat(CWD, &file, &times, rustix::fs::AtFlags::empty()).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().mtime(), i64::MIN.div_euclid(1_000_000_000));
+    mounted.umount();
+}
+
+#[test]
+fn extended_attributes_are_kept() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let file = mounted.path("f");
+    fs::write(&file, "").unwrap();
+    let set = |name, value: &[u8], flags| rustix::fs::setxattr(&file, name, value, flags);
+    set("user.one", b"1", XattrFlags::CREATE).unwrap();
+    set("user.two", b"", XattrFlags::empty()).unwrap();
+    assert_eq!(set("user.one", b"2", XattrFlags::CREATE), Err(Errno::EXIST));
+    assert_eq!(set("user.three", b"3", XattrFlags::REPLACE), Err(Errno::NODATA));
+    let mut value = [0; 8];
+    assert_eq!(rustix::fs::getxattr(&file, "user.one", &mut value), Ok(1));
+    assert_eq!(value[0], b'1');
+    assert_eq!(rustix::fs::getxattr(&file, "user.none", &mut value), Err(Errno::NODATA));
+    set("user.long", &[7; 100], XattrFlags::empty()).unwrap();
+    assert_eq!(rustix::fs::getxattr(&file, "user.long", &mut value), Err(Errno::RANGE));
+    let mut list = [0; 256];
+    let length = rustix::fs::listxattr(&file, &mut list).unwrap();
+    let mut names: Vec<&[u8]> = list[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()).collect();
+    names.sort_unstable();
+    assert_eq!(names, [&b"user.long"[..], b"user.one", b"user.two"]);
+    rustix::fs::removexattr(&file, "user.two").unwrap();
+    assert_eq!(rustix::fs::removexattr(&file, "user.two"), Err(Errno::NODATA));
+    mounted.umount();
+}
+
+#[test]
+fn without_times_of_access_reading_leaves_none() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    for (options, left) in [(&[][..], true), (&["-o", "noatime"], false)] {
+        let mounted = Mounted::new(options);
+        fs::write(mounted.path("file"), "contents").unwrap();
+        fs::create_dir(mounted.path("dir")).unwrap();
+        symlink("target", mounted.path("link")).unwrap();
+        let old = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = rustix::fs::Timestamps { last_access: old, last_modification: old };
+        for name in ["file", "dir", "link"] {
+            rustix::fs::utimensat(CWD, mounted.path(name), &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        }
+        assert_eq!(fs::read_to_string(mounted.path("file")).unwrap(), "contents");
+        assert_eq!(names(&mounted.path("dir")), Vec::<String>::new());
+        assert_eq!(fs::read_link(mounted.path("link")).unwrap().to_str(), Some("target"));
+        let touched =
+            ["file", "dir", "link"].map(|name| fs::symlink_metadata(mounted.path(name)).unwrap().atime() != 1);
+        assert_eq!(touched, [left; 3], "{options:?}");
+        mounted.umount();
+    }
+}
+
+/// Whoever is handed an open file may use it, though this user could not open it.
+#[test]
+fn open_files_may_be_handed_to_other_users() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let file = fs::File::create(mounted.path("f")).unwrap();
+    let script =
+        "import os\nos.setuid(65534)\nos.write(0, b'x')\nos.posix_fallocate(0, 0, 8192)\nos.lseek(0, 0, os.SEEK_DATA)";
+    let user = Command::new("python3").args(["-c", script]).stdin(file.try_clone().unwrap()).output();
+    let Ok(done) = user else { return skipped("no python3 here") };
+    assert!(done.status.success(), "{}", said(&done));
+    assert_eq!(file.metadata().unwrap().size(), 8192);
+    drop(file);
+    mounted.umount();
+}
+
+#[test]
+fn writing_takes_privileges_away() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    for options in [&["--allow-other", "--mode", "1777"][..], &["--allow-other", "--mode", "1777", "-o", "suid"]] {
+        let mounted = Mounted::new(options);
+        let file = mounted.path("f");
+        for (script, left) in [("printf x >> f", 0o777), (": > f", 0o777), ("truncate -s 3 f", 0o777), ("true", 0o6777)]
+        {
+            fs::write(&file, "contents").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
+            let mut shell = Command::new("sh");
+            std::os::unix::process::CommandExt::uid(&mut shell, 65534);
+            assert!(shell.args(["-c", script]).current_dir(mounted.root()).status().unwrap().success());
+            assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, left, "{script}, {options:?}");
+        }
+        mounted.umount();
+    }
+}
+
+/// truncate(2) is a modification if the size changes, ftruncate(2) is one anyway.
+#[test]
+fn truncation_to_the_same_size_is_told_by_who_asks() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let file = fs::File::create(mounted.path("f")).unwrap();
+    file.set_len(2).unwrap();
+    let old = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: old, last_modification: old };
+    rustix::fs::futimens(&file, &times).unwrap();
+    let ctime = || file.metadata().map(|found| (found.ctime(), found.ctime_nsec())).unwrap();
+    let before = ctime();
+    for (size, modified) in [(2, false), (3, true)] {
+        // Rust has no truncate(2) of its own.
+        let script = format!("import os; os.truncate('f', {size})");
+        let program = Command::new("python3").args(["-c", &script]).current_dir(mounted.root()).output();
+        let Ok(done) = program else { return skipped("no python3 here") };
+        assert!(done.status.success(), "{}", said(&done));
+        let found = file.metadata().unwrap();
+        assert_eq!((found.size(), found.mtime() != 1, ctime() != before), (size, modified, modified));
+    }
+    rustix::fs::futimens(&file, &times).unwrap();
+    file.set_len(3).unwrap();
+    assert_ne!(file.metadata().unwrap().mtime(), 1);
+    drop(file);
+    mounted.umount();
+}
+
+/// A chown that names nobody is one all the same. The kernel asks for it, too, before others than root allocate.
+#[test]
+fn chown_to_nobody_takes_privileges_away() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    for options in [&["--allow-other", "--mode", "1777"][..], &["--allow-other", "--mode", "1777", "-o", "suid"]] {
+        let mounted = Mounted::new(options);
+        let file = fs::OpenOptions::new().write(true).create_new(true).open(mounted.path("f")).unwrap();
+        file.set_len(10).unwrap();
+        let mark = || file.set_permissions(fs::Permissions::from_mode(0o6777)).unwrap();
+        let mode = || file.metadata().unwrap().mode() & 0o7777;
+        let ctime = || file.metadata().map(|found| (found.ctime(), found.ctime_nsec())).unwrap();
+        mark();
+        std::os::unix::fs::fchown(&file, None, None).unwrap();
+        assert_eq!(mode(), 0o777, "{options:?}");
+        let before = ctime();
+        std::os::unix::fs::fchown(&file, None, None).unwrap();
+        assert_ne!(ctime(), before, "{options:?}");
+        for script in ["fallocate -l 20 f", "fallocate -p -o 0 -l 4 f"] {
+            mark();
+            let mut shell = Command::new("sh");
+            std::os::unix::process::CommandExt::uid(&mut shell, 65534);
+            assert!(shell.args(["-c", script]).current_dir(mounted.root()).status().unwrap().success());
+            assert_eq!(mode(), 0o777, "{script}, {options:?}");
+        }
+        drop(file);
+        mounted.umount();
+    }
+}
