@@ -1,0 +1,226 @@
+//! Attributes: permissions, times, extended attributes.
+
+use pando_vfs::{
+    Access, At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, SetAttr, SetTime, Timestamp, Walk,
+    XattrFlags,
+};
+
+use super::{FOLLOW, RW, names, touch, tree};
+use crate::driver;
+
+#[test]
+fn permissions_are_checked() {
+    let (vfs, root) = tree();
+    let user = Context::new(&vfs, Credentials::user(1000, 1000, &[])).with_umask(0o022);
+    assert_eq!(vfs.mkdir(&user, At::Cwd, "/mine", 0o777).err(), Some(Error::Access));
+    vfs.mkdir(&root, At::Cwd, "/tmp", 0o777).expect("made");
+    vfs.chmod(&root, At::Cwd, "/tmp", 0o1777, FOLLOW).expect("sticky");
+    touch(&vfs, &root, "/tmp/roots");
+    touch(&vfs, &user, "/tmp/users");
+    assert_eq!(vfs.unlink(&user, At::Cwd, "/tmp/roots"), Err(Error::NotPermitted));
+    assert_eq!(vfs.chmod(&user, At::Cwd, "/tmp/roots", 0, FOLLOW), Err(Error::NotPermitted));
+    assert_eq!(vfs.open(&user, At::Cwd, "/tmp/roots", RW, 0).err(), Some(Error::Access));
+    assert_eq!(vfs.access(&user, At::Cwd, "/tmp/roots", Access::READ, FOLLOW), Ok(()));
+    let cut = |context: &Context, path| {
+        let found = vfs.lookup(context, At::Cwd, path, FOLLOW).expect("found");
+        vfs.setattr(context, &found, &SetAttr { size: Some(0), ..SetAttr::default() }).map(|stat| stat.size)
+    };
+    assert_eq!((cut(&user, "/tmp/roots"), cut(&user, "/tmp")), (Err(Error::Access), Err(Error::IsDirectory)));
+    assert_eq!(cut(&user.clone().checked_by_caller(true), "/tmp/roots"), Ok(0));
+    assert_eq!(vfs.chown(&user, At::Cwd, "/tmp/users", Some(0), None, FOLLOW), Err(Error::NotPermitted));
+    vfs.chmod(&user, At::Cwd, "/tmp/users", 0o4755, FOLLOW).expect("setuid");
+    vfs.chown(&root, At::Cwd, "/tmp/users", Some(1001), None, FOLLOW).expect("given away");
+    let stat = vfs.stat(&root, At::Cwd, "/tmp/users", FOLLOW).expect("there");
+    assert_eq!((stat.mode, stat.uid), (0o755, 1001), "setuid does not go with the file");
+    vfs.chmod(&root, At::Cwd, "/tmp", 0o700, FOLLOW).expect("closed");
+    assert_eq!(vfs.stat(&user, At::Cwd, "/tmp/users", FOLLOW), Err(Error::Access));
+}
+
+#[test]
+fn who_may_not_search_a_directory_sees_names_only() {
+    let (vfs, root) = tree();
+    vfs.mkdir(&root, At::Cwd, "/d", 0o744).expect("made");
+    touch(&vfs, &root, "/d/f");
+    let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+    let dir = vfs.open(&user, At::Cwd, "/d", OpenFlags::DIRECTORY, 0).expect("opens");
+    let shown = |context: &Context| {
+        let mut shown = Vec::new();
+        dir.readdir_plus(context, 0, |entry, plus| {
+            shown.push((String::from_utf8_lossy(entry.name).into_owned(), plus.is_some()));
+            true
+        })
+        .expect("lists");
+        shown.split_off(2)
+    };
+    assert_eq!(shown(&user), [("f".to_owned(), false)]);
+    assert_eq!(shown(&user.clone().checked_by_caller(true)), [("f".to_owned(), true)]);
+    assert_eq!(shown(&root), [("f".to_owned(), true)]);
+}
+
+#[test]
+fn times_are_set_and_rise() {
+    let (vfs, context) = tree();
+    touch(&vfs, &context, "/a");
+    let old = Timestamp::from_parts(1, 5);
+    vfs.utimens(&context, At::Cwd, "/a", SetTime::At(old), SetTime::At(old), FOLLOW).expect("set");
+    let stat = vfs.stat(&context, At::Cwd, "/a", FOLLOW).expect("there");
+    assert_eq!((stat.atime, stat.mtime), (old, old));
+    let file = vfs.open(&context, At::Cwd, "/a", RW, 0).expect("opens");
+    file.write(b"x").expect("written");
+    let first = file.stat();
+    assert!(first.mtime > old && first.ctime > stat.ctime);
+    file.write(b"x").expect("written");
+    assert!(file.stat().mtime > first.mtime, "two changes in a row differ");
+    assert_eq!(file.stat().atime, old);
+    assert_eq!(file.pread(&mut [], 0), Ok(0));
+    assert!(file.stat().atime > old, "who reads nothing has read, as on tmpfs");
+    vfs.utimens(&context, At::Cwd, "/", SetTime::Omit, SetTime::At(old), FOLLOW).expect("set");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/", FOLLOW).map(|s| s.mtime), Ok(old));
+    touch(&vfs, &context, "/b");
+    assert!(vfs.stat(&context, At::Cwd, "/", FOLLOW).expect("there").mtime > old);
+}
+
+#[test]
+fn xattrs_by_name_space() {
+    let (vfs, root) = tree();
+    let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+    touch(&vfs, &root, "/a");
+    let set = |context: &Context, name: &str, value: &str, how| {
+        vfs.setxattr(context, At::Cwd, "/a", name, value, how, FOLLOW)
+    };
+    let any = XattrFlags::empty();
+    assert_eq!(set(&root, "user.k", "v", XattrFlags::REPLACE), Err(Error::NoData));
+    assert_eq!(set(&root, "user.k", "v", any), Ok(()));
+    assert_eq!(set(&root, "user.k", "v", XattrFlags::CREATE), Err(Error::Exists));
+    assert_eq!(set(&root, "trusted.k", "v", any), Ok(()));
+    assert_eq!(set(&root, "nobody.k", "v", any), Err(Error::NotSupported));
+    assert_eq!(set(&user, "user.k", "v", any), Err(Error::Access));
+    assert_eq!(vfs.getxattr(&user, At::Cwd, "/a", "user.k", FOLLOW), Ok(b"v".to_vec()));
+    assert_eq!(vfs.getxattr(&user, At::Cwd, "/a", "trusted.k", FOLLOW), Err(Error::NoData));
+    assert_eq!(vfs.listxattr(&user, At::Cwd, "/a", FOLLOW), Ok(vec![b"user.k".to_vec()]));
+    let mounted = user.clone().checked_by_caller(true);
+    assert_eq!(vfs.listxattr(&mounted, At::Cwd, "/a", FOLLOW), Ok(vec![b"user.k".to_vec()]));
+    assert_eq!(vfs.listxattr(&root, At::Cwd, "/a", FOLLOW).map(|l| l.len()), Ok(2));
+    let set = |name: &[u8]| vfs.setxattr(&root, At::Cwd, "/a", name, b"v", XattrFlags::empty(), FOLLOW);
+    assert_eq!((set(b"user.\0"), set(b"user.a\0b")), (Err(Error::Invalid), Err(Error::Invalid)));
+    assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Ok(()));
+    assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Err(Error::NoData));
+}
+
+/// None of them undoes another's change.
+#[test]
+fn xattrs_of_one_file_are_changed_side_by_side() {
+    const THREADS: u32 = 4;
+    const NAMES: u32 = 50;
+    let (vfs, root) = tree();
+    vfs.mknod(&root, At::Cwd, "/a", 0o100_644, 0).expect("made");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (vfs, root) = (&vfs, &root);
+            scope.spawn(move || {
+                for n in 0..NAMES {
+                    let name = format!("user.{thread}.{n}");
+                    let set = |value: &str, how| vfs.setxattr(root, At::Cwd, "/a", &name, value, how, FOLLOW);
+                    set("old", XattrFlags::CREATE).expect("not there yet");
+                    set(&name, XattrFlags::REPLACE).expect("there");
+                    let value = vfs.getxattr(root, At::Cwd, "/a", &name, FOLLOW);
+                    assert_eq!(value, Ok(name.clone().into_bytes()));
+                    if n % 2 == 1 {
+                        vfs.removexattr(root, At::Cwd, "/a", &name, FOLLOW).expect("there");
+                    }
+                }
+            });
+        }
+    });
+    let mut names = vfs.listxattr(&root, At::Cwd, "/a", FOLLOW).expect("listed");
+    names.sort_unstable();
+    let expected = (0..THREADS).flat_map(|t| (0..NAMES).step_by(2).map(move |n| format!("user.{t}.{n}").into_bytes()));
+    let mut expected: Vec<_> = expected.collect();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn attributes_are_no_more_than_can_be_listed() {
+    let (vfs, context) = tree();
+    touch(&vfs, &context, "/a");
+    let set = |name: &str| vfs.setxattr(&context, At::Cwd, "/a", name, b"", XattrFlags::empty(), FOLLOW);
+    let name = |n| format!("user.{n:0>250}");
+    (0..256).for_each(|n| set(&name(n)).expect("in all 65536 bytes, with a NUL behind each"));
+    assert_eq!((set("user.x"), set(&name(7))), (Err(Error::NoSpace), Ok(())));
+    assert_eq!(vfs.listxattr(&context, At::Cwd, "/a", FOLLOW).map(|names| names.len()), Ok(256));
+}
+
+#[test]
+fn a_read_only_context_changes_nothing() {
+    let (vfs, root) = tree();
+    let long_ago = SetTime::At(Timestamp(1_000_000_007));
+    vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
+    vfs.mkdir(&root, At::Cwd, "/mounted", 0o777).expect("made");
+    vfs.mount(&root, At::Cwd, "/mounted", driver(None)).expect("mounted");
+    touch(&vfs, &root, "/mounted/x");
+    touch(&vfs, &root, "/file");
+    vfs.symlink(&root, "file", At::Cwd, "/link").expect("made");
+    vfs.setxattr(&root, At::Cwd, "/file", "user.a", b"v", XattrFlags::empty(), FOLLOW).expect("set");
+    for path in ["/", "/d", "/file", "/link"] {
+        vfs.utimens(&root, At::Cwd, path, long_ago, long_ago, Walk::NOFOLLOW).expect("set");
+    }
+    let all =
+        || ["/", "/d", "/file", "/link"].map(|path| vfs.stat(&root, At::Cwd, path, Walk::NOFOLLOW).expect("there"));
+    let before = all();
+    let reader = root.clone().read_only(true);
+    let refused: Result<(), _> = Err(Error::ReadOnly);
+    let open = |path, flags| vfs.open(&reader, At::Cwd, path, flags, 0o600).map(drop);
+    for flags in [OpenFlags::WRONLY, RW, OpenFlags::TRUNC, RW | OpenFlags::APPEND] {
+        assert_eq!(open("/file", flags), refused, "{flags:?}");
+    }
+    assert_eq!(open("/new", OpenFlags::CREAT), refused);
+    assert!(open("/d", RW | OpenFlags::TMPFILE | OpenFlags::DIRECTORY).is_err());
+    assert_eq!(open("/file", OpenFlags::CREAT), Ok(()), "it is there");
+    assert_eq!(vfs.mkdir(&reader, At::Cwd, "/new", 0o777).map(drop), refused);
+    assert_eq!(vfs.mkdir(&reader, At::Cwd, "/d", 0o777).map(drop), Err(Error::Exists));
+    assert_eq!(vfs.mknod(&reader, At::Cwd, "/new", 0o010_600, 0).map(drop), refused);
+    assert_eq!(vfs.symlink(&reader, "x", At::Cwd, "/new").map(drop), refused);
+    assert_eq!(vfs.link(&reader, At::Cwd, "/file", At::Cwd, "/new", FOLLOW).map(drop), refused);
+    assert_eq!(vfs.unlink(&reader, At::Cwd, "/file"), refused);
+    assert_eq!(vfs.rmdir(&reader, At::Cwd, "/d"), refused);
+    for path in ["/missing", "/missing/", "/file/"] {
+        assert_eq!((vfs.unlink(&reader, At::Cwd, path), vfs.rmdir(&reader, At::Cwd, path)), (refused, refused));
+    }
+    assert_eq!(vfs.rename(&reader, At::Cwd, "/missing", At::Cwd, "/new", RenameFlags::empty()), refused);
+    assert_eq!(vfs.unlink(&reader, At::Cwd, "/missing/x"), Err(Error::NoEntry), "the directory is asked for first");
+    for flags in [RenameFlags::empty(), RenameFlags::EXCHANGE] {
+        assert_eq!(vfs.rename(&reader, At::Cwd, "/file", At::Cwd, "/link", flags), refused);
+    }
+    assert_eq!(vfs.chmod(&reader, At::Cwd, "/file", 0o777, FOLLOW), refused);
+    assert_eq!(vfs.chown(&reader, At::Cwd, "/file", Some(1), None, FOLLOW), refused);
+    assert_eq!(vfs.utimens(&reader, At::Cwd, "/file", SetTime::Now, SetTime::Now, FOLLOW), refused);
+    assert_eq!(vfs.truncate(&reader, At::Cwd, "/file", 1), refused);
+    let file = vfs.lookup(&reader, At::Cwd, "/file", FOLLOW).expect("there");
+    let cut = SetAttr { size: Some(1), ..SetAttr::default() };
+    assert_eq!(vfs.setattr(&reader, &file, &cut).map(drop), refused);
+    for name in ["user.a", "trusted.a", "security.a"] {
+        assert_eq!(vfs.setxattr(&reader, At::Cwd, "/file", name, b"w", XattrFlags::empty(), FOLLOW), refused);
+        assert_eq!(vfs.removexattr(&reader, At::Cwd, "/file", name, FOLLOW), refused);
+    }
+    assert_eq!(vfs.access(&reader, At::Cwd, "/file", Access::WRITE, FOLLOW), refused);
+    assert_eq!(vfs.mount(&reader, At::Cwd, "/d", driver(None)), refused);
+    assert_eq!(vfs.umount(&reader, At::Cwd, "/mounted"), refused);
+    assert_eq!(names(&vfs, &root, "/mounted"), [".", "..", "x"]);
+    // Looking is allowed, and leaves no trace.
+    assert_eq!(vfs.access(&reader, At::Cwd, "/file", Access::READ, FOLLOW), Ok(()));
+    assert_eq!(vfs.open(&reader, At::Cwd, "/file", OpenFlags::RDONLY, 0).expect("opens").read(&mut [0; 9]), Ok(0));
+    assert_eq!(vfs.readlink(&reader, At::Cwd, "/link", FOLLOW), Ok(b"file".to_vec()));
+    assert_eq!(names(&vfs, &reader, "/").len(), 6);
+    assert_eq!(all(), before);
+}
+
+#[test]
+fn a_mode_is_permission_bits() {
+    let (vfs, context) = tree();
+    let context = context.with_umask(0);
+    for (name, mode) in [("/a", 0o100_644), ("/b", 0o40_755), ("/c", u32::MAX)] {
+        let file = vfs.open(&context, At::Cwd, name, RW | OpenFlags::CREAT, mode).expect("made");
+        assert_eq!((file.stat().mode, file.stat().kind), (mode & 0o7777, FileKind::File));
+    }
+}

@@ -1,0 +1,119 @@
+//! An open file: bytes, positions, flags.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use pando_vfs::{At, Context, Credentials, Error, FileKind, OpenFlags, Seek, SetTime, Timestamp};
+
+use super::{FOLLOW, RW, tree};
+
+#[test]
+fn files_are_made_written_read_and_removed() {
+    let (vfs, context) = tree();
+    let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT | OpenFlags::EXCL, 0o666).expect("made");
+    assert_eq!(file.write(b"hello"), Ok(5));
+    assert_eq!(file.tell(), 5);
+    assert_eq!(file.lseek(Seek::Set(1)), Ok(1));
+    let mut buffer = [0; 10];
+    assert_eq!(file.read(&mut buffer), Ok(4));
+    assert_eq!(&buffer[..4], b"ello");
+    let stat = vfs.stat(&context, At::Cwd, "a", FOLLOW).expect("there");
+    assert_eq!((stat.size, stat.mode, stat.nlink, stat.kind), (5, 0o644, 1, FileKind::File));
+    assert_eq!(
+        vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT | OpenFlags::EXCL, 0).err(),
+        Some(Error::Exists)
+    );
+    assert_eq!(vfs.unlink(&context, At::Cwd, "/a"), Ok(()));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/a", FOLLOW), Err(Error::NoEntry));
+    assert_eq!(file.stat().nlink, 0);
+    assert_eq!(file.pread(&mut buffer, 0), Ok(5), "an open file lives on");
+    assert_eq!(vfs.d_path(&context, file.dentry(), 100), Ok(b"/a (deleted)".to_vec()));
+}
+
+#[test]
+fn seeks_refuse_what_does_not_fit() {
+    let (vfs, context) = tree();
+    let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
+    assert_eq!(file.lseek(Seek::Set(-1)), Err(Error::Invalid));
+    assert_eq!(file.lseek(Seek::Set(i64::MAX)), Ok(i64::MAX as u64));
+    assert_eq!(file.lseek(Seek::Cur(1)), Err(Error::Overflow));
+    assert_eq!(file.lseek(Seek::Cur(i64::MIN)), Err(Error::Invalid));
+    assert_eq!(file.tell(), i64::MAX as u64, "unchanged");
+    assert_eq!(file.write(b"x"), Err(Error::Invalid), "as Linux: the range would end beyond 2^63 - 1");
+    file.truncate(100_000).expect("grown");
+    assert_eq!(file.lseek(Seek::End(-1)), Ok(99_999));
+    assert_eq!(file.lseek(Seek::Hole(5)), Ok(5));
+    assert_eq!(file.lseek(Seek::Data(5)), Err(Error::NoDeviceAddress));
+    file.pwrite(b"data", 50_000).expect("written");
+    assert_eq!(file.lseek(Seek::Data(5)), Ok(49_152));
+    assert_eq!(file.lseek(Seek::Hole(50_000)), Ok(53_248));
+    assert_eq!(file.lseek(Seek::Data(100_000)), Err(Error::NoDeviceAddress));
+    let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+    assert_eq!(dir.read(&mut [0; 4]), Err(Error::IsDirectory));
+    assert_eq!(dir.write(b"x"), Err(Error::BadHandle));
+}
+
+#[test]
+fn flags_of_an_open_file_are_set() {
+    let (vfs, root) = tree();
+    let file = vfs.open(&root, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o644).expect("made");
+    assert_eq!((file.write(b"one"), file.lseek(Seek::Set(0))), (Ok(3), Ok(0)));
+    let (append, quiet) = (OpenFlags::APPEND, OpenFlags::NOATIME);
+    assert_eq!(file.set_flags(&root, append | OpenFlags::NONBLOCK | OpenFlags::WRONLY | OpenFlags::SYNC), Ok(()));
+    assert_eq!(file.flags(), RW | append | OpenFlags::NONBLOCK, "what else was asked for is ignored");
+    assert_eq!((file.write(b"two"), file.tell()), (Ok(3), 6));
+    assert_eq!(file.set_flags(&root, quiet), Ok(()));
+    assert_eq!((file.flags(), file.pwrite(b"T", 3), file.stat().size), (RW | quiet, Ok(1), 6));
+    let old = SetTime::At(Timestamp(5));
+    let atime_after_read = || {
+        file.pread(&mut [0; 9], 0).expect("reads");
+        file.stat().atime
+    };
+    vfs.utimens(&root, At::Cwd, "/a", old, old, FOLLOW).expect("set");
+    assert_eq!(atime_after_read(), Timestamp(5));
+    // It stays whoever asks; anew it is the owner's to ask for.
+    let other = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+    assert_eq!(file.set_flags(&other, quiet), Ok(()));
+    assert_eq!(file.set_flags(&other, OpenFlags::empty()), Ok(()));
+    assert_eq!(file.set_flags(&other, quiet | append), Err(Error::NotPermitted));
+    assert_eq!(file.flags(), RW);
+    assert!(atime_after_read() > Timestamp(5));
+    let place = vfs.open(&root, At::Cwd, "/a", OpenFlags::PATH, 0).expect("opens");
+    assert_eq!(place.set_flags(&root, append), Err(Error::BadHandle));
+    let reader = root.clone().read_only(true);
+    let silent = vfs.open(&reader, At::Cwd, "/a", OpenFlags::RDONLY, 0).expect("opens");
+    vfs.utimens(&root, At::Cwd, "/a", old, old, FOLLOW).expect("set");
+    assert_eq!(silent.set_flags(&root, OpenFlags::empty()), Ok(()));
+    assert_eq!(silent.pread(&mut [0; 9], 0).map(|_| silent.stat().atime), Ok(Timestamp(5)));
+}
+
+#[test]
+fn several_buffers_are_read_and_written_as_one() {
+    let (vfs, context) = tree();
+    let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
+    let slices = ["gro", "", "ve of ", "aspen"].map(|part| IoSlice::new(part.as_bytes()));
+    assert_eq!((file.writev(&slices), file.tell()), (Ok(14), 14));
+    assert_eq!((file.pwritev(&slices[3..], 20), file.tell(), file.stat().size), (Ok(5), 14, 25));
+    let (mut first, mut second, mut third) = ([9; 6], [9; 17], [9; 4]);
+    let mut into = [&mut first[..], &mut [], &mut second[..], &mut third[..]].map(IoSliceMut::new);
+    assert_eq!(file.preadv(&mut into, 0), Ok(25), "all there is");
+    assert_eq!((&first, &second, third), (b"grove ", b"of aspen\0\0\0\0\0\0asp", [b'e', b'n', 9, 9]));
+    let mut part = [0; 3];
+    assert_eq!((file.lseek(Seek::Set(6)), file.readv(&mut [IoSliceMut::new(&mut part)])), (Ok(6), Ok(3)));
+    assert_eq!((&part, file.tell()), (b"of ", 9));
+    // A file that was never written to has no contents to ask.
+    let grown = vfs.open(&context, At::Cwd, "/b", RW | OpenFlags::CREAT, 0o600).expect("made");
+    grown.truncate(8).expect("grown");
+    let mut into = [&mut first[..], &mut second[..]].map(IoSliceMut::new);
+    assert_eq!((grown.readv(&mut into), first, &second[..3]), (Ok(8), [0; 6], &[0, 0, b' '][..]));
+    // No bytes are nothing to do, even in a directory; the order of refusals is the kernel's.
+    let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+    assert_eq!((dir.readv(&mut []), dir.preadv(&mut [], u64::MAX)), (Ok(0), Err(Error::Invalid)));
+    assert_eq!(dir.readv(&mut [IoSliceMut::new(&mut part)]), Err(Error::IsDirectory));
+    assert_eq!(dir.writev(&[]), Err(Error::BadHandle));
+    let (most, more) = (vec![IoSlice::new(b"x"); 1024], vec![IoSlice::new(b"x"); 1025]);
+    assert_eq!(
+        (file.writev(&more), file.pwritev(&more, 0), file.tell()),
+        (Err(Error::Invalid), Err(Error::Invalid), 9)
+    );
+    assert_eq!((file.writev(&most), file.tell()), (Ok(1024), 1033));
+}

@@ -1,0 +1,207 @@
+//! Walks: links, mounts, roots, and what leads nowhere.
+
+use pando_vfs::{At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Resolve, Walk};
+
+use super::{FOLLOW, RW, names, touch, tree};
+use crate::driver;
+
+#[test]
+fn symlinks_are_followed_and_loops_end() {
+    let (vfs, context) = tree();
+    vfs.mkdir(&context, At::Cwd, "/d", 0o777).expect("made");
+    touch(&vfs, &context, "/d/f");
+    vfs.symlink(&context, "d", At::Cwd, "/l").expect("made");
+    vfs.symlink(&context, "/l/f", At::Cwd, "/d/back").expect("made");
+    vfs.symlink(&context, "loop", At::Cwd, "/loop").expect("made");
+    vfs.symlink(&context, "l/new", At::Cwd, "/dangling").expect("made");
+    let ino = vfs.stat(&context, At::Cwd, "/d/f", FOLLOW).expect("there").ino;
+    assert_eq!(vfs.stat(&context, At::Cwd, "/l/back", FOLLOW).map(|s| s.ino), Ok(ino));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/l/back", Walk::NOFOLLOW).map(|s| s.kind), Ok(FileKind::Symlink));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/l/", Walk::NOFOLLOW).map(|s| s.kind), Ok(FileKind::Directory));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/loop", FOLLOW), Err(Error::Loop));
+    assert_eq!(vfs.open(&context, At::Cwd, "/l", OpenFlags::NOFOLLOW, 0).err(), Some(Error::Loop));
+    touch(&vfs, &context, "/dangling");
+    assert!(vfs.stat(&context, At::Cwd, "/d/new", FOLLOW).is_ok(), "O_CREAT goes through a dangling link");
+    assert_eq!(vfs.readlink(&context, At::Cwd, "/l", FOLLOW), Ok(b"d".to_vec()));
+    assert_eq!(vfs.readlink(&context, At::Cwd, "/d", FOLLOW), Err(Error::Invalid));
+}
+
+#[test]
+fn mounts_are_crossed_and_protected() {
+    let (vfs, context) = tree();
+    for dir in ["/m", "/m/below", "/n"] {
+        vfs.mkdir(&context, At::Cwd, dir, 0o777).expect("made");
+    }
+    vfs.mount(&context, At::Cwd, "/m", driver(None)).expect("mounted");
+    assert_eq!(names(&vfs, &context, "/m"), [".", ".."]);
+    vfs.mkdir(&context, At::Cwd, "/m/x", 0o777).expect("made");
+    touch(&vfs, &context, "/m/x/f");
+    let file = vfs.open(&context, At::Cwd, "/m/x/../x/f", RW, 0).expect("opens");
+    assert_eq!(vfs.d_path(&context, file.dentry(), 100), Ok(b"/m/x/f".to_vec()));
+    let root = vfs.stat(&context, At::Cwd, "/", FOLLOW).expect("there");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/m/..", FOLLOW).map(|s| (s.dev, s.ino)), Ok((root.dev, root.ino)));
+    let mounted = vfs.stat(&context, At::Cwd, "/m", FOLLOW).expect("there");
+    assert_ne!(mounted.dev, root.dev);
+    let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+    let mut listed = None;
+    dir.readdir_plus(&context, 0, |entry, plus| {
+        listed = listed.or(plus.filter(|_| entry.name == b"m").map(|(stat, dentry)| (stat.ino, dentry.stat().ino)));
+        true
+    })
+    .expect("lists");
+    assert_eq!(listed, Some((mounted.ino, mounted.ino)), "with attributes, a listing shows what a look-up finds");
+    let none = RenameFlags::empty();
+    assert_eq!(vfs.rename(&context, At::Cwd, "/m/x", At::Cwd, "/x", none), Err(Error::CrossDevice));
+    assert_eq!(vfs.rename(&context, At::Cwd, "/m", At::Cwd, "/x", none), Err(Error::Busy));
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/m"), Err(Error::Busy));
+    assert_eq!(vfs.umount(&context, At::Cwd, "/n"), Err(Error::Invalid));
+    let root = vfs.lookup(&context, At::Cwd, "/m", FOLLOW).expect("mounted");
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
+    assert_eq!(vfs.mkdir(&context, At::Dir(&root), "late", 0o777).err(), Some(Error::Stale));
+    assert_eq!(names(&vfs, &context, "/m"), [".", "..", "below"]);
+    assert_eq!(file.write(b"still open"), Ok(10));
+}
+
+#[test]
+fn working_directory_and_root() {
+    let (vfs, mut context) = tree();
+    for dir in ["/a", "/a/b", "/a/b/c"] {
+        vfs.mkdir(&context, At::Cwd, dir, 0o777).expect("made");
+    }
+    vfs.chdir(&mut context, At::Cwd, "a/b").expect("entered");
+    assert_eq!(vfs.getcwd(&context, 100), Ok(b"/a/b".to_vec()));
+    assert_eq!(vfs.getcwd(&context, 3), Err(Error::Range));
+    assert!(vfs.stat(&context, At::Cwd, "c", FOLLOW).is_ok());
+    vfs.rename(&context, At::Cwd, "/a/b", At::Cwd, "/z", RenameFlags::empty()).expect("moved");
+    assert_eq!(vfs.getcwd(&context, 100), Ok(b"/z".to_vec()));
+    vfs.chroot(&mut context, At::Cwd, "/z").expect("confined");
+    assert_eq!(vfs.getcwd(&context, 100), Ok(b"/".to_vec()));
+    assert_eq!(names(&vfs, &context, "/../.."), [".", "..", "c"]);
+    assert_eq!(vfs.d_path(&context, &vfs.root(), 100), Ok(b"/".to_vec()));
+    vfs.chdir(&mut context, At::Cwd, "/c").expect("entered");
+    vfs.rmdir(&context, At::Cwd, "/c").expect("removed");
+    assert_eq!(vfs.getcwd(&context, 100), Err(Error::NoEntry));
+    assert_eq!(vfs.mkdir(&context, At::Cwd, "x", 0o777).err(), Some(Error::NoEntry));
+    assert_eq!(names(&vfs, &context, ".."), [".", ".."]);
+}
+
+#[test]
+fn what_was_moved_out_of_a_root_leads_nowhere() {
+    let (vfs, root) = tree();
+    for dir in ["/in", "/in/d", "/in/d/e", "/out", "/secret"] {
+        vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
+    }
+    let mut confined = root.clone();
+    vfs.chroot(&mut confined, At::Cwd, "/in").expect("confined");
+    vfs.chdir(&mut confined, At::Cwd, "/d/e").expect("entered");
+    let stat = |path: &str| vfs.stat(&confined, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    let ino = |path: &str| vfs.stat(&root, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    assert_eq!((stat("../.."), stat("../../.."), stat("/..")), (ino("/in"), ino("/in"), ino("/in")));
+    vfs.rename(&root, At::Cwd, "/in/d", At::Cwd, "/out/d", RenameFlags::empty()).expect("moved");
+    for path in ["..", "../d", "../../../secret", "./../../.."] {
+        assert_eq!(stat(path), Err(Error::NoEntry), "{path}");
+    }
+    assert_eq!((stat("."), stat("/..")), (ino("/out/d/e"), ino("/in")));
+    // Where it was never in.
+    let secret = vfs.lookup(&root, At::Cwd, "/secret", FOLLOW).expect("there");
+    assert_eq!(vfs.stat(&confined, At::Dir(&secret), "..", FOLLOW), Err(Error::NoEntry));
+    vfs.rename(&root, At::Cwd, "/out/d", At::Cwd, "/in/back", RenameFlags::empty()).expect("moved");
+    assert_eq!(stat("../../../back"), ino("/in/back"));
+}
+
+#[test]
+fn beneath_where_it_starts() {
+    let (vfs, root) = tree();
+    for dir in ["/in", "/in/d", "/secret"] {
+        vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
+    }
+    for (target, link) in
+        [("/in/d", "/in/absolute"), ("../secret", "/in/out"), ("../in/d", "/in/round"), ("d/..", "/in/in")]
+    {
+        vfs.symlink(&root, target, At::Cwd, link).expect("made");
+    }
+    let start = vfs.lookup(&root, At::Cwd, "/in", FOLLOW).expect("made");
+    let beneath = root.clone().with_resolve(Resolve::BENEATH);
+    assert_eq!((root.resolve(), beneath.resolve()), (Resolve::empty(), Resolve::BENEATH));
+    let stat = |path: &str, how| vfs.stat(&beneath, At::Dir(&start), path, how).map(|stat| stat.ino);
+    let ino = |path: &str| vfs.stat(&root, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    assert_eq!(
+        (stat("d", FOLLOW), stat("d/../d/.", FOLLOW), stat("in/d/..", FOLLOW)),
+        (ino("/in/d"), ino("/in/d"), ino("/in"))
+    );
+    // Also where it would lead back in.
+    for path in ["..", "d/../..", "../in/d", "/in/d", "/", "absolute", "absolute/", "out", "round", "in/../d"] {
+        assert_eq!(stat(path, FOLLOW), Err(Error::CrossDevice), "{path}");
+    }
+    assert!(stat("out", Walk::NOFOLLOW).is_ok(), "the link itself is in there");
+    // Every call, and every path of it; the walk of each starts where it says.
+    let out = Err(Error::CrossDevice);
+    let at = At::Dir(&start);
+    assert_eq!(vfs.mkdir(&beneath, at, "../x", 0o777).map(drop), out);
+    assert_eq!(vfs.open(&beneath, at, "out/x", OpenFlags::CREAT, 0o600).map(drop), out);
+    assert_eq!(vfs.rename(&beneath, at, "d", at, "../d", RenameFlags::empty()), out);
+    assert_eq!(vfs.rename(&beneath, at, "../secret", at, "s", RenameFlags::empty()), out);
+    assert_eq!(vfs.link(&beneath, at, "out", at, "/l", Walk::NOFOLLOW).map(drop), out);
+    assert_eq!(vfs.rmdir(&beneath, at, "../secret"), out);
+    let mut inside = beneath.clone();
+    assert_eq!(vfs.chdir(&mut inside, at, "d/../.."), out);
+    vfs.chdir(&mut inside, at, "d").expect("beneath");
+    assert_eq!(vfs.stat(&inside, At::Cwd, "..", FOLLOW).err(), Some(Error::CrossDevice), "it starts in d");
+    assert_eq!(names(&vfs, &root, "/"), [".", "..", "in", "secret"]);
+}
+
+#[test]
+fn paths_without_links_and_without_mounts() {
+    let (vfs, root) = tree();
+    for dir in ["/d", "/m"] {
+        vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
+    }
+    vfs.symlink(&root, "d", At::Cwd, "/link").expect("made");
+    vfs.symlink(&root, "/d", At::Cwd, "/m.link").expect("made");
+    vfs.mount(&root, At::Cwd, "/m", driver(None)).expect("mounted");
+    vfs.mkdir(&root, At::Cwd, "/m/sub", 0o777).expect("made");
+    vfs.symlink(&root, "/d", At::Cwd, "/m/away").expect("made");
+    let plain = root.clone().with_resolve(Resolve::NO_SYMLINKS);
+    for path in ["/link", "/link/", "/link/x", "/m/away"] {
+        assert_eq!(vfs.stat(&plain, At::Cwd, path, FOLLOW).err(), Some(Error::Loop), "{path}");
+    }
+    assert!(vfs.stat(&plain, At::Cwd, "/link", Walk::NOFOLLOW).is_ok());
+    assert_eq!(vfs.readlink(&plain, At::Cwd, "/link", FOLLOW), Ok(b"d".to_vec()));
+    assert_eq!(vfs.open(&plain, At::Cwd, "/link", OpenFlags::CREAT, 0o600).err(), Some(Error::Loop));
+    vfs.unlink(&plain, At::Cwd, "/link").expect("not followed");
+    let here = root.clone().with_resolve(Resolve::NO_XDEV);
+    for path in ["/m", "/m/", "/m/sub", "m.link/../m"] {
+        assert_eq!(vfs.stat(&here, At::Cwd, path, FOLLOW).err(), Some(Error::CrossDevice), "{path}");
+    }
+    assert_eq!(vfs.mkdir(&here, At::Cwd, "/m/new", 0o777).err(), Some(Error::CrossDevice));
+    let sub = vfs.lookup(&root, At::Cwd, "/m/sub", FOLLOW).expect("made");
+    for (path, expected) in
+        [("..", None), ("../..", Some(Error::CrossDevice)), ("../away", Some(Error::CrossDevice)), ("/d", None)]
+    {
+        assert_eq!(vfs.stat(&here, At::Dir(&sub), path, FOLLOW).err(), expected, "{path}");
+    }
+}
+
+#[test]
+fn a_context_with_a_root_of_its_own() {
+    let (vfs, root) = tree();
+    let jail = vfs.mkdir(&root, At::Cwd, "/jail", 0o755).expect("made");
+    touch(&vfs, &root, "/jail/file");
+    touch(&vfs, &root, "/outside");
+    let guest = Context::rooted(&jail, Credentials::user(1000, 1000, &[])).expect("a directory");
+    for path in ["file", "/file", "/../file", "../../file"] {
+        assert!(vfs.stat(&guest, At::Cwd, path, FOLLOW).is_ok(), "{path}");
+    }
+    assert_eq!(vfs.stat(&guest, At::Cwd, "../outside", FOLLOW).err(), Some(Error::NoEntry));
+    assert_eq!(vfs.getcwd(&guest, 100), Ok(b"/".to_vec()));
+    // A tree that is mounted over the root is not the guest's.
+    vfs.mkdir(&root, At::Cwd, "/jail/sub", 0o755).expect("made");
+    vfs.mount(&root, At::Cwd, "/jail", driver(None)).expect("mounted");
+    assert!(
+        ["sub/..", "sub/../sub/..", ".."]
+            .iter()
+            .all(|path| { vfs.stat(&guest, At::Cwd, path, FOLLOW).map(|stat| stat.ino) == Ok(jail.stat().ino) })
+    );
+    let file = vfs.lookup(&root, At::Cwd, "/outside", FOLLOW).expect("there");
+    assert_eq!(Context::rooted(&file, Credentials::root()).err(), Some(Error::NotDirectory));
+}
