@@ -27,6 +27,7 @@
 #![deny(unsafe_code)]
 
 mod arena;
+mod crew;
 mod device;
 mod dirents;
 mod error;

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use pando_vfs::bulk::{Batch, Names, PAGE_BYTES, PART_ENTRIES, Page, Part};
+use pando_vfs::bulk::{Batch, Names, PART_ENTRIES, Page, Part};
 use rustix::{
     fs::{Mode, OFlags, SeekFrom},
     io::Errno,
@@ -19,16 +19,15 @@ use rustix::{
 use crate::{
     Error, Options, Result,
     arena::Arena,
+    crew::{Crew, RESERVE},
     dirents,
     fill::{Asked, Filler, NoRoom, Settled, local_device, retry},
     job::{Done, Job, Task},
     meter::Meter,
-    pace::{Pace, Sorting},
-    pool::{Pool, Work},
+    pace::Sorting,
+    pool::Work,
 };
 
-/// Pages that answers need at least, to get on at all: a part, a list, a page of values.
-const RESERVE: usize = 4;
 /// Jobs that are under way at the same time: while one is handed out the next ones are asked for.
 const JOBS: usize = 3;
 /// Entries for each thread in a job.
@@ -100,23 +99,6 @@ impl Pending {
             Self::Job(job) => job.name_pages(),
             Self::GivenUp(names, _) => names.pages(),
         }
-    }
-}
-
-/// Who does the work: how many, and the threads. Shared by the scans of a walk.
-#[derive(Clone)]
-pub(crate) struct Crew {
-    pub pace: Arc<Pace>,
-    pub pool: Arc<Pool>,
-}
-
-impl Crew {
-    pub fn new(options: &Options) -> Self {
-        // Each thread holds a part and pages.
-        let each = 1 + Asked::new(options.mask, options.fields).pages();
-        let most = (options.budget_bytes / PAGE_BYTES).saturating_sub(RESERVE + 3) / (2 * each);
-        let pace = Pace::new(options.workers, options.order, most.max(1));
-        Self { pace: Arc::new(pace), pool: Arc::new(Pool::new()) }
     }
 }
 

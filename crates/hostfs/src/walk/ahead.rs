@@ -22,13 +22,7 @@ use super::{
     children::Expected,
     open::{Identity, identity_as, open_dir_on},
 };
-use crate::{
-    Options,
-    arena::Arena,
-    meter::Meter,
-    pool::Work,
-    scan::{Crew, Scan},
-};
+use crate::{Options, arena::Arena, crew::Crew, meter::Meter, pool::Work, scan::Scan};
 
 /// Which directory, and what it is read with.
 pub(super) struct Task {

@@ -40,12 +40,7 @@ use self::{
     children::Expected,
     open::{ELSEWHERE, Identity, identity, identity_as, is_directory, open_dir, open_dir_on, open_root},
 };
-use crate::{
-    Options, Result,
-    arena::Arena,
-    meter::Meter,
-    scan::{Crew, Scan},
-};
+use crate::{Options, Result, arena::Arena, crew::Crew, meter::Meter, scan::Scan};
 
 /// Levels that keep their descriptors, besides the root.
 const OPEN_LEVELS: usize = 64;
