@@ -1,0 +1,201 @@
+//! What others change in the store: it is seen, and nothing is lost or replaced for it.
+
+use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
+use pando_vfs::{At, Credentials, Error, FileKind, OpenFlags, RenameFlags, Walk, XattrFlags};
+
+use crate::support::{assert_same, evict_all, evict_down_to, mounted, names, seen, stored};
+
+const FOLLOW: Walk = Walk::empty();
+const NEW: OpenFlags = OpenFlags::RDWR.union(OpenFlags::CREAT).union(OpenFlags::EXCL);
+const ROOT: u64 = MapHandle::ROOT;
+
+#[test]
+fn what_others_change_is_seen() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let stat = |path: &str| vfs.stat(&context, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    let d = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made").ino();
+    assert_eq!(stat("/d/f"), Err(Error::NoEntry));
+    let f = store.create(d, "f", FileKind::File, 0o600).expect("made");
+    assert_eq!(stat("/d/f"), Ok(f), "made");
+    store.chmod(f, 0o644).expect("changed");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/d/f", FOLLOW).map(|stat| stat.mode), Ok(0o644));
+    store.write(f, b"longer").expect("written");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/d/f", FOLLOW).map(|stat| stat.size), Ok(6));
+    store.rename((d, b"f"), (ROOT, b"g"), RenameFlags::empty()).expect("moved");
+    assert_eq!((stat("/d/f"), stat("/g")), (Err(Error::NoEntry), Ok(f)), "moved");
+    store.link(f, d, "again").expect("linked");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/g", FOLLOW).map(|stat| stat.nlink), Ok(2));
+    assert_eq!(stat("/d/again"), Ok(f));
+    store.remove(ROOT, "g").expect("removed");
+    assert_eq!(stat("/g"), Err(Error::NoEntry), "removed");
+    assert_eq!(vfs.unlink(&context, At::Cwd, "/d/again"), Ok(()));
+    let sub = store.create(d, "sub", FileKind::Directory, 0o755).expect("made");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/d", FOLLOW).map(|stat| stat.nlink), Ok(3), "a directory more");
+    store.create(sub, "x", FileKind::File, 0o644).expect("made");
+    assert_eq!(vfs.unlink(&context, At::Cwd, "/d/sub/x"), Ok(()), "a name never looked at");
+    store.chmod(d, 0).expect("closed");
+    let user = context.clone().with_credentials(Credentials::user(1, 1, &[]));
+    assert_eq!(vfs.stat(&user, At::Cwd, "/d/sub", FOLLOW).err(), Some(Error::Access));
+    assert_same(&seen(&vfs, &context), &stored(&store), "at the end");
+}
+
+#[test]
+fn names_that_others_have_made_are_in_the_way() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    for name in ["f", "g", "h"] {
+        assert_eq!(vfs.stat(&context, At::Cwd, name, FOLLOW).err(), Some(Error::NoEntry));
+    }
+    let f = store.create(ROOT, "f", FileKind::File, 0o600).expect("made");
+    assert_eq!(vfs.mkdir(&context, At::Cwd, "/f", 0o755).err(), Some(Error::Exists));
+    store.create(ROOT, "g", FileKind::File, 0o600).expect("made");
+    let opened = vfs.open(&context, At::Cwd, "/g", OpenFlags::RDWR | OpenFlags::CREAT, 0o644);
+    assert_eq!(opened.map(|file| file.stat().mode).ok(), Some(0o600), "opened, not made");
+    store.remove(ROOT, "f").expect("removed");
+    assert_eq!(vfs.unlink(&context, At::Cwd, "/f"), Err(Error::NoEntry));
+    let made = vfs.mkdir(&context, At::Cwd, "/f", 0o755).expect("free again");
+    assert_ne!(made.ino(), f);
+    let h = store.create(ROOT, "h", FileKind::Directory, 0o700).expect("made");
+    assert_eq!(vfs.rename(&context, At::Cwd, "/f", At::Cwd, "/h", RenameFlags::NOREPLACE), Err(Error::Exists));
+    assert_eq!(vfs.rename(&context, At::Cwd, "/f", At::Cwd, "/h", RenameFlags::empty()), Ok(()));
+    assert!(store.node(h).is_err(), "replaced and forgotten");
+    assert_same(&seen(&vfs, &context), &stored(&store), "at the end");
+}
+
+/// Whatever the change counts say: who answers EEXIST says that the name is there.
+#[test]
+fn a_name_that_is_in_the_way_is_asked_for_again() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    drop(vfs.open(&context, At::Cwd, "/f", NEW, 0o600).expect("made"));
+    let asked = |call, change: &dyn Fn() -> pando_vfs::Result<()>| {
+        assert_eq!(vfs.stat(&context, At::Cwd, "/new", FOLLOW).err(), Some(Error::NoEntry));
+        let before = store.calls(Call::Lookup);
+        store.inject(Fault::Nth { call: Some(call), after: 0, error: Error::Exists });
+        let changed = change();
+        assert_eq!(vfs.stat(&context, At::Cwd, "/new", FOLLOW).is_ok(), changed.is_ok());
+        (changed, store.calls(Call::Lookup) - before)
+    };
+    let refused = (Err(Error::Exists), 1);
+    assert_eq!(asked(Call::Create, &|| vfs.mkdir(&context, At::Cwd, "/new", 0o755).map(drop)), refused);
+    assert_eq!(asked(Call::Link, &|| vfs.link(&context, At::Cwd, "/f", At::Cwd, "/new", FOLLOW).map(drop)), refused);
+    let noreplace = RenameFlags::NOREPLACE;
+    assert_eq!(asked(Call::Rename, &|| vfs.rename(&context, At::Cwd, "/f", At::Cwd, "/new", noreplace)), refused);
+    let open = || vfs.open(&context, At::Cwd, "/new", OpenFlags::RDWR | OpenFlags::CREAT, 0o600).map(drop);
+    assert_eq!(asked(Call::Create, &open), (Ok(()), 1));
+}
+
+#[test]
+fn a_directory_under_two_names_is_had_under_one() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let d = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made").ino();
+    store.link_directory(d, ROOT, "again").expect("damaged");
+    let ino = |path| vfs.stat(&context, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    assert_eq!((ino("/d"), ino("/again"), ino("/d")), (Ok(d), Err(Error::Stale), Ok(d)));
+}
+
+#[test]
+fn directories_that_others_move_have_one_place() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    for path in ["/a", "/b", "/a/d", "/a/d/e"] {
+        vfs.mkdir(&context, At::Cwd, path, 0o755).expect("made");
+    }
+    let ino = |path: &str| vfs.stat(&context, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    let (a, b, d, e) = (ino("/a").unwrap(), ino("/b").unwrap(), ino("/a/d").unwrap(), ino("/a/d/e").unwrap());
+    let open = vfs.open(&context, At::Cwd, "/a/d", OpenFlags::DIRECTORY, 0).expect("opens");
+    store.rename((a, b"d"), (b, b"moved"), RenameFlags::empty()).expect("moved");
+    assert_eq!(ino("/b/moved/e"), Ok(e), "the new place is looked at first");
+    assert_eq!(ino("/a/d"), Err(Error::NoEntry));
+    assert_eq!(vfs.d_path(&context, open.dentry(), 100), Ok(b"/b/moved".to_vec()));
+    assert_eq!(vfs.stat(&context, At::Dir(open.dentry()), "..", FOLLOW).map(|stat| stat.ino), Ok(b));
+    // The places change roles: what was above is below.
+    store.rename((d, b"e"), (ROOT, b"e"), RenameFlags::empty()).expect("moved");
+    store.rename((b, b"moved"), (e, b"d"), RenameFlags::empty()).expect("moved");
+    let below = vfs.stat(&context, At::Dir(open.dentry()), "e", FOLLOW);
+    assert_eq!(below.err(), Some(Error::NoEntry));
+    assert_eq!(ino("/e/d"), Ok(d));
+    assert_eq!(vfs.d_path(&context, open.dentry(), 100), Ok(b"/e/d".to_vec()));
+    evict_all(&vfs);
+    assert_same(&seen(&vfs, &context), &stored(&store), "at the end");
+}
+
+#[test]
+fn a_cached_place_never_closes_a_circle() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    for path in ["/x", "/x/y"] {
+        vfs.mkdir(&context, At::Cwd, path, 0o755).expect("made");
+    }
+    let x = vfs.open(&context, At::Cwd, "/x", OpenFlags::DIRECTORY, 0).expect("opens");
+    let y = vfs.open(&context, At::Cwd, "/x/y", OpenFlags::DIRECTORY, 0).expect("opens");
+    let (x_ino, y_ino) = (x.dentry().ino(), y.dentry().ino());
+    store.rename((x_ino, b"y"), (ROOT, b"y"), RenameFlags::empty()).expect("moved");
+    store.rename((ROOT, b"x"), (y_ino, b"x"), RenameFlags::empty()).expect("moved");
+    // Seen from y, whose own move nobody has noticed yet.
+    let found = vfs.stat(&context, At::Dir(y.dentry()), "x", FOLLOW).map(|stat| stat.ino);
+    assert!(matches!(found, Err(Error::Stale)), "{found:?}");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/y/x", FOLLOW).map(|stat| stat.ino), Ok(x_ino));
+    assert_eq!(vfs.d_path(&context, x.dentry(), 100), Ok(b"/y/x".to_vec()));
+    let none = RenameFlags::empty();
+    assert_eq!(vfs.rename(&context, At::Cwd, "/y", At::Cwd, "/y/x/y", none), Err(Error::Invalid));
+}
+
+#[test]
+fn a_directory_that_others_have_emptied_can_be_removed() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    for path in ["/d", "/over", "/moves"] {
+        vfs.mkdir(&context, At::Cwd, path, 0o755).expect("made");
+    }
+    for dir in ["/d", "/over"] {
+        let dir = vfs.mkdir(&context, At::Cwd, format!("{dir}/below"), 0o755).expect("made");
+        vfs.open(&context, At::Dir(&dir), "f", NEW, 0o644).expect("made");
+    }
+    for name in ["d", "over"] {
+        let dir = store.lookup(ROOT, name).expect("there").expect("there");
+        let below = store.lookup(dir, "below").expect("there").expect("there");
+        store.remove(below, "f").expect("removed");
+        store.remove(dir, "below").expect("removed");
+    }
+    assert_eq!(vfs.rmdir(&context, At::Cwd, "/d"), Ok(()));
+    assert_eq!(vfs.rename(&context, At::Cwd, "/moves", At::Cwd, "/over", RenameFlags::empty()), Ok(()));
+    assert_eq!(names(&vfs, &context, "/"), ["over"]);
+    assert_same(&seen(&vfs, &context), &stored(&store), "at the end");
+    evict_down_to(&vfs, &store, 1);
+}
+
+#[test]
+fn extended_attributes_that_others_change_are_seen() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    drop(vfs.open(&root, At::Cwd, "/f", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
+    let f = store.lookup(ROOT, "f").expect("a directory").expect("there");
+    let get = || vfs.getxattr(&root, At::Cwd, "/f", "user.k", Walk::empty());
+    assert_eq!(get(), Err(Error::NoData));
+    store.set_xattr(f, b"user.k", Some(b"1")).expect("set");
+    assert_eq!(get(), Ok(b"1".to_vec()));
+    vfs.setxattr(&root, At::Cwd, "/f", "user.own", "2", XattrFlags::CREATE, Walk::empty()).expect("set");
+    store.set_xattr(f, b"user.k", None).expect("removed");
+    assert_eq!(get(), Err(Error::NoData));
+    assert_eq!(vfs.listxattr(&root, At::Cwd, "/f", Walk::empty()), Ok(vec![b"user.own".to_vec()]));
+    // And those of the directory itself.
+    assert_eq!(vfs.getxattr(&root, At::Cwd, "/", "user.k", Walk::empty()), Err(Error::NoData));
+    store.set_xattr(ROOT, b"user.k", Some(b"3")).expect("set");
+    assert!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()).is_ok());
+    assert_eq!(vfs.getxattr(&root, At::Cwd, "/", "user.k", Walk::empty()), Ok(b"3".to_vec()));
+}
+
+/// Somebody else makes the target after the cache was sure that there is none, and before the store is told.
+#[test]
+fn a_rename_that_may_not_replace_replaces_nothing_that_others_have_made() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    drop(vfs.open(&root, At::Cwd, "/f", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
+    let f = store.lookup(ROOT, "f").expect("a directory");
+    let parked = store.park(Call::Rename);
+    let others = std::thread::scope(|scope| {
+        let rename = scope.spawn(|| vfs.rename(&root, At::Cwd, "/f", At::Cwd, "/g", RenameFlags::NOREPLACE));
+        parked.reached();
+        let others = store.create(ROOT, "g", FileKind::File, 0o640).expect("made");
+        drop(parked);
+        assert_eq!(rename.join().expect("ends"), Err(Error::Exists));
+        others
+    });
+    assert_eq!((store.lookup(ROOT, "f"), store.lookup(ROOT, "g")), (Ok(f), Ok(Some(others))));
+    assert_eq!(vfs.stat(&root, At::Cwd, "/g", Walk::empty()).map(|stat| stat.ino), Ok(others));
+    assert!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()).is_ok());
+}
