@@ -297,20 +297,8 @@ pub(crate) fn make_at(
 ) -> Step<Counted<Dentry>> {
     let parent = place.dir.to_ref().expect_dir()?;
     let (sb, name) = (&parent.shard.sb, place.name(Error::Exists)?);
-    let (hash, exists) = match place.seen {
-        Some(seen) => (seen.hash, seen.dentry.is_some()),
-        // What the backing has made is not asked for.
-        None if locks.answered() => (sb.hash(parent.ino, name), false),
-        None => {
-            let hash = sb.hash(parent.ino, name);
-            check_fresh(place.dir, parent, parent.directory()?)?;
-            (hash, find(place.dir, hash, name, guard)?.is_some())
-        }
-    };
     // Who binds the name from now on is met by the insertion, under the name's lock.
-    if exists {
-        return Err(Error::Exists.into());
-    }
+    let hash = expect_free(place, parent, name, guard, locks)?;
     locks.names(&[sb.key(parent.ino, hash)])?;
     if !locks.answered() {
         may_change(context, parent, guard)?;
@@ -339,10 +327,7 @@ pub(crate) fn make_at(
     let (perm, now) = locks.made.filter(|_| locks.answered()).unwrap_or_else(fresh);
     let ino = if sb.driver.backing().is_some() {
         locks.made = Some((perm, now));
-        let (directory, call) = (parent.directory()?, || create_call(parent, name, make, perm, now));
-        let ino = locks.call(&[place], call).inspect_err(note_refusal(directory, hash, name, guard))?;
-        unbind_stale(directory, hash, name, guard);
-        Some(ino)
+        Some(make_in_backing(place, parent, (hash, name), || create_call(parent, name, make, perm, now), guard, locks)?)
     } else {
         // From here on nothing fails, and the inode pays back when it is dropped with its dentry.
         charge_for(&*sb.driver, make)?;
@@ -369,6 +354,39 @@ pub(crate) fn make_at(
     }
     bound?;
     Ok(dentry)
+}
+
+/// The hash of a name that shows nothing.
+#[inline]
+fn expect_free(place: Parent<'_>, parent: &Inode, name: &[u8], guard: &Guard, locks: &Locks<'_>) -> Step<u64> {
+    let sb = &parent.shard.sb;
+    let (hash, exists) = match place.seen {
+        Some(seen) => (seen.hash, seen.dentry.is_some()),
+        // What the backing has made is not asked for.
+        None if locks.answered() => (sb.hash(parent.ino, name), false),
+        None => {
+            let hash = sb.hash(parent.ino, name);
+            check_fresh(place.dir, parent, parent.directory()?)?;
+            (hash, find(place.dir, hash, name, guard)?.is_some())
+        }
+    };
+    if exists { Err(Error::Exists.into()) } else { Ok(hash) }
+}
+
+/// Has the backing make an inode and its name; its number there.
+#[inline]
+fn make_in_backing(
+    place: Parent<'_>,
+    parent: &Inode,
+    (hash, name): (u64, &[u8]),
+    call: impl FnOnce() -> Call,
+    guard: &Guard,
+    locks: &mut Locks<'_>,
+) -> Step<u64> {
+    let directory = parent.directory()?;
+    let ino = locks.call(&[place], call).inspect_err(note_refusal(directory, hash, name, guard))?;
+    unbind_stale(directory, hash, name, guard);
+    Ok(ino)
 }
 
 /// Tells the backing of a new inode and its name.

@@ -130,35 +130,7 @@ impl<'g> Move<'g> {
             }
             taken = now;
         };
-        // No name can be in there, so nothing else about it is asked.
-        if new_parent.directory()?.is_removed(guard) {
-            return Err(Error::NoEntry.into());
-        }
-        match &target {
-            Some(_) if noreplace => return Err(Error::Exists.into()),
-            None if exchange => return Err(Error::NoEntry.into()),
-            Some(target) if exchange && new.slash && !target.inode().is_dir() => {
-                return Err(Error::NotDirectory.into());
-            }
-            _ => {}
-        }
-        if !source.inode().is_dir() && (old.slash || (!exchange && new.slash)) {
-            return Err(Error::NotDirectory.into());
-        }
-        // What lies in a directory is never above it; and across directories the topology lock holds ancestors in place.
-        if !same_dir && source.inode().is_dir() && is_self_or_ancestor(source.dentry, new.dir, guard) {
-            return Err(Error::Invalid.into());
-        }
-        if let Some(target) = &target
-            && !same_dir
-            && target.inode().is_dir()
-            && is_self_or_ancestor(target.dentry, old.dir, guard)
-        {
-            return Err(if exchange { Error::Invalid } else { Error::NotEmpty }.into());
-        }
-        if let Some(target) = &target
-            && std::ptr::eq(source.inode(), target.inode())
-        {
+        if !Self::expect_possible((&old, &new), new_parent, (&source, target.as_ref()), flags, guard)? {
             return Ok(None);
         }
         if !locks.answered() {
@@ -176,6 +148,51 @@ impl<'g> Move<'g> {
         }
         let prepared = Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange };
         Ok(Some(prepared))
+    }
+
+    /// What is under these names may go where it is to go; false if both are the same file.
+    #[inline]
+    fn expect_possible(
+        (old, new): (&Parent<'g>, &Parent<'g>),
+        new_parent: &Inode,
+        (source, target): (&Bound<'g>, Option<&Bound<'g>>),
+        flags: RenameFlags,
+        guard: &'g Guard,
+    ) -> Step<bool> {
+        let (noreplace, exchange) = (flags.contains(RenameFlags::NOREPLACE), flags.contains(RenameFlags::EXCHANGE));
+        let same_dir = old.dir.ptr_eq(new.dir);
+        // No name can be in there, so nothing else about it is asked.
+        if new_parent.directory()?.is_removed(guard) {
+            return Err(Error::NoEntry.into());
+        }
+        match target {
+            Some(_) if noreplace => return Err(Error::Exists.into()),
+            None if exchange => return Err(Error::NoEntry.into()),
+            Some(target) if exchange && new.slash && !target.inode().is_dir() => {
+                return Err(Error::NotDirectory.into());
+            }
+            _ => {}
+        }
+        if !source.inode().is_dir() && (old.slash || (!exchange && new.slash)) {
+            return Err(Error::NotDirectory.into());
+        }
+        // What lies in a directory is never above it; and across directories the topology lock holds ancestors in place.
+        if !same_dir && source.inode().is_dir() && is_self_or_ancestor(source.dentry, new.dir, guard) {
+            return Err(Error::Invalid.into());
+        }
+        if let Some(target) = target
+            && !same_dir
+            && target.inode().is_dir()
+            && is_self_or_ancestor(target.dentry, old.dir, guard)
+        {
+            return Err(if exchange { Error::Invalid } else { Error::NotEmpty }.into());
+        }
+        if let Some(target) = target
+            && std::ptr::eq(source.inode(), target.inode())
+        {
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     fn carry_out(self, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
