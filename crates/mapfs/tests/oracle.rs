@@ -8,6 +8,9 @@ use pando_mapfs::{Call, Delay, Fault, MapFs, MapHandle, MapOptions, Wait};
 use pando_oracle::{Subject, Trouble, run};
 use pando_vfs::{Error, Vfs};
 
+#[path = "../../vfs/tests/support/splitmix.rs"]
+mod splitmix;
+
 fn main() -> ExitCode {
     run(true, |style| {
         let delays = vec![
@@ -51,10 +54,7 @@ impl Trouble for FailingStore {
     }
 }
 
-/// The output function of splitmix64 (Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, 2014).
+/// A number that depends on each bit of another.
 fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    splitmix::next(&mut z)
 }

@@ -13,6 +13,8 @@ use std::{
 };
 
 pub mod mount;
+#[path = "../../../vfs/tests/support/splitmix.rs"]
+mod splitmix;
 
 use pando_hostfs::{
     Mask,
@@ -21,17 +23,12 @@ use pando_hostfs::{
 use pando_vfs::FileKind;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
-/// Random numbers that a seed gives again (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators",
-/// 2014).
+/// Random numbers that a seed gives again.
 pub struct Random(pub u64);
 
 impl Random {
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
+        splitmix::next(&mut self.0) % limit
     }
 
     /// A name of 1 to 255 bytes; some are no UTF-8, have newlines, or begin with a dot.

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use pando_mapfs::{MapFs, MapHandle, MapOptions};
 use pando_vfs::{At, Context, Credentials, FileKind, OpenFlags, Vfs, Walk};
 
+#[path = "../../../vfs/tests/support/splitmix.rs"]
+mod splitmix;
+
 /// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thing {
@@ -21,18 +24,13 @@ pub struct Thing {
 /// Paths and what stands there.
 pub type Tree = BTreeMap<String, Thing>;
 
-/// A small generator of random numbers (splitmix64: Steele, Lea, Flood, *Fast splittable pseudorandom number
-/// generators*, 2014).
+/// A small generator of random numbers.
 #[derive(Debug, Clone)]
 pub struct Rng(pub u64);
 
 impl Rng {
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix::next(&mut self.0)
     }
 
     /// A number below `n`.

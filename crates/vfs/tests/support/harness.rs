@@ -9,6 +9,8 @@
 //! | `PANDO_STRESS_SEED` | the seed of all random choices | random, printed when a test fails |
 //! | `PANDO_STRESS_STALL_S` | seconds without a step that count as a hang | 60 |
 
+mod splitmix;
+
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
     io::Write,
@@ -23,8 +25,7 @@ use std::{
 /// As many threads as a crew has: more than the cores of a small machine, so that they are preempted anywhere.
 pub const THREADS: usize = 16;
 
-/// A small generator of random numbers (splitmix64: Steele, Lea, Flood, *Fast splittable pseudorandom number
-/// generators*, 2014).
+/// A small generator of random numbers.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -36,11 +37,7 @@ impl Rng {
 
     /// 64 random bits.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix::next(&mut self.0)
     }
 
     /// A number below `n`.
