@@ -17,6 +17,7 @@
 //! | [`BiasedRwLock`] | `biased_rw_lock` | readers who are many write to a line of their core only |
 //! | [`Position`] | `position` | an open file's position: seeking takes no lock |
 //! | [`Striped`] | `striped` | a value that is spread over the cores once they contend for it |
+//! | [`Padded`], [`OwnLine`] | `padded` | a value on cache lines of its own |
 //! | [`Counter`], [`Stamp`] | `tally` | what striped values are made of: exact counts, latest times |
 //! | [`Quota`] | `quota` | a limit that is exact, and striped under contention |
 //! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
@@ -45,6 +46,7 @@ mod lock_ref;
 mod lock_stats;
 mod name_locks;
 pub mod op;
+mod padded;
 mod position;
 mod proxies;
 mod quota;
@@ -68,6 +70,7 @@ pub use flights::Flights;
 pub use lock_stats::{LockCount, counted, lock_counted, lock_counts};
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
+pub use padded::{OwnLine, Padded};
 pub use position::{Io, Position};
 pub use proxies::{Proxies, Proxy};
 pub use quota::{Quota, QuotaFull};

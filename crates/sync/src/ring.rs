@@ -11,15 +11,15 @@
 
 use std::sync::Arc;
 
-use crate::facade::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-
-/// What each side writes lies on lines of its own.
-#[repr(align(128))]
-struct Padded<T>(T);
+use crate::{
+    Padded,
+    facade::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};
 
 struct Ring {
     /// A power of two of them. A record is a word with its length, then that many.
     words: Box<[AtomicU64]>,
+    /// What each side writes lies on lines of its own.
     writer: Padded<WriterSide>,
     /// How many words were read, ever. Written by the reader.
     read: Padded<AtomicUsize>,

@@ -11,7 +11,10 @@
 
 use std::marker::PhantomData;
 
-use crate::facade::{AtomicPtr, AtomicU64, Ordering};
+use crate::{
+    Padded,
+    facade::{AtomicPtr, AtomicU64, Ordering},
+};
 
 /// How much contention is reported before a value inflates.
 const PATIENCE: u64 = if cfg!(loom) { 1 } else { 8 };
@@ -21,10 +24,6 @@ const LENGTH_BITS: usize = 0x7f;
 
 /// No array, and there never will be: see [`Striped::seal`]. Not an address, since arrays are aligned.
 const SEALED: usize = 1;
-
-/// A value of its own pair of cache lines.
-#[repr(align(128))]
-struct Padded<T>(T);
 
 const _: () = assert!(align_of::<Padded<u8>>() > LENGTH_BITS);
 

@@ -4,8 +4,8 @@
 //! table's buckets and in the stripe of their thread.
 
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Guard, Life, LifeState, Node, Rejected, Revocable, Shared, SplitTable, Stamp,
-    Striped, Sum,
+    AtomicCounted, Counted, Counter, Guard, Life, LifeState, Node, OwnLine, Rejected, Revocable, Shared, SplitTable,
+    Stamp, Striped, Sum,
 };
 
 use crate::{
@@ -27,12 +27,8 @@ pub(crate) struct Directory {
     pub life: Life,
     /// The permission to change its names: stands for whoever has checked it, until it is being taken away.
     pub permission: Revocable,
-    stripes: Line<Striped<Stripe>>,
+    stripes: OwnLine<Striped<Stripe>>,
 }
-
-/// Something on a cache line of its own.
-#[repr(align(64))]
-pub(crate) struct Line<T>(pub T);
 
 const _: () = assert!(std::mem::offset_of!(Directory, stripes) == 64 && size_of::<Directory>() <= 192);
 
@@ -69,7 +65,7 @@ impl Directory {
             table: SplitTable::new(),
             life: Life::new(),
             permission: Revocable::new(),
-            stripes: Line(Striped::new(Stripe::default())),
+            stripes: OwnLine(Striped::new(Stripe::default())),
             backed: None,
             mounted: AtomicCounted::new(None),
         }
@@ -78,7 +74,7 @@ impl Directory {
     /// A directory of a tree that is kept elsewhere: nothing of it is cached yet.
     pub(crate) fn backed(change_count: u64, nlink: u32) -> Self {
         let subdirs = Counter::new(u64::from(nlink.saturating_sub(2)));
-        let stripes = Line(Striped::new(Stripe { subdirs, ..Stripe::default() }));
+        let stripes = OwnLine(Striped::new(Stripe { subdirs, ..Stripe::default() }));
         Self { backed: Some(Box::new(BackedDir::new(change_count))), stripes, ..Self::new() }
     }
 

@@ -10,13 +10,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pando_sync::{
-    BiasedRwLock, BlockBox, Described, assert_unpinned, counted,
+    BiasedRwLock, BlockBox, Described, OwnLine, assert_unpinned, counted,
     lock_order::{self, LockClass},
 };
 
 use crate::{
     Error, FileData, Layout, Result,
-    directory::Line,
     inode::{Body, Inode},
     probe::Part,
 };
@@ -32,7 +31,7 @@ pub(crate) struct FileState {
     /// Whether the driver says so; otherwise `layout` means nothing.
     tracked: bool,
     /// None once the inode is gone. Lock class `Data`: the last in the order. Readers write to it, too, unless they are many.
-    contents: Line<BiasedRwLock<Option<Box<dyn FileData>>>>,
+    contents: OwnLine<BiasedRwLock<Option<Box<dyn FileData>>>>,
 }
 
 const _: () = assert!(size_of::<FileState>() == 128);
@@ -124,7 +123,7 @@ impl Inode {
                 let layout = data.layout();
                 let tracked = layout.is_some();
                 let layout = Described::new(layout.filter(|layout| !layout.is_full(self.size())));
-                BlockBox::new(FileState { blocks, layout, tracked, contents: Line(BiasedRwLock::new(Some(data))) })
+                BlockBox::new(FileState { blocks, layout, tracked, contents: OwnLine(BiasedRwLock::new(Some(data))) })
             })),
             Body::Directory(_) => Err(Error::IsDirectory),
             _ => Err(Error::Invalid),

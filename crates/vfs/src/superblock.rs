@@ -13,7 +13,7 @@ use std::{
 };
 
 use pando_sync::{
-    AtomicCounted, ClassMutex, Counted, Flights, NameKey, NameLocks, Object, SeqRwLock, assert_unpinned,
+    AtomicCounted, ClassMutex, Counted, Flights, NameKey, NameLocks, Object, Padded, SeqRwLock, assert_unpinned,
     lock_order::LockClass, siphash13,
 };
 
@@ -205,18 +205,15 @@ impl Shards {
 pub(crate) struct Shard {
     pub sb: Arc<SuperBlock>,
     /// The next number of this shard's run, less [`ROOT_INO`].
-    next: Line<AtomicU64>,
+    /// What one thread writes: on lines of its own, since every walk reads `Shard::sb`.
+    next: Padded<AtomicU64>,
 }
-
-/// What one thread writes: on lines of its own, since every walk reads `Shard::sb`.
-#[repr(align(128))]
-struct Line<T>(T);
 
 const _: () = assert!(std::mem::offset_of!(Shard, next).abs_diff(std::mem::offset_of!(Shard, sb)) >= 128);
 
 impl Shard {
     pub(crate) fn new(sb: Arc<SuperBlock>) -> Self {
-        Self { sb, next: Line(AtomicU64::new(0)) }
+        Self { sb, next: Padded(AtomicU64::new(0)) }
     }
 
     /// Where it and its superblock lie.

@@ -14,6 +14,7 @@ use super::{
     magazines::{Free, Stack},
     rounds, system,
 };
+use crate::Padded;
 
 /// How many full magazines a depot keeps.
 const MAGAZINES: usize = 16;
@@ -109,9 +110,6 @@ impl Depot {
 
 // SAFETY: the chunks are the depot's alone, which is used under its lock.
 unsafe impl Send for Depot {}
-
-#[repr(align(128))]
-struct Padded<T>(T);
 
 static DEPOTS: [Padded<Mutex<Depot>>; CLASSES] = [const { Padded(Mutex::new(Depot::EMPTY)) }; CLASSES];
 
