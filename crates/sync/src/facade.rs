@@ -25,7 +25,8 @@ pub(crate) use std::{
 };
 
 /// Locks a mutex whose data cannot be left half changed by a panic: poisoning is ignored.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+#[inline]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

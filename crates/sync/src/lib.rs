@@ -12,6 +12,7 @@
 //! | [`Described`] | `described` | a word and a record that goes with it, read together without a lock |
 //! | [`Flights`] | `flights` | what many ask at the same time is asked once |
 //! | [`lock_order`], [`ClassMutex`] | `lock_order`, `class_mutex` | the order of locks, asserted in debug builds; a mutex with a place in it |
+//! | [`lock`] | `facade` | a plain mutex, poisoned or not: one whose data a panic cannot leave half changed |
 //! | [`lock_counts`] | `lock_stats` | how often locks are taken, and waited for |
 //! | [`SeqRwLock`] | `seq_rw_lock`, `fair_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
 //! | [`BiasedRwLock`] | `biased_rw_lock` | readers who are many write to a line of their core only |
@@ -66,6 +67,7 @@ pub use blocks::{BlockBox, BlockBytes};
 pub use class_mutex::{ClassGuard, ClassMutex};
 pub use counted::{AtomicCounted, Counted, Object, Shared};
 pub use described::Described;
+pub use facade::lock;
 pub use flights::Flights;
 pub use lock_stats::{LockCount, counted, lock_counted, lock_counts};
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};

@@ -10,11 +10,11 @@
 //!   the references that the cache itself holds: from then on nobody can get one, and it is taken out.
 
 use std::sync::{
-    Arc, PoisonError,
+    Arc,
     atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
 };
 
-use pando_sync::{Counted, Guard, LifeState, Node, Shared, SplitTable, pin};
+use pando_sync::{Counted, Guard, LifeState, Node, Shared, SplitTable, lock, pin};
 
 use crate::{
     Backing, Error, NodeAttr, Result,
@@ -255,7 +255,7 @@ pub(crate) fn adopt(sb: &SuperBlock, dentry: &Counted<Dentry>, guard: &Guard) ->
         dentry.inode().set_adopted(true);
         // It is used again: what its predecessor left to be said is not true any more. Whoever says it just now holds the
         // inode's lock, without which the last name does not go: nothing is freed.
-        sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).remove(&dentry.inode().ino);
+        lock(&sb.forgotten).remove(&dentry.inode().ino);
     }
     adopted
 }

@@ -23,7 +23,7 @@ use std::{
     },
 };
 
-use pando_sync::{Counted, Guard, NameGuard, NameKey, Node, Shared, pin};
+use pando_sync::{Counted, Guard, NameGuard, NameKey, Node, Shared, lock, pin};
 
 use crate::{
     DentryRef, Error, Result,
@@ -60,7 +60,7 @@ impl CachedLinks {
     }
 
     fn table(&self) -> MutexGuard<'_, LinkTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 
     /// A dentry was bound; first dentries do not stand here. The caller holds its name's lock.
@@ -212,7 +212,7 @@ impl SuperBlock {
     /// Tells the backing what nobody uses any more. No guard and no lock is held.
     pub(crate) fn drain_forgotten(&self) {
         let Some(backing) = self.ask_backing() else { return };
-        let forgotten = || self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+        let forgotten = || lock(&self.forgotten);
         loop {
             let Some(ino) = forgotten().first().copied() else { return };
             let _order = self.name_space.names.lock(&[self.inode_key(ino)]);
@@ -237,7 +237,7 @@ impl SuperBlock {
 pub(crate) fn take_out(sb: &SuperBlock, inode: &Inode, condemned: Condemned<'_>, guard: &Guard) {
     // Said before its number is free, and not by its last reference, which may be put after it was loaded again.
     inode.set_adopted(false);
-    sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(inode.ino);
+    lock(&sb.forgotten).insert(inode.ino);
     sb.inodes.evict(condemned, guard);
 }
 

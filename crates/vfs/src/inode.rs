@@ -13,11 +13,11 @@
 //! | `xattrs` | an immutable map, replaced under its own lock |
 
 use std::sync::{
-    Arc, OnceLock, PoisonError,
+    Arc, OnceLock,
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence},
 };
 
-use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, Object};
+use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, Object, lock};
 
 use crate::{
     AttrMask, Charge, Error, FileKind, NodeAttr, Result,
@@ -333,7 +333,7 @@ impl Inode {
         }
         if self.adopted.load(Ordering::Acquire) {
             // Told later: this may run under a guard, and the backing may wait.
-            sb.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(self.ino);
+            lock(&sb.forgotten).insert(self.ino);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{Ordering, fence},
 };
 
-use pando_sync::{BlockBox, Counted, pin};
+use pando_sync::{BlockBox, Counted, lock, pin};
 
 use crate::{
     At, Backing, Charge, Context, DentryRef, Driver, Error, Result, StatFs, Timestamp,
@@ -99,7 +99,7 @@ impl Vfs {
     }
 
     fn mounts(&self) -> MutexGuard<'_, Vec<Mount>> {
-        self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.mounts)
     }
 
     /// The first answer that a superblock gives, the root's first. No guard is held; and `ask` does not wait, since others wait
@@ -396,7 +396,7 @@ fn close_down(root: &DentryRef) {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let mounts = std::mem::take(&mut *self.mounts.lock().unwrap_or_else(PoisonError::into_inner));
+        let mounts = std::mem::take(&mut *lock(&self.mounts));
         for mount in mounts.iter().rev() {
             detach(mount);
             close_down(&mount.root);

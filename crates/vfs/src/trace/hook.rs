@@ -3,13 +3,13 @@
 use std::{
     cell::RefCell,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
 use pando_sync::{
-    Shared, pin,
+    Shared, lock, pin,
     ring::{RingReader, RingWriter, ring},
 };
 use quanta::Clock;
@@ -184,7 +184,7 @@ impl Tracing {
     #[cold]
     fn join(&self, mine: &mut Vec<Mine>) -> Option<usize> {
         mine.retain(|mine| !mine.session.closed.load(Ordering::Relaxed));
-        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let session = lock(&self.session).clone()?;
         if let Some(index) = mine.iter().position(|mine| Arc::ptr_eq(&mine.session, &session)) {
             return Some(index);
         }
@@ -193,7 +193,7 @@ impl Tracing {
         let ring = within.ok().map(|_| {
             let (writer, reader) = ring(session.ring_words);
             let number = session.threads.fetch_add(1, Ordering::Relaxed);
-            session.joined.lock().unwrap_or_else(PoisonError::into_inner).push((number, reader));
+            lock(&session.joined).push((number, reader));
             writer
         });
         mine.push(Mine { session, ring, bases: [Base::NONE; BASES] });

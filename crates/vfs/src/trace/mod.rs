@@ -41,11 +41,11 @@ mod op;
 mod record;
 
 use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use pando_sync::ring::RingReader;
+use pando_sync::{lock, ring::RingReader};
 
 pub(crate) use self::hook::{Place, Tracing};
 pub use self::op::{TraceOp, TraceOps};
@@ -127,7 +127,7 @@ impl Vfs {
     pub fn trace(&self, options: TraceOptions) -> Result<Tracer> {
         let tracing = &self.name_space().tracing;
         let session = Arc::new(Session::new(&options));
-        let mut slot = tracing.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&tracing.session);
         if slot.is_some() {
             return Err(Error::Busy);
         }
@@ -145,7 +145,7 @@ impl Tracer {
     ///
     /// In the order in which they began, within one call.
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(&Event)) -> usize {
-        let mut joined = self.session.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut joined = lock(&self.session.joined);
         let new = joined.drain(..).map(|(number, reader)| Thread { number, reader, bases: Bases::default() });
         self.threads.extend(new);
         drop(joined);
@@ -185,7 +185,7 @@ impl Tracer {
 impl Drop for Tracer {
     fn drop(&mut self) {
         let tracing = &self.vfs.name_space().tracing;
-        let mut slot = tracing.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&tracing.session);
         tracing.active.store(0, Ordering::Relaxed);
         *slot = None;
         self.session.closed.store(true, Ordering::Relaxed);
