@@ -141,6 +141,8 @@ pub struct MountArgs {
     pub attr_timeout: Duration,
 
     /// Go to the background once the tree is mounted
+    ///
+    /// Other files than 0, 1 and 2 that are open stay so: close locks and pipes for it (`9>&-`).
     #[arg(short, long)]
     pub daemon: bool,
 

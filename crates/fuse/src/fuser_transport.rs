@@ -532,7 +532,7 @@ impl Filesystem for Translator {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         _node: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -540,7 +540,7 @@ impl Filesystem for Translator {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        empty(self.server.fallocate(handle.0, mode as u32, offset, length), reply);
+        empty(self.server.fallocate(caller(request), handle.0, mode as u32, offset, length), reply);
     }
 
     fn lseek(

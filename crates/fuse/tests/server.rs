@@ -280,7 +280,7 @@ fn malformed_requests_are_refused() {
     }
     assert_eq!(server.read(handle, u64::MAX, &mut [0; 2]), Err(Error::Invalid));
     assert_eq!(server.write(handle, u64::MAX, b"xy", false), Err(Error::Invalid));
-    assert_eq!(server.fallocate(handle, 1 << 30, 0, 1), Err(Error::NotSupported));
+    assert_eq!(server.fallocate(ME, handle, 1 << 30, 0, 1), Err(Error::NotSupported));
     assert_eq!(server.lseek(handle, 0, 0), Err(Error::Invalid));
     assert_eq!(server.lseek(handle, 0, 3), Err(Error::NoDeviceAddress));
     assert_eq!(server.readdir(handle, 0, &mut |_| true), Err(Error::NotDirectory));
@@ -364,7 +364,7 @@ fn pages_that_are_written_back_in_part_are_an_error() {
     let server = server();
     let (_, handle) = create(&server, "f");
     let (_, other) = create(&server, "other");
-    server.fallocate(other, 0, 0, (1 << 20) - 100 * PAGE as u64).unwrap();
+    server.fallocate(ME, other, 0, 0, (1 << 20) - 100 * PAGE as u64).unwrap();
     let pages = vec![7; 256 * PAGE];
     assert_eq!(server.write_back(handle, 0, &pages, false), Err(Error::NoSpace));
     assert_eq!(server.write(handle, 0, &pages, false), Ok(100 * PAGE), "one who is told how much");

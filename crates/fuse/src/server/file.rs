@@ -112,9 +112,14 @@ impl Server {
     ///
     /// # Errors
     /// ENOSPC, EOPNOTSUPP for unknown modes; see [`Server`].
-    pub fn fallocate(&self, handle: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
+    pub fn fallocate(&self, caller: Caller, handle: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
         self.guarded("fallocate", || {
-            self.with_file(handle, |file| self.room.make(|| file.fallocate(mode, offset, len)))
+            self.with_file(handle, |file| {
+                if !caller.keeps_privileges() {
+                    self.vfs.drop_privileges(file.dentry())?;
+                }
+                self.room.make(|| file.fallocate(mode, offset, len))
+            })
         })
     }
 

@@ -83,6 +83,8 @@ pub struct Server {
     options: ServerOptions,
     /// Reading leaves no time of access.
     no_atime: bool,
+    /// Setuid and setgid bits are honoured: the kernel says which of them go, and when.
+    suid: bool,
     /// What counts requests, and can be slow; a plain mount has none.
     store: Option<Arc<Store>>,
 }
@@ -99,6 +101,7 @@ impl Server {
             room: Room::new(NonZeroUsize::MIN),
             options,
             no_atime: false,
+            suid: false,
             store: None,
         }
     }
@@ -107,7 +110,7 @@ impl Server {
     /// when it mounted. And where several threads read its requests, what finds no room just after something was removed
     /// may wait until the kernel has given that up.
     pub(crate) fn mounted(self, options: &MountOptions) -> Self {
-        Self { no_atime: options.no_atime, room: Room::new(options.threads), ..self }
+        Self { no_atime: options.no_atime, suid: options.suid, room: Room::new(options.threads), ..self }
     }
 
     /// How long the kernel may answer without asking.

@@ -1,8 +1,8 @@
 //! Room that is about to come back.
 //!
 //! What has lost its last name is kept until the kernel has closed and forgotten it, which it says without waiting: its
-//! next request may find another thread of the server first, and no room. So what finds none just after something was
-//! removed is tried again for a while. Only so many threads do that at once that one is left to hear what the kernel says.
+//! next request may find another thread of the server first, and no room. So what finds none is tried once more, in case the
+//! kernel has said so just before; and if something was removed lately, again for a while. Only so many threads do that at once that one is left to hear what the kernel says.
 
 use std::{
     num::NonZeroUsize,
@@ -52,7 +52,7 @@ impl Room {
     /// Does what needs room, again while some may come.
     pub(super) fn make<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
         let mut done = attempt();
-        if !matches!(done, Err(Error::NoSpace)) || self.now_ms() > self.removed_ms.load(Ordering::Relaxed) + RECENT_MS {
+        if !matches!(done, Err(Error::NoSpace)) {
             return done;
         }
         // Relaxed: a single independent value.
@@ -62,12 +62,17 @@ impl Room {
             for doubled in 0..PAUSES {
                 thread::sleep(FIRST_PAUSE * (1 << doubled));
                 done = attempt();
-                if !matches!(done, Err(Error::NoSpace)) {
+                let gives_up = doubled == 0 && !self.may_come_back();
+                if gives_up || !matches!(done, Err(Error::NoSpace)) {
                     break;
                 }
             }
         }
         done
+    }
+
+    fn may_come_back(&self) -> bool {
+        self.now_ms() <= self.removed_ms.load(Ordering::Relaxed) + RECENT_MS
     }
 
     fn now_ms(&self) -> u64 {
@@ -81,5 +86,34 @@ struct Turn<'a>(&'a AtomicUsize);
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// The kernel may have closed a file just now that lost its name long ago.
+    #[test]
+    fn what_finds_no_room_is_tried_once_more() {
+        let room = |threads| Room {
+            start: Instant::now().checked_sub(Duration::from_secs(1)).expect("a machine that has run for a while"),
+            ..Room::new(NonZeroUsize::new(threads).expect("some"))
+        };
+        let (tries, comes_with) = (Cell::new(0), Cell::new(u32::MAX));
+        let attempt = || {
+            tries.set(tries.get() + 1);
+            if tries.get() < comes_with.get() { Err(Error::NoSpace) } else { Ok(()) }
+        };
+        assert_eq!((room(2).make(attempt), tries.replace(0)), (Err(Error::NoSpace), 2));
+        comes_with.set(2);
+        assert_eq!((room(2).make(attempt), tries.replace(0)), (Ok(()), 2));
+        assert_eq!((room(1).make(attempt), tries.replace(0)), (Err(Error::NoSpace), 1), "nobody else would hear of it");
+        comes_with.set(5);
+        let room = room(2);
+        room.removed();
+        assert_eq!((room.make(attempt), tries.get()), (Ok(()), 5));
     }
 }
