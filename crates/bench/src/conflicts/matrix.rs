@@ -121,6 +121,25 @@ impl Matrix {
         self.cases.iter().find(|case| (case.scene, case.a, case.b) == (scene, a, b)).map(|case| case.verdict)
     }
 
+    /// That operations that only look do not meet: neither writes a line that the other touches (P1).
+    ///
+    /// # Errors
+    /// The pairs that do, and what is written; that no pair of any operations meets, so that nothing was seen.
+    pub(crate) fn check_looking(&self) -> Result<(), String> {
+        if self.offenders.is_empty() {
+            return Err("no two operations meet, not even two that change the same: nothing was seen".to_owned());
+        }
+        let meet = |case: &&Case| case.a.only_looks() && case.b.only_looks() && case.verdict != Verdict::Free;
+        let told: Vec<String> = self.cases.iter().filter(meet).map(|case| self.told(case)).collect();
+        if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
+    }
+
+    /// A pair that meets, and where.
+    fn told(&self, Case { scene, a, b, offenders, .. }: &Case) -> String {
+        let written: Vec<&str> = offenders.iter().map(|&i| self.offenders[i].written.as_str()).collect();
+        format!("{} and {} meet ({}): {}", a.name(), b.name(), scene.name(), written.join(", "))
+    }
+
     /// Percent of a scene's cases with no conflict but the allocator's and the reclaimer's.
     pub(crate) fn free_percent_in(&self, scene: Scene) -> f64 {
         free_percent(self.keys, self.cases.iter().filter(|case| case.scene == scene), |case| case.conflicts)
@@ -234,6 +253,22 @@ impl Names<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conflicts::matrix_for_tests;
+
+    #[test]
+    fn who_only_looks_may_not_meet() {
+        let mut matrix = matrix_for_tests();
+        let told = "stat and stat meet (different directories): Vec<T> & more";
+        assert_eq!(matrix.check_looking(), Err(told.to_owned()));
+        matrix.cases[0].verdict = Verdict::Memory;
+        assert_eq!(matrix.check_looking(), Err(told.to_owned()), "not on other lines either");
+        matrix.cases[0].verdict = Verdict::Free;
+        let changes = matrix.cases.iter_mut().find(|case| case.b == Operation::Create).expect("a pair");
+        changes.verdict = Verdict::Conflict;
+        assert_eq!(matrix.check_looking(), Ok(()), "who changes something may");
+        matrix.offenders.clear();
+        assert!(matrix.check_looking().is_err(), "a trace in which nothing meets shows nothing");
+    }
 
     #[test]
     fn a_pair_that_meets_anywhere_is_not_free() {

@@ -21,7 +21,7 @@ mod svg;
 mod table;
 pub(crate) mod touched;
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use clap::Args;
 
@@ -52,8 +52,9 @@ Examples:
   pando bench conflicts                   the matrix, and what stands in the way
   pando bench conflicts --svg matrix.svg  the same as a picture
   pando bench conflicts --list            which pairs, and why they commute
+  pando bench conflicts --keys 1 --check  that looking writes nothing, as the gate asks
 
-Exit codes: 0 measured, 1 an operation failed, 2 the request cannot be met, 130 interrupted.";
+Exit codes: 0 measured, 1 an operation or the check failed, 2 the request cannot be met, 130 interrupted.";
 
 /// Options of `pando bench conflicts`.
 #[derive(Debug, Args)]
@@ -66,6 +67,9 @@ pub(crate) struct ConflictsArgs {
     #[arg(long, value_name = "N", default_value_t = KEYS,
           value_parser = number(1..=KEYS), allow_negative_numbers = true)]
     keys: u32,
+    /// Fail if two operations that only look (stat, lseek, read, readdir, d_path, getxattr) conflict, on whatever line
+    #[arg(long, conflicts_with = "list")]
+    check: bool,
     /// Also write the verdicts and offenders to this file, as JSON
     ///
     /// {version, compiler, cores, pairs, keys, free_percent, free_percent_with_memory, cases [{scene, a, b, why_they_commute,
@@ -78,7 +82,7 @@ pub(crate) struct ConflictsArgs {
     svg: Option<PathBuf>,
 }
 
-/// Does what was asked for; returns what to print, and whether it could be written.
+/// Does what was asked for; returns what to print, and whether it could be written and passed the check.
 pub(crate) fn run(args: &ConflictsArgs, halt: &Halt) -> Result<(String, Result<(), Failure>), Failure> {
     if let Some(order) = lackey::order() {
         let keys = order.rsplit_once(KEYS_FOLLOW).and_then(|(_, keys)| keys.parse().ok()).unwrap_or(KEYS);
@@ -96,7 +100,11 @@ pub(crate) fn run(args: &ConflictsArgs, halt: &Halt) -> Result<(String, Result<(
         }
         picture.map_or(Ok(()), |picture| picture.write(svg(&matrix, Layout::Wide)))
     };
-    Ok((table::render(&matrix), write()))
+    let check = || match matrix.check_looking() {
+        Err(why) if args.check => Err(io::Error::other(why)).during(|| "checking that looking writes nothing".into()),
+        _ => Ok(()),
+    };
+    Ok((table::render(&matrix), write().and_then(|()| check())))
 }
 
 /// In the order to a traced process, what stands before the number of keys.

@@ -73,6 +73,11 @@ impl Operation {
         }
     }
 
+    /// Whether it changes nothing that anybody else can see.
+    pub(crate) fn only_looks(self) -> bool {
+        matches!(self, Self::Stat | Self::Lseek | Self::Read | Self::Readdir | Self::DPath | Self::GetXattr)
+    }
+
     /// Whether a name comes or goes.
     fn changes_names(self) -> bool {
         matches!(self, Self::Create | Self::Unlink | Self::Mkdir | Self::Rmdir | Self::Link | Self::Rename)

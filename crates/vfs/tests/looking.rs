@@ -1,0 +1,53 @@
+//! Looking takes no lock (P1). The program's locks are counted, so this test is alone in its program; and they are counted
+//! only with `--features pando-sync/lock-stats`, without which it shows nothing.
+
+use pando_memfs::{MemFs, MemOptions};
+use pando_sync::lock_counts;
+use pando_vfs::{Access, At, Context, Credentials, Error, OpenFlags, Result, Seek, Vfs, Walk, XattrFlags};
+
+const FOLLOW: Walk = Walk::empty();
+
+#[test]
+fn p1_looking_takes_no_lock() {
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
+    // Not root: permissions are checked and not passed over.
+    let (root, user) = (Context::new(&vfs, Credentials::root()), Context::new(&vfs, Credentials::user(1, 1, &[])));
+    let before = lock_counts();
+    let file = || -> Result<_> {
+        vfs.mkdir(&root, At::Cwd, "/d", 0o755)?;
+        vfs.mkdir(&root, At::Cwd, "/d/e", 0o755)?;
+        vfs.symlink(&root, "/d/e", At::Cwd, "/link")?;
+        vfs.open(&root, At::Cwd, "/d/e/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644)
+    };
+    let file = file().expect("made");
+    file.pwrite(b"data", 100_000).expect("written, behind a hole");
+    vfs.setxattr(&root, At::Cwd, "/d/e/f", "user.a", b"value", XattrFlags::empty(), FOLLOW).expect("set");
+    assert!(before.is_none() || before != lock_counts(), "changes take locks");
+    let dir = vfs.open(&user, At::Cwd, "/d/e", OpenFlags::DIRECTORY, 0).expect("opens");
+
+    let look = || -> Result<()> {
+        assert_eq!(vfs.stat(&user, At::Cwd, "/link/f", FOLLOW)?, file.stat());
+        assert_eq!(vfs.stat(&user, At::Cwd, "/d/e/../f", FOLLOW).err(), Some(Error::NoEntry));
+        vfs.access(&user, At::Cwd, "/d/e/f", Access::READ, FOLLOW)?;
+        assert_eq!(vfs.readlink(&user, At::Cwd, "/link", Walk::NOFOLLOW)?, b"/d/e");
+        let mut entries = 0;
+        dir.readdir(0, |_| {
+            entries += 1;
+            true
+        })?;
+        assert_eq!(entries, 3);
+        assert_eq!(vfs.d_path(&user, file.dentry(), 100)?, b"/d/e/f");
+        assert_eq!(vfs.getcwd(&user, 100)?, b"/");
+        assert_eq!(vfs.getxattr(&user, At::Cwd, "/d/e/f", "user.a", FOLLOW)?, b"value");
+        assert_eq!(vfs.listxattr(&user, At::Cwd, "/d/e/f", FOLLOW)?.len(), 1);
+        for seek in [Seek::Set(5), Seek::End(0), Seek::Hole(0), Seek::Data(0)] {
+            assert_eq!(file.lseek(seek)?, file.tell());
+        }
+        Ok(())
+    };
+    // Once before: then no access time is due.
+    look().expect("all is there");
+    let before = lock_counts();
+    look().expect("all is there");
+    assert_eq!(lock_counts(), before);
+}
