@@ -27,7 +27,7 @@ pub enum Call {
     Rename,
     /// [`pando_vfs::Backing::setattr`].
     Setattr,
-    /// [`pando_vfs::Backing::forget`]. It cannot fail: faults of this kind are without effect.
+    /// [`pando_vfs::Backing::forget`]. It cannot fail: of faults of this kind, only a panic has an effect.
     Forget,
     /// [`pando_vfs::Backing::scan`].
     Scan,
@@ -78,7 +78,7 @@ pub struct Delay {
     pub wait: Wait,
 }
 
-/// Calls that fail. They fail before they change anything.
+/// Calls that fail, or panic. They do so before they change anything.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     /// One call fails.
@@ -101,28 +101,43 @@ pub enum Fault {
         /// What a failing call answers.
         error: Error,
     },
+    /// The next call panics.
+    Panic {
+        /// Of which kind.
+        call: Call,
+    },
+}
+
+/// What becomes of a call that is struck.
+enum Blow {
+    Error(Error),
+    Panic,
 }
 
 impl Fault {
-    fn call(&self) -> Option<Call> {
+    fn concerns(&self, this: Call) -> bool {
         match self {
-            Self::Nth { call, .. } | Self::Random { call, .. } => *call,
+            Self::Nth { call, .. } | Self::Random { call, .. } => {
+                this != Call::Forget && call.is_none_or(|call| call == this)
+            }
+            Self::Panic { call } => *call == this,
         }
     }
 
-    /// Whether the next call of its kind fails; counts it.
-    fn strikes(&mut self) -> Option<Error> {
+    /// Whether the next call that it concerns is struck; counts it.
+    fn strikes(&mut self) -> Option<Blow> {
         match self {
             Self::Nth { after, error, .. } => {
                 let strikes = *after == 0;
                 // Struck: never again.
                 *after = after.checked_sub(1).unwrap_or(u64::MAX);
-                strikes.then_some(*error)
+                strikes.then_some(Blow::Error(*error))
             }
             Self::Random { one_in, seed, error, .. } => {
                 *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                mix(*seed).is_multiple_of((*one_in).max(1)).then_some(*error)
+                mix(*seed).is_multiple_of((*one_in).max(1)).then_some(Blow::Error(*error))
             }
+            Self::Panic { .. } => Some(Blow::Panic),
         }
     }
 }
@@ -206,7 +221,7 @@ impl Trouble {
         }
     }
 
-    /// What every call does first: it is counted, waits if it was parked, takes its time, and fails if it is to fail. The store's lock is not
+    /// What every call does first: it is counted, waits if it was parked, takes its time, and fails or panics if it is to. The store's lock is not
     /// held.
     pub(crate) fn enter(&self, call: Call) -> Result<()> {
         // Relaxed: statistics.
@@ -223,18 +238,23 @@ impl Trouble {
             Some(Wait::Sleep(time)) => std::thread::sleep(time),
             None => {}
         }
-        if call == Call::Forget {
-            return Ok(());
-        }
-        let mut faults = lock(&self.faults);
-        let mut concerned = faults.iter_mut().filter(|fault| fault.call().is_none_or(|c| c == call));
-        match concerned.find_map(Fault::strikes) {
-            Some(error) => {
-                self.struck.fetch_add(1, Ordering::Relaxed);
-                Err(error)
-            }
+        match self.blow(call) {
             None => Ok(()),
+            Some(Blow::Error(error)) => Err(error),
+            Some(Blow::Panic) => panic!("{call:?} panics on demand"),
         }
+    }
+
+    /// What strikes this call.
+    fn blow(&self, call: Call) -> Option<Blow> {
+        let mut faults = lock(&self.faults);
+        let blow = faults.iter_mut().filter(|fault| fault.concerns(call)).find_map(Fault::strikes)?;
+        // Once is enough.
+        if let Blow::Panic = blow {
+            faults.retain(|fault| *fault != Fault::Panic { call });
+        }
+        self.struck.fetch_add(1, Ordering::Relaxed);
+        Some(blow)
     }
 
     pub(crate) fn calls(&self, call: Call) -> u64 {

@@ -301,12 +301,31 @@ fn store_first<'i>(
     let sb = &inode.shard.sb;
     let Some(backing) = sb.ask_backing() else { return Ok(None) };
     let order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
-    // What is stored now is no more known better here, unless it changes again.
-    let dirty = inode.take_dirty(which);
+    let mut unstored = Unstored::take(inode, which);
     let mut attr = attr_of(inode, &pin());
-    let stored = change(&mut attr).and_then(|changed| backing.setattr(inode.ino, &attr, changed).map(|()| changed));
-    inode.set_dirty(dirty.difference(stored.unwrap_or(AttrMask::empty())));
-    stored.map(|_| Some(order))
+    let changed = change(&mut attr)?;
+    backing.setattr(inode.ino, &attr, changed)?;
+    unstored.what.remove(changed);
+    Ok(Some(order))
+}
+
+/// What was taken from what only the cache knows: stored now, it is no more known better here, unless it changes again. What of
+/// it is not stored goes back, also if the backing panics. The inode's lock is held.
+struct Unstored<'i> {
+    inode: &'i Inode,
+    what: AttrMask,
+}
+
+impl<'i> Unstored<'i> {
+    fn take(inode: &'i Inode, which: AttrMask) -> Self {
+        Self { inode, what: inode.take_dirty(which) }
+    }
+}
+
+impl Drop for Unstored<'_> {
+    fn drop(&mut self) {
+        self.inode.set_dirty(self.what);
+    }
 }
 
 /// Stores the times that only the cache knows, if there are any. No guard is held.
@@ -323,19 +342,18 @@ pub(crate) fn store_times(inode: &Inode) -> Result<()> {
 
 /// As [`store_times`]; the caller holds the inode's lock.
 pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
-    let dirty = inode.take_dirty(AttrMask::all());
-    if dirty.is_empty() {
+    let mut unstored = Unstored::take(inode, AttrMask::all());
+    if unstored.what.is_empty() {
         return Ok(());
     }
     let attr = attr_of(inode, &pin());
-    match backing.setattr(inode.ino, &attr, dirty) {
+    match backing.setattr(inode.ino, &attr, unstored.what) {
         // Others have removed it: there is nothing to store it in.
-        Ok(()) | Err(Error::NoEntry | Error::Stale) => Ok(()),
-        Err(error) => {
-            inode.set_dirty(dirty);
-            Err(error)
-        }
+        Ok(()) | Err(Error::NoEntry | Error::Stale) => {}
+        Err(error) => return Err(error),
     }
+    unstored.what = AttrMask::empty();
+    Ok(())
 }
 
 /// A mode without setuid, and without setgid where that means privilege.

@@ -396,8 +396,10 @@ fn create_call(parent: &Inode, name: &[u8], make: Make<'_>, perm: PermView, now:
     let sb = parent.shard.sb.clone();
     Call::new(&parent.shard.sb, move |backing| {
         // Paid for before it is made: what a backing has made is not refused afterwards.
-        sb.driver.charge(Charge::Inode)?;
-        backing.create(dir, &name, &attr).inspect_err(|_| sb.driver.release(Charge::Inode))
+        let credit = Credit::take(&*sb.driver, Charge::Inode)?;
+        let ino = backing.create(dir, &name, &attr)?;
+        credit.keep();
+        Ok(ino)
     })
 }
 
@@ -494,12 +496,33 @@ fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: u32, guard:
 
 /// Pays for an inode of a tree in memory: its dentry gives it back.
 fn charge_for(driver: &dyn Driver, make: Make<'_>) -> Result<()> {
-    driver.charge(Charge::Inode)?;
-    match make {
-        Make::Symlink(target) => {
-            driver.charge(Charge::Target(target.len())).inspect_err(|_| driver.release(Charge::Inode))
-        }
-        _ => Ok(()),
+    let Make::Symlink(target) = make else { return driver.charge(Charge::Inode) };
+    let credit = Credit::take(driver, Charge::Inode)?;
+    driver.charge(Charge::Target(target.len()))?;
+    credit.keep();
+    Ok(())
+}
+
+/// What was paid for, until it is known to be used: otherwise it is given back, also if the driver panics meanwhile.
+struct Credit<'d> {
+    driver: &'d dyn Driver,
+    what: Charge,
+}
+
+impl<'d> Credit<'d> {
+    fn take(driver: &'d dyn Driver, what: Charge) -> Result<Self> {
+        driver.charge(what)?;
+        Ok(Self { driver, what })
+    }
+
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Credit<'_> {
+    fn drop(&mut self) {
+        self.driver.release(self.what);
     }
 }
 

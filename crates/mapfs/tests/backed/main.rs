@@ -5,6 +5,7 @@ mod cache;
 mod faults;
 mod misses;
 mod others;
+mod panics;
 mod permissions;
 mod random;
 mod seeks;

@@ -1,49 +1,59 @@
 //! Misses at the same time (P7), and beside what they must not hold up (P2).
 
-use std::{sync::mpsc, time::Duration};
+use std::{sync::mpsc, thread, time::Duration};
 
 use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
-use pando_vfs::{At, Error, FileKind, OpenFlags, Walk, probe::waiting_for_answers};
+use pando_vfs::{At, Error, FileKind, OpenFlags, Result, Stat, Walk, probe::waiting_for_answers};
 
 use crate::support::{evict_down_to, mounted};
 
 const THREADS: usize = 8;
 
-/// So many threads want the same name at the same time: the store is asked once. `one` says what each is told.
-fn together<T: Send>(fault: Option<Error>, one: impl Fn(pando_vfs::Result<pando_vfs::Stat>) -> T + Sync) -> Vec<T> {
+/// So many threads want the same name at the same time: what each is told (with none, it panics), and how often the store is
+/// asked.
+fn together(fault: Option<Fault>) -> (Vec<Option<Result<Stat>>>, u64) {
     let (vfs, root, store) = mounted(MapOptions::default());
     store.create(MapHandle::ROOT, "f", FileKind::File, 0o640).expect("made");
     // A walk through the directory: what has changed underneath is known from here on. (Or all would wait for that first,
     // and who has not woken up yet would be taken for one who waits for the name.) The name is not: nobody has asked for it.
     assert_eq!(vfs.stat(&root, At::Cwd, "/nothing", Walk::empty()).err(), Some(Error::NoEntry));
     let parked = store.park(Call::Lookup);
-    if let Some(error) = fault {
-        store.inject(Fault::Nth { call: Some(Call::Lookup), after: 0, error });
-    }
+    fault.into_iter().for_each(|fault| store.inject(fault));
     let before = store.calls(Call::Lookup);
-    let told = std::thread::scope(|scope| {
-        let look = || one(vfs.stat(&root, At::Cwd, "/f", Walk::empty()));
+    let told = thread::scope(|scope| {
+        let look = || vfs.stat(&root, At::Cwd, "/f", Walk::empty());
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(look)).collect();
         parked.reached();
         while waiting_for_answers(&vfs) < THREADS - 1 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         drop(parked);
-        threads.into_iter().map(|thread| thread.join().expect("ends")).collect()
+        threads.into_iter().map(|thread| thread.join().ok()).collect()
     });
-    assert_eq!(store.calls(Call::Lookup), before + 1);
-    told
+    (told, store.calls(Call::Lookup) - before)
 }
 
 #[test]
 fn one_asks_and_all_get_one_inode() {
-    let found = together(None, |stat| stat.map(|stat| (stat.ino, stat.mode)));
-    assert!(found[0].is_ok() && found.iter().all(|one| *one == found[0]), "{found:?}");
+    let (found, asked) = together(None);
+    assert!(matches!(found[0], Some(Ok(_))) && found.iter().all(|one| *one == found[0]), "{found:?}");
+    assert_eq!(asked, 1);
 }
 
 #[test]
 fn one_asks_and_all_get_its_error() {
-    assert_eq!(together(Some(Error::Quota), |stat| stat.err()), [Some(Error::Quota); THREADS]);
+    let error = Error::Quota;
+    let told = together(Some(Fault::Nth { call: Some(Call::Lookup), after: 0, error }));
+    assert_eq!(told, (vec![Some(Err(error)); THREADS], 1));
+}
+
+/// The others are not left waiting: one of them asks next.
+#[test]
+fn p14_one_asks_and_panics() {
+    let (told, asked) = together(Some(Fault::Panic { call: Call::Lookup }));
+    let found: Vec<_> = told.into_iter().flatten().collect();
+    assert!(found.len() == THREADS - 1 && found[0].is_ok() && found.iter().all(|one| *one == found[0]), "{found:?}");
+    assert_eq!(asked, 2);
 }
 
 /// While the store takes its time over one name, others are made and removed in the same directory, also those that share
@@ -53,7 +63,7 @@ fn a_slow_answer_holds_up_no_other_name() {
     const NAMES: usize = 2000;
     let (vfs, root, store) = mounted(MapOptions::default());
     let parked = store.park(Call::Lookup);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let slow = scope.spawn(|| vfs.stat(&root, At::Cwd, "/slow", Walk::empty()).err());
         parked.reached();
         let (done, all_done) = mpsc::channel();
@@ -85,7 +95,7 @@ fn an_answer_from_before_an_eviction_does_not_count() {
     evict_down_to(&vfs, &store, 1);
     vfs.stat(&root, cwd, "/d", Walk::empty()).expect("there");
     let parked = store.park_answer();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let late = scope.spawn(|| vfs.stat(&root, cwd, "/a", Walk::empty()).map(|stat| stat.mode));
         parked.reached();
         vfs.chmod(&root, cwd, "/d/b", 0o640, Walk::empty()).expect("changed");
@@ -102,7 +112,7 @@ fn an_answer_from_before_a_removal_does_not_count() {
     drop(vfs.open(&root, At::Cwd, "/a", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
     evict_down_to(&vfs, &store, 1);
     let parked = store.park_answer();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let late = scope.spawn(|| vfs.stat(&root, At::Cwd, "/a", Walk::empty()).err());
         parked.reached();
         let dir = vfs.open(&root, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
