@@ -156,7 +156,7 @@ bitflags! {
 ///
 /// Changes arrive in an order that the name space has checked: a name is created only where none is known, removed only
 /// by one caller at a time. The backing has the last word all the same, since others may change it too: what it answers is
-/// what the caller gets, and what it refuses has not happened.
+/// what the caller gets, and what it refuses has not happened. Nor has what it panics over.
 pub trait Backing: Send + Sync {
     /// The root directory.
     ///
