@@ -177,6 +177,12 @@ impl NameLocks {
         }
     }
 
+    /// Whether somebody waits to pass ([`NameLocks::synchronize`]), about now: for tests.
+    #[must_use]
+    pub fn awaited(&self) -> bool {
+        self.stripes.iter().any(|stripe| stripe.awaited.load(Ordering::Relaxed))
+    }
+
     /// Takes each lock, and gives it back. All that are not free are waited for at the same time.
     fn pass(&self) {
         let busy = |stripe: &&Stripe| facade::try_lock(&stripe.mutex).is_none();

@@ -280,7 +280,7 @@ fn run_attempts<T>(
             Err(Stop::Wait) => locks.wait(),
             Err(Stop::Revoked(ino)) => {
                 locks.release();
-                drop(name_space.permissions(ino).lock());
+                name_space.wait_for_permissions(ino);
             }
             Err(Stop::Moved) => {
                 locks.release();

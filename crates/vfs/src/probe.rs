@@ -71,6 +71,18 @@ pub fn waiting_for_answers(vfs: &Vfs) -> usize {
     vfs.roots().iter().map(|root| root.0.sb().questions.waiting()).sum()
 }
 
+/// How many threads wait, about now, for somebody who takes permissions of a directory away: for tests, as above.
+#[must_use]
+pub fn waiting_for_permissions(vfs: &Vfs) -> usize {
+    vfs.name_space().waiting_for_permissions()
+}
+
+/// Whether somebody who takes permissions away waits, about now, for a change that they allowed: for tests, as above.
+#[must_use]
+pub fn permissions_wait_for_changes(vfs: &Vfs) -> bool {
+    vfs.name_space().names.awaited()
+}
+
 /// Gives back memory that this thread has retired, as far as others let it: what comes next has less to tidy up.
 pub fn settle() {
     collect();

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc, Mutex, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -35,6 +35,8 @@ pub(crate) const ROOT_INO: u64 = 1;
 pub(crate) struct NameSpace {
     /// Taken by whoever takes permissions of a directory away, and by who waits for that: one of them, by its number.
     permissions: [ClassMutex; PERMISSION_LOCKS],
+    /// How many wait for that.
+    unpermitted: AtomicUsize,
     /// Taken by a directory that changes parents: ancestors stand still while it is held (P4).
     pub topology: ClassMutex,
     /// A lock per name, striped (P2).
@@ -54,6 +56,7 @@ impl NameSpace {
     pub(crate) fn new() -> Self {
         Self {
             permissions: std::array::from_fn(|_| ClassMutex::new(LockClass::Permissions)),
+            unpermitted: AtomicUsize::new(0),
             topology: ClassMutex::new(LockClass::Topology),
             names: NameLocks::for_this_machine(),
             rename_seq: SeqRwLock::new(),
@@ -67,6 +70,19 @@ impl NameSpace {
     /// Orders the changes of a directory's permissions.
     pub(crate) fn permissions(&self, ino: u64) -> &ClassMutex {
         &self.permissions[ino as usize % PERMISSION_LOCKS]
+    }
+
+    /// Waits for whoever takes permissions of a directory away. No guard and no lock is held.
+    pub(crate) fn wait_for_permissions(&self, ino: u64) {
+        // Relaxed: for tests, which look again and again.
+        self.unpermitted.fetch_add(1, Ordering::Relaxed);
+        drop(self.permissions(ino).lock());
+        self.unpermitted.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many do, about now.
+    pub(crate) fn waiting_for_permissions(&self) -> usize {
+        self.unpermitted.load(Ordering::Relaxed)
     }
 
     /// For measurements: names fall into the same buckets in each run.

@@ -1,9 +1,19 @@
 //! A change that the store is just being told of, and the permission for it, which is taken away.
 
-use std::{sync::mpsc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
 
-use pando_mapfs::{Call, Delay, MapHandle, MapOptions, Wait};
-use pando_vfs::{At, Context, Credentials, FileKind, RenameFlags, Result, SetAttr, Vfs, Walk};
+use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
+use pando_vfs::{
+    At, Backing, Charge, Context, Credentials, Driver, Error, FileData, FileKind, RenameFlags, Result, SetAttr, StatFs,
+    Vfs, Walk,
+    probe::{permissions_wait_for_changes, waiting_for_permissions},
+};
 
 use crate::support::{mounted, names};
 
@@ -17,24 +27,30 @@ fn closed_while(call: Call, change: impl Fn(&Vfs, &Context) -> Result<()> + Sync
     new_file("/d/old").expect("made");
     vfs.chmod(&root, At::Cwd, "/d", 0o777, Walk::empty()).expect("opened");
     let parked = store.park(call);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let changer = scope.spawn(|| change(&vfs, &user));
         parked.reached();
-        let (done, is_done) = mpsc::channel();
-        let (vfs, root, user) = (&vfs, &root, &user);
-        scope.spawn(move || {
-            vfs.chmod(root, At::Cwd, "/d", 0o755, Walk::empty()).expect("closed");
-            let mut left = names(vfs, root, "/d");
+        let told = store.calls(Call::Setattr);
+        let closer = scope.spawn(|| {
+            vfs.chmod(&root, At::Cwd, "/d", 0o755, Walk::empty()).expect("closed");
+            let mut left = names(&vfs, &root, "/d");
             left.sort_unstable();
-            done.send(left).expect("awaited");
+            left
         });
-        let early = is_done.recv_timeout(Duration::from_millis(50)).is_ok();
+        until(|| permissions_wait_for_changes(&vfs) || store.calls(Call::Setattr) > told);
+        let early = store.calls(Call::Setattr) > told;
         drop(parked);
         assert!(!early, "{call:?}: a change was under way after permission for it was taken away");
-        assert_eq!(is_done.recv().expect("ends"), then, "{call:?}");
+        assert_eq!(closer.join().expect("no panic"), then, "{call:?}");
         assert_eq!(changer.join().expect("no panic"), Ok(()), "{call:?}: permitted before");
-        assert!(change(vfs, user).is_err(), "{call:?}: permitted afterwards");
+        assert!(change(&vfs, &user).is_err(), "{call:?}: permitted afterwards");
     });
+}
+
+fn until(done: impl Fn() -> bool) {
+    while !done() {
+        thread::yield_now();
+    }
 }
 
 #[test]
@@ -49,37 +65,61 @@ fn permission_is_taken_away_after_what_is_under_way() {
     );
 }
 
+/// A store, and how often the name space has come to its backing.
+struct Visited(MapFs, Arc<AtomicUsize>);
+
+impl Driver for Visited {
+    fn statfs(&self) -> StatFs {
+        self.0.statfs()
+    }
+    fn charge(&self, what: Charge) -> Result<()> {
+        self.0.charge(what)
+    }
+    fn release(&self, what: Charge) {
+        self.0.release(what);
+    }
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        self.0.data(ino)
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        self.1.fetch_add(1, SeqCst);
+        self.0.backing()
+    }
+}
+
 /// A chmod that seems to add takes away after all: while it waits, it is noticed that others have opened the directory.
 #[test]
 fn what_a_chmod_takes_away_is_judged_by_what_it_replaces() {
-    let (vfs, root, store) = mounted(MapOptions::default());
-    let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+    let driver = MapFs::new(MapOptions::default());
+    let (store, visits) = (driver.handle(), Arc::<AtomicUsize>::default());
+    let vfs = Vfs::new(Visited(driver, visits.clone())).expect("a new tree");
+    let (root, user) =
+        (Context::new(&vfs, Credentials::root()), Context::new(&vfs, Credentials::user(1000, 1000, &[])));
     let dir = vfs.mkdir(&root, At::Cwd, "/d", 0o750).expect("made");
     let ino = store.lookup(MapHandle::ROOT, "d").expect("works").expect("made");
     store.chmod(ino, 0o777).expect("opened by others");
-    // What is permitted too early ends after the chmod.
-    store.set_delays(vec![Delay { call: Some(Call::Create), wait: Wait::Sleep(Duration::from_millis(200)) }]);
     let noticing = store.park(Call::Getattr);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let (vfs, root, user, dir) = (&vfs, &root, &user, &dir);
         let noticer = scope.spawn(move || vfs.lookup(root, At::Dir(dir), "x", Walk::empty()).map(drop));
         noticing.reached();
+        // When it comes to the backing it has looked at what is known now, if that is what it judges by.
+        let before = visits.load(SeqCst);
         let to = SetAttr { mode: Some(0o770), ..SetAttr::default() };
         let closer = scope.spawn(move || vfs.setattr(root, dir, &to).map(|stat| (stat.mode, names(vfs, root, "/d"))));
-        // Long enough for it to have looked at what is known now; if it has not, this shows nothing.
-        std::thread::sleep(Duration::from_millis(50));
+        until(|| visits.load(SeqCst) > before);
         let telling = store.park(Call::Setattr);
         drop(noticing);
         noticer.join().expect("no panic").expect_err("not there");
         telling.reached();
+        // What is permitted too early ends after the chmod.
+        let making = store.park(Call::Create);
         let mode = FileKind::File.to_mode() | 0o600;
         let maker = scope.spawn(move || vfs.mknod(user, At::Dir(dir), "new", mode, 0).map(drop));
-        // It is refused, or made before the chmod returns.
-        std::thread::sleep(Duration::from_millis(20));
+        until(|| waiting_for_permissions(vfs) == 1 || store.calls(Call::Create) > 1);
         drop(telling);
-        let then = closer.join().expect("no panic").expect("the owner may");
-        let made = maker.join().expect("no panic").is_ok();
-        assert_eq!((then.0, then.1.len()), (0o770, usize::from(made)), "made after it was forbidden");
-        assert_eq!(names(vfs, root, "/d").len(), usize::from(made));
+        assert_eq!(closer.join().expect("no panic"), Ok((0o770, Vec::new())));
+        drop(making);
+        assert_eq!(maker.join().expect("no panic"), Err(Error::Access), "made after it was forbidden");
     });
 }
