@@ -1,58 +1,28 @@
-//! The command as a whole. This program is its own command: it runs itself, as `pando bench` would be run.
+//! `pando bench` as a whole.
+
+mod common;
 
 use std::{
     env, fs,
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
-    process::{Child, Command, ExitCode, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
 };
 
-use clap::Parser;
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use common::{pando, signals, skipped};
+use rustix::process::{Pid, Signal, kill_process};
 
-/// Set in the process that is the command.
-const AS_COMMAND: &str = "PANDO_BENCH_TEST_AS_COMMAND";
-
-#[derive(Parser)]
-struct Bench {
-    #[command(flatten)]
-    bench: pando_bench::cli::BenchArgs,
-}
-
-fn main() -> ExitCode {
-    if env::var_os(AS_COMMAND).is_some() {
-        return pando_bench::cli::run(Bench::parse().bench, pando_bench::cli::SIGNALS);
-    }
-    crunl_prints_a_table_and_writes_json();
-    several_workloads_and_targets_in_one_run();
-    processes_work_as_threads_do();
-    what_a_target_cannot_do_is_a_row_without_figures();
-    mktree_makes_a_directory();
-    seeds_are_run_again();
-    let ext4 = cold_caches_on_ext4();
-    footprint_measures_in_a_child();
-    ctrl_c_cleans_up();
-    a_child_ends_with_who_is_told_to();
-    refusals_have_an_exit_code();
-    git_has_a_repository_of_its_own();
-    files_are_opened_before_anything_is_measured();
-    what_was_measured_is_printed_whatever_comes_after();
-    a_child_that_fails_is_a_failure();
-    ctrl_c_that_reaches_a_program_first_is_one();
-    the_pairs_are_listed();
-    what_is_not_there_is_not_drawn_again();
-    a_stored_table_that_cannot_be_read_is_named();
-    println!("command: {} passed", if ext4 { 19 } else { 18 });
-    ExitCode::SUCCESS
+/// One test at a time: each measures with as many threads as there are cores.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env::current_exe().expect("a program"));
-    command.args(args).env(AS_COMMAND, "1");
+    let mut command = pando(&["bench"]);
+    command.args(args);
     command
 }
 
@@ -61,14 +31,16 @@ fn start(args: &[&str]) -> Child {
 }
 
 fn run(args: &[&str]) -> Output {
-    start(args).wait_with_output().expect("it ends")
+    command(args).output().expect("it ends")
 }
 
 fn is_empty(dir: &Path) -> bool {
     fs::read_dir(dir).expect("a directory").next().is_none()
 }
 
+#[test]
 fn crunl_prints_a_table_and_writes_json() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let (dir, json) = (temp.path().join("dir"), temp.path().join("out.json"));
     let target = format!("dir={}", dir.display());
@@ -115,7 +87,9 @@ fn measure(args: &[&str], json: &Path) -> (String, Vec<serde_json::Value>) {
     (stdout.into_owned(), serde_json::from_str(&text).expect("an array"))
 }
 
+#[test]
 fn several_workloads_and_targets_in_one_run() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let (dir, a, b) = (temp.path().join("dir"), temp.path().join("a.json"), temp.path().join("b.json"));
     let target = format!("dir={}", dir.display());
@@ -159,7 +133,9 @@ fn several_workloads_and_targets_in_one_run() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere/b.json"));
 }
 
+#[test]
 fn processes_work_as_threads_do() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let (dir, json) = (temp.path().join("dir"), temp.path().join("out.json"));
     let target = format!("dir={}", dir.display());
@@ -178,7 +154,9 @@ fn processes_work_as_threads_do() {
     assert!(!dir.exists());
 }
 
+#[test]
 fn what_a_target_cannot_do_is_a_row_without_figures() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let args = ["run", "crunl", "find-size", "--threads", "1"];
     let (stdout, rows) = measure(&args, &temp.path().join("out.json"));
@@ -190,7 +168,9 @@ fn what_a_target_cannot_do_is_a_row_without_figures() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+#[test]
 fn mktree_makes_a_directory() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let dir = temp.path().join("new");
     let path = dir.to_str().expect("UTF-8");
@@ -202,7 +182,9 @@ fn mktree_makes_a_directory() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("not empty"));
 }
 
+#[test]
 fn seeds_are_run_again() {
+    let _alone = alone();
     let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
     let target = format!("dir={}", temp.path().join("new").display());
     let output = run(&["seeds", "mem", &target, "--scale", "100000"]);
@@ -257,15 +239,12 @@ fn call(command: &mut Command) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {}", said.trim())) }
 }
 
-/// Returns whether it could be done.
-fn cold_caches_on_ext4() -> bool {
+#[test]
+fn cold_caches_on_ext4() {
+    let _alone = alone();
     let ext4 = match Ext4::mount() {
         Ok(ext4) => ext4,
-        Err(why) => {
-            assert!(env::var_os("PANDO_NO_SKIP").is_none_or(|value| value != "1"), "no ext4 to try: {why}");
-            println!("cold_caches_on_ext4: skipped: {why}");
-            return false;
-        }
+        Err(why) => return skipped(&format!("no ext4 to try: {why}")),
     };
     let target = format!("dir={}", ext4.0.path().join("mnt/new").display());
     let workloads = ["statwalk:dirs=2,files=30", "xattrs:files=30,cold=1", "xattrs:files=30,cold=1,records=1"];
@@ -280,7 +259,6 @@ fn cold_caches_on_ext4() -> bool {
     assert!(!ext4.0.path().join("mnt/new").exists());
     what_does_not_fit_fails_alone(&target);
     assert!(!ext4.0.path().join("mnt/new").exists());
-    true
 }
 
 /// The walk's 20 directories of 1,000 files do not fit into a small file system: that is said, and the rest is done.
@@ -295,7 +273,9 @@ fn what_does_not_fit_fails_alone(target: &str) {
     assert!(cold.is_some_and(|line| !line.contains("n/a")), "{stdout}");
 }
 
+#[test]
 fn footprint_measures_in_a_child() {
+    let _alone = alone();
     let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
     let target = format!("dir={}", temp.path().display());
     let output = run(&["footprint", &target, "--count", "1000"]);
@@ -318,17 +298,19 @@ fn footprint_measures_in_a_child() {
     assert!(cached.len() == 1 && sane(&cached), "{stdout}");
 }
 
+#[test]
 fn ctrl_c_cleans_up() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let target = format!("dir={}", temp.path().display());
     let mut child = start(&["crunl", &target, "--seconds", "3600", "--warmup", "0.01"]);
-    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+    let pid = Pid::from_child(&child);
     // Wherever it has got to: before the directory is marked, or after.
-    while !signals_are_handled(pid) {
+    while !signals(&child.id().to_string(), "SigCgt")(Signal::INT) {
         assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
         thread::yield_now();
     }
-    kill(pid, Signal::SIGINT).expect("it is there");
+    kill_process(pid, Signal::INT).expect("it is there");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(130));
     assert!(is_empty(temp.path()));
@@ -337,12 +319,12 @@ fn ctrl_c_cleans_up() {
     for further in [&["stat"][..], &["create-shared", "--processes"]] {
         let target = format!("dir={}", temp.path().display());
         let mut child = start(&[further, &[&target, "--seconds", "3600", "--warmup", "0.01"]].concat());
-        let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+        let pid = Pid::from_child(&child);
         while is_empty(temp.path()) {
             assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
             thread::yield_now();
         }
-        kill(pid, Signal::SIGTERM).expect("it is there");
+        kill_process(pid, Signal::TERM).expect("it is there");
         let output = child.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(130));
         assert!(is_empty(temp.path()));
@@ -357,7 +339,7 @@ fn ctrl_c_cleans_up() {
             assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
             thread::yield_now();
         }
-        kill(Pid::from_raw(child.id().try_into().expect("a process id")), Signal::SIGINT).expect("it is there");
+        kill_process(Pid::from_child(&child), Signal::INT).expect("it is there");
         let output = child.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), &*said), (Some(130), "pando bench: interrupted\n"));
@@ -367,31 +349,27 @@ fn ctrl_c_cleans_up() {
 }
 
 /// Only this process is told, and by a signal that ends it, so that it cannot pass it on.
+#[test]
 fn a_child_ends_with_who_is_told_to() {
-    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+    let _alone = alone();
+    for signal in [Signal::TERM, Signal::KILL] {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let mut child = start(&["footprint", &format!("dir={}", temp.path().display()), "--count", "100000000"]);
         while is_empty(temp.path()) {
             assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
             thread::yield_now();
         }
-        kill(Pid::from_raw(child.id().try_into().expect("a process id")), signal).expect("it is there");
+        kill_process(Pid::from_child(&child), signal).expect("it is there");
         // Its own child holds the pipes as well: they end when both have.
         let output = child.wait_with_output().expect("it ends");
-        assert_eq!(output.status.code(), (signal == Signal::SIGTERM).then_some(130));
+        assert_eq!(output.status.code(), (signal == Signal::TERM).then_some(130));
         assert!(is_empty(temp.path()));
     }
 }
 
-/// Whether SIGINT is caught, by the kernel's word.
-fn signals_are_handled(pid: Pid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
-    let caught = u64::from_str_radix(caught.trim(), 16).unwrap_or(0);
-    caught & (1 << (Signal::SIGINT as u64 - 1)) != 0
-}
-
+#[test]
 fn refusals_have_an_exit_code() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     fs::write(temp.path().join("precious"), "data").expect("writing");
     let target = format!("dir={}", temp.path().display());
@@ -403,7 +381,9 @@ fn refusals_have_an_exit_code() {
 }
 
 /// Git tells hooks which repository and which index they are about, and they tell whatever they run.
+#[test]
 fn git_has_a_repository_of_its_own() {
+    let _alone = alone();
     let [temp, callers] = [(); 2].map(|()| tempfile::tempdir().expect("a temporary directory"));
     let target = format!("dir={}", temp.path().display());
     let args = ["git-diff", &target, "--set", "files=10", "--threads", "1"];
@@ -424,7 +404,9 @@ fn with_program(name: &str, script: &str, args: &[&str]) -> Output {
     command(args).env("PATH", path).process_group(0).output().expect("it ends")
 }
 
+#[test]
 fn files_are_opened_before_anything_is_measured() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let json = temp.path().join("x.json");
     fs::write(&json, "of another run").expect("writing");
@@ -443,7 +425,9 @@ fn files_are_opened_before_anything_is_measured() {
     assert_eq!(fs::read_to_string(&json).expect("still there"), "of another run");
 }
 
+#[test]
 fn what_was_measured_is_printed_whatever_comes_after() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let target = format!("dir={}", temp.path().display());
     let args = ["run", "crunl", "find-size:files=10", "--target", &target, "--threads", "1"];
@@ -457,7 +441,9 @@ fn what_was_measured_is_printed_whatever_comes_after() {
     assert_eq!(output.status.code(), Some(130));
 }
 
+#[test]
 fn a_child_that_fails_is_a_failure() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let target = format!("dir={}", temp.path().display());
     let failed = |output: &Output, says: &str| {
@@ -479,7 +465,9 @@ fn a_child_that_fails_is_a_failure() {
 }
 
 /// As a terminal sends it: to all processes at once.
+#[test]
 fn ctrl_c_that_reaches_a_program_first_is_one() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let target = format!("dir={}", temp.path().display());
     for workers in [&["--threads", "1"][..], &["--threads", "1", "--processes"]] {
@@ -490,7 +478,9 @@ fn ctrl_c_that_reaches_a_program_first_is_one() {
     }
 }
 
+#[test]
 fn the_pairs_are_listed() {
+    let _alone = alone();
     let output = run(&["conflicts", "--list"]);
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success());
@@ -498,7 +488,9 @@ fn the_pairs_are_listed() {
     assert!(stdout.contains("create and readdir do not commute: the list shows"), "{stdout}");
 }
 
+#[test]
 fn what_is_not_there_is_not_drawn_again() {
+    let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let typo = temp.path().join("typo");
     let output = run(&["report", "--redraw", "--out", typo.to_str().expect("UTF-8")]);
@@ -506,7 +498,9 @@ fn what_is_not_there_is_not_drawn_again() {
     assert!(!typo.exists());
 }
 
+#[test]
 fn a_stored_table_that_cannot_be_read_is_named() {
+    let _alone = alone();
     let output = run(&["cost", "--check", "/nonexistent/table.json"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
