@@ -11,13 +11,15 @@
 #   ls      pando ls -l
 #   plus    a server with READDIRPLUS, and ls -l
 # Each starts with the kernel's caches dropped. Seconds of one run each (in brackets: times as fast as plain), and the
-# greatest number of items that the store served at once. PANDO is the command, DELAY_US the delays.
+# greatest number of items that the store served at once. PANDO is the command, DELAY_US the delays. With LINKS=1 they are
+# symbolic links, and to read where one leads takes as long again.
 set -u -o pipefail
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
 
 files=${1:-20000}
 delay_us=${DELAY_US:-500}
 pando=${PANDO:-target/release/pando}
+links=${LINKS:-}
 drop=/proc/sys/vm/drop_caches
 
 fail() {
@@ -56,8 +58,12 @@ start() {
     grep -q 'pando umount' "$work/ready" || fail "not mounted: $(cat "$work/ready")"
     mkdir "$grove/d"
     # Each name is looked up before it is made: one at a time, so that what is served at once is the measured commands' doing.
-    (cd "$grove/d" && for ((n = 1; n <= files; n++)); do printf -v name 'file%06d' "$n" && : >"$name" || exit; done) ||
+    (cd "$grove/d" && for ((n = 1; n <= files; n++)); do printf -v name 'file%06d' "$n" && make "$name" || exit; done) ||
         fail "cannot make the files"
+}
+
+make() {
+    if [ -n "$links" ]; then ln -s nowhere "$1"; else : >"$1"; fi
 }
 
 stop() {
@@ -97,9 +103,9 @@ has() {
 }
 
 # An item's cost is the same alone and in a batch: a name and its attributes.
-delays="lookup=${delay_us}us,getattr=${delay_us}us"
+delays="lookup=${delay_us}us,getattr=${delay_us}us${links:+,readlink=${delay_us}us}"
 
-echo "$files files, $delays; $(uname -sr), $(nproc) cores, $("$pando" --version), $(ls --version | head -1)"
+echo "$files ${links:+links, not }files, $delays; $(uname -sr), $(nproc) cores, $("$pando" --version), $(ls --version | head -1)"
 echo
 echo "| depth | naive, \`ls -l\` | \`pando warm\`, \`ls -l\` | \`pando boost -- ls -l\` | \`pando ls -l\` | READDIRPLUS, \`ls -l\` | at once, naive / plus |"
 echo "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
