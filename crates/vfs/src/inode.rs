@@ -207,6 +207,11 @@ impl Inode {
         }
     }
 
+    /// Whether its last name is gone, and further ones that were removed may still hold it, until they are reclaimed.
+    pub(crate) fn is_held_by_links(&self) -> bool {
+        self.links.are_gone()
+    }
+
     /// There is one name less than the so many that there were.
     fn pay_back_link(&self, were: u32) {
         if were > 1 && self.shard.sb.driver.backing().is_none() {

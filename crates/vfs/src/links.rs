@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Error, Result};
 
-/// The link count of anything but a directory: {count, linkable} in one word (protocol 6).
+/// The link count of anything but a directory: {count, linkable, linked} in one word (protocol 6).
 pub(crate) struct Links(AtomicU64);
 
 impl Links {
     /// No name was ever taken away, and the first may be given (`O_TMPFILE` without `O_EXCL`).
     const LINKABLE: u64 = 1 << 63;
+    /// There has been more than one name at a time.
+    const LINKED: u64 = 1 << 62;
     /// As many as ext4 allows would be 65000; tmpfs has no limit but the word.
     const MAX: u64 = u32::MAX as u64;
 
@@ -19,7 +21,8 @@ impl Links {
 
     /// What the backing says.
     pub(crate) fn set(&self, count: u32) {
-        self.0.store(u64::from(count), Ordering::Release);
+        // Relaxed: the flag alone is kept, which nobody takes away.
+        self.0.store(u64::from(count) | (self.0.load(Ordering::Relaxed) & Self::LINKED), Ordering::Release);
     }
 
     /// A nameless file may be linked once it is open.
@@ -29,6 +32,11 @@ impl Links {
 
     pub(crate) fn count(&self) -> u32 {
         (self.0.load(Ordering::Acquire) & Self::MAX) as u32
+    }
+
+    /// Whether the last name is gone, and there was more than one.
+    pub(crate) fn are_gone(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (Self::LINKED | Self::MAX) == Self::LINKED
     }
 
     /// One link more, before its name is inserted, if the count is one that will `do`; ENOENT when the last name is gone for
@@ -46,7 +54,8 @@ impl Links {
                 return Ok(false);
             }
             // LINKABLE stays: whether this becomes a name is not known yet.
-            match self.0.compare_exchange_weak(word, word + 1, Ordering::AcqRel, Ordering::Acquire) {
+            let linked = if word & Self::MAX > 0 { Self::LINKED } else { 0 };
+            match self.0.compare_exchange_weak(word, (word + 1) | linked, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Ok(true),
                 Err(now) => word = now,
             }
@@ -67,7 +76,7 @@ impl Links {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             debug_assert!(word & Self::MAX > 0, "a link was taken away that was never there");
-            let new = (word & Self::MAX).saturating_sub(1);
+            let new = (word & Self::MAX).saturating_sub(1) | (word & Self::LINKED);
             match self.0.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(old) => return (old & Self::MAX) as u32,
                 Err(now) => word = now,

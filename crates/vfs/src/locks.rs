@@ -73,8 +73,8 @@ pub(crate) struct Locks<'v> {
     wanted: Wanted,
     /// Whether all of `wanted` is held; otherwise nothing of it counts.
     held: bool,
-    /// What was removed holds more than itself until it is reclaimed (a further link, its inode): reclaimed at once, if
-    /// nobody reads.
+    /// What was removed is held by what was removed before, until that is reclaimed (an inode by further links, a file by what
+    /// its openers are counted on): reclaimed at once, if nobody reads.
     pub collect: bool,
     /// What the backing has answered to this operation's change, until the attempt takes it up.
     answer: Option<Result<u64>>,

@@ -54,7 +54,7 @@ impl Vfs {
             bound.inode().link_gone();
             bound.inode().touch(now);
             note_gone(bound.parent, bound.hash, bound.name, guard);
-            locks.collect = forget_name(bound.dentry, guard) || bound.dentry.to_ref().is_link();
+            locks.collect = forget_name(bound.dentry, guard) || bound.inode().is_held_by_links();
             drop(gone);
             Ok(())
         })

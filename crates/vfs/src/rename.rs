@@ -62,10 +62,7 @@ impl Vfs {
             let old = attempt.parent(0, || walk_parent(self.name_space(), context, &old_at, old_path, false, guard))?;
             let new = attempt.parent(1, || walk_parent(self.name_space(), context, &new_at, new_path, false, guard))?;
             match Move::prepare(context, old, new, flags, guard, locks)? {
-                Some(prepared) => {
-                    locks.collect = prepared.target.as_ref().is_some_and(|target| target.dentry.to_ref().is_link());
-                    prepared.carry_out(locks, guard)
-                }
+                Some(prepared) => prepared.carry_out(locks, guard),
                 None => Ok(()),
             }
         })
@@ -290,7 +287,7 @@ impl<'g> Move<'g> {
         } else {
             victim.link_gone();
         }
-        locks.collect |= forget_name(target.dentry, guard);
+        locks.collect = forget_name(target.dentry, guard) || victim.is_held_by_links();
         drop(replaced);
         Ok(())
     }
