@@ -53,4 +53,13 @@ mod tests {
         assert!(super::LIBRARY.starts_with(b"\x7fELF"), "no C compiler, or no headers: see the warning of the build");
         assert!(super::LIBRARY.len() < 32 << 10, "{} bytes", super::LIBRARY.len());
     }
+
+    /// musl's dynamic linker ends a program over a name that is not there: glibc's linker, and what fortified calls become.
+    #[test]
+    fn the_library_wants_nothing_that_only_glibc_has() {
+        let names = |name: &[u8]| super::LIBRARY.windows(name.len()).any(|at| at == name);
+        for name in ["ld-linux", "__tls_get_addr", "_chk\0"] {
+            assert!(!names(name.as_bytes()), "{name}");
+        }
+    }
 }

@@ -297,15 +297,35 @@ static void about_to_close(DIR *stream)
 #define DECLARE(name) static __typeof__(&name) next_##name;
 EACH(DECLARE)
 
+/* musl (1.2.4) hides the names for 64-bit offsets from dlsym: there, they are those without the number. */
+static void *find(const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    const char *number = strstr(name, "64");
+    if (found != NULL || number == NULL)
+        return found;
+    char plain[32] = "";
+    memcpy(plain, name, (size_t)(number - name));
+    return dlsym(RTLD_NEXT, strcat(plain, number + 2));
+}
+
 static void find_next(void)
 {
-#define FIND(name) next_##name = (__typeof__(&name))dlsym(RTLD_NEXT, #name);
+#define FIND(name) next_##name = (__typeof__(&name))find(#name);
     EACH(FIND)
     dlerror();
 }
 
 /* Constructors of other libraries may call before ours has run. */
 #define NEXT(name) (next_##name != NULL ? next_##name : (find_next(), next_##name))
+
+#ifdef __GLIBC__
+/* Whether a program of musl has loaded the library, although glibc's headers made it. An fts has other structures there. */
+extern const char *gnu_get_libc_version(void) __attribute__((weak));
+#define IN_MUSL (gnu_get_libc_version == NULL)
+#else
+#define IN_MUSL false
+#endif
 
 static char *preload_variable;
 
@@ -399,12 +419,18 @@ static __thread struct nftw_call {
     int flags;
 } nftw_call;
 
+/* musl counts the types from one, glibc from zero. */
+static bool is_directory(int type)
+{
+    return type == FTW_D + IN_MUSL;
+}
+
 static int on_ftw(const char *path, const struct stat *found, int type)
 {
     __ftw_func_t function = ftw_function;
     int result = function(path, found, type);
     ftw_function = function;
-    if (result == 0 && type == FTW_D)
+    if (result == 0 && is_directory(type))
         about_to_read_on(found->st_dev, path);
     return result;
 }
@@ -415,7 +441,7 @@ static int on_nftw(const char *path, const struct stat *found, int type, struct 
     struct nftw_call call = nftw_call;
     int result = call.function(path, found, type, where);
     nftw_call = call;
-    if (result == 0 && type == FTW_D)
+    if (result == 0 && is_directory(type))
         about_to_read_on(found->st_dev, (call.flags & FTW_CHDIR) != 0 ? path + where->base : path);
     return result;
 }
@@ -525,6 +551,8 @@ HOOK int glob64(const char *pattern, int flags, int (*on_error)(const char *, in
  */
 static void about_to_descend(FTS *walk)
 {
+    if (IN_MUSL)
+        return;
     FTSENT *at = walk->fts_cur;
     if (at != NULL && at->fts_info == FTS_D && at->fts_instr != FTS_SKIP && walk->fts_child == NULL
         && (walk->fts_options & FTS_NOSTAT) == 0

@@ -525,3 +525,21 @@ fn children_in_a_new_root_hear_nothing_of_it() {
     fs::write(&library, "").unwrap();
     lists();
 }
+
+#[test]
+fn programs_of_another_c_library_are_boosted_too() {
+    let _alone = alone();
+    if !can_mount() || !has("musl-gcc") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/boost/portable.c");
+    let program = directory.path().join("portable");
+    assert!(Command::new("musl-gcc").arg(source).arg("-o").arg(&program).status().unwrap().success());
+    let store = Store::new(&[]);
+    let tree = store.tree();
+    for way in ["readdir", "readdir64", "scandir", "nftw"] {
+        same_and_ahead(&store, &program, &[way, tree.to_str().unwrap()], |_| true);
+    }
+    store.mounted.umount();
+}
