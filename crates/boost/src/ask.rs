@@ -15,6 +15,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, StatxFlags},
     io::Errno,
+    path::Arg,
 };
 
 /// Bytes of directory entries read at once: some thousand names.
@@ -29,8 +30,12 @@ pub(crate) struct Identity {
 
 /// What the kernel knows of a directory without asking a server.
 pub(crate) fn identity(directory: impl AsFd) -> rustix::io::Result<Identity> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = rustix::fs::statx(directory, c"", flags, StatxFlags::INO)?;
+    identity_at(directory, c"", AtFlags::EMPTY_PATH)
+}
+
+/// The same of a path.
+pub(crate) fn identity_at(directory: impl AsFd, path: impl Arg, flags: AtFlags) -> rustix::io::Result<Identity> {
+    let found = rustix::fs::statx(directory, path, flags | AtFlags::STATX_DONT_SYNC, StatxFlags::INO)?;
     Ok(Identity { device: u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor), inode: found.stx_ino })
 }
 

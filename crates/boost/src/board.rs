@@ -6,6 +6,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
+    hash::{BuildHasher, RandomState},
     io,
     os::unix::{
         ffi::OsStrExt,
@@ -15,10 +16,15 @@ use std::{
     sync::Mutex,
 };
 
-use rustix::fs::{FlockOperation, OFlags, flock, fstat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, OFlags, flock, fstat};
+
+use crate::{
+    ask::{Identity, identity_at},
+    library::own_directory,
+};
 
 /// The first word of the page and of each message; the digit is the version of both.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pdoboot2");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pdoboot3");
 
 /// How many devices there is room for. Programs tell of every directory on the others.
 const DEVICES: usize = 32;
@@ -32,48 +38,75 @@ pub(crate) const NEVER: u32 = u32::MAX;
 // The layout, in bytes. Its reader is crates/preload/src/preload.c.
 const ALIVE: u64 = 8;
 const COUNT: u64 = 12;
-const NAME_LENGTH: u64 = 16;
-const EVERY: u64 = 20;
-const NAME: u64 = 24;
-const NAME_MAX: usize = 64;
-const FILTERS: u64 = NAME + NAME_MAX as u64;
+const EVERY: u64 = 16;
+const SOCKET: u64 = 20;
+const SOCKET_MAX: usize = 108;
+const SOCKET_DEVICE: u64 = SOCKET + SOCKET_MAX as u64;
+const SOCKET_INODE: u64 = SOCKET_DEVICE + 8;
+const FILTERS: u64 = SOCKET_INODE + 8;
 const FIRST_DEVICE: u64 = FILTERS + 8;
 const DEVICE_SIZE: u64 = 16;
 const SIZE: u64 = 4096;
 const _: () = assert!(FIRST_DEVICE + DEVICE_SIZE * DEVICES as u64 <= SIZE);
 
-/// What names of pages begin with.
+/// What names of pages begin with; the rest is the name of the socket.
 const PREFIX: &str = "board.";
 
-/// The page. Dropped, it says that nobody listens, and is removed.
+/// The directory of the sockets, beside the pages.
+const SOCKETS: &str = "sockets";
+
+/// The page. Dropped, it says that nobody listens, and is removed, and the socket with it.
 #[derive(Debug)]
 pub(crate) struct Board {
     file: File,
     path: PathBuf,
+    socket: PathBuf,
     /// Devices and their intervals, in the order of the page.
     devices: Mutex<Vec<(u64, u32)>>,
 }
 
 impl Board {
-    /// A new page in `directory`, for the helper that listens at `name`.
+    /// A new page in `directory`, which programs do not heed yet. It is there before the socket and locked for as long as we
+    /// live: so whoever finds that we were killed finds the socket too.
     ///
     /// # Errors
-    /// Those of creating a file of one page there.
-    pub(crate) fn create(directory: &Path, name: &[u8]) -> io::Result<Self> {
-        assert!(name.len() <= NAME_MAX, "a name that fits");
+    /// Those of creating a file of one page there, and a directory.
+    pub(crate) fn create(directory: &Path) -> io::Result<Self> {
+        let sockets = directory.join(SOCKETS);
+        own_directory(&sockets, 0o700)?;
         remove_stale(directory);
-        let path = directory.join(format!("{PREFIX}{}", String::from_utf8_lossy(name)));
+        let number = std::process::id();
+        // Without it, one in another name space of processes may have the same name.
+        let random = RandomState::new().hash_one(number) >> 32;
+        let name = format!("{number}-{random:08x}");
+        let path = directory.join(format!("{PREFIX}{name}"));
         let file = create_locked(&path)?;
-        let board = Self { file, path, devices: Mutex::default() };
+        let board = Self { file, path, socket: sockets.join(name), devices: Mutex::default() };
         // Programs that drop their privileges read it, whatever our umask is.
         board.file.set_permissions(PermissionsExt::from_mode(0o644))?;
         board.file.set_len(SIZE)?;
-        board.file.write_all_at(name, NAME)?;
-        board.word(NAME_LENGTH, u32::try_from(name.len()).expect("at most 64"))?;
-        board.file.write_all_at(&filters().to_ne_bytes(), FILTERS)?;
-        board.word(ALIVE, 1)?;
-        board.file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
         Ok(board)
+    }
+
+    /// Where to listen.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Shows programs the socket, which is there now.
+    ///
+    /// # Errors
+    /// Those of writing, and of looking at the socket.
+    pub(crate) fn show(&self) -> io::Result<()> {
+        let name = self.socket.as_os_str().as_bytes();
+        assert!(name.len() < SOCKET_MAX, "no socket has a longer one");
+        let Identity { device, inode } = identity_at(CWD, &self.socket, AtFlags::SYMLINK_NOFOLLOW)?;
+        self.file.write_all_at(name, SOCKET)?;
+        for (at, value) in [(SOCKET_DEVICE, device), (SOCKET_INODE, inode), (FILTERS, filters())] {
+            self.file.write_all_at(&value.to_ne_bytes(), at)?;
+        }
+        self.word(ALIVE, 1)?;
+        self.file.write_all_at(&MAGIC.to_ne_bytes(), 0)
     }
 
     /// Where it is: the value of `PANDO_BOOST`.
@@ -109,10 +142,10 @@ impl Board {
         }
     }
 
-    /// Says that nobody listens any more, and removes the file. Programs that have it mapped still see it.
+    /// Says that nobody listens any more, and removes the socket and the file. Programs that have it mapped still see it.
     pub(crate) fn take_down(&self) {
         let _ = self.word(ALIVE, 0);
-        let _ = fs::remove_file(&self.path);
+        let _ = remove(&self.socket, &self.path);
     }
 
     fn word(&self, at: u64, value: u32) -> io::Result<()> {
@@ -142,18 +175,28 @@ fn create_locked(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes the pages of helpers that were killed. The directory is ours alone to write, and so is what is in it.
+/// Removes the pages and sockets of helpers that were killed. The directory is ours alone to write, and so is what is in it.
 fn remove_stale(directory: &Path) {
-    let pages = fs::read_dir(directory).into_iter().flatten().flatten();
-    for page in pages.filter(|page| page.file_name().as_bytes().starts_with(PREFIX.as_bytes())) {
+    for page in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Some(name) = page.file_name().to_str().and_then(|name| name.strip_prefix(PREFIX)).map(str::to_owned) else {
+            continue;
+        };
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(page.path()) else { continue };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
             && fstat(&file).is_ok_and(|found| found.st_nlink > 0)
-            && let Err(error) = fs::remove_file(page.path())
+            && let Err(error) = remove(&directory.join(SOCKETS).join(name), &page.path())
         {
             tracing::debug!(%error, path = %page.path().display(), "of a helper that was killed");
         }
+    }
+}
+
+/// The page last: as long as it is there, the socket is found.
+fn remove(socket: &Path, page: &Path) -> io::Result<()> {
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => fs::remove_file(page),
     }
 }
 
@@ -172,18 +215,27 @@ mod tests {
         u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
     }
 
+    fn shown(directory: &Path) -> Board {
+        let board = Board::create(directory).unwrap();
+        fs::write(board.socket(), "").unwrap();
+        board.show().unwrap();
+        board
+    }
+
     #[test]
     fn shows_intervals_and_says_when_it_ends() {
         let directory = tempfile::tempdir().unwrap();
-        let board = Board::create(directory.path(), b"here").unwrap();
-        let path = board.path().to_owned();
+        let board = shown(directory.path());
+        let (path, socket) = (board.path().to_owned(), board.socket().to_owned());
         let open = File::open(&path).unwrap();
         board.set_interval(7, 4);
         board.set_interval(9, 2);
         board.set_interval(7, NEVER);
         let bytes = fs::read(&path).unwrap();
         assert_eq!(bytes.len(), 4096);
-        assert_eq!((word(&bytes, ALIVE), word(&bytes, COUNT), word(&bytes, NAME_LENGTH)), (1, 2, 4));
+        assert_eq!((word(&bytes, ALIVE), word(&bytes, COUNT)), (1, 2));
+        let name = [socket.as_os_str().as_bytes(), b"\0"].concat();
+        assert!(bytes[usize::try_from(SOCKET).unwrap()..].starts_with(&name));
         assert_eq!(word(&bytes, FIRST_DEVICE + 8), NEVER);
         assert_eq!(word(&bytes, EVERY), 2, "the least of them");
         assert_eq!(word(&bytes, FIRST_DEVICE + DEVICE_SIZE), 9);
@@ -192,13 +244,13 @@ mod tests {
         let mut alive = [9; 4];
         open.read_exact_at(&mut alive, ALIVE).unwrap();
         assert_eq!(alive, [0; 4]);
-        assert!(!path.exists());
+        assert!(!path.exists() && !socket.exists());
     }
 
     #[test]
     fn more_devices_than_there_is_room_for_are_left_out() {
         let directory = tempfile::tempdir().unwrap();
-        let board = Board::create(directory.path(), b"here").unwrap();
+        let board = shown(directory.path());
         (0..40).for_each(|device| board.set_interval(device, 2));
         let bytes = fs::read(board.path()).unwrap();
         assert_eq!((bytes.len(), word(&bytes, COUNT)), (4096, 32));

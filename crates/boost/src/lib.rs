@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  program                                       helper
-//!  readdir ── descriptor, names seen ──────────>  posts      who says so? (SCM_CREDENTIALS: this user, or root)
+//!  readdir ── descriptor, names seen ──────────>  posts      in a directory that others may not enter
 //!     ^                                           schedule   which directory, how far ahead
 //!     └───── interval of each device <─── board   helper     threads
 //!  lstat ──> the kernel's caches <─── statx ────  ask        did the call wait?
@@ -33,7 +33,7 @@
 //! # Privileges
 //!
 //! The helper is the user who started it. A program that has dropped its privileges gains nothing by it: there is no
-//! answer to gain, and messages of other users are not heard, root's excepted.
+//! answer to gain, and the kernel lets nobody else send to it, root excepted: what others send could not even be closed safely.
 #![forbid(unsafe_code)]
 
 mod ask;

@@ -20,11 +20,12 @@ use rustix::fs::{OFlags, StatVfsMountFlags};
 
 const NAME: &str = "libpando_boost.so";
 
-/// Returns the library's path in a directory that is ours alone to write, made if need be.
+/// Puts the library in a directory that is ours alone to write, made if need be, where `begin` finds what it wants as well;
+/// returns the library's path and what came of it.
 ///
 /// # Errors
 /// No directory for temporary files is usable; the error names each with its reason.
-pub(crate) fn place() -> io::Result<PathBuf> {
+pub(crate) fn place<T>(begin: impl Fn(&Path) -> io::Result<T>) -> io::Result<(PathBuf, T)> {
     if pando_preload::LIBRARY.is_empty() {
         return Err(io::Error::other("this pando was built without a C compiler, so it has no library to preload"));
     }
@@ -32,8 +33,10 @@ pub(crate) fn place() -> io::Result<PathBuf> {
     let candidates = candidates.chain(["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from));
     let mut reasons = Vec::new();
     for base in candidates {
-        match place_under(&base, pando_preload::LIBRARY) {
-            Ok(path) => return Ok(path),
+        let placed = place_under(&base, pando_preload::LIBRARY);
+        let directory = |path: &PathBuf| path.parent().expect("a file in a directory").to_owned();
+        match placed.and_then(|path| Ok((begin(&directory(&path))?, path))) {
+            Ok((begun, path)) => return Ok((path, begun)),
             Err(error) => reasons.push(format!("{}: {error}", base.display())),
         }
     }
@@ -49,22 +52,30 @@ fn place_under(base: &Path, library: &[u8]) -> io::Result<PathBuf> {
     }
     let user = rustix::process::geteuid().as_raw();
     let directory = base.join(format!("pando-boost-{user}-{:016x}", fingerprint(library)));
-    match DirBuilder::new().mode(0o755).create(&directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
-    let open = OpenOptions::new().read(true).custom_flags(flags).open(&directory)?;
-    let found = open.metadata()?;
-    if found.uid() != user || found.mode() & 0o022 != 0 {
-        return Err(io::Error::other(format!("{} belongs to somebody else", directory.display())));
-    }
-    open.set_permissions(Permissions::from_mode(0o755))?;
+    own_directory(&directory, 0o755)?;
     let path = directory.join(NAME);
     if !is_right(&path, library) {
         write(&directory, &path, library)?;
     }
     Ok(path)
+}
+
+/// Sees to it that a directory is there, of this mode, and ours alone to write.
+///
+/// # Errors
+/// It cannot be made, or somebody else has made it or may have written to it.
+pub(crate) fn own_directory(path: &Path, mode: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+    let open = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let found = open.metadata()?;
+    if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!("{} belongs to somebody else", path.display())));
+    }
+    open.set_permissions(Permissions::from_mode(mode))
 }
 
 fn is_right(path: &Path, library: &[u8]) -> bool {

@@ -1,15 +1,20 @@
 //! What programs say: datagrams, each with the descriptor of a directory.
 
 use std::{
-    hash::{BuildHasher, RandomState},
+    fs,
     io::{self, IoSliceMut},
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
+    path::Path,
+    sync::atomic::{
+        AtomicBool,
+        Ordering::{Acquire, Release},
+    },
 };
 
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags,
-    SocketType, sockopt,
+    SocketType,
 };
 
 use crate::board::MAGIC;
@@ -30,35 +35,30 @@ pub(crate) struct Post {
 #[derive(Debug)]
 pub(crate) struct Posts {
     socket: OwnedFd,
-    name: Vec<u8>,
+    stopped: AtomicBool,
 }
 
 impl Posts {
-    /// Listens at an abstract address that nobody can guess beforehand.
+    /// Listens at a path, in a directory that only this user may enter: so the kernel refuses what others send before it is
+    /// ours. A descriptor that we had received we would have to close, and its owner can make that last for ever.
     ///
     /// # Errors
-    /// The system refuses sockets.
-    pub(crate) fn listen() -> io::Result<Self> {
-        let random = RandomState::new().hash_one(std::process::id());
-        let name = format!("pando-boost-{}-{random:016x}", std::process::id()).into_bytes();
+    /// The system refuses sockets, or their names there. `ENAMETOOLONG`: such a name has 107 bytes at most.
+    pub(crate) fn listen(path: &Path) -> io::Result<Self> {
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        sockopt::set_socket_passcred(&socket, true)?;
-        net::bind(&socket, &SocketAddrUnix::new_abstract_name(&name)?)?;
-        Ok(Self { socket, name })
-    }
-
-    /// The abstract name, without the zero before it.
-    pub(crate) fn name(&self) -> &[u8] {
-        &self.name
+        net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        // Our programs write to it, whatever our umask is.
+        fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
+        Ok(Self { socket, stopped: AtomicBool::new(false) })
     }
 
     /// Waits for the next message that is one. `None` when it was stopped.
     pub(crate) fn next(&self) -> Option<Post> {
         loop {
             match self.receive() {
-                Ok(Received::Post(post)) => return Some(post),
-                Ok(Received::Stopped) => return None,
-                Ok(Received::Foreign) => {}
+                Ok(Some(post)) => return Some(post),
+                Ok(None) if self.stopped.load(Acquire) => return None,
+                Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     tracing::warn!(%error, "no more messages from programs");
@@ -70,45 +70,30 @@ impl Posts {
 
     /// Makes [`next`](Self::next) return `None`, now and later.
     pub(crate) fn stop(&self) {
+        self.stopped.store(true, Release);
         if let Err(error) = net::shutdown(&self.socket, Shutdown::Both) {
             tracing::debug!(%error, "shutdown");
         }
     }
 
-    fn receive(&self) -> io::Result<Received> {
+    /// A message, or something else.
+    fn receive(&self) -> io::Result<Option<Post>> {
         let mut bytes = [0_u8; 32];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let message =
             net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-        let (mut directory, mut sender) = (None, None);
+        let mut directory = None;
         for part in control.drain() {
-            match part {
-                RecvAncillaryMessage::ScmRights(descriptors) => directory = descriptors.last(),
-                RecvAncillaryMessage::ScmCredentials(credentials) => sender = Some(credentials.uid),
-                _ => {}
+            if let RecvAncillaryMessage::ScmRights(descriptors) = part {
+                directory = descriptors.last();
             }
         }
-        // An empty datagram would have a sender.
-        if message.bytes == 0 && sender.is_none() {
-            return Ok(Received::Stopped);
-        }
-        // The address is no secret: whoever else writes to it is not heard. The kernel says who it is.
-        let trusted = sender.is_some_and(|uid| uid == rustix::process::getuid() || uid.is_root());
         let word = |index: usize| u64::from_ne_bytes(bytes[index * 8..][..8].try_into().expect("eight bytes"));
-        match directory {
-            Some(directory) if trusted && message.bytes == bytes.len() && word(0) == MAGIC => {
-                Ok(Received::Post(Post { directory, token: word(1), seen: word(2), position: word(3) }))
-            }
-            _ => Ok(Received::Foreign),
-        }
+        let is_post = message.bytes == bytes.len() && word(0) == MAGIC;
+        let directory = directory.filter(|_| is_post);
+        Ok(directory.map(|directory| Post { directory, token: word(1), seen: word(2), position: word(3) }))
     }
-}
-
-enum Received {
-    Post(Post),
-    Foreign,
-    Stopped,
 }
 
 #[cfg(test)]
@@ -119,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn send(posts: &Posts, bytes: &[u8], with_directory: bool) {
+    fn send(to: &Path, bytes: &[u8], with_directory: bool) {
         let socket = net::socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
         let directory = File::open("/").unwrap();
         let descriptors = [directory.as_fd()];
@@ -128,7 +113,7 @@ mod tests {
         if with_directory {
             assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
         }
-        let address = SocketAddrUnix::new_abstract_name(posts.name()).unwrap();
+        let address = SocketAddrUnix::new(to).unwrap();
         net::sendmsg_addr(&socket, &address, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
     }
 
@@ -138,12 +123,14 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_passed_over() {
-        let posts = Posts::listen().unwrap();
-        send(&posts, b"hello", true);
-        send(&posts, b"", false);
-        send(&posts, &message([MAGIC, 1, 1, 0]), false);
-        send(&posts, &message([MAGIC + 1, 1, 1, 0]), true);
-        send(&posts, &message([MAGIC, 5, 512, 77]), true);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("posts");
+        let posts = Posts::listen(&path).unwrap();
+        send(&path, b"hello", true);
+        send(&path, b"", false);
+        send(&path, &message([MAGIC, 1, 1, 0]), false);
+        send(&path, &message([MAGIC + 1, 1, 1, 0]), true);
+        send(&path, &message([MAGIC, 5, 512, 77]), true);
         let post = posts.next().unwrap();
         assert_eq!((post.token, post.seen, post.position), (5, 512, 77));
         assert!(File::from(post.directory).metadata().unwrap().is_dir());

@@ -31,10 +31,13 @@ impl Session {
     /// # Errors
     /// There is no directory for the library (the error says which were tried), or no socket or thread to be had.
     pub fn start(options: Options) -> io::Result<Self> {
-        let library = library::place()?;
-        let posts = Arc::new(Posts::listen()?);
-        let directory = library.parent().expect("a file in a directory");
-        let helper = Helper::new(options, Some(Board::create(directory, posts.name())?));
+        let (library, (board, posts)) = library::place(|directory| {
+            let board = Board::create(directory)?;
+            let posts = Posts::listen(board.socket())?;
+            board.show()?;
+            Ok((board, posts))
+        })?;
+        let (helper, posts) = (Helper::new(options, Some(board)), Arc::new(posts));
         let listener = helper::spawn("boost-posts", {
             let (helper, posts) = (Arc::clone(&helper), Arc::clone(&posts));
             move || {

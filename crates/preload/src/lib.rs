@@ -23,8 +23,9 @@
 //! # Why this way
 //!
 //! * **A socket for each message.** A descriptor that is kept would be closed by programs that close all, and the number
-//!   could be theirs when we next use it. A datagram to an abstract address needs no file: it works after `chroot` and
-//!   after `fork`. In another network name space nobody listens; then the program is left alone.
+//!   could be theirs when we next use it. A datagram works after `fork`. Its address is a path, so that the kernel lets
+//!   nobody else send to the helper; where it does not lead to the same socket (after `chroot`, in another mount name
+//!   space, for another user), the program is left alone.
 //! * **A descriptor, not a path.** It means the same to the helper whatever the program's root, working directory or
 //!   mounts are, and nobody can put a link in its place. It is opened for the message: the program's locks are its own.
 //! * **A shared page for the way back.** The helper notes there on which devices calls are fast; programs look before

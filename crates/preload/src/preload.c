@@ -44,18 +44,18 @@
 
 /* ---- What the helper shows: one page, which it writes and programs read. crates/boost/src/board.rs is its writer. */
 
-#define BOARD_MAGIC UINT64_C(0x32746f6f626f6470) /* "pdoboot2" */
+#define BOARD_MAGIC UINT64_C(0x33746f6f626f6470) /* "pdoboot3" */
 #define BOARD_DEVICES 32
 #define NEVER UINT32_MAX
 #define CLOSELY 64 /* directories of a process whose devices are all looked up */
 
 struct board {
     uint64_t magic;
-    uint32_t alive;       /* 0: the helper has ended */
-    uint32_t count;       /* devices below */
-    uint32_t name_length; /* of the helper's abstract socket */
-    uint32_t every;       /* look up the device of one directory in so many: the least of the intervals, at most 8 */
-    char name[64];
+    uint32_t alive; /* 0: the helper has ended */
+    uint32_t count; /* devices below */
+    uint32_t every; /* look up the device of one directory in so many: the least of the intervals, at most 8 */
+    char socket[108]; /* the path to the helper's, and which inode it is */
+    uint64_t socket_device, socket_inode;
     uint64_t filters; /* of system calls, on the helper; see below */
     struct {
         uint64_t device;   /* major << 32 | minor */
@@ -105,15 +105,31 @@ static bool is_due(uint64_t device, uint32_t step)
     return interval != NEVER && __atomic_fetch_add(turn, step, __ATOMIC_RELAXED) % interval < step;
 }
 
-/* The device of an open directory, from what the kernel knows without asking a server. */
+/* What the kernel knows of a file without asking a server. */
+static bool look_at(int directory, const char *path, int flags, struct statx *found)
+{
+    return syscall(SYS_statx, directory, path, flags | AT_STATX_DONT_SYNC, STATX_INO, found) == 0;
+}
+
+/* The device of an open directory. */
 static bool device_of(int directory, const char *path, uint64_t *device)
 {
     struct statx found;
-    int flags = AT_STATX_DONT_SYNC | (*path == '\0' ? AT_EMPTY_PATH : 0);
-    if (syscall(SYS_statx, directory, path, flags, 0, &found) != 0)
+    if (!look_at(directory, path, *path == '\0' ? AT_EMPTY_PATH : 0, &found))
         return false;
     *device = device_number(found.stx_dev_major, found.stx_dev_minor);
     return true;
+}
+
+/*
+ * Whether the path is the helper's socket here too. In another root or mount name space somebody else may listen at it, to
+ * whom a descriptor of a directory of ours would be of use.
+ */
+static bool leads_to_helper(const char *path)
+{
+    struct statx found;
+    return look_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &found) && found.stx_ino == board->socket_inode
+        && device_number(found.stx_dev_major, found.stx_dev_minor) == board->socket_device;
 }
 
 /*
@@ -157,13 +173,17 @@ static void tell(int base, const char *path, struct post post)
     struct iovec part = {&post, sizeof post};
     struct msghdr message = {
         .msg_name = &address,
-        .msg_namelen = offsetof(struct sockaddr_un, sun_path) + 1 + board->name_length,
+        .msg_namelen = sizeof address,
         .msg_iov = &part,
         .msg_iovlen = 1,
         .msg_control = &control,
         .msg_controllen = sizeof control,
     };
-    memcpy(address.sun_path + 1, board->name, board->name_length);
+    memcpy(address.sun_path, board->socket, sizeof board->socket);
+    if (!leads_to_helper(address.sun_path)) {
+        __atomic_store_n(&silent, true, __ATOMIC_RELAXED);
+        return;
+    }
     int directory = syscall(SYS_openat, base, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return;
@@ -176,7 +196,7 @@ static void tell(int base, const char *path, struct post post)
     int channel = syscall(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (channel >= 0) {
         long sent = syscall(SYS_sendmsg, channel, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        /* A full queue (EAGAIN) passes. Another network name space, or a policy, does not. */
+        /* A full queue (EAGAIN) passes. A policy does not. */
         if (sent < 0 && (errno == ECONNREFUSED || errno == EACCES || errno == EPERM))
             __atomic_store_n(&silent, true, __ATOMIC_RELAXED);
         syscall(SYS_close, channel);
@@ -373,8 +393,7 @@ __attribute__((constructor)) static void start(void)
         const struct board *page = MAP_FAILED;
         if (fstat(file, &found) == 0 && found.st_size >= (off_t)sizeof *page)
             page = mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, file, 0);
-        if (page != MAP_FAILED && page->magic == BOARD_MAGIC && page->name_length <= sizeof page->name
-            && page->filters == filters())
+        if (page != MAP_FAILED && page->magic == BOARD_MAGIC && page->filters == filters())
             board = page;
         syscall(SYS_close, file);
     }

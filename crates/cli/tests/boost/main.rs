@@ -9,7 +9,10 @@ mod watch;
 use std::{
     ffi::OsStr,
     fs::{self, Permissions},
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::OnceLock,
@@ -203,11 +206,11 @@ fn programs_that_fork_thread_change_root_unshare_close_all_or_drop_privileges_st
     let tree = store.tree();
     fs::set_permissions(store.mounted.root().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
     let tree = tree.to_str().unwrap();
-    for way in ["fork", "threads", "close-all", "chroot", "many", "lock"] {
+    for way in ["fork", "threads", "close-all", "unshare", "many", "lock"] {
         same_and_ahead(&store, probe(), &[way, tree], |_| true);
     }
     // No way to the helper, or none that is heard: unboosted, and nothing else.
-    for way in ["unshare", "limit", "sandbox", "inherited", "drop"] {
+    for way in ["chroot", "limit", "sandbox", "inherited", "drop"] {
         let log = same(&store, probe(), &[way, tree]);
         assert_eq!(count(&log, "asked"), 0, "{way}: {log}");
     }
@@ -486,13 +489,46 @@ fn what_a_killed_helper_left_is_removed_by_the_next() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert!(left.starts_with(temp.path()) && left.exists() && kept.exists());
+    assert!(socket_of(&left).exists() && socket_of(&kept).exists());
     let output = boosted("true", &[]).env("TMPDIR", temp.path()).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
-    assert!(!left.exists(), "{} is left", left.display());
-    assert!(kept.exists(), "{} is in use", kept.display());
+    assert!(!left.exists() && !socket_of(&left).exists(), "{} is left", left.display());
+    assert!(kept.exists() && socket_of(&kept).exists(), "{} is in use", kept.display());
     drop(alive.stdin.take());
     alive.wait().unwrap();
-    assert!(!kept.exists());
+    assert!(!kept.exists() && !socket_of(&kept).exists());
+}
+
+/// Where a helper listens, by the page that programs find in their environment.
+fn socket_of(board: &Path) -> PathBuf {
+    let name = board.file_name().unwrap().to_str().unwrap().strip_prefix("board.").unwrap();
+    board.with_file_name("sockets").join(name)
+}
+
+/// What others send, the kernel must refuse: a descriptor that was received is closed by us, however long that takes.
+#[test]
+fn nobody_else_can_send_to_the_helper() {
+    let _alone = alone();
+    let temp = tempfile::tempdir().unwrap();
+    fs::set_permissions(temp.path(), Permissions::from_mode(0o777)).unwrap();
+    let mut command = pando(&["boost", "--", "sh", "-c", "echo $PANDO_BOOST; cat /proc/net/unix; echo; read -r _; :"]);
+    let mut child = command.env("TMPDIR", temp.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let lines: Vec<String> = lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+    let socket = socket_of(Path::new(&lines[0]));
+    let address = format!(" {}", socket.display());
+    assert!(lines.iter().any(|line| line.ends_with(&address)), "{lines:?}");
+    let name = socket.file_name().unwrap().to_str().unwrap();
+    let abstract_name = |line: &&String| line.contains(" @") && line.contains(name);
+    assert_eq!(lines.iter().find(abstract_name), None, "reachable past its directory");
+    assert_eq!(fs::metadata(socket.parent().unwrap()).unwrap().permissions().mode() & 0o7777, 0o700);
+    if rustix::process::geteuid().is_root() {
+        let by = |user| Command::new("test").arg("-S").arg(&socket).uid(user).status().unwrap().success();
+        assert!(by(0) && !by(65534));
+    }
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(!socket.exists());
 }
 
 #[test]
