@@ -110,21 +110,20 @@ fn a_large_directory_is_read_whole() {
     assert_eq!((progress.found, progress.done), (u64::from(NAMES) + 1, u64::from(NAMES) + 1));
 }
 
+/// That it asks for no more of what the kernel has not got takes a kernel that has forgotten: see the tests of `pando warm`.
 #[test]
-fn it_asks_for_no_more_than_it_may() {
+fn what_the_kernel_has_already_needs_no_room() {
     let temp = tree();
-    let options = WarmOptions { recursive: true, at_most: Some(100), ..WarmOptions::default() };
-    let (progress, _) = warm(&[temp.path()], options.clone());
-    assert_eq!(progress.done, 100);
-    let enough = WarmOptions { at_most: Some(FILES + 20 + 2), ..options };
-    let (progress, _) = warm(&[temp.path()], enough);
-    assert_eq!((progress.done, progress.all_found), (FILES + 20 + 2, true));
     let file = temp.path().join("file 1\n");
-    let few = WarmOptions { at_most: Some(3), ..WarmOptions::default() };
-    let (progress, _) = warm(&[file.as_path(); 10], few.clone());
-    assert_eq!((progress.done, progress.found, progress.all_found), (3, 4, false), "files that are named");
-    let (progress, _) = warm(&[file.as_path(); 3], few);
-    assert_eq!((progress.done, progress.all_found), (3, true));
+    let none = WarmOptions { recursive: true, at_most: Some(0), ..WarmOptions::default() };
+    // Another process may make the kernel forget at any time, and each attempt makes it remember.
+    let all = (0..5).any(|_| {
+        let (progress, failures) = warm(&[temp.path(), &file], none.clone());
+        assert!(failures.is_empty(), "{failures:?}");
+        warm(&[temp.path()], WarmOptions { at_most: None, ..none.clone() });
+        (progress.done, progress.ran_out, progress.all_found) == (FILES + 20 + 2 + 1, false, true)
+    });
+    assert!(all);
 }
 
 #[test]

@@ -17,7 +17,8 @@ contents and changes nothing, except that directories may get an access time.
 The kernel's caches are memory. An entry takes about 1.5 KiB there: an inode of 0.7 to 1.2 KiB, as the file system has \
 it, a name of 0.2 KiB, and what is lost between them. The room for that is the memory that is free or holds contents of \
 files that were not used lately, in the whole machine and in each control group with a limit (memory.max, memory.high). \
-What would not fit is not asked for, since it would only push out what was read before it. A file system may also keep \
+What would not fit is not asked for, since it would only push out what was read before it; what is there already takes \
+no more of it. A file system may also keep \
 less than that, or nothing: a FUSE mount or NFS by its timeouts.
 
 Failures are said on stderr, one line each, and the rest goes on. What vanishes meanwhile is no failure. Ctrl-C stops \

@@ -67,10 +67,7 @@ pub fn run(args: &WarmArgs) -> Result<ExitCode> {
     let begun = Instant::now();
     let stop = watch(&warm, &memory, &signalled, args.quiet);
     let progress = warm.progress();
-    let cut_short = stop.or_else(|| {
-        let ran_out = room.as_ref().is_some_and(|room| progress.done >= room.entries());
-        (ran_out && !(progress.all_found && progress.done == progress.found)).then_some(Stop::Room)
-    });
+    let cut_short = stop.or(progress.ran_out.then_some(Stop::Room));
     let mut code = match cut_short {
         Some(Stop::Signal) => INTERRUPTED,
         Some(Stop::Room) => NO_ROOM,
@@ -156,7 +153,7 @@ fn watch(warm: &Warm, memory: &Memory, signalled: &AtomicBool, quiet: bool) -> O
 }
 
 fn summary(progress: &WarmProgress, took: Duration, stop: Option<Stop>, room: Option<&Room>) -> String {
-    let WarmProgress { directories, found, done, failed, all_found } = *progress;
+    let WarmProgress { directories, found, done, failed, ran_out: _, all_found } = *progress;
     let plural =
         |count: u64, one: &str, many: &str| format!("{} {}", HumanCount(count), if count == 1 { one } else { many });
     let rate = done as f64 / took.as_secs_f64().max(1e-9);
@@ -202,11 +199,12 @@ mod tests {
     #[test]
     fn a_summary_says_what_is_left_and_why() {
         let room = Room { bytes: 15_360_000, bound_by: "the machine's memory".into() };
-        let progress = WarmProgress { directories: 1, found: 20_000, done: 20_000, failed: 0, all_found: true };
+        let progress =
+            WarmProgress { directories: 1, found: 20_000, done: 20_000, all_found: true, ..Default::default() };
         let text = summary(&progress, Duration::from_secs(2), None, Some(&room));
         assert!(text.starts_with("20,000 entries in 1 directory read in 2.00 s (10,000/s)\n"), "{text}");
         assert!(text.contains("about 10,000 entries: 14.65 MiB at 1.50 KiB each, bounded by the machine's"), "{text}");
-        let progress = WarmProgress { directories: 2, found: 50, done: 1, failed: 3, all_found: false };
+        let progress = WarmProgress { directories: 2, found: 50, done: 1, failed: 3, ..Default::default() };
         let text = summary(&progress, Duration::from_secs(2), Some(Stop::Signal), None);
         assert!(text.starts_with("1 entry in 2 directories read"), "{text}");
         assert!(text.ends_with("3 could not be read; stopped, with at least 49 left\n"), "{text}");

@@ -15,7 +15,7 @@ use std::{
     ffi::CStr,
     io,
     num::{NonZeroU32, NonZeroUsize},
-    os::fd::BorrowedFd,
+    os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -27,8 +27,9 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, StatxFlags},
+    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags},
     io::Errno,
+    path::Arg,
 };
 
 use crate::{
@@ -67,7 +68,8 @@ pub struct WarmOptions {
     pub rate: Option<NonZeroU32>,
     /// Ask for less at once when answers get slower: others want the same disk, or the same server.
     pub yields: bool,
-    /// How many entries at most; then it ends as if cancelled.
+    /// How many entries at most that the kernel has not got yet; then it ends as if cancelled. All count where it does not
+    /// tell (before Linux 5.12).
     pub at_most: Option<u64>,
     /// In which order a directory's entries are asked for. [`Order::Auto`] is by inode.
     pub order: Order,
@@ -108,6 +110,8 @@ pub struct WarmProgress {
     pub done: u64,
     /// Of these, and of directories, those that could not be read. What vanished meanwhile is no failure.
     pub failed: u64,
+    /// It was to go no further: there is more that the kernel has not got yet than [`WarmOptions::at_most`].
+    pub ran_out: bool,
     /// All directories were read: `found` is all there is.
     pub all_found: bool,
 }
@@ -158,8 +162,9 @@ struct Counts {
     found: AtomicU64,
     done: AtomicU64,
     failed: AtomicU64,
-    /// Entries that somebody was about to ask for.
-    begun: AtomicU64,
+    /// Entries that the kernel did not have when somebody was about to ask for them, if that is bounded.
+    new: AtomicU64,
+    ran_out: AtomicBool,
     all_found: AtomicBool,
 }
 
@@ -207,13 +212,14 @@ impl Warm {
     /// How far it is.
     #[must_use]
     pub fn progress(&self) -> WarmProgress {
-        let Counts { directories, found, done, failed, all_found, begun: _ } = &self.shared.counts;
+        let Counts { directories, found, done, failed, ran_out, all_found, new: _ } = &self.shared.counts;
         WarmProgress {
             directories: directories.load(Relaxed),
             // Before `found`: what is done was found.
             done: done.load(Relaxed),
             found: found.load(Relaxed),
             failed: failed.load(Relaxed),
+            ran_out: ran_out.load(Relaxed),
             all_found: all_found.load(Relaxed),
         }
     }
@@ -284,7 +290,7 @@ impl Shared {
             }
             Ok(_) => {
                 self.counts.found.fetch_add(1, Relaxed);
-                if self.may_ask() {
+                if self.may_ask(|| is_cached(CWD, path, OFlags::empty())) {
                     let asked = if self.options.xattrs { ask_xattrs_of_path(path) } else { Ok(()) };
                     self.done(asked, || path.to_owned(), failures);
                 }
@@ -404,7 +410,7 @@ impl Shared {
             // Allowed first: a name that was taken is asked for.
             while self.pace.wait_until_allowed(number) {
                 let Some(name) = window.next() else { break };
-                if !self.may_ask() {
+                if !self.may_ask(|| is_cached(window.dir(), name, OFlags::NOFOLLOW)) {
                     return;
                 }
                 let begin = Instant::now();
@@ -419,13 +425,16 @@ impl Shared {
         }
     }
 
-    /// Waits for the turn of one more entry; false if none may be asked for any more.
-    fn may_ask(&self) -> bool {
+    /// Waits for the turn of one more entry; false if none may be asked for any more. Of those that the kernel has, so that they
+    /// need no room, all may.
+    fn may_ask(&self, is_cached: impl FnOnce() -> bool) -> bool {
         if !self.pace.wait_for_turn() || self.is_cancelled() {
             return false;
         }
-        let is_over = self.options.at_most.is_some_and(|most| self.counts.begun.fetch_add(1, Relaxed) >= most);
+        let is_over =
+            self.options.at_most.is_some_and(|most| !is_cached() && self.counts.new.fetch_add(1, Relaxed) >= most);
         if is_over {
+            self.counts.ran_out.store(true, Relaxed);
             self.cancel();
         }
         !is_over
@@ -454,6 +463,12 @@ impl Shared {
         // Nobody listens any more: then nobody wants to know.
         let _ = failures.send(WarmFailure { path, error: errno.into() });
     }
+}
+
+/// Whether the kernel has the attributes already; it asks no disk and no server for that.
+fn is_cached(dir: impl AsFd, name: impl Arg, flags: OFlags) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
+    rustix::fs::openat2(dir, name, flags, Mode::empty(), ResolveFlags::CACHED).is_ok()
 }
 
 /// Lists of names are no longer (`XATTR_LIST_MAX`), nor are values.
