@@ -126,6 +126,23 @@ fn what_the_kernel_has_already_needs_no_room() {
     assert!(all);
 }
 
+/// Some servers send the attributes along with the names: these count, too.
+#[test]
+fn names_are_not_read_far_ahead_of_the_rate() {
+    let temp = tree();
+    let rate = 100;
+    let options = WarmOptions { recursive: true, rate: NonZeroU32::new(rate), ..WarmOptions::default() };
+    let warm = Warm::start(vec![temp.path().to_owned()], options).unwrap();
+    loop {
+        let WarmProgress { done, found, .. } = warm.progress();
+        assert!(found - done <= 3 * u64::from(rate), "{found} found, {done} done");
+        if done > 2 * u64::from(rate) {
+            break;
+        }
+        assert!(matches!(warm.next_event(Duration::from_millis(1)), WarmEvent::Nothing));
+    }
+}
+
 #[test]
 fn files_that_are_named_wait_for_their_turns() {
     let temp = tree();

@@ -18,8 +18,7 @@ The kernel's caches are memory. An entry takes about 1.5 KiB there: an inode of 
 it, a name of 0.2 KiB, and what is lost between them. The room for that is the memory that is free or holds contents of \
 files that were not used lately, in the whole machine and in each control group with a limit (memory.max, memory.high). \
 What would not fit is not asked for, since it would only push out what was read before it; what is there already takes \
-no more of it. A file system may also keep \
-less than that, or nothing: a FUSE mount or NFS by its timeouts.
+no more of it. A file system may also keep less than that, or nothing: a FUSE mount or NFS by its timeouts.
 
 Failures are said on stderr, one line each, and the rest goes on. What vanishes meanwhile is no failure. Ctrl-C stops \
 it; what is warm stays warm. A second Ctrl-C does not wait for calls that are in flight.
@@ -56,7 +55,7 @@ pub struct WarmArgs {
     #[arg(long, value_name = "N", value_parser = parse_in_flight, allow_negative_numbers = true, default_value = "32")]
     pub max_inflight: NonZeroUsize,
 
-    /// How many entries a second, at most
+    /// How many entries a second, at most; names are read a few seconds ahead
     #[arg(long, value_name = "N", value_parser = parse_rate, allow_negative_numbers = true)]
     pub rate: Option<NonZeroU32>,
 

@@ -62,9 +62,10 @@ pub struct WarmOptions {
     /// Directories on another file system than the path they are under are not entered.
     pub one_file_system: bool,
     /// How many calls may wait at once, besides those of the thread that reads directories. With `recursive`, a quarter
-    /// of them may read the next directories, unless it `yields`.
+    /// of them may read the next directories, unless it `yields` or has a `rate`.
     pub max_in_flight: NonZeroUsize,
-    /// How many entries a second at most.
+    /// How many entries a second at most. Names, with which some servers send attributes, are read somewhat ahead: those of
+    /// three seconds at most, and what one call that reads a directory brings.
     pub rate: Option<NonZeroU32>,
     /// Ask for less at once when answers get slower: others want the same disk, or the same server.
     pub yields: bool,
@@ -95,7 +96,13 @@ impl WarmOptions {
     /// would bring nothing.
     fn readers(&self) -> usize {
         let readers = self.max_in_flight.get() / 4;
-        if self.recursive && !self.yields && readers > 1 { readers } else { 0 }
+        let may_hurry = !self.yields && self.rate.is_none();
+        if self.recursive && may_hurry && readers > 1 { readers } else { 0 }
+    }
+
+    /// `names`, or what may be asked for in a second if that is less.
+    fn at_once(&self, names: usize) -> usize {
+        self.rate.map_or(names, |rate| names.min(rate.get() as usize))
     }
 }
 
@@ -309,7 +316,7 @@ impl Shared {
                 return self.failed(path.to_owned(), Errno::from_raw_os_error(error.errno()), failures);
             }
         };
-        let mut builder = Builder::new(self.options.order);
+        let mut builder = Builder::new(self.options.order, self.options.at_once(window::NAMES));
         while !self.is_cancelled() {
             match walk.next_event() {
                 None => break,
@@ -344,8 +351,9 @@ impl Shared {
     /// Leaves a window to the workers, when there is room.
     fn enqueue(&self, window: Option<Window>) {
         let Some(window) = window else { return };
+        let most = self.options.at_once(QUEUE_NAMES);
         let mut queue = self.lock();
-        while (queue.windows.len() >= QUEUE_WINDOWS || queue.names >= QUEUE_NAMES) && !self.is_cancelled() {
+        while (queue.windows.len() >= QUEUE_WINDOWS || queue.names >= most) && !self.is_cancelled() {
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         queue.names += window.len();

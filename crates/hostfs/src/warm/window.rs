@@ -65,14 +65,23 @@ impl Window {
 /// Gathers the names of one directory after the other.
 pub(super) struct Builder {
     by_inode: bool,
+    /// Names in a window.
+    most: usize,
     dir: Option<Arc<Directory>>,
     names: Vec<u8>,
     entries: Vec<(u64, u32)>,
 }
 
 impl Builder {
-    pub(super) fn new(order: Order) -> Self {
-        Self { by_inode: order != Order::Directory, dir: None, names: Vec::new(), entries: Vec::new() }
+    /// Windows of at most `most` names, and never more than [`NAMES`].
+    pub(super) fn new(order: Order, most: usize) -> Self {
+        Self {
+            by_inode: order != Order::Directory,
+            most: most.min(NAMES),
+            dir: None,
+            names: Vec::new(),
+            entries: Vec::new(),
+        }
     }
 
     /// Names are those of another directory from now on. The one before was taken.
@@ -98,7 +107,7 @@ impl Builder {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.entries.len() >= NAMES
+        self.entries.len() >= self.most
     }
 
     /// What was gathered, in its order; none if that is nothing. The directory goes on.
