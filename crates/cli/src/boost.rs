@@ -47,7 +47,7 @@ Examples:
   pando -v boost -- rsync -a /mnt/store/ copy/
   pando boost --watch /mnt/store    every program there, as root, until Ctrl-C
 
-Exit codes: those of CMD (128 and its number when a signal ended it), 126 it cannot be executed, 127 it is not there. \
+Exit codes: those of CMD (128 and its number when a signal ended it, as shells say it), 126 it cannot be executed, 127 it is not there. \
 With --watch: 0 ended by a signal, or the mount has gone, 1 it failed. In both cases 2: the command line is wrong.";
 
 /// Options of `pando boost`.
@@ -125,7 +125,18 @@ fn boost(program: &OsStr, arguments: &[OsString], options: Options) -> Result<Ex
         }
         summary(totals);
     }
+    if let Some(signal) = status.signal() {
+        end_by(signal);
+    }
     Ok(ExitCode::from(code(status)))
+}
+
+/// Ends us as the program was ended: a shell ends a script at Ctrl-C only if what it waited for has ended by that. Not by
+/// signals that leave a core dump, which could replace the program's; nor the first process of a container, which has none.
+fn end_by(signal: i32) {
+    if [SIGHUP, SIGINT, SIGTERM].contains(&signal) && std::process::id() != 1 {
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
 }
 
 /// As execvp(3) does: an executable file of no format that the kernel knows is a script for the shell. A program for another

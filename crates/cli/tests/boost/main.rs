@@ -11,7 +11,7 @@ use std::{
     fs::{self, Permissions},
     os::unix::{
         fs::{PermissionsExt, symlink},
-        process::CommandExt,
+        process::{CommandExt, ExitStatusExt},
     },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -578,4 +578,16 @@ fn programs_of_another_c_library_are_boosted_too() {
         same_and_ahead(&store, &program, &[way, tree.to_str().unwrap()], |_| true);
     }
     store.mounted.umount();
+}
+
+/// A shell ends a script at Ctrl-C if what it has waited for was ended by it.
+#[test]
+fn it_ends_by_the_signal_that_ended_the_program() {
+    let _alone = alone();
+    for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
+        let script = format!("kill -{} $$", signal.as_raw());
+        let (output, log) = parted(boosted("sh", &["-c", &script]).output().unwrap());
+        assert_eq!(output.status.signal(), Some(signal.as_raw()), "{}", output.status);
+        assert!(log.contains("boosted posts="), "{log}");
+    }
 }
