@@ -2,7 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io,
+    fs, io,
     os::{fd::AsFd, unix::process::ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, ExitStatus},
@@ -83,6 +83,9 @@ fn parse_in_flight(text: &str) -> std::result::Result<usize, String> {
 
 /// Signals that end programs unless they are caught.
 const TO_PASS: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+/// No program is started by one that was started by one and so on for longer than this.
+const MOST_GENERATIONS: usize = 64;
 
 /// Runs the program to its end, or watches until a signal.
 ///
@@ -209,15 +212,31 @@ fn stop(handle: &Handle, passer: Option<thread::JoinHandle<()>>) {
 }
 
 /// Passes on what other processes send to us. What the terminal sends, the program gets by itself: it is in the same
-/// group of processes. What the program sends is meant for its parent, or for its group, and never for it alone.
+/// group of processes. What the program sends, or what it has started, is meant for its parent, or for its group, and never
+/// for it alone.
 fn pass_on(mut signals: SignalsInfo<WithOrigin>, program: &OwnedFd, pid: Pid) {
     for origin in signals.forever() {
-        if origin.process.is_some_and(|sender| sender.pid != pid.as_raw_pid())
+        if origin.process.is_some_and(|sender| !descends(sender.pid, pid.as_raw_pid()))
             && let Some(signal) = Signal::from_named_raw(origin.signal)
         {
             let _ = pidfd_send_signal(program, signal);
         }
     }
+}
+
+/// Whether a process is another, or one that it has started, as far as `/proc` shows: of one that is gone, it does not.
+fn descends(mut process: i32, from: i32) -> bool {
+    for _ in 0..MOST_GENERATIONS {
+        if process == from {
+            return true;
+        }
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        match status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok()) {
+            Some(parent) if parent > 0 => process = parent,
+            _ => return false,
+        }
+    }
+    false
 }
 
 fn code(status: ExitStatus) -> u8 {

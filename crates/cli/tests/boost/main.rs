@@ -591,3 +591,20 @@ fn it_ends_by_the_signal_that_ended_the_program() {
         assert!(log.contains("boosted posts="), "{log}");
     }
 }
+
+#[test]
+fn signals_of_what_the_program_starts_do_not_come_back_to_it() {
+    let _alone = alone();
+    // What sends it stays until it is told to end: one that is gone is nobody's child.
+    let send = "trap 'echo again' USR1; exec 3<&0; sh -c 'kill -USR1 '$PPID'; echo sent; read -r x <&3' &";
+    let script = format!("trap 'echo caught; exit 9' TERM; {send} while :; do wait; read -r x || exit 1; done");
+    let mut child = pando(&["boost", "--", "sh", "-c", &script]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert_eq!(lines.next().unwrap().unwrap(), "sent");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    // Of two signals, the shell would run the trap of the lower number first.
+    assert_eq!(lines.next().unwrap().unwrap(), "caught");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
