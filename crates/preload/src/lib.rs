@@ -23,7 +23,7 @@
 //! # Why this way
 //!
 //! * **A socket for each message.** A descriptor that is kept would be closed by programs that close all, and the number
-//!   could be theirs when we next use it. A datagram works after `fork`. Its address is a path, so that the kernel lets
+//!   could be theirs when we next use it. While a program forks nothing is told, so that no child gets one either. Its address is a path, so that the kernel lets
 //!   nobody else send to the helper; where it does not lead to the same socket (after `chroot`, in another mount name
 //!   space, for another user), the program is left alone.
 //! * **A descriptor, not a path.** It means the same to the helper whatever the program's root, working directory or

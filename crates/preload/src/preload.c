@@ -30,9 +30,12 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 #ifdef __GLIBC__
 #include <fts.h>
+#else
+#include <pthread.h>
 #endif
 
 #if __SIZEOF_POINTER__ != 8
@@ -148,7 +151,49 @@ static bool is_due_at(int directory, const char *path)
     return device_of(directory, path, &device) && is_due(device, every > 1 ? every : 1);
 }
 
-/* ---- Telling. */
+/*
+ * ---- Telling. A child gets all descriptors that its parent has, and keeps them until it executes another program: so nobody
+ * tells while somebody forks.
+ */
+
+/* Threads that tell, threads that fork, and how often the thread at hand tells: a signal's handler may do so once more, or fork. */
+static uint32_t telling, forking;
+static __thread uint32_t telling_here;
+
+static bool begin_to_tell(void)
+{
+    __atomic_fetch_add(&telling, 1, __ATOMIC_SEQ_CST);
+    telling_here++;
+    return __atomic_load_n(&forking, __ATOMIC_SEQ_CST) == 0;
+}
+
+static void end_telling(void)
+{
+    telling_here--;
+    __atomic_fetch_sub(&telling, 1, __ATOMIC_SEQ_CST);
+}
+
+/* For a second at most: a path may lead to a store that does not answer, and then a descriptor too many is the lesser evil. */
+static void before_fork(void)
+{
+    int kept = errno;
+    __atomic_fetch_add(&forking, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 10000 && __atomic_load_n(&telling, __ATOMIC_SEQ_CST) > telling_here; i++)
+        syscall(SYS_nanosleep, &(struct timespec){0, 100000}, NULL);
+    errno = kept;
+}
+
+static void after_fork(void)
+{
+    __atomic_fetch_sub(&forking, 1, __ATOMIC_SEQ_CST);
+}
+
+/* The other threads are not there. */
+static void after_fork_in_child(void)
+{
+    __atomic_store_n(&forking, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&telling, telling_here, __ATOMIC_SEQ_CST);
+}
 
 struct post {
     uint64_t magic;
@@ -163,7 +208,7 @@ struct post {
  * directory itself) would be held until the helper has read the message. O_PATH: a server hears nothing of it. System calls
  * are made directly, since the C library's functions are points where a thread may be cancelled. The caller keeps errno.
  */
-static void tell(int base, const char *path, struct post post)
+static void tell_now(int base, const char *path, struct post post)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     union {
@@ -202,6 +247,13 @@ static void tell(int base, const char *path, struct post post)
         syscall(SYS_close, channel);
     }
     syscall(SYS_close, directory);
+}
+
+static void tell(int base, const char *path, struct post post)
+{
+    if (begin_to_tell())
+        tell_now(base, path, post);
+    end_telling();
 }
 
 /* Tells of the directory at `path`, which the C library is about to read as a whole. */
@@ -380,6 +432,25 @@ static uint64_t filters(void)
     return mode << 32 | number_of(status, "\nSeccomp_filters:");
 }
 
+/* glibc keeps pthread_atfork in a part that is linked in statically, under this name; musl has no such name. */
+#ifdef __GLIBC__
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
+#else
+#define __register_atfork(before, parent, child, handle) pthread_atfork(before, parent, child)
+#endif
+
+static void heed_forks(void)
+{
+    if (!IN_MUSL) {
+        __register_atfork(before_fork, after_fork, after_fork_in_child, NULL);
+        return;
+    }
+    int (*at_fork)(void (*)(void), void (*)(void), void (*)(void)) =
+        (__typeof__(at_fork))dlsym(RTLD_DEFAULT, "pthread_atfork");
+    if (at_fork != NULL)
+        at_fork(before_fork, after_fork, after_fork_in_child);
+}
+
 __attribute__((constructor)) static void start(void)
 {
     int kept = errno;
@@ -397,6 +468,8 @@ __attribute__((constructor)) static void start(void)
             board = page;
         syscall(SYS_close, file);
     }
+    if (board != NULL)
+        heed_forks();
     errno = kept;
 }
 

@@ -206,7 +206,7 @@ fn programs_that_fork_thread_change_root_unshare_close_all_or_drop_privileges_st
     let tree = store.tree();
     fs::set_permissions(store.mounted.root().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
     let tree = tree.to_str().unwrap();
-    for way in ["fork", "threads", "close-all", "unshare", "many", "lock"] {
+    for way in ["fork", "fork-beside", "threads", "close-all", "unshare", "many", "lock"] {
         same_and_ahead(&store, probe(), &[way, tree], |_| true);
     }
     // No way to the helper, or none that is heard: unboosted, and nothing else.

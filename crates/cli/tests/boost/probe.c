@@ -212,6 +212,45 @@ static int by_threads(const char *path)
     return 0;
 }
 
+static int over;
+
+static void *list_until_over(void *path)
+{
+    while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
+        DIR *stream = opendir(path);
+        while (readdir(stream) != NULL)
+            continue;
+        closedir(stream);
+    }
+    return NULL;
+}
+
+/* What a child has of its parent's other threads it keeps: no descriptor but what the program has opened. */
+static int by_fork_beside(const char *path)
+{
+    pthread_t threads[2];
+    int status, laden = 0;
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, list_until_over, (void *)path);
+    for (int i = 0; i < 500; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            struct stat found;
+            for (int file = 3; file < 20; file++)
+                if (fstat(file, &found) == 0 && (S_ISSOCK(found.st_mode) || (fcntl(file, F_GETFL) & O_PATH) != 0))
+                    _exit(1);
+            _exit(0);
+        }
+        waitpid(child, &status, 0);
+        laden += status != 0;
+    }
+    __atomic_store_n(&over, 1, __ATOMIC_RELAXED);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    printf("%d children have what the program has not\n", laden);
+    return by_readdir(path);
+}
+
 /* More streams than the library has room for, all open. */
 static int by_many(const char *path)
 {
@@ -341,6 +380,8 @@ int main(int count, char **arguments)
         return by_glob(path);
     if (WAY("fork"))
         return by_fork(path);
+    if (WAY("fork-beside"))
+        return by_fork_beside(path);
     if (WAY("threads"))
         return by_threads(path);
     if (WAY("many"))
