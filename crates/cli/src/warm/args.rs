@@ -21,7 +21,8 @@ What would not fit is not asked for, since it would only push out what was read 
 no more of it. A file system may also keep less than that, or nothing: a FUSE mount or NFS by its timeouts.
 
 Failures are said on stderr, one line each, and the rest goes on. What vanishes meanwhile is no failure. Ctrl-C stops \
-it; what is warm stays warm. A second Ctrl-C does not wait for calls that are in flight.
+it; what is warm stays warm. A second Ctrl-C does not wait for calls that are in flight, as far as the kernel lets it: it \
+waits for what a FUSE server has taken.
 
 Exit codes: 0 all was read, 1 some of it could not be read (each is named), 2 the command line is wrong, 3 it stopped \
 where the caches would have begun to push out its own work, 130 it was stopped by Ctrl-C or a signal.
