@@ -156,7 +156,8 @@ fn access_list(directory: BorrowedFd<'_>, name: &CStr) {
     let _ = rustix::fs::lgetxattr_query(&path, c"system.posix_acl_access");
 }
 
-fn is_trouble(error: Errno) -> bool {
+/// Whether an error means trouble below, and not a name that is gone.
+pub(crate) fn is_trouble(error: Errno) -> bool {
     matches!(error, Errno::IO | Errno::TIMEDOUT | Errno::NOMEM | Errno::STALE | Errno::NOTCONN | Errno::REMOTEIO)
 }
 

@@ -22,7 +22,7 @@ const VOTES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) governor: Governor,
-    /// Calls in flight.
+    /// Tasks in flight, reading directories among them.
     pub(crate) in_flight: usize,
     /// One directory in so many is looked at; `NEVER`: none.
     interval: u32,
@@ -66,6 +66,11 @@ impl Device {
             kept: 0,
             forgotten: 0,
         }
+    }
+
+    /// Whether nothing more may be begun for now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.in_flight >= self.governor.limit()
     }
 
     /// One directory in so many is worth a look.

@@ -52,8 +52,7 @@ impl Helper {
         Arc::new(Self {
             state: Mutex::new(State { schedule, threads: 0, idle: 0, stopping: false }),
             work: Condvar::new(),
-            // One more, so that a directory can be read while all the calls wait.
-            most_threads: most_in_flight + 1,
+            most_threads: most_in_flight,
             board,
         })
     }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use crate::{
-    ask::{Asked, Identity, Manner},
+    ask::{Asked, Identity, Manner, is_trouble},
     board::NEVER,
     device::{Device, Verdict},
     posts::Post,
@@ -221,11 +221,9 @@ impl Schedule {
             let scan = &mut self.scans[place];
             let device = self.devices.get_mut(&scan.identity.device).expect("made when it was told of");
             if let Some(work) = scan.work(device, self.xattrs) {
-                if matches!(work, Work::Ask(..)) {
-                    device.in_flight += 1;
-                    self.in_flight += 1;
-                    self.totals.most_at_once = self.totals.most_at_once.max(self.in_flight);
-                }
+                device.in_flight += 1;
+                self.in_flight += 1;
+                self.totals.most_at_once = self.totals.most_at_once.max(self.in_flight);
                 let task = Task { scan: scan.id, directory: Arc::clone(&scan.directory), work };
                 self.scans.rotate_left(place + 1);
                 return Some(task);
@@ -241,6 +239,10 @@ impl Schedule {
 
     /// A block was read, after opening the directory if a descriptor comes along.
     pub(crate) fn read(&mut self, id: ScanId, opened: Option<OwnedFd>, block: rustix::io::Result<Block>) {
+        self.ended(id);
+        if block.as_ref().is_err_and(|&error| is_trouble(error)) {
+            self.device(id.device).governor.back_off();
+        }
         let Some(scan) = self.scans.iter_mut().find(|scan| scan.id == id) else { return };
         scan.reading = false;
         if let Some(own) = opened {
@@ -261,12 +263,11 @@ impl Schedule {
 
     /// Names were asked; those in `left` were not.
     pub(crate) fn asked(&mut self, id: ScanId, asked: &Asked, left: Vec<CString>, now: Instant) {
-        self.in_flight -= 1;
         self.totals.asked += asked.calls as u64;
         self.totals.waited += asked.waited as u64;
+        let was_full = self.devices[&id.device].is_full();
+        self.ended(id);
         let device = self.devices.get_mut(&id.device).expect("made when it was told of");
-        let was_full = device.in_flight >= device.governor.limit();
-        device.in_flight -= 1;
         if asked.trouble > 0 {
             device.governor.back_off();
         } else if was_full {
@@ -306,6 +307,12 @@ impl Schedule {
         }
     }
 
+    /// A task is no longer in flight.
+    fn ended(&mut self, id: ScanId) {
+        self.in_flight -= 1;
+        self.device(id.device).in_flight -= 1;
+    }
+
     fn close_if_done(&mut self, id: ScanId) {
         let Some(place) = self.scans.iter().position(|scan| scan.id == id && scan.is_done()) else { return };
         let scan = self.scans.remove(place).expect("found there");
@@ -333,6 +340,9 @@ impl Schedule {
 
 impl Scan {
     fn work(&mut self, device: &Device, xattrs: bool) -> Option<Work> {
+        if device.is_full() {
+            return None;
+        }
         if let Some(from) = self.unopened.take() {
             self.reading = true;
             return Some(Work::Open(from));
@@ -354,7 +364,7 @@ impl Scan {
     }
 
     fn has_work(&self, device: &Device) -> bool {
-        self.unopened.is_some() || self.wants_block() || self.batch(device) > 0
+        !device.is_full() && (self.unopened.is_some() || self.wants_block() || self.batch(device) > 0)
     }
 
     fn wants_block(&self) -> bool {
@@ -364,9 +374,6 @@ impl Scan {
 
     /// How many names to ask now.
     fn batch(&self, device: &Device) -> usize {
-        if device.in_flight >= device.governor.limit() {
-            return 0;
-        }
         let batch = match self.trial {
             Some(_) if self.asking > 0 => 0,
             Some(tried) => TRIAL.saturating_sub(tried).max(1),

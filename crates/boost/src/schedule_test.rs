@@ -17,13 +17,14 @@ struct Store {
     forgets: bool,
     /// Positions at which a block was read.
     blocks: Vec<u64>,
-    /// The highest number of questions that were open at once.
+    /// The highest number of questions that were open at once, and of tasks.
     open_questions: usize,
+    open_tasks: usize,
 }
 
 impl Store {
     fn new(entries: u64, waits: bool) -> Self {
-        Self { entries, waits, forgets: false, blocks: Vec::new(), open_questions: 0 }
+        Self { entries, waits, forgets: false, blocks: Vec::new(), open_questions: 0, open_tasks: 0 }
     }
 
     fn block(&mut self, position: u64) -> Block {
@@ -44,6 +45,7 @@ impl Store {
             }
             let questions = tasks.iter().filter(|task| matches!(task.work, Work::Ask(..))).count();
             self.open_questions = self.open_questions.max(questions);
+            self.open_tasks = self.open_tasks.max(tasks.len());
             for task in tasks {
                 match task.work {
                     Work::Open(at) => {
@@ -85,7 +87,7 @@ fn all_names_are_asked_once_and_many_at_a_time() {
     let totals = schedule.totals();
     assert_eq!((totals.asked, totals.waited, totals.directories), (2500, 2500, 1));
     assert_eq!(store.blocks, [0, 1000, 2000, 2500]);
-    assert!(store.open_questions > 4 && totals.most_at_once == store.open_questions, "{totals:?}");
+    assert!(store.open_questions > 4 && totals.most_at_once == store.open_tasks, "{totals:?}");
     // It is over: what the program says of it later begins nothing.
     schedule.told(post(1, 2048), HERE);
     assert!(schedule.next().is_none());
@@ -143,7 +145,22 @@ fn trials_keep_to_the_limit_too() {
     let (mut schedule, mut store) = (Schedule::new(1, false), Store::new(100, true));
     (0..4).for_each(|inode| schedule.told(post(inode + 1, 0), Identity { device: 1, inode }));
     store.run(&mut schedule);
-    assert_eq!((store.open_questions, schedule.totals().directories), (1, 4));
+    assert_eq!((store.open_tasks, schedule.totals().directories), (1, 4));
+}
+
+#[test]
+fn directories_are_opened_within_the_limit_and_trouble_there_lowers_it() {
+    let mut schedule = Schedule::new(64, false);
+    (0..40).for_each(|inode| schedule.told(post(inode + 1, 0), Identity { device: 1, inode }));
+    let begin = |schedule: &mut Schedule| std::iter::from_fn(|| schedule.next()).collect::<Vec<_>>();
+    let tasks = begin(&mut schedule);
+    let limit = Device::new(64).governor.limit();
+    assert_eq!((tasks.len(), schedule.totals().most_at_once), (limit, limit));
+    assert!(!schedule.has_more());
+    for task in tasks {
+        schedule.read(task.scan, None, Err(rustix::io::Errno::IO));
+    }
+    assert_eq!(begin(&mut schedule).len(), 1);
 }
 
 #[test]
