@@ -3,6 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     io,
+    os::unix::ffi::OsStrExt,
     path::PathBuf,
     sync::Arc,
     thread::JoinHandle,
@@ -49,13 +50,17 @@ impl Session {
         Ok(Self { helper, posts, listener: Some(listener), library })
     }
 
-    /// What to set in a program's environment. `preload` is its `LD_PRELOAD` so far, which stays before ours.
+    /// What to set in a program's environment. `preload` is its `LD_PRELOAD` so far, which stays before ours, or has it already
+    /// (where we were started with such an environment).
     pub fn environment(&self, preload: Option<&OsStr>) -> [(&'static str, OsString); 2] {
         let mut libraries = preload.filter(|preload| !preload.is_empty()).map(OsStr::to_owned).unwrap_or_default();
-        if !libraries.is_empty() {
-            libraries.push(":");
+        let ours = self.library.as_os_str();
+        if !libraries.as_bytes().split(|byte| b": ".contains(byte)).any(|library| library == ours.as_bytes()) {
+            if !libraries.is_empty() {
+                libraries.push(":");
+            }
+            libraries.push(ours);
         }
-        libraries.push(&self.library);
         let board = self.helper.board().expect("made at the start");
         [("LD_PRELOAD", libraries), ("PANDO_BOOST", board.path().into())]
     }
