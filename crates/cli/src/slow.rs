@@ -61,12 +61,13 @@ pub struct Slow {
 /// A file that is to be written cannot be made.
 pub fn store(args: &SlowArgs, for_log: bool) -> Result<Option<Slow>> {
     let SlowArgs { delay, depth, seek, no_readdirplus: _, fault, stats, trace_reads } = args;
-    let plain = delay.is_empty() && seek.is_none() && fault.is_empty() && stats.is_none() && trace_reads.is_none();
-    if plain && depth.is_some() {
+    let at_once = delay.iter().map(|&(_, time)| time).chain(*seek).all(|time| time.is_zero());
+    if at_once && depth.is_some() {
         let failure =
             Failure::new("--depth limits how many items wait out their delay at once, and nothing is delayed");
         return Err(failure.remedy("say what takes how long, as in --delay lookup=500us, or leave --depth away"));
     }
+    let plain = delay.is_empty() && seek.is_none() && fault.is_empty() && stats.is_none() && trace_reads.is_none();
     if plain && !for_log {
         return Ok(None);
     }

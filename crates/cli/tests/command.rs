@@ -43,6 +43,12 @@ fn failures_name_the_thing_and_the_remedy() {
     assert!(message.contains("missing: No such file"), "{message}");
     let message = refused(&["mount", "--stats", &path("no/stats"), &path("new")], 1);
     assert!(message.contains("no/stats: No such file"), "{message}");
+    for delay in [&["--fault", "read=EIO"][..], &["--delay", "lookup=0us", "--seek", "0us"]] {
+        let stats = path("no/stats");
+        let depth = ["mount", "--depth", "3", "--stats", &stats, "grove"];
+        let message = refused(&[&depth[..], delay].concat(), 1);
+        assert!(message.contains("nothing is delayed"), "{message}");
+    }
     assert!(!temp.path().join("new").exists(), "a directory that was made for nothing goes again");
     let message = refused(&["mount", "--daemon", &path("file")], 1);
     assert!(message.contains("not a directory"), "the parent shows its child's error: {message}");
