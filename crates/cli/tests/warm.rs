@@ -255,6 +255,7 @@ fn bad_input_is_told_with_what_to_do() {
         (&["--max-inflight", "many"], "between 1 and 1024"),
         (&["--rate", "0"], "entries a second, between 1 and"),
         (&["--max-memory", "0"], "no bytes holds nothing"),
+        (&["--max-memory", "-1"], "starts with a number"),
         (&["--max-memory", "10Q"], "K, M, G"),
         (&["--order", "size"], "directory"),
     ] {
@@ -385,21 +386,29 @@ fn a_terminal_shows_the_rate_and_then_the_summary_alone() {
         skipped("no tmux");
         return;
     }
-    let temp = files(200);
-    for columns in [100, 60, 30] {
-        stopped_on_a_terminal(temp.path(), columns);
+    if !can_mount() {
+        return;
     }
+    let Some(forgetter) = forgetter() else { return };
+    let mounted = Mounted::new(&["--no-readdirplus", "--delay", "getattr=25ms"]);
+    fs::create_dir(mounted.path("d")).unwrap();
+    fill(&mounted.path("d"), 200);
+    for columns in [100, 60, 30] {
+        forgetter.forget();
+        stopped_on_a_terminal(&mounted.path("d"), columns);
+    }
+    mounted.umount();
 }
 
 fn stopped_on_a_terminal(dir: &Path, columns: usize) {
     let terminal = Terminal { server: format!("pando-warm-{}-{columns}", std::process::id()) };
     let command = format!(
-        "trap : INT; '{}' warm --rate 20 '{}'; echo code $?; tmux wait-for -S over; read never",
+        "trap : INT; '{}' warm --max-inflight 1 '{}'; echo code $?; tmux wait-for -S over; read never",
         env!("CARGO_BIN_EXE_pando"),
         dir.display()
     );
     terminal.tmux(&["new-session", "-d", "-s", "warm", "-x", &columns.to_string(), "-y", "20", &command]);
-    // It takes ten seconds if it is left alone; the bar is there until then.
+    // It takes five seconds if it is left alone; the bar is there until then.
     let bar = loop {
         let screen = terminal.screen();
         assert!(!screen.contains("code"), "it came to its end without a bar: {screen}");

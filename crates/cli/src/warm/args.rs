@@ -65,7 +65,7 @@ pub struct WarmArgs {
     pub nice: bool,
 
     /// How much of the kernel's memory it may fill, as in 512M [default: what there is room for]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub max_memory: Option<u64>,
 
     /// In which order the entries of a directory are asked for

@@ -166,7 +166,7 @@ fn summary(progress: &WarmProgress, took: Duration, stop: Option<Stop>, room: Op
         } else {
             HumanDuration(took).to_string()
         },
-        HumanCount(rate as u64),
+        if done > 0 && rate < 1.0 { "less than 1".into() } else { HumanCount(rate as u64).to_string() },
     );
     if failed > 0 {
         text += &format!(", {} could not be read", HumanCount(failed));
@@ -208,6 +208,8 @@ mod tests {
         let text = summary(&progress, Duration::from_secs(2), Some(Stop::Signal), None);
         assert!(text.starts_with("1 entry in 2 directories read"), "{text}");
         assert!(text.ends_with("3 could not be read; stopped, with at least 49 left\n"), "{text}");
+        let text = summary(&progress, Duration::from_secs(24), None, None);
+        assert!(text.contains(" read in 24.00 s (less than 1/s)"), "{text}");
         let text = summary(&progress, Duration::from_secs(2), Some(Stop::Room), None);
         assert!(text.ends_with("left for which there is no room\n"), "{text}");
     }
