@@ -612,3 +612,25 @@ fn signals_of_what_the_program_starts_do_not_come_back_to_it() {
     drop(child.stdin.take());
     assert_eq!(child.wait().unwrap().code(), Some(9));
 }
+
+/// In another mount name space somebody else may listen at the helper's path.
+#[test]
+fn nobody_but_the_helper_is_told() {
+    let _alone = alone();
+    if !rustix::process::geteuid().is_root() {
+        return skipped("not root");
+    }
+    if !has("python3") || !has("unshare") {
+        return;
+    }
+    let listen = "import os, socket, subprocess\n\
+        directory, page = os.path.split(os.environ['PANDO_BOOST'])\n\
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)\n\
+        listener.bind(directory + '/sockets/' + page.removeprefix('board.'))\n\
+        subprocess.run(['ls', directory], stdout=subprocess.DEVNULL, check=True)\n\
+        try: print('told:', listener.recv(64))\n\
+        except BlockingIOError: print('nothing')\n";
+    let script = "mount -t tmpfs none ${PANDO_BOOST%/*}/sockets && exec python3 -c \"$0\"";
+    let output = boosted("unshare", &["--mount", "sh", "-c", script, listen]).output().unwrap();
+    assert_eq!(text(&output.stdout), "nothing\n", "{}", said(&output));
+}
