@@ -52,7 +52,7 @@ Examples:
   pando bench conflicts                   the matrix, and what stands in the way
   pando bench conflicts --svg matrix.svg  the same as a picture
   pando bench conflicts --list            which pairs, and why they commute
-  pando bench conflicts --keys 1 --check  that looking writes nothing, as the gate asks
+  pando bench conflicts --keys 1 --check  that looking writes nothing
 
 Exit codes: 0 measured, 1 an operation or the check failed, 2 the request cannot be met, 130 interrupted.";
 
