@@ -13,7 +13,7 @@ use std::{ffi::CStr, os::fd::BorrowedFd};
 use pando_vfs::bulk::Names;
 use rustix::io::Errno;
 
-use crate::{fill::retry, sys};
+use crate::{calls::retry, sys};
 
 /// What getdents64 is given: not the odd bytes that a page has beyond.
 const BUFFER_BYTES: usize = 1 << 16;

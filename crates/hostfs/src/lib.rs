@@ -27,6 +27,7 @@
 #![deny(unsafe_code)]
 
 mod arena;
+mod calls;
 mod crew;
 mod device;
 mod dirents;
@@ -43,8 +44,8 @@ mod sys;
 mod walk;
 mod warm;
 
+pub use calls::attributes;
 pub use error::{Error, Result};
-pub use fill::attributes;
 pub use options::{MAX_FIXED_WORKERS, MAX_WORKERS, MIN_BUDGET_BYTES, Options, Order, Workers};
 pub use pando_vfs::bulk::{self, Fields, Mask};
 pub use scan::Scan;

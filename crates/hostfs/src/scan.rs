@@ -19,9 +19,10 @@ use rustix::{
 use crate::{
     Error, Options, Result,
     arena::Arena,
+    calls::retry,
     crew::{Crew, RESERVE},
     dirents,
-    fill::{Asked, Filler, NoRoom, Settled, local_device, retry},
+    fill::{Asked, Filler, NoRoom, Settled, local_device},
     job::{Done, Job, Task},
     meter::Meter,
     pace::Sorting,

@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{Cause, children::Expected};
-use crate::fill::{attr_of, retry};
+use crate::calls::{attr_of, retry};
 
 /// Device and inode.
 pub(super) type Identity = ((u32, u32), u64);

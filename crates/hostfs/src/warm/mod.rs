@@ -34,7 +34,7 @@ use rustix::{
 
 use crate::{
     Descent, Event, Mask, Options, Order, Walk, WalkOptions, Workers,
-    fill::{Way, retry},
+    calls::{Way, retry},
 };
 
 use pace::Pace;
