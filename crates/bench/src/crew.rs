@@ -105,26 +105,34 @@ impl Job<'_> {
         forget_peak();
         let phase = Phase::new();
         let (helpers, is_timed) = (self.helpers(), self.workload.pace() == Pace::Timed);
-        let gate = Gate::new(self.workers + helpers + usize::from(is_timed));
+        let all = self.workers + helpers;
+        let gate = Gate::new(all + usize::from(is_timed));
         let left_ns = AtomicU64::new(self.enough_ns());
         let (conducted, records) = thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.workers + helpers)
-                .map(|worker| {
-                    let (phase, gate, left_ns) = (&phase, &gate, &left_ns);
-                    let seed = self.seed.wrapping_add(worker as u64);
-                    let part = Part { seed, worker, workers: self.workers, shared: shared.as_deref() };
-                    scope.spawn(move || self.work(part, phase, gate, left_ns))
-                })
-                .collect();
-            let conducted = if is_timed { self.conduct(&phase, &gate, halt) } else { watch(&workers, halt) };
+            let (phase, gate, left_ns) = (&phase, &gate, &left_ns);
+            let mut crew = Vec::with_capacity(all);
+            let started = (0..all).try_for_each(|worker| {
+                let seed = self.seed.wrapping_add(worker as u64);
+                let part = Part { seed, worker, workers: self.workers, shared: shared.as_deref() };
+                let work = move || self.work(part, phase, gate, left_ns);
+                let started = thread::Builder::new().spawn_scoped(scope, work);
+                crew.push(started.during(|| format!("starting thread {} of {all}", worker + 1))?);
+                Ok(())
+            });
+            let conducted =
+                started.and_then(|()| if is_timed { self.conduct(phase, gate, halt) } else { watch(&crew, halt) });
             phase.advance(Phase::STOP);
+            if conducted.is_err() {
+                // Whoever waits for the others would wait for ever: not all were started, or not all will come.
+                drop(Leaving(phase, gate));
+            }
             let join = |worker: ScopedJoinHandle<io::Result<Record>>| {
                 worker.join().unwrap_or_else(|panic| resume_unwind(panic))
             };
-            (conducted, workers.into_iter().map(join).collect::<io::Result<Vec<Record>>>())
+            (conducted, crew.into_iter().map(join).collect::<io::Result<Vec<Record>>>())
         });
-        let mut records = records.during(|| "measuring".into())?;
         conducted?;
+        let mut records = records.during(|| "measuring".into())?;
         let helpers = records.split_off(self.workers);
         let peak_bytes = peak_memory().during(|| "reading how much memory is used".into())?;
         let sample = sample(&records, peak_bytes).expect("the end waited for all workers to count");
