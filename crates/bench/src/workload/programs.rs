@@ -10,6 +10,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+
 use super::{Pace, Part, Step, Task, Workload, tree::make_all};
 use crate::{
     child,
@@ -63,6 +65,10 @@ impl Workload for Runs {
             write().during(|| format!("writing {}", path.relative()))?;
         }
         if self.program == Program::GitDiff {
+            for n in 0..self.files {
+                let file = root.with_file_name(name(n));
+                age(&file).during(|| format!("setting the time of {}", file.display()))?;
+            }
             commit(&root)?;
         }
         Ok(())
@@ -71,6 +77,13 @@ impl Workload for Runs {
     fn task<'a>(&'a self, _: Part<'a>) -> Box<dyn Task + 'a> {
         Box::new(Run { how: *self, done: false })
     }
+}
+
+/// Makes a file older than any index. One of the same second git would read, in each run, to be sure that it has not changed:
+/// how many there are would depend on when the second began.
+fn age(file: &Path) -> rustix::io::Result<()> {
+    let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    utimensat(CWD, file, &Timestamps { last_access: old, last_modification: old }, AtFlags::empty())
 }
 
 /// Makes a repository of what is there.
@@ -156,5 +169,26 @@ impl Step for Run {
         self.run(&root)?;
         self.done = true;
         Ok(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::target::{TargetSpec, tests::scratch};
+
+    #[test]
+    fn git_need_not_read_files_to_know_them() {
+        let temp = scratch();
+        let target: TargetSpec = format!("dir={}", temp.path().display()).parse().expect("a target");
+        let session = target.target().open().expect("it opens");
+        let mut actor = session.actor().expect("an actor");
+        let runs = Runs { program: Program::GitDiff, files: 120 };
+        runs.prepare(&mut *actor, 1, &Halt::default()).expect("prepared");
+        let tree = actor.host_path().expect("a directory").join("tree");
+        let changed = |file: &str| tree.join(file).metadata().expect("it is there").mtime();
+        assert!((0..120).all(|n| changed(&format!("dir{}/file{n}", n / IN_DIR)) < changed(".git/index")));
     }
 }
