@@ -1,10 +1,11 @@
 //! A directory of the kernel's: the system calls.
 
 use std::{
-    ffi::{CStr, CString},
+    ffi::CStr,
     hint::black_box,
     io::{self, SeekFrom},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::OnceLock,
@@ -15,6 +16,7 @@ use rustix::{
     buffer::spare_capacity,
     fs::{AtFlags, Mode, OFlags, RawDir, XattrFlags},
     io::Errno,
+    path::DecInt,
     process,
 };
 
@@ -23,6 +25,9 @@ use crate::path::TreePath;
 
 /// What one getdents64 may fill: as much as glibc's readdir gives it.
 const ENTRIES: usize = 32 << 10;
+
+/// No path is longer (`PATH_MAX`).
+const LONGEST: usize = 4096;
 
 /// One thread's access to a directory.
 pub(super) struct DirActor {
@@ -56,7 +61,8 @@ impl DirActor {
             Open::Create => OFlags::RDWR | OFlags::CREATE,
         };
         let flags = flags | OFlags::CLOEXEC;
-        Ok(DirHandle(rustix::fs::openat(&self.tree, path.relative_c(), flags, Mode::RUSR | Mode::WUSR)?))
+        let file = rustix::fs::openat(&self.tree, path.relative_c(), flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(DirHandle { name: DecInt::from_fd(&file), file })
     }
 }
 
@@ -226,13 +232,10 @@ fn grow(
 }
 
 /// An open file.
-struct DirHandle(OwnedFd);
-
-impl DirHandle {
-    /// Its name in the directory of this process's descriptors.
-    fn proc_name(&self) -> CString {
-        CString::new(self.0.as_raw_fd().to_string()).expect("digits")
-    }
+struct DirHandle {
+    file: OwnedFd,
+    /// In the directory of this process's descriptors.
+    name: DecInt,
 }
 
 /// The directory of this process's descriptors: opened once, so that a path is rendered and no other walked.
@@ -253,32 +256,33 @@ impl Handle for DirHandle {
             SeekFrom::Current(delta) => rustix::fs::SeekFrom::Current(delta),
             SeekFrom::End(delta) => rustix::fs::SeekFrom::End(delta),
         };
-        Ok(rustix::fs::seek(&self.0, to)?)
+        Ok(rustix::fs::seek(&self.file, to)?)
     }
 
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(&self.0, buffer)?)
+        Ok(rustix::io::read(&self.file, buffer)?)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(rustix::io::pread(&self.0, buffer, offset)?)
+        Ok(rustix::io::pread(&self.file, buffer, offset)?)
     }
 
     fn write(&self, data: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(&self.0, data)?)
+        Ok(rustix::io::write(&self.file, data)?)
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        Ok(rustix::fs::ftruncate(&self.0, size)?)
+        Ok(rustix::fs::ftruncate(&self.file, size)?)
     }
 
     fn fsync(&self) -> io::Result<()> {
-        Ok(rustix::fs::fsync(&self.0)?)
+        Ok(rustix::fs::fsync(&self.file)?)
     }
 
     fn path(&self) -> io::Result<usize> {
         // readlink of /proc/self/fd/N renders the path of an open file: the kernel's d_path.
-        let path = rustix::fs::readlinkat(descriptors()?, self.proc_name(), Vec::with_capacity(256))?;
-        Ok(black_box(path).as_bytes().len())
+        let mut buffer = [const { MaybeUninit::uninit() }; LONGEST];
+        let (path, _) = rustix::fs::readlinkat_raw(descriptors()?, self.name.as_c_str(), &mut buffer)?;
+        Ok(black_box(path).len())
     }
 }
