@@ -41,6 +41,19 @@ pub(super) fn measure(out: &Path, quick: bool, halt: &Halt) -> Result<Result<(),
     Ok(outcome)
 }
 
+/// Removes what an earlier report has kept.
+///
+/// # Errors
+/// What the file system answers.
+pub(super) fn forget(out: &Path) -> Result<(), Failure> {
+    let path = out.join(FILE);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+    .during(|| format!("removing {}", path.display()))
+}
+
 /// As it was kept; none by a report of before there was a matrix.
 ///
 /// # Errors

@@ -129,12 +129,17 @@ fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -
     let begun = Run::begin(fastrand::u64(..));
     let jobs = plan::jobs(speed, kernel, begun.seed);
     let [figures, footprint, asked] = [FIGURES, FOOTPRINT, COMMAND].map(|name| Output::open(&args.out.join(name)));
-    let (figures, footprint) = (figures?, footprint?);
-    asked?.write(command(env::args_os()) + "\n")?;
+    let (figures, footprint, asked) = (figures?, footprint?, asked?);
     let bar = runner::progress(jobs.iter().map(|job| job.plan.measurements(job.targets.len())).sum());
     let mut rows = Vec::new();
     for job in &jobs {
         let results = runner::run(&job.workload, &job.targets, &job.plan, &bar, halt)?;
+        if rows.is_empty() {
+            // What an earlier run found stays until this one has found something, and then goes altogether.
+            asked.write(command(env::args_os()) + "\n")?;
+            footprint.write("[]\n")?;
+            matrix::forget(&args.out)?;
+        }
         rows.extend(report::rows(&results));
         report::json::write(&rows, begun, &figures)?;
     }
