@@ -53,7 +53,16 @@ pub(crate) fn render(before: &[Record], after: &[Record]) -> Result<String, Fail
             let _ = writeln!(only, "only in the first: {}", name(old));
             continue;
         };
-        let (Some(old_rate), Some(new_rate)) = (old.ops_per_s, new.ops_per_s) else { continue };
+        let (old_rate, new_rate) = match (old.ops_per_s, new.ops_per_s) {
+            (Some(old), Some(new)) => (old, new),
+            (None, None) => continue,
+            (measured, _) => {
+                let (first, second) = if measured.is_some() { ("first", "second") } else { ("second", "first") };
+                let why = old.not_measured.as_ref().or(new.not_measured.as_ref()).map_or("no figures", String::as_str);
+                let _ = writeln!(only, "only in the {first}: {} (in the {second}: {why})", name(old));
+                continue;
+            }
+        };
         let tells = [old, new].iter().all(|record| record.repeats.is_none_or(|repeats| repeats >= FEWEST));
         let of = |old, new| if tells { Verdict::of(old, new) } else { Verdict::Noise };
         let rate = of(old_rate, new_rate);
@@ -202,6 +211,22 @@ mod tests {
                 assert_ne!(text.contains("1 of 1 has fewer than 4 repeats"), changed, "{repeats:?}: {text}");
             }
         }
+    }
+
+    #[test]
+    fn what_was_measured_in_one_only_is_named_with_the_reason() {
+        let [a, b] = ["a", "b"].map(|target| record(target, [1.0; 3], [1.0; 3]));
+        let lacking = Record { ops_per_s: None, not_measured: Some("lacks it".into()), ..b.clone() };
+        let (all, some) = ([a.clone(), b], [a, lacking]);
+        for (before, after, says) in [
+            (&all, &some, "only in the first: crunl b, 1 threads (in the second: lacks it)"),
+            (&some, &all, "only in the second: crunl b, 1 threads (in the first: lacks it)"),
+        ] {
+            let text = render(before, after).expect("a table");
+            assert!(text.contains("0 of 1 changed") && text.contains(says), "{text}");
+        }
+        let text = render(&some, &some).expect("a table");
+        assert!(!text.contains("only in"), "{text}");
     }
 
     #[test]
