@@ -135,8 +135,8 @@ impl Job<'_> {
         let mut records = records.during(|| "measuring".into())?;
         let helpers = records.split_off(self.workers);
         let peak_bytes = peak_memory().during(|| "reading how much memory is used".into())?;
-        let sample = sample(&records, peak_bytes).expect("the end waited for all workers to count");
-        // In the workers' time: a helper that had to wait may have begun to count when they were almost done.
+        let sample = sample(&records, peak_bytes).expect("all workers counted");
+        // In the workers' time: a helper that had to wait for a processor may have begun to count when they were almost done.
         #[allow(clippy::cast_precision_loss)] // Counts stay far below 2^53.
         let did = helpers.iter().flat_map(|helper| &helper.rounds).map(|round| round.ops).sum::<u64>() as f64;
         let helper_ops_per_s = did / sample.seconds;
@@ -180,13 +180,19 @@ impl Job<'_> {
         }
         halt.wait(self.warm_up)?;
         phase.advance(Phase::COUNT);
+        while phase.counting() < all && phase.get() != Phase::LEFT {
+            halt.wait(LATE)?;
+        }
+        if !gate.wait() {
+            return Ok(());
+        }
         let until = Instant::now() + self.time;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if (left.is_zero() && phase.counting() == all) || phase.get() == Phase::LEFT {
+            if left.is_zero() || phase.get() == Phase::LEFT {
                 return Ok(());
             }
-            halt.wait(if left.is_zero() { LATE } else { left.min(SLICE) })?;
+            halt.wait(left.min(SLICE))?;
         }
     }
 }

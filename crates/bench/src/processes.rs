@@ -8,9 +8,9 @@
 //!             all:    go                          all:    go            (or count, once warmed up)
 //!             all:    count                       worker: done NS
 //!             worker: counting                    all:    clean
-//!             all:    stop                        worker: cleaned
-//!             worker: its report                  all:    again         (or end: no further round)
-//!                                                 worker: ready ... and after `end` its report
+//!             all:    start                       worker: cleaned
+//!             all:    stop                        all:    again         (or end: no further round)
+//!             worker: its report                  worker: ready ... and after `end` its report
 //! ```
 //!
 //! A worker that fails sends its report early. A worker whose conductor is gone reads the end of its input, and ends.
@@ -82,8 +82,9 @@ pub(crate) fn measure(job: &Job<'_>, name: &str, tree: PathBuf, halt: &Halt) -> 
         tell_all(&mut crew, "go")?;
         wait(&mut crew, job.warm_up, halt)?;
         tell_all(&mut crew, "count")?;
-        // The last one to count is waited for, however crowded the machine.
+        // All begin together: the last one is waited for, however crowded the machine.
         hear_all(&mut crew, "counting", halt)?;
+        tell_all(&mut crew, "start")?;
         wait(&mut crew, job.time, halt)?;
         tell_all(&mut crew, "stop")?;
     } else {
@@ -311,8 +312,11 @@ fn listen(phase: &Phase, gate: &Gate) {
                     phase.advance(Phase::STOP);
                 }
             }
+            // Where the worker waits.
+            "start" => _ = gate.wait(),
             _ => {
                 phase.advance(Phase::STOP);
+                gate.break_open();
                 return;
             }
         }

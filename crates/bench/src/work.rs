@@ -19,7 +19,7 @@ use crate::{
 #[repr(align(128))]
 pub(crate) struct Phase {
     now: AtomicU8,
-    /// Workers that have begun to count: the end waits for the last of them, however crowded the machine.
+    /// Workers that are ready to count: all begin together, however crowded the machine.
     counting: AtomicUsize,
 }
 
@@ -129,7 +129,7 @@ impl Account {
     }
 }
 
-/// Counts between [`Phase::COUNT`] and [`Phase::STOP`].
+/// Counts between [`Phase::COUNT`] and [`Phase::STOP`]. Comes to the gate twice: to begin, and to count.
 ///
 /// # Errors
 /// What the target answers.
@@ -153,6 +153,10 @@ pub(crate) fn timed(
             Phase::COUNT => {
                 if from.is_none() {
                     phase.counting.fetch_add(1, Relaxed);
+                    // What one did before the last has come would be in the time, and in nobody's operations.
+                    if !gate.wait() {
+                        break;
+                    }
                     if let Some(latency) = &mut latency {
                         latency.reset();
                     }
@@ -255,7 +259,7 @@ pub(crate) fn rounds(
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::{cell::Cell, sync::atomic::AtomicBool, thread};
 
     use super::*;
     use crate::{target::Nothing, workload::Step};
@@ -294,6 +298,55 @@ mod tests {
         fn cleaned(&self) -> bool {
             self.begun.get() < self.all
         }
+    }
+
+    /// Its first step is long: it ends when it may.
+    struct Long<'a> {
+        begun: &'a AtomicBool,
+        may_end: &'a AtomicBool,
+    }
+
+    impl Step for Long<'_> {
+        const BATCH: u32 = 1;
+
+        fn step(&mut self, _: &mut dyn Actor) -> io::Result<u64> {
+            self.begun.store(true, Relaxed);
+            wait_until(|| self.may_end.load(Relaxed));
+            Ok(1)
+        }
+    }
+
+    fn wait_until(done: impl Fn() -> bool) {
+        while !done() {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn nobody_counts_before_all_are_ready_to() {
+        let (phase, gate) = (Phase::new(), Gate::new(3));
+        let [begun, may_end, other_begun, at_once] = [false, false, false, true].map(AtomicBool::new);
+        let work = |begun, may_end| {
+            let how = (&phase, &gate);
+            timed(&mut Long { begun, may_end }, &mut Nothing, how, Account::Thread, None).expect("nothing fails")
+        };
+        thread::scope(|scope| {
+            let workers = [(&begun, &may_end), (&other_begun, &at_once)]
+                .map(|(begun, may_end)| scope.spawn(|| work(begun, may_end)));
+            assert!(gate.wait());
+            wait_until(|| begun.load(Relaxed));
+            phase.advance(Phase::COUNT);
+            // One of them is in the middle of something.
+            wait_until(|| phase.counting() == 1);
+            let ready_ns = now_ns();
+            may_end.store(true, Relaxed);
+            assert!(gate.wait());
+            phase.advance(Phase::STOP);
+            for worker in workers {
+                let record = worker.join().expect("no panic");
+                assert!(record.rounds[0].from_ns >= ready_ns);
+            }
+        });
     }
 
     #[test]
