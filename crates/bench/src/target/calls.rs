@@ -6,7 +6,6 @@ use std::{
     io::{self, SeekFrom},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
@@ -14,7 +13,7 @@ use std::{
 use nix::sched::{CloneFlags, unshare};
 use rustix::{
     buffer::spare_capacity,
-    fs::{AtFlags, Mode, OFlags, RawDir, XattrFlags},
+    fs::{AtFlags, CWD, Mode, OFlags, RawDir, XattrFlags},
     io::Errno,
     path::DecInt,
     process,
@@ -42,7 +41,7 @@ pub(super) struct DirActor {
 #[derive(Default)]
 struct Scratch {
     entries: Vec<u8>,
-    path: Vec<u8>,
+    cwd: Vec<u8>,
     names: Vec<u8>,
     value: Vec<u8>,
 }
@@ -53,6 +52,15 @@ impl DirActor {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let tree = rustix::fs::open(&root, flags, Mode::empty())?;
         Ok(Self { root, tree, scratch: Scratch::default(), own_cwd: false })
+    }
+
+    /// Makes a directory the working directory of this thread alone. After that `root` may not lead where it did.
+    fn enter(&mut self, dir: impl AsFd) -> io::Result<()> {
+        if !self.own_cwd {
+            unshare(CloneFlags::CLONE_FS)?;
+            self.own_cwd = true;
+        }
+        Ok(process::fchdir(dir)?)
     }
 
     fn handle(&self, path: &TreePath, how: Open) -> io::Result<DirHandle> {
@@ -108,17 +116,14 @@ impl Actor for DirActor {
     }
 
     fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.tree, dir.relative_c(), flags, Mode::empty())?;
-        let Scratch { entries, path, names, value } = &mut self.scratch;
+        let fd = open_dir(&self.tree, dir.relative_c())?;
+        if level >= Level::XattrNames {
+            // There are calls for what stands in the working directory, and so getfattr asks, but none by a descriptor that all
+            // kernels have. By a whole path, each would pay for how deep the tree lies.
+            self.enter(&fd)?;
+        }
+        let Scratch { entries, names, value, .. } = &mut self.scratch;
         entries.reserve(ENTRIES);
-        // Extended attributes are asked for by path, as getfattr does.
-        path.clear();
-        path.extend_from_slice(self.root.as_os_str().as_bytes());
-        path.push(b'/');
-        path.extend_from_slice(dir.relative().as_bytes());
-        path.push(b'/');
-        let prefix = path.len();
         let mut listed = Listed::default();
         let mut raw = RawDir::new(&fd, entries.spare_capacity_mut());
         while let Some(entry) = raw.next() {
@@ -132,51 +137,48 @@ impl Actor for DirActor {
                 black_box(rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?);
             }
             if level >= Level::XattrNames {
-                path.truncate(prefix);
-                path.extend_from_slice(name.to_bytes_with_nul());
-                let path = CStr::from_bytes_with_nul(path).map_err(|_| Errno::INVAL)?;
-                xattrs(path, level, (&mut *names, &mut *value), &mut listed)?;
+                xattrs(name, level, (&mut *names, &mut *value), &mut listed)?;
             }
+        }
+        if level >= Level::XattrNames {
+            // What somebody works in stays in the kernel's caches, and they may have to be cold.
+            process::fchdir(&self.tree)?;
         }
         Ok(listed)
     }
 
     fn records(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        records::list(rustix::fs::openat(&self.tree, dir.relative_c(), flags, Mode::empty())?, level)
+        records::list(open_dir(&self.tree, dir.relative_c())?, level)
     }
 
     fn set_xattr(&mut self, path: &TreePath, name: &CStr, value: &[u8]) -> io::Result<()> {
-        let path = self.root.join(path.relative());
-        Ok(rustix::fs::setxattr(path, name, value, XattrFlags::empty())?)
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.tree, path.relative_c(), flags, Mode::empty())?;
+        Ok(rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())?)
     }
 
     fn chdir(&mut self, path: &TreePath) -> io::Result<()> {
-        if !self.own_cwd {
-            unshare(CloneFlags::CLONE_FS)?;
-            self.own_cwd = true;
-        }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(process::fchdir(rustix::fs::openat(&self.tree, path.relative_c(), flags, Mode::empty())?)?)
+        self.enter(rustix::fs::openat(&self.tree, path.relative_c(), flags, Mode::empty())?)
     }
 
     fn getcwd(&mut self) -> io::Result<usize> {
-        let buffer = std::mem::take(&mut self.scratch.path);
+        let buffer = std::mem::take(&mut self.scratch.cwd);
         let cwd = process::getcwd(buffer)?;
         let len = cwd.as_bytes().len();
-        self.scratch.path = black_box(cwd).into_bytes();
+        self.scratch.cwd = black_box(cwd).into_bytes();
         Ok(len)
     }
 
     fn forget(&mut self, what: Forget) -> io::Result<()> {
         const TMPFS: u64 = 0x0102_1994;
         #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)] // A number of 32 bits on every machine.
-        let kind = rustix::fs::statfs(&self.root)?.f_type as u64 & 0xffff_ffff;
+        let kind = rustix::fs::fstatfs(&self.tree)?.f_type as u64 & 0xffff_ffff;
         if kind == TMPFS {
             // Its names and inodes are the cache.
             return lacks(NO_CACHE);
         }
-        rustix::fs::syncfs(open_dir(&self.root)?)?;
+        rustix::fs::syncfs(open_dir(&self.tree, c".")?)?;
         match std::fs::write("/proc/sys/vm/drop_caches", if what == Forget::Inodes { "2" } else { "3" }) {
             // Only root may, and only where /proc can be written to.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
@@ -191,23 +193,23 @@ impl Actor for DirActor {
     }
 }
 
-fn open_dir(path: &Path) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+fn open_dir(at: impl AsFd, path: &CStr) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat(at, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// The extended attributes of one file.
+/// The extended attributes of one file in the working directory.
 fn xattrs(
-    path: &CStr,
+    file: &CStr,
     level: Level,
     (names, value): (&mut Vec<u8>, &mut Vec<u8>),
     listed: &mut Listed,
 ) -> rustix::io::Result<()> {
-    grow(names, |names| rustix::fs::llistxattr(path, spare_capacity(names)))?;
+    grow(names, |names| rustix::fs::llistxattr(file, spare_capacity(names)))?;
     for name in names.split_inclusive(|&byte| byte == 0) {
         listed.xattrs += 1;
         if level >= Level::XattrValues {
             let name = CStr::from_bytes_with_nul(name).map_err(|_| Errno::INVAL)?;
-            grow(value, |value| rustix::fs::lgetxattr(path, name, spare_capacity(value)))?;
+            grow(value, |value| rustix::fs::lgetxattr(file, name, spare_capacity(value)))?;
             listed.value_bytes += value.len() as u64;
         }
     }
@@ -242,7 +244,7 @@ struct DirHandle {
 fn descriptors() -> io::Result<BorrowedFd<'static>> {
     static DIR: OnceLock<OwnedFd> = OnceLock::new();
     if DIR.get().is_none() {
-        let dir = open_dir(Path::new("/proc/self/fd"))?;
+        let dir = open_dir(CWD, c"/proc/self/fd")?;
         // Another thread's is as good.
         let _ = DIR.set(dir);
     }
@@ -284,5 +286,28 @@ impl Handle for DirHandle {
         let mut buffer = [const { MaybeUninit::uninit() }; LONGEST];
         let (path, _) = rustix::fs::readlinkat_raw(descriptors()?, self.name.as_c_str(), &mut buffer)?;
         Ok(black_box(path).len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_does_not_depend_on_how_deep_the_tree_lies() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let mut root = temp.path().join("root");
+        while root.as_os_str().len() < LONGEST - 250 {
+            root.push("d".repeat(200));
+        }
+        // The path of a file below it is too long for a call.
+        root.push("d".repeat(LONGEST - 3 - root.as_os_str().len()));
+        std::fs::create_dir_all(&root).expect("mkdir");
+        let mut actor = DirActor::at(root).expect("it opens");
+        actor.mkdir(&TreePath::new("d")).expect("mkdir");
+        actor.create(&TreePath::new("d/f")).expect("create");
+        for level in Level::ALL {
+            assert_eq!(actor.list(&TreePath::new("d"), level).expect("listed").entries, 1, "{level:?}");
+        }
     }
 }
