@@ -113,7 +113,7 @@ impl Job<'_> {
             let mut crew = Vec::with_capacity(all);
             let started = (0..all).try_for_each(|worker| {
                 let seed = self.seed.wrapping_add(worker as u64);
-                let part = Part { seed, worker, workers: self.workers, shared: shared.as_deref() };
+                let part = Part { seed, worker, workers: self.workers, shared: shared.as_deref(), phase };
                 let work = move || self.work(part, phase, gate, left_ns);
                 let started = thread::Builder::new().spawn_scoped(scope, work);
                 crew.push(started.during(|| format!("starting thread {} of {all}", worker + 1))?);
@@ -333,23 +333,54 @@ mod tests {
         }
     }
 
+    /// No time at all: the first worker knows after its part that one round is enough.
+    fn job(workload: &dyn Workload) -> Job<'_> {
+        let (warm_up, time) = (Duration::ZERO, Duration::ZERO);
+        Job { workload, session: &Nothing, workers: 3, seed: 1, warm_up, time, latency: false, alone: false }
+    }
+
     #[test]
     fn a_round_ends_when_the_slowest_is_done() {
         let workload = Unequal(AtomicBool::new(false));
-        // No time at all: the first worker knows after its part that one round is enough.
-        let (warm_up, time) = (Duration::ZERO, Duration::ZERO);
-        let job = Job {
-            workload: &workload,
-            session: &Nothing,
-            workers: 3,
-            seed: 1,
-            warm_up,
-            time,
-            latency: false,
-            alone: false,
-        };
-        let sample = job.measure(&Halt::default()).expect("it is measured");
+        let sample = job(&workload).measure(&Halt::default()).expect("it is measured");
         assert_eq!(sample.ops, 3 * STEPS);
+    }
+
+    /// Prepares a round for as long as it may.
+    struct Preparing<'a>(&'a Phase);
+
+    impl Step for Preparing<'_> {
+        fn begin(&mut self, _: &mut dyn Actor) -> io::Result<()> {
+            while self.0.get() != Phase::LEFT {
+                thread::yield_now();
+            }
+            Ok(())
+        }
+        fn step(&mut self, _: &mut dyn Actor) -> io::Result<u64> {
+            Ok(1)
+        }
+    }
+
+    struct Endless;
+
+    impl Workload for Endless {
+        fn pace(&self) -> Pace {
+            Pace::Rounds
+        }
+        fn prepare(&self, _: &mut dyn Actor, _: usize, _: &Halt) -> Result<(), Failure> {
+            Ok(())
+        }
+        fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
+            Box::new(Preparing(part.phase))
+        }
+    }
+
+    #[test]
+    fn a_round_that_is_prepared_hears_of_an_interruption() {
+        let halt = Halt::default();
+        halt.ask();
+        let ended = job(&Endless).measure(&halt);
+        assert!(matches!(ended, Err(Failure::Interrupted)));
     }
 
     #[test]

@@ -267,24 +267,24 @@ fn work(order: &Order) -> io::Result<Report> {
     let specs = parse_all(&[named]);
     let [spec] = &specs[..] else { return Err(io::Error::other("one workload at a time")) };
     let workload = spec.workload();
-    let part = Part { seed: order.seed, worker: order.worker, workers: order.workers, shared: None };
+    let shared = Arc::new((Phase::new(), Gate::new(2)));
+    let (phase, gate) = &*shared;
+    let (seed, worker, workers) = (order.seed, order.worker, order.workers);
+    let part = Part { seed, worker, workers, shared: None, phase };
     let mut task = workload.task(part);
     let mut actor = target::attach(order.tree.clone())?;
     let latency = order.latency.then(Latency::new);
     forget_peak();
     // Each is alone in its process.
     let account = Account::of(0, &*workload);
-    let phase = Phase::new();
     let record = if workload.pace() == Pace::Timed {
         // The listener may sit in a read for ever; the worker does not wait for it.
-        let shared = Arc::new((phase, Gate::new(2)));
         let listener = Arc::clone(&shared);
         thread::spawn(move || listen(&listener.0, &listener.1));
-        let (phase, gate) = &*shared;
         let _leaving = Leaving(phase, gate);
         timed(&mut *task, &mut *actor, (phase, gate), account, latency)?
     } else {
-        rounds(&mut *task, &mut *actor, (&phase, &Lines(&phase)), account, latency)?
+        rounds(&mut *task, &mut *actor, (phase, &Lines(phase)), account, latency)?
     };
     let latency = record.latency.as_ref().map(Latency::counts);
     Ok(Report { rounds: record.rounds, latency, peak_bytes: peak_memory()?, failed: None })

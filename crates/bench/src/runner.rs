@@ -230,6 +230,7 @@ mod tests {
     use crate::{
         path::TreePath,
         target::{Actor, tests::scratch},
+        work::Phase,
         workload::{Named, Part, WORKLOADS, parse_all},
     };
 
@@ -461,12 +462,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_before_its_time_is_neither_prepared_nor_taken_back() {
+        for name in ["create-shared", "unlink-shared", "rename-shared"] {
+            let (workload, phase, mut noting) = (small(name).workload(), Phase::new(), Noting::default());
+            let mut task = workload.task(Part { seed: 1, worker: 0, workers: 1, shared: None, phase: &phase });
+            task.begin(&mut noting).expect("noting does not fail");
+            task.batch(&mut noting, None).expect("noting does not fail");
+            phase.advance(Phase::LEFT);
+            let done = noting.0.len();
+            task.end(&mut noting).expect("noting does not fail");
+            task.begin(&mut noting).expect("noting does not fail");
+            assert_eq!(noting.0.len(), done, "{name}: {:?}", &noting.0[done..]);
+        }
+    }
+
+    #[test]
     fn every_thread_works_the_same_for_every_target() {
         // The names that a worker asks for come from its seed alone.
         let workload = small("rndrename").workload();
         let names = |seed| {
             let mut noting = Noting::default();
-            let mut task = workload.task(Part { seed, worker: 0, workers: 1, shared: None });
+            let phase = Phase::new();
+            let mut task = workload.task(Part { seed, worker: 0, workers: 1, shared: None, phase: &phase });
             task.batch(&mut noting, None).expect("noting does not fail");
             noting.0
         };

@@ -164,7 +164,7 @@ impl Step for Renamer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::TargetSpec;
+    use crate::{target::TargetSpec, work::Phase};
 
     #[test]
     fn a_renamer_is_never_ahead_of_its_rate_and_counts_what_it_renames() {
@@ -174,7 +174,8 @@ mod tests {
         let session = target.target().open().expect("it opens");
         let mut actor = session.actor().expect("an actor");
         workload.prepare(&mut *actor, 1, &Halt::default()).expect("prepared");
-        let mut renamer = workload.task(Part { seed: 1, worker: 1, workers: 1, shared: None });
+        let phase = Phase::new();
+        let mut renamer = workload.task(Part { seed: 1, worker: 1, workers: 1, shared: None, phase: &phase });
         renamer.begin(&mut *actor).expect("begun");
         let begin = Instant::now();
         let renames: u64 = (0..STEPS).map(|_| renamer.batch(&mut *actor, None).expect("renamed")).sum();

@@ -6,12 +6,13 @@
 
 use std::io;
 
-use super::{Pace, Part, Step, Task, Workload};
+use super::{Pace, Part, Step, Task, Workload, each};
 use crate::{
     failure::{Failure, While},
     halt::Halt,
     path::TreePath,
     target::{Actor, Open},
+    work,
 };
 
 /// Bytes in each file of the hard variant.
@@ -76,12 +77,14 @@ impl Workload for MdTest {
     fn task<'a>(&'a self, part: Part<'a>) -> Box<dyn Task + 'a> {
         let other = (part.worker + self.phase.stride()) % part.workers;
         let (own, files) = (self.files(part.worker), self.files(other));
-        Box::new(Files { how: *self, own, files, data: vec![7; HARD_SIZE], next: 0 })
+        Box::new(Files { until: part.phase, how: *self, own, files, data: vec![7; HARD_SIZE], next: 0 })
     }
 }
 
 #[repr(align(128))]
-struct Files {
+struct Files<'a> {
+    /// What ends it before its time.
+    until: &'a work::Phase,
     how: MdTest,
     /// Those that this worker writes.
     own: Vec<TreePath>,
@@ -104,13 +107,13 @@ fn one(how: MdTest, phase: Phase, file: &TreePath, data: &mut [u8], actor: &mut 
     }
 }
 
-impl Step for Files {
+impl Step for Files<'_> {
     fn begin(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
         self.next = 0;
         if self.how.phase == Phase::Write {
             return Ok(());
         }
-        self.own.iter().try_for_each(|file| one(self.how, Phase::Write, file, &mut self.data, actor))
+        each(&self.own, self.until, |file| one(self.how, Phase::Write, file, &mut self.data, actor))
     }
 
     fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
@@ -126,7 +129,7 @@ impl Step for Files {
             Phase::Delete => &self.files[self.next..],
             Phase::Stat | Phase::Read => &self.own[..],
         };
-        there.iter().try_for_each(|file| actor.unlink(file))
+        each(there, self.until, |file| actor.unlink(file))
     }
 }
 
@@ -169,6 +172,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_before_its_time_is_neither_prepared_nor_taken_back() {
+        let phase = work::Phase::new();
+        let how = MdTest { hard: false, phase: Phase::Stat, files: 3 };
+        let mut task = how.task(Part { seed: 1, worker: 0, workers: 2, shared: None, phase: &phase });
+        let mut noting = Noting::default();
+        task.begin(&mut noting).expect("noting does not fail");
+        assert_eq!(std::mem::take(&mut noting.made).len(), 3);
+        phase.advance(work::Phase::STOP);
+        task.end(&mut noting).expect("noting does not fail");
+        assert_eq!(std::mem::take(&mut noting.asked).len(), 3, "the last round's");
+        phase.advance(work::Phase::LEFT);
+        task.begin(&mut noting).expect("noting does not fail");
+        task.end(&mut noting).expect("noting does not fail");
+        assert!(noting.made.is_empty() && noting.asked.is_empty());
+    }
+
+    #[test]
     fn a_worker_looks_at_files_of_another() {
         for (phase, hard, workers) in [
             (Phase::Stat, false, 2),
@@ -180,8 +200,8 @@ mod tests {
         ] {
             let (mut made, mut asked) = (BTreeSet::new(), BTreeSet::new());
             for worker in 0..workers {
-                let how = MdTest { hard, phase, files: 3 };
-                let mut task = how.task(Part { seed: 1, worker, workers, shared: None });
+                let (how, now) = (MdTest { hard, phase, files: 3 }, work::Phase::new());
+                let mut task = how.task(Part { seed: 1, worker, workers, shared: None, phase: &now });
                 let mut noting = Noting::default();
                 task.begin(&mut noting).expect("noting does not fail");
                 while task.batch(&mut noting, None).expect("noting does not fail") > 0 {}

@@ -28,7 +28,9 @@ use crate::{
     failure::Failure,
     halt::Halt,
     measure::Latency,
+    path::TreePath,
     target::{Actor, Handle},
+    work::Phase,
 };
 
 /// How a measurement goes.
@@ -105,6 +107,8 @@ pub(crate) struct Part<'a> {
     pub(crate) workers: usize,
     /// What [`Workload::share`] made.
     pub(crate) shared: Option<&'a dyn Handle>,
+    /// How far the measurement is.
+    pub(crate) phase: &'a Phase,
 }
 
 impl Part<'_> {
@@ -119,9 +123,26 @@ impl Part<'_> {
     }
 }
 
+/// Does something with each of many paths, unless the measurement ends before its time: then it leaves the rest, and the whole
+/// tree goes.
+fn each<'p>(
+    paths: impl IntoIterator<Item = &'p TreePath>,
+    phase: &Phase,
+    mut act: impl FnMut(&TreePath) -> io::Result<()>,
+) -> io::Result<()> {
+    for (n, path) in paths.into_iter().enumerate() {
+        if n.is_multiple_of(256) && phase.get() == Phase::LEFT {
+            break;
+        }
+        act(path)?;
+    }
+    Ok(())
+}
+
 /// One thread's part. What it writes while it runs lies on cache lines of its own.
 pub(crate) trait Task {
-    /// Makes ready, uncounted: before a timed measurement, and before each round.
+    /// Makes ready, uncounted: before a timed measurement, and before each round. What takes long looks at [`Part::phase`], here
+    /// and in [`Task::end`].
     ///
     /// # Errors
     /// What the target answers; for all three.

@@ -6,12 +6,13 @@
 
 use std::io;
 
-use super::{Pace, Part, Step, Task, Workload, stat::StatRounds, tree::make_all};
+use super::{Pace, Part, Step, Task, Workload, each, stat::StatRounds, tree::make_all};
 use crate::{
     failure::Failure,
     halt::Halt,
     path::TreePath,
     target::{Actor, Level},
+    work::Phase,
 };
 
 /// What is shared.
@@ -139,7 +140,8 @@ impl Step for Read {
 
 /// Creates, unlinks or renames each of some names once; then the round is over.
 #[repr(align(128))]
-struct Change {
+struct Change<'a> {
+    phase: &'a Phase,
     verb: Verb,
     names: Vec<TreePath>,
     /// Where renames lead; otherwise empty.
@@ -147,8 +149,8 @@ struct Change {
     next: usize,
 }
 
-impl Change {
-    fn new(cell: Cell, part: Part<'_>) -> Self {
+impl<'a> Change<'a> {
+    fn new(cell: Cell, part: Part<'a>) -> Self {
         let mut rng = part.rng();
         let mut draw = |owner, count| -> Vec<TreePath> {
             let dir = dir(owner);
@@ -162,14 +164,14 @@ impl Change {
         } else {
             (draw(common, cell.files), Vec::new())
         };
-        Self { verb: cell.verb, names, renamed, next: 0 }
+        Self { phase: part.phase, verb: cell.verb, names, renamed, next: 0 }
     }
 }
 
-impl Step for Change {
+impl Step for Change<'_> {
     fn begin(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
         self.next = 0;
-        if self.verb == Verb::Create { Ok(()) } else { self.names.iter().try_for_each(|name| actor.create(name)) }
+        if self.verb == Verb::Create { Ok(()) } else { each(&self.names, self.phase, |name| actor.create(name)) }
     }
 
     fn step(&mut self, actor: &mut dyn Actor) -> io::Result<u64> {
@@ -186,11 +188,12 @@ impl Step for Change {
     fn end(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
         // A round that was broken off has done a part of its names.
         let (done, left) = self.names.split_at(self.next);
-        match self.verb {
-            Verb::Create => done.iter().try_for_each(|name| actor.unlink(name)),
-            Verb::Unlink => left.iter().try_for_each(|name| actor.unlink(name)),
-            _ => self.renamed[..self.next].iter().chain(left).try_for_each(|name| actor.unlink(name)),
-        }
+        let (done, left) = match self.verb {
+            Verb::Create => (done, &[][..]),
+            Verb::Unlink => (&[][..], left),
+            _ => (&self.renamed[..self.next], left),
+        };
+        each(done.iter().chain(left), self.phase, |name| actor.unlink(name))
     }
 }
 

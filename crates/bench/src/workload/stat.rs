@@ -95,6 +95,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::work::Phase;
 
     /// Counts how often each path is asked for.
     #[derive(Default)]
@@ -128,7 +129,8 @@ mod tests {
     fn a_round_meets_each_path_once() {
         let stat = Stat::new(Shape { fan_out: 3, files: 37 });
         let (mut actor, mut done) = (Counting::default(), 0);
-        let mut task = stat.task(Part { seed: 7, worker: 0, workers: 1, shared: None });
+        let phase = Phase::new();
+        let mut task = stat.task(Part { seed: 7, worker: 0, workers: 1, shared: None, phase: &phase });
         while done < 2 * stat.files.len() as u64 {
             done += task.batch(&mut actor, None).expect("counting does not fail");
         }
