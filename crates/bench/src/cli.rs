@@ -316,7 +316,7 @@ fn carry_out(command: Command, halt: &Halt) -> Result<(), Failure> {
             print(&report::compare::render(&report::json::read(&before)?, &report::json::read(&after)?)?)
         }
         Command::Report(how) => tell(page::run(&how, halt)?),
-        Command::Footprint(FootprintArgs { targets, count }) => print(&footprint::run(&targets, count, halt)?),
+        Command::Footprint(FootprintArgs { targets, count }) => tell(footprint::run(&targets, count, halt)?),
         Command::Conflicts(how) => tell(conflicts::run(&how, halt)?),
         Command::Cost(how) => tell(cost::run(&how, halt)?),
         Command::Seeds(SeedsArgs { targets, scale }) => tell(seeds::run(&targets, scale, halt)?),

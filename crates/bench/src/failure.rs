@@ -33,6 +33,16 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// Names who was worked on, before what was being done.
+    pub(crate) fn of(self, whom: impl fmt::Display) -> Self {
+        match self {
+            Self::Io(what, error) => Self::Io(format!("{whom}: {what}"), error),
+            other => other,
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {

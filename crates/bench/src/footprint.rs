@@ -91,20 +91,25 @@ pub(crate) fn is_child() -> bool {
     env::var_os(CHILD).is_some()
 }
 
-/// Measures all targets; returns the table. In a child (see [`CHILD`]): measures what it was told to; returns the answer.
+/// Measures all targets; returns the table, and what ended it early, if something did: what a target answers, or that the run
+/// was interrupted. In a child (see [`CHILD`]): measures what it was told to; returns the answer.
 ///
 /// # Errors
-/// What a target answers, or that the run was interrupted.
-pub(crate) fn run(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<String, Failure> {
+/// That nothing was measured.
+pub(crate) fn run(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<(String, Result<(), Failure>), Failure> {
     if let Ok(order) = env::var(CHILD) {
         let asked = halt.clone();
         child::when_unwanted(move || _ = asked.ask());
         let order: Order = serde_json::from_str(&order).during(|| format!("reading {CHILD}"))?;
         let spec = specs.get(order.target).ok_or_else(|| Failure::Refused(format!("{CHILD}: no such target")))?;
-        let answer = measure(&*spec.target(), order.node, count, halt)?;
-        return serde_json::to_string(&answer).during(|| "answering".into());
+        let answer = measure(&*spec.target(), order.node, count, halt).map_err(|failure| failure.of(spec.name()))?;
+        return Ok((serde_json::to_string(&answer).during(|| "answering".into())?, Ok(())));
     }
-    let rows = measured(specs, count, halt)?.into_iter().map(|bytes| match bytes.bytes_each {
+    let (all, outcome) = measured(specs, count, halt);
+    if all.is_empty() {
+        return outcome.map(|()| (String::new(), Ok(())));
+    }
+    let rows = all.into_iter().map(|bytes| match bytes.bytes_each {
         Some(each) => vec![bytes.target, bytes.what, format!("{each:.1}"), bytes.source],
         None => {
             let why = "the tree is its own cache, or emptying the cache is root's";
@@ -112,31 +117,30 @@ pub(crate) fn run(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<Strin
         }
     });
     let heading = ["target", "what", "bytes each", "read from"];
-    Ok(format!(
+    let text = format!(
         "{}\n{count} of each in one directory; names of 16 bytes.\n\
          cached inode: what a look-up of each file brings into emptied caches, its name included. tmpfs has no other\n\
          inodes than cached ones: there, compare it with an empty file.\n",
         table::aligned(&heading, rows)
-    ))
+    );
+    Ok((text, outcome))
 }
 
 /// Measures all targets, each in a fresh process: this program is run again with the same arguments, and answers by
-/// [`run`].
-///
-/// # Errors
-/// What a target answers, or that the run was interrupted.
-pub(crate) fn measured(specs: &[TargetSpec], count: u64, halt: &Halt) -> Result<Vec<Bytes>, Failure> {
+/// [`run`]. Also returns what ended it early: what a target answers, or that the run was interrupted.
+pub(crate) fn measured(specs: &[TargetSpec], count: u64, halt: &Halt) -> (Vec<Bytes>, Result<(), Failure>) {
     debug_assert!(count > 0, "bytes are divided by how many there are");
     let mut all = Vec::new();
-    for (target, spec) in specs.iter().enumerate() {
-        for node in [Node::File, Node::Directory, Node::CachedInode] {
-            halt.check()?;
-            let Answer { bytes_each, source } = in_fresh_process(&Order { target, node }, halt)?;
-            let (what, source) = (node.describe().into(), source.describe().into());
-            all.push(Bytes { target: spec.name().into(), what, bytes_each, source });
-        }
-    }
-    Ok(all)
+    let nodes = [Node::File, Node::Directory, Node::CachedInode];
+    let mut each = specs.iter().enumerate().flat_map(|spec| nodes.map(|node| (spec, node)));
+    let outcome = each.try_for_each(|((target, spec), node)| {
+        halt.check()?;
+        let answer = in_fresh_process(&Order { target, node }, halt).map_err(|failure| failure.of(spec.name()))?;
+        let (what, source) = (node.describe().into(), answer.source.describe().into());
+        all.push(Bytes { target: spec.name().into(), what, bytes_each: answer.bytes_each, source });
+        Ok(())
+    });
+    (all, outcome)
 }
 
 /// Runs this program again with the same arguments, and a note that it is the child.

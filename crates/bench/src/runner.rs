@@ -107,7 +107,8 @@ pub(crate) fn run(
     let mut sessions = Vec::with_capacity(targets.len());
     for target in targets {
         bar.set_message(format!("{}: preparing {}", spec.name(), target.name()));
-        sessions.push(Prepared::new(&*workload, target, most, plan.processes, halt)?);
+        let prepared = Prepared::new(&*workload, target, most, plan.processes, halt);
+        sessions.push(prepared.map_err(|failure| failure.of(format_args!("{} on {}", spec.name(), target.name())))?);
     }
     let mut series = Vec::with_capacity(targets.len() * plan.threads.len());
     for &threads in &plan.threads {
@@ -156,7 +157,7 @@ impl Prepared {
     ) -> Result<Self, Failure> {
         let name = target.name().to_owned();
         let session = target.target().open()?;
-        let mut actor = session.actor().during(|| format!("opening {name}"))?;
+        let mut actor = session.actor().during(|| "opening the target".into())?;
         let missing = if processes && !workload.may_be_processes() {
             Some("its workers share memory: not with --processes".to_owned())
         } else if processes && session.tree().is_none() {
@@ -183,10 +184,7 @@ impl Prepared {
             Some(tree) if plan.processes => processes::measure(&job, name, tree, halt),
             _ => job.measure(halt),
         };
-        lacking(measured.map_err(|failure| match failure {
-            Failure::Io(what, error) => Failure::Io(format!("{what} {name} on {}", self.name), error),
-            other => other,
-        }))
+        lacking(measured.map_err(|failure| failure.of(format_args!("{name} on {}", self.name))))
     }
 }
 

@@ -451,7 +451,15 @@ fn a_child_that_fails_is_a_failure() {
         assert!(output.status.code() == Some(1) && stderr.contains(says), "{says}: {output:?}");
     };
     failed(&with_program("valgrind", "exit 3", &["cost"]), "under valgrind: the process ended with exit status: 3");
-    failed(&run(&["footprint", "dir=/proc/new"]), "fresh process: the process ended with exit status: 1");
+    let output = run(&["footprint", "mem", "dir=/proc/new", "--count", "1000"]);
+    failed(&output, "dir=/proc/new: measuring in a fresh process: the process ended with exit status: 1");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("empty directory") && stdout.contains("its own cache"), "what was measured: {output:?}");
+    let args = |workload| [workload, target.as_str(), "--set", "files=10", "--threads", "1"];
+    let output = with_program("git", "exit 3", &args("git-diff"));
+    failed(&output, &format!("bench: git-diff:files=10 on {target}: git init -q in "));
+    let output = with_program("find", "exit 3", &args("find-size"));
+    failed(&output, &format!("bench: find-size:files=10 on {target}: measuring: find ended with exit status: 3"));
     // What a worker runs ends the worker.
     let args = ["find-size", &target, "--set", "files=10", "--processes", "--threads", "1"];
     failed(&with_program("find", "kill -KILL $PPID", &args), "the process ended with signal: 9");

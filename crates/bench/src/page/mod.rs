@@ -88,7 +88,7 @@ pub(crate) fn run(args: &ReportArgs, halt: &Halt) -> Result<(String, Result<(), 
     let speed = Speed::new(args);
     let kernel = dir_target(&args.dir)?;
     if footprint::is_child() {
-        return Ok((footprint::run(&footprint_targets(&kernel), speed.names(), halt)?, Ok(())));
+        return footprint::run(&footprint_targets(&kernel), speed.names(), halt);
     }
     let traced = if args.redraw { Ok(()) } else { measure(args, &speed, &kernel, halt)? };
     let records = report::json::read(&args.out.join(FIGURES))?;
@@ -144,9 +144,10 @@ fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -
         report::json::write(&rows, begun, &figures)?;
     }
     bar.set_message("bytes per file");
-    let bytes = footprint::measured(&footprint_targets(kernel), speed.names(), halt)?;
+    let (bytes, outcome) = footprint::measured(&footprint_targets(kernel), speed.names(), halt);
     bar.finish_and_clear();
     footprint.write(serde_json::to_string_pretty(&bytes).during(|| "writing figures".into())? + "\n")?;
+    outcome?;
     if io::stderr().is_terminal() {
         say("cache lines in common: tracing under valgrind");
     }
