@@ -465,7 +465,7 @@ mod tests {
             let (workload, phase, mut noting) = (small(name).workload(), Phase::new(), Noting::default());
             let mut task = workload.task(Part { seed: 1, worker: 0, workers: 1, shared: None, phase: &phase });
             task.begin(&mut noting).expect("noting does not fail");
-            task.batch(&mut noting, None).expect("noting does not fail");
+            task.batch(&mut noting, None, u64::MAX).expect("noting does not fail");
             phase.advance(Phase::LEFT);
             let done = noting.0.len();
             task.end(&mut noting).expect("noting does not fail");
@@ -482,7 +482,7 @@ mod tests {
             let mut noting = Noting::default();
             let phase = Phase::new();
             let mut task = workload.task(Part { seed, worker: 0, workers: 1, shared: None, phase: &phase });
-            task.batch(&mut noting, None).expect("noting does not fail");
+            task.batch(&mut noting, None, u64::MAX).expect("noting does not fail");
             noting.0
         };
         assert_eq!(names(5), names(5));

@@ -165,7 +165,7 @@ pub(crate) fn timed(
             }
             _ => break,
         }
-        ops += task.batch(actor, latency.as_mut())?;
+        ops += task.batch(actor, latency.as_mut(), u64::MAX)?;
     }
     let to_ns = now_ns();
     let (used, locks) = (used()?, account.locks());
@@ -232,7 +232,7 @@ pub(crate) fn rounds(
         let (before, from_ns) = (account.own()?, now_ns());
         let mut ops = 0;
         while phase.get() < Phase::STOP {
-            match task.batch(actor, latency.as_mut())? {
+            match task.batch(actor, latency.as_mut(), u64::MAX)? {
                 0 => break,
                 some => ops += some,
             }

@@ -178,7 +178,7 @@ mod tests {
         let mut renamer = workload.task(Part { seed: 1, worker: 1, workers: 1, shared: None, phase: &phase });
         renamer.begin(&mut *actor).expect("begun");
         let begin = Instant::now();
-        let renames: u64 = (0..STEPS).map(|_| renamer.batch(&mut *actor, None).expect("renamed")).sum();
+        let renames: u64 = (0..STEPS).map(|_| renamer.batch(&mut *actor, None, u64::MAX).expect("renamed")).sum();
         assert_eq!(renames, u64::from(STEPS * BURST));
         // The first burst is due at once. A sleep ends late, never early.
         assert!(begin.elapsed() >= Duration::from_millis(5) * (STEPS - 1));

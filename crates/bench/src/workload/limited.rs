@@ -12,7 +12,7 @@ use crate::{
     target::{Actor, Handle},
 };
 
-/// Each worker does `ops` operations, or a batch more; that is a round.
+/// Each worker does `ops` operations, or those of a step more that are done at once; that is a round.
 pub(super) struct Limited {
     pub(super) inner: Box<dyn Workload>,
     pub(super) ops: u64,
@@ -57,16 +57,40 @@ impl Task for Counted<'_> {
         self.inner.begin(actor)
     }
 
-    fn batch(&mut self, actor: &mut dyn Actor, latency: Option<&mut Latency>) -> io::Result<u64> {
+    fn batch(&mut self, actor: &mut dyn Actor, latency: Option<&mut Latency>, most: u64) -> io::Result<u64> {
         if self.left == 0 {
             return Ok(0);
         }
-        let ops = self.inner.batch(actor, latency)?;
+        let ops = self.inner.batch(actor, latency, most.min(self.left))?;
         self.left = self.left.saturating_sub(ops);
         Ok(ops)
     }
 
     fn end(&mut self, actor: &mut dyn Actor) -> io::Result<()> {
         self.inner.end(actor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{target::Nothing, work::Phase, workload::parse_all};
+
+    #[test]
+    fn a_round_has_as_many_operations_as_were_asked_for() {
+        // Of batches of 64, 256 and 1024.
+        for name in ["crunl:steps=1", "stat:steps=300", "lseek:steps=2049"] {
+            let workload = parse_all(&[name.parse().expect("a workload")])[0].workload();
+            let phase = Phase::new();
+            let mut task = workload.task(Part { seed: 1, worker: 0, workers: 1, shared: None, phase: &phase });
+            for _ in 0..2 {
+                task.begin(&mut Nothing).expect("nothing fails");
+                let batches =
+                    std::iter::from_fn(|| Some(task.batch(&mut Nothing, None, u64::MAX).expect("nothing fails")));
+                let ops: u64 = batches.take_while(|&ops| ops > 0).sum();
+                assert!(name.ends_with(&format!("={ops}")), "{name}: {ops}");
+                task.end(&mut Nothing).expect("nothing fails");
+            }
+        }
     }
 }

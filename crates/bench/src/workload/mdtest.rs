@@ -204,7 +204,7 @@ mod tests {
                 let mut task = how.task(Part { seed: 1, worker, workers, shared: None, phase: &now });
                 let mut noting = Noting::default();
                 task.begin(&mut noting).expect("noting does not fail");
-                while task.batch(&mut noting, None).expect("noting does not fail") > 0 {}
+                while task.batch(&mut noting, None, u64::MAX).expect("noting does not fail") > 0 {}
                 assert!(noting.made.is_disjoint(&noting.asked), "{phase:?} of {workers}");
                 made.append(&mut noting.made);
                 asked.append(&mut noting.asked);

@@ -148,9 +148,9 @@ pub(crate) trait Task {
     /// What the target answers; for all three.
     fn begin(&mut self, actor: &mut dyn Actor) -> io::Result<()>;
 
-    /// Does some operations, so many that asking whether to go on costs nothing beside them; returns how many. None: the
-    /// round is over.
-    fn batch(&mut self, actor: &mut dyn Actor, latency: Option<&mut Latency>) -> io::Result<u64>;
+    /// Does some steps, at most `most`, and so many that asking whether to go on costs nothing beside them; returns how many
+    /// operations that were. None: the round is over.
+    fn batch(&mut self, actor: &mut dyn Actor, latency: Option<&mut Latency>, most: u64) -> io::Result<u64>;
 
     /// Takes back what was made since `begin`, uncounted.
     fn end(&mut self, actor: &mut dyn Actor) -> io::Result<()>;
@@ -180,11 +180,11 @@ impl<T: Step> Task for T {
         Step::begin(self, actor)
     }
 
-    fn batch(&mut self, actor: &mut dyn Actor, latency: Option<&mut Latency>) -> io::Result<u64> {
-        let mut ops = 0;
+    fn batch(&mut self, actor: &mut dyn Actor, latency: Option<&mut Latency>, most: u64) -> io::Result<u64> {
+        let (steps, mut ops) = (most.min(T::BATCH.into()), 0);
         match latency {
             None => {
-                for _ in 0..T::BATCH {
+                for _ in 0..steps {
                     match self.step(actor)? {
                         0 => break,
                         some => ops += some,
@@ -193,7 +193,7 @@ impl<T: Step> Task for T {
             }
             Some(latency) => {
                 let mut before = Instant::now();
-                for _ in 0..T::BATCH {
+                for _ in 0..steps {
                     match self.step(actor)? {
                         0 => break,
                         some => ops += some,

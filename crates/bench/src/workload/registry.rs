@@ -244,7 +244,11 @@ pub(crate) fn describe() -> String {
         }
     }
     text.push_str("\n All that would go on for ever\n");
-    push_words(&mut text, &" ".repeat(23), "steps=N: each worker does N operations, and that is a round");
+    push_words(
+        &mut text,
+        &" ".repeat(23),
+        "steps=N: each worker does N operations (of listings, whole ones), and that is a round",
+    );
     text.push_str("\n Several at once\n");
     for (name, parts, _) in GROUPS {
         push_words(&mut text, &format!("  {name:<19}"), &parts.join(", "));

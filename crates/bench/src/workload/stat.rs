@@ -132,7 +132,7 @@ mod tests {
         let phase = Phase::new();
         let mut task = stat.task(Part { seed: 7, worker: 0, workers: 1, shared: None, phase: &phase });
         while done < 2 * stat.files.len() as u64 {
-            done += task.batch(&mut actor, None).expect("counting does not fail");
+            done += task.batch(&mut actor, None, u64::MAX).expect("counting does not fail");
         }
         assert_eq!(actor.0.len(), stat.files.len());
         assert_eq!(actor.0.values().map(|&n| u64::from(n)).sum::<u64>(), done);
