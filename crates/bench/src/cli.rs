@@ -344,12 +344,14 @@ fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, h
     // Written after each workload, and printed whatever comes after: a long run that ends early has not been for nothing.
     let outcome = workloads.iter().try_for_each(|workload| {
         rows.extend(report::rows(&runner::run(workload, targets, &plan, &bar, halt)?));
-        json.as_ref().map_or(Ok(()), |json| report::json::write(&rows, begun, json))
+        json.as_ref().filter(|json| json.is_regular()).map_or(Ok(()), |json| report::json::write(&rows, begun, json))
     });
     bar.finish_and_clear();
     if rows.is_empty() {
         return outcome;
     }
+    let once = json.as_ref().filter(|json| !json.is_regular());
+    let outcome = outcome.and(once.map_or(Ok(()), |json| report::json::write(&rows, begun, json)));
     let busy = report::busy(begun.load).map_or_else(String::new, |busy| busy + "\n");
     print(&format!("{}{busy}seed: {}\n", report::table::render(&rows), begun.seed))?;
     outcome?;
