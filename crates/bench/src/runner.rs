@@ -1,6 +1,6 @@
 //! Turns: for each repeat every target once with each number of workers, so that a machine that drifts drifts for all of them.
 
-use std::{collections::BTreeSet, io, time::Duration};
+use std::{collections::BTreeSet, io, path::Path, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -100,6 +100,11 @@ pub(crate) fn run(
     bar: &ProgressBar,
     halt: &Halt,
 ) -> Result<Results, Failure> {
+    let dirs: Vec<&Path> = targets.iter().filter_map(TargetSpec::dir).collect();
+    if let Some(twice) = (1..dirs.len()).find(|&n| dirs[..n].contains(&dirs[n])) {
+        let why = format!("dir={} is named twice: give each a directory of its own", dirs[twice].display());
+        return Err(Failure::Refused(why));
+    }
     let workload = spec.workload();
     bar.set_message(format!("{}: the loop itself", spec.name()));
     let loop_ns_per_op = loop_alone(&*workload, plan, halt)?;
@@ -315,6 +320,23 @@ mod tests {
         let results = run(&small("statwalk"), &[target], &short(vec![1]), &ProgressBar::hidden(), &Halt::default());
         let missing = results.expect("a finding, and no failure").series.remove(0).missing;
         assert_eq!(missing.as_deref(), Some("the target has no cache beside its tree"));
+    }
+
+    #[test]
+    fn a_directory_is_one_targets() {
+        let temp = scratch();
+        let dir = |path: &str| format!("dir={}{path}", temp.path().display()).parse().expect("a target");
+        for [one, other] in [["/a", "/a"], ["/a", "/a/"]] {
+            let ended = run(
+                &small("crunl"),
+                &[dir(one), dir(other)],
+                &short(vec![1]),
+                &ProgressBar::hidden(),
+                &Halt::default(),
+            );
+            assert!(matches!(&ended, Err(Failure::Refused(why)) if why.contains("named twice")), "{ended:?}");
+        }
+        assert_eq!(std::fs::read_dir(temp.path()).expect("it stays").count(), 0);
     }
 
     #[test]
