@@ -27,8 +27,8 @@ impl Phase {
     pub(crate) const WARM_UP: u8 = 0;
     pub(crate) const COUNT: u8 = 1;
     pub(crate) const STOP: u8 = 2;
-    /// A worker has left: after [`Phase::STOP`] that is the end of it; before, it met an error, and there is nothing to
-    /// wait for.
+    /// A worker has left: after [`Phase::STOP`] that is the end of it; before, it met an error, or the run is to end, and there is
+    /// nothing to wait for.
     pub(crate) const LEFT: u8 = 3;
 
     pub(crate) fn new() -> Self {
