@@ -423,6 +423,9 @@ fn files_are_opened_before_anything_is_measured() {
     let output = run(&["crunl", &target, "--json", json.to_str().expect("UTF-8")]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert_eq!(fs::read_to_string(&json).expect("still there"), "of another run");
+    let new = temp.path().join("new.json");
+    let output = run(&["crunl", &target, "--json", new.to_str().expect("UTF-8")]);
+    assert!(output.status.code() == Some(2) && !new.exists(), "{output:?}");
 }
 
 #[test]
@@ -513,4 +516,74 @@ fn a_stored_table_that_cannot_be_read_is_named() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.contains("reading /nonexistent/table.json: No such file"), "{stderr}");
+}
+
+/// With room for the stacks of a few threads.
+#[test]
+fn a_thread_that_cannot_be_started_is_a_failure() {
+    let _alone = alone();
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let target = format!("dir={}", temp.path().display());
+    for workload in ["crunl", "unlink-private"] {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -v 2000000 && exec \"$0\" \"$@\""]).arg(env!("CARGO_BIN_EXE_pando"));
+        limited.args(["bench", workload, &target, "--threads", "16"]).args(SHORT);
+        let output = limited.env("RUST_MIN_STACK", (256 << 20).to_string()).output().expect("it ends");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("starting thread ") && stderr.contains(" of 16"), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(is_empty(temp.path()));
+    }
+}
+
+/// Another run's figures stay until there are new ones, and then go altogether.
+#[test]
+fn an_interrupted_report_is_of_one_run() {
+    let _alone = alone();
+    const FIGURES: [&str; 4] = ["report.json", "footprint.json", "conflicts.json", "command.txt"];
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let (out, dir, refused) = (temp.path().join("out"), temp.path().join("dir"), temp.path().to_str().expect("UTF-8"));
+    fs::create_dir(&out).expect("a directory");
+    FIGURES.iter().for_each(|name| fs::write(out.join(name), "of another run").expect("writing"));
+    let read = |name: &str| fs::read_to_string(out.join(name)).ok();
+    let report = ["report", "--out", out.to_str().expect("UTF-8")];
+    let short = ["--quick", "--repeat", "1", "--threads", "1", "--dir"];
+    let output = run(&[&report[..], &short, &[refused]].concat());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(FIGURES.iter().all(|name| read(name).as_deref() == Some("of another run")));
+
+    let mut child = start(&[&report[..], &short, &[dir.to_str().expect("UTF-8")]].concat());
+    while read("report.json").is_some_and(|text| !text.ends_with("]\n")) {
+        assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
+        thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it is there");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert_eq!(read("conflicts.json"), None);
+    let output = run(&[&report[..], &["--redraw"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let page = read("index.html").expect("it was drawn");
+    assert!(page.contains("<code>pando bench report") && page.contains("--repeat 1 --threads 1"), "{page}");
+}
+
+/// Also from a run that ends early: who reads it sees no earlier end.
+#[test]
+fn a_pipe_gets_one_report() {
+    let _alone = alone();
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let (pipe, target) = (temp.path().join("pipe"), format!("dir={}", temp.path().join("dir").display()));
+    call(Command::new("mkfifo").arg(&pipe)).expect("a pipe");
+    let json = ["--target", &target, "--threads", "1", "--json", pipe.to_str().expect("UTF-8")];
+    for (last, code) in [("stat-same", 0), ("find-size:files=10", 1)] {
+        let reader = thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe)
+        });
+        let args = ["run", "crunl", "mkdir-rmdir", last];
+        let output = with_program("find", "exit 3", &[&args[..], &json, &SHORT].concat());
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let text = reader.join().expect("no panic").expect("it was written");
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("one array");
+        assert_eq!(rows.len(), if code == 0 { 3 } else { 2 });
+    }
 }
