@@ -156,9 +156,12 @@ static bool is_due_at(int directory, const char *path)
  * tells while somebody forks.
  */
 
-/* Threads that tell, threads that fork, and how often the thread at hand tells: a signal's handler may do so once more, or fork. */
-static uint32_t telling, forking;
-static __thread uint32_t telling_here;
+/*
+ * Threads that tell, threads that fork, and how often the thread at hand tells: a signal's handler may do so once more, or fork.
+ * One that jumps out of telling stays counted until somebody has waited for it in vain; so the count may be too low, too.
+ */
+static int32_t telling, forking;
+static __thread int32_t telling_here;
 
 static bool begin_to_tell(void)
 {
@@ -178,8 +181,11 @@ static void before_fork(void)
 {
     int kept = errno;
     __atomic_fetch_add(&forking, 1, __ATOMIC_SEQ_CST);
-    for (int i = 0; i < 10000 && __atomic_load_n(&telling, __ATOMIC_SEQ_CST) > telling_here; i++)
+    int waits = 10000;
+    while (__atomic_load_n(&telling, __ATOMIC_SEQ_CST) > telling_here && waits-- > 0)
         syscall(SYS_nanosleep, &(struct timespec){0, 100000}, NULL);
+    if (waits < 0)
+        __atomic_store_n(&telling, telling_here, __ATOMIC_SEQ_CST);
     errno = kept;
 }
 
