@@ -141,7 +141,7 @@ impl Backing for MapFs {
         let store = self.call(Call::Lookup)?;
         let found = store.lookup(dir, name)?.map(|ino| store.attr(ino)).transpose();
         drop(store);
-        self.shared.trouble.answered();
+        self.shared.trouble.answered(Call::Lookup);
         found
     }
 
@@ -158,7 +158,9 @@ impl Backing for MapFs {
     }
 
     fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<u64> {
-        self.call(Call::Create)?.create(dir, name, attr)
+        let made = self.call(Call::Create)?.create(dir, name, attr);
+        self.shared.trouble.answered(Call::Create);
+        made
     }
 
     fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<()> {
@@ -166,7 +168,9 @@ impl Backing for MapFs {
     }
 
     fn remove(&self, dir: u64, name: &[u8]) -> Result<()> {
-        self.call(Call::Remove)?.remove(dir, name).map(drop)
+        let removed = self.call(Call::Remove)?.remove(dir, name);
+        self.shared.trouble.answered(Call::Remove);
+        removed.map(drop)
     }
 
     fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {

@@ -62,9 +62,9 @@ impl MapHandle {
         self.0.trouble.park(call)
     }
 
-    /// Has the next look-up wait with its answer until what is returned is dropped.
-    pub fn park_answer(&self) -> Parked {
-        self.0.trouble.park_answer()
+    /// Has the next look-up, creation or removal wait with its answer until what is returned is dropped.
+    pub fn park_answer(&self, call: Call) -> Parked {
+        self.0.trouble.park_answer(call)
     }
 
     /// No more calls fail.

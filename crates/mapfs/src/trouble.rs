@@ -159,8 +159,8 @@ pub struct Parked(Arc<Gate>);
 enum Stage {
     /// Before it looks at the store.
     Before(Call),
-    /// A look-up, after it has.
-    Answered,
+    /// A look-up, a creation or a removal, after it has.
+    Answered(Call),
 }
 
 #[derive(Debug, Default)]
@@ -265,9 +265,9 @@ impl Trouble {
         self.struck.load(Ordering::Relaxed)
     }
 
-    /// What a look-up does last.
-    pub(crate) fn answered(&self) {
-        self.pass(Stage::Answered);
+    /// What a look-up, a creation and a removal do last. The store's lock is not held.
+    pub(crate) fn answered(&self, call: Call) {
+        self.pass(Stage::Answered(call));
     }
 
     fn pass(&self, stage: Stage) {
@@ -285,8 +285,8 @@ impl Trouble {
         self.close(Stage::Before(call))
     }
 
-    pub(crate) fn park_answer(&self) -> Parked {
-        self.close(Stage::Answered)
+    pub(crate) fn park_answer(&self, call: Call) -> Parked {
+        self.close(Stage::Answered(call))
     }
 
     fn close(&self, stage: Stage) -> Parked {

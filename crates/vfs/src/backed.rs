@@ -32,7 +32,7 @@ use crate::{
 /// So many absent names are remembered in a directory; then all are forgotten.
 const ABSENT_MAX: usize = 4096;
 
-/// So often a directory's attributes are asked for, if subdirectories come and go meanwhile.
+/// So often a directory's attributes are asked for, if subdirectories come and go meanwhile; then their number stays as it is.
 const REFRESHES_MAX: u32 = 8;
 
 /// What a directory of a backed tree has besides.
@@ -46,6 +46,8 @@ pub(crate) struct BackedDir {
     let_go: AtomicU64,
     /// The backing's change count that the cached names belong to.
     checked: AtomicU64,
+    /// Operations whose change the backing is being told of, or knows of while the cache does not yet.
+    changing: AtomicUsize,
 }
 
 impl BackedDir {
@@ -71,6 +73,11 @@ impl BackedDir {
     /// How many more names are cached than were made here.
     pub(crate) fn loaded_len(&self) -> i64 {
         self.loaded.load(Ordering::Relaxed)
+    }
+
+    /// Whether the backing may know of a change that the cache does not. Acquire: of those that are over, the cache does.
+    fn is_changing(&self) -> bool {
+        self.changing.load(Ordering::Acquire) > 0
     }
 
     fn is_absent(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
@@ -160,11 +167,29 @@ struct PinnedParent {
     slash: bool,
 }
 
+impl Drop for PinnedParent {
+    fn drop(&mut self) {
+        if let Some(backed) = backed_dir(&self.dir) {
+            // Release: what has come of it is in the cache.
+            backed.changing.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+fn backed_dir(dir: &Counted<Dentry>) -> Option<&BackedDir> {
+    dir.directory().ok()?.backed.as_deref()
+}
+
 impl Pinned {
     pub(crate) fn new(parents: &[Parent<'_>]) -> Step<Self> {
         let pin = |parent: &Parent<'_>| {
             let dir = parent.dir.get().ok_or(Stop::Again)?;
-            Ok(PinnedParent { dir, name: parent.name(Error::Invalid)?.into(), slash: parent.slash })
+            let name = parent.name(Error::Invalid)?.into();
+            if let Some(backed) = backed_dir(&dir) {
+                // SeqCst: before the backing is told.
+                backed.changing.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(PinnedParent { dir, name, slash: parent.slash })
         };
         Ok(Self { parents: Some(parents.iter().map(pin).collect::<Step<_>>()?) })
     }
@@ -319,20 +344,24 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
     let sb = &inode.shard.sb;
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let _order = name_space.names.lock(&[sb.inode_key(inode.ino)]);
-    let subdirs = || inode.directory().ok().map(Directory::subdirs);
+    let directory = inode.directory().ok();
+    let is_changing = || directory.and_then(|directory| directory.backed.as_ref()).is_some_and(|dir| dir.is_changing());
     let ask = || {
         let mut answer = Err(Error::Io);
-        let mut known = subdirs();
+        let mut counted = None;
         for _ in 0..REFRESHES_MAX {
+            let before = directory.map(Directory::subdirs);
             backing.getattr_many(&[inode.ino], &mut |_, attr| answer = attr)?;
-            let before = std::mem::replace(&mut known, subdirs());
-            if known == before {
+            // In this order: a change that is over has been counted, and what is under way may be in the answer.
+            if !is_changing() && directory.map(Directory::subdirs) == before {
+                counted = before;
                 break;
             }
+            std::thread::yield_now();
         }
         match answer {
             Ok(attr) => {
-                inode.refresh(&attr, known, &pin());
+                inode.refresh(&attr, counted, &pin());
                 Ok(())
             }
             // Gone: whoever has it open keeps what was known of it.

@@ -119,7 +119,8 @@ impl Inode {
         }
     }
 
-    /// Takes over what somebody else has changed in the backing. `subdirs`: of a directory, as counted before it was asked.
+    /// Takes over what somebody else has changed in the backing. `subdirs`: of a directory, as counted when it was asked, if it
+    /// is known that it counted the same.
     pub(crate) fn refresh(&self, attr: &NodeAttr, subdirs: Option<Subdirs>, guard: &Guard) {
         // A write takes setuid and setgid away at once, and the backing may hear of it later.
         const PRIVILEGES: u32 = 0o6000;
@@ -132,6 +133,7 @@ impl Inode {
         }
         match (&self.body, subdirs) {
             (Body::Directory(directory), Some(subdirs)) => directory.set_nlink(attr.nlink, subdirs),
+            (Body::Directory(_), None) => {}
             _ => self.links.set(attr.nlink),
         }
         if attr.size != self.size() {

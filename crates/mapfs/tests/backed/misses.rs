@@ -94,7 +94,7 @@ fn an_answer_from_before_an_eviction_does_not_count() {
     drop(vfs.link(&root, cwd, "/a", cwd, "/d/b", Walk::empty()).expect("linked"));
     evict_down_to(&vfs, &store, 1);
     vfs.stat(&root, cwd, "/d", Walk::empty()).expect("there");
-    let parked = store.park_answer();
+    let parked = store.park_answer(Call::Lookup);
     thread::scope(|scope| {
         let late = scope.spawn(|| vfs.stat(&root, cwd, "/a", Walk::empty()).map(|stat| stat.mode));
         parked.reached();
@@ -111,7 +111,7 @@ fn an_answer_from_before_a_removal_does_not_count() {
     let (vfs, root, store) = mounted(MapOptions::default());
     drop(vfs.open(&root, At::Cwd, "/a", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
     evict_down_to(&vfs, &store, 1);
-    let parked = store.park_answer();
+    let parked = store.park_answer(Call::Lookup);
     thread::scope(|scope| {
         let late = scope.spawn(|| vfs.stat(&root, At::Cwd, "/a", Walk::empty()).err());
         parked.reached();

@@ -123,3 +123,31 @@ fn what_a_chmod_takes_away_is_judged_by_what_it_replaces() {
         assert_eq!(maker.join().expect("no panic"), Err(Error::Access), "made after it was forbidden");
     });
 }
+
+/// Who asks the store for a directory's attributes while a subdirectory comes or goes, which the store knows and the cache does
+/// not yet, does not count it twice.
+#[test]
+fn a_subdirectory_that_comes_or_goes_is_counted_once() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    let dirs = ["/d", "/d/kept", "/d/gone"];
+    dirs.iter().for_each(|path| drop(vfs.mkdir(&root, At::Cwd, path, 0o755).expect("made")));
+    // A chown of what is setgid asks for the mode that others may have given it.
+    vfs.chmod(&root, At::Cwd, "/d", 0o2775, Walk::empty()).expect("changed");
+    type Change = fn(&Vfs, &Context) -> Result<()>;
+    let changes: [(Call, Change, u32); 2] = [
+        (Call::Remove, |vfs, root| vfs.rmdir(root, At::Cwd, "/d/gone"), 3),
+        (Call::Create, |vfs, root| vfs.mkdir(root, At::Cwd, "/d/new", 0o755).map(drop), 4),
+    ];
+    for (call, change, nlink) in changes {
+        let parked = store.park_answer(call);
+        thread::scope(|scope| {
+            let changer = scope.spawn(|| change(&vfs, &root));
+            parked.reached();
+            let owner = scope.spawn(|| vfs.chown(&root, At::Cwd, "/d", Some(1), None, Walk::empty()));
+            until(|| permissions_wait_for_changes(&vfs) || owner.is_finished());
+            drop(parked);
+            assert_eq!((changer.join().expect("no panic"), owner.join().expect("no panic")), (Ok(()), Ok(())));
+        });
+        assert_eq!(vfs.stat(&root, At::Cwd, "/d", Walk::empty()).expect("there").nlink, nlink, "{call:?}");
+    }
+}
