@@ -10,6 +10,14 @@ pub(crate) fn say(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// What a removal answers, if it is well that somebody else has removed it.
+pub(crate) fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
 /// Why a run ended without a result.
 #[derive(Debug)]
 pub enum Failure {
@@ -31,9 +39,7 @@ impl Failure {
             Self::Io(..) => 1,
         }
     }
-}
 
-impl Failure {
     /// Names who was worked on, before what was being done.
     pub(crate) fn of(self, whom: impl fmt::Display) -> Self {
         match self {

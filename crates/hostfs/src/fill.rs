@@ -257,15 +257,17 @@ impl Filler<'_> {
         let begin = part.mark();
         let link = self.link(name, kind, part, alone)?;
         let mark = part.mark();
-        let outcome = match self.xattrs(name, part, valueless) {
-            Ok(outcome) => outcome,
-            Err(NoRoom) if alone => Err(Errno::TOOBIG),
-            Err(NoRoom) => {
-                self.forget(part, begin);
-                return Err(NoRoom);
-            }
-        };
+        let outcome = self.xattrs(name, part, valueless).or_else(|none| self.no_room(none, part, begin, alone))?;
         Ok(Between { link, mark, outcome })
+    }
+
+    /// What is done without room: the entry waits for other pages, or keeps what fitted.
+    fn no_room<T>(&self, none: NoRoom, part: &mut Part, since: Mark, alone: bool) -> Result<Result<T, Errno>, NoRoom> {
+        if alone {
+            return Ok(Err(Errno::TOOBIG));
+        }
+        self.forget(part, since);
+        Err(none)
     }
 
     fn forget(&self, part: &mut Part, since: Mark) {
@@ -289,14 +291,7 @@ impl Filler<'_> {
         }
         if self.asked.mask.contains(Mask::LINK_TARGETS) {
             let begin = part.mark();
-            let target = match self.target(name, part) {
-                Ok(target) => target,
-                Err(NoRoom) if alone => Err(Errno::TOOBIG),
-                Err(NoRoom) => {
-                    self.forget(part, begin);
-                    return Err(NoRoom);
-                }
-            };
+            let target = self.target(name, part).or_else(|none| self.no_room(none, part, begin, alone))?;
             link.target = Some(target.map_err(Errno::raw_os_error));
         }
         if self.asked.mask.contains(Mask::LINK_ENDS) {

@@ -169,15 +169,11 @@ struct PinnedParent {
 
 impl Drop for PinnedParent {
     fn drop(&mut self) {
-        if let Some(backed) = backed_dir(&self.dir) {
+        if let Some(backed) = self.dir.inode().backed_dir() {
             // Release: what has come of it is in the cache.
             backed.changing.fetch_sub(1, Ordering::Release);
         }
     }
-}
-
-fn backed_dir(dir: &Counted<Dentry>) -> Option<&BackedDir> {
-    dir.directory().ok()?.backed.as_deref()
 }
 
 impl Pinned {
@@ -185,7 +181,7 @@ impl Pinned {
         let pin = |parent: &Parent<'_>| {
             let dir = parent.dir.get().ok_or(Stop::Again)?;
             let name = parent.name(Error::Invalid)?.into();
-            if let Some(backed) = backed_dir(&dir) {
+            if let Some(backed) = dir.inode().backed_dir() {
                 // SeqCst: before the backing is told.
                 backed.changing.fetch_add(1, Ordering::SeqCst);
             }
@@ -345,7 +341,7 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let _order = name_space.names.lock(&[sb.inode_key(inode.ino)]);
     let directory = inode.directory().ok();
-    let is_changing = || directory.and_then(|directory| directory.backed.as_ref()).is_some_and(|dir| dir.is_changing());
+    let is_changing = || inode.backed_dir().is_some_and(BackedDir::is_changing);
     let ask = || {
         let mut answer = Err(Error::Io);
         let mut counted = None;

@@ -471,7 +471,7 @@ fn bind(
 
 /// A name of a directory is there: a backed one no longer remembers that it is not. The caller holds the name's lock.
 fn note_bound(parent: &Inode, hash: u64, slot: Shared<'_, Node<Slot>>, guard: &Guard) {
-    if let Some(backed) = parent.directory().ok().and_then(|directory| directory.backed.as_ref()) {
+    if let Some(backed) = parent.backed_dir() {
         backed.note_present(hash, slot.to_ref().name.as_bytes(), guard);
         parent.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
     }

@@ -21,6 +21,7 @@ use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, Object, lock};
 
 use crate::{
     AttrMask, Charge, Error, FileKind, NodeAttr, Result,
+    backed::BackedDir,
     directory::{Directory, Subdirs},
     file_state::FileState,
     links::Links,
@@ -209,11 +210,6 @@ impl Inode {
         }
     }
 
-    /// Whether its last name is gone, and further ones that were removed may still hold it, until they are reclaimed.
-    pub(crate) fn is_held_by_links(&self) -> bool {
-        self.links.are_gone()
-    }
-
     /// There is one name less than the so many that there were.
     fn pay_back_link(&self, were: u32) {
         if were > 1 && self.shard.sb.driver.backing().is_none() {
@@ -272,6 +268,11 @@ impl Inode {
             Body::Directory(dir) => Ok(dir),
             _ => Err(Error::NotDirectory),
         }
+    }
+
+    /// What a directory of a backed tree has besides; none for all else.
+    pub(crate) fn backed_dir(&self) -> Option<&BackedDir> {
+        self.directory().ok()?.backed.as_deref()
     }
 
     /// Mode, owner and group, whole. No write.

@@ -34,7 +34,8 @@ impl Links {
         (self.0.load(Ordering::Acquire) & Self::MAX) as u32
     }
 
-    /// Whether the last name is gone, and there was more than one.
+    /// Whether the last name is gone, and there was more than one: those that were removed may still hold the inode, until they
+    /// are reclaimed.
     pub(crate) fn are_gone(&self) -> bool {
         self.0.load(Ordering::Acquire) & (Self::LINKED | Self::MAX) == Self::LINKED
     }

@@ -54,7 +54,7 @@ impl Vfs {
             bound.inode().link_gone();
             bound.inode().touch(now);
             note_gone(bound.parent, bound.hash, bound.name, guard);
-            locks.collect = forget_name(bound.dentry, guard) || bound.inode().is_held_by_links();
+            locks.collect = forget_name(bound.dentry, guard) || bound.inode().links.are_gone();
             drop(gone);
             Ok(())
         })
@@ -215,7 +215,7 @@ impl<'g> Bound<'g> {
 
 /// A name of a directory is gone: a backed one remembers that. The caller holds the name's lock.
 pub(crate) fn note_gone(parent: &Inode, hash: u64, name: &[u8], guard: &Guard) {
-    if let Some(backed) = parent.directory().ok().and_then(|directory| directory.backed.as_ref()) {
+    if let Some(backed) = parent.backed_dir() {
         backed.note_absent(hash, name, guard);
         parent.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
     }

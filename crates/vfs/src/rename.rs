@@ -287,7 +287,7 @@ impl<'g> Move<'g> {
         } else {
             victim.link_gone();
         }
-        locks.collect = forget_name(target.dentry, guard) || victim.is_held_by_links();
+        locks.collect = forget_name(target.dentry, guard) || victim.links.are_gone();
         drop(replaced);
         Ok(())
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{html::Page, plot::escape};
 use crate::{
     conflicts::{self, Class, KEYS, Layout, Matrix, Offender},
-    failure::{Failure, While},
+    failure::{Failure, While, unless_gone},
     halt::Halt,
 };
 
@@ -47,11 +47,7 @@ pub(super) fn measure(out: &Path, quick: bool, halt: &Halt) -> Result<Result<(),
 /// What the file system answers.
 pub(super) fn forget(out: &Path) -> Result<(), Failure> {
     let path = out.join(FILE);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-    .during(|| format!("removing {}", path.display()))
+    unless_gone(fs::remove_file(&path)).during(|| format!("removing {}", path.display()))
 }
 
 /// As it was kept; none by a report of before there was a matrix.

@@ -22,7 +22,7 @@ use rustix::{
 };
 
 use super::{Actor, Session, Target, calls::DirActor};
-use crate::failure::{Failure, While, say};
+use crate::failure::{Failure, While, say, unless_gone};
 
 /// The file that says that this directory is ours.
 const MARKER: &str = ".pando-bench";
@@ -176,11 +176,7 @@ impl DirSession {
 
     fn remove_tree(&mut self) -> Result<(), Failure> {
         let tree = self.tree();
-        match fs::remove_dir_all(&tree) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-        .during(|| format!("removing {}", tree.display()))
+        unless_gone(fs::remove_dir_all(&tree)).during(|| format!("removing {}", tree.display()))
     }
 
     /// Leaves the directory as it was before. The marker goes last of what is in it: a run that is killed in between

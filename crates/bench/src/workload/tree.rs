@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use crate::{
-    failure::{Failure, While, say},
+    failure::{Failure, While, say, unless_gone},
     halt::Halt,
     path::TreePath,
     target::Actor,
@@ -97,10 +97,7 @@ pub(crate) fn mktree(dir: &Path, seed: u64, files: u64, max_xattrs: u64, halt: &
         // As much as can be, and what somebody else has removed is well.
         let mut left = Ok(());
         for sketch in sketches(seed, files, max_xattrs).take(made) {
-            let removed = fs::remove_file(dir.join(sketch.name));
-            left = left.and(
-                removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }),
-            );
+            left = left.and(unless_gone(fs::remove_file(dir.join(sketch.name))));
         }
         if let Err(error) = left.and_then(|()| if made_dir { fs::remove_dir(dir) } else { Ok(()) }) {
             say(format_args!("pando bench: {}: not all that was made could be removed: {error}", dir.display()));

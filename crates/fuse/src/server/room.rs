@@ -2,7 +2,8 @@
 //!
 //! What has lost its last name is kept until the kernel has closed and forgotten it, which it says without waiting: its
 //! next request may find another thread of the server first, and no room. So what finds none is tried once more, in case the
-//! kernel has said so just before; and if something was removed lately, again for a while. Only so many threads do that at once that one is left to hear what the kernel says.
+//! kernel has said so just before; and if something was removed lately, again for a while. Only so many threads do that at
+//! once that one is left to hear what the kernel says.
 
 use std::{
     num::NonZeroUsize,
