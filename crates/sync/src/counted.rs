@@ -69,19 +69,19 @@ impl<T: Object> Counted<T> {
         Self { block: blocks::place(Block { value, refs: LockRef::new() }), _owns: PhantomData }
     }
 
-    /// Two new objects, each with one reference and a life of its own, in one allocation and next to each other: for
-    /// what is mostly read together, and mostly dies together. `first` is made with the second in hand. (Functions, so
-    /// that both can be made where they stay.)
+    /// Two new objects, each with a life of its own, in one allocation and next to each other: for what is mostly read
+    /// together, and mostly dies together. There are two references to each, since one more costs nothing as long as nobody
+    /// else has any: the first is made with one of the second's in hand. (Functions, so that both can be made where they stay.)
     ///
     /// The memory is given back when both are gone.
     #[inline]
     #[must_use]
-    pub fn pair<S: Object>(second: impl FnOnce() -> S, first: impl FnOnce(&Counted<S>) -> T) -> (Self, Counted<S>) {
+    pub fn pair<S: Object>(second: impl FnOnce() -> S, first: impl FnOnce(Counted<S>) -> T) -> ([Self; 2], Counted<S>) {
         let layout = const { Pair::layout::<T, S>() };
         let start = Vacant::new(layout.whole);
         // SAFETY: fresh memory of the layout, with room for a block of `S` at `second`; if making the object unwinds, the
         // memory is given back with nothing in it.
-        let second = unsafe { Pair::place(start.0, layout.foot, layout.second, second) };
+        let [second, given] = unsafe { Pair::place(start.0, layout.foot, layout.second, second) };
         let room = start.keep();
         // SAFETY: the layout ends with the foot.
         let foot = unsafe {
@@ -90,7 +90,7 @@ impl<T: Object> Counted<T> {
             foot
         };
         // SAFETY: as above, a block of `T` at the start. If making it unwinds, the second is put, and the memory goes with it.
-        let first = unsafe { Pair::place(room, layout.foot, 0, || first(&second)) };
+        let first = unsafe { Pair::place(room, layout.foot, 0, || first(given)) };
         // Relaxed, and no read-modify-write: nobody else knows of the first yet, and the second, which is held here, is
         // not freed before the first's count is in.
         // SAFETY: `second` is alive, so the foot is.
@@ -216,13 +216,13 @@ impl Pair {
         foot: usize,
         offset: usize,
         value: impl FnOnce() -> U,
-    ) -> Counted<U> {
-        let refs = LockRef::tagged(u16::try_from((foot - offset) / 8).expect("objects are small"));
-        // SAFETY: the caller's.
+    ) -> [Counted<U>; 2] {
+        let refs = LockRef::two_tagged(u16::try_from((foot - offset) / 8).expect("objects are small"));
+        // SAFETY: the caller's; the count says two.
         unsafe {
             let block = start.byte_add(offset).cast::<Block<U>>();
             block.write(Block { value: value(), refs });
-            Counted::from_raw(block)
+            [Counted::from_raw(block), Counted::from_raw(block)]
         }
     }
 
@@ -235,8 +235,10 @@ impl Pair {
         unsafe {
             std::ptr::drop_in_place(block);
             let foot = NonNull::new_unchecked(block).byte_add(usize::from(tag) * 8).cast::<Self>();
-            // Release: our use of the memory is over. Acquire: the other's is too.
-            let last = foot.as_ref().alive.fetch_sub(1, Ordering::AcqRel) == 1;
+            let alive = &foot.as_ref().alive;
+            // Acquire: the other's use of the memory is over. One is us alone: no need to count down what nobody else will read.
+            // Release: our use is over.
+            let last = alive.load(Ordering::Acquire) == 1 || alive.fetch_sub(1, Ordering::AcqRel) == 1;
             if last {
                 let bytes = foot.as_ref().bytes;
                 foot.drop_in_place();
@@ -439,7 +441,10 @@ fn into_ptr<T: Object>(value: Option<Counted<T>>) -> *mut Block<T> {
 
 impl<T: Object> Drop for AtomicCounted<T> {
     fn drop(&mut self) {
-        drop(self.swap(None));
+        // Relaxed, and no read-modify-write: nobody else has the place.
+        let last = self.ptr.load(Ordering::Relaxed);
+        // SAFETY: the place owned one reference to `last`, and it is gone after this.
+        drop(NonNull::new(last).map(|last| unsafe { Counted::from_raw(last) }));
     }
 }
 
@@ -516,15 +521,14 @@ mod tests {
         let ((a_last, a_drops), (b_last, b_drops)) = (count(), count());
         for first_goes_first in [true, false] {
             let b = Probe { last_puts: b_last.clone(), drops: b_drops.clone() };
-            let (a, b) = Counted::pair(
+            let ([a, more], b) = Counted::pair(
                 || b,
                 |b| {
-                    assert_eq!(Counted::count(b), 1);
+                    assert_eq!(Counted::count(&b), 2);
                     Probe { last_puts: a_last.clone(), drops: a_drops.clone() }
                 },
             );
-            let more = b.clone();
-            assert_eq!((Counted::count(&a), Counted::count(&b)), (1, 2));
+            assert_eq!((Counted::count(&a), Counted::count(&b)), (2, 1));
             drop(more);
             let before = (a_last.load(SeqCst), b_last.load(SeqCst));
             if first_goes_first {

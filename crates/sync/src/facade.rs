@@ -24,6 +24,17 @@ pub(crate) use std::{
     thread,
 };
 
+/// A fence (`SeqCst`) between a read-modify-write, which came before it, and what follows: as Linux's
+/// `smp_mb__after_atomic`. On x86 such an instruction is a full fence itself, whatever its ordering; there the compiler only
+/// is kept from moving anything.
+#[inline]
+pub(crate) fn fence_after_exchange() {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    fence(Ordering::SeqCst);
+}
+
 /// Locks a mutex whose data cannot be left half changed by a panic: poisoning is ignored.
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

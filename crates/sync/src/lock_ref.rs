@@ -32,9 +32,9 @@ fn check(old: usize) {
 }
 
 impl LockRef {
-    /// A count of one, the caller's, beside a constant.
-    pub(crate) fn tagged(tag: u16) -> Self {
-        Self { word: AtomicUsize::new(1 | usize::from(tag) << TAG_SHIFT) }
+    /// A count of two, both the caller's, beside a constant.
+    pub(crate) fn two_tagged(tag: u16) -> Self {
+        Self { word: AtomicUsize::new(2 | usize::from(tag) << TAG_SHIFT) }
     }
 
     /// The constant.

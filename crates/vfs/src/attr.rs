@@ -6,8 +6,9 @@ use crate::{
     At, AttrMask, Backing, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
     backed::{attr_of, refresh_inode},
     create::{S_ISGID, S_ISUID, S_IXGRP},
+    dentry::Dentry,
     inode::{Body, Inode, PermView},
-    locks::{breathe, look},
+    locks::{breathe, look, look_and_tell},
     namei::walk,
     permit::revoking,
     trace::TraceOp,
@@ -65,10 +66,8 @@ impl Vfs {
     pub fn stat(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Stat> {
         let path = path.as_ref();
         self.traced(TraceOp::Stat, (context, at, path), || {
-            look(self.name_space(), |guard| {
-                let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
-                Ok(stat_of(dentry.to_ref().inode(), guard))
-            })
+            let tell = |dentry: &Dentry, guard: &Guard| stat_of(dentry.inode(), guard);
+            look_and_tell(self.name_space(), (context, at, path, flags), tell)
         })
     }
 

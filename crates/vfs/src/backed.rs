@@ -14,7 +14,7 @@ use std::sync::{
     atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
 };
 
-use pando_sync::{Counted, Guard, LifeState, Node, Shared, SplitTable, lock, pin};
+use pando_sync::{Counted, Guard, LifeState, Node, Shared, SplitTable, Unlinked, lock, pin};
 
 use crate::{
     Backing, Error, NodeAttr, Result,
@@ -89,7 +89,7 @@ impl BackedDir {
         if self.absent_count.load(Ordering::Relaxed) >= ABSENT_MAX {
             self.forget_absent(guard);
         }
-        let node = Node::new(Name::new(name));
+        let node = Unlinked::new(Name::new(name));
         // Before it can be seen: whoever forgets it counts it out.
         let len = self.absent_count.fetch_add(1, Ordering::Relaxed) + 1;
         match self.absent.insert(hash, |absent| absent.as_bytes() == name, node, guard) {

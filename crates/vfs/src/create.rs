@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pando_sync::{BlockBox, Counted, Guard, Node, OpCell, Shared, stripe_hint};
+use pando_sync::{BlockBox, Counted, Guard, Node, OpCell, Shared, Unlinked, stripe_hint};
 
 use crate::{
     At, AttrMask, Charge, Context, DentryRef, Driver, Error, FileKind, NodeAttr, Result, Timestamp, Vfs,
@@ -239,7 +239,8 @@ impl Vfs {
             let now = Timestamp::now().0;
             let dentry = Dentry::new_link(Dentry::first(&old.0));
             let bound = dir.directory()?.anchor(parent.dir, guard).and_then(|anchor| {
-                let slot = Node::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
+                let slot = Unlinked::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
+                dentry.place.fill(slot.reference());
                 bind(dir, (hash, name), slot, &dentry, now, guard)
             });
             if bound.is_err() {
@@ -334,13 +335,14 @@ pub(crate) fn make_at(
         None
     };
     // The slot and what it shows are read together, and mostly go together: one allocation. Both are made where they stay.
-    let (slot, dentry) = Node::pair(
+    let (slot, place, dentry) = Unlinked::pair(
         || match ino {
             Some(ino) => Dentry::new(new_backed_inode(shard, make, perm, ino, now)),
             None => Dentry::new(Inode::new(shard, make.kind(), perm, make.body(), 1, now)),
         },
-        |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry.clone())),
+        |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry)),
     );
+    dentry.place.fill(place);
     let backed = ino.is_some();
     if backed {
         // Before anybody can come to it by its name.
@@ -433,19 +435,18 @@ fn new_backed_inode(shard: Arc<Shard>, make: Make<'_>, perm: PermView, ino: u64,
     Inode::loaded(shard, &NodeAttr { ino, ..new_attr(make, perm, now) }, body)
 }
 
-/// Puts a slot, in which a dentry that has no place yet is pending, into the directory `parent`. The caller holds the
+/// Puts a slot, in which a new dentry is pending whose place it is, into the directory `parent`. The caller holds the
 /// name's lock.
 fn bind(
     parent: &Inode,
     (hash, name): (u64, &[u8]),
-    slot: Counted<Node<Slot>>,
+    slot: Unlinked<Slot>,
     dentry: &Counted<Dentry>,
     now: i64,
     guard: &Guard,
 ) -> Result<()> {
     let directory = parent.directory()?;
     let is_dir = dentry.is_dir();
-    drop(dentry.place.replace(Some(slot.clone())));
     let node = directory.insert(hash, name, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
     // Counted before it can be seen, so that no removal is counted before its creation.
     directory.count_up(is_dir, guard);

@@ -5,7 +5,7 @@
 
 use pando_sync::{
     AtomicCounted, Counted, Counter, Guard, Life, LifeState, Node, OwnLine, Rejected, Revocable, Shared, SplitTable,
-    Stamp, Striped, Sum,
+    Stamp, Striped, Sum, Unlinked,
 };
 
 use crate::{
@@ -98,7 +98,7 @@ impl Directory {
         &self,
         hash: u64,
         name: &[u8],
-        slot: Counted<Node<Slot>>,
+        slot: Unlinked<Slot>,
         guard: &'g Guard,
     ) -> Result<Shared<'g, Node<Slot>>> {
         debug_assert_eq!(slot.name.as_bytes(), name);

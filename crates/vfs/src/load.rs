@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use pando_sync::{BlockBox, Counted, Guard, Node, OpCell, pin};
+use pando_sync::{BlockBox, Counted, Guard, OpCell, Unlinked, pin};
 
 use crate::{
     Charge, Error, NodeAttr, Result,
@@ -197,8 +197,8 @@ pub(crate) fn bind_loaded(
 ) -> Result<()> {
     dir.sb().expect_open()?;
     let anchor = directory.anchor(dir.as_shared(), guard)?;
-    let slot = Node::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
-    drop(dentry.place.replace(Some(slot.clone())));
+    let slot = Unlinked::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
+    drop(dentry.place.replace(Some(slot.reference())));
     let node = directory.insert(hash, name, slot, guard)?;
     if directory.life.keep_alive(guard) {
         node.to_ref().value.publish(guard);

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use pando_sync::{ClassGuard, Guard, MAX_NAMES, NameGuard, NameKey, SeqGuard, pin};
 
 use crate::{
-    Error, Result,
+    At, Context, Error, Result, Walk,
     backed::{Ask, Call, Pinned},
+    dentry::Dentry,
     inode::PermView,
-    namei::Parent,
+    namei::{Parent, walk},
     superblock::{NameSpace, SuperBlock},
 };
 
@@ -333,13 +334,42 @@ pub(crate) fn look<T>(name_space: &NameSpace, mut attempt: impl for<'g> FnMut(&'
         };
         match step {
             Ok(result) => return Ok(result),
-            Err(Stop::Error(error)) => return Err(error),
-            Err(Stop::Ask(question)) => question.answer(name_space)?,
-            Err(Stop::Moved) => moved += 1,
-            // What was found died: whoever takes it away may need the processor to go on.
-            Err(Stop::Again | Stop::Wait | Stop::Revoked(_)) => std::thread::yield_now(),
+            Err(stop) => look_again(name_space, stop, &mut moved)?,
         }
     }
+}
+
+/// As [`look`], for a large answer: `tell` gives it about the dentry that a walk finds, and it is written where it stays.
+pub(crate) fn look_and_tell<T>(
+    name_space: &NameSpace,
+    (context, at, path, flags): (&Context, At<'_>, &[u8], Walk),
+    tell: impl FnOnce(&Dentry, &Guard) -> T,
+) -> Result<T> {
+    let mut moved = 0;
+    loop {
+        let stop = {
+            let _still = hold_still(name_space, moved);
+            let guard = pin();
+            match walk(name_space, context, &at, path, flags, &guard) {
+                Ok(found) => return Ok(tell(found.to_ref(), &guard)),
+                Err(stop) => stop,
+            }
+        };
+        look_again(name_space, stop, &mut moved)?;
+    }
+}
+
+/// What is to be done before the next look; `moved` counts those that met directories in motion.
+#[cold]
+fn look_again(name_space: &NameSpace, stop: Stop, moved: &mut u32) -> Result<()> {
+    match stop {
+        Stop::Error(error) => return Err(error),
+        Stop::Ask(question) => question.answer(name_space)?,
+        Stop::Moved => *moved += 1,
+        // What was found died: whoever takes it away may need the processor to go on.
+        Stop::Again | Stop::Wait | Stop::Revoked(_) => std::thread::yield_now(),
+    }
+    Ok(())
 }
 
 #[cfg(test)]

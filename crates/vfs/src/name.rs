@@ -54,7 +54,7 @@ pub(crate) fn split(path: &[u8]) -> Option<(Component<'_>, &[u8])> {
     if path.is_empty() {
         return None;
     }
-    let end = path.iter().position(|&b| b == b'/').unwrap_or(path.len());
+    let end = first_slash(path);
     let rest = skip_slashes(&path[end..]);
     let component = match &path[..end] {
         b"." => Component::Dot,
@@ -62,6 +62,30 @@ pub(crate) fn split(path: &[u8]) -> Option<(Component<'_>, &[u8])> {
         name => Component::Name(name),
     };
     Some((component, rest))
+}
+
+/// Where the first slash is; the path's length if there is none.
+#[inline]
+fn first_slash(path: &[u8]) -> usize {
+    let (words, rest) = path.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let found = zeros(u64::from_le_bytes(*word) ^ SLASHES);
+        if found != 0 {
+            // The lowest of the bytes that are shown is one; those above it may be shown by mistake.
+            return at * 8 + found.trailing_zeros() as usize / 8;
+        }
+    }
+    words.len() * 8 + rest.iter().position(|&b| b == b'/').unwrap_or(rest.len())
+}
+
+const ONES: u64 = u64::from_ne_bytes([1; 8]);
+const HIGHS: u64 = ONES << 7;
+const SLASHES: u64 = u64::from_ne_bytes([b'/'; 8]);
+
+/// Not zero just if a byte of the word is zero, which then shows in its highest bit (Mycroft, 1987).
+#[inline]
+fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(ONES) & !word & HIGHS
 }
 
 /// The path without leading slashes.
@@ -90,10 +114,6 @@ pub(crate) fn check_path(path: &[u8]) -> Result<()> {
 /// Whether there is a NUL among the bytes: without a branch for each, since there never is.
 #[inline]
 fn has_nul(bytes: &[u8]) -> bool {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGHS: u64 = ONES << 7;
-    // Not zero just if a byte of the word is zero (Mycroft, 1987).
-    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
     let (words, rest) = bytes.as_chunks::<8>();
     let whole = words.iter().fold(0, |found, word| found | zeros(u64::from_le_bytes(*word)));
     let tail = match bytes.last_chunk::<8>() {
@@ -113,6 +133,24 @@ mod tests {
         for len in 0..=NAME_MAX {
             let name: Vec<u8> = (0..len).map(|i| i as u8 | 1).collect();
             assert_eq!(Name::new(&name).as_bytes(), name);
+        }
+    }
+
+    #[test]
+    fn the_first_slash_is_found_wherever_it_is() {
+        for len in 0..40_usize {
+            // Neighbours of a slash are what carries confuse.
+            for filler in [1_u8, b'/' - 1, b'/' + 1, b'/' | 0x80, 0x80, 0xff] {
+                let path = vec![filler; len];
+                assert_eq!(first_slash(&path), len, "{path:?}");
+                for at in 0..len {
+                    for next in at..len {
+                        let mut path = path.clone();
+                        (path[at], path[next]) = (b'/', b'/');
+                        assert_eq!(first_slash(&path), at, "{path:?}");
+                    }
+                }
+            }
         }
     }
 

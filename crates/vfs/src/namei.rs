@@ -76,11 +76,6 @@ impl<'g> Parent<'g> {
     }
 }
 
-enum Found<'g> {
-    Target(Shared<'g, Dentry>),
-    Parent(Parent<'g>),
-}
-
 /// Walks to a dentry.
 pub(crate) fn walk<'g>(
     name_space: &'g NameSpace,
@@ -95,10 +90,7 @@ pub(crate) fn walk<'g>(
         return Ok(start);
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
-    match Walker::new(name_space, context, start, guard).run(start, path, goal)? {
-        Found::Target(dentry) => Ok(dentry),
-        Found::Parent(_) => unreachable!("the goal was a target"),
-    }
+    Ok(Walker::new(name_space, context, start, guard).run(start, path, goal)?.dir)
 }
 
 /// Walks to the directory of the last component.
@@ -111,10 +103,7 @@ pub(crate) fn walk_parent<'g>(
     guard: &'g Guard,
 ) -> Step<Parent<'g>> {
     let start = start(name_space, context, at)?;
-    match Walker::new(name_space, context, start, guard).run(start, path, Goal::Parent { follow })? {
-        Found::Parent(parent) => Ok(parent),
-        Found::Target(_) => unreachable!("the goal was a parent"),
-    }
+    Walker::new(name_space, context, start, guard).run(start, path, Goal::Parent { follow })
 }
 
 /// Where a walk starts. What belongs to another [`crate::Vfs`] is refused: it has locks of its own.
@@ -145,7 +134,9 @@ impl<'g> Walker<'g> {
         Self { name_space, context, top, guard, within: None, climbs: 0, links: 0, interrupted: Vec::new() }
     }
 
-    fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Found<'g>> {
+    /// A target is the `dir` of what is returned, and the rest of it says nothing: one type for both goals, so that it is
+    /// written where it is read.
+    fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Parent<'g>> {
         check_path(path)?;
         if path.is_empty() {
             return Err(Error::NoEntry.into());
@@ -161,8 +152,7 @@ impl<'g> Walker<'g> {
                 // Nothing but slashes, or a link to nothing but slashes.
                 return match goal {
                     Goal::Target { .. } if slash && !dir.is_dir() => Err(Error::NotDirectory.into()),
-                    Goal::Target { .. } => Ok(Found::Target(dir)),
-                    Goal::Parent { .. } => Ok(Found::Parent(Parent { dir, last: Last::Root, slash: true, seen: None })),
+                    _ => Ok(Parent { dir, last: Last::Root, slash: true, seen: None }),
                 };
             };
             let last = rest.is_empty() && self.interrupted.is_empty();
@@ -170,7 +160,7 @@ impl<'g> Walker<'g> {
             let inode = dir.to_ref().expect_dir()?;
             self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
             if last && let Some(parent) = self.parent(dir, component, slash, goal)? {
-                return Ok(Found::Parent(parent));
+                return Ok(parent);
             }
             path = rest;
             let from = dir;

@@ -5,11 +5,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use pando_sync::{Counted, Guard, pin};
+use pando_sync::{Counted, Guard, Unlinked, pin};
 
 use crate::{
     DentryRef, Vfs,
-    by_number::{ByNumber, Entry, Numbered},
+    by_number::{ByNumber, Numbered},
     dentry::Dentry,
 };
 
@@ -50,7 +50,7 @@ impl Nodes {
         let (mut _left, mut _unused) = (None, None);
         let guard = pin();
         let ino = dentry.inode().ino;
-        let mut new: Option<Counted<Entry<AtomicU64>>> = None;
+        let mut new: Option<Unlinked<_>> = None;
         loop {
             if let Some(entry) = self.table.entry(ino, &guard) {
                 if entry.to_ref().count_up(lookups) {

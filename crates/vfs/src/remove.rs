@@ -111,6 +111,7 @@ impl<'g> Bound<'g> {
 
     /// The binding now, if there is one; a backing is asked if the cache does not know, unless it has already made the
     /// change that this is about.
+    #[inline]
     pub(crate) fn find(
         dir: Shared<'g, Dentry>,
         hash: u64,

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use pando_sync::{Counted, Enlisted, Guard, Node, Object, Op, OpCell, Shared};
+use pando_sync::{Counted, Enlisted, Guard, Object, Op, OpCell, Shared, Unlinked};
 
 use crate::{
     At, AttrMask, Context, Error, Result, Timestamp, Vfs,
@@ -265,7 +265,7 @@ impl<'g> Move<'g> {
         let to = enlist(&target.slot.to_ref().value, &op, Some(target.dentry), Some(held(source.dentry)?))?;
         let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(held(target.slot)?))?;
         // The victim keeps a place of its own, which nothing is bound to: an open file renders it as deleted.
-        let ghost = self.new_slot(OpCell::new(None), guard)?;
+        let ghost = self.new_slot(OpCell::new(None), guard)?.into_reference();
         let victim_place = enlist(&target.dentry.to_ref().place, &op, Some(target.slot), Some(ghost))?;
         // A backing has had the last word: what the cache still shows in there, others have removed.
         if removal.is_some() && !locks.answered() && holds_an_entry(victim, guard) {
@@ -300,7 +300,7 @@ impl<'g> Move<'g> {
         let cell = OpCell::new_enlisted(&op, held(source.dentry)?);
         let slot = self.new_slot(cell, guard)?;
         let from = enlist(&source.slot.to_ref().value, &op, Some(source.dentry), None)?;
-        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(slot.clone()))?;
+        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(slot.reference()))?;
         // From the insertion, for from then on a remover of the new directory may carry the rename out on its own, to the
         // instant, unless that remover was quicker.
         let to = locks.moving(|| {
@@ -330,9 +330,9 @@ impl<'g> Move<'g> {
     }
 
     /// A slot for the new name, in no table yet.
-    fn new_slot(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Counted<Node<Slot>>> {
+    fn new_slot(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Unlinked<Slot>> {
         let anchor = self.new_parent.directory()?.anchor(self.new_dir, guard)?;
-        Ok(Node::new(Slot::new(anchor, self.new_name, value)))
+        Ok(Unlinked::new(Slot::new(anchor, self.new_name, value)))
     }
 
     /// The old name is gone: its slot leaves the table.

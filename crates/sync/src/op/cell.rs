@@ -27,6 +27,9 @@ struct Entry<T: Object> {
     after: Option<NonNull<Block<T>>>,
 }
 
+/// What an entry was made of: the state of its op, what was to be seen before, and after.
+type Parts<T> = (OpState, Option<Counted<T>>, Option<Counted<T>>);
+
 /// A cell's word, decoded.
 enum Word<T: Object> {
     Empty,
@@ -102,7 +105,7 @@ impl<T: Object> Entry<T> {
     ///
     /// # Safety
     /// The caller's own read-modify-write took `entry` out of its word.
-    unsafe fn dismantle(entry: NonNull<Self>) -> (OpState, Option<Counted<T>>, Option<Counted<T>>) {
+    unsafe fn dismantle(entry: NonNull<Self>) -> Parts<T> {
         /// # Safety
         /// `ptr` is an `Entry<T>` that nobody uses any more.
         unsafe fn free<T: Object>(ptr: *mut ()) {
@@ -200,6 +203,12 @@ impl<T: Object> OpCell<T> {
         Self::from_word(&Word::Entry(Entry::placed(op, None, Some(give(after)))))
     }
 
+    /// Gives a new cell, which is empty, its first value: for who has made it, and has shown it to nobody who writes to it.
+    pub fn fill(&self, value: Counted<T>) {
+        debug_assert!(matches!(Word::<T>::decode(self.word.load(Ordering::Relaxed)), Word::Empty), "it is empty");
+        self.word.store(Word::Value(give(value)).encode(), Ordering::Release);
+    }
+
     /// What the cell shows now. No write, and it never waits: one load, two more under an operation.
     #[inline]
     #[must_use]
@@ -276,18 +285,27 @@ impl<T: Object> OpCell<T> {
     }
 
     /// What the parts of an entry have shown.
-    fn shown((state, before, after): (OpState, Option<Counted<T>>, Option<Counted<T>>)) -> Option<Counted<T>> {
+    fn shown((state, before, after): Parts<T>) -> Option<Counted<T>> {
         if state == OpState::Committed { after } else { before }
     }
 
     /// Takes out what is in the word; an entry as its parts.
-    #[expect(clippy::type_complexity, reason = "the parts of an entry, for its two users below")]
-    fn swap(&self, new: &Word<T>) -> Result<Option<Counted<T>>, (OpState, Option<Counted<T>>, Option<Counted<T>>)> {
-        match Word::decode(self.word.swap(new.encode(), Ordering::SeqCst)) {
+    fn swap(&self, new: &Word<T>) -> Result<Option<Counted<T>>, Parts<T>> {
+        let old = Word::decode(self.word.swap(new.encode(), Ordering::SeqCst));
+        // SAFETY: the swap took it out of the word.
+        unsafe { Self::emptied(old) }
+    }
+
+    /// What a word has held; an entry as its parts.
+    ///
+    /// # Safety
+    /// The caller has taken it out of its word, or owns the cell and forgets it.
+    unsafe fn emptied(old: Word<T>) -> Result<Option<Counted<T>>, Parts<T>> {
+        match old {
             Word::Empty => Ok(None),
-            // SAFETY: the cell owned one reference, which it has just given up.
+            // SAFETY: the cell owned one reference, which it has given up.
             Word::Value(block) | Word::Pending(block) => Ok(Some(unsafe { take(block) })),
-            // SAFETY: the swap took the entry out of its word.
+            // SAFETY: the caller's.
             Word::Entry(entry) => Err(unsafe { Entry::dismantle(entry) }),
         }
     }
@@ -391,7 +409,10 @@ impl<T: Object> OpCell<T> {
 
 impl<T: Object> Drop for OpCell<T> {
     fn drop(&mut self) {
-        drop(self.swap(&Word::Empty));
+        // Relaxed, and no read-modify-write: nobody else has the cell.
+        let last = Word::decode(self.word.load(Ordering::Relaxed));
+        // SAFETY: the cell is gone after this.
+        drop(unsafe { Self::emptied(last) });
     }
 }
 

@@ -5,7 +5,7 @@ use std::{marker::PhantomData, ptr::NonNull};
 use super::{Op, OpState};
 use crate::{
     counted::{Block, Counted, Shared},
-    facade::{AtomicPtr, Ordering, fence},
+    facade::{AtomicPtr, Ordering, fence, fence_after_exchange},
     reclaim::{self, Guard},
 };
 
@@ -135,10 +135,11 @@ impl Life {
     /// What a creator asks when its entry is in place, pending or under its own operation: may it become visible?
     ///
     /// True: it is alive, and any removal that was under way is aborted; a removal that begins later finds the entry.
-    /// False: it has been removed, and the entry must be taken back. Includes the fence between the entry and this word.
+    /// False: it has been removed, and the entry must be taken back. Includes the fence between the entry, which a
+    /// read-modify-write has put in place, and this word.
     #[must_use = "false: the entry must be taken back"]
     pub fn keep_alive(&self, guard: &Guard) -> bool {
-        fence(Ordering::SeqCst);
+        fence_after_exchange();
         match self.state(guard) {
             LifeState::Alive => true,
             LifeState::Removing(op) => op.abort(),
@@ -165,7 +166,8 @@ impl std::fmt::Debug for Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        Self::put(self.word.swap(constant(REMOVED), Ordering::SeqCst));
+        // Relaxed, and no read-modify-write: nobody else has the word, which is gone after this.
+        Self::put(self.word.load(Ordering::Relaxed));
     }
 }
 

@@ -59,23 +59,49 @@ pub struct Node<T> {
 
 impl<T: Send + Sync + 'static> Object for Node<T> {}
 
-impl<T: Send + Sync + 'static> Node<T> {
+/// A node that was never inserted, and a reference to it. There is one of these for each node, so it is inserted once.
+pub struct Unlinked<T: Send + Sync + 'static>(Counted<Node<T>>);
+
+impl<T: Send + Sync + 'static> Unlinked<T> {
     /// A node that is in no table.
     #[must_use]
-    pub fn new(value: T) -> Counted<Self> {
-        Counted::new(Self { link: Link::nowhere(), value })
+    pub fn new(value: T) -> Self {
+        Self(Counted::new(Node { link: Link::nowhere(), value }))
     }
 
     /// A node that is in no table, in one allocation with an object that is mostly read after it: see [`Counted::pair`].
+    /// Besides, a reference to the node, and one to the object.
     #[inline]
     #[must_use]
     pub fn pair<S: Object>(
         mate: impl FnOnce() -> S,
-        value: impl FnOnce(&Counted<S>) -> T,
-    ) -> (Counted<Self>, Counted<S>) {
-        Counted::pair(mate, |mate| Self { link: Link::nowhere(), value: value(mate) })
+        value: impl FnOnce(Counted<S>) -> T,
+    ) -> (Self, Counted<Node<T>>, Counted<S>) {
+        let ([node, reference], mate) = Counted::pair(mate, |mate| Node { link: Link::nowhere(), value: value(mate) });
+        (Self(node), reference, mate)
     }
 
+    /// A further reference, for whoever is to point to the node.
+    #[must_use]
+    pub fn reference(&self) -> Counted<Node<T>> {
+        self.0.clone()
+    }
+
+    /// A node that is never to be inserted.
+    #[must_use]
+    pub fn into_reference(self) -> Counted<Node<T>> {
+        self.0
+    }
+}
+
+impl<T: Send + Sync + 'static> Deref for Unlinked<T> {
+    type Target = Node<T>;
+    fn deref(&self) -> &Node<T> {
+        &self.0
+    }
+}
+
+impl<T: Send + Sync + 'static> Node<T> {
     /// The 63-bit position: fixed from insertion on, also after removal; zero before. Three or more.
     ///
     /// While an insertion of this node is under way on another thread, either.
@@ -129,13 +155,13 @@ pub enum Rejected<'g, T: Send + Sync + 'static> {
         /// What is there.
         found: Shared<'g, Node<T>>,
         /// The caller's node, not inserted: it may be tried again.
-        node: Counted<Node<T>>,
+        node: Unlinked<T>,
     },
     /// Equal hashes have used up their 4093 positions. (With a keyed hash of 51 good bits this does not happen to
     /// anybody; an element that is removed and inserted again takes a new position while others of its hash remain.)
     Exhausted {
         /// The caller's node, not inserted.
-        node: Counted<Node<T>>,
+        node: Unlinked<T>,
     },
 }
 
@@ -231,14 +257,11 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     ///
     /// # Errors
     /// [`Rejected`], with the node in it.
-    ///
-    /// # Panics
-    /// When the node has been inserted before, here or elsewhere: a node is inserted once in its life.
     pub fn insert<'g>(
         &self,
         hash: u64,
         same: impl Fn(&T) -> bool,
-        mut node: Counted<Node<T>>,
+        mut node: Unlinked<T>,
         guard: &'g Guard,
     ) -> Result<Inserted<'g, T>, Rejected<'g, T>> {
         let first = hash & !LOW;

@@ -17,7 +17,7 @@
 
 use std::ptr::NonNull;
 
-use super::Node;
+use super::{Node, Unlinked};
 use crate::{
     counted::{Block, Counted, Shared},
     facade::{AtomicPtr, AtomicU64, Ordering},
@@ -82,7 +82,7 @@ pub(super) fn unmarked(link: *mut Link) -> *mut Link {
 }
 
 /// Asks for the first lines of an element: its name may end in the second, and the object it was made with lies there
-/// (`Node::pair`). A look-up then waits for memory once, and not once for the name and again for the object.
+/// (`Unlinked::pair`). A look-up then waits for memory once, and not once for the name and again for the object.
 #[inline]
 pub(super) fn prefetch(link: *const Link) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
@@ -268,23 +268,18 @@ impl Spot<'_> {
     }
 
     /// Links an element here under `key`, or gives it back.
-    ///
-    /// # Panics
-    /// When the node has been inserted before.
     pub(super) fn publish<'g, T: Send + Sync + 'static>(
         &self,
-        node: Counted<Node<T>>,
+        Unlinked(node): Unlinked<T>,
         key: u64,
         _guard: &'g Guard,
-    ) -> Result<Shared<'g, Node<T>>, Counted<Node<T>>> {
-        // The claim: clones of the reference may be on other threads, and a node is linked once in its life.
-        // Acquire and, below, Release: a claim given up and taken again hands the link over.
-        let claimed = node.link.key.compare_exchange(0, key, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        assert!(claimed, "a node is inserted once in its life");
+    ) -> Result<Shared<'g, Node<T>>, Unlinked<T>> {
+        // Relaxed: the compare-and-swap publishes it, and there is one `Unlinked` of a node: nobody else writes.
+        node.link.key.store(key, Ordering::Relaxed);
         let block = node.into_raw();
         // SAFETY: `into_raw` gave a pointer to a whole live block, and the value begins with its link (`repr(C)`).
         let link = unsafe { block.byte_add(Block::<Node<T>>::VALUE).cast::<Link>() };
-        // SAFETY: claimed just now, so not linked and nobody's to link but ours; from now on the list owns the
+        // SAFETY: it was `Unlinked`, so it is nobody's to link but ours; from now on the list owns the
         // reference, which is put after the link was marked and unlinked, so the memory waits for guards.
         if unsafe { self.link(link) } {
             // SAFETY: it was in the list while the guard was alive.
@@ -293,7 +288,7 @@ impl Spot<'_> {
         // SAFETY: not linked, so the reference is still ours to take up.
         let node = unsafe { Counted::from_raw(NonNull::new_unchecked(block)) };
         node.link.next.store(NOWHERE, Ordering::Relaxed);
-        node.link.key.store(0, Ordering::Release);
-        Err(node)
+        node.link.key.store(0, Ordering::Relaxed);
+        Err(Unlinked(node))
     }
 }

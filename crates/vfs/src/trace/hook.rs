@@ -297,12 +297,10 @@ fn observe<'a, T>(
     places: impl FnOnce() -> (Place<'a>, Option<Place<'a>>),
     run: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    let span = name_space.tracing.begin(op);
+    let Some(span) = name_space.tracing.begin(op) else { return run() };
     let result = run();
-    if let Some(span) = span {
-        let (first, second) = places();
-        span.end(name_space, first, second, result.as_ref().err().copied());
-    }
+    let (first, second) = places();
+    span.end(name_space, first, second, result.as_ref().err().copied());
     result
 }
 
