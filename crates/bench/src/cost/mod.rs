@@ -1,4 +1,7 @@
-//! `pando bench cost`: how many instructions an operation takes.
+//! `pando bench cost`: how many instructions an operation takes, and how many of them are locked.
+//!
+//! A locked instruction reads and writes memory as one: each compare-and-swap, each count of a reference, each lock. It takes
+//! some 20 cycles, however free the line is, where others take a quarter of one.
 //!
 //! The count is exact and the same in each run of the same program: the hash key is fixed, addresses are, one thread
 //! works, and what an operation does once in a while is in it with its share. So a change of a few percent is seen on
@@ -23,6 +26,8 @@ use crate::{
     report::table,
 };
 
+/// Of the stored table's form.
+const VERSION: u32 = 2;
 /// The subcommand's name.
 const NAME: &str = "cost";
 /// What a change may cost without owning up to it.
@@ -45,7 +50,7 @@ cannot be met; 130 interrupted.";
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct CostArgs {
-    /// Compare with a stored table; fail if an operation takes over 5 % more instructions than it says
+    /// Compare with a stored table; fail if an operation takes over 5 % more instructions, or locked ones, than it says
     #[arg(long, value_name = "FILE", conflicts_with = "update")]
     check: Option<PathBuf>,
     /// Store the table
@@ -68,6 +73,8 @@ struct Table {
 struct Cost {
     name: String,
     instructions: f64,
+    /// Those that read and write memory as one. Not known of every processor.
+    locked: Option<f64>,
 }
 
 /// Does what was asked for; returns what to print, and whether it could be stored.
@@ -99,18 +106,29 @@ fn measure(halt: &Halt) -> Result<Table, Failure> {
     let traced = lackey::trace::<Vec<stage::Turn>>(lackey::arguments_of(NAME, NAME), NAME, halt)?;
     let mut operations = Vec::new();
     for stage::Turn { name, times, copy } in &traced.body {
-        let mut instructions = 0_u64;
-        traced.scan(*copy, |event| instructions += u64::from(matches!(event, Event::Instruction(_))))?;
-        let instructions = (10.0 * instructions as f64 / f64::from(*times)).round() / 10.0;
-        operations.push(Cost { name: name.clone(), instructions });
+        let (mut instructions, mut locked) = (0_u64, 0_u64);
+        traced.scan(*copy, |event| {
+            if let Event::Instruction(address) = event {
+                instructions += 1;
+                locked += u64::from(traced.symbols.is_locked(address) == Some(true));
+            }
+        })?;
+        let each = |count: u64| (10.0 * count as f64 / f64::from(*times)).round() / 10.0;
+        let locked = cfg!(target_arch = "x86_64").then(|| each(locked));
+        operations.push(Cost { name: name.clone(), instructions: each(instructions), locked });
     }
     let compiler = traced.symbols.compiler().unwrap_or("unknown").to_owned();
-    Ok(Table { version: 1, compiler, debug: cfg!(debug_assertions), operations })
+    Ok(Table { version: VERSION, compiler, debug: cfg!(debug_assertions), operations })
 }
 
 fn print(now: &Table) -> String {
-    let rows = now.operations.iter().map(|cost| vec![cost.name.clone(), format!("{:.1}", cost.instructions)]);
-    format!("{}\n{}{}\n", table::aligned(&["operation", "instructions"], rows), now.compiler, debug_note(now))
+    let row = |cost: &Cost| vec![cost.name.clone(), number(Some(cost.instructions)), number(cost.locked)];
+    let text = table::aligned(&["operation", "instructions", "locked"], now.operations.iter().map(row));
+    format!("{text}\n{}{}\n", now.compiler, debug_note(now))
+}
+
+fn number(number: Option<f64>) -> String {
+    number.map_or("-".to_owned(), |number| format!("{number:.1}"))
 }
 
 fn debug_note(table: &Table) -> &'static str {
@@ -119,15 +137,20 @@ fn debug_note(table: &Table) -> &'static str {
 
 /// The table of differences; an error if something costs more than it is known to.
 fn compare(stored: &Table, now: &Table, path: &Path) -> Result<String, Failure> {
-    let known = |name: &str| stored.operations.iter().find(|cost| cost.name == name).map(|cost| cost.instructions);
+    let known = |name: &str| stored.operations.iter().find(|cost| cost.name == name);
     let rows = now.operations.iter().map(|cost| {
-        let (before, change) = match known(&cost.name) {
-            Some(before) => (format!("{before:.1}"), format!("{:+.1} %", rise_percent(before, cost.instructions))),
-            None => ("-".to_owned(), "new".to_owned()),
-        };
-        vec![cost.name.clone(), before, format!("{:.1}", cost.instructions), change]
+        let known = known(&cost.name);
+        let change = known.map(|known| rise_percent(known.instructions, cost.instructions));
+        vec![
+            cost.name.clone(),
+            number(known.map(|known| known.instructions)),
+            number(Some(cost.instructions)),
+            change.map_or("new".to_owned(), |change| format!("{change:+.1} %")),
+            number(known.and_then(|known| known.locked)),
+            number(cost.locked),
+        ]
     });
-    let text = table::aligned(&["operation", "stored", "now", "change"], rows);
+    let text = table::aligned(&["operation", "stored", "now", "change", "locked: stored", "now"], rows);
     let how = format!("pando bench cost --update {}", path.display());
     if stored.debug != now.debug || stored.compiler != now.compiler {
         return Ok(format!(
@@ -140,13 +163,16 @@ fn compare(stored: &Table, now: &Table, path: &Path) -> Result<String, Failure> 
     }
     let mut wrong: Vec<String> = Vec::new();
     for cost in &now.operations {
-        match known(&cost.name) {
-            Some(before) if rise_percent(before, cost.instructions) > TOLERATED_PERCENT => {
-                wrong
-                    .push(format!("{} takes {:.1} instructions, stored are {before:.1}", cost.name, cost.instructions));
+        let Some(known) = known(&cost.name) else {
+            wrong.push(format!("{} is not in the table", cost.name));
+            continue;
+        };
+        let locked = known.locked.zip(cost.locked).map(|(before, now)| ("locked instructions", before, now));
+        let measures = [Some(("instructions", known.instructions, cost.instructions)), locked];
+        for (what, before, now) in measures.into_iter().flatten() {
+            if rise_percent(before, now) > TOLERATED_PERCENT {
+                wrong.push(format!("{} takes {now:.1} {what}, stored are {before:.1}", cost.name));
             }
-            Some(_) => {}
-            None => wrong.push(format!("{} is not in the table", cost.name)),
         }
     }
     wrong.extend(stored.operations.iter().filter_map(|old| {
@@ -169,8 +195,9 @@ mod tests {
     use super::*;
 
     fn table(compiler: &str, operations: &[(&str, f64)]) -> Table {
-        let cost = |&(name, instructions): &(&str, f64)| Cost { name: name.to_owned(), instructions };
-        Table { version: 1, compiler: compiler.into(), debug: false, operations: operations.iter().map(cost).collect() }
+        let cost = |&(name, instructions): &(&str, f64)| Cost { name: name.to_owned(), instructions, locked: None };
+        let operations = operations.iter().map(cost).collect();
+        Table { version: VERSION, compiler: compiler.into(), debug: false, operations }
     }
 
     fn verdict(stored: &Table, now: &Table) -> Result<String, String> {
@@ -183,6 +210,20 @@ mod tests {
         assert!(verdict(&stored, &table("rustc 1", &[("stat", 104.9), ("open", 100.0)])).is_ok());
         let error = verdict(&stored, &table("rustc 1", &[("stat", 105.1), ("open", 200.0)])).expect_err("a rise");
         assert!(error.contains("stat takes 105.1") && error.contains("--update t.json"), "{error}");
+    }
+
+    #[test]
+    fn so_must_a_rise_of_locked_instructions() {
+        let with_locked = |locked| {
+            let mut table = table("rustc 1", &[("create", 1000.0)]);
+            table.operations[0].locked = locked;
+            table
+        };
+        assert!(verdict(&with_locked(Some(30.0)), &with_locked(Some(31.0))).is_ok());
+        let error = verdict(&with_locked(Some(30.0)), &with_locked(Some(32.0))).expect_err("a rise");
+        assert!(error.contains("create takes 32.0 locked instructions, stored are 30.0"), "{error}");
+        // Of a processor, or by a program, that does not count them.
+        assert!(verdict(&with_locked(Some(30.0)), &with_locked(None)).is_ok());
     }
 
     #[test]

@@ -17,8 +17,9 @@ use crate::{
 
 /// Who calls: not root, so that permissions are checked and not passed over.
 const UID: u32 = 1000;
-/// How often each is done before it is counted. What is made when it is first needed is there then.
-const WARM_UP: u32 = 16;
+/// How often each is done before it is counted. What is made when it is first needed is there then, and what was removed
+/// first is being freed: it waits for some 256 guards, of which an operation takes at least one.
+const WARM_UP: u32 = 256;
 /// How often each is done: a multiple of 128, after which the reclaimer looks around (one time in so many guards), so
 /// that each operation pays its share of that, and always the same one.
 const TIMES: u32 = 128;

@@ -18,6 +18,7 @@
 //!
 //! valgrind runs one thread at a time. What is seen are the accesses of a thread that nobody disturbs.
 
+mod instruction;
 mod scan;
 mod symbols;
 mod sys;

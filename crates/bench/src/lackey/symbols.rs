@@ -3,7 +3,9 @@
 use std::{cell::RefCell, collections::HashMap, fs, ops::Range};
 
 use addr2line::Loader;
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind};
+
+use super::instruction;
 
 /// Functions that give out memory and take it back.
 const ALLOCATOR: [&str; 9] =
@@ -21,6 +23,7 @@ pub(crate) struct Frame {
 pub(crate) struct Symbols {
     modules: Vec<Module>,
     frames: RefCell<HashMap<u64, Vec<Frame>>>,
+    locked: RefCell<HashMap<u64, Option<bool>>>,
 }
 
 /// One ELF file.
@@ -34,6 +37,8 @@ struct Module {
     statics: Vec<(Range<u64>, String)>,
     /// Where the allocator is entered, by address in the file.
     allocator: Vec<u64>,
+    /// Instructions, by address in the file; none of a processor whose instructions are not known here.
+    code: Vec<(u64, Vec<u8>)>,
     comment: String,
 }
 
@@ -60,7 +65,7 @@ impl Symbols {
         }
         // valgrind's own program is mapped as well, and nothing of it is in a trace.
         let modules = files.into_iter().filter_map(|(path, addresses)| Module::read(path, addresses)).collect();
-        Self { modules, frames: RefCell::default() }
+        Self { modules, frames: RefCell::default(), locked: RefCell::default() }
     }
 
     fn module(&self, address: u64) -> Option<(&Module, u64)> {
@@ -92,6 +97,19 @@ impl Symbols {
             found.push(Frame { function, source: None });
         }
         found
+    }
+
+    /// Whether an instruction reads and writes memory as one; nothing if its bytes are not known.
+    pub(crate) fn is_locked(&self, instruction: u64) -> Option<bool> {
+        let look_up = || {
+            let (module, address) = self.module(instruction)?;
+            let bytes = module.code.iter().find_map(|(start, bytes)| {
+                let at = usize::try_from(address.checked_sub(*start)?).ok()?;
+                bytes.get(at..)
+            })?;
+            Some(instruction::is_locked(bytes))
+        };
+        *self.locked.borrow_mut().entry(instruction).or_insert_with(look_up)
     }
 
     /// Whether an instruction is the C library's.
@@ -139,10 +157,14 @@ impl Module {
             .filter(|symbol| is_libc && symbol.name().is_ok_and(|name| ALLOCATOR.contains(&name)))
             .map(|symbol| symbol.address())
             .collect();
-        let section = |name| {
-            Some(String::from_utf8_lossy(object::ObjectSection::data(&file.section_by_name(name)?).ok()?).into_owned())
-        };
+        let section = |name| Some(String::from_utf8_lossy(file.section_by_name(name)?.data().ok()?).into_owned());
         let comment = section(".comment").unwrap_or_default();
-        Some(Self { addresses, bias, is_libc, loader: Loader::new(path).ok(), statics, allocator, comment })
+        let is_known = file.architecture() == object::Architecture::X86_64;
+        let code = file
+            .sections()
+            .filter(|section| is_known && section.kind() == SectionKind::Text)
+            .filter_map(|section| Some((section.address(), section.data().ok()?.to_vec())))
+            .collect();
+        Some(Self { addresses, bias, is_libc, loader: Loader::new(path).ok(), statics, allocator, code, comment })
     }
 }
