@@ -5,7 +5,7 @@ use std::{marker::PhantomData, ptr::NonNull};
 use super::{Op, OpState};
 use crate::{
     counted::{Block, Counted, Shared},
-    facade::{AtomicPtr, Ordering, fence, fence_after_exchange},
+    facade::{AtomicPtr, Ordering, fence_after_exchange},
     reclaim::{self, Guard},
 };
 
@@ -114,7 +114,7 @@ impl Life {
                 Ok(old) => {
                     // An aborted op that its remover has not cleaned away yet.
                     Self::put(old);
-                    fence(Ordering::SeqCst);
+                    fence_after_exchange();
                     return Ok(Removal { life: self, op });
                 }
                 Err(now) => word = now,
