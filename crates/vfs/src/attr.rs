@@ -110,7 +110,8 @@ impl Vfs {
         })
     }
 
-    /// Changes owner and group (fchownat). A regular file loses setuid, and setgid if its group may execute it.
+    /// Changes owner and group (fchownat). A regular file loses setuid, its capabilities, and setgid if its group may execute
+    /// it.
     ///
     /// # Errors
     /// EPERM: only the capable give files away, owners may choose among their groups; and those of the walk.
@@ -243,7 +244,7 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
     let mut meant = AttrMask::empty();
     meant.set(AttrMask::UID, uid.is_some());
     meant.set(AttrMask::GID, gid.is_some());
-    change_perm(inode, meant, |perm| {
+    let change = |perm: PermView| {
         let owner = context.cred.uid == perm.uid;
         let uid_ok = uid.is_none_or(|uid| owner && uid == perm.uid);
         let gid_ok = gid.is_none_or(|gid| owner && (gid == perm.gid || context.cred.in_group(gid)));
@@ -256,7 +257,12 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
             return Err(Error::NotPermitted);
         }
         Ok(PermView { mode, uid: uid.unwrap_or(perm.uid), gid: gid.unwrap_or(perm.gid) })
-    })
+    };
+    if !inode.is_dir() {
+        change(inode.perm(&pin()))?;
+        inode.drop_capabilities()?;
+    }
+    change_perm(inode, meant, change)
 }
 
 /// Changes mode, owner and group as a whole; a backing agrees first, and hears of what is `meant`, and of privileges that
@@ -437,10 +443,11 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
     })
 }
 
-/// Contents are about to change: setuid goes, and setgid of what the group may execute, unless the writer is capable. A
-/// backing knows before one byte of them does; without one, [`drop_privileges`] is soon enough. No guard and no lock is
-/// held.
+/// Contents are about to change: capabilities go, and setuid, and setgid of what the group may execute, unless the writer is
+/// capable. A backing knows before one byte of them does; without one, [`drop_privileges`] is soon enough for the latter. No
+/// guard and no lock is held.
 pub(crate) fn drop_privileges_first(inode: &Inode, capable: bool) -> Result<()> {
+    inode.drop_capabilities()?;
     if capable || inode.shard.sb.driver.backing().is_none() || !is_privileged(&inode.perm(&pin())) {
         return Ok(());
     }

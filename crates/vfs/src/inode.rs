@@ -270,6 +270,11 @@ impl Inode {
         }
     }
 
+    /// Whether it is of a tree with a backing.
+    pub(crate) fn is_backed(&self) -> bool {
+        self.backed
+    }
+
     /// What a directory of a backed tree has besides; none for all else.
     pub(crate) fn backed_dir(&self) -> Option<&BackedDir> {
         self.directory().ok()?.backed.as_deref()

@@ -16,6 +16,9 @@ use crate::{Backing, Charge, Error, Result, inode::Inode};
 /// Names and values.
 pub(crate) type XattrMap = BTreeMap<Arc<[u8]>, Arc<[u8]>>;
 
+/// Capabilities of an executable file: who runs it has them.
+const CAPABILITIES: &[u8] = b"security.capability";
+
 /// What an attribute of a tree in memory costs.
 pub(crate) fn cost_of(name: &[u8], value: &[u8]) -> Charge {
     Charge::Xattr(name.len() + value.len())
@@ -185,6 +188,31 @@ impl Inode {
             // Gone: whoever has it open keeps what was known of it.
             Err(Error::NoEntry | Error::Stale) => Ok(()),
             Err(error) => Err(error),
+        })
+    }
+
+    /// Contents or owner change: capabilities were given to what was there before. They go, whoever changes it. No guard is
+    /// held, and no lock but those that come before the extended attributes'.
+    ///
+    /// A backing is not asked for the attributes of what nobody executes: that would be a call for each file that is written.
+    pub(crate) fn drop_capabilities(&self) -> Result<()> {
+        if !self.has_xattrs() && (!self.is_backed() || self.perm(&pin()).mode & 0o111 == 0) {
+            return Ok(());
+        }
+        let Some(backing) = self.shard.sb.ask_backing() else {
+            let guard = pin();
+            let has_some = self.cached_xattrs(&guard).flatten().is_some_and(|map| map.contains_key(CAPABILITIES));
+            let drop_them = |map: &mut XattrMap| Ok(map.remove(CAPABILITIES));
+            return if has_some { self.change_xattrs((CAPABILITIES, None), drop_them, &guard) } else { Ok(()) };
+        };
+        let xattrs = self.load_xattrs(backing)?;
+        if !xattrs.get(&pin()).is_some_and(|map| map.contains_key(CAPABILITIES)) {
+            return Ok(());
+        }
+        xattrs.change(|map| match map.remove(CAPABILITIES).map(|_| backing.set_xattr(self.ino, CAPABILITIES, None)) {
+            // Others were faster.
+            None | Some(Err(Error::NoData)) => Ok(()),
+            Some(told) => told,
         })
     }
 

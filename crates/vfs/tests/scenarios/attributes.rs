@@ -1,8 +1,8 @@
 //! Attributes: permissions, times, extended attributes.
 
 use pando_vfs::{
-    Access, At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, SetAttr, SetTime, Timestamp, Walk,
-    XattrFlags,
+    Access, At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Result, SetAttr, SetTime, Timestamp,
+    Vfs, Walk, XattrFlags,
 };
 
 use super::{FOLLOW, RW, names, touch, tree};
@@ -169,7 +169,7 @@ fn a_read_only_context_changes_nothing() {
         || ["/", "/d", "/file", "/link"].map(|path| vfs.stat(&root, At::Cwd, path, Walk::NOFOLLOW).expect("there"));
     let before = all();
     let reader = root.clone().read_only(true);
-    let refused: Result<(), _> = Err(Error::ReadOnly);
+    let refused: Result<()> = Err(Error::ReadOnly);
     let open = |path, flags| vfs.open(&reader, At::Cwd, path, flags, 0o600).map(drop);
     for flags in [OpenFlags::WRONLY, RW, OpenFlags::TRUNC, RW | OpenFlags::APPEND] {
         assert_eq!(open("/file", flags), refused, "{flags:?}");
@@ -222,5 +222,47 @@ fn a_mode_is_permission_bits() {
     for (name, mode) in [("/a", 0o100_644), ("/b", 0o40_755), ("/c", u32::MAX)] {
         let file = vfs.open(&context, At::Cwd, name, RW | OpenFlags::CREAT, mode).expect("made");
         assert_eq!((file.stat().mode, file.stat().kind), (mode & 0o7777, FileKind::File));
+    }
+}
+
+/// They were given to what was in the file, and to its owner: whoever changes these takes them away, root too.
+#[test]
+fn capabilities_of_a_file_go_with_what_they_were_given_to() {
+    type Change = fn(&Vfs, &Context) -> Result<()>;
+    const CAPABILITIES: &str = "security.capability";
+    let takes_away: [Change; 8] = [
+        |vfs, root| vfs.open(root, At::Cwd, "/f", RW, 0)?.write(b"x").map(drop),
+        |vfs, root| vfs.open(root, At::Cwd, "/f", RW, 0)?.pwrite(b"x", 9).map(drop),
+        |vfs, root| vfs.open(root, At::Cwd, "/f", RW, 0)?.fallocate(0, 0, 9),
+        |vfs, root| vfs.open(root, At::Cwd, "/f", RW, 0)?.truncate(3),
+        |vfs, root| vfs.open(root, At::Cwd, "/f", RW | OpenFlags::TRUNC, 0).map(drop),
+        |vfs, root| vfs.truncate(root, At::Cwd, "/f", 3),
+        |vfs, root| vfs.chown(root, At::Cwd, "/f", Some(1), None, FOLLOW),
+        |vfs, root| vfs.chown(root, At::Cwd, "/f", None, None, FOLLOW),
+    ];
+    let leaves: [Change; 4] = [
+        |vfs, root| vfs.open(root, At::Cwd, "/f", RW, 0)?.write(b"").map(drop),
+        |vfs, root| vfs.chmod(root, At::Cwd, "/f", 0o700, FOLLOW),
+        |vfs, root| vfs.utimens(root, At::Cwd, "/f", SetTime::Now, SetTime::Now, FOLLOW),
+        |vfs, root| vfs.chown(root, At::Cwd, "/d", Some(1), None, FOLLOW),
+    ];
+    let cases = takes_away.map(|change| (change, false)).into_iter().chain(leaves.map(|change| (change, true)));
+    for (number, (change, stay)) in cases.enumerate() {
+        for evicted in [false, true] {
+            let (vfs, root) = tree();
+            vfs.mkdir(&root, At::Cwd, "/d", 0o755).expect("made");
+            vfs.open(&root, At::Cwd, "/f", RW | OpenFlags::CREAT, 0o755).expect("made").write(b"abc").expect("written");
+            for (path, name) in [("/f", CAPABILITIES), ("/f", "user.k"), ("/d", CAPABILITIES)] {
+                vfs.setxattr(&root, At::Cwd, path, name, b"v", XattrFlags::empty(), FOLLOW).expect("set");
+            }
+            if evicted {
+                vfs.evict(usize::MAX).expect("stored");
+            }
+            assert_eq!(change(&vfs, &root), Ok(()), "{number}");
+            vfs.evict(usize::MAX).expect("stored");
+            let has = |path, name| vfs.getxattr(&root, At::Cwd, path, name, FOLLOW).is_ok();
+            assert_eq!(has("/f", CAPABILITIES), stay, "{number}, evicted before: {evicted}");
+            assert!(has("/f", "user.k") && has("/d", CAPABILITIES), "{number}");
+        }
     }
 }
