@@ -175,6 +175,10 @@ impl<'g> Bound<'g> {
     fn remove_in_backing(&self, parent: Parent<'_>, locks: &mut Locks<'_>) -> Step<()> {
         let sb = &self.parent.shard.sb;
         if sb.driver.backing().is_some() {
+            if !locks.answered() {
+                // Who takes the tree down would take away what the next attempt is about.
+                sb.expect_open()?;
+            }
             locks.call(&[parent], || {
                 let (dir, name) = (self.parent.ino, Box::<[u8]>::from(self.name));
                 Call::new(sb, move |backing| backing.remove(dir, &name).map(|()| 0))

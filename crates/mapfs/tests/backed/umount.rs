@@ -1,6 +1,9 @@
 //! A tree is taken down: all is stored, and nothing is left in the cache.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+};
 
 use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
 use pando_vfs::{
@@ -119,6 +122,96 @@ fn what_the_store_is_told_of_beside_umount_is_done() {
         let left = store.node(dir.ino()).expect("there").names;
         assert!(left.keys().map(|name| &**name).eq(then.iter().map(|name| name.as_bytes())), "{call:?}: {left:?}");
         drop(dir);
+        collect_until(|| store.cached_inodes() == 0);
+    }
+}
+
+/// Calls a function whenever the name space comes to its backing.
+struct Visited<F>(MapFs, F);
+
+impl<F: Fn() + Send + Sync + 'static> Driver for Visited<F> {
+    fn statfs(&self) -> StatFs {
+        self.0.statfs()
+    }
+    fn charge(&self, what: Charge) -> Result<()> {
+        self.0.charge(what)
+    }
+    fn release(&self, what: Charge) {
+        self.0.release(what);
+    }
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        self.0.data(ino)
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        (self.1)();
+        self.0.backing()
+    }
+}
+
+/// Who removes something while the tree is taken down, which is closed already, hears that it is removed if it is.
+#[test]
+fn what_is_removed_while_the_tree_goes_is_said_to_be() {
+    type Remove = fn(&Vfs, &Context, At<'_>) -> Result<()>;
+    let removals: [(FileKind, Remove); 2] = [
+        (FileKind::File, |vfs, context, d| vfs.unlink(context, d, "name")),
+        (FileKind::Directory, |vfs, context, d| vfs.rmdir(context, d, "name")),
+    ];
+    for (kind, remove) in removals {
+        let (vfs, context, _) = mounted(MapOptions::default());
+        vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+        let driver = MapFs::new(MapOptions::default());
+        let store = driver.handle();
+        store.create(ROOT, "name", kind, 0o755).expect("made");
+        let closed = Arc::new(Mutex::new(None::<Box<dyn FnMut() -> bool + Send>>));
+        let visited = closed.clone();
+        let visit = move || {
+            // The remover comes here, too.
+            let Ok(mut closed) = visited.try_lock() else { return };
+            if closed.as_mut().is_some_and(|closed| closed()) {
+                *closed = None;
+            }
+        };
+        vfs.mount(&context, At::Cwd, "/m", Visited(driver, visit)).expect("mounted");
+        let dir = vfs.lookup(&context, At::Cwd, "/m", FOLLOW).expect("there");
+        vfs.lookup(&context, At::Cwd, "/m/name", FOLLOW).expect("there");
+
+        let removing = Arc::new(Mutex::new(None));
+        *closed.lock().expect("no panic") = Some(Box::new({
+            let (vfs, context, store, removing) = (vfs.clone(), context.clone(), store.clone(), removing.clone());
+            move || {
+                let dev = |path| vfs.stat(&context, At::Cwd, path, FOLLOW).expect("there").dev;
+                if thread::current().name() != Some("umount") || dev("/m") != dev("/") {
+                    return false;
+                }
+                // It is not mounted any more: who comes to the backing now has closed it, and is about to empty it.
+                let (vfs, context, dir) = (vfs.clone(), context.clone(), dir.clone());
+                let parked = store.park_answer(Call::Remove);
+                let remover = thread::spawn(move || remove(&vfs, &context, At::Dir(&dir)));
+                while store.calls(Call::Remove) == 0 && !remover.is_finished() {
+                    thread::yield_now();
+                }
+                *removing.lock().expect("no panic") = Some((parked, remover));
+                true
+            }
+        }));
+        let told = thread::scope(|scope| {
+            let umount = thread::Builder::new().name("umount".into());
+            let umount = umount.spawn_scoped(scope, || vfs.umount(&context, At::Cwd, "/m")).expect("a thread");
+            let (parked, remover) = loop {
+                thread::yield_now();
+                if let Some(removing) = removing.lock().expect("no panic").take() {
+                    break removing;
+                }
+            };
+            // Long enough for it to empty the tree, which is next; if it has not, this shows nothing.
+            (0..10_000).take_while(|_| !umount.is_finished()).for_each(|_| thread::yield_now());
+            drop(parked);
+            assert_eq!(umount.join().expect("no panic"), Ok(()));
+            remover.join().expect("no panic")
+        });
+        let is_removed = store.lookup(ROOT, "name") == Ok(None);
+        assert_eq!(told.is_ok(), is_removed, "{kind:?}: {told:?}");
+        drop(vfs);
         collect_until(|| store.cached_inodes() == 0);
     }
 }
