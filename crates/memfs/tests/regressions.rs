@@ -158,6 +158,8 @@ fn a_path_handle_is_no_handle_to_allocate_with() {
     let file = open(&vfs, &root, "/a", OpenFlags::RDONLY).expect("opened");
     assert_eq!(file.fallocate(8, 0, 1), Err(Error::BadHandle), "known, and not to be had here");
     assert_eq!(file.fallocate(0x4000, 0, 1), Err(Error::NotSupported), "unknown");
+    let file = open(&vfs, &root, "/a", OpenFlags::RDWR).expect("opened");
+    assert_eq!((file.fallocate(8, 0, 1), file.fallocate(8, 1, MAX)), (Err(Error::NotSupported), Err(Error::TooBig)));
 }
 
 #[test]

@@ -432,15 +432,15 @@ impl File {
         if offset > OFFSET_MAX || len == 0 || len > OFFSET_MAX {
             return Err(Error::Invalid);
         }
-        // What Linux knows and memory does not have (collapse, zero, insert, unshare) is refused after the handle is.
+        // What Linux knows and memory does not have (collapse, zero, insert, unshare) is refused after handle and range are.
         if !matches!(mode, 0 | KEEP_SIZE | 3 | 0x8 | 0x10 | 0x11 | 0x20 | 0x40 | 0x41) {
             return Err(Error::NotSupported);
         }
         self.writable()?;
+        let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooBig)?;
         if mode > KEEP_SIZE | PUNCH_HOLE {
             return Err(Error::NotSupported);
         }
-        let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooBig)?;
         let inode = self.inode();
         let state = inode.file_state()?;
         let change = |contents: &mut dyn FileData| {
