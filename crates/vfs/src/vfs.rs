@@ -385,18 +385,25 @@ fn close_down(root: &DentryRef) {
     root.0.sb().close();
     // As the drop of `File` has it.
     fence(Ordering::SeqCst);
+    let _taken_down = AtEnd(|| take_down(root));
     // Files that are written to from here on are stored when they are closed.
     let _ = root.0.sb().store_times(root);
-    take_down(root);
+}
+
+/// What is done in the end, also if a backing panics before.
+struct AtEnd<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         let mounts = std::mem::take(&mut *lock(&self.mounts));
-        for mount in mounts.iter().rev() {
-            detach(mount);
-            close_down(&mount.root);
-        }
-        close_down(&self.root);
+        mounts.iter().for_each(detach);
+        let roots = mounts.iter().rev().map(|mount| &mount.root).chain([&self.root]);
+        drop(roots.map(|root| AtEnd(move || close_down(root))).collect::<Vec<_>>());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
+use pando_mapfs::{Call, Fault, MapFs, MapHandle, MapOptions};
 use pando_vfs::{At, Context, Error, OpenFlags, RenameFlags, Result, SetTime, Vfs, Walk, XattrFlags};
 
 use crate::support::{assert_same, evict_down_to, mounted, names, seen, stored};
@@ -142,4 +142,26 @@ fn p14_who_waits_for_a_name_goes_on() {
     });
     assert_eq!(vfs.rmdir(&root, CWD, "/d"), Ok(()));
     evict_down_to(&vfs, &store, 1);
+}
+
+/// Nor does anything stay of a name space that goes, whichever of its trees could not be stored.
+#[test]
+fn p14_trees_whose_end_panics_are_taken_down() {
+    for panics in [0, 1] {
+        let (vfs, root, outer) = mounted(MapOptions::default());
+        vfs.mkdir(&root, CWD, "/m", 0o755).expect("made");
+        let driver = MapFs::new(MapOptions::default());
+        let stores = [outer, driver.handle()];
+        vfs.mount(&root, CWD, "/m", driver).expect("mounted");
+        make(&vfs, &root).expect("made");
+        vfs.mkdir(&root, CWD, "/m/d", 0o755).expect("made");
+        stores[panics].inject(Fault::Panic { call: Call::Setattr });
+        catch_unwind(AssertUnwindSafe(|| drop((root, vfs)))).expect_err("a panic");
+        let tries = (0..1000).take_while(|_| stores.iter().any(|store| store.cached_inodes() > 0));
+        tries.for_each(|_| {
+            pando_sync::collect();
+            std::thread::yield_now();
+        });
+        assert_eq!(stores.each_ref().map(MapHandle::cached_inodes), [0, 0], "{panics}");
+    }
 }
