@@ -322,7 +322,7 @@ pub(crate) fn make_at(
     let anchor = match parent.directory()?.anchor(place.dir, guard) {
         // Not removed, but evicted since the walk: another walk finds it again.
         Err(Error::NoEntry) if !parent.directory()?.is_removed(guard) => return Err(Stop::Again),
-        anchor => anchor?,
+        anchor => anchor.inspect_err(|_| forget_made(sb, shard.clone(), make, guard, locks))?,
     };
     let fresh = || (new_perm(context, parent, make.kind(), mode, guard), Timestamp::now().0);
     let (perm, now) = locks.made.filter(|_| locks.answered()).unwrap_or_else(fresh);
@@ -389,6 +389,17 @@ fn make_in_backing(
     let ino = locks.call(&[place], call).inspect_err(note_refusal(directory, hash, name, guard))?;
     unbind_stale(directory, hash, name, guard);
     Ok(ino)
+}
+
+/// What the backing has made, if it has, finds its directory removed: as what was made and goes again, it is paid back, and
+/// the backing is to hear that nobody uses it.
+#[cold]
+fn forget_made(sb: &SuperBlock, shard: Arc<Shard>, make: Make<'_>, guard: &Guard, locks: &Locks<'_>) {
+    if let (Some(ino), Some((perm, now))) = (locks.answer(), locks.made) {
+        let dentry = Counted::new(Dentry::new(new_backed_inode(shard, make, perm, ino, now)));
+        adopt(sb, &dentry, guard);
+        drop(sb.inodes.leave(&dentry, guard));
+    }
 }
 
 /// Tells the backing of a new inode and its name.

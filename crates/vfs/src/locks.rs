@@ -122,6 +122,11 @@ impl<'v> Locks<'v> {
         self.answer.is_some()
     }
 
+    /// What the backing has answered, if it has made the change.
+    pub(crate) fn answer(&self) -> Option<u64> {
+        self.answer?.ok()
+    }
+
     /// A refusal that the operation does not accept: the next attempt asks again.
     fn forget_refusal(&mut self) {
         self.answer = self.answer.filter(Result::is_ok);

@@ -199,3 +199,32 @@ fn a_rename_that_may_not_replace_replaces_nothing_that_others_have_made() {
     assert_eq!(vfs.stat(&root, At::Cwd, "/g", Walk::empty()).map(|stat| stat.ino), Ok(others));
     assert!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()).is_ok());
 }
+
+/// What the store has made, others have removed before anybody heard of it, and the directory went after it: whoever had it
+/// made forgets it.
+#[test]
+fn what_goes_with_its_directory_before_it_is_known_is_forgotten() {
+    let shown = (0..100).any(|number| {
+        let (vfs, context, store) = mounted(MapOptions::default());
+        let dir = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
+        let name = format!("x{number}");
+        let parked = store.park_answer(Call::Create);
+        let gone_meanwhile = std::thread::scope(|scope| {
+            let maker = scope.spawn(|| vfs.mkdir(&context, At::Dir(&dir), &name, 0o755).map(drop));
+            parked.reached();
+            store.remove(dir.ino(), &name).expect("removed");
+            let remover = scope.spawn(|| vfs.rmdir(&context, At::Cwd, "/d"));
+            // It may have to wait for the maker: its name may have the same lock.
+            (0..100_000).take_while(|_| !remover.is_finished()).for_each(|_| std::thread::yield_now());
+            let gone = remover.is_finished();
+            drop(parked);
+            assert_eq!(remover.join().expect("no panic"), Ok(()));
+            gone.then(|| assert_eq!(maker.join().expect("no panic"), Err(Error::NoEntry))).is_some()
+        });
+        drop(dir);
+        evict_down_to(&vfs, &store, 1);
+        assert_eq!(store.inodes(), 1);
+        gone_meanwhile
+    });
+    assert!(shown, "names of one directory have different locks");
+}
