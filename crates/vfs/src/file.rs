@@ -239,7 +239,7 @@ impl File {
             let append = self.flags().contains(OpenFlags::APPEND);
             let (start, count) = self.write_inode(buffers, len, io.position(), append)?;
             io.finish(start + count as u64);
-            Ok(count)
+            self.written(count)
         })
     }
 
@@ -262,8 +262,17 @@ impl File {
             let len = total(buffers)?;
             self.check_range(offset, len)?;
             self.drop_privileges_first(len)?;
-            self.write_inode(buffers, len, offset, self.flags().contains(OpenFlags::APPEND)).map(|(_, count)| count)
+            let (_, count) = self.write_inode(buffers, len, offset, self.flags().contains(OpenFlags::APPEND))?;
+            self.written(count)
         })
+    }
+
+    /// So much was written, and made durable if it is to be; now the times, which a name's lock orders.
+    fn written(&self, count: usize) -> Result<usize> {
+        if count > 0 && self.flags().contains(OpenFlags::SYNC) {
+            store_times(self.inode())?;
+        }
+        Ok(count)
     }
 
     fn writable(&self) -> Result<()> {

@@ -136,3 +136,19 @@ fn a_file_that_outlives_its_tree_is_stored_when_it_is_closed() {
     assert_eq!((now.mtime, now.ctime), (stat.mtime, stat.ctime));
     collect_until(|| store.cached_inodes() == 0);
 }
+
+/// With O_SYNC the times are stored with what was written; with O_DSYNC they may wait.
+#[test]
+fn what_is_written_synchronously_is_stored_with_its_times() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    for (flags, with_times) in [(OpenFlags::SYNC | OpenFlags::DSYNC, true), (OpenFlags::DSYNC, false)] {
+        let flags = flags | OpenFlags::RDWR | OpenFlags::CREAT;
+        let file = vfs.open(&context, At::Cwd, "/f", flags, 0o644).expect("opens");
+        let writes: [fn(&File) -> pando_vfs::Result<usize>; 2] = [|file| file.write(b"x"), |file| file.pwrite(b"x", 5)];
+        for write in writes {
+            assert_eq!(write(&file), Ok(1));
+            let (known, stored) = (file.stat(), stored(&store, file.dentry().ino()));
+            assert_eq!((stored.mtime, stored.ctime) == (known.mtime, known.ctime), with_times);
+        }
+    }
+}
