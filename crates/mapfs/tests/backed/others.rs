@@ -1,7 +1,10 @@
 //! What others change in the store: it is seen, and nothing is lost or replaced for it.
 
 use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
-use pando_vfs::{At, Credentials, Error, FileKind, OpenFlags, RenameFlags, Walk, XattrFlags};
+use pando_vfs::{
+    Access, At, Credentials, Error, FileKind, OpenFlags, RenameFlags, Walk, XattrFlags,
+    trace::{TraceOp, TraceOptions},
+};
 
 use crate::support::{assert_same, evict_all, evict_down_to, mounted, names, seen, stored};
 
@@ -227,4 +230,24 @@ fn what_goes_with_its_directory_before_it_is_known_is_forgotten() {
         gone_meanwhile
     });
     assert!(shown, "names of one directory have different locks");
+}
+
+/// Nobody here has a directory while others move it: what a trace knew of it is its path no more.
+#[test]
+fn a_traced_path_is_where_others_have_moved_it() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    vfs.mkdir(&context, At::Cwd, "/a", 0o755).expect("made");
+    let ops = [TraceOp::Access].into_iter().collect();
+    let mut tracer = vfs.trace(TraceOptions { ops, ..TraceOptions::default() }).expect("begins");
+    let mut traced = |path| {
+        let dir = vfs.lookup(&context, At::Cwd, path, FOLLOW).expect("there");
+        vfs.access(&context, At::Dir(&dir), ".", Access::EXEC, FOLLOW).expect("allowed");
+        let mut paths = Vec::new();
+        tracer.poll(usize::MAX, |event| paths.push(String::from_utf8_lossy(&event.path).into_owned()));
+        paths
+    };
+    assert_eq!(traced("/a"), ["/a/."]);
+    evict_down_to(&vfs, &store, 1);
+    store.rename((ROOT, b"a"), (ROOT, b"b"), RenameFlags::empty()).expect("moved");
+    assert_eq!(traced("/b"), ["/b/."]);
 }

@@ -263,7 +263,8 @@ impl Mine {
     }
 
     /// The number of a directory whose path the reader knows, as it is at an instant of this call (P9): no directory has
-    /// changed its place since it was rendered.
+    /// changed its place since it was rendered. (In a tree with a backing, one that nobody has here may have been moved by others:
+    /// it is rendered each time.)
     fn base(&mut self, name_space: &NameSpace, dir: Shared<'_, Dentry>, kept: Option<usize>) -> Option<usize> {
         let inode = dir.inode();
         let key = inode.ino ^ inode.shard.sb.id << 48;
@@ -271,7 +272,8 @@ impl Mine {
         if Some(number) == kept && self.bases[number].key != key {
             number ^= 1;
         }
-        if self.bases[number] == (Base { key, sequence: name_space.rename_seq.read_begin() }) {
+        let known = Base { key, sequence: name_space.rename_seq.read_begin() };
+        if self.bases[number] == known && !inode.is_backed() {
             return Some(number);
         }
         let (path, sequence) = whole_path(name_space, dir);

@@ -14,7 +14,8 @@
 //!   directories keep moving under is rendered after some tries with all of them kept in place, as `d_path` does: it waits for a
 //!   rename of a directory, and such renames wait for it.
 //! * **Operations on handles** ([`File`](crate::File)s, and dentries) render the file's own path each time, since a file may move
-//!   without anybody being told; with a filter, only if it passes.
+//!   without anybody being told; with a filter, only if it passes. So do all operations in a tree with a backing, where others
+//!   may move directories that nobody here has.
 //! * **Filters that need no path** (operation, errors, latency) are the thread's: what they leave out takes no room.
 //! * **Memory is bounded**: a ring a thread, of a fixed size, and of so many threads.
 //!
