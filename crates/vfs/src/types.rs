@@ -71,7 +71,13 @@ impl Timestamp {
     /// From whole seconds and nanoseconds (less than 10^9) after them; times beyond the range are clamped.
     #[must_use]
     pub const fn from_parts(secs: i64, nanos: u32) -> Self {
-        Self(secs.saturating_mul(1_000_000_000).saturating_add(nanos as i64))
+        const SECOND: i64 = 1_000_000_000;
+        let nanos = nanos as i64;
+        if secs < 0 {
+            // From the second above, since the range begins in the middle of one.
+            return Self((secs + 1).saturating_mul(SECOND).saturating_add(nanos - SECOND));
+        }
+        Self(secs.saturating_mul(SECOND).saturating_add(nanos))
     }
 
     /// Whole seconds, rounded down.
@@ -354,7 +360,17 @@ mod tests {
                 Ok(since) => i128::try_from(since.as_nanos()),
                 Err(before) => i128::try_from(before.duration().as_nanos()).map(|nanos| -nanos),
             };
-            assert_eq!((exact, Timestamp::from(time)), (Ok(nanos.into()), Timestamp(nanos)));
+            let whole = Timestamp(nanos);
+            assert_eq!((exact, Timestamp::from(time)), (Ok(nanos.into()), whole));
+            assert_eq!(Timestamp::from_parts(whole.secs(), whole.nanos()), whole);
+        }
+        for (secs, nanos, clamped) in [
+            (Timestamp(i64::MIN).secs(), 0, i64::MIN),
+            (i64::MIN, 999_999_999, i64::MIN),
+            (i64::MAX, 0, i64::MAX),
+            (Timestamp(i64::MAX).secs(), 999_999_999, i64::MAX),
+        ] {
+            assert_eq!(Timestamp::from_parts(secs, nanos), Timestamp(clamped));
         }
         let far = Duration::from_secs(1 << 40);
         assert_eq!(Timestamp::from(UNIX_EPOCH + far), Timestamp(i64::MAX));
