@@ -9,7 +9,7 @@ use crate::{
     held::{Held, Opened},
     inode::Inode,
     locks::{Step, Stop, look, run},
-    namei::{look_at, walk, walk_parent},
+    namei::{Last, look_at, walk, walk_parent},
     trace::TraceOp,
     types::{Access, FileKind, OpenFlags, Walk},
 };
@@ -100,6 +100,10 @@ impl Vfs {
             // The slash comes before the length of the name.
             if parent.any_name(otherwise).is_ok() && parent.slash {
                 return Err(Error::IsDirectory.into());
+            }
+            if !matches!(parent.last, Last::Name(_)) {
+                // A step up is taken before it is refused: it may lead where no path of this context may.
+                walk(self.name_space(), context, &at, path, Walk::empty(), guard)?;
             }
             let name = parent.name(otherwise)?;
             let seen = match parent.seen {

@@ -115,9 +115,13 @@ fn beneath_where_it_starts() {
     for dir in ["/in", "/in/d", "/secret"] {
         vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
     }
-    for (target, link) in
-        [("/in/d", "/in/absolute"), ("../secret", "/in/out"), ("../in/d", "/in/round"), ("d/..", "/in/in")]
-    {
+    for (target, link) in [
+        ("/in/d", "/in/absolute"),
+        ("../secret", "/in/out"),
+        ("../in/d", "/in/round"),
+        ("d/..", "/in/in"),
+        ("..", "/in/up"),
+    ] {
         vfs.symlink(&root, target, At::Cwd, link).expect("made");
     }
     let start = vfs.lookup(&root, At::Cwd, "/in", FOLLOW).expect("made");
@@ -138,7 +142,12 @@ fn beneath_where_it_starts() {
     let out = Err(Error::CrossDevice);
     let at = At::Dir(&start);
     assert_eq!(vfs.mkdir(&beneath, at, "../x", 0o777).map(drop), out);
-    assert_eq!(vfs.open(&beneath, at, "out/x", OpenFlags::CREAT, 0o600).map(drop), out);
+    for path in ["out/x", "..", "d/../..", "up"] {
+        assert_eq!(vfs.open(&beneath, at, path, OpenFlags::CREAT, 0o600).map(drop), out, "{path}");
+    }
+    let new = OpenFlags::CREAT | OpenFlags::EXCL;
+    assert_eq!(vfs.open(&beneath, at, "..", new, 0o600).map(drop), out);
+    assert_eq!(vfs.open(&beneath, at, "d/..", new, 0o600).map(drop), Err(Error::Exists));
     assert_eq!(vfs.rename(&beneath, at, "d", at, "../d", RenameFlags::empty()), out);
     assert_eq!(vfs.rename(&beneath, at, "../secret", at, "s", RenameFlags::empty()), out);
     assert_eq!(vfs.link(&beneath, at, "out", at, "/l", Walk::NOFOLLOW).map(drop), out);
