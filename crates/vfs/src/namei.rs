@@ -185,7 +185,7 @@ impl<'g> Walker<'g> {
                     }
                 }
             };
-            self.same_tree(from, dir)?;
+            same_tree(self.context, from, dir)?;
         }
     }
 
@@ -274,15 +274,6 @@ impl<'g> Walker<'g> {
         self.context.resolve.contains(what)
     }
 
-    /// One step of the walk, which may have crossed a mount.
-    #[inline]
-    fn same_tree(&self, from: Shared<'g, Dentry>, to: Shared<'g, Dentry>) -> Result<()> {
-        if self.must_not(Resolve::NO_XDEV) && !std::ptr::eq(from.to_ref().sb(), to.to_ref().sb()) {
-            return Err(Error::CrossDevice);
-        }
-        Ok(())
-    }
-
     /// A symbolic link was met: its target comes first, what is left of the path waits.
     fn interrupt(&mut self, rest: &'g [u8], target: &'g [u8]) -> Result<&'g [u8]> {
         self.links += 1;
@@ -294,6 +285,15 @@ impl<'g> Walker<'g> {
         }
         Ok(target)
     }
+}
+
+/// One step, which may have crossed a mount.
+#[inline]
+pub(crate) fn same_tree(context: &Context, from: Shared<'_, Dentry>, to: Shared<'_, Dentry>) -> Result<()> {
+    if context.resolve.contains(Resolve::NO_XDEV) && !std::ptr::eq(from.to_ref().sb(), to.to_ref().sb()) {
+        return Err(Error::CrossDevice);
+    }
+    Ok(())
 }
 
 /// One step down, across a mount if there is one.

@@ -9,7 +9,7 @@ use crate::{
     held::{Held, Opened},
     inode::Inode,
     locks::{Step, Stop, look, run},
-    namei::{Last, look_at, walk, walk_parent},
+    namei::{Last, look_at, same_tree, walk, walk_parent},
     trace::TraceOp,
     types::{Access, FileKind, OpenFlags, Walk},
 };
@@ -113,6 +113,7 @@ impl Vfs {
                 None => parent.seen.insert(look_at(parent.dir, name, guard)?).dentry,
             };
             if let Some(found) = seen {
+                same_tree(context, parent.dir, found)?;
                 if exclusive {
                     return Err(Error::Exists.into());
                 }

@@ -183,6 +183,9 @@ fn paths_without_links_and_without_mounts() {
         assert_eq!(vfs.stat(&here, At::Cwd, path, FOLLOW).err(), Some(Error::CrossDevice), "{path}");
     }
     assert_eq!(vfs.mkdir(&here, At::Cwd, "/m/new", 0o777).err(), Some(Error::CrossDevice));
+    for how in [OpenFlags::CREAT, OpenFlags::CREAT | OpenFlags::EXCL] {
+        assert_eq!(vfs.open(&here, At::Cwd, "/m", how, 0o600).err(), Some(Error::CrossDevice));
+    }
     let sub = vfs.lookup(&root, At::Cwd, "/m/sub", FOLLOW).expect("made");
     for (path, expected) in
         [("..", None), ("../..", Some(Error::CrossDevice)), ("../away", Some(Error::CrossDevice)), ("/d", None)]
