@@ -114,7 +114,8 @@ impl Vfs {
     /// it.
     ///
     /// # Errors
-    /// EPERM: only the capable give files away, owners may choose among their groups; and those of the walk.
+    /// EPERM: only the capable give files away, owners may choose among their groups; EINVAL for 2^32 - 1, which is nobody's;
+    /// and those of the walk.
     pub fn chown(
         &self,
         context: &Context,
@@ -241,6 +242,9 @@ fn chmod_inode(context: &Context, inode: &Inode, mode: u32) -> Result<()> {
 }
 
 fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    if [uid, gid].contains(&Some(u32::MAX)) {
+        return Err(Error::Invalid);
+    }
     let mut meant = AttrMask::empty();
     meant.set(AttrMask::UID, uid.is_some());
     meant.set(AttrMask::GID, gid.is_some());

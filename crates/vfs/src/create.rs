@@ -208,6 +208,7 @@ impl Vfs {
             if parent.slash {
                 return Err(Error::NoEntry.into());
             }
+            context.writable()?;
             if !Arc::ptr_eq(&dir.shard.sb, &inode.shard.sb) {
                 return Err(Error::CrossDevice.into());
             }

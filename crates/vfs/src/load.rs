@@ -199,7 +199,7 @@ pub(crate) fn bind_loaded(
     let anchor = directory.anchor(dir.as_shared(), guard)?;
     let slot = Unlinked::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
     drop(dentry.place.replace(Some(slot.reference())));
-    let node = directory.insert(hash, name, slot, guard)?;
+    let node = directory.insert(hash, name, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
     if directory.life.keep_alive(guard) {
         node.to_ref().value.publish(guard);
         directory.entry_cached(true, guard);

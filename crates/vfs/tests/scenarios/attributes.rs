@@ -30,6 +30,9 @@ fn permissions_are_checked() {
     assert_eq!(vfs.chown(&user, At::Cwd, "/tmp/users", Some(0), None, FOLLOW), Err(Error::NotPermitted));
     vfs.chmod(&user, At::Cwd, "/tmp/users", 0o4755, FOLLOW).expect("setuid");
     vfs.chown(&root, At::Cwd, "/tmp/users", Some(1001), None, FOLLOW).expect("given away");
+    for (uid, gid) in [(Some(u32::MAX), None), (Some(0), Some(u32::MAX))] {
+        assert_eq!(vfs.chown(&root, At::Cwd, "/tmp/users", uid, gid, FOLLOW), Err(Error::Invalid), "nobody's");
+    }
     let stat = vfs.stat(&root, At::Cwd, "/tmp/users", FOLLOW).expect("there");
     assert_eq!((stat.mode, stat.uid), (0o755, 1001), "setuid does not go with the file");
     vfs.chmod(&root, At::Cwd, "/tmp", 0o700, FOLLOW).expect("closed");

@@ -52,6 +52,10 @@ fn mounts_are_crossed_and_protected() {
     assert_eq!(listed, Some((mounted.ino, mounted.ino)), "with attributes, a listing shows what a look-up finds");
     let none = RenameFlags::empty();
     assert_eq!(vfs.rename(&context, At::Cwd, "/m/x", At::Cwd, "/x", none), Err(Error::CrossDevice));
+    for (context, error) in [(context.clone(), Error::CrossDevice), (context.clone().read_only(true), Error::ReadOnly)]
+    {
+        assert_eq!(vfs.link(&context, At::Cwd, "/m/x/f", At::Cwd, "/x", FOLLOW).err(), Some(error));
+    }
     assert_eq!(vfs.rename(&context, At::Cwd, "/m", At::Cwd, "/x", none), Err(Error::Busy));
     assert_eq!(vfs.rmdir(&context, At::Cwd, "/m"), Err(Error::Busy));
     assert_eq!(vfs.umount(&context, At::Cwd, "/n"), Err(Error::Invalid));
