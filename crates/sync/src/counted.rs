@@ -426,7 +426,8 @@ impl<T: Object> AtomicCounted<T> {
     ) -> Result<Option<Counted<T>>, Option<Counted<T>>> {
         let current = current.map_or(std::ptr::null_mut(), Shared::as_raw);
         let new = into_ptr(new);
-        match self.ptr.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
+        // Relaxed on failure: nothing is read then.
+        match self.ptr.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed) {
             // SAFETY: the place owned one reference to `old`, which it has just given up.
             Ok(old) => Ok(NonNull::new(old).map(|old| unsafe { Counted::from_raw(old) })),
             // SAFETY: `new` came from `into_ptr` above and was not stored.
@@ -545,6 +546,36 @@ mod tests {
             reclaim::collect();
             std::thread::yield_now();
         }
+    }
+
+    /// The second may have been given away by then: it lives on, and the memory goes with it alone.
+    #[test]
+    fn a_pair_whose_first_is_not_made_is_the_second_alone() {
+        let (last_puts, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let second = Probe { last_puts, drops: drops.clone() };
+        let mut given = None;
+        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            Counted::<Probe>::pair(
+                || second,
+                |second| {
+                    given = Some(second);
+                    panic!("on purpose")
+                },
+            )
+        }));
+        let given = given.filter(|_| made.is_err()).expect("given before the panic");
+        assert_eq!(Counted::count(&given), 1);
+        let block = given.into_raw();
+        // SAFETY: the only reference was given up by `into_raw`; `pair` wrote the tag.
+        assert!(unsafe { Pair::free(block, (*block).refs.tag()) });
+        assert_eq!(drops.load(SeqCst), 1);
+    }
+
+    #[test]
+    fn a_place_that_is_dropped_puts_its_reference() {
+        let (last_puts, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        drop(AtomicCounted::new(Some(Counted::new(Probe { last_puts: last_puts.clone(), drops }))));
+        assert_eq!(last_puts.load(SeqCst), 1);
     }
 
     #[test]

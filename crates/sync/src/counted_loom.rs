@@ -18,14 +18,23 @@ fn value(n: &Number) -> u32 {
 }
 
 /// A reader under a guard against a swap that puts the last reference.
-/// Seen to fail: `put` retiring before the pointer left the place (drop before swap); `load` Relaxed.
+/// Seen to fail: `put` retiring before the pointer left the place (drop before swap); `load` Relaxed; `swap` or
+/// `compare_exchange` without release.
 #[test]
 fn load_against_swap() {
-    model::check(|| {
+    load_against(|place| drop(place.swap(Some(number(2)))));
+    load_against(|place| {
+        let guard = crate::pin();
+        drop(place.compare_exchange(place.load(&guard), Some(number(2))));
+    });
+}
+
+fn load_against(write: fn(&AtomicCounted<Number>)) {
+    model::check(move || {
         let place = loom::sync::Arc::new(AtomicCounted::new(Some(number(1))));
         let writer = loom::thread::spawn({
             let place = place.clone();
-            move || drop(place.swap(Some(number(2))))
+            move || write(&place)
         });
         {
             let guard = crate::pin();
@@ -37,6 +46,22 @@ fn load_against_swap() {
             }
         }
         writer.join().expect("the writer ends");
+    });
+}
+
+/// Two swap: each may take out what the other has put in, and sees it whole.
+/// Seen to fail: `swap` without acquire.
+#[test]
+fn swap_against_swap() {
+    model::check(|| {
+        let place = loom::sync::Arc::new(AtomicCounted::new(Some(number(1))));
+        let swap = |place: &AtomicCounted<Number>, n| place.swap(Some(number(n))).map(|old| value(&old));
+        let other = loom::thread::spawn({
+            let place = place.clone();
+            move || swap(&place, 2)
+        });
+        let both = (swap(&place, 3), other.join().expect("no panic"));
+        assert!([(Some(1), Some(3)), (Some(2), Some(1))].contains(&both), "{both:?}");
     });
 }
 

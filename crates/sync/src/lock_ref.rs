@@ -62,6 +62,7 @@ impl LockRef {
         let mut contended = false;
         let mut old = self.word.load(Ordering::Relaxed);
         while old & COUNT != 0 && old & CONDEMNED == 0 {
+            // Acquire: pairs with `reprieve`.
             match self.word.compare_exchange_weak(old, old + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     check(old);
@@ -85,9 +86,9 @@ impl LockRef {
     #[must_use]
     pub fn condemn(&self, references: usize) -> bool {
         let old = self.word.load(Ordering::Relaxed);
-        // AcqRel: what the holders of other references did before they put them has happened.
+        // Acquire: what the holders of other references did before they put them has happened.
         old & (COUNT | CONDEMNED) == references
-            && self.word.compare_exchange(old, old | CONDEMNED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && self.word.compare_exchange(old, old | CONDEMNED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Takes back what [`LockRef::condemn`] did: references are given out again. For who condemned it.

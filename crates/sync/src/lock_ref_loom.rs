@@ -84,8 +84,28 @@ fn get_against_the_last_put() {
     });
 }
 
-/// One who puts his reference, though not the last, and one who wants another.
-fn user_and_reader(object: &Arc<Object>) -> (thread::JoinHandle<()>, thread::JoinHandle<bool>) {
+/// Two get, and in some executions one says that the other was in the way; alone he never does.
+/// Seen to fail: `get` that does not tell of an exchange that failed.
+#[test]
+fn who_is_in_the_way_is_noted() {
+    let noted = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let in_any = noted.clone();
+    loom::model(move || {
+        let object = Object::new();
+        assert_eq!(object.refs.get(), Some(false));
+        let other = thread::spawn({
+            let object = object.clone();
+            move || object.refs.get()
+        });
+        if object.refs.get().max(other.join().expect("no panic")) == Some(true) {
+            in_any.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    assert!(noted.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+/// One who puts his reference, though not the last, and one who wants another, and sees what the first user has done by then.
+fn user_and_reader(object: &Arc<Object>) -> (thread::JoinHandle<()>, thread::JoinHandle<Option<u32>>) {
     let user = thread::spawn({
         let object = object.clone();
         move || {
@@ -94,7 +114,12 @@ fn user_and_reader(object: &Arc<Object>) -> (thread::JoinHandle<()>, thread::Joi
         }
     });
     let object = object.clone();
-    (user, thread::spawn(move || object.refs.get().is_some()))
+    let reader = move || {
+        object.refs.get()?;
+        // SAFETY: what the first user does comes before there is a reference to get: the model checks just that.
+        Some(object.marks[0].with(|mark| unsafe { *mark }))
+    };
+    (user, thread::spawn(reader))
 }
 
 /// A cache condemns what it alone refers to, while a user puts his reference and a reader wants one: it is condemned only
@@ -108,7 +133,7 @@ fn condemn_against_get_and_put() {
         let (user, reader) = user_and_reader(&object);
         let condemned = object.refs.condemn(1);
         let seen = condemned.then(|| object.sum());
-        let got = reader.join().expect("no panic");
+        let got = reader.join().expect("no panic").is_some();
         user.join().expect("no panic");
         assert!(!(condemned && got), "a reference that the cache did not count");
         assert!(seen.is_none_or(|sum| sum == 1));
@@ -116,19 +141,21 @@ fn condemn_against_get_and_put() {
     });
 }
 
-/// What was condemned by mistake is given out again, and no reference is lost or made.
-/// Seen to fail: `reprieve` as a load and a store.
+/// What was condemned by mistake is given out again, with all that was done to it meanwhile, and no reference is lost or made.
+/// Seen to fail: `reprieve` as a load and a store, or Relaxed; `get` without acquire; `condemn` of what is condemned.
 #[test]
 fn reprieve_against_put_and_get() {
     loom::model(|| {
         let object = Object::new();
         object.refs.clone_held();
-        assert!(object.refs.condemn(2));
+        assert!(object.refs.condemn(2) && !object.refs.condemn(2));
         let (user, reader) = user_and_reader(&object);
+        object.mark(0);
         object.refs.reprieve();
         let got = reader.join().expect("no panic");
         user.join().expect("no panic");
-        assert_eq!(object.refs.count(), 1 + usize::from(got));
+        assert_eq!(got.unwrap_or(1), 1);
+        assert_eq!(object.refs.count(), 1 + usize::from(got.is_some()));
         assert!(object.refs.get().is_some(), "it is given out again");
     });
 }
