@@ -6,15 +6,24 @@ use crate::{
     counted::AtomicCounted,
     reclaim::{self, Guard},
 };
-use loom::{sync::Arc, thread};
+use loom::{cell::UnsafeCell, sync::Arc, thread};
 
 std::thread_local! {
     /// Objects whose last reference has not been put; outside the model, which runs on one thread of the system.
     static LIVE: std::cell::Cell<isize> = const { std::cell::Cell::new(0) };
 }
 
-/// A numbered object: a dentry, or the record of a place.
-struct Thing(u32);
+/// A numbered object: a dentry, or the record of a place. The number is in a cell of the model's, so that reading it before it
+/// was published is found out.
+struct Thing(UnsafeCell<u32>);
+// SAFETY: written before it is shared only; the model checks just that.
+unsafe impl Sync for Thing {}
+impl Thing {
+    fn number(&self) -> u32 {
+        // SAFETY: as above.
+        self.0.with(|n| unsafe { *n })
+    }
+}
 impl Object for Thing {
     fn last_put(&self) {
         LIVE.set(LIVE.get() - 1);
@@ -23,11 +32,11 @@ impl Object for Thing {
 
 fn thing(n: u32) -> Counted<Thing> {
     LIVE.set(LIVE.get() + 1);
-    Counted::new(Thing(n))
+    Counted::new(Thing(UnsafeCell::new(n)))
 }
 
 fn seen(cell: &OpCell<Thing>, guard: &Guard) -> u32 {
-    cell.load(guard).map_or(0, |thing| thing.0)
+    cell.load(guard).map_or(0, |thing| thing.number())
 }
 
 /// Runs a model; at the end of each execution every object's last reference has been put.
@@ -147,9 +156,9 @@ fn rename_is_one_instant() {
                 let to = enlist(b, &op, None, Some(moved.clone()));
                 let at = enlist(place, &op, Some(&here), Some(there));
                 assert!(op.commit());
-                assert_eq!(from.finish().map(|t| t.0), Some(7));
+                assert_eq!(from.finish().map(|t| t.number()), Some(7));
                 assert!(to.finish().is_none());
-                assert_eq!(at.finish().map(|t| t.0), Some(1));
+                assert_eq!(at.finish().map(|t| t.number()), Some(1));
             }
         });
         let reader = thread::spawn({
@@ -208,6 +217,80 @@ fn exchange_is_never_half_done() {
         reader.join().expect("the reader ends");
         let guard = reclaim::pin();
         assert_eq!((seen(&world.0, &guard), seen(&world.1, &guard)), (2, 1));
+    });
+}
+
+/// A new cell is filled while somebody looks; then one replaces its value, and one takes it out.
+/// Seen to fail: `fill` Relaxed; `swap` Relaxed, or as a load and a store.
+#[test]
+fn one_word_alone() {
+    check(|| {
+        let cell = Arc::new(OpCell::new(None));
+        let reader = thread::spawn({
+            let cell = cell.clone();
+            move || seen(&cell, &reclaim::pin())
+        });
+        cell.fill(thing(1));
+        let taker = thread::spawn({
+            let cell = cell.clone();
+            move || cell.take().map_or(0, |thing| thing.number())
+        });
+        let replaced = cell.replace(Some(thing(2))).map_or(0, |thing| thing.number());
+        let taken = taker.join().expect("the taker ends");
+        assert!([(1, 2), (0, 1)].contains(&(replaced, taken)), "{replaced} and {taken} have left it");
+        assert!(reader.join().expect("the reader ends") <= 2);
+        assert_eq!(seen(&cell, &reclaim::pin()), if taken == 2 { 0 } else { 2 });
+    });
+}
+
+/// Two remove the same thing, and a third begins to and gives up: one has removed it, and who was told that it is being removed
+/// was told so while it was.
+/// Seen to fail: `begin_removal` over an undecided op; its first load Relaxed, or its exchange when that fails; the exchange as a
+/// store; `settle` that takes out whatever is there.
+#[test]
+fn removal_against_removal() {
+    check(|| {
+        let life = Arc::new(Life::new());
+        let quitter = thread::spawn({
+            let life = life.clone();
+            move || drop(life.begin_removal(&Op::new()))
+        });
+        let remove = |life: &Life| {
+            let op = Op::new();
+            let removal = life.begin_removal(&op)?;
+            assert!(op.commit(), "nobody creates");
+            assert!(removal.finish());
+            Ok(())
+        };
+        let other = thread::spawn({
+            let life = life.clone();
+            move || remove(&life)
+        });
+        let both: [Result<(), NotRemovable>; 2] = [remove(&life), other.join().expect("the other ends")];
+        quitter.join().expect("the quitter ends");
+        let removed = both.iter().filter(|done| done.is_ok()).count();
+        assert!(removed < 2, "removed twice");
+        let is_removed = matches!(life.state(&reclaim::pin()), LifeState::Removed);
+        assert_eq!(is_removed, removed == 1);
+        assert!(is_removed || !both.contains(&Err(NotRemovable::Removed)));
+    });
+}
+
+/// A removal that was aborted, and is settled just now, is in nobody's way.
+/// Seen to fail: `begin_removal` that does not look again when its exchange fails.
+#[test]
+fn removal_against_an_aborted_one() {
+    check(|| {
+        let life = Arc::new(Life::new());
+        let aborted = Op::new();
+        let removal = life.begin_removal(&aborted).expect("nobody else removes it");
+        assert!(aborted.abort());
+        let other = thread::spawn({
+            let life = life.clone();
+            move || life.begin_removal(&Op::new()).is_ok()
+        });
+        assert!(!removal.finish());
+        assert!(other.join().expect("the other ends"));
     });
 }
 
@@ -351,7 +434,7 @@ fn an_op_that_is_dropped_restores_everything() {
         assert_eq!(creator.join().expect("the creator ends"), Created::Made);
         reader.join().expect("the reader ends");
         let guard = reclaim::pin();
-        assert!(matches!(world.0.peek(&guard), Peek::Value(t) if t.0 == 1));
+        assert!(matches!(world.0.peek(&guard), Peek::Value(t) if t.number() == 1));
         assert!(matches!(world.1.peek(&guard), Peek::Empty));
         assert!(matches!(world.2.state(&guard), LifeState::Alive));
         drop(guard);

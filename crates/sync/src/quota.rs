@@ -234,6 +234,7 @@ mod tests {
             }
         });
         assert_eq!((charged.load(SeqCst), quota.used()), (1000, 1000));
+        assert!(quota.credit.all().all(|part| part.0.load(SeqCst) == 0), "none stays closed");
         quota.release(1000);
         assert_eq!((quota.charge(1000), quota.charge(1)), (Ok(()), Err(QuotaFull)));
     }

@@ -124,7 +124,7 @@ impl<T: Default + Send + Sync> Striped<T> {
         }
         let tagged = allocate::<T>(length);
         // Release: the array is seen whole. Relaxed on failure: ours goes, and the other one is not touched here.
-        let ours = self.stripes.compare_exchange(std::ptr::null_mut(), tagged, Ordering::AcqRel, Ordering::Relaxed);
+        let ours = self.stripes.compare_exchange(std::ptr::null_mut(), tagged, Ordering::Release, Ordering::Relaxed);
         if ours.is_err() {
             // SAFETY: just allocated, and not published.
             unsafe { free::<T>(tagged) };
@@ -135,8 +135,9 @@ impl<T: Default + Send + Sync> Striped<T> {
     /// Decides that there will be no stripes, unless there are some already: from then on `all` does not change.
     pub fn seal(&self) {
         let sealed = std::ptr::without_provenance_mut(SEALED);
-        // An error says that there is an array, or that it was sealed before. Acquire: the array is seen.
-        let _ = self.stripes.compare_exchange(std::ptr::null_mut(), sealed, Ordering::AcqRel, Ordering::Acquire);
+        // An error says that there is an array, or that it was sealed before. Relaxed: nothing is shown, and who sees the array
+        // here does so in `stripes` too.
+        let _ = self.stripes.compare_exchange(std::ptr::null_mut(), sealed, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

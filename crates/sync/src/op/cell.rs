@@ -206,6 +206,7 @@ impl<T: Object> OpCell<T> {
     /// Gives a new cell, which is empty, its first value: for who has made it, and has shown it to nobody who writes to it.
     pub fn fill(&self, value: Counted<T>) {
         debug_assert!(matches!(Word::<T>::decode(self.word.load(Ordering::Relaxed)), Word::Empty), "it is empty");
+        // Release: whoever finds the value finds it whole. What else there is to find, he comes to through this cell.
         self.word.store(Word::Value(give(value)).encode(), Ordering::Release);
     }
 
