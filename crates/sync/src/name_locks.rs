@@ -169,11 +169,12 @@ impl NameLocks {
         let _held = lock_order::enter(LockClass::Names);
         // Release: who passes after this has seen what we have done. Those who wait for one another share: a second one that
         // ends from here on has begun after this.
-        let ticket = self.passed.fetch_add(0, Ordering::AcqRel);
+        let ticket = self.passed.fetch_add(0, Ordering::Release);
         let _passing = lock_stats::lock(&self.passing, LockClass::Names);
+        // Acquire: pairs with the tickets that were taken before it. What others did who passed is in the mutex.
         if self.passed.load(Ordering::Acquire) < ticket + 2 {
             self.pass();
-            self.passed.fetch_add(1, Ordering::AcqRel);
+            self.passed.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -231,6 +231,7 @@ fn one_word_alone() {
             move || seen(&cell, &reclaim::pin())
         });
         cell.fill(thing(1));
+        assert_eq!(seen(&cell, &reclaim::pin()), 1);
         let taker = thread::spawn({
             let cell = cell.clone();
             move || cell.take().map_or(0, |thing| thing.number())
@@ -240,6 +241,43 @@ fn one_word_alone() {
         assert!([(1, 2), (0, 1)].contains(&(replaced, taken)), "{replaced} and {taken} have left it");
         assert!(reader.join().expect("the reader ends") <= 2);
         assert_eq!(seen(&cell, &reclaim::pin()), if taken == 2 { 0 } else { 2 });
+    });
+}
+
+/// A creation is given up while a remover looks: either he finds nothing, or everybody finds it.
+/// Seen to fail: `publish` or `retract` by a load and a store; `occupied` true for what was retracted meanwhile.
+#[test]
+fn giving_up_against_a_scan() {
+    check(|| {
+        let table = Arc::new(Table::new(Some(Counted::new(Slot(OpCell::new_pending(thing(7)))))));
+        let creator = thread::spawn({
+            let table = table.clone();
+            move || find(&table, &reclaim::pin()).and_then(OpCell::retract).is_some()
+        });
+        let occupied = scan(&table, &reclaim::pin());
+        let given_up = creator.join().expect("the creator ends");
+        assert!(!(occupied && given_up), "it was seen, and is gone");
+        assert_eq!(seen_in(&table, &reclaim::pin()), if given_up { 0 } else { 7 });
+    });
+}
+
+/// Two clean one cell: the value that leaves it goes to one of them.
+/// Seen to fail: `finish` by a load and a store; its load Relaxed.
+#[test]
+fn cleaning_against_cleaning() {
+    check(|| {
+        let one = thing(1);
+        let cell = Arc::new(OpCell::new(Some(one.clone())));
+        let other = thread::spawn({
+            let cell = cell.clone();
+            move || cell.finish().is_some_and(|left| left.number() == 1)
+        });
+        let op = Op::new();
+        let enlisted = enlist(&cell, &op, Some(&one), Some(thing(2)));
+        op.commit();
+        let mine = enlisted.finish().is_some();
+        assert!(mine != other.join().expect("the other ends"));
+        assert_eq!(seen(&cell, &reclaim::pin()), 2);
     });
 }
 

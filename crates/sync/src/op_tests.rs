@@ -108,6 +108,21 @@ fn enlist_takes_only_the_value_it_was_told() {
     assert_eq!((Counted::count(&op), Counted::count(&other)), (1, 1));
 }
 
+/// Who comes late to clean, after somebody else and another operation, leaves that one's cell alone.
+#[test]
+fn an_operation_cleans_its_own_cell_only() {
+    let tally = Tally::default();
+    let (one, two) = (tally.thing(1), tally.thing(2));
+    let (cell, first, second) = (OpCell::new(Some(one.clone())), Op::new(), Op::new());
+    let late = enlist(&cell, &first, Some(&one), Some(&two));
+    assert!(first.commit());
+    assert!(cell.finish().is_some_and(|left| left.ptr_eq(&one)));
+    let enlisted = enlist(&cell, &second, Some(&two), None);
+    assert!(second.commit());
+    assert!(late.finish().is_none());
+    assert!(enlisted.finish().is_some_and(|left| left.ptr_eq(&two)));
+}
+
 #[test]
 fn all_words_change_at_the_commit_and_every_reference_is_put_once() {
     for commit in [true, false] {

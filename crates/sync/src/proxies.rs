@@ -71,12 +71,13 @@ impl<R: Send + Sync + 'static> Proxies<R> {
         Self(AtomicCounted::new(None))
     }
 
-    /// A reference to this thread's proxy; none if there are none, or they are going.
+    /// A reference to this thread's proxy; none if there are none.
     #[inline]
     #[must_use]
     pub fn mine(&self, guard: &Guard) -> Option<Counted<Proxy<R>>> {
+        // Also while they are collapsed: the array, which has a reference to each, is dropped after the guard.
         let array = self.0.load(guard)?.to_ref();
-        mine(&array.0).share(guard).get()
+        Some(mine(&array.0).clone())
     }
 
     /// Makes them, each with a reference from `object`, unless there are some; without effect on a single core. The caller
@@ -153,6 +154,7 @@ mod tests {
             assert_eq!(stripe_count(), 1, "a single core has no use for any");
             return;
         };
+        object.proxies.make(|| unreachable!("there are some"));
         assert_eq!(Counted::count(&object), 1 + stripe_count(), "whoever uses a proxy does not count here");
         assert!(object.proxies.collapse() && !object.proxies.collapse());
         assert!(object.proxies.mine(&crate::pin()).is_none());
