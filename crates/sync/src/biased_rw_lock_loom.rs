@@ -90,6 +90,32 @@ fn a_bias_shows_what_was_written_before() {
     });
 }
 
+/// The bias is taken away in vain, since a reader is inside, and given back: what was written before is read with it.
+/// Seen to fail: a bias that is given back without release.
+#[test]
+fn a_bias_that_is_given_back_shows_what_was_written_before() {
+    loom::model(|| {
+        let world = World::new(true);
+        let reader = thread::spawn({
+            let world = world.clone();
+            move || world.read()
+        });
+        let trier = thread::spawn({
+            let world = world.clone();
+            move || world.try_write()
+        });
+        world.write();
+        world.0.bias();
+        let inside = world.0.read();
+        // loom switches threads at what they do to each other, and else never here.
+        thread::yield_now();
+        drop(inside);
+        reader.join().expect("no panic");
+        let tried = trier.join().expect("no panic");
+        assert_eq!(world.read(), 1 + tried);
+    });
+}
+
 /// Two who may write, one of whom does not wait, beside a reader.
 /// Seen to fail: a bias that stays away after somebody tried in vain.
 #[test]

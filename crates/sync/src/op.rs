@@ -91,9 +91,9 @@
 //!
 //! # Orderings
 //!
-//! All accesses to these words are SeqCst: look-ups of different names, and different operations, then have one order
-//! for all threads, as linearizability asks. On x86 that costs the readers nothing, and the writers use
-//! read-modify-writes anyway. The store-then-load protocol of (b) has explicit fences.
+//! All accesses to these words are SeqCst (but for a new cell's first value, and for drops): look-ups of different names,
+//! and different operations, then have one order for all threads, as linearizability asks. On x86 that costs the readers
+//! nothing, and the writers use read-modify-writes anyway. The store-then-load protocol of (b) has explicit fences.
 
 mod cell;
 mod life;
