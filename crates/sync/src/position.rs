@@ -107,7 +107,7 @@ impl Position {
         // does not (6.9.2.2: one total order for each word; 33.5.4: a read-modify-write reads the last in it). An exchange
         // gives the model that total order.
         #[cfg(loom)]
-        self.word.swap(position, Ordering::AcqRel);
+        self.word.swap(position, Ordering::Release);
     }
 
     /// Starts a read or write at the shared position. Waits for the one before it on this handle.

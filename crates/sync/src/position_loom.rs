@@ -132,3 +132,42 @@ fn everything() {
 fn ios_are_atomic() {
     check(&[&[Op::Io(1), Op::Io(10)], &[Op::Io(100)], &[Op::Set(5)]]);
 }
+
+/// Whoever sees a position sees what was done before it was set.
+/// Seen to fail: `tell`, `begin` or a relative seek that does not acquire; an I/O or a relative seek that ends without release.
+#[test]
+fn a_position_shows_what_was_done_before() {
+    let sets: [fn(&Position, &dyn Fn()); 3] = [
+        |position, work| {
+            work();
+            position.set(10);
+        },
+        |position, work| {
+            work();
+            run(position, Op::Relative(10));
+        },
+        |position, work| {
+            let io = position.begin();
+            work();
+            io.finish(10);
+        },
+    ];
+    let looks: [fn(&Position, &dyn Fn(u64)); 3] = [
+        |position, see| see(position.tell()),
+        |position, see| {
+            let _ = position.seek_relative(|cur| Err::<u64, _>(see(cur)));
+        },
+        |position, see| see(position.begin().position()),
+    ];
+    for (set, look) in sets.into_iter().flat_map(|set| looks.map(|look| (set, look))) {
+        loom::model(move || {
+            let world = Arc::new((Position::new(START), AtomicU64::new(0)));
+            let other = thread::spawn({
+                let world = world.clone();
+                move || set(&world.0, &|| world.1.store(1, Ordering::Relaxed))
+            });
+            look(&world.0, &|seen| assert!(seen == START || world.1.load(Ordering::Relaxed) == 1));
+            other.join().expect("ends");
+        });
+    }
+}
