@@ -37,3 +37,20 @@ fn exclusion_and_wake_ups() {
         assert_eq!(world.1.with(|p| unsafe { *p }), 5);
     });
 }
+
+/// Three wait, of whom two are told by the same condition variable, and a newcomer passes them.
+/// Seen to fail: a wake-up of one of those who share a condition variable.
+#[test]
+fn wake_ups_of_those_who_share_a_turn() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let lock = Arc::new(FairLock::new());
+        let threads = [(); 3].map(|()| {
+            let lock = lock.clone();
+            thread::spawn(move || drop(lock.lock()))
+        });
+        (0..2).for_each(|_| drop(lock.lock()));
+        threads.into_iter().for_each(|t| t.join().expect("ends"));
+    });
+}

@@ -72,3 +72,26 @@ fn nothing_is_freed_that_can_be_found() {
         other.join().unwrap();
     });
 }
+
+/// Periods that two threads begin follow one another.
+///
+/// Seen to fail: `begin` while one is under way; `begin` by a load and a store.
+#[test]
+fn one_period_at_a_time() {
+    loom::model(|| {
+        let world = Arc::new((Graces::new(), AtomicBool::new(false)));
+        let begin = |(graces, under_way): &(Graces, AtomicBool)| {
+            if let Some(period) = graces.begin() {
+                assert!(!under_way.swap(true, Ordering::SeqCst), "two are under way");
+                under_way.store(false, Ordering::SeqCst);
+                graces.end(period);
+            }
+        };
+        let other = thread::spawn({
+            let world = world.clone();
+            move || begin(&world)
+        });
+        begin(&world);
+        other.join().unwrap();
+    });
+}
