@@ -133,11 +133,14 @@ fn ios_are_atomic() {
     check(&[&[Op::Io(1), Op::Io(10)], &[Op::Io(100)], &[Op::Set(5)]]);
 }
 
+type Sets = fn(&Position, &dyn Fn());
+type Looks = fn(&Position, &dyn Fn(u64));
+
 /// Whoever sees a position sees what was done before it was set.
 /// Seen to fail: `tell`, `begin` or a relative seek that does not acquire; an I/O or a relative seek that ends without release.
 #[test]
 fn a_position_shows_what_was_done_before() {
-    let sets: [fn(&Position, &dyn Fn()); 3] = [
+    let sets: [Sets; 3] = [
         |position, work| {
             work();
             position.set(10);
@@ -152,10 +155,13 @@ fn a_position_shows_what_was_done_before() {
             io.finish(10);
         },
     ];
-    let looks: [fn(&Position, &dyn Fn(u64)); 3] = [
+    let looks: [Looks; 3] = [
         |position, see| see(position.tell()),
         |position, see| {
-            let _ = position.seek_relative(|cur| Err::<u64, _>(see(cur)));
+            let _ = position.seek_relative(|cur| {
+                see(cur);
+                Ok::<_, Infallible>(cur)
+            });
         },
         |position, see| see(position.begin().position()),
     ];
