@@ -8,13 +8,13 @@
 //! | `size` | written under the data lock, read atomically without it (P6) |
 //! | `times` | atomic words, merged by the reader; `btime` is immutable: `times` |
 //! | `dirty` | atomic bits; a fence on either side orders them with what they tell of |
-//! | `adopted` | atomic: a single independent value |
+//! | `flags` | atomic: independent bits |
 //! | a file's contents | made once; then `file_state` |
 //! | `xattrs` | an immutable map, replaced under its own lock |
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence},
+    atomic::{AtomicU8, AtomicU64, Ordering, fence},
 };
 
 use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, Object, lock};
@@ -51,6 +51,11 @@ pub(crate) enum Body {
     Special(u32),
 }
 
+/// The backing is to hear when nobody uses the inode any more: it is the one of its number.
+const ADOPTED: u8 = 1;
+/// In memory: capabilities were given to it at some time.
+const CAPABLE: u8 = 2;
+
 /// The inode: first what a walk through it reads, then what stat reads besides.
 #[repr(C)]
 pub(crate) struct Inode {
@@ -65,8 +70,8 @@ pub(crate) struct Inode {
     backed: bool,
     /// What the backing does not know yet ([`AttrMask`]): stored before an eviction, and by fsync.
     dirty: AtomicU8,
-    /// The backing is to hear when nobody uses it any more: it is the one inode of its number.
-    adopted: AtomicBool,
+    /// [`ADOPTED`], [`CAPABLE`].
+    flags: AtomicU8,
     pub links: Links,
     size: AtomicU64,
     pub times: Times,
@@ -89,7 +94,7 @@ impl Inode {
             kind,
             backed: false,
             dirty: AtomicU8::new(0),
-            adopted: AtomicBool::new(false),
+            flags: AtomicU8::new(0),
             birth: perm,
             perm: AtomicCounted::new(None),
             links: Links::new(nlink),
@@ -108,7 +113,7 @@ impl Inode {
             kind: attr.kind,
             backed: true,
             dirty: AtomicU8::new(0),
-            adopted: AtomicBool::new(false),
+            flags: AtomicU8::new(0),
             birth: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
             perm: AtomicCounted::new(None),
             links: Links::new(attr.nlink),
@@ -145,7 +150,21 @@ impl Inode {
 
     /// The one inode of its number: from now on, the backing is to hear when it goes.
     pub(crate) fn set_adopted(&self, adopted: bool) {
-        self.adopted.store(adopted, Ordering::Release);
+        if adopted {
+            self.flags.fetch_or(ADOPTED, Ordering::Release);
+        } else {
+            self.flags.fetch_and(!ADOPTED, Ordering::Release);
+        }
+    }
+
+    /// Capabilities are about to be given to it, in memory.
+    pub(crate) fn set_capable(&self) {
+        self.flags.fetch_or(CAPABLE, Ordering::Release);
+    }
+
+    /// Whether they ever were.
+    pub(crate) fn was_capable(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & CAPABLE != 0
     }
 
     /// The latest stamp that a directory's stripes hold; of anything else none.
@@ -344,7 +363,7 @@ impl Inode {
         if matches!(self.body, Body::Symlink(_)) || self.links.count() > 1 {
             self.pay_back_rest();
         }
-        if self.adopted.load(Ordering::Acquire) {
+        if self.flags.load(Ordering::Acquire) & ADOPTED != 0 {
             // Told later: this may run under a guard, and the backing may wait.
             lock(&sb.forgotten).insert(self.ino);
         }

@@ -120,6 +120,9 @@ impl Inode {
         guard: &Guard,
     ) -> Result<()> {
         let driver = &self.shard.sb.driver;
+        if value.is_some() && name == CAPABILITIES {
+            self.set_capable();
+        }
         let price = value.map(|value| cost_of(name, value));
         // As on tmpfs: before it is known whether the change can be made, and the old value is still there.
         price.map_or(Ok(()), |price| driver.charge(price))?;
@@ -196,7 +199,12 @@ impl Inode {
     ///
     /// A backing is not asked for the attributes of what nobody executes: that would be a call for each file that is written.
     pub(crate) fn drop_capabilities(&self) -> Result<()> {
-        if !self.has_xattrs() && (!self.is_backed() || self.perm(&pin()).mode & 0o111 == 0) {
+        let may_have_some = if self.is_backed() {
+            self.has_xattrs() || self.perm(&pin()).mode & 0o111 != 0
+        } else {
+            self.was_capable()
+        };
+        if !may_have_some {
             return Ok(());
         }
         let Some(backing) = self.shard.sb.ask_backing() else {
