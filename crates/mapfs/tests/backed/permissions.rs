@@ -10,12 +10,11 @@ use std::{
 
 use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
 use pando_vfs::{
-    At, Backing, Charge, Context, Credentials, Driver, Error, FileData, FileKind, RenameFlags, Result, SetAttr, StatFs,
-    Vfs, Walk,
+    At, Context, Credentials, Error, FileKind, RenameFlags, Result, SetAttr, Vfs, Walk,
     probe::{permissions_wait_for_changes, waiting_for_permissions},
 };
 
-use crate::support::{mounted, names};
+use crate::support::{Used, Watched, mounted, names};
 
 /// Takes the permission to change `/d` away while the store is being told of a change of it: that change is the earlier
 /// one, so it is done when the chmod is.
@@ -65,34 +64,16 @@ fn permission_is_taken_away_after_what_is_under_way() {
     );
 }
 
-/// A store, and how often the name space has come to its backing.
-struct Visited(MapFs, Arc<AtomicUsize>);
-
-impl Driver for Visited {
-    fn statfs(&self) -> StatFs {
-        self.0.statfs()
-    }
-    fn charge(&self, what: Charge) -> Result<()> {
-        self.0.charge(what)
-    }
-    fn release(&self, what: Charge) {
-        self.0.release(what);
-    }
-    fn data(&self, ino: u64) -> Box<dyn FileData> {
-        self.0.data(ino)
-    }
-    fn backing(&self) -> Option<&dyn Backing> {
-        self.1.fetch_add(1, SeqCst);
-        self.0.backing()
-    }
-}
-
 /// A chmod that seems to add takes away after all: while it waits, it is noticed that others have opened the directory.
 #[test]
 fn what_a_chmod_takes_away_is_judged_by_what_it_replaces() {
     let driver = MapFs::new(MapOptions::default());
     let (store, visits) = (driver.handle(), Arc::<AtomicUsize>::default());
-    let vfs = Vfs::new(Visited(driver, visits.clone())).expect("a new tree");
+    let counted = visits.clone();
+    let count = move |used| {
+        counted.fetch_add(usize::from(used == Used::Backing), SeqCst);
+    };
+    let vfs = Vfs::new(Watched(driver, count)).expect("a new tree");
     let (root, user) =
         (Context::new(&vfs, Credentials::root()), Context::new(&vfs, Credentials::user(1000, 1000, &[])));
     let dir = vfs.mkdir(&root, At::Cwd, "/d", 0o750).expect("made");

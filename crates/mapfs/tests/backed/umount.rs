@@ -6,12 +6,9 @@ use std::{
 };
 
 use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
-use pando_vfs::{
-    At, Backing, Charge, Context, Credentials, Driver, FileData, FileKind, OpenFlags, RenameFlags, Result, StatFs, Vfs,
-    Walk,
-};
+use pando_vfs::{At, Context, Credentials, FileKind, OpenFlags, RenameFlags, Result, Vfs, Walk};
 
-use crate::support::{collect_until, mounted};
+use crate::support::{Used, Watched, collect_until, mounted};
 
 const FOLLOW: Walk = Walk::empty();
 const NEW: OpenFlags = OpenFlags::RDWR.union(OpenFlags::CREAT).union(OpenFlags::EXCL);
@@ -31,28 +28,6 @@ fn a_tree_is_taken_down_with_what_others_have_removed() {
     collect_until(|| store.cached_inodes() == 0);
 }
 
-/// Calls a function whenever it is charged, and is otherwise what it is made of.
-struct Charged<F>(MapFs, F);
-
-impl<F: Fn() + Send + Sync + 'static> Driver for Charged<F> {
-    fn statfs(&self) -> StatFs {
-        self.0.statfs()
-    }
-    fn charge(&self, what: Charge) -> Result<()> {
-        (self.1)();
-        self.0.charge(what)
-    }
-    fn release(&self, what: Charge) {
-        self.0.release(what);
-    }
-    fn data(&self, ino: u64) -> Box<dyn FileData> {
-        self.0.data(ino)
-    }
-    fn backing(&self) -> Option<&dyn Backing> {
-        self.0.backing()
-    }
-}
-
 /// An open directory may be listed while the tree goes. A name that is taken into the cache then goes with it.
 #[test]
 fn what_is_listed_while_the_tree_is_taken_down_goes_with_it() {
@@ -62,14 +37,17 @@ fn what_is_listed_while_the_tree_is_taken_down_goes_with_it() {
     let last = Arc::new(Mutex::new(None::<Vfs>));
     let listed = {
         let last = last.clone();
-        move || {
+        move |used| {
+            if used != Used::Charge {
+                return;
+            }
             let Some(vfs) = last.lock().expect("no panic").take() else { return };
             let dropped = std::thread::spawn(move || drop(vfs));
             // Long enough, unless it waits for this.
             (0..10_000).take_while(|_| !dropped.is_finished()).for_each(|_| std::thread::yield_now());
         }
     };
-    let vfs = Vfs::new(Charged(driver, listed)).expect("a new tree");
+    let vfs = Vfs::new(Watched(driver, listed)).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     let root = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
     *last.lock().expect("no panic") = Some(vfs);
@@ -126,28 +104,6 @@ fn what_the_store_is_told_of_beside_umount_is_done() {
     }
 }
 
-/// Calls a function whenever the name space comes to its backing.
-struct Visited<F>(MapFs, F);
-
-impl<F: Fn() + Send + Sync + 'static> Driver for Visited<F> {
-    fn statfs(&self) -> StatFs {
-        self.0.statfs()
-    }
-    fn charge(&self, what: Charge) -> Result<()> {
-        self.0.charge(what)
-    }
-    fn release(&self, what: Charge) {
-        self.0.release(what);
-    }
-    fn data(&self, ino: u64) -> Box<dyn FileData> {
-        self.0.data(ino)
-    }
-    fn backing(&self) -> Option<&dyn Backing> {
-        (self.1)();
-        self.0.backing()
-    }
-}
-
 /// Who removes something while the tree is taken down, which is closed already, hears that it is removed if it is.
 #[test]
 fn what_is_removed_while_the_tree_goes_is_said_to_be() {
@@ -164,14 +120,17 @@ fn what_is_removed_while_the_tree_goes_is_said_to_be() {
         store.create(ROOT, "name", kind, 0o755).expect("made");
         let closed = Arc::new(Mutex::new(None::<Box<dyn FnMut() -> bool + Send>>));
         let visited = closed.clone();
-        let visit = move || {
+        let visit = move |used| {
+            if used != Used::Backing {
+                return;
+            }
             // The remover comes here, too.
             let Ok(mut closed) = visited.try_lock() else { return };
             if closed.as_mut().is_some_and(|closed| closed()) {
                 *closed = None;
             }
         };
-        vfs.mount(&context, At::Cwd, "/m", Visited(driver, visit)).expect("mounted");
+        vfs.mount(&context, At::Cwd, "/m", Watched(driver, visit)).expect("mounted");
         let dir = vfs.lookup(&context, At::Cwd, "/m", FOLLOW).expect("there");
         vfs.lookup(&context, At::Cwd, "/m/name", FOLLOW).expect("there");
 
