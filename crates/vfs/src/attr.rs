@@ -8,8 +8,8 @@ use crate::{
     create::{S_ISGID, S_ISUID, S_IXGRP},
     dentry::Dentry,
     inode::{Body, Inode, PermView},
-    locks::{breathe, look, look_and_tell},
-    namei::walk,
+    locks::{breathe, look},
+    namei::{walk, walk_and_tell},
     permit::revoking,
     trace::TraceOp,
     types::{Access, FileKind, Walk},
@@ -67,7 +67,7 @@ impl Vfs {
         let path = path.as_ref();
         self.traced(TraceOp::Stat, (context, at, path), || {
             let tell = |dentry: &Dentry, guard: &Guard| stat_of(dentry.inode(), guard);
-            look_and_tell(self.name_space(), (context, at, path, flags), tell)
+            walk_and_tell(self.name_space(), (context, at, path, flags), tell)
         })
     }
 

@@ -13,11 +13,10 @@ use std::sync::Arc;
 use pando_sync::{ClassGuard, Guard, MAX_NAMES, NameGuard, NameKey, SeqGuard, pin};
 
 use crate::{
-    At, Context, Error, Result, Walk,
+    Error, Result,
     backed::{Ask, Call, Pinned},
-    dentry::Dentry,
     inode::PermView,
-    namei::{Parent, walk},
+    namei::Parent,
     superblock::{NameSpace, SuperBlock},
 };
 
@@ -225,7 +224,7 @@ pub(crate) fn in_need_of_space<T>(change: impl Fn() -> Result<T>) -> Result<T> {
 const MOVED_ATTEMPTS: u32 = 4;
 
 /// Keeps directories in their places for an attempt, if too many have seen them move. It does not wait for other locks.
-fn hold_still(name_space: &NameSpace, moved: u32) -> Option<SeqGuard<'_>> {
+pub(crate) fn hold_still(name_space: &NameSpace, moved: u32) -> Option<SeqGuard<'_>> {
     (moved >= MOVED_ATTEMPTS).then(|| name_space.rename_seq.lock())
 }
 
@@ -344,29 +343,9 @@ pub(crate) fn look<T>(name_space: &NameSpace, mut attempt: impl for<'g> FnMut(&'
     }
 }
 
-/// As [`look`], for a large answer: `tell` gives it about the dentry that a walk finds, and it is written where it stays.
-pub(crate) fn look_and_tell<T>(
-    name_space: &NameSpace,
-    (context, at, path, flags): (&Context, At<'_>, &[u8], Walk),
-    tell: impl FnOnce(&Dentry, &Guard) -> T,
-) -> Result<T> {
-    let mut moved = 0;
-    loop {
-        let stop = {
-            let _still = hold_still(name_space, moved);
-            let guard = pin();
-            match walk(name_space, context, &at, path, flags, &guard) {
-                Ok(found) => return Ok(tell(found.to_ref(), &guard)),
-                Err(stop) => stop,
-            }
-        };
-        look_again(name_space, stop, &mut moved)?;
-    }
-}
-
 /// What is to be done before the next look; `moved` counts those that met directories in motion.
 #[cold]
-fn look_again(name_space: &NameSpace, stop: Stop, moved: &mut u32) -> Result<()> {
+pub(crate) fn look_again(name_space: &NameSpace, stop: Stop, moved: &mut u32) -> Result<()> {
     match stop {
         Stop::Error(error) => return Err(error),
         Stop::Ask(question) => question.answer(name_space)?,

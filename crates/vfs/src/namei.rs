@@ -10,7 +10,7 @@ use crate::{
     backed::{check_fresh, miss},
     dentry::Dentry,
     inode::Body,
-    locks::{Step, Stop},
+    locks::{Step, Stop, hold_still, look_again},
     name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, skip_slashes, split},
     superblock::NameSpace,
     types::{Access, Resolve, Walk},
@@ -91,6 +91,27 @@ pub(crate) fn walk<'g>(
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
     Ok(Walker::new(name_space, context, start, guard).run(start, path, goal)?.dir)
+}
+
+/// [`walk`] with [`look`](crate::locks::look) around it, for a large answer: `tell` gives it about the dentry that is found,
+/// and it is written where it stays.
+pub(crate) fn walk_and_tell<T>(
+    name_space: &NameSpace,
+    (context, at, path, flags): (&Context, At<'_>, &[u8], Walk),
+    tell: impl FnOnce(&Dentry, &Guard) -> T,
+) -> Result<T> {
+    let mut moved = 0;
+    loop {
+        let stop = {
+            let _still = hold_still(name_space, moved);
+            let guard = pin();
+            match walk(name_space, context, &at, path, flags, &guard) {
+                Ok(found) => return Ok(tell(found.to_ref(), &guard)),
+                Err(stop) => stop,
+            }
+        };
+        look_again(name_space, stop, &mut moved)?;
+    }
 }
 
 /// Walks to the directory of the last component.

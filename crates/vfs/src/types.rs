@@ -71,13 +71,14 @@ impl Timestamp {
     /// From whole seconds and nanoseconds (less than 10^9) after them; times beyond the range are clamped.
     #[must_use]
     pub const fn from_parts(secs: i64, nanos: u32) -> Self {
-        const SECOND: i64 = 1_000_000_000;
-        let nanos = nanos as i64;
-        if secs < 0 {
-            // From the second above, since the range begins in the middle of one.
-            return Self((secs + 1).saturating_mul(SECOND).saturating_add(nanos - SECOND));
+        const MIN: i128 = i64::MIN as i128;
+        const MAX: i128 = i64::MAX as i128;
+        // Exact, and clamped in the end: the range begins and ends in the middle of a second.
+        match secs as i128 * 1_000_000_000 + nanos as i128 {
+            ..=MIN => Self(i64::MIN),
+            MAX.. => Self(i64::MAX),
+            exact => Self(exact as i64),
         }
-        Self(secs.saturating_mul(SECOND).saturating_add(nanos))
     }
 
     /// Whole seconds, rounded down.

@@ -9,12 +9,13 @@ use std::{
 };
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{
-    At, Backing, Charge, Context, Credentials, Driver, Error, FileData, OpenFlags, RenameFlags, Result, StatFs, Vfs,
-    Walk, XattrFlags, probe,
-};
+use pando_vfs::{At, Context, Credentials, Driver, Error, OpenFlags, RenameFlags, Vfs, Walk, XattrFlags, probe};
 
 mod scenarios;
+#[path = "support/watched.rs"]
+mod watched;
+
+use watched::{Used, Watched};
 
 const TRAITS: scenarios::Traits = scenarios::Traits { tmpfile: true, dir_size: true };
 
@@ -194,35 +195,23 @@ fn long_targets_are_within_the_limit() {
     assert_eq!((link(4095, "/more"), free()), (Ok(()), (7, 0)));
 }
 
-/// A tree in memory that does something once, in the midst of the operation that asks for its backing next.
-struct Interrupted(MemFs, Arc<Interruption>);
-
 type Interruption = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
-impl Driver for Interrupted {
-    fn statfs(&self) -> StatFs {
-        self.0.statfs()
-    }
-    fn charge(&self, what: Charge) -> Result<()> {
-        self.0.charge(what)
-    }
-    fn release(&self, what: Charge) {
-        self.0.release(what);
-    }
-    fn data(&self, ino: u64) -> Box<dyn FileData> {
-        self.0.data(ino)
-    }
-    fn backing(&self) -> Option<&dyn Backing> {
-        let interruption = self.1.lock().expect("no panic").take();
-        interruption.into_iter().for_each(|interrupt| interrupt());
-        None
-    }
+/// A tree in memory that does something once, in the midst of the operation that asks for its backing next.
+fn interrupted() -> (impl Driver, Arc<Interruption>) {
+    let interruption = Arc::<Interruption>::default();
+    let next = interruption.clone();
+    let interrupt = move |used| {
+        let due = if used == Used::Backing { next.lock().expect("no panic").take() } else { None };
+        due.into_iter().for_each(|interrupt| interrupt());
+    };
+    (Watched(MemFs::new(MemOptions::default()), interrupt), interruption)
 }
 
 #[test]
 fn a_read_beside_the_first_write_reads_what_was_written_or_nothing() {
-    let interruption = Arc::<Interruption>::default();
-    let vfs = Vfs::new(Interrupted(MemFs::new(MemOptions::default()), interruption.clone())).expect("a new tree");
+    let (interrupted, interruption) = interrupted();
+    let vfs = Vfs::new(interrupted).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     let open = |flags| vfs.open(&context, At::Cwd, "/f", flags, 0o600).expect("opens");
     let (writer, reader) = (open(OpenFlags::RDWR | OpenFlags::CREAT), open(OpenFlags::RDONLY));
@@ -385,11 +374,11 @@ fn nothing_is_made_in_a_tree_that_was_taken_down() {
 /// What is mounted there nobody could come to, nor take away again; and what changes places may be missed.
 #[test]
 fn nothing_is_mounted_or_exchanged_in_a_tree_that_is_being_taken_down() {
-    let (interruption, lower) = (Arc::<Interruption>::default(), Arc::new(MemFs::new(MemOptions::default())));
+    let lower = Arc::new(MemFs::new(MemOptions::default()));
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
-    let upper = Interrupted(MemFs::new(MemOptions::default()), interruption.clone());
+    let (upper, interruption) = interrupted();
     vfs.mount(&context, At::Cwd, "/m", upper).expect("mounted");
     let dir = vfs.mkdir(&context, At::Cwd, "/m/d", 0o755).expect("made");
     for path in ["/m/d/a", "/m/d/b"] {

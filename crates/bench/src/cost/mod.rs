@@ -110,7 +110,7 @@ fn measure(halt: &Halt) -> Result<Table, Failure> {
         traced.scan(*copy, |event| {
             if let Event::Instruction(address) = event {
                 instructions += 1;
-                locked += u64::from(traced.symbols.is_locked(address) == Some(true));
+                locked += u64::from(traced.symbols.is_locked(address));
             }
         })?;
         let each = |count: u64| (10.0 * count as f64 / f64::from(*times)).round() / 10.0;

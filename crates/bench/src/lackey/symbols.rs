@@ -23,7 +23,7 @@ pub(crate) struct Frame {
 pub(crate) struct Symbols {
     modules: Vec<Module>,
     frames: RefCell<HashMap<u64, Vec<Frame>>>,
-    locked: RefCell<HashMap<u64, Option<bool>>>,
+    locked: RefCell<HashMap<u64, bool>>,
 }
 
 /// One ELF file.
@@ -99,16 +99,16 @@ impl Symbols {
         found
     }
 
-    /// Whether an instruction reads and writes memory as one; nothing if its bytes are not known.
-    pub(crate) fn is_locked(&self, instruction: u64) -> Option<bool> {
-        let look_up = || {
+    /// Whether an instruction is known to read and write memory as one.
+    pub(crate) fn is_locked(&self, instruction: u64) -> bool {
+        let bytes = || {
             let (module, address) = self.module(instruction)?;
-            let bytes = module.code.iter().find_map(|(start, bytes)| {
+            module.code.iter().find_map(|(start, bytes)| {
                 let at = usize::try_from(address.checked_sub(*start)?).ok()?;
                 bytes.get(at..)
-            })?;
-            Some(instruction::is_locked(bytes))
+            })
         };
+        let look_up = || bytes().is_some_and(instruction::is_locked);
         *self.locked.borrow_mut().entry(instruction).or_insert_with(look_up)
     }
 

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use pando_mapfs::{MapFs, MapHandle, MapOptions};
-use pando_vfs::{
-    At, Backing, Charge, Context, Credentials, Driver, FileData, FileKind, OpenFlags, Result, StatFs, Vfs, Walk,
-};
+use pando_vfs::{At, Context, Credentials, FileKind, OpenFlags, Vfs, Walk};
 
 #[path = "../../../vfs/tests/support/splitmix.rs"]
 mod splitmix;
+#[path = "../../../vfs/tests/support/watched.rs"]
+mod watched;
+
+pub use watched::{Used, Watched};
 
 /// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,34 +167,4 @@ pub fn evict_all(vfs: &Vfs) -> usize {
         std::thread::yield_now();
     }
     gone
-}
-
-/// What a name space comes to its driver for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Used {
-    Charge,
-    Backing,
-}
-
-/// A store that calls a function before it is charged, and before it is asked for.
-pub struct Watched<F>(pub MapFs, pub F);
-
-impl<F: Fn(Used) + Send + Sync + 'static> Driver for Watched<F> {
-    fn statfs(&self) -> StatFs {
-        self.0.statfs()
-    }
-    fn charge(&self, what: Charge) -> Result<()> {
-        (self.1)(Used::Charge);
-        self.0.charge(what)
-    }
-    fn release(&self, what: Charge) {
-        self.0.release(what);
-    }
-    fn data(&self, ino: u64) -> Box<dyn FileData> {
-        self.0.data(ino)
-    }
-    fn backing(&self) -> Option<&dyn Backing> {
-        (self.1)(Used::Backing);
-        self.0.backing()
-    }
 }

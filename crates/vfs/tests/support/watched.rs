@@ -1,0 +1,33 @@
+//! A driver that is watched, for the tests of several crates (`#[path]`).
+
+use pando_vfs::{Backing, Charge, Driver, FileData, Result, StatFs};
+
+/// What a name space comes to its driver for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Used {
+    Charge,
+    Backing,
+}
+
+/// A driver that calls a function before it is charged, and before it is asked for its backing.
+pub struct Watched<D, F>(pub D, pub F);
+
+impl<D: Driver, F: Fn(Used) + Send + Sync + 'static> Driver for Watched<D, F> {
+    fn statfs(&self) -> StatFs {
+        self.0.statfs()
+    }
+    fn charge(&self, what: Charge) -> Result<()> {
+        (self.1)(Used::Charge);
+        self.0.charge(what)
+    }
+    fn release(&self, what: Charge) {
+        self.0.release(what);
+    }
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        self.0.data(ino)
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        (self.1)(Used::Backing);
+        self.0.backing()
+    }
+}
