@@ -66,7 +66,12 @@ impl<T: Object> Counted<T> {
     /// A new object with one reference. One allocation: eight bytes and the value.
     #[must_use]
     pub fn new(value: T) -> Self {
-        Self { block: blocks::place(Block { value, refs: LockRef::new() }), _owns: PhantomData }
+        Self::with_references(value, 1)
+    }
+
+    /// A new object with so many references, of which one is the answer and the others are the caller's to answer for.
+    pub(crate) fn with_references(value: T, references: usize) -> Self {
+        Self { block: blocks::place(Block { value, refs: LockRef::new(references) }), _owns: PhantomData }
     }
 
     /// Two new objects, each with a life of its own, in one allocation and next to each other: for what is mostly read
@@ -141,6 +146,40 @@ impl<T: Object> Counted<T> {
         check_access(self.block.as_ptr());
         // SAFETY: this reference keeps the block alive.
         unsafe { self.block.as_ref() }
+    }
+
+    /// Puts this reference, and so many more that the caller answers for, at once.
+    pub(crate) fn put_with(self, more: usize) {
+        std::mem::ManuallyDrop::new(self).put(1 + more);
+    }
+
+    /// Puts so many references, this one among them: it is not used any more.
+    fn put(&mut self, references: usize) {
+        let block = self.block();
+        if !block.refs.put(references) {
+            return;
+        }
+        reclaim::let_go(|| block.value.last_put());
+        let is_awaited = block.value.is_awaited();
+        let bytes = size_of::<Block<T>>() + block.value.held_bytes();
+        /// # Safety
+        /// `ptr` is a block that nobody uses any more.
+        unsafe fn free<T>(ptr: *mut ()) {
+            let block = ptr.cast::<Block<T>>();
+            // SAFETY: the caller's contract.
+            match unsafe { &*block }.refs.tag() {
+                // SAFETY: on its own: placed by `Counted::with_references`.
+                0 => unsafe { blocks::discard(NonNull::new_unchecked(block)) },
+                // SAFETY: made by `Pair::place`, which wrote the tag.
+                tag => drop(unsafe { Pair::free(block, tag) }),
+            }
+        }
+        // SAFETY: the count is dead, so no place owns a reference (each holds one) and no guard made from now on can
+        // find the pointer; the dead count makes this the only retirement.
+        unsafe { reclaim::retire(self.block.as_ptr().cast(), bytes, free::<T>) };
+        if is_awaited {
+            reclaim::seal();
+        }
     }
 
     /// Gives the reference up without putting it.
@@ -273,31 +312,7 @@ impl<T: Object> Clone for Counted<T> {
 
 impl<T: Object> Drop for Counted<T> {
     fn drop(&mut self) {
-        let block = self.block();
-        if !block.refs.put() {
-            return;
-        }
-        reclaim::let_go(|| block.value.last_put());
-        let is_awaited = block.value.is_awaited();
-        let bytes = size_of::<Block<T>>() + block.value.held_bytes();
-        /// # Safety
-        /// `ptr` is a block that nobody uses any more.
-        unsafe fn free<T>(ptr: *mut ()) {
-            let block = ptr.cast::<Block<T>>();
-            // SAFETY: the caller's contract.
-            match unsafe { &*block }.refs.tag() {
-                // SAFETY: on its own: placed by `Counted::new`.
-                0 => unsafe { blocks::discard(NonNull::new_unchecked(block)) },
-                // SAFETY: made by `Pair::place`, which wrote the tag.
-                tag => drop(unsafe { Pair::free(block, tag) }),
-            }
-        }
-        // SAFETY: the count is dead, so no place owns a reference (each holds one) and no guard made from now on can
-        // find the pointer; the dead count makes this the only retirement.
-        unsafe { reclaim::retire(self.block.as_ptr().cast(), bytes, free::<T>) };
-        if is_awaited {
-            reclaim::seal();
-        }
+        self.put(1);
     }
 }
 

@@ -71,7 +71,7 @@ pub use facade::lock;
 pub use flights::Flights;
 pub use lock_stats::{LockCount, counted, lock_counted, lock_counts};
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
-pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Peek, Removal};
+pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Operation, Peek, Removal};
 pub use padded::{OwnLine, Padded};
 pub use position::{Io, Position};
 pub use proxies::{Proxies, Proxy};

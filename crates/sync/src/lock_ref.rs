@@ -42,10 +42,10 @@ impl LockRef {
         (self.word.load(Ordering::Relaxed) >> TAG_SHIFT) as u16
     }
 
-    /// A count of one, the caller's.
+    /// A count of so many references, all of them the caller's.
     #[must_use]
-    pub fn new() -> Self {
-        Self { word: AtomicUsize::new(1) }
+    pub fn new(references: usize) -> Self {
+        Self { word: AtomicUsize::new(references) }
     }
 
     /// One more reference, for a caller that holds one already.
@@ -74,12 +74,12 @@ impl LockRef {
         None
     }
 
-    /// One reference less; true for the last one, which leaves the count dead.
+    /// So many references less, at once; true if they were the last, which leaves the count dead.
     #[must_use]
-    pub fn put(&self) -> bool {
-        let old = self.word.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(old & COUNT > 0, "a reference was put twice");
-        old & COUNT == 1
+    pub fn put(&self, references: usize) -> bool {
+        let old = self.word.fetch_sub(references, Ordering::AcqRel);
+        debug_assert!(old & COUNT >= references, "a reference was put twice");
+        old & COUNT == references
     }
 
     /// If there are exactly `references`, all of which the caller answers for: gives out no more. False if there are others.

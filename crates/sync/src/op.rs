@@ -84,10 +84,10 @@
 //!
 //! # Ownership
 //!
-//! A cell owns one reference to what it holds: the value, or the entry and through it `before`, `after` and the op. The
-//! outcome's reference stays in the cell and the other one leaves it at the cleaning, by whoever's compare-and-swap
+//! A cell owns one reference to what it holds: the value, or, through an entry, `before`, `after` and the op that the entry
+//! lies in. The outcome's reference stays in the cell and the other one leaves it at the cleaning, by whoever's compare-and-swap
 //! took the entry out: so each is put once. A reader may still be looking at the entry, and its guard is older than
-//! those puts: it keeps all of them readable, as it does for any [`AtomicCounted`](crate::AtomicCounted).
+//! those puts: it keeps all of them readable, the entry with its op, as it does for any [`AtomicCounted`](crate::AtomicCounted).
 //!
 //! # Orderings
 //!
@@ -97,12 +97,17 @@
 
 mod cell;
 mod life;
+mod operation;
 
 pub use cell::{Creation, Enlisted, OpCell, Peek};
 pub use life::{Life, LifeState, NotRemovable, Removal};
+pub use operation::Operation;
 
+use std::mem::MaybeUninit;
+
+use self::operation::{Place, WORDS};
 use crate::{
-    counted::{Counted, Object},
+    counted::Object,
     facade::{AtomicUsize, Ordering},
 };
 
@@ -113,14 +118,27 @@ const COMMITTED: usize = 1;
 /// No word has changed.
 const ABORTED: usize = 2;
 
-/// The state that all words of one operation share. Used as a `Counted<Op>`: one allocation of 16 bytes.
-#[derive(Debug)]
+/// The state that all words of one operation share, and their entries. Made as an [`Operation`], and found under guards.
 pub struct Op {
     /// One of the three constants; atomic: a single independent value.
     state: AtomicUsize,
+    /// Each written before a word points to it, and read by whoever finds it there.
+    entries: [Place; WORDS],
 }
 
+// SAFETY: the entries are written by one thread (`Operation`), each before its word shows it, and then only read; what they point
+// to is Send and Sync, as each `Object` is.
+unsafe impl Send for Op {}
+// SAFETY: as above.
+unsafe impl Sync for Op {}
+
 impl Object for Op {}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.state().fmt(f)
+    }
+}
 
 /// What has become of an [`Op`]. Once decided, it stays so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,10 +152,9 @@ pub enum OpState {
 }
 
 impl Op {
-    /// A new operation, undecided.
-    #[must_use]
-    pub fn new() -> Counted<Self> {
-        Counted::new(Self { state: AtomicUsize::new(UNDECIDED) })
+    /// With no entry yet.
+    fn undecided() -> Self {
+        Self { state: AtomicUsize::new(UNDECIDED), entries: [const { Place::new(MaybeUninit::uninit()) }; WORDS] }
     }
 
     /// Changes all enlisted words at this instant, unless the operation was aborted before.

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{
-    counted::AtomicCounted,
+    counted::{AtomicCounted, Counted},
     reclaim::{self, Guard},
 };
 use loom::{cell::UnsafeCell, sync::Arc, thread};
@@ -57,7 +57,7 @@ fn check_with(builder: &loom::model::Builder, model: impl Fn() + Sync + Send + '
 /// Puts a cell under `op`.
 fn enlist<'a>(
     cell: &'a OpCell<Thing>,
-    op: &'a Counted<Op>,
+    op: &'a Operation,
     before: Option<&Counted<Thing>>,
     after: Option<Counted<Thing>>,
 ) -> Enlisted<'a, Thing> {
@@ -126,7 +126,7 @@ fn scan(table: &Table, guard: &Guard) -> bool {
 fn rmdir(life: &Life, scan: impl Fn(&Guard) -> bool) -> Removed {
     for _ in 0..3 {
         let guard = reclaim::pin();
-        let op = Op::new();
+        let op = Operation::new();
         let removal = life.begin_removal(&op).expect("nobody else removes it");
         if scan(&guard) {
             return Removed::NotEmpty;
@@ -151,7 +151,7 @@ fn rename_is_one_instant() {
             let world = world.clone();
             move || {
                 let (a, b, place) = &*world;
-                let op = Op::new();
+                let op = Operation::new();
                 let from = enlist(a, &op, Some(&moved), None);
                 let to = enlist(b, &op, None, Some(moved.clone()));
                 let at = enlist(place, &op, Some(&here), Some(there));
@@ -159,6 +159,10 @@ fn rename_is_one_instant() {
                 assert_eq!(from.finish().map(|t| t.number()), Some(7));
                 assert!(to.finish().is_none());
                 assert_eq!(at.finish().map(|t| t.number()), Some(1));
+                let guard = reclaim::pin();
+                let ended = op.share(&guard);
+                drop(op);
+                assert!(ended.get().is_none(), "a reference to the operation was leaked");
             }
         });
         let reader = thread::spawn({
@@ -194,7 +198,7 @@ fn exchange_is_never_half_done() {
             let world = world.clone();
             move || {
                 let (a, b) = &*world;
-                let op = Op::new();
+                let op = Operation::new();
                 let in_a = enlist(a, &op, Some(&one), Some(two.clone()));
                 let in_b = enlist(b, &op, Some(&two), Some(one.clone()));
                 // Not yet: it is undecided.
@@ -272,7 +276,7 @@ fn cleaning_against_cleaning() {
             let cell = cell.clone();
             move || cell.finish().is_some_and(|left| left.number() == 1)
         });
-        let op = Op::new();
+        let op = Operation::new();
         let enlisted = enlist(&cell, &op, Some(&one), Some(thing(2)));
         op.commit();
         let mine = enlisted.finish().is_some();
@@ -291,10 +295,10 @@ fn removal_against_removal() {
         let life = Arc::new(Life::new());
         let quitter = thread::spawn({
             let life = life.clone();
-            move || drop(life.begin_removal(&Op::new()))
+            move || drop(life.begin_removal(&Operation::new()))
         });
         let remove = |life: &Life| {
-            let op = Op::new();
+            let op = Operation::new();
             let removal = life.begin_removal(&op)?;
             assert!(op.commit(), "nobody creates");
             assert!(removal.finish());
@@ -320,12 +324,12 @@ fn removal_against_removal() {
 fn removal_against_an_aborted_one() {
     check(|| {
         let life = Arc::new(Life::new());
-        let aborted = Op::new();
+        let aborted = Operation::new();
         let removal = life.begin_removal(&aborted).expect("nobody else removes it");
         assert!(aborted.abort());
         let other = thread::spawn({
             let life = life.clone();
-            move || life.begin_removal(&Op::new()).is_ok()
+            move || life.begin_removal(&Operation::new()).is_ok()
         });
         assert!(!removal.finish());
         assert!(other.join().expect("the other ends"));
@@ -382,7 +386,7 @@ type RenameOver = (OpCell<Thing>, OpCell<Thing>, Life, Table);
 fn rename_over((a, b, life, inside): &RenameOver, d: &Counted<Thing>, t: &Counted<Thing>) -> Removed {
     for _ in 0..3 {
         let guard = reclaim::pin();
-        let op = Op::new();
+        let op = Operation::new();
         let _from = enlist(a, &op, Some(d), None);
         let _over = enlist(b, &op, Some(t), Some(d.clone()));
         let removal = life.begin_removal(&op).expect("nobody else removes it");
@@ -451,7 +455,7 @@ fn an_op_that_is_dropped_restores_everything() {
             let world = world.clone();
             move || {
                 let (a, b, life, _) = &*world;
-                let op = Op::new();
+                let op = Operation::new();
                 let _removal = life.begin_removal(&op).expect("nobody else removes it");
                 let _from = enlist(a, &op, Some(&moved), None);
                 let _to = enlist(b, &op, None, Some(moved.clone()));
@@ -476,7 +480,7 @@ fn an_op_that_is_dropped_restores_everything() {
         assert!(matches!(world.1.peek(&guard), Peek::Empty));
         assert!(matches!(world.2.state(&guard), LifeState::Alive));
         drop(guard);
-        let (op, life) = (Op::new(), &world.2);
+        let (op, life) = (Operation::new(), &world.2);
         assert!(life.begin_removal(&op).is_ok(), "an operation was left behind");
     });
 }
@@ -492,7 +496,7 @@ fn rename_into_a_directory_against_its_removal() {
     type World = (OpCell<Thing>, Life, Table);
     fn rename_into((a, life, table): &World, moved: &Counted<Thing>) -> Created {
         let guard = reclaim::pin();
-        let op = Op::new();
+        let op = Operation::new();
         let slot = Counted::new(Slot(OpCell::new_enlisted(&op, moved.clone())));
         let from = enlist(a, &op, Some(moved), None);
         table.swap(Some(slot.clone()));

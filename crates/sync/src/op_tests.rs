@@ -10,7 +10,10 @@ use std::{
 };
 
 use super::*;
-use crate::{counted::Shared, reclaim};
+use crate::{
+    counted::{Counted, Shared},
+    reclaim,
+};
 
 /// A numbered object that is in the tally until its last reference is put.
 struct Thing(u32, Arc<AtomicIsize>);
@@ -39,7 +42,7 @@ fn seen(cell: &OpCell<Thing>) -> u32 {
 
 fn enlist<'a>(
     cell: &'a OpCell<Thing>,
-    op: &'a Counted<Op>,
+    op: &'a Operation,
     before: Option<&Counted<Thing>>,
     after: Option<&Counted<Thing>>,
 ) -> Enlisted<'a, Thing> {
@@ -51,11 +54,11 @@ fn enlist<'a>(
 
 #[test]
 fn an_op_is_decided_once() {
-    let committed = Op::new();
+    let committed = Operation::new();
     assert_eq!(committed.state(), OpState::Undecided);
     assert!(committed.commit() && committed.commit() && !committed.abort());
     assert_eq!(committed.state(), OpState::Committed);
-    let aborted = Op::new();
+    let aborted = Operation::new();
     assert!(aborted.abort() && aborted.abort() && !aborted.commit());
     assert_eq!(aborted.state(), OpState::Aborted);
 }
@@ -90,7 +93,7 @@ fn a_pending_value_is_published_or_retracted_once() {
 fn enlist_takes_only_the_value_it_was_told() {
     let tally = Tally::default();
     let (one, two) = (tally.thing(1), tally.thing(2));
-    let op = Op::new();
+    let op = Operation::new();
     let refused = |cell: &OpCell<Thing>, before: Option<&Counted<Thing>>| {
         let back = cell.enlist(&op, before.map(Counted::as_shared), Some(two.clone())).err();
         back.flatten().is_some_and(|back| back.ptr_eq(&two))
@@ -100,12 +103,61 @@ fn enlist_takes_only_the_value_it_was_told() {
     assert!(refused(&OpCell::new(None), Some(&one)));
     assert!(refused(&OpCell::new_pending(one.clone()), Some(&one)), "what is pending is not there yet");
     let cell = OpCell::new(Some(one.clone()));
-    let other = Op::new();
+    let other = Operation::new();
     let enlisted = enlist(&cell, &other, Some(&one), None);
     assert!(refused(&cell, Some(&one)), "two operations on one word");
     drop(enlisted);
     assert_eq!((Counted::count(&one), Counted::count(&two)), (2, 2 - 1), "a refusal kept a reference");
-    assert_eq!((Counted::count(&op), Counted::count(&other)), (1, 1));
+    assert_eq!((op.words(), other.words()), (0, 0));
+}
+
+#[test]
+fn an_operation_is_for_four_words_and_refusals_take_none() {
+    let tally = Tally::default();
+    let (one, op) = (tally.thing(1), Operation::new());
+    let cells = [(); 4].map(|()| OpCell::new(Some(one.clone())));
+    for cell in &cells {
+        assert!(cell.enlist(&op, None, None).is_err());
+        std::mem::forget(enlist(cell, &op, Some(&one), None));
+    }
+    assert_eq!(op.words(), 4);
+    let fifth = OpCell::new(None);
+    let panicked = catch_unwind(AssertUnwindSafe(|| fifth.enlist(&op, None, Some(one.clone())).is_ok()));
+    assert!(panicked.is_err());
+    assert_eq!(Counted::count(&one), 5, "a word too many kept a reference");
+}
+
+/// Whether its words have been cleaned by it, by others, or not at all.
+#[test]
+fn an_operation_ends_with_the_last_that_knows_it() {
+    let tally = Tally::default();
+    let one = tally.thing(1);
+    let ended = |op: Shared<'_, Op>| op.get().is_none();
+    for cleaned_by_others in [false, true] {
+        let guard = reclaim::pin();
+        let (cell, life, op) = (OpCell::new(Some(one.clone())), Life::new(), Operation::new());
+        let seen = op.share(&guard);
+        let enlisted = enlist(&cell, &op, Some(&one), None);
+        let removal = life.begin_removal(&op).expect("alive");
+        assert_eq!(op.words(), 2);
+        if cleaned_by_others {
+            assert!(op.abort());
+            assert!(cell.finish().is_none());
+            drop(life.begin_removal(&Operation::new()).expect("it was aborted"));
+        }
+        drop((enlisted, removal));
+        assert_eq!(op.words(), 0);
+        drop(op);
+        assert!(ended(seen), "a reference was leaked");
+    }
+    let guard = reclaim::pin();
+    let (cell, op) = (OpCell::new(Some(one.clone())), Operation::new());
+    let seen = op.share(&guard);
+    std::mem::forget(enlist(&cell, &op, Some(&one), None));
+    drop(op);
+    assert!(!ended(seen) && cell.load(&guard).is_some(), "it was put while a word had it");
+    drop(cell);
+    assert!(ended(seen));
 }
 
 /// Who comes late to clean, after somebody else and another operation, leaves that one's cell alone.
@@ -113,7 +165,7 @@ fn enlist_takes_only_the_value_it_was_told() {
 fn an_operation_cleans_its_own_cell_only() {
     let tally = Tally::default();
     let (one, two) = (tally.thing(1), tally.thing(2));
-    let (cell, first, second) = (OpCell::new(Some(one.clone())), Op::new(), Op::new());
+    let (cell, first, second) = (OpCell::new(Some(one.clone())), Operation::new(), Operation::new());
     let late = enlist(&cell, &first, Some(&one), Some(&two));
     assert!(first.commit());
     assert!(cell.finish().is_some_and(|left| left.ptr_eq(&one)));
@@ -129,12 +181,12 @@ fn all_words_change_at_the_commit_and_every_reference_is_put_once() {
         let tally = Tally::default();
         let (moved, victim) = (tally.thing(1), tally.thing(2));
         let (a, b) = (OpCell::new(Some(moved.clone())), OpCell::new(Some(victim.clone())));
-        let op = Op::new();
+        let op = Operation::new();
         let from = enlist(&a, &op, Some(&moved), None);
         let to = enlist(&b, &op, Some(&victim), Some(&moved));
         let born = OpCell::new_enlisted(&op, victim.clone());
         assert_eq!((seen(&a), seen(&b), seen(&born)), (1, 2, 0));
-        assert_eq!((Counted::count(&moved), Counted::count(&victim), Counted::count(&op)), (3, 3, 4));
+        assert_eq!((Counted::count(&moved), Counted::count(&victim), op.words()), (3, 3, 3));
         assert!(a.finish().is_none() && born.finish().is_none(), "cleaned while undecided");
         assert!(if commit { op.commit() } else { op.abort() });
         let outcome = if commit { (0, 1, 2) } else { (1, 2, 0) };
@@ -143,7 +195,7 @@ fn all_words_change_at_the_commit_and_every_reference_is_put_once() {
         assert_eq!(left, if commit { [1, 2, 0] } else { [0, 1, 2] });
         assert_eq!((seen(&a), seen(&b), seen(&born)), outcome, "after the cleaning");
         assert!(a.finish().is_none() && b.finish().is_none() && born.finish().is_none());
-        assert_eq!((Counted::count(&moved), Counted::count(&victim), Counted::count(&op)), (2, 2, 1));
+        assert_eq!((Counted::count(&moved), Counted::count(&victim), op.words()), (2, 2, 0));
         drop((moved, victim));
         assert_eq!(tally.live(), 2);
         drop((a, b, born));
@@ -155,7 +207,7 @@ fn all_words_change_at_the_commit_and_every_reference_is_put_once() {
 fn a_cell_dropped_in_any_state_puts_what_it_owns() {
     for decide in [None, Some(true), Some(false)] {
         let tally = Tally::default();
-        let (one, op) = (tally.thing(1), Op::new());
+        let (one, op) = (tally.thing(1), Operation::new());
         let under = OpCell::new(Some(one.clone()));
         std::mem::forget(enlist(&under, &op, Some(&one), Some(&tally.thing(2))));
         let cells =
@@ -165,9 +217,9 @@ fn a_cell_dropped_in_any_state_puts_what_it_owns() {
             Some(false) => assert!(op.abort()),
             None => {}
         }
-        assert_eq!(Counted::count(&op), 3);
+        assert_eq!(op.words(), 2);
         drop(cells);
-        assert_eq!((Counted::count(&one), Counted::count(&op)), (1, 1));
+        assert_eq!((Counted::count(&one), op.words()), (1, 0));
         drop(one);
         assert_eq!(tally.live(), 0);
     }
@@ -178,7 +230,7 @@ fn a_panic_in_the_middle_leaves_no_operation_behind() {
     let tally = Tally::default();
     let one = tally.thing(1);
     let (a, b, life) = (OpCell::new(Some(one.clone())), OpCell::new(None), Life::new());
-    let op = Op::new();
+    let op = Operation::new();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _from = enlist(&a, &op, Some(&one), None);
         let _to = enlist(&b, &op, None, Some(&one));
@@ -191,7 +243,7 @@ fn a_panic_in_the_middle_leaves_no_operation_behind() {
     assert!(matches!(a.peek(&guard), Peek::Value(thing) if thing.0 == 1));
     assert!(matches!(b.peek(&guard), Peek::Empty));
     assert!(matches!(life.state(&guard), LifeState::Alive));
-    assert_eq!((Counted::count(&one), Counted::count(&op)), (2, 1));
+    assert_eq!((Counted::count(&one), op.words()), (2, 0));
 }
 
 #[test]
@@ -199,7 +251,7 @@ fn a_life_is_removed_once_and_kept_alive_by_creators() {
     let guard = reclaim::pin();
     let life = Life::new();
     assert!(life.keep_alive(&guard));
-    let (first, second, third) = (Op::new(), Op::new(), Op::new());
+    let (first, second, third) = (Operation::new(), Operation::new(), Operation::new());
     let removal = life.begin_removal(&first).expect("alive");
     assert!(matches!(life.state(&guard), LifeState::Removing(op) if op.ptr_eq(first.as_shared())));
     assert_eq!(life.begin_removal(&second).err(), Some(NotRemovable::Busy));
@@ -209,9 +261,9 @@ fn a_life_is_removed_once_and_kept_alive_by_creators() {
     // The next removal comes over the aborted one, which is cleaned after it: in vain, and without harm.
     let over = life.begin_removal(&second).expect("the first is aborted");
     assert!(!removal.finish());
-    assert_eq!((Counted::count(&first), Counted::count(&second)), (1, 2));
+    assert_eq!((first.words(), second.words()), (0, 1));
     drop(over);
-    assert_eq!((second.state(), Counted::count(&second)), (OpState::Aborted, 1));
+    assert_eq!((second.state(), second.words()), (OpState::Aborted, 0));
     let last = life.begin_removal(&third).expect("alive again");
     assert!(third.commit());
     assert!(matches!(life.state(&guard), LifeState::Removed), "dead at the commit");
@@ -220,18 +272,18 @@ fn a_life_is_removed_once_and_kept_alive_by_creators() {
     assert!(last.finish());
     assert!(matches!(life.state(&guard), LifeState::Removed), "and for ever");
     assert_eq!(life.begin_removal(&second).err(), Some(NotRemovable::Removed));
-    assert_eq!((Counted::count(&second), Counted::count(&third)), (1, 1));
+    assert_eq!((second.words(), third.words()), (0, 0));
     let dropped = Life::new();
     std::mem::forget(dropped.begin_removal(&second));
     drop(dropped);
-    assert_eq!(Counted::count(&second), 1);
+    assert_eq!(second.words(), 0);
 }
 
 #[test]
 fn a_scan_makes_visible_what_it_calls_occupied() {
     let tally = Tally::default();
     let guard = reclaim::pin();
-    let (one, op) = (tally.thing(1), Op::new());
+    let (one, op) = (tally.thing(1), Operation::new());
     assert!(!OpCell::<Thing>::new(None).occupied(&guard));
     let cell = OpCell::new_pending(one.clone());
     assert!(cell.occupied(&guard) && seen(&cell) == 1);
@@ -243,7 +295,7 @@ fn a_scan_makes_visible_what_it_calls_occupied() {
     assert_eq!(op.state(), OpState::Committed, "not empty was said of what nobody sees");
     assert!(!cell.occupied(&guard));
     drop(leaving);
-    let aborted = Op::new();
+    let aborted = Operation::new();
     assert!(aborted.abort());
     assert!(!OpCell::new_enlisted(&aborted, one.clone()).occupied(&guard));
 }
@@ -306,7 +358,7 @@ fn random_steps_agree_with_the_slow_model() {
         };
         let mut cells: [OpCell<Thing>; 4] = Default::default();
         let mut slow = [Slow::Shows(0); 4];
-        let mut op = Op::new();
+        let mut op = Operation::new();
         for step in 1..=100_u32 {
             let at = below(4) as usize;
             let (cell, state, guard) = (&cells[at], op.state(), reclaim::pin());
@@ -336,7 +388,7 @@ fn random_steps_agree_with_the_slow_model() {
                     assert_eq!(back, pending, "seed {seed}");
                     slow[at] = if back.is_some() { Slow::Shows(0) } else { slow[at] };
                 }
-                4 | 5 if state == OpState::Undecided => {
+                4 | 5 if state == OpState::Undecided && op.words() < 4 => {
                     let enlisted = cell.enlist(&op, cell.load(&guard), Some(tally.thing(step)));
                     let fits = matches!(slow[at], Slow::Shows(_));
                     assert_eq!(enlisted.is_ok(), fits, "seed {seed}");
@@ -356,14 +408,14 @@ fn random_steps_agree_with_the_slow_model() {
                     compare(&cells, &slow, state, seed);
                     cells.iter().for_each(|cell| drop(cell.finish()));
                     slow.iter_mut().for_each(|slow| slow.finish(state));
-                    op = Op::new();
+                    op = Operation::new();
                 }
             }
             compare(&cells, &slow, op.state(), seed);
         }
         drop(cells);
         assert_eq!(tally.live(), 0, "seed {seed}");
-        assert_eq!(Counted::count(&op), 1, "seed {seed}");
+        assert_eq!(op.words(), 0, "seed {seed}");
     }
 }
 
@@ -372,7 +424,7 @@ fn random_steps_agree_with_the_slow_model() {
 fn an_operation_loses_a_word_that_is_taken() {
     for commits in [false, true] {
         let tally = Tally::default();
-        let (op, thing) = (Op::new(), tally.thing(1));
+        let (op, thing) = (Operation::new(), tally.thing(1));
         let (a, b) = (OpCell::new(Some(thing.clone())), OpCell::new(None));
         let (from, to) = (enlist(&a, &op, Some(&thing), None), enlist(&b, &op, None, Some(&thing)));
         assert!(!commits || op.commit());
@@ -394,7 +446,7 @@ fn exchanges_under_a_reader() {
         scope.spawn(|| {
             let (mut in_a, mut in_b) = (&one, &two);
             for round in 0..20_000 {
-                let op = Op::new();
+                let op = Operation::new();
                 let first = enlist(&a, &op, Some(in_a), Some(in_b));
                 let second = enlist(&b, &op, Some(in_b), Some(in_a));
                 if round % 3 != 0 {

@@ -319,7 +319,7 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
-    use pando_sync::{Op, pin};
+    use pando_sync::{Operation, pin};
 
     use super::*;
 
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn a_removed_directory_gets_no_stripes() {
         let directory = Directory::new();
-        let op = Op::new();
+        let op = Operation::new();
         let removal = directory.life.begin_removal(&op).expect("alive");
         assert!(op.commit());
         removal.finish();

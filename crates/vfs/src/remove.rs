@@ -1,6 +1,6 @@
 //! Taking names away: unlink and rmdir.
 
-use pando_sync::{Guard, Node, Op, Shared};
+use pando_sync::{Guard, Node, Operation, Shared};
 
 use crate::{
     At, AttrMask, Context, Error, Result, Timestamp, Vfs,
@@ -190,7 +190,7 @@ impl<'g> Bound<'g> {
     /// rmdir, with the name's lock held: one operation over the directory's life and its slot.
     fn remove_dir(&self, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         let victim = self.inode().directory()?;
-        let op = Op::new();
+        let op = Operation::new();
         let removal = victim.life.begin_removal(&op).map_err(|_| Error::NoEntry)?;
         let slot = self.slot.to_ref();
         let name = slot.value.enlist(&op, Some(self.dentry), None).map_err(|_| Stop::Again)?;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use pando_sync::{Counted, Enlisted, Guard, Object, Op, OpCell, Shared, Unlinked};
+use pando_sync::{Counted, Enlisted, Guard, Object, OpCell, Operation, Shared, Unlinked};
 
 use crate::{
     At, AttrMask, Context, Error, Result, Timestamp, Vfs,
@@ -236,7 +236,7 @@ impl<'g> Move<'g> {
 
     /// Both names change what they show, and both dentries their place.
     fn exchange_with(&self, target: &Bound<'g>, locks: &mut Locks<'_>) -> Step<()> {
-        let op = Op::new();
+        let op = Operation::new();
         let (a, b) = (&self.old, target);
         let one = enlist(&a.slot.to_ref().value, &op, Some(a.dentry), Some(held(b.dentry)?))?;
         let two = enlist(&b.slot.to_ref().value, &op, Some(b.dentry), Some(held(a.dentry)?))?;
@@ -255,7 +255,7 @@ impl<'g> Move<'g> {
 
     /// Over what the new name shows; an empty directory dies at the same instant.
     fn replace(&self, target: &Bound<'g>, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
-        let op = Op::new();
+        let op = Operation::new();
         let (source, victim) = (&self.old, target.inode());
         let removal = match victim.directory() {
             Ok(directory) => Some(directory.life.begin_removal(&op).map_err(|_| Stop::Again)?),
@@ -294,7 +294,7 @@ impl<'g> Move<'g> {
 
     /// To a name that is free: a create in its directory (protocol 2).
     fn to_free_name(&self, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
-        let op = Op::new();
+        let op = Operation::new();
         let source = &self.old;
         let new_directory = self.new_parent.directory()?;
         let cell = OpCell::new_enlisted(&op, held(source.dentry)?);
@@ -423,7 +423,7 @@ fn held<T: Object>(shared: Shared<'_, T>) -> Step<Counted<T>> {
 /// Enlists a word in an operation; if it does not hold `before`, the attempt's picture is old.
 fn enlist<'a, T: Object>(
     cell: &'a OpCell<T>,
-    op: &'a Counted<Op>,
+    op: &'a Operation,
     before: Option<Shared<'_, T>>,
     after: Option<Counted<T>>,
 ) -> Step<Enlisted<'a, T>> {

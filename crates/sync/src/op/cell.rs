@@ -2,9 +2,8 @@
 
 use std::{marker::PhantomData, ptr::NonNull};
 
-use super::{Op, OpState};
+use super::{Op, OpState, Operation, operation::Entry};
 use crate::{
-    blocks,
     counted::{Block, Counted, Object, Shared},
     facade::{AtomicPtr, Ordering},
     reclaim::{self, Guard},
@@ -19,14 +18,6 @@ const PENDING: usize = 0b01;
 /// An [`Entry`]: what the cell shows is for the op to say.
 const ENTRY: usize = 0b10;
 
-/// What a cell holds while an operation is at work on it. Immutable; owned by the cell, with one reference to each.
-#[repr(align(8))]
-struct Entry<T: Object> {
-    op: NonNull<Block<Op>>,
-    before: Option<NonNull<Block<T>>>,
-    after: Option<NonNull<Block<T>>>,
-}
-
 /// What an entry was made of: the state of its op, what was to be seen before, and after.
 type Parts<T> = (OpState, Option<Counted<T>>, Option<Counted<T>>);
 
@@ -35,7 +26,7 @@ enum Word<T: Object> {
     Empty,
     Value(NonNull<Block<T>>),
     Pending(NonNull<Block<T>>),
-    Entry(NonNull<Entry<T>>),
+    Entry(NonNull<Entry>),
 }
 
 impl<T: Object> Word<T> {
@@ -78,48 +69,30 @@ unsafe fn take<T: Object>(block: NonNull<Block<T>>) -> Counted<T> {
     unsafe { Counted::from_raw(block) }
 }
 
-impl<T: Object> Entry<T> {
-    /// A new entry, which takes a reference to the op.
-    fn placed(op: &Counted<Op>, before: Option<NonNull<Block<T>>>, after: Option<NonNull<Block<T>>>) -> NonNull<Self> {
-        blocks::place(Self { op: give(op.clone()), before, after })
-    }
+/// # Safety
+/// `entry` was found under `guard` in the word of a cell of `T`.
+unsafe fn peek<'g, T: Object>(
+    entry: NonNull<Entry>,
+    _guard: &'g Guard,
+) -> (Shared<'g, Op>, Option<Shared<'g, T>>, Option<Shared<'g, T>>) {
+    // SAFETY: the word owned a reference to the op, in which the entry lies: so the guard is older than the op's retirement.
+    let Entry { op, before, after } = unsafe { entry.read() };
+    // SAFETY: the entry's references are put after it left the word: the guard is older than that, too.
+    let share = |block: NonNull<()>| unsafe { Shared::from_raw(block.cast()) };
+    // SAFETY: as for `before` and `after`.
+    (unsafe { Shared::from_raw(op) }, before.map(share), after.map(share))
+}
 
-    /// # Safety
-    /// The entry was found in a cell's word under `guard`.
-    unsafe fn peek<'g>(
-        entry: NonNull<Self>,
-        _guard: &'g Guard,
-    ) -> (Shared<'g, Op>, Option<Shared<'g, T>>, Option<Shared<'g, T>>) {
-        #[cfg(loom)]
-        reclaim::model::check_access(entry.as_ptr().cast());
-        // SAFETY: the guard is older than the entry's retirement, since it found the entry in the word.
-        let entry = unsafe { entry.as_ref() };
-        // SAFETY: the entry's references are put after it left the word: the guard is older than that, too.
-        let share = |block| unsafe { Shared::from_raw(block) };
-        // SAFETY: as for `before` and `after`.
-        (unsafe { Shared::from_raw(entry.op) }, entry.before.map(share), entry.after.map(share))
-    }
-
-    /// Takes an entry apart that has left its word: the references that it owned (before, after) go to the caller, the
-    /// op's is put, and the entry is retired. The state is the one that the op has now.
-    ///
-    /// # Safety
-    /// The caller's own read-modify-write took `entry` out of its word.
-    unsafe fn dismantle(entry: NonNull<Self>) -> Parts<T> {
-        /// # Safety
-        /// `ptr` is an `Entry<T>` that nobody uses any more.
-        unsafe fn free<T: Object>(ptr: *mut ()) {
-            // SAFETY: placed by `Entry::placed`, so not null; the caller's contract.
-            unsafe { blocks::discard(NonNull::new_unchecked(ptr.cast::<Entry<T>>())) };
-        }
-        // SAFETY: the entry is retired below, and by nobody else.
-        let Self { op, before, after } = unsafe { std::ptr::read(entry.as_ptr()) };
-        // SAFETY: the entry owned these references, and only the one who took it out of its word gets here.
-        let (op, before, after) = unsafe { (take(op), before.map(|b| take(b)), after.map(|a| take(a))) };
-        // SAFETY: the entry has left its word, once, and no guard made from now on can find it.
-        unsafe { reclaim::retire(entry.as_ptr().cast(), size_of::<Self>(), free::<T>) };
-        (op.state(), before, after)
-    }
+/// Takes an entry apart that has left its word: the references that the word owned through it go to the caller (to the op, to
+/// what was shown before, and after).
+///
+/// # Safety
+/// The caller's own read-modify-write took `entry` out of the word of a cell of `T`, or the cell is the caller's alone.
+unsafe fn dismantle<T: Object>(entry: NonNull<Entry>) -> (Counted<Op>, Option<Counted<T>>, Option<Counted<T>>) {
+    // SAFETY: the reference to the op, in which it lies, is ours now.
+    let Entry { op, before, after } = unsafe { entry.read() };
+    // SAFETY: the word owned these references, and only the one who took the entry out of it gets here.
+    unsafe { (take(op), before.map(|block| take(block.cast())), after.map(|block| take(block.cast()))) }
 }
 
 /// What is in a cell, unresolved: for scans and for whoever owns the word. Readers use [`OpCell::load`].
@@ -199,8 +172,11 @@ impl<T: Object> OpCell<T> {
     /// Insert it when everything else is enlisted (a remover may commit the operation as soon as it meets the cell),
     /// and [`adopt`](OpCell::adopt) it where it was inserted.
     #[must_use]
-    pub fn new_enlisted(op: &Counted<Op>, after: Counted<T>) -> Self {
-        Self::from_word(&Word::Entry(Entry::placed(op, None, Some(give(after)))))
+    ///
+    /// # Panics
+    /// As [`OpCell::enlist`].
+    pub fn new_enlisted(op: &Operation, after: Counted<T>) -> Self {
+        Self::from_word(&Word::Entry(op.entry(None, Some(after))))
     }
 
     /// Gives a new cell, which is empty, its first value: for who has made it, and has shown it to nobody who writes to it.
@@ -230,7 +206,7 @@ impl<T: Object> OpCell<T> {
             Word::Pending(block) => Peek::Pending(unsafe { Shared::from_raw(block) }),
             Word::Entry(entry) => {
                 // SAFETY: just found in the word, under the guard.
-                let (op, before, after) = unsafe { Entry::peek(entry, guard) };
+                let (op, before, after) = unsafe { peek(entry, guard) };
                 Peek::Op { op, before, after }
             }
         }
@@ -306,8 +282,11 @@ impl<T: Object> OpCell<T> {
             Word::Empty => Ok(None),
             // SAFETY: the cell owned one reference, which it has given up.
             Word::Value(block) | Word::Pending(block) => Ok(Some(unsafe { take(block) })),
-            // SAFETY: the caller's.
-            Word::Entry(entry) => Err(unsafe { Entry::dismantle(entry) }),
+            Word::Entry(entry) => {
+                // SAFETY: the caller's.
+                let (op, before, after) = unsafe { dismantle(entry) };
+                Err((op.state(), before, after))
+            }
         }
     }
 
@@ -318,30 +297,29 @@ impl<T: Object> OpCell<T> {
     ///
     /// # Errors
     /// `after`, if the cell holds anything but the value `before`: something else, something pending, an operation.
+    ///
+    /// # Panics
+    /// If four words are enlisted already.
     pub fn enlist<'a>(
         &'a self,
-        op: &'a Counted<Op>,
+        op: &'a Operation,
         before: Option<Shared<'_, T>>,
         after: Option<Counted<T>>,
     ) -> Result<Enlisted<'a, T>, Option<Counted<T>>> {
         debug_assert!(op.state() != OpState::Committed, "a word was enlisted after the commit");
+        let entry = op.entry(before, after);
         let before = before.and_then(|value| NonNull::new(value.as_raw()));
-        let after = after.map(give);
-        let entry = Entry::placed(op, before, after);
         if self.change(&Word::value(before), &Word::Entry(entry)) {
             return Ok(Enlisted { cell: self, op });
         }
-        // SAFETY: placed just now, and not stored: both the entry and the reference to the op are ours.
-        unsafe {
-            drop(take(entry.as_ref().op));
-            blocks::discard(entry);
-        }
-        // SAFETY: given up above, and not stored. (The reference to `before` is still the cell's.)
-        Err(after.map(|block| unsafe { take(block) }))
+        // SAFETY: written just now, and not stored: what it would have owned is ours. (The reference to `before` is the cell's.)
+        let after = unsafe { entry.read().after.map(|block| take(block.cast())) };
+        op.withdraw(entry);
+        Err(after)
     }
 
     /// For a cell that was [born under](OpCell::new_enlisted) `op`, once it has been inserted: finishes it.
-    pub fn adopt<'a>(&'a self, op: &'a Counted<Op>) -> Enlisted<'a, T> {
+    pub fn adopt<'a>(&'a self, op: &'a Operation) -> Enlisted<'a, T> {
         Enlisted { cell: self, op }
     }
 
@@ -350,15 +328,21 @@ impl<T: Object> OpCell<T> {
     /// Returns the value that left the cell with the entry. Idempotent, and nothing happens while the operation is
     /// undecided.
     pub fn finish(&self) -> Option<Counted<T>> {
-        self.finish_if(|_| true)
+        self.finish_if(|_| true, drop)
     }
 
-    fn finish_if(&self, wanted: impl FnOnce(Shared<'_, Op>) -> bool) -> Option<Counted<T>> {
-        // The guard keeps the entry's address from being used again between the load and the compare-and-swap.
+    /// Cleans the cell if its op is `wanted`, whose reference goes `back`.
+    fn finish_if(
+        &self,
+        wanted: impl FnOnce(Shared<'_, Op>) -> bool,
+        back: impl FnOnce(Counted<Op>),
+    ) -> Option<Counted<T>> {
+        // The guard keeps the op's memory, and with it the entry's address, from being used again between the load and the
+        // compare-and-swap.
         let guard = reclaim::pin();
         let Word::<T>::Entry(entry) = Word::decode(self.word.load(Ordering::SeqCst)) else { return None };
         // SAFETY: just found in the word, under the guard.
-        let (op, before, after) = unsafe { Entry::peek(entry, &guard) };
+        let (op, before, after) = unsafe { peek::<T>(entry, &guard) };
         if !wanted(op) {
             return None;
         }
@@ -372,8 +356,9 @@ impl<T: Object> OpCell<T> {
             return None;
         }
         // SAFETY: the compare-and-swap took the entry out of its word.
-        let (state, before, after) = unsafe { Entry::dismantle(entry) };
-        let (stays, leaves) = if state == OpState::Committed { (after, before) } else { (before, after) };
+        let (op, before, after) = unsafe { dismantle(entry) };
+        let (stays, leaves) = if op.state() == OpState::Committed { (after, before) } else { (before, after) };
+        back(op);
         // The word holds it: the entry's reference has become the cell's.
         stays.map(give);
         leaves
@@ -434,7 +419,7 @@ impl<T: Object + std::fmt::Debug> std::fmt::Debug for OpCell<T> {
 #[must_use = "dropping it aborts the operation"]
 pub struct Enlisted<'a, T: Object> {
     cell: &'a OpCell<T>,
-    op: &'a Counted<Op>,
+    op: &'a Operation,
 }
 
 impl<T: Object> Enlisted<'_, T> {
@@ -450,7 +435,7 @@ impl<T: Object> Enlisted<'_, T> {
             self.op.abort();
         }
         // Our reference keeps the op's address from being used again, so equal means ours.
-        self.cell.finish_if(|op| op.ptr_eq(self.op.as_shared()))
+        self.cell.finish_if(|op| op.ptr_eq(self.op.as_shared()), |op| self.op.take_back(op))
     }
 }
 

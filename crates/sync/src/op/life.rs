@@ -2,7 +2,7 @@
 
 use std::{marker::PhantomData, ptr::NonNull};
 
-use super::{Op, OpState};
+use super::{Op, OpState, Operation};
 use crate::{
     counted::{Block, Counted, Shared},
     facade::{AtomicPtr, Ordering, fence_after_exchange},
@@ -100,9 +100,9 @@ impl Life {
     ///
     /// # Errors
     /// [`NotRemovable`], if it is removed or being removed.
-    pub fn begin_removal<'a>(&'a self, op: &'a Counted<Op>) -> Result<Removal<'a>, NotRemovable> {
+    pub fn begin_removal<'a>(&'a self, op: &'a Operation) -> Result<Removal<'a>, NotRemovable> {
         let guard = reclaim::pin();
-        let mine = op.clone().into_raw();
+        let mine = op.lend();
         let mut word = self.word.load(Ordering::SeqCst);
         let refused = loop {
             match Self::decode(word, &guard) {
@@ -110,26 +110,25 @@ impl Life {
                 LifeState::Removing(_) => break NotRemovable::Busy,
                 LifeState::Removed => break NotRemovable::Removed,
             }
-            match self.word.compare_exchange(word, mine, Ordering::SeqCst, Ordering::SeqCst) {
+            match self.word.compare_exchange(word, mine.as_ptr(), Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(old) => {
                     // An aborted op that its remover has not cleaned away yet.
-                    Self::put(old);
+                    drop(Self::owned(old));
                     fence_after_exchange();
                     return Ok(Removal { life: self, op });
                 }
                 Err(now) => word = now,
             }
         };
-        Self::put(mine);
+        // SAFETY: lent above, and no word has it.
+        op.take_back(unsafe { Counted::from_raw(mine) });
         Err(refused)
     }
 
-    /// Puts the reference of a word that the caller has taken out, or has not put in.
-    fn put(word: *mut Block<Op>) {
-        if let Some(op) = op_in(word) {
-            // SAFETY: the word owned a reference, and the caller's compare-and-swap made it the caller's.
-            drop(unsafe { Counted::from_raw(op) });
-        }
+    /// The reference of a word that the caller has taken out.
+    fn owned(word: *mut Block<Op>) -> Option<Counted<Op>> {
+        // SAFETY: the word owned a reference, and the caller's compare-and-swap made it the caller's.
+        op_in(word).map(|op| unsafe { Counted::from_raw(op) })
     }
 
     /// What a creator asks when its entry is in place, pending or under its own operation: may it become visible?
@@ -167,7 +166,7 @@ impl std::fmt::Debug for Life {
 impl Drop for Life {
     fn drop(&mut self) {
         // Relaxed, and no read-modify-write: nobody else has the word, which is gone after this.
-        Self::put(self.word.load(Ordering::Relaxed));
+        drop(Self::owned(self.word.load(Ordering::Relaxed)));
     }
 }
 
@@ -176,7 +175,7 @@ impl Drop for Life {
 #[must_use = "dropping it aborts the removal"]
 pub struct Removal<'a> {
     life: &'a Life,
-    op: &'a Counted<Op>,
+    op: &'a Operation,
 }
 
 impl Removal<'_> {
@@ -194,7 +193,7 @@ impl Removal<'_> {
         // It fails if the next removal came over an aborted one: then that has put our word's reference. Our own
         // reference keeps the op's address from being used again.
         if let Ok(word) = self.life.word.compare_exchange(mine, settled, Ordering::SeqCst, Ordering::SeqCst) {
-            Life::put(word);
+            Life::owned(word).into_iter().for_each(|reference| self.op.take_back(reference));
         }
         !aborted
     }
