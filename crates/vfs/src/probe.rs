@@ -83,6 +83,16 @@ pub fn permissions_wait_for_changes(vfs: &Vfs) -> bool {
     vfs.name_space().names.awaited()
 }
 
+/// Whether somebody has the lock of a name in this directory now, or without a name that of the directory's own attributes (of
+/// a tree with a backing): also as one of another name, since locks are striped. For tests in which one may not wait for the other.
+#[must_use]
+pub fn is_locked(dir: &DentryRef, name: Option<&str>) -> bool {
+    let inode = dir.0.inode();
+    let (sb, ino) = (&inode.shard.sb, inode.ino);
+    let key = name.map_or(sb.inode_key(ino), |name| sb.key(ino, sb.hash(ino, name.as_bytes())));
+    sb.name_space.names.try_lock(&[key]).is_none()
+}
+
 /// Gives back memory that this thread has retired, as far as others let it: what comes next has less to tidy up.
 pub fn settle() {
     collect();
