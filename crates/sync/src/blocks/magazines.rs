@@ -12,7 +12,7 @@ use super::{
 };
 
 /// How many blocks a thread keeps when the depot would rather have them: each may be the last of a chunk.
-const LEAN_ROUNDS: u32 = 4;
+pub(super) const LEAN_ROUNDS: u32 = 4;
 
 /// What a free block holds.
 pub(super) struct Free {
@@ -51,6 +51,11 @@ impl Stack {
     #[cold]
     fn refilled(class: usize) -> Self {
         from_depot(class, |depot| depot.take_many(class)).unwrap_or(Self::EMPTY)
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub fn top(&self) -> *mut Free {
+        self.top
     }
 
     /// Gives all of it to the depot; answers whether magazines would keep chunks from the system.

@@ -244,6 +244,17 @@ mod tests {
         }
     }
 
+    /// Seen to fail: a file's 513 to 1023 bytes in blocks of 512; each bound one less; a line more than is needed.
+    #[test]
+    fn blocks_are_the_smallest_that_do() {
+        for size in 1..=LARGEST + 1 {
+            let layout = Layout::from_size_align(size, 8).expect("a layout");
+            let smallest = (0..CLASSES).find(|&class| bytes_of(class) >= size);
+            assert_eq!(class_of(layout), smallest.filter(|_| size <= LINED), "an object of {size} bytes");
+            assert_eq!(class_of_bytes(layout), smallest, "{size} bytes of a file");
+        }
+    }
+
     #[test]
     fn one_thread_makes_and_another_frees() {
         let (send, receive) = mpsc::sync_channel::<Held>(100);
