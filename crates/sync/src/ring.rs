@@ -228,6 +228,7 @@ mod tests {
     fn bytes_come_back() {
         let (mut writer, mut reader) = ring(64);
         let mut words = Vec::new();
+        assert_eq!([0, 1, 8, 9].map(words_of), [0, 1, 1, 2]);
         for text in [&b""[..], b"a", b"12345678", b"123456789", &[0xff; 200]] {
             assert!(writer.push(1 + words_of(text.len()), |record| {
                 record.word(text.len() as u64);
@@ -240,9 +241,10 @@ mod tests {
         assert_eq!(reader.lost(), 0);
     }
 
+    /// Seen to fail: a ring of just as many words as are asked for; no room for what just fits, when the writer has to ask.
     #[test]
     fn what_does_not_fit_is_lost_and_counted() {
-        let (mut writer, mut reader) = ring(8);
+        let (mut writer, mut reader) = ring(5);
         let mut words = Vec::new();
         assert!(!writer.push(8, |_| unreachable!("it has no room")));
         for round in 0..100 {
@@ -257,6 +259,7 @@ mod tests {
             assert_eq!(words, [round; 4]);
             assert!(!reader.pop(&mut words));
         }
+        assert!(writer.push(7, |_| {}), "the whole ring, of which the writer hears only when it asks");
         assert!(!reader.has_ended());
         drop(writer);
         assert!(reader.has_ended());

@@ -227,8 +227,8 @@ mod tests {
         assert!((1..PATIENCE).all(|_| !striped.note_contention()));
         assert!(!striped.is_inflated());
         let seen_alone = striped.mine();
-        striped.note_contention();
-        assert_eq!(striped.is_inflated(), stripe_count() > 1);
+        assert_eq!((striped.note_contention(), striped.is_inflated()), (stripe_count() > 1, stripe_count() > 1));
+        assert!(!striped.note_contention() && !striped.inflate(), "once");
         striped.mine().fetch_add(7, SeqCst);
         seen_alone.fetch_add(1, SeqCst);
         assert_eq!(sum(&striped), 13);
