@@ -568,3 +568,27 @@ impl Drop for Resizing<'_> {
         self.0.store(false, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Seen to fail: each number moved, and each condition left out.
+    #[test]
+    fn as_many_as_the_elements_are_worth() {
+        const MOST: usize = 5_000;
+        let mut bits = 0;
+        let buckets = |bits| if bits == 0 { 0 } else { 1_usize << bits };
+        for len in (0..=MOST).chain((0..MOST).rev()) {
+            let old = buckets(bits);
+            bits = wanted(len, bits, 0);
+            let new = buckets(bits);
+            assert!(len <= LIST.max(2 * new) && new / 4 <= len, "{len} elements in {new} buckets");
+            if new != old {
+                assert!(len > 2 * old || len < old / 4, "{len} elements were not so many, or few, for {old}");
+                assert!(bits == 0 || (new..2 * new).contains(&len), "{new} buckets do not fit {len} elements");
+            }
+        }
+        assert_eq!((bits, wanted(0, 0, 7), wanted(1 << 10, 7, 7)), (0, 7, 10), "a floor is a floor");
+    }
+}
