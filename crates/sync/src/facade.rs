@@ -1,7 +1,7 @@
 //! The one place that chooses between `std` and the model checker.
 //!
 //! Everything in this crate imports its atomics, locks and threads from here, so that a model (`*_loom.rs`) checks the
-//! very code that ships.
+//! very code that ships. So does what allocates by hand: a model fails when memory is left at its end.
 
 #[cfg(loom)]
 mod loom_atomics;
@@ -12,6 +12,7 @@ pub(crate) use self::loom_atomics::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64,
 #[cfg(loom)]
 #[allow(unused_imports)]
 pub(crate) use loom::{
+    alloc::{alloc, alloc_zeroed, dealloc},
     sync::atomic::fence,
     sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard},
     thread,
@@ -19,6 +20,7 @@ pub(crate) use loom::{
 #[cfg(not(loom))]
 #[allow(unused_imports)]
 pub(crate) use std::{
+    alloc::{alloc, alloc_zeroed, dealloc},
     sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard},
     thread,

@@ -32,7 +32,7 @@ fn add(striped: &Striped<Part>) {
 
 /// Two threads add and inflate, a third one adds: parts are seen whole, nothing is lost, nothing leaks.
 /// Seen to fail: Relaxed in `inflate` or in `stripes` (parts not seen whole); a second array replacing the first (lost); an
-/// array that came too late, or the one there is in the end, not freed (leaked).
+/// array that came too late, or the one there is in the end, not freed (leaked); who came too late saying that he did not.
 #[test]
 fn inflation() {
     loom::model(|| {
@@ -41,16 +41,16 @@ fn inflation() {
             .map(|inflates| {
                 let striped = striped.clone();
                 thread::spawn(move || {
-                    if inflates {
-                        striped.note_contention();
-                    }
+                    let inflated = inflates && striped.note_contention();
                     add(&striped);
+                    inflated
                 })
             })
             .into();
-        striped.note_contention();
+        let mine = striped.note_contention();
         add(&striped);
-        threads.into_iter().for_each(|t| t.join().expect("ends"));
+        let theirs = threads.into_iter().map(|t| t.join().expect("ends"));
+        assert_eq!(theirs.filter(|&inflated| inflated).count() + usize::from(mine), 1, "who says that it made them");
         assert!(striped.is_inflated());
         assert_eq!(striped.all().map(|p| p.count.load(Ordering::Relaxed)).sum::<u64>(), 3);
     });

@@ -27,6 +27,7 @@ use self::{
     depot::from_depot,
     magazines::{CACHE, Free, Stack},
 };
+use crate::facade;
 
 pub(crate) use self::depot::vicinity;
 pub use self::owned::{BlockBox, BlockBytes};
@@ -133,7 +134,7 @@ pub(crate) unsafe fn free(ptr: NonNull<u8>, layout: Layout) {
 unsafe fn give(ptr: NonNull<u8>, layout: Layout, class: Option<usize>) {
     let Some(class) = class else {
         // SAFETY: `global` made it, with this layout.
-        return unsafe { std::alloc::dealloc(ptr.as_ptr(), padded(layout)) };
+        return unsafe { facade::dealloc(ptr.as_ptr(), padded(layout)) };
     };
     let block = ptr.cast::<Free>();
     // SAFETY: a block of this class that is the caller's to give.
@@ -173,7 +174,7 @@ fn global(layout: Layout) -> Option<NonNull<u8>> {
     let layout = padded(layout);
     assert!(layout.size() > 0, "objects have a size");
     // SAFETY: not empty.
-    NonNull::new(unsafe { std::alloc::alloc(layout) })
+    NonNull::new(unsafe { facade::alloc(layout) })
 }
 
 #[cold]

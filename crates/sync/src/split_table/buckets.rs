@@ -34,7 +34,7 @@ use super::{
     raw::{self, Link, Walk},
 };
 use crate::{
-    facade::{AtomicPtr, AtomicUsize, Ordering},
+    facade::{self, AtomicPtr, AtomicUsize, Ordering},
     reclaim::{self, Guard},
 };
 
@@ -127,7 +127,7 @@ impl Segment {
     fn allocate(lines: usize) -> Option<*mut Self> {
         let layout = Self::layout(lines)?;
         // SAFETY: the layout is not empty: it has a head.
-        let segment = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<Self>();
+        let segment = unsafe { facade::alloc_zeroed(layout) }.cast::<Self>();
         if segment.is_null() {
             return None;
         }
@@ -165,7 +165,7 @@ impl Segment {
         }
         let layout = Self::layout(lines).expect("it was allocated with this layout");
         // SAFETY: as allocated.
-        unsafe { std::alloc::dealloc(segment.cast(), layout) };
+        unsafe { facade::dealloc(segment.cast(), layout) };
     }
 
     /// # Safety
@@ -201,6 +201,9 @@ pub(super) struct Buckets {
     /// Samples of an empty table: an independent statistic.
     calm: AtomicUsize,
     segments: [*mut Segment; SEGMENTS],
+    /// The model checker notices when it is left, and when it is read before it was published.
+    #[cfg(loom)]
+    made: loom::alloc::Track<loom::cell::UnsafeCell<()>>,
 }
 
 impl Buckets {
@@ -273,7 +276,14 @@ impl Buckets {
             };
             *segment = made;
         }
-        Some(Box::new(Self { bits, floor, calm: AtomicUsize::new(0), segments }))
+        Some(Box::new(Self {
+            bits,
+            floor,
+            calm: AtomicUsize::new(0),
+            segments,
+            #[cfg(loom)]
+            made: loom::alloc::Track::new(loom::cell::UnsafeCell::new(())),
+        }))
     }
 
     /// # Safety
@@ -321,7 +331,10 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         #[cfg(loom)]
         reclaim::model::check_access(buckets.cast());
         // SAFETY: published, so a leaked box, retired only after it was replaced: it waits for the guard.
-        unsafe { buckets.as_ref() }
+        let buckets = unsafe { buckets.as_ref() };
+        #[cfg(loom)]
+        buckets.inspect(|b| b.made.get_ref().with(|_| ()));
+        buckets
     }
 
     /// Where a walk to `key` begins: as near below as a sentinel is linked. Writes nothing.
