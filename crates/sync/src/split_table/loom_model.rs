@@ -220,8 +220,9 @@ fn a_sentinel_being_linked_against_get_and_insert() {
 }
 
 /// Shrinking while an insert links a sentinel of the segment that goes: nothing is lost, and no sentinel of it stays.
-/// Seen to fail: `kill_bucket` not counting who is linking as a holder; `link_bucket` not unlinking what was killed
-/// meanwhile.
+/// Seen to fail: `kill_bucket` not counting who is linking as a holder, or counting it though it was done by then; `link_bucket`
+/// not unlinking what was killed meanwhile, or not letting go of its segment; a segment retired by each who lets go, or before the
+/// other's unlinking is seen; a start from what is DEAD.
 #[test]
 fn shrink_against_a_sentinel_being_linked() {
     check(3, || {
@@ -257,7 +258,8 @@ fn shrink_and_growth_against_a_sentinel_being_linked() {
 }
 
 /// Shrinking to a bare list under a reader and a writer that start from sentinels that go.
-/// Seen to fail: `resize` publishing after it released the segments; `kill_bucket` not unlinking.
+/// Seen to fail: `resize` publishing after it released the segments, or without release, and its table loaded without
+/// acquire; `kill_bucket` not unlinking; `mark` without release; a segment, or a table of segments, that is never freed.
 #[test]
 fn shrink_against_insert_and_get() {
     check(3, || {
