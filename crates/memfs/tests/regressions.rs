@@ -119,6 +119,27 @@ fn truncating_to_the_same_size_is_a_modification_through_a_handle_only() {
     assert!(!unchanged());
 }
 
+/// tmpfs goes through its pages then, and marks what it has gone through.
+#[test]
+fn truncating_what_has_pages_to_the_same_size_is_a_modification() {
+    let (vfs, root) = tree();
+    let file = make(&vfs, &root, "/a");
+    let modified = || SetTime::At(vfs.stat(&root, At::Cwd, "/a", FOLLOW).expect("stat").mtime) != LONG_AGO;
+    let truncate = |size: u64| {
+        set_long_ago(&vfs, &root, "/a");
+        vfs.truncate(&root, At::Cwd, "/a", size).expect("truncated");
+        modified()
+    };
+    file.truncate(5000).expect("grown");
+    assert!(!truncate(5000), "all of it is a hole");
+    file.pwrite(b"x", 0).expect("written");
+    assert!(truncate(5000));
+    file.truncate(0).expect("emptied");
+    file.fallocate(1, 0, 4096).expect("allocated");
+    assert!(truncate(0), "it has a page beyond its end");
+    assert!(!truncate(0), "now it has none");
+}
+
 #[test]
 fn truncating_to_the_same_size_takes_setuid_away() {
     let (vfs, root) = tree();

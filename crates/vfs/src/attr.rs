@@ -409,7 +409,7 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
 pub(crate) enum Stamp {
     /// Whatever the size was (ftruncate, O_TRUNC).
     Always,
-    /// If the size changes (truncate).
+    /// If the size changes, or there are pages to go through (truncate).
     IfChanged,
 }
 
@@ -435,9 +435,9 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
         let old = inode.size();
         let now = Timestamp::now().0;
         drop_privileges(inode, capable);
+        let untouched = size == old && stamp == Stamp::IfChanged && data.blocks() == 0;
         data.truncate(old, size)?;
-        if size == old && stamp == Stamp::IfChanged {
-            // What was allocated beyond the end has gone all the same.
+        if untouched {
             return Ok(());
         }
         state.resize(inode, data, size);

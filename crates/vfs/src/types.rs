@@ -316,8 +316,8 @@ pub struct SetAttr {
     pub atime: SetTime,
     /// New modification time.
     pub mtime: SetTime,
-    /// Whether a size is a modification only if it is another than before, as truncate(2) has it; for ftruncate(2) it always
-    /// is.
+    /// Whether a size is a modification only if it is another than before or the file takes space, as truncate(2) has it on
+    /// tmpfs; for ftruncate(2) it always is.
     pub if_resized: bool,
 }
 
