@@ -377,13 +377,15 @@ impl Filesystem for Translator {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let drop_privileges = self.clear_privileges && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let write = || {
-            if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            // A part is an EIO to the kernel if it was to be written past its cache.
+            let direct = flags.0 as u32 & pando_vfs::OpenFlags::DIRECT.bits() != 0;
+            if direct || write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
                 self.server.write_back(handle.0, offset, data, drop_privileges)
             } else {
                 self.server.write(handle.0, offset, data, drop_privileges)

@@ -11,7 +11,7 @@ use std::{
     collections::HashSet,
     fs,
     io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink},
+    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink},
     process::{Command, Stdio},
     thread,
 };
@@ -209,6 +209,26 @@ fn limits_are_those_asked_for() {
 }
 
 /// What was removed can be had at once, though the kernel says only afterwards that it has done with it.
+/// Past the kernel's cache, too: it knows no other word for a part of what is written directly than EIO.
+#[test]
+fn a_direct_write_that_does_not_fit_is_refused_for_want_of_room() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--size", "64K"]);
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
+    let file = options.open(mounted.path("f")).unwrap();
+    for size in [0, 1 << 20] {
+        file.set_len(size).unwrap();
+        let refused = file.write_at(&[1; 128 << 10], 0).unwrap_err();
+        assert_eq!((refused.kind(), file.metadata().unwrap().len()), (io::ErrorKind::StorageFull, size));
+    }
+    drop(file);
+    mounted.umount();
+}
+
 #[test]
 fn what_was_removed_makes_room_for_the_next() {
     const BYTES: usize = 700 << 10;

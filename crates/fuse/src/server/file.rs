@@ -70,8 +70,8 @@ impl Server {
         }
     }
 
-    /// As [`Server::write`], for pages of a mapping that the kernel writes back: all of them or an error. The kernel takes
-    /// any count for all, and there is no next write of theirs.
+    /// As [`Server::write`], for pages of a mapping that the kernel writes back, and for what is written past its cache: all
+    /// of it or an error. Of the former the kernel takes any count for all, and there is no next write of theirs.
     ///
     /// # Errors
     /// ENOSPC when not all fits, EFBIG; see [`Server`].
