@@ -1,7 +1,9 @@
 //! Real programs on the mounted tree: what they leave behind is compared with what they leave on a file system that
 //! nobody doubts. Each test ends by unmounting, and the server must have ended, well and without a word.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod exercisers;
 
 use std::{
     collections::BTreeSet,
@@ -116,6 +118,18 @@ fn unmounted(mounted: Mounted) {
     }
 }
 
+/// Nothing is used of a tree that is empty again.
+fn assert_all_given_back(mounted: &Mounted) {
+    // The kernel says a little later what it has forgotten, among its requests: so a bounded number of them. The root
+    // is the one inode that stays.
+    let used = || {
+        let stat = rustix::fs::statvfs(mounted.root()).expect("it answers");
+        (stat.f_blocks - stat.f_bfree, stat.f_files - stat.f_ffree)
+    };
+    let given_back = (0..100_000).any(|_| used() == (0, 1));
+    assert!(given_back, "nothing is there, and {:?} blocks and inodes are used", used());
+}
+
 #[test]
 fn a_tar_of_ten_thousand_files_comes_out_as_it_went_in() {
     if !can_mount() || !have(&["tar", "diff", "rsync", "find"]) {
@@ -143,14 +157,7 @@ fn a_tar_of_ten_thousand_files_comes_out_as_it_went_in() {
     shell(&expected, pack, &[names.as_ref(), reference.as_os_str()]);
     shell(&tree, repack, &[names.as_ref(), reference.as_os_str()]);
     shell(&mounted.root(), "rm -r tree && test -z \"$(ls -A)\"", &[]);
-    // The kernel says a little later what it has forgotten, among its requests: so a bounded number of them. The root
-    // is the one inode that stays.
-    let used = || {
-        let stat = rustix::fs::statvfs(mounted.root()).expect("it answers");
-        (stat.f_blocks - stat.f_bfree, stat.f_files - stat.f_ffree)
-    };
-    let given_back = (0..100_000).any(|_| used() == (0, 1));
-    assert!(given_back, "nothing is there, and {:?} blocks and inodes are used", used());
+    assert_all_given_back(&mounted);
     unmounted(mounted);
 }
 
