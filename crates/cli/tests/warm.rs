@@ -6,6 +6,7 @@ mod requests;
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
+    os::unix::fs::symlink,
     path::Path,
     process::{Command, Output, Stdio},
     thread,
@@ -69,6 +70,53 @@ fn what_was_warmed_is_not_asked_for_again() {
     assert!(kept, "what was read ahead was asked for again");
     assert_eq!(Requests::of(&mounted).count("in_flight_max"), 8, "as many as the store serves");
     mounted.umount();
+}
+
+/// What `ls -l` prints of a link, and what copies it.
+#[test]
+fn targets_of_links_are_read_many_at_once_and_kept() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let Some(forgetter) = forgetter() else { return };
+    const LINKS: usize = 100;
+    let mounted = Mounted::new(&["--no-readdirplus", "--delay", "readlink=2ms", "--depth", "8"]);
+    let dir = mounted.path("d");
+    fs::create_dir(&dir).unwrap();
+    fill(&dir, 10);
+    let links: Vec<_> = (0..LINKS).map(|number| dir.join(format!("l{number}"))).collect();
+    links.iter().for_each(|link| symlink("nowhere", link).unwrap());
+    // Another process may make the kernel forget at any time, so it has a few attempts.
+    let kept = (0..5).any(|_| {
+        forgetter.forget();
+        let before = Requests::of(&mounted);
+        let output = warm(&[], &dir);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let warmed = Requests::of(&mounted);
+        assert_eq!(warmed.since(&before).count("readlink"), LINKS as u64, "of links alone, and once");
+        links.iter().for_each(|link| assert_eq!(fs::read_link(link).unwrap(), Path::new("nowhere")));
+        Requests::of(&mounted).since(&warmed).count("readlink") == 0
+    });
+    assert!(kept, "what was read ahead was asked for again");
+    assert_eq!(Requests::of(&mounted).count("in_flight_max"), 8, "as many as the store serves");
+    mounted.umount();
+}
+
+#[test]
+fn a_target_that_cannot_be_read_is_told_and_one_that_may_not_is_not() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    for (errno, code) in [("EIO", 1), ("EACCES", 0), ("ENOENT", 0)] {
+        let mounted = Mounted::new(&["--fault", &format!("readlink={errno}")]);
+        symlink("nowhere", mounted.path("link")).unwrap();
+        let output = warm(&[], &mounted.root());
+        assert_eq!(output.status.code(), Some(code), "{errno}: {}", said(&output));
+        assert_eq!(said(&output).contains("/link: Input/output error"), code == 1, "{}", said(&output));
+        mounted.umount();
+    }
 }
 
 #[test]
@@ -155,7 +203,7 @@ fn files_that_are_named_are_asked_for_extended_attributes() {
     for name in ["user.a", "user.b"] {
         rustix::fs::setxattr(mounted.path("f1"), name, b"1", rustix::fs::XattrFlags::empty()).unwrap();
     }
-    std::os::unix::fs::symlink("f1", &paths[2]).unwrap();
+    symlink("f1", &paths[2]).unwrap();
     for (options, lists, values) in [(&[][..], 0, 0), (&["--xattrs"], 3, 4)] {
         let before = Requests::of(&mounted);
         let output = pando(&["warm"]).args(options).args(&paths).output().unwrap();

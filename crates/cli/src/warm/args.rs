@@ -10,15 +10,17 @@ use clap::{Args, ValueEnum};
 use crate::{args::any_path, size};
 
 const HELP: &str = "\
-Reads the names in each directory and asks for the attributes of each, many at once and in the order of their inodes, so \
-that what comes after (ls -l, rsync, a backup) finds them in the kernel's caches and does not wait for each. It reads no \
-contents and changes nothing, except that directories may get an access time.
+Reads the names in each directory and asks for the attributes of each, and where links lead, many at once and in the \
+order of their inodes, so that what comes after (ls -l, rsync, a backup) finds them in the kernel's caches and does not \
+wait for each. It reads no contents and changes nothing, except that directories and symbolic links may get an access time.
 
 The kernel's caches are memory. An entry takes about 1.5 KiB there: an inode of 0.7 to 1.2 KiB, as the file system has \
-it, a name of 0.2 KiB, and what is lost between them. The room for that is the memory that is free or holds contents of \
-files that were not used lately, in the whole machine and in each control group with a limit (memory.max, memory.high). \
-What would not fit is not asked for, since it would only push out what was read before it; what is there already takes \
-no more of it. A file system may also keep less than that, or nothing: a FUSE mount or NFS by its timeouts.
+it, a name of 0.2 KiB, and what is lost between them; where a link leads may be a page more. The room for that is the \
+memory that is free or holds contents of files that were not used lately, in the whole machine and in each control group \
+with a limit (memory.max, memory.high). What would not fit is not asked for, since it would only push out what was read \
+before it; what is there already takes no more of it. A file system may also keep less than that, or nothing: a FUSE \
+mount or NFS by its timeouts. Of FUSE, the kernel keeps where links lead only if the server lets it \
+(FUSE_CACHE_SYMLINKS), as pando mount does.
 
 Failures are said on stderr, one line each, and the rest goes on. What vanishes meanwhile is no failure. Ctrl-C stops \
 it; what is warm stays warm. A second Ctrl-C does not wait for calls that are in flight, as far as the kernel lets it: it \

@@ -1,7 +1,7 @@
 //! Read-ahead of metadata: what is asked for once now is in the kernel's caches when somebody needs it.
 //!
 //! One thread reads the directories and leaves their names, in windows sorted by inode (the order in which they lie on
-//! many disks), in a queue; workers ask for the attributes. The queue, a window and the number of workers are bounded.
+//! many disks), in a queue; workers ask for the attributes, and where links lead. The queue, a window and the number of workers are bounded.
 //! It can be cancelled at any entry, says how far it is, and ends with an outcome; it never changes anything.
 //!
 //! Workers are as many as waiting pays for: the first one starts alone, and whenever a call has waited, one more is
@@ -27,7 +27,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags},
     io::Errno,
     path::Arg,
 };
@@ -292,7 +292,7 @@ impl Shared {
         let asked = retry(|| rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS));
         match asked {
             Err(errno) => self.failed(path.to_owned(), errno, failures),
-            Ok(statx) if rustix::fs::FileType::from_raw_mode(statx.stx_mode.into()).is_dir() => {
+            Ok(statx) if FileType::from_raw_mode(statx.stx_mode.into()).is_dir() => {
                 self.walk(path, failures);
             }
             Ok(_) => {
@@ -451,7 +451,10 @@ impl Shared {
     /// Asks for what there is of one entry.
     fn ask(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        retry(|| rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS))?;
+        let statx = retry(|| rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS))?;
+        if FileType::from_raw_mode(statx.stx_mode.into()).is_symlink() {
+            ask_target(dir, name)?;
+        }
         if self.options.xattrs { ask_xattrs(dir, name) } else { Ok(()) }
     }
 
@@ -477,6 +480,15 @@ impl Shared {
 fn is_cached(dir: impl AsFd, name: impl Arg, flags: OFlags) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
     rustix::fs::openat2(dir, name, flags, Mode::empty(), ResolveFlags::CACHED).is_ok()
+}
+
+/// Where a link leads. The kernel gets all of it, whatever it is to hand out.
+fn ask_target(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    match retry(|| rustix::fs::readlinkat_raw(dir, name, &mut [0_u8; 1][..])) {
+        // No link any more; or one of those in /proc, which lead for their owner only.
+        Ok(_) | Err(Errno::INVAL | Errno::ACCESS) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Lists of names are no longer (`XATTR_LIST_MAX`), nor are values.
