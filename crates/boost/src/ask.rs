@@ -13,7 +13,7 @@ use std::{
 
 use nix::sys::resource::{UsageWho, getrusage};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, StatxFlags},
+    fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, StatxFlags},
     io::Errno,
     path::Arg,
 };
@@ -59,16 +59,25 @@ pub(crate) fn reopen(directory: impl AsFd, position: u64) -> rustix::io::Result<
     Ok(own)
 }
 
-/// A block of names, and how many entries it had, the dots too. No entries at the end.
-pub(crate) fn names(directory: BorrowedFd<'_>) -> rustix::io::Result<(Vec<CString>, u64)> {
+/// Which entries of a directory are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pick {
+    All,
+    /// What the directory does not say to be something else than a symbolic link.
+    Links,
+}
+
+/// A block of names, and how many entries it had, the dots and those that were not picked too. No entries at the end.
+pub(crate) fn names(directory: BorrowedFd<'_>, pick: Pick) -> rustix::io::Result<(Vec<CString>, u64)> {
     let mut block = [MaybeUninit::uninit(); BLOCK];
     let mut entries = RawDir::new(directory, &mut block);
     let (mut names, mut count) = (Vec::new(), 0);
     while let Some(entry) = entries.next() {
-        let name = entry?.file_name().to_owned();
+        let entry = entry?;
         count += 1;
-        if !matches!(name.as_bytes(), b"." | b"..") {
-            names.push(name);
+        let may_be_link = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") && (pick == Pick::All || may_be_link) {
+            names.push(entry.file_name().to_owned());
         }
         // More would be a second call, for which there is no room left in this block's turn.
         if entries.is_buffer_empty() {
@@ -87,10 +96,45 @@ pub(crate) struct Asked {
     pub(crate) waited: usize,
     /// Errors that mean trouble below, not a name that is gone.
     pub(crate) trouble: usize,
-    /// Names asked twice, where both calls waited, the second about as long: nothing was kept.
+    /// Links among the entries that were asked where they lead.
+    pub(crate) links: usize,
+    /// Of attributes.
+    pub(crate) attributes: Votes,
+    /// Of where links lead.
+    pub(crate) targets: Votes,
+}
+
+/// What calls that were made twice, as they had waited, say of the kernel.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Votes {
+    /// Where the second waited too, about as long: nothing was kept.
     pub(crate) forgotten: usize,
-    /// Names asked twice where the second was answered at once or sooner.
+    /// Where the second was answered at once or sooner.
     pub(crate) kept: usize,
+}
+
+/// Calls that are made twice before the kernel is said to keep nothing.
+const VOTES: usize = 8;
+
+impl Votes {
+    fn add(&mut self, is_forgotten: bool) {
+        *if is_forgotten { &mut self.forgotten } else { &mut self.kept } += 1;
+    }
+
+    pub(crate) fn learn(&mut self, more: Self) {
+        self.forgotten += more.forgotten;
+        self.kept += more.kept;
+    }
+
+    /// Whether calls are still to be made twice.
+    pub(crate) fn are_wanted(self) -> bool {
+        self.forgotten + self.kept < VOTES
+    }
+
+    /// Whether the kernel keeps nothing.
+    pub(crate) fn are_against(self) -> bool {
+        self.forgotten * 4 >= VOTES * 3
+    }
 }
 
 /// What to ask of each name.
@@ -102,6 +146,10 @@ pub(crate) struct Manner {
     pub(crate) stop_at_wait: bool,
     /// Ask twice where the first call waited, to see whether the kernel keeps the answer.
     pub(crate) twice: bool,
+    /// Where links lead, too.
+    pub(crate) links: bool,
+    /// And these twice where the first call waited.
+    pub(crate) links_twice: bool,
 }
 
 /// Asks for the attributes of `names` in turn.
@@ -113,13 +161,14 @@ pub(crate) fn ask(directory: BorrowedFd<'_>, names: &[CString], manner: Manner) 
     let mut sleeps = own_sleeps();
     for name in names {
         let began = Instant::now();
-        if let Err(error) = stat(directory, name)
-            && is_trouble(error)
-        {
-            asked.trouble += 1;
-        }
+        let kind = stat(directory, name);
+        let took = began.elapsed();
+        asked.trouble += usize::from(kind.is_err_and(is_trouble));
         if manner.xattrs {
             access_list(directory, name);
+        }
+        if manner.links && kind == Ok(FileType::Symlink) {
+            ask_target(directory, name, manner.links_twice, &mut asked);
         }
         asked.calls += 1;
         let now = own_sleeps();
@@ -128,7 +177,7 @@ pub(crate) fn ask(directory: BorrowedFd<'_>, names: &[CString], manner: Manner) 
         }
         asked.waited += 1;
         if manner.twice {
-            if is_forgotten(directory, name, began.elapsed()) { asked.forgotten += 1 } else { asked.kept += 1 }
+            asked.attributes.add(is_forgotten(took, || stat(directory, name)));
         }
         sleeps = own_sleeps();
         if manner.stop_at_wait {
@@ -138,15 +187,33 @@ pub(crate) fn ask(directory: BorrowedFd<'_>, names: &[CString], manner: Manner) 
     asked
 }
 
-fn is_forgotten(directory: BorrowedFd<'_>, name: &CStr, first: Duration) -> bool {
+fn ask_target(directory: BorrowedFd<'_>, name: &CStr, twice: bool, asked: &mut Asked) {
     let (began, sleeps) = (Instant::now(), own_sleeps());
-    let _ = stat(directory, name);
+    // No link any more, or one that leads for its owner only: as with a name that is gone.
+    asked.trouble += usize::from(target(directory, name).is_err_and(is_trouble));
+    let took = began.elapsed();
+    asked.links += 1;
+    if twice && own_sleeps() != sleeps {
+        asked.targets.add(is_forgotten(took, || target(directory, name)));
+    }
+}
+
+/// Whether a call that waited is made as if for the first time again.
+fn is_forgotten<T>(first: Duration, again: impl FnOnce() -> T) -> bool {
+    let (began, sleeps) = (Instant::now(), own_sleeps());
+    let _answer = again();
     own_sleeps() != sleeps && began.elapsed() > first.mul_f64(0.75)
 }
 
-fn stat(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
+fn stat(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<FileType> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    rustix::fs::statx(directory, name, flags, StatxFlags::BASIC_STATS).map(drop)
+    let found = rustix::fs::statx(directory, name, flags, StatxFlags::BASIC_STATS)?;
+    Ok(FileType::from_raw_mode(found.stx_mode.into()))
+}
+
+/// The kernel gets all of it, whatever it is to hand out.
+fn target(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
+    rustix::fs::readlinkat_raw(directory, name, &mut [0_u8; 1][..]).map(drop)
 }
 
 /// One component below a descriptor, its last link not followed: as safe as the `*at` call that older kernels lack.
@@ -172,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    const PLAIN: Manner = Manner { xattrs: true, stop_at_wait: false, twice: true };
+    const PLAIN: Manner = Manner { xattrs: true, stop_at_wait: false, twice: true, links: true, links_twice: true };
 
     #[test]
     fn names_are_those_of_the_directory_and_end() {
@@ -181,7 +248,7 @@ mod tests {
         let open = reopen(File::open(directory.path()).unwrap(), 0).unwrap();
         let (mut all, mut entries) = (Vec::new(), 0);
         loop {
-            let (names, count) = names(open.as_fd()).unwrap();
+            let (names, count) = names(open.as_fd(), Pick::All).unwrap();
             if count == 0 {
                 break;
             }
@@ -200,7 +267,7 @@ mod tests {
         File::create(directory.path().join("one")).unwrap();
         let theirs = File::open(directory.path()).unwrap();
         let ours = reopen(&theirs, 0).unwrap();
-        assert_eq!(names(ours.as_fd()).unwrap().1, 3);
+        assert_eq!(names(ours.as_fd(), Pick::All).unwrap().1, 3);
         assert_eq!(position(&theirs), 0);
         assert_eq!(identity(&theirs).unwrap(), identity(&ours).unwrap());
     }
@@ -211,7 +278,7 @@ mod tests {
         let theirs = File::open(directory.path()).unwrap();
         let old = std::time::SystemTime::UNIX_EPOCH;
         theirs.set_times(std::fs::FileTimes::new().set_accessed(old)).unwrap();
-        assert_eq!(names(reopen(&theirs, 0).unwrap().as_fd()).unwrap().1, 2);
+        assert_eq!(names(reopen(&theirs, 0).unwrap().as_fd(), Pick::All).unwrap().1, 2);
         assert_eq!(theirs.metadata().unwrap().accessed().unwrap(), old);
     }
 
@@ -222,5 +289,20 @@ mod tests {
         let open = File::open(directory.path()).unwrap();
         let asked = ask(open.as_fd(), &[c"here".into(), c"gone".into()], PLAIN);
         assert_eq!((asked.calls, asked.trouble), (2, 0));
+        assert!(target(open.as_fd(), c"here").is_err_and(|error| !is_trouble(error)), "it is no link");
+    }
+
+    #[test]
+    fn links_can_be_picked_and_are_asked_where_they_lead_if_that_is_wanted() {
+        let directory = tempfile::tempdir().unwrap();
+        File::create(directory.path().join("file")).unwrap();
+        std::os::unix::fs::symlink("nowhere", directory.path().join("link")).unwrap();
+        let open = File::open(directory.path()).unwrap();
+        assert_eq!(names(open.as_fd(), Pick::Links).unwrap(), (vec![c"link".into()], 4));
+        let both = [c"file".into(), c"link".into()];
+        for links in [false, true] {
+            let asked = ask(open.as_fd(), &both, Manner { links, ..PLAIN });
+            assert_eq!((asked.calls, asked.links, asked.trouble), (2, usize::from(links), 0));
+        }
     }
 }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The first word of the page and of each message; the digit is the version of both.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pdoboot3");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pdoboot4");
 
 /// How many devices there is room for. Programs tell of every directory on the others.
 const DEVICES: usize = 32;

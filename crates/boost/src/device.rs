@@ -1,7 +1,11 @@
 //! What has been learnt of one file system: whether calls wait there, whether the kernel keeps the answers, how many
 //! calls at once are worth it.
 
-use crate::{ask::Asked, board::NEVER, governor::Governor};
+use crate::{
+    ask::{Asked, Votes},
+    board::NEVER,
+    governor::Governor,
+};
 
 /// Calls after which the waits among them are judged.
 const JUDGED: usize = 256;
@@ -14,9 +18,6 @@ const MOST_SPARSE: u32 = 64;
 
 /// Fast directories in a row before any is passed over: an interpreter that starts reads some of its own.
 const CONVINCING: u32 = 8;
-
-/// Names that are asked twice before the kernel is said to keep nothing.
-const VOTES: usize = 8;
 
 /// One file system.
 #[derive(Debug)]
@@ -35,8 +36,8 @@ pub(crate) struct Device {
     fast_streak: u32,
     calls: usize,
     waited: usize,
-    kept: usize,
-    forgotten: usize,
+    attributes: Votes,
+    targets: Votes,
 }
 
 /// What follows from the latest calls for the directory at hand.
@@ -63,8 +64,8 @@ impl Device {
             fast_streak: 0,
             calls: 0,
             waited: 0,
-            kept: 0,
-            forgotten: 0,
+            attributes: Votes::default(),
+            targets: Votes::default(),
         }
     }
 
@@ -95,9 +96,14 @@ impl Device {
         self.slow
     }
 
-    /// Whether names are still to be asked twice.
-    pub(crate) fn votes_wanted(&self) -> bool {
-        self.kept + self.forgotten < VOTES
+    /// What calls that were made twice say of attributes.
+    pub(crate) fn attributes(&self) -> Votes {
+        self.attributes
+    }
+
+    /// The same of where links lead.
+    pub(crate) fn targets(&self) -> Votes {
+        self.targets
     }
 
     /// Names to ask in one go. One, where most calls wait: they are to wait at the same time.
@@ -121,9 +127,9 @@ impl Device {
     pub(crate) fn learn(&mut self, asked: &Asked) -> Verdict {
         self.calls += asked.calls;
         self.waited += asked.waited;
-        self.kept += asked.kept;
-        self.forgotten += asked.forgotten;
-        if self.forgotten * 4 >= VOTES * 3 {
+        self.attributes.learn(asked.attributes);
+        self.targets.learn(asked.targets);
+        if self.attributes.are_against() {
             self.interval = NEVER;
             return Verdict::Forgotten;
         }
@@ -177,14 +183,16 @@ mod tests {
     #[test]
     fn a_kernel_that_forgets_is_left_alone() {
         let mut device = Device::new(64);
-        let forgotten = Asked { calls: 1, waited: 1, forgotten: 1, ..Asked::default() };
+        let attributes = Votes { forgotten: 1, kept: 0 };
+        let forgotten = Asked { calls: 1, waited: 1, attributes, ..Asked::default() };
         let verdicts: Vec<_> = (0..6).map(|_| device.learn(&forgotten)).collect();
         assert_eq!(verdicts[4..], [Verdict::Open, Verdict::Forgotten]);
         assert!(!device.is_due());
 
         let mut device = Device::new(64);
-        let kept = Asked { calls: 1, waited: 1, kept: 1, ..Asked::default() };
-        (0..8).for_each(|_| assert_eq!(device.learn(&kept), Verdict::Open));
-        assert!(!device.votes_wanted());
+        let (attributes, targets) = (Votes { forgotten: 0, kept: 1 }, Votes { forgotten: 1, kept: 0 });
+        let kept = Asked { calls: 1, waited: 1, attributes, targets, ..Asked::default() };
+        (0..8).for_each(|_| assert_eq!(device.learn(&kept), Verdict::Open, "targets are not all there is"));
+        assert!(!device.attributes().are_wanted() && device.targets().are_against());
     }
 }

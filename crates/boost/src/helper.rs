@@ -156,12 +156,12 @@ fn perform(task: Task) -> Done {
     match task.work {
         Work::Open(position) => match ask::reopen(&task.directory, position) {
             Ok(own) => {
-                let block = read(&own);
+                let block = read(&own, task.pick);
                 Done::Read(task.scan, Some(own), block)
             }
             Err(error) => Done::Read(task.scan, None, Err(error)),
         },
-        Work::Read => Done::Read(task.scan, None, read(&task.directory)),
+        Work::Read => Done::Read(task.scan, None, read(&task.directory, task.pick)),
         Work::Ask(mut names, manner) => {
             let asked = ask::ask(task.directory.as_fd(), &names, manner);
             let left = names.split_off(asked.calls);
@@ -170,8 +170,8 @@ fn perform(task: Task) -> Done {
     }
 }
 
-fn read(directory: impl AsFd) -> rustix::io::Result<Block> {
-    let (names, entries) = ask::names(directory.as_fd())?;
+fn read(directory: impl AsFd, pick: ask::Pick) -> rustix::io::Result<Block> {
+    let (names, entries) = ask::names(directory.as_fd(), pick)?;
     Ok(Block { names, entries, position: ask::position(&directory) })
 }
 

@@ -12,6 +12,7 @@
 //!     ^                                           schedule   which directory, how far ahead
 //!     └───── interval of each device <─── board   helper     threads
 //!  lstat ──> the kernel's caches <─── statx ────  ask        did the call wait?
+//!  readlink                           readlink
 //! ```
 //!
 //! # When it does nothing
@@ -20,7 +21,10 @@
 //!   (voluntary context switches, `ru_nvcsw`; no clock), the directory is left; after eight in a row, programs tell of
 //!   one directory in 2, 4, ... 64 on that device. Large directories are tried again on the way. The first call that sleeps undoes it.
 //! * **The kernel keeps nothing**: the first names are asked twice. Where the second answer takes as long as the first,
-//!   as on a FUSE file system with an attribute timeout of zero, the device is left alone for good.
+//!   as on a FUSE file system with an attribute timeout of zero, the device is left alone for good. The same of where links
+//!   lead (FUSE without `FUSE_CACHE_SYMLINKS`): then that is not asked there.
+//! * **The program reads no links**: then it is not asked where they lead. To read that costs a request, and may leave a time of
+//!   access, which the program could see.
 //! * **Nobody listens to the program**, since it does not call the C library: see [`program::Unboosted`].
 //!
 //! # What it costs others

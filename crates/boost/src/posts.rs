@@ -29,6 +29,18 @@ pub(crate) struct Post {
     pub(crate) seen: u64,
     /// Where the program reads next, if it has seen some.
     pub(crate) position: u64,
+    pub(crate) links: Links,
+}
+
+/// Whether the program reads where links lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// Not that it were known.
+    Unread,
+    Read,
+    /// The first one was read just now, in this directory: of other entries there, the attributes may have been asked for
+    /// already. Nothing else is said of the directory with that.
+    FirstRead,
 }
 
 /// The socket at which they arrive.
@@ -78,7 +90,7 @@ impl Posts {
 
     /// A message, or something else.
     fn receive(&self) -> io::Result<Option<Post>> {
-        let mut bytes = [0_u8; 32];
+        let mut bytes = [0_u8; 40];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let message =
@@ -92,7 +104,12 @@ impl Posts {
         let word = |index: usize| u64::from_ne_bytes(bytes[index * 8..][..8].try_into().expect("eight bytes"));
         let is_post = message.bytes == bytes.len() && word(0) == MAGIC;
         let directory = directory.filter(|_| is_post);
-        Ok(directory.map(|directory| Post { directory, token: word(1), seen: word(2), position: word(3) }))
+        let links = match word(4) {
+            0 => Links::Unread,
+            1 => Links::Read,
+            _ => Links::FirstRead,
+        };
+        Ok(directory.map(|directory| Post { directory, token: word(1), seen: word(2), position: word(3), links }))
     }
 }
 
@@ -117,7 +134,7 @@ mod tests {
         net::sendmsg_addr(&socket, &address, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
     }
 
-    fn message(words: [u64; 4]) -> Vec<u8> {
+    fn message(words: [u64; 5]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
@@ -128,11 +145,11 @@ mod tests {
         let posts = Posts::listen(&path).unwrap();
         send(&path, b"hello", true);
         send(&path, b"", false);
-        send(&path, &message([MAGIC, 1, 1, 0]), false);
-        send(&path, &message([MAGIC + 1, 1, 1, 0]), true);
-        send(&path, &message([MAGIC, 5, 512, 77]), true);
+        send(&path, &message([MAGIC, 1, 1, 0, 0]), false);
+        send(&path, &message([MAGIC + 1, 1, 1, 0, 0]), true);
+        send(&path, &message([MAGIC, 5, 512, 77, 1]), true);
         let post = posts.next().unwrap();
-        assert_eq!((post.token, post.seen, post.position), (5, 512, 77));
+        assert_eq!((post.token, post.seen, post.position, post.links), (5, 512, 77, Links::Read));
         assert!(File::from(post.directory).metadata().unwrap().is_dir());
         posts.stop();
         assert!(posts.next().is_none());

@@ -6,6 +6,9 @@
 //!
 //! A program tells of a large directory again and again. Between two messages no descriptor is kept: a mount is not busy
 //! because of us. A bookmark remembers where to go on.
+//!
+//! Of a program that reads where links lead, that is known when it has read the first one. Links in the same directory that were
+//! asked for their attributes by then are asked once more; from then on both are asked in one go.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,10 +19,10 @@ use std::{
 };
 
 use crate::{
-    ask::{Asked, Identity, Manner, is_trouble},
+    ask::{Asked, Identity, Manner, Pick, is_trouble},
     board::NEVER,
     device::{Device, Verdict},
-    posts::Post,
+    posts::{Links, Post},
 };
 
 /// Entries asked ahead of what the program has seen.
@@ -47,8 +50,10 @@ pub struct Totals {
     pub posts: u64,
     /// Directories of which names were asked.
     pub directories: u64,
-    /// Entries whose attributes were asked for.
+    /// Entries whose attributes were asked for. Links count again where only the second time was for where they lead.
     pub asked: u64,
+    /// Links that were asked where they lead.
+    pub links: u64,
     /// Calls among them that had to wait.
     pub waited: u64,
     /// The most calls that were in flight at once.
@@ -64,6 +69,8 @@ pub struct Totals {
 pub(crate) struct Task {
     pub(crate) scan: ScanId,
     pub(crate) directory: Arc<OwnedFd>,
+    /// Which names of a block are wanted.
+    pub(crate) pick: Pick,
     pub(crate) work: Work,
 }
 
@@ -99,6 +106,9 @@ struct Scan {
     id: ScanId,
     identity: Identity,
     token: u64,
+    pick: Pick,
+    /// The program reads where links lead.
+    links: bool,
     /// Read no further than this many entries.
     allowed: u64,
     read: u64,
@@ -175,12 +185,18 @@ impl Schedule {
         let known = post.seen != u64::MAX;
         let allowed = if known { post.seen.saturating_add(LEAD) } else { WHOLE };
         let from_start = !known || post.seen == 0;
+        let links = post.links != Links::Unread;
+        let pick = if post.links == Links::FirstRead { Pick::Links } else { Pick::All };
         let same = |scan: &&mut Scan| {
             (post.token != 0 && scan.token == post.token) || (from_start && scan.identity == identity)
         };
-        if let Some(scan) = self.scans.iter_mut().find(same) {
-            scan.allowed = scan.allowed.max(allowed);
-            return;
+        for scan in self.scans.iter_mut().filter(same) {
+            // What is still to be asked.
+            scan.links |= links;
+            if scan.pick == pick {
+                scan.allowed = scan.allowed.max(allowed);
+                return;
+            }
         }
         let (mut read, mut from) = (0, 0);
         if !from_start {
@@ -199,6 +215,8 @@ impl Schedule {
                 id: ScanId { number: self.next_number, device: identity.device },
                 identity,
                 token: post.token,
+                pick,
+                links,
                 allowed,
                 read,
                 position: 0,
@@ -224,7 +242,7 @@ impl Schedule {
                 device.in_flight += 1;
                 self.in_flight += 1;
                 self.totals.most_at_once = self.totals.most_at_once.max(self.in_flight);
-                let task = Task { scan: scan.id, directory: Arc::clone(&scan.directory), work };
+                let task = Task { scan: scan.id, directory: Arc::clone(&scan.directory), pick: scan.pick, work };
                 self.scans.rotate_left(place + 1);
                 return Some(task);
             }
@@ -265,6 +283,7 @@ impl Schedule {
     pub(crate) fn asked(&mut self, id: ScanId, asked: &Asked, left: Vec<CString>, now: Instant) {
         self.totals.asked += asked.calls as u64;
         self.totals.waited += asked.waited as u64;
+        self.totals.links += asked.links as u64;
         let was_full = self.devices[&id.device].is_full();
         self.ended(id);
         let device = self.devices.get_mut(&id.device).expect("made when it was told of");
@@ -359,7 +378,13 @@ impl Scan {
         let last = if self.trial.is_some() { self.ready.len() - batch } else { 0 };
         let names: Vec<CString> = self.ready.drain(last..last + batch).collect();
         self.asking += 1;
-        let manner = Manner { xattrs, stop_at_wait: self.trial.is_some(), twice: device.votes_wanted() };
+        let manner = Manner {
+            xattrs,
+            stop_at_wait: self.trial.is_some(),
+            twice: device.attributes().are_wanted(),
+            links: self.links && !device.targets().are_against(),
+            links_twice: device.targets().are_wanted(),
+        };
         Some(Work::Ask(names, manner))
     }
 

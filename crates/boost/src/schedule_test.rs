@@ -3,11 +3,12 @@
 use std::fs::File;
 
 use super::*;
+use crate::ask::Votes;
 
 const HERE: Identity = Identity { device: 1, inode: 100 };
 
 fn post(token: u64, seen: u64) -> Post {
-    Post { directory: File::open("/").expect("a directory").into(), token, seen, position: 0 }
+    Post { directory: File::open("/").expect("a directory").into(), token, seen, position: 0, links: Links::Unread }
 }
 
 /// A directory of `entries` that is read in blocks of 1000, on a store where calls wait or not.
@@ -72,8 +73,12 @@ impl Store {
             calls,
             waited: if self.waits { calls } else { 0 },
             trouble: 0,
-            forgotten: if self.forgets { twice } else { 0 },
-            kept: if self.forgets { 0 } else { twice },
+            links: if manner.links { calls } else { 0 },
+            attributes: Votes {
+                forgotten: if self.forgets { twice } else { 0 },
+                kept: if self.forgets { 0 } else { twice },
+            },
+            targets: Votes::default(),
         };
         schedule.asked(scan, &asked, left, Instant::now());
     }
@@ -186,6 +191,31 @@ fn what_is_not_kept_is_not_asked() {
     schedule.told(post(2, 0), HERE);
     assert!(schedule.next().is_none());
     assert!(!schedule.is_due(1));
+}
+
+/// All of this store's entries are links.
+#[test]
+fn links_are_asked_for_a_program_that_reads_them_and_those_it_has_passed_once_more() {
+    let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(2000, true));
+    schedule.told(post(1, 0), HERE);
+    store.run(&mut schedule);
+    assert_eq!((schedule.totals().asked, schedule.totals().links), (2000, 0), "it may never read one");
+    let first = || Post { links: Links::FirstRead, ..post(0, 0) };
+    schedule.told(first(), HERE);
+    assert!(schedule.scans.iter().all(|scan| scan.pick == Pick::Links));
+    store.run(&mut schedule);
+    assert_eq!((schedule.totals().asked, schedule.totals().links), (4000, 2000));
+    // The next directory, and one under way.
+    let there = Identity { inode: 101, ..HERE };
+    schedule.told(Post { links: Links::Read, ..post(2, 0) }, there);
+    store.run(&mut schedule);
+    assert_eq!((schedule.totals().asked, schedule.totals().links), (6000, 4000));
+    schedule.told(post(3, 0), HERE);
+    schedule.told(first(), HERE);
+    assert_eq!(
+        schedule.scans.iter().map(|scan| (scan.pick, scan.links)).collect::<Vec<_>>(),
+        [(Pick::All, true), (Pick::Links, true)]
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use nix::{
 
 use crate::{
     helper::{Helper, Options},
-    posts::Post,
+    posts::{Links, Post},
     schedule::Totals,
 };
 
@@ -68,7 +68,7 @@ impl Watch {
             let is_directory = rustix::fs::fstat(descriptor)
                 .is_ok_and(|found| rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir());
             if is_directory && let Ok(directory) = descriptor.try_clone_to_owned() {
-                self.helper.told(Post { directory, token: 0, seen: u64::MAX, position: 0 }, true);
+                self.helper.told(Post { directory, token: 0, seen: u64::MAX, position: 0, links: Links::Unread }, true);
             }
         }
         Ok(())

@@ -257,8 +257,8 @@ fn untold(program: &OsStr, by: Option<&str>) {
 }
 
 fn summary(totals: Totals) {
-    let Totals { posts, directories, asked, waited, most_at_once, fast, forgotten } = totals;
-    info!(posts, directories, asked, waited, most_at_once, fast, forgotten, "boosted");
+    let Totals { posts, directories, asked, links, waited, most_at_once, fast, forgotten } = totals;
+    info!(posts, directories, asked, links, waited, most_at_once, fast, forgotten, "boosted");
 }
 
 /// After so long without news, it is looked whether the mount is still there.

@@ -16,6 +16,7 @@
 //! | `fts_read`, `fts_children` and their 64-bit names | before a directory is descended into |
 //! | `ftw`, `nftw` and their 64-bit names | after the program's function has seen a directory |
 //! | `glob`, `glob64` | before the call, of the directory before the first wildcard |
+//! | `readlink`, `readlinkat` | after the first link that was read, if something was told before: of the directory it is in |
 //! | `closedir` | not at all: what was noted about the stream is forgotten |
 //! | `chroot` | not at all: `LD_PRELOAD` loses our part, as the new root may have no copy of the library, or an older C library |
 //! | `prctl` | not at all: a program that limits its own system calls is left alone from then on |
@@ -40,6 +41,8 @@
 //! * A program that limits its system calls without `prctl` is not noticed: `seccomp` itself, which root may call.
 //! * Programs see `LD_PRELOAD` and `PANDO_BOOST` in their environment.
 //! * `glob` calls the newest version of the function: programs linked before glibc 2.27 get its answer to dangling links.
+//! * A program that reads links by `__readlink_chk` alone, which fortified ones call where they know the size of their buffer,
+//!   is not noticed to read links.
 //! * More than 256 directory streams open at once (or eight whose addresses collide): the rest is not boosted.
 //! * Programs that ask the kernel themselves (Go, static ones, `getdents64`) pass by it.
 #![forbid(unsafe_code)]

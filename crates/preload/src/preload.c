@@ -47,7 +47,7 @@
 
 /* ---- What the helper shows: one page, which it writes and programs read. crates/boost/src/board.rs is its writer. */
 
-#define BOARD_MAGIC UINT64_C(0x33746f6f626f6470) /* "pdoboot3" */
+#define BOARD_MAGIC UINT64_C(0x34746f6f626f6470) /* "pdoboot4" */
 #define BOARD_DEVICES 32
 #define NEVER UINT32_MAX
 #define CLOSELY 64 /* directories of a process whose devices are all looked up */
@@ -201,11 +201,18 @@ static void after_fork_in_child(void)
     __atomic_store_n(&telling, telling_here, __ATOMIC_SEQ_CST);
 }
 
+/* What the program does with links: see crates/boost/src/posts.rs. */
+enum links { UNREAD, READ, FIRST_READ };
+
+/* Set for good when the program has read where a link leads. */
+static bool reads_links;
+
 struct post {
     uint64_t magic;
     uint64_t token; /* which reading of which directory; 0: nothing more will be said of it */
     uint64_t seen;  /* names the program has got */
     uint64_t position; /* where it reads next; 0 where nothing was seen */
+    uint64_t links; /* an `enum links` */
 };
 
 /*
@@ -255,8 +262,14 @@ static void tell_now(int base, const char *path, struct post post)
     syscall(SYS_close, directory);
 }
 
+/* Set when anything was told: who reads links before has a path to resolve, and lists nothing. */
+static bool told;
+
 static void tell(int base, const char *path, struct post post)
 {
+    if (post.links == UNREAD && LOAD(reads_links))
+        post.links = READ;
+    __atomic_store_n(&told, true, __ATOMIC_RELAXED);
     if (begin_to_tell())
         tell_now(base, path, post);
     end_telling();
@@ -265,7 +278,7 @@ static void tell(int base, const char *path, struct post post)
 /* Tells of the directory at `path`, which the C library is about to read as a whole. */
 static void tell_path(int base, const char *path)
 {
-    tell(base, path, (struct post){BOARD_MAGIC, 0, UINT64_MAX, 0});
+    tell(base, path, (struct post){BOARD_MAGIC, 0, UINT64_MAX, 0, UNREAD});
 }
 
 static void about_to_read_path(int base, const char *path)
@@ -283,6 +296,36 @@ static void about_to_read_on(dev_t device, const char *path)
     if (listening() && is_due(device_number(major(device), minor(device)), 1))
         tell_path(AT_FDCWD, path);
     errno = kept;
+}
+
+/*
+ * ---- Links. Where they lead is asked ahead only for a program that asks itself, since it may leave a time of access. When its
+ * first one was read, the names around that one may have been asked for already: so this is told at once, later ones never.
+ */
+
+static void read_first_link(int base, const char *link)
+{
+    char path[PATH_MAX];
+    size_t above = strlen(link);
+    if (!listening() || above == 0 || above >= sizeof path - 1 || strncmp(link, "/proc/", 6) == 0)
+        return;
+    __atomic_store_n(&reads_links, true, __ATOMIC_RELAXED);
+    while (above > 0 && link[above - 1] != '/')
+        above--;
+    memcpy(path, link, above);
+    strcpy(path + above, ".");
+    if (is_due_at(base, path))
+        tell(base, path, (struct post){BOARD_MAGIC, 0, 0, 0, FIRST_READ});
+}
+
+static ssize_t after_link(ssize_t result, int base, const char *link)
+{
+    if (result >= 0 && LOAD(told) && !LOAD(reads_links)) {
+        int kept = errno;
+        read_first_link(base, link);
+        errno = kept;
+    }
+    return result;
 }
 
 /* ---- Directories being read: a fixed table, sought by the stream's address. */
@@ -314,7 +357,7 @@ static void first_read(DIR *stream, struct reading *row)
         row[i].token = __atomic_add_fetch(&last_token, 1, __ATOMIC_RELAXED) | (uint64_t)getpid() << 40;
         row[i].seen = 0;
         if (is_due_at(directory, ""))
-            tell(directory, ".", (struct post){BOARD_MAGIC, row[i].token, 0, 0});
+            tell(directory, ".", (struct post){BOARD_MAGIC, row[i].token, 0, 0, UNREAD});
         return;
     }
     /* More streams are open than there is room for: this one is read as without us. */
@@ -331,7 +374,7 @@ static void read_on(DIR *stream, struct reading *reading)
     if (!device_of(directory, "", &device) || interval_of(device, &turn) == NEVER)
         return;
     long position = syscall(SYS_lseek, directory, 0, SEEK_CUR);
-    tell(directory, ".", (struct post){BOARD_MAGIC, reading->token, reading->seen, position < 0 ? 0 : position});
+    tell(directory, ".", (struct post){BOARD_MAGIC, reading->token, reading->seen, position < 0 ? 0 : position, UNREAD});
 }
 
 static void about_to_read(DIR *stream)
@@ -369,7 +412,8 @@ static void about_to_close(DIR *stream)
 #define EACH_GLIBC(X)
 #endif
 #define EACH(X)                                                                                                         \
-    X(readdir) X(readdir_r) X(closedir) X(scandir) X(ftw) X(nftw) X(glob) X(chroot) X(prctl) EACH_GLIBC(X)
+    X(readdir) X(readdir_r) X(closedir) X(scandir) X(ftw) X(nftw) X(glob) X(readlink) X(readlinkat) X(chroot) X(prctl)      \
+    EACH_GLIBC(X)
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* readdir_r is still called by old programs */
 #define DECLARE(name) static __typeof__(&name) next_##name;
@@ -497,6 +541,16 @@ HOOK int closedir(DIR *stream)
 {
     about_to_close(stream);
     return NEXT(closedir)(stream);
+}
+
+HOOK ssize_t readlink(const char *path, char *target, size_t room)
+{
+    return after_link(NEXT(readlink)(path, target, room), AT_FDCWD, path);
+}
+
+HOOK ssize_t readlinkat(int base, const char *path, char *target, size_t room)
+{
+    return after_link(NEXT(readlinkat)(base, path, target, room), base, path);
 }
 
 HOOK int scandir(const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
