@@ -1,5 +1,7 @@
 //! The record stream: one directory, batch after batch.
 
+mod jobs;
+
 use std::{
     collections::VecDeque,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -10,7 +12,7 @@ use std::{
     },
 };
 
-use pando_vfs::bulk::{Batch, Names, PART_ENTRIES, Page, Part};
+use pando_vfs::bulk::{Batch, Names, Page, Part};
 use rustix::{
     fs::{Mode, OFlags, SeekFrom},
     io::Errno,
@@ -23,22 +25,15 @@ use crate::{
     crew::{Crew, RESERVE},
     dirents,
     fill::{Asked, Filler, NoRoom, Settled, local_device},
-    job::{Done, Job, Task},
     meter::Meter,
-    pace::Sorting,
-    pool::Work,
 };
 
-/// Jobs that are under way at the same time: while one is handed out the next ones are asked for.
-const JOBS: usize = 3;
-/// Entries for each thread in a job.
-const ENTRIES_PER_THREAD: usize = 64;
+use jobs::Pending;
+
 /// The least room in a page of names for another read: what FUSE gives at once, and a longest name.
 const NAMES_ROOM: usize = 4096 + 512;
 /// What the entries of a page of names need, if their names are short.
 const PARTS_PER_PAGE: usize = 8;
-/// Entries of a job that tries an order: in few of them, no two inodes lie together.
-const TRIAL_ENTRIES: usize = 4096;
 /// Entries of a directory that is read ahead: a page of names.
 const AHEAD_ENTRIES: usize = 2000;
 /// After how many entries the caller looks for the first time whether it waits; then after twice as many, and so on.
@@ -84,23 +79,6 @@ pub struct Scan {
     is_scarce: bool,
     /// The batch was read ahead, and not handed out yet.
     is_ahead: bool,
-}
-
-/// What comes before the directory is read on.
-enum Pending {
-    Job(Arc<Job>),
-    /// Answers that were given up, for want of pages or because threads were sent home: the caller asks again.
-    GivenUp(Arc<Names>, usize),
-}
-
-impl Pending {
-    /// Pages of names that it holds.
-    fn pages(&self) -> usize {
-        match self {
-            Self::Job(job) => job.name_pages(),
-            Self::GivenUp(names, _) => names.pages(),
-        }
-    }
 }
 
 /// What pages the caller has for its answers.
@@ -263,125 +241,6 @@ impl Scan {
         self.batch.len()
     }
 
-    /// Whether threads do the work.
-    fn is_shared(&self) -> bool {
-        !self.asked.is_names_only() && !self.is_scarce && self.crew.pace.threads() > 1
-    }
-
-    /// Goes on with names of which the first ones are done.
-    fn go_on(&mut self, names: Arc<Names>, from: usize) {
-        if self.is_shared() {
-            let job = self.start(names, from);
-            self.jobs.push_front(Pending::Job(job));
-            self.feed();
-            self.next_job();
-        } else {
-            // Later answers hold pages that these may need.
-            self.give_up_jobs(|_| true);
-            self.answer(&names, from, PART_ENTRIES, Room::AllThereIs);
-            let answered: usize = self.parts.iter().map(|part| part.filled().len()).sum();
-            if self.is_shared() && from + answered < names.len() {
-                // Threads take over. Batches are no smaller for that: where they end shows in listings.
-                let job = self.start(names.clone(), from + answered);
-                self.feed();
-                self.parts.append(&mut self.finish(&job).parts);
-            }
-            self.batch.assemble(names, &mut self.parts, from);
-        }
-    }
-
-    /// Hands out the first job. What it could not do for want of pages is for smaller ones, with nothing else under way; if
-    /// one with an entry for each thread did not begin, for the caller.
-    fn next_job(&mut self) {
-        let done = match self.jobs.pop_front() {
-            None => return,
-            Some(Pending::GivenUp(names, from)) => return self.go_on(names, from),
-            Some(Pending::Job(job)) => self.finish(&job),
-        };
-        let answered = usize::try_from(done.cost.entries).unwrap_or(usize::MAX);
-        // Faster growth would have more of them fall short again, and work is lost with those in inode order.
-        self.most = if answered < done.entries.len() {
-            (answered / 2).max(done.threads)
-        } else {
-            self.most.saturating_add(self.most / 4 + 1)
-        };
-        self.parts = done.parts;
-        self.batch.assemble(done.names, &mut self.parts, done.entries.start);
-        if self.batch.is_empty() {
-            self.is_scarce = done.entries.len() <= done.threads;
-            let names = self.batch.dismantle(|part| self.arena.give_part(part));
-            // Later answers hold pages that these may need.
-            self.give_up_jobs(|_| true);
-            self.go_on(names, done.entries.start);
-        } else if !self.is_shared() {
-            // Threads were sent home: what they have not begun is not waited for.
-            self.give_up_jobs(|job| !job.is_dealt());
-        }
-    }
-
-    fn give_up_jobs(&mut self, which: impl Fn(&Job) -> bool) {
-        for index in 0..self.jobs.len() {
-            if let Pending::Job(job) = &self.jobs[index]
-                && which(job)
-            {
-                self.jobs[index] = self.give_up(job);
-            }
-        }
-    }
-
-    fn give_up(&self, job: &Job) -> Pending {
-        job.cancel();
-        let done = self.finish(job);
-        done.parts.into_iter().for_each(|part| self.arena.give_part(part));
-        Pending::GivenUp(done.names, done.entries.start)
-    }
-
-    fn finish(&self, job: &Job) -> Done {
-        let done = job.finish();
-        self.crew.pace.after_job(done.cost, done.threads, done.order, done.elapsed);
-        done
-    }
-
-    /// Starts jobs until enough are under way.
-    fn feed(&mut self) {
-        let jobs = if self.most < usize::MAX { 1 } else { self.crew.pace.jobs(JOBS) };
-        while self.jobs.len() < jobs && self.state == State::Reading && self.failed.is_none() {
-            let least = self.crew.pace.threads() * ENTRIES_PER_THREAD;
-            let window = match self.crew.pace.sorting() {
-                Sorting::Never => least,
-                Sorting::OnTrial => least.max(TRIAL_ENTRIES),
-                Sorting::Always => usize::MAX,
-            };
-            let names = self.read_names(window);
-            if names.is_empty() {
-                self.keep_spare(names);
-                return;
-            }
-            let job = self.start(names, 0);
-            self.jobs.push_back(Pending::Job(job));
-        }
-    }
-
-    /// Starts a job for the names from `from` on, or the first of them.
-    fn start(&self, names: Arc<Names>, from: usize) -> Arc<Job> {
-        let (pace, threads) = (&self.crew.pace, self.crew.pace.threads());
-        let entries = from..names.len().min(from.saturating_add(self.most));
-        let job = Arc::new(Job::new(Task {
-            dir: self.dir.clone(),
-            arena: self.arena.clone(),
-            asked: self.asked,
-            local: self.local,
-            names,
-            entries,
-            order: pace.order(self.dir.as_fd()),
-            threads,
-        }));
-        if !self.crew.pool.submit(Work::Shared(job.clone()), threads) {
-            job.work();
-        }
-        job
-    }
-
     fn keep_spare(&mut self, mut names: Arc<Names>) {
         if let Some(own) = Arc::get_mut(&mut names) {
             own.clear(|page| self.arena.give_names(page));
@@ -500,137 +359,4 @@ impl Drop for Scan {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::iter;
-
-    use super::*;
-    use crate::{Workers, pace::JobOrder};
-
-    /// A directory with a few files, and a scan of it by the caller alone.
-    fn scan() -> (tempfile::TempDir, Scan) {
-        scan_of(20, Workers::Fixed(1))
-    }
-
-    fn scan_of(files: usize, workers: Workers) -> (tempfile::TempDir, Scan) {
-        let temp = tempfile::tempdir().unwrap();
-        (0..files).for_each(|number| std::fs::write(temp.path().join(format!("f{number}")), "").unwrap());
-        let scan = Scan::open(temp.path(), &Options { workers, ..Options::default() }).unwrap();
-        (temp, scan)
-    }
-
-    /// A job that no thread has heard of.
-    fn job(scan: &Scan, names: Arc<Names>, order: JobOrder) -> Arc<Job> {
-        Arc::new(Job::new(Task {
-            dir: scan.dir.clone(),
-            arena: scan.arena.clone(),
-            asked: scan.asked,
-            local: scan.local,
-            entries: 0..names.len(),
-            names,
-            order,
-            threads: 1,
-        }))
-    }
-
-    fn answered(scan: &Scan) -> usize {
-        scan.batch.iter().filter(|record| record.attr().is_some()).count()
-    }
-
-    #[test]
-    fn names_of_a_job_that_got_no_page_are_asked_for_again() {
-        let (_temp, mut scan) = scan();
-        let names = scan.read_names(1);
-        let job = job(&scan, names, JobOrder::Directory);
-        let held: Vec<Part> = iter::from_fn(|| scan.arena.take_part()).collect();
-        job.work();
-        held.into_iter().for_each(|part| scan.arena.give_part(part));
-        scan.jobs.push_back(Pending::Job(job));
-        assert!(scan.advance().unwrap());
-        assert_eq!((scan.batch.len(), answered(&scan)), (20, 20));
-    }
-
-    /// Answers in the order of inodes lie scattered in that of the directory: threads begin with fewer, and the caller does
-    /// not do the rest alone.
-    #[test]
-    fn what_pages_did_not_suffice_for_is_asked_for_by_smaller_jobs() {
-        const FILES: usize = 3 * PART_ENTRIES;
-        let (_temp, mut scan) = scan_of(FILES, Workers::Fixed(2));
-        let names = scan.read_names(FILES);
-        let job = job(&scan, names, JobOrder::Inode);
-        let mut held: Vec<Part> = iter::from_fn(|| scan.arena.take_part()).collect();
-        scan.arena.give_part(held.pop().unwrap());
-        job.work();
-        held.into_iter().for_each(|part| scan.arena.give_part(part));
-        scan.jobs.push_back(Pending::Job(job));
-        let mut seen = 0;
-        while scan.advance().unwrap() {
-            assert!(!scan.is_scarce);
-            assert!(scan.jobs.is_empty(), "another job would take pages from this one");
-            assert!(scan.most >= PART_ENTRIES / 2);
-            assert_eq!(answered(&scan), scan.batch.len());
-            seen += scan.batch.len();
-        }
-        assert_eq!(seen, FILES);
-    }
-
-    /// A job that comes to its turn with nothing, since the ones before it held all pages, says nothing about the next.
-    #[test]
-    fn jobs_grow_again_when_there_are_pages() {
-        const FILES: usize = 200;
-        let (_temp, mut scan) = scan_of(FILES, Workers::Fixed(2));
-        let names = scan.read_names(FILES);
-        let job = job(&scan, names, JobOrder::Directory);
-        let held: Vec<Part> = iter::from_fn(|| scan.arena.take_part()).collect();
-        job.work();
-        held.into_iter().for_each(|part| scan.arena.give_part(part));
-        scan.jobs.push_back(Pending::Job(job));
-        let mut batches = Vec::new();
-        while scan.advance().unwrap() {
-            assert!(!scan.is_scarce, "threads do it");
-            assert_eq!(answered(&scan), scan.batch.len());
-            batches.push(scan.batch.len());
-        }
-        assert_eq!(batches.iter().sum::<usize>(), FILES);
-        assert!(batches.iter().any(|&entries| entries > 32), "{batches:?}");
-        scan.most = usize::MAX - 1;
-        scan.seek(0).unwrap();
-        while scan.advance().unwrap() {}
-        assert_eq!(scan.most, usize::MAX, "several jobs are under way again");
-    }
-
-    #[test]
-    fn jobs_of_threads_that_were_sent_home_are_given_up() {
-        let (_temp, mut scan) = scan();
-        for is_done in [true, true, false] {
-            let names = scan.read_names(1);
-            rustix::fs::seek(&scan.dir, SeekFrom::Start(0)).unwrap();
-            let job = job(&scan, names, JobOrder::Directory);
-            if is_done {
-                job.work();
-            }
-            scan.jobs.push_back(Pending::Job(job));
-        }
-        for left in [2, 1, 0] {
-            assert!(scan.advance().unwrap());
-            assert_eq!((answered(&scan), scan.jobs.len()), (20, left));
-            assert!(left == 0 || matches!(scan.jobs[left - 1], Pending::GivenUp(_, 0)), "its entries are the caller's");
-            assert!(left < 2 || matches!(scan.jobs[0], Pending::Job(_)), "what is done already is kept");
-        }
-    }
-
-    #[test]
-    fn the_caller_alone_has_all_pages() {
-        let (_temp, mut scan) = scan();
-        let mut names = || {
-            rustix::fs::seek(&scan.dir, SeekFrom::Start(0)).unwrap();
-            scan.read_names(1)
-        };
-        let (given_up, later) = (names(), names());
-        let job = job(&scan, later, JobOrder::Directory);
-        job.work();
-        scan.jobs.extend([Pending::GivenUp(given_up, 0), Pending::Job(job)]);
-        assert!(scan.advance().unwrap());
-        assert_eq!(answered(&scan), 20);
-        assert!(matches!(scan.jobs[0], Pending::GivenUp(_, 0)), "its answers hold none");
-    }
-}
+mod tests;
