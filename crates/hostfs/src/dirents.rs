@@ -5,10 +5,10 @@
 //!         8..16  cookie of the next entry
 //!        16..18  length of this record
 //!        18      d_type
-//!        19..    the name, a zero byte, padding
+//!        19..    the name, a zero byte, padding: up to the next multiple of eight, and no more
 //! ```
 
-use std::{ffi::CStr, os::fd::BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use pando_vfs::bulk::Names;
 use rustix::io::Errno;
@@ -18,6 +18,8 @@ use crate::{calls::retry, sys};
 /// What getdents64 is given: not the odd bytes that a page has beyond.
 const BUFFER_BYTES: usize = 1 << 16;
 const NAME_AT: usize = 19;
+/// A record with a name of one to four bytes.
+const SHORTEST: usize = 24;
 
 /// Reads entries into what is free in the last page of `names`; how many bytes are left there, none at the end of the
 /// directory.
@@ -29,9 +31,8 @@ pub fn read(dir: BorrowedFd<'_>, names: &mut Names, dots: bool) -> Result<Option
     }
     let end = at + len;
     while let Some(head) = names.last_page().get(at..end).and_then(Head::of) {
-        let name = at + NAME_AT..at + NAME_AT + head.name_len;
-        if dots || !is_dot(&names.last_page()[name.clone()]) {
-            names.push_entry(name.start, head.name_len, head.ino, head.cookie, head.dtype);
+        if dots || !head.is_dot {
+            names.push_entry(at + NAME_AT, at + head.len, head.ino, head.cookie, head.dtype);
         }
         at += head.len;
     }
@@ -39,25 +40,31 @@ pub fn read(dir: BorrowedFd<'_>, names: &mut Names, dots: bool) -> Result<Option
     Ok(Some(BUFFER_BYTES - end))
 }
 
-fn is_dot(name: &[u8]) -> bool {
-    name == b"." || name == b".."
-}
-
 /// The numbers of a record.
 struct Head {
     ino: u64,
     cookie: u64,
     len: usize,
-    name_len: usize,
     dtype: u8,
+    is_dot: bool,
 }
 
 impl Head {
     /// None for what is no whole record: the kernel leaves none.
     fn of(record: &[u8]) -> Option<Self> {
-        let word = |at: usize| record.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
-        let len = usize::from(u16::from_ne_bytes(record.get(16..18)?.try_into().ok()?));
-        let name_len = CStr::from_bytes_until_nul(record.get(NAME_AT..len)?).ok()?.count_bytes();
-        Some(Self { ino: word(0)?, cookie: word(8)?, len, name_len, dtype: record[18] })
+        let (ino, rest) = record.split_first_chunk()?;
+        let (cookie, rest) = rest.split_first_chunk()?;
+        let (len, rest) = rest.split_first_chunk()?;
+        let len = usize::from(u16::from_ne_bytes(*len));
+        let [dtype, name @ ..] = rest else { return None };
+        let is_dot = matches!(name, [b'.', 0, ..] | [b'.', b'.', 0, ..]);
+        let is_whole = (SHORTEST..=record.len()).contains(&len);
+        is_whole.then(|| Self {
+            ino: u64::from_ne_bytes(*ino),
+            cookie: u64::from_ne_bytes(*cookie),
+            len,
+            dtype: *dtype,
+            is_dot,
+        })
     }
 }

@@ -69,10 +69,8 @@ pub(crate) fn split(path: &[u8]) -> Option<(Component<'_>, &[u8])> {
 fn first_slash(path: &[u8]) -> usize {
     let (words, rest) = path.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
-        let found = zeros(u64::from_le_bytes(*word) ^ SLASHES);
-        if found != 0 {
-            // The lowest of the bytes that are shown is one; those above it may be shown by mistake.
-            return at * 8 + found.trailing_zeros() as usize / 8;
+        if let Some(slash) = first_zero(u64::from_le_bytes(*word) ^ SLASHES) {
+            return at * 8 + slash;
         }
     }
     words.len() * 8 + rest.iter().position(|&b| b == b'/').unwrap_or(rest.len())
@@ -81,6 +79,14 @@ fn first_slash(path: &[u8]) -> usize {
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 const HIGHS: u64 = ONES << 7;
 const SLASHES: u64 = u64::from_ne_bytes([b'/'; 8]);
+
+/// Which byte of the word is the first that is zero, from the lowest one on.
+#[inline]
+pub(crate) fn first_zero(word: u64) -> Option<usize> {
+    let found = zeros(word);
+    // The lowest of the bytes that are shown is one; those above it may be shown by mistake.
+    (found != 0).then(|| found.trailing_zeros() as usize / 8)
+}
 
 /// Not zero just if a byte of the word is zero, which then shows in its highest bit (Mycroft, 1987).
 #[inline]

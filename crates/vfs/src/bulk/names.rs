@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use crate::{FileKind, XATTR_SIZE_MAX};
+use crate::{FileKind, XATTR_SIZE_MAX, name::first_zero};
 
 /// Bytes in a page of a batch: the largest attribute value with its name and head fits into one.
 pub const PAGE_BYTES: usize = XATTR_SIZE_MAX + 512;
@@ -82,13 +82,19 @@ impl Names {
         self.pages.push(page);
     }
 
-    /// An entry of the last page: its name begins at `at` and has `len` bytes; a zero byte follows.
+    /// An entry of the last page: its name, which has no zero byte, begins at `at`, and up to `end` there is one that ends it
+    /// and fewer than eight bytes more, as getdents pads records.
     ///
     /// # Panics
-    /// If there is no page, or the name does not lie in it: the caller's mistake.
-    pub fn push_entry(&mut self, at: usize, len: usize, ino: u64, cookie: u64, dtype: u8) {
+    /// If there is no page, or the name does not lie in it, or no zero byte is there: the caller's mistake.
+    pub fn push_entry(&mut self, at: usize, end: usize, ino: u64, cookie: u64, dtype: u8) {
         let page = self.pages.len().checked_sub(1).expect("a page comes before its entries");
-        assert_eq!(self.pages[page].bytes[at + len], 0, "a zero byte ends the name");
+        let last = self.pages[page].bytes[..end].last_chunk().expect("a record is longer than that");
+        // Of a short name, what lies before it is no zero.
+        let before = (at + 8).saturating_sub(end) as u32;
+        let zero = first_zero(u64::from_le_bytes(*last) | !u64::MAX.wrapping_shl(before * 8));
+        let name_end = end - 8 + zero.expect("a zero byte ends the name");
+        let len = name_end.checked_sub(at).expect("it begins before its end");
         self.entries.push(Entry {
             ino,
             cookie,
@@ -163,5 +169,34 @@ impl Names {
     pub fn clear(&mut self, recycle: impl FnMut(Page)) {
         self.entries.clear();
         self.pages.drain(..).for_each(recycle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As getdents has it: padded to eight bytes, with whatever lay there before.
+    #[test]
+    fn names_end_at_their_zero_byte_whatever_lies_around() {
+        for padding in [0_u8, 1, 0x80, 0xff] {
+            let mut names = Names::default();
+            names.push_page(Page::new());
+            let mut at = 0;
+            for len in 1..=255 {
+                let begin = at + 19;
+                let end = at + (19 + len + 1_usize).next_multiple_of(8);
+                let record = &mut names.last_page_mut()[at..end];
+                record.fill(padding);
+                record[19..19 + len].fill(b'n');
+                record[19 + len] = 0;
+                names.push_entry(begin, end, 0, 0, 0);
+                at = end;
+            }
+            for len in 1..=255 {
+                assert_eq!(names.name(len - 1), vec![b'n'; len], "{padding}");
+                assert_eq!(names.name_c(len - 1).count_bytes(), len);
+            }
+        }
     }
 }
