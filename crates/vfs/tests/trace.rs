@@ -9,7 +9,7 @@ use std::{
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    At, Context, Credentials, Error, OpenFlags, RenameFlags, Seek, SetAttr, Vfs, Walk, XattrFlags,
+    Access, At, Context, Credentials, Error, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, Vfs, Walk, XattrFlags,
     trace::{Event, TraceOp, TraceOptions, Tracer},
 };
 
@@ -74,13 +74,25 @@ fn each_operation_is_seen_once() {
     vfs.statfs(cx, At::Cwd, "/").expect("statfs");
     let open = vfs.open(cx, At::Cwd, "d", OpenFlags::DIRECTORY, 0).expect("open");
     open.readdir(0, |_| true).expect("readdir");
+    open.readdir_plus(cx, 0, |_, _| true).expect("readdir_plus");
     assert_eq!(vfs.rmdir(cx, At::Cwd, "d"), Err(Error::NotEmpty));
     vfs.lookup(cx, At::Dir(&dir), "..", Walk::empty()).expect("lookup");
     assert_eq!(vfs.unlink(cx, At::Cwd, "/"), Err(Error::IsDirectory));
+    vfs.mknod(cx, At::Cwd, "n", 0o100_644, 0).expect("mknod");
+    vfs.access(cx, At::Dir(&dir), "/n", Access::READ, Walk::empty()).expect("access");
+    vfs.chown(cx, At::Cwd, "n", None, None, Walk::empty()).expect("chown");
+    vfs.utimens(cx, At::Cwd, "n", SetTime::Now, SetTime::Now, Walk::empty()).expect("utimens");
+    vfs.truncate(cx, At::Cwd, "n", 9).expect("truncate");
+    let found = vfs.lookup(cx, At::Cwd, "n", Walk::empty()).expect("lookup");
+    let file = vfs.open_dentry(cx, &found, OpenFlags::RDWR).expect("open_dentry");
+    file.read(&mut [0]).expect("read");
+    file.readv(&mut []).expect("readv");
+    file.preadv(&mut [], 0).expect("preadv");
     let expected = "mkdir /d, create /d/f, write /d/f, read /d/f, seek /d/f, truncate /d/f, fallocate /d/f, fsync /d/f, \
         link /d/f -> /d/g, symlink /d//s -> ../x, readlink /d/s, stat /d/none: 2, setattr /d/f, setattr /d/f, stat /d/f, \
         setxattr /d/f, getxattr /d/f, listxattr /d/f, removexattr /d/f, rename /d/f -> /h, write /h, unlink /h, \
-        write /h (deleted), statfs /, open /d, readdir /d, rmdir /d: 39, lookup /d/.., unlink /: 21";
+        write /h (deleted), statfs /, open /d, readdir /d, readdir /d, rmdir /d: 39, lookup /d/.., unlink /: 21, \
+        mknod /n, access /n, setattr /n, setattr /n, truncate /n, lookup /n, open /n, read /n, read /n, read /n";
     assert_eq!(lines(&mut tracer), expected.split(", ").collect::<Vec<_>>());
     assert_eq!(tracer.lost(), 0);
 }
@@ -212,7 +224,8 @@ fn what_nobody_reads_is_lost_and_counted() {
     let seen = all(&mut tracer).len() as u64;
     assert!(seen > 100 && tracer.lost() > 0, "{seen}");
     assert_eq!(seen + tracer.lost(), CALLS);
-    call();
+    // And of a thread that has ended.
+    thread::scope(|scope| scope.spawn(call).join().expect("no panic"));
     let more = all(&mut tracer).len() as u64;
     assert_eq!(seen + more + tracer.lost(), 2 * CALLS);
 }
@@ -236,6 +249,12 @@ fn threads_come_and_go() {
     assert_eq!(threads.len(), 256);
     (300..310).for_each(in_a_thread);
     assert_eq!((all(&mut tracer).len(), tracer.lost()), (10, 44));
+    // In the order in which they began, whoever did it.
+    let here = |path| drop(vfs.mkdir(&context, At::Cwd, path, 0o755).expect("mkdir"));
+    here("first");
+    in_a_thread(310);
+    here("last");
+    assert_eq!(lines(&mut tracer), ["mkdir /first", "mkdir /d310", "mkdir /last"]);
 }
 
 /// While directories change places, each path begins with a place where the directory has been.
