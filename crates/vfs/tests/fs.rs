@@ -4,13 +4,21 @@ use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
 };
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    Context, Credentials, Error, FileKind, OpenFlags, Vfs,
+    At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Result, Vfs,
     fs::{Fs, OpenOptions},
 };
+
+#[path = "support/interrupted.rs"]
+mod interrupted;
+#[path = "support/watched.rs"]
+mod watched;
+
+use interrupted::interrupted;
 
 fn fs() -> Fs {
     Fs::new(MemFs::new(MemOptions::default())).expect("a new tree")
@@ -139,6 +147,9 @@ fn directories_are_made_read_and_removed() {
     fs.remove_dir("/a/b/c").expect("removed");
     assert_eq!(names(&fs, "/a/b"), ["d"]);
     assert_eq!(fs.read_dir("/a/file").err(), Some(Error::NotDirectory));
+    let mut gone = fs.read_dir("/a/b/d").expect("opens");
+    fs.remove_dir("/a/b/d").expect("removed");
+    assert_eq!((gone.next().map(|entry| entry.err()), gone.next().is_none()), (Some(Some(Error::NoEntry)), true));
 }
 
 #[test]
@@ -209,6 +220,49 @@ fn trees_are_removed_whole_and_nothing_else() {
     assert_eq!(names(&fs, "/"), ["keep"]);
     assert_eq!(fs.exists("/keep/inside"), Ok(true));
     assert_eq!(fs.remove_dir_all("/"), Err(Error::Busy));
+}
+
+/// What others do in a directory that was just listed: nothing outside of it goes, and all that is in it does.
+#[test]
+fn others_change_a_tree_that_is_being_removed() {
+    fn exchange(fs: &Fs, one: &str, other: &str) -> Result<()> {
+        fs.vfs().rename(fs.context(), At::Cwd, one, At::Cwd, other, RenameFlags::EXCHANGE)
+    }
+    type Change = fn(&Fs) -> Result<()>;
+    // And whether it may be refused: what becomes something else after it was emptied.
+    let changes: [(&str, Change, bool); 8] = [
+        ("a directory becomes a link", |fs| exchange(fs, "/go/dir", "/link"), true),
+        ("a directory becomes a file", |fs| exchange(fs, "/go/dir", "/file"), true),
+        ("a file becomes a directory", |fs| exchange(fs, "/go/0", "/dir"), false),
+        ("files go", |fs| (0..8).try_for_each(|i| fs.remove_file(format!("/go/{i}"))), false),
+        ("a directory goes", |fs| fs.remove_dir("/go/dir"), false),
+        ("more comes", |fs| (0..8).try_for_each(|i| fs.create_dir(format!("/go/more{i}"))), false),
+        ("all of it goes", |fs| fs.remove_dir_all("/go"), false),
+        ("all of it moves", |fs| fs.rename("/go", "/gone"), false),
+    ];
+    for (what, change, refusable) in changes {
+        // Names are listed in any order, and at some time a file comes first.
+        let in_time = (0..16).filter(|_| {
+            let (driver, interruption) = interrupted();
+            let fs = Fs::new(driver).expect("a new tree");
+            for dir in ["/go", "/go/dir", "/keep", "/keep/inside", "/dir"] {
+                fs.create_dir(dir).expect("made");
+            }
+            (0..8).for_each(|i| fs.write(format!("/go/{i}"), "").expect("made"));
+            fs.symlink("/keep", "/link").expect("made");
+            fs.write("/file", "").expect("made");
+            let (others, changed) = (fs.clone(), Arc::<OnceLock<_>>::default());
+            let noted = changed.clone();
+            *interruption.lock().expect("no panic") = Some(Box::new(move || noted.set(change(&others)).expect("once")));
+            let removed = fs.remove_dir_all("/go");
+            assert_eq!((changed.get(), fs.exists("/keep/inside")), (Some(&Ok(())), Ok(true)), "{what}");
+            assert!(removed.is_ok() || refusable && removed == Err(Error::NotDirectory), "{what}: {removed:?}");
+            assert!(removed.is_err() || fs.exists("/go") == Ok(false), "{what}");
+            assert!(fs.read_dir("/gone").map_or(true, |mut left| left.next().is_none()), "{what}");
+            removed.is_ok()
+        });
+        assert!(in_time.count() > 0, "{what}");
+    }
 }
 
 #[test]
@@ -291,6 +345,8 @@ fn the_context_decides_what_is_allowed() {
     assert_eq!((stat.uid, stat.mode), (1000, 0o644));
     let error: std::io::Error = user.read("/private").expect_err("private").into();
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    root.set_permissions("/home", 0o700).expect("set");
+    assert_eq!(user.exists("/home/mine"), Err(Error::Access), "who may not look does not know");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Barrier, Mutex,
+        Arc, Barrier,
         atomic::{AtomicU32, Ordering::SeqCst},
     },
     time::{Duration, Instant},
@@ -11,11 +11,13 @@ use std::{
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Driver, Error, OpenFlags, RenameFlags, Vfs, Walk, XattrFlags, probe};
 
+#[path = "support/interrupted.rs"]
+mod interrupted;
 mod scenarios;
 #[path = "support/watched.rs"]
 mod watched;
 
-use watched::{Used, Watched};
+use interrupted::interrupted;
 
 const TRAITS: scenarios::Traits = scenarios::Traits { tmpfile: true, dir_size: true };
 
@@ -193,19 +195,6 @@ fn long_targets_are_within_the_limit() {
     vfs.unlink(&context, At::Cwd, "/long").expect("removed");
     collect_until(|| free() == (8, 1));
     assert_eq!((link(4095, "/more"), free()), (Ok(()), (7, 0)));
-}
-
-type Interruption = Mutex<Option<Box<dyn FnOnce() + Send>>>;
-
-/// A tree in memory that does something once, in the midst of the operation that asks for its backing next.
-fn interrupted() -> (impl Driver, Arc<Interruption>) {
-    let interruption = Arc::<Interruption>::default();
-    let next = interruption.clone();
-    let interrupt = move |used| {
-        let due = if used == Used::Backing { next.lock().expect("no panic").take() } else { None };
-        due.into_iter().for_each(|interrupt| interrupt());
-    };
-    (Watched(MemFs::new(MemOptions::default()), interrupt), interruption)
 }
 
 #[test]
