@@ -39,6 +39,151 @@ fn permissions_are_checked() {
     assert_eq!(vfs.stat(&user, At::Cwd, "/tmp/users", FOLLOW), Err(Error::Access));
 }
 
+/// Whoever may not write to a directory, or not search it, changes no name in it, whatever may be done to what it names.
+#[test]
+fn names_are_changed_by_who_may_change_their_directory() {
+    type Change = fn(&Vfs, &Context) -> Result<()>;
+    const NONE: RenameFlags = RenameFlags::empty();
+    let changes: [Change; 11] = [
+        |vfs, user| vfs.mkdir(user, At::Cwd, "/d/new", 0o755).map(drop),
+        |vfs, user| vfs.mknod(user, At::Cwd, "/d/new", 0o010_600, 0).map(drop),
+        |vfs, user| vfs.symlink(user, "x", At::Cwd, "/d/new").map(drop),
+        |vfs, user| vfs.link(user, At::Cwd, "/own/f", At::Cwd, "/d/new", FOLLOW).map(drop),
+        |vfs, user| vfs.open(user, At::Cwd, "/d/new", RW | OpenFlags::CREAT, 0o600).map(drop),
+        |vfs, user| vfs.unlink(user, At::Cwd, "/d/f"),
+        |vfs, user| vfs.rmdir(user, At::Cwd, "/d/e"),
+        |vfs, user| vfs.rename(user, At::Cwd, "/d/f", At::Cwd, "/own/new", NONE),
+        |vfs, user| vfs.rename(user, At::Cwd, "/own/f", At::Cwd, "/d/new", NONE),
+        |vfs, user| vfs.rename(user, At::Cwd, "/own/f", At::Cwd, "/d/f", NONE),
+        |vfs, user| vfs.rename(user, At::Cwd, "/d/e", At::Cwd, "/own/e", RenameFlags::EXCHANGE),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let (vfs, root) = tree();
+        let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+        for dir in ["/d", "/d/e", "/own", "/own/e"] {
+            vfs.mkdir(&root, At::Cwd, dir, 0o755).expect("made");
+        }
+        for file in ["/d/f", "/own/f"] {
+            touch(&vfs, &root, file);
+        }
+        for path in ["/d/e", "/d/f", "/own", "/own/e", "/own/f"] {
+            vfs.chown(&root, At::Cwd, path, Some(1000), Some(1000), FOLLOW).expect("given");
+        }
+        for mode in [0o755, 0o776, 0o750] {
+            vfs.chmod(&root, At::Cwd, "/d", mode, FOLLOW).expect("changed");
+            assert_eq!(change(&vfs, &user), Err(Error::Access), "{number} {mode:o}");
+        }
+        vfs.chmod(&root, At::Cwd, "/d", 0o777, FOLLOW).expect("changed");
+        assert_eq!(change(&vfs, &user), Ok(()), "{number}");
+    }
+}
+
+/// Whoever changes what is in a file takes privileges from it that were given to what was there, unless he is capable. Setgid
+/// without the right to execute is none.
+#[test]
+fn privileges_of_a_file_go_with_its_contents() {
+    type Change = fn(&Vfs, &Context) -> Result<()>;
+    let changes: [Change; 7] = [
+        |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.write(b"x").map(drop),
+        |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.pwrite(b"x", 9).map(drop),
+        |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.fallocate(0, 0, 9),
+        |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.truncate(3),
+        |vfs, who| vfs.open(who, At::Cwd, "/f", RW | OpenFlags::TRUNC, 0).map(drop),
+        |vfs, who| vfs.truncate(who, At::Cwd, "/f", 3),
+        |vfs, who| vfs.drop_privileges(&vfs.lookup(who, At::Cwd, "/f", FOLLOW)?),
+    ];
+    let (vfs, root) = tree();
+    let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+    touch(&vfs, &root, "/f");
+    for (number, change) in changes.into_iter().enumerate() {
+        for (given, left) in [(0o6777, 0o777), (0o2777, 0o777), (0o2767, 0o2767), (0o6767, 0o2767)] {
+            // The last one is for servers, of whom each is capable.
+            for (who, left) in [(&user, left), (&root, if number == 6 { left } else { given })] {
+                vfs.chmod(&root, At::Cwd, "/f", given, FOLLOW).expect("given");
+                assert_eq!(change(&vfs, who), Ok(()), "{number}");
+                let mode = vfs.stat(&root, At::Cwd, "/f", FOLLOW).map(|stat| stat.mode);
+                assert_eq!(mode, Ok(left), "{number} {given:o}");
+            }
+        }
+    }
+    let dir = vfs.mkdir(&root, At::Cwd, "/d", 0o755).expect("made");
+    vfs.chmod(&root, At::Cwd, "/d", 0o6777, FOLLOW).expect("given");
+    assert_eq!((vfs.drop_privileges(&dir), dir.stat().mode), (Ok(()), 0o6777), "of files only");
+}
+
+/// The bits that go with an owner, a group, or somebody's membership in it.
+#[test]
+fn modes_and_owners_are_changed_by_who_may() {
+    let (vfs, root) = tree();
+    let owner = Context::new(&vfs, Credentials::user(1000, 1000, &[2000])).with_umask(0);
+    let other = Context::new(&vfs, Credentials::user(1001, 1001, &[3000]));
+    touch(&vfs, &root, "/f");
+    let give = |gid, mode| {
+        vfs.chown(&root, At::Cwd, "/f", Some(1000), Some(gid), FOLLOW).expect("given");
+        vfs.chmod(&root, At::Cwd, "/f", mode, FOLLOW).expect("changed");
+    };
+    let chown = |context: &Context, uid, gid| vfs.chown(context, At::Cwd, "/f", uid, gid, FOLLOW);
+    let stat = || vfs.stat(&root, At::Cwd, "/f", FOLLOW).map(|stat| (stat.mode, stat.uid, stat.gid)).expect("there");
+    let denied = Err(Error::NotPermitted);
+    give(1000, 0o644);
+    assert_eq!((chown(&owner, Some(1000), None), chown(&owner, None, Some(2000))), (Ok(()), Ok(())));
+    assert_eq!((chown(&owner, Some(1001), None), chown(&owner, None, Some(3000))), (denied, denied));
+    assert_eq!((chown(&other, None, Some(3000)), chown(&other, Some(1000), None)), (denied, denied));
+    assert_eq!(stat(), (0o644, 1000, 2000));
+    // A chmod keeps setgid for members of the group, and takes no more than permission bits.
+    for (gid, mode) in [(2000, 0o2755), (3000, 0o755)] {
+        give(gid, 0o644);
+        assert_eq!(vfs.chmod(&owner, At::Cwd, "/f", 0o102_755, FOLLOW), Ok(()));
+        assert_eq!(stat(), (mode, 1000, gid));
+    }
+    // A chown takes setuid, and setgid where it is a privilege, or of a group that is not one's own.
+    for (gid, given, left) in [(2000, 0o6755, 0o755), (2000, 0o2745, 0o2745), (3000, 0o2745, 0o745)] {
+        give(gid, given);
+        assert_eq!((chown(&owner, None, None), stat()), (Ok(()), (left, 1000, gid)));
+    }
+    give(2000, 0o4755);
+    vfs.setxattr(&root, At::Cwd, "/f", "security.capability", "v", XattrFlags::empty(), FOLLOW).expect("set");
+    assert_eq!((chown(&other, None, None), chown(&other, Some(1001), None)), (denied, denied));
+    assert!(vfs.getxattr(&root, At::Cwd, "/f", "security.capability", FOLLOW).is_ok(), "refused, it takes nothing");
+    vfs.symlink(&root, "f", At::Cwd, "/l").expect("made");
+    assert_eq!(vfs.chmod(&root, At::Cwd, "/l", 0o600, Walk::NOFOLLOW), Err(Error::NotSupported));
+    // What is set to now needs the right to write only.
+    let utimens = |context: &Context, atime, mtime| vfs.utimens(context, At::Cwd, "/f", atime, mtime, FOLLOW);
+    assert_eq!(utimens(&other, SetTime::Now, SetTime::Now), Err(Error::Access));
+    give(2000, 0o666);
+    assert_eq!((utimens(&other, SetTime::Now, SetTime::Now), utimens(&other, SetTime::Now, SetTime::Omit)), {
+        (Ok(()), denied)
+    });
+    // What is made in a directory with setgid.
+    vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
+    for (gid, file) in [(2000, 0o2770), (3000, 0o770)] {
+        vfs.chown(&root, At::Cwd, "/d", None, Some(gid), FOLLOW).expect("given");
+        vfs.chmod(&root, At::Cwd, "/d", 0o2777, FOLLOW).expect("changed");
+        let made = vfs.open(&owner, At::Cwd, format!("/d/f{gid}"), OpenFlags::CREAT, 0o2770).expect("made").stat();
+        assert_eq!((made.mode, made.gid), (file, gid));
+        let made = vfs.mkdir(&owner, At::Cwd, format!("/d/d{gid}"), 0o6700).expect("made").stat();
+        assert_eq!((made.mode, made.gid), (0o2700, gid));
+    }
+}
+
+/// Where everybody may make names, O_CREAT opens no socket or device that was put there for somebody.
+#[test]
+fn what_others_have_put_into_a_sticky_directory_is_not_opened_instead() {
+    let (vfs, root) = tree();
+    let users = [1000, 1001, 1002].map(|id| Context::new(&vfs, Credentials::user(id, id, &[])).with_umask(0));
+    vfs.mkdir(&root, At::Cwd, "/tmp", 0o777).expect("made");
+    vfs.chown(&root, At::Cwd, "/tmp", Some(1000), None, FOLLOW).expect("given");
+    vfs.chmod(&root, At::Cwd, "/tmp", 0o1777, FOLLOW).expect("sticky");
+    for (name, user) in ["/tmp/0", "/tmp/1"].into_iter().zip(&users) {
+        vfs.mknod(user, At::Cwd, name, 0o140_666, 0).expect("made");
+    }
+    let open = |name, user: usize| vfs.open(&users[user], At::Cwd, name, RW | OpenFlags::CREAT, 0o600).err();
+    let (found, refused) = (Some(Error::NoDeviceAddress), Some(Error::Access));
+    assert_eq!((open("/tmp/0", 2), open("/tmp/1", 1), open("/tmp/1", 2)), (found, found, refused));
+    vfs.chmod(&root, At::Cwd, "/tmp", 0o1775, FOLLOW).expect("changed");
+    assert_eq!(open("/tmp/1", 2), found);
+}
+
 #[test]
 fn who_may_not_search_a_directory_sees_names_only() {
     let (vfs, root) = tree();
@@ -106,6 +251,15 @@ fn xattrs_by_name_space() {
     assert_eq!(vfs.listxattr(&root, At::Cwd, "/a", FOLLOW).map(|l| l.len()), Ok(2));
     let set = |name: &[u8]| vfs.setxattr(&root, At::Cwd, "/a", name, b"v", XattrFlags::empty(), FOLLOW);
     assert_eq!((set(b"user.\0"), set(b"user.a\0b")), (Err(Error::Invalid), Err(Error::Invalid)));
+    assert_eq!((set(b""), set(b"user."), set(&[b"user.", &[b'x'; 251][..]].concat())), {
+        (Err(Error::Range), Err(Error::Invalid), Err(Error::Range))
+    });
+    let value = |len, how| vfs.setxattr(&root, At::Cwd, "/a", "user.v", vec![1; len], how, FOLLOW);
+    assert_eq!((value(65_536, any), value(65_537, any)), (Ok(()), Err(Error::ArgListTooLong)));
+    assert_eq!(value(1, XattrFlags::from_bits_retain(4)), Err(Error::Invalid));
+    assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.v", FOLLOW), Ok(()));
+    let set = |name| vfs.setxattr(&user, At::Cwd, "/a", name, "v", any, FOLLOW);
+    assert_eq!((set("security.k"), set("trusted.k")), (Err(Error::NotPermitted), Err(Error::NotPermitted)));
     assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Ok(()));
     assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Err(Error::NoData));
 }
@@ -152,6 +306,10 @@ fn attributes_are_no_more_than_can_be_listed() {
     (0..256).for_each(|n| set(&name(n)).expect("in all 65536 bytes, with a NUL behind each"));
     assert_eq!((set("user.x"), set(&name(7))), (Err(Error::NoSpace), Ok(())));
     assert_eq!(vfs.listxattr(&context, At::Cwd, "/a", FOLLOW).map(|names| names.len()), Ok(256));
+    vfs.removexattr(&context, At::Cwd, "/a", name(7), FOLLOW).expect("there");
+    assert_eq!(set(&format!("user.{}", "x".repeat(95))), Ok(()));
+    let last = |len| set(&format!("user.{}", "y".repeat(len)));
+    assert_eq!((last(150), last(149)), (Err(Error::NoSpace), Ok(())), "to the byte");
 }
 
 #[test]
@@ -187,6 +345,9 @@ fn a_read_only_context_changes_nothing() {
     assert_eq!(vfs.link(&reader, At::Cwd, "/file", At::Cwd, "/new", FOLLOW).map(drop), refused);
     assert_eq!(vfs.unlink(&reader, At::Cwd, "/file"), refused);
     assert_eq!(vfs.rmdir(&reader, At::Cwd, "/d"), refused);
+    assert_eq!((vfs.unlink(&reader, At::Cwd, "/"), vfs.rmdir(&reader, At::Cwd, "/d/.")), {
+        (Err(Error::IsDirectory), Err(Error::Invalid))
+    });
     for path in ["/missing", "/missing/", "/file/"] {
         assert_eq!((vfs.unlink(&reader, At::Cwd, path), vfs.rmdir(&reader, At::Cwd, path)), (refused, refused));
     }

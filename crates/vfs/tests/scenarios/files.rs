@@ -50,6 +50,59 @@ fn seeks_refuse_what_does_not_fit() {
     let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
     assert_eq!(dir.read(&mut [0; 4]), Err(Error::IsDirectory));
     assert_eq!(dir.write(b"x"), Err(Error::BadHandle));
+    assert_eq!(dir.lseek(Seek::End(0)), Err(Error::Invalid));
+    assert_eq!(file.fallocate(0, 0, 0), Err(Error::Invalid));
+}
+
+/// What is appended goes as far as there are offsets: of several buffers, those that fit.
+#[test]
+fn appends_end_at_the_greatest_offset() {
+    const LAST: u64 = i64::MAX as u64;
+    let (vfs, context) = tree();
+    let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT | OpenFlags::APPEND, 0o600).expect("made");
+    for (buffers, written) in [(&["abcd"][..], 3), (&["abcd", "e"], 3), (&["ab", "cd"], 2), (&["a", "b", "c"], 3)] {
+        file.truncate(LAST - 3).expect("grown");
+        let slices: Vec<_> = buffers.iter().map(|part| IoSlice::new(part.as_bytes())).collect();
+        assert_eq!(
+            (file.pwritev(&slices, 0), file.stat().size),
+            (Ok(written), LAST - 3 + written as u64),
+            "{buffers:?}"
+        );
+    }
+    assert_eq!(file.pwrite(b"x", 0), Err(Error::TooBig));
+}
+
+/// A handle that only says where is neither read nor written, whatever it was asked for besides.
+#[test]
+fn a_place_is_no_way_in() {
+    let (vfs, context) = tree();
+    vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
+    vfs.symlink(&context, "a", At::Cwd, "/l").expect("made");
+    let open = |path, flags| vfs.open(&context, At::Cwd, path, OpenFlags::PATH | flags, 0);
+    assert_eq!(open("/a", OpenFlags::DIRECTORY).err(), Some(Error::NotDirectory));
+    assert_eq!(open("/l", OpenFlags::NOFOLLOW).map(|link| link.stat().kind).ok(), Some(FileKind::Symlink));
+    let found = vfs.lookup(&context, At::Cwd, "/a", FOLLOW).expect("there");
+    let again = vfs.open_dentry(&context, &found, OpenFlags::PATH | RW).expect("opens");
+    let place = open("/a", RW | OpenFlags::APPEND).expect("opens");
+    assert_eq!(place.flags(), OpenFlags::PATH);
+    for place in [place, again] {
+        let mut byte = [0];
+        let refused = [
+            place.read(&mut byte).err(),
+            place.readv(&mut [IoSliceMut::new(&mut byte)]).err(),
+            place.pread(&mut byte, 0).err(),
+            place.preadv(&mut [IoSliceMut::new(&mut byte)], 0).err(),
+            place.write(b"x").err(),
+            place.pwrite(b"x", 0).err(),
+            place.lseek(Seek::Set(0)).err(),
+            place.lseek(Seek::End(0)).err(),
+            place.truncate(0).err(),
+            place.fallocate(0, 0, 1).err(),
+            place.fsync().err(),
+            place.readdir(0, |_| true).err(),
+        ];
+        assert_eq!(refused, [Some(Error::BadHandle); 12]);
+    }
 }
 
 #[test]

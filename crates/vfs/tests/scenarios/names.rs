@@ -22,9 +22,10 @@ fn directories_count_and_refuse() {
     assert_eq!(vfs.rmdir(&context, At::Cwd, "/d/.."), Err(Error::NotEmpty));
     assert_eq!(vfs.rmdir(&context, At::Cwd, "/"), Err(Error::Busy));
     let open = vfs.open(&context, At::Cwd, "/d/e", OpenFlags::DIRECTORY, 0).expect("opens");
+    let before = open.stat();
     assert_eq!(vfs.rmdir(&context, At::Cwd, "/d/e"), Ok(()));
     assert_eq!(open.readdir(0, |_| true), Err(Error::NoEntry));
-    assert_eq!(open.stat().nlink, 0);
+    assert!(open.stat().nlink == 0 && open.stat().ctime > before.ctime);
     assert_eq!(vfs.mkdir(&context, At::Dir(open.dentry()), "x", 0o777).err(), Some(Error::NoEntry));
     assert_eq!(vfs.unlink(&context, At::Cwd, "/d/f"), Ok(()));
     assert_eq!(vfs.rmdir(&context, At::Cwd, "/d"), Ok(()));
@@ -41,6 +42,12 @@ fn names_are_checked() {
     assert_eq!(vfs.stat(&context, At::Cwd, "a\0b", FOLLOW), Err(Error::Invalid));
     assert_eq!(vfs.stat(&context, At::Cwd, "", FOLLOW), Err(Error::NoEntry));
     assert_eq!(vfs.stat(&context, At::Cwd, "a/".repeat(2048), FOLLOW), Err(Error::NameTooLong));
+    let link = |target: &[u8]| vfs.symlink(&context, target, At::Cwd, "l").map(drop);
+    assert_eq!((link(b""), link(b"a\0b"), link(&[b'x'; 4096])), {
+        (Err(Error::NoEntry), Err(Error::Invalid), Err(Error::NameTooLong))
+    });
+    assert_eq!(link(&[b'x'; 4095]), Ok(()));
+    assert_eq!(vfs.readlink(&context, At::Cwd, "", Walk::EMPTY_PATH), Err(Error::NoEntry));
     assert_eq!(vfs.mkdir(&context, At::Cwd, ".", 0o777).err(), Some(Error::Exists));
     assert_eq!(vfs.mknod(&context, At::Cwd, "n/", 0o644, 0).err(), Some(Error::NoEntry));
     assert_eq!(vfs.open(&context, At::Cwd, "n/", RW | OpenFlags::CREAT, 0o644).err(), Some(Error::IsDirectory));
@@ -74,6 +81,11 @@ fn links_share_an_inode() {
         Some(Error::NoEntry),
         "the last name is gone for good"
     );
+    let private = vfs.open(&context, At::Cwd, "/", tmpfile | OpenFlags::EXCL, 0o600).expect("made");
+    let linked = vfs.link(&context, At::Dir(private.dentry()), "", At::Cwd, "/u", Walk::EMPTY_PATH);
+    assert_eq!(linked.err(), Some(Error::NoEntry), "it is never to have a name");
+    let not_a_directory = tmpfile - OpenFlags::DIRECTORY;
+    assert_eq!(vfs.open(&context, At::Cwd, "/", not_a_directory, 0o600).err(), Some(Error::Invalid));
 }
 
 #[test]
@@ -161,6 +173,7 @@ fn scans_resume_from_any_cookie() {
     seen.sort();
     assert_eq!(seen[..2], [".", ".."]);
     assert_eq!(seen[2..], all);
+    assert_eq!(dir.readdir(1 << 63, |_| true), Err(Error::Invalid));
 }
 
 #[test]
