@@ -85,3 +85,15 @@ impl Links {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_links_as_can_be_counted() {
+        let links = Links::new(u32::MAX - 1);
+        assert_eq!((links.up(|_| true), links.up(|_| true)), (Ok(true), Err(Error::TooManyLinks)));
+        assert_eq!((links.count(), links.down(), links.up(|_| true)), (u32::MAX, u32::MAX, Ok(true)));
+    }
+}

@@ -189,6 +189,32 @@ mod tests {
         assert_eq!(times.mtime(&guard, striped + 1), striped + 1, "changed since");
     }
 
+    /// Older than the last change of contents or attributes, or than a day: then reading is written down.
+    #[test]
+    fn reading_is_stamped_as_relatime_has_it() {
+        const DAY: i64 = 24 * 3600 * 1_000_000_000;
+        let guard = pin();
+        let cases = [
+            // atime, mtime, ctime, now
+            (100, 50, 50, 200, false),
+            (100, 99, 99, 99 + DAY, false),
+            (100, 99, 99, 100 + DAY, true),
+            (100, 100, 50, 200, true),
+            (100, 50, 100, 200, true),
+        ];
+        for (atime, mtime, ctime, now, due) in cases {
+            for striped in [false, true] {
+                let times = Times::new(0);
+                times.atime.store(atime, Ordering::Relaxed);
+                times.mtime.store(if striped { 0 } else { mtime }, Ordering::Relaxed);
+                times.ctime.store(if striped { 0 } else { ctime }, Ordering::Relaxed);
+                let stamp = if striped { mtime.max(ctime) } else { i64::MIN };
+                assert_eq!(times.accessed(&guard, stamp, || now), due, "{atime} {mtime} {ctime} {now}");
+                assert_eq!(times.atime(&guard), if due { now } else { atime });
+            }
+        }
+    }
+
     /// Nor does what is changed then stay hidden behind what was set before.
     #[test]
     fn changes_are_seen_also_when_the_clock_was_set_back() {

@@ -361,3 +361,21 @@ impl File {
         observe(&dentry.0.sb().name_space, op, || (Place::Itself(dentry), None), run)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Credentials, driver::tests::Nothing};
+
+    /// A thread that outlives many traces keeps the ring of the last one only.
+    #[test]
+    fn a_trace_that_has_ended_leaves_its_threads() {
+        let vfs = Vfs::new(Nothing).expect("a tree");
+        let context = Context::new(&vfs, Credentials::root());
+        for name in ["a", "b", "c"] {
+            let _tracer = vfs.trace(TraceOptions::default()).expect("nobody else traces");
+            vfs.mkdir(&context, At::Cwd, name, 0o755).expect("mkdir");
+        }
+        assert_eq!(MINE.with_borrow(Vec::len), 1);
+    }
+}
