@@ -15,7 +15,7 @@ use crate::{
     directory::Directory,
     inode::{Body, Inode, PermView},
     locks::{Locks, Step, Stop, in_need_of_space, look, run},
-    name::{PATH_MAX, check_path},
+    name::check_path,
     namei::{Parent, lookup, walk, walk_parent},
     permit::may_change,
     superblock::{Shard, SuperBlock},
@@ -122,9 +122,6 @@ impl Vfs {
     fn symlink_at(&self, context: &Context, target: &[u8], at: At<'_>, path: &[u8]) -> Result<DentryRef> {
         if target.is_empty() {
             return Err(Error::NoEntry);
-        }
-        if target.len() >= PATH_MAX {
-            return Err(Error::NameTooLong);
         }
         check_path(target)?;
         self.make(context, at, path, Make::Symlink(target), 0o777)
