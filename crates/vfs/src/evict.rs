@@ -191,9 +191,7 @@ impl SuperBlock {
         }
         let slot = place.filter(|place| shown_at(&dentry, place, &guard));
         if let Ok(directory) = inode.directory() {
-            if directory.slots_after(0, &guard).next().is_some() {
-                return Ok(Evicted::InUse);
-            }
+            // What came into it since it looked idle holds it, too.
             directory.let_go();
         }
         // Ours and the slot's: with these and no other but the cache's it is condemned.
