@@ -164,7 +164,6 @@ pub(crate) struct Pinned {
 struct PinnedParent {
     dir: Counted<Dentry>,
     name: Box<[u8]>,
-    slash: bool,
 }
 
 impl Drop for PinnedParent {
@@ -185,14 +184,15 @@ impl Pinned {
                 // SeqCst: before the backing is told.
                 backed.changing.fetch_add(1, Ordering::SeqCst);
             }
-            Ok(PinnedParent { dir, name, slash: parent.slash })
+            Ok(PinnedParent { dir, name })
         };
         Ok(Self { parents: Some(parents.iter().map(pin).collect::<Step<_>>()?) })
     }
 
     pub(crate) fn parent<'g>(&'g self, which: usize, guard: &'g Guard) -> Option<Parent<'g>> {
         let parent = self.parents.as_deref()?.get(which)?;
-        Some(Parent { dir: parent.dir.share(guard), last: Last::Name(&parent.name), slash: parent.slash, seen: None })
+        // What a slash forbids was refused before the backing was told.
+        Some(Parent { dir: parent.dir.share(guard), last: Last::Name(&parent.name), slash: false, seen: None })
     }
 }
 
