@@ -97,6 +97,6 @@ impl FileData for MapData {
     }
 
     fn sync(&mut self) -> Result<()> {
-        Ok(())
+        self.shared.trouble.enter(Call::Sync)
     }
 }

@@ -127,6 +127,10 @@ impl Driver for MapFs {
         Box::new(MapData::new(self.shared.clone(), ino))
     }
 
+    fn sync(&self) -> Result<()> {
+        self.shared.trouble.enter(Call::Sync)
+    }
+
     fn backing(&self) -> Option<&dyn Backing> {
         Some(self)
     }

@@ -39,11 +39,13 @@ pub enum Call {
     Read,
     /// Changing a file's bytes: write, truncate, allocate, punch.
     Write,
+    /// Making durable what was written: to a file, or to all.
+    Sync,
 }
 
 impl Call {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Lookup,
         Self::Getattr,
         Self::Create,
@@ -57,6 +59,7 @@ impl Call {
         Self::SetXattr,
         Self::Read,
         Self::Write,
+        Self::Sync,
     ];
 }
 

@@ -141,6 +141,7 @@ fn a_file_that_outlives_its_tree_is_stored_when_it_is_closed() {
 #[test]
 fn what_is_written_synchronously_is_stored_with_its_times() {
     let (vfs, context, store) = mounted(MapOptions::default());
+    let mut synced = 0;
     for (flags, with_times) in [(OpenFlags::SYNC | OpenFlags::DSYNC, true), (OpenFlags::DSYNC, false)] {
         let flags = flags | OpenFlags::RDWR | OpenFlags::CREAT;
         let file = vfs.open(&context, At::Cwd, "/f", flags, 0o644).expect("opens");
@@ -149,6 +150,12 @@ fn what_is_written_synchronously_is_stored_with_its_times() {
             assert_eq!(write(&file), Ok(1));
             let (known, stored) = (file.stat(), stored(&store, file.dentry().ino()));
             assert_eq!((stored.mtime, stored.ctime) == (known.mtime, known.ctime), with_times);
+            synced += 1;
+            assert_eq!(store.calls(Call::Sync), synced, "{flags:?}");
         }
     }
+    // And all of it when that is asked for.
+    assert_eq!((vfs.sync(), store.calls(Call::Sync)), (Ok(()), synced + 1));
+    let known = vfs.stat(&context, At::Cwd, "/f", FOLLOW).expect("there");
+    assert_eq!(stored(&store, known.ino).mtime, known.mtime);
 }

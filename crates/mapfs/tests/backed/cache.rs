@@ -126,6 +126,59 @@ fn an_eviction_loses_nothing() {
     assert!(file.stat().mtime < one_day, "the clock again");
 }
 
+/// Whatever changes a time is stored before it goes, of the directory too.
+#[test]
+fn the_times_of_each_change_survive_an_eviction() {
+    type Change = fn(&Vfs, &Context) -> pando_vfs::Result<()>;
+    const NONE: RenameFlags = RenameFlags::empty();
+    let changes: [Change; 14] = [
+        |vfs, context| vfs.mkdir(context, At::Cwd, "/a/new", 0o755).map(drop),
+        |vfs, context| vfs.symlink(context, "target", At::Cwd, "/a/new").map(drop),
+        |vfs, context| vfs.link(context, At::Cwd, "/a/f", At::Cwd, "/b/new", FOLLOW).map(drop),
+        |vfs, context| vfs.unlink(context, At::Cwd, "/a/f"),
+        |vfs, context| vfs.rmdir(context, At::Cwd, "/a/d"),
+        |vfs, context| vfs.rename(context, At::Cwd, "/a/f", At::Cwd, "/b/new", NONE),
+        |vfs, context| vfs.rename(context, At::Cwd, "/a/f", At::Cwd, "/b/f", NONE),
+        |vfs, context| vfs.rename(context, At::Cwd, "/a/d", At::Cwd, "/b/f", RenameFlags::EXCHANGE),
+        |vfs, context| vfs.open(context, At::Cwd, "/a/f", OpenFlags::RDWR, 0)?.write(b"x").map(drop),
+        |vfs, context| vfs.open(context, At::Cwd, "/a/f", OpenFlags::RDWR, 0)?.fallocate(0, 0, 9),
+        |vfs, context| vfs.truncate(context, At::Cwd, "/a/f", 9),
+        |vfs, context| vfs.open(context, At::Cwd, "/a/f", OpenFlags::RDONLY, 0)?.read(&mut [0]).map(drop),
+        |vfs, context| vfs.open(context, At::Cwd, "/a", OpenFlags::DIRECTORY, 0)?.readdir(0, |_| true),
+        |vfs, context| vfs.setxattr(context, At::Cwd, "/a/f", "user.k", "v", XattrFlags::empty(), FOLLOW),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let (vfs, context, store) = mounted(MapOptions::default());
+        for dir in ["/a", "/a/d", "/b"] {
+            vfs.mkdir(&context, At::Cwd, dir, 0o755).expect("made");
+        }
+        for file in ["/a/f", "/b/f"] {
+            vfs.open(&context, At::Cwd, file, NEW, 0o644).expect("made");
+        }
+        evict_down_to(&vfs, &store, 1);
+        assert_eq!(change(&vfs, &context), Ok(()), "{number}");
+        let stats = || {
+            let paths = ["/", "/a", "/a/f", "/a/d", "/a/new", "/b", "/b/f", "/b/new"];
+            paths.map(|path| vfs.stat(&context, At::Cwd, path, Walk::NOFOLLOW))
+        };
+        let before = stats();
+        evict_down_to(&vfs, &store, 1);
+        assert_eq!(stats(), before, "{number}");
+    }
+}
+
+/// As many as are asked for, or all that nobody uses: from where the last eviction stopped, once around.
+#[test]
+fn so_many_go_as_are_to_be_evicted() {
+    const FILES: usize = 300;
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let files = (0..FILES).map(|i| vfs.open(&context, At::Cwd, format!("/f{i}"), NEW, 0o644).expect("made"));
+    let used: Vec<_> = files.enumerate().filter(|(i, _)| i % 3 == 0).collect();
+    let evict = |count| vfs.evict(count).expect("nothing to store fails");
+    assert_eq!((evict(5), evict(0), evict(usize::MAX)), (5, 0, FILES - used.len() - 5));
+    collect_until(|| store.cached_inodes() == 1 + used.len() as u64);
+}
+
 #[test]
 fn bytes_are_read_before_anything_is_written() {
     let (vfs, context, store) = mounted(MapOptions::default());
@@ -172,6 +225,8 @@ fn numbers_that_were_handed_out_stay() {
     let made = vfs.open(&context, At::Cwd, "/f", NEW, 0o644).expect("made");
     let ino = made.dentry().ino();
     made.write(b"kept").expect("written");
+    vfs.remember(made.dentry(), 0);
+    assert!(vfs.iget(ino).is_none(), "handed out to nobody");
     vfs.remember(made.dentry(), 2);
     drop(made);
     vfs.unlink(&context, At::Cwd, "/f").expect("removed");

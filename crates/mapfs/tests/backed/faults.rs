@@ -42,6 +42,8 @@ fn each_kind_of_call_reports_its_failure() {
     fails(Call::Write, &|| file.write(b"bytes").map(drop));
     fails(Call::Write, &|| file.truncate(3));
     fails(Call::Read, &|| file.pread(&mut [0; 9], 0).map(drop));
+    fails(Call::Sync, &|| file.fsync());
+    fails(Call::Sync, &|| vfs.sync());
     fails(Call::SetXattr, &|| {
         vfs.setxattr(&root, cwd, "/f", "user.k", "v", pando_vfs::XattrFlags::empty(), Walk::empty())
     });
@@ -143,6 +145,47 @@ fn after_any_failure_cache_and_store_agree() {
     }
     evict_down_to(&vfs, &store, 1);
     assert_same(&seen(&vfs, &root), &tree, "at the end");
+}
+
+/// While it is asked for again, since others have changed something: what is gone is not there, and no error.
+#[test]
+fn what_others_have_removed_is_no_error_to_a_look_that_notices() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    drop(vfs.open(&root, At::Cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made"));
+    let f = vfs.stat(&root, At::Cwd, "/f", Walk::empty()).expect("there").ino;
+    for call in [Call::Lookup, Call::Xattrs] {
+        for error in [Error::Stale, Error::NoEntry] {
+            assert_eq!(vfs.listxattr(&root, At::Cwd, "/f", Walk::empty()), Ok(Vec::new()));
+            store.chmod(f, 0o600).expect("changed");
+            let struck = store.faults_struck();
+            store.inject(Fault::Nth { call: Some(call), after: 0, error });
+            assert_eq!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()).map(|stat| stat.ino), Ok(f), "{call:?} {error}");
+            assert_eq!(store.faults_struck(), struck + 1, "{call:?}");
+        }
+    }
+}
+
+/// An eviction that fails half way has not told the store yet of what has gone; what is used again by then it is not told of.
+#[test]
+fn what_is_used_again_is_not_forgotten() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    let new = OpenFlags::RDWR | OpenFlags::CREAT;
+    let names = ["/f", "/g"];
+    for name in names {
+        vfs.open(&root, At::Cwd, name, new, 0o644).expect("made").write(b"kept").expect("written");
+    }
+    store.inject(Fault::Nth { call: Some(Call::Setattr), after: 1, error: Error::Io });
+    assert_eq!((vfs.evict(usize::MAX), store.cached_inodes()), (Err(Error::Io), 2));
+    // A listing takes the one that has gone into the cache again.
+    let dir = vfs.open(&root, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
+    dir.readdir_plus(&root, 0, |_, _| true).expect("lists");
+    for name in names {
+        let file = vfs.open(&root, At::Cwd, name, OpenFlags::RDWR, 0).expect("opens");
+        vfs.unlink(&root, At::Cwd, name).expect("removed");
+        assert_eq!(file.pread(&mut [0; 9], 0), Ok(4), "{name}");
+    }
+    drop(dir);
+    evict_down_to(&vfs, &store, 1);
 }
 
 /// A store's root is there though there is room for no inode.

@@ -93,16 +93,56 @@ fn an_answer_from_before_an_eviction_does_not_count() {
     vfs.mkdir(&root, cwd, "/d", 0o755).expect("made");
     drop(vfs.link(&root, cwd, "/a", cwd, "/d/b", Walk::empty()).expect("linked"));
     evict_down_to(&vfs, &store, 1);
-    vfs.stat(&root, cwd, "/d", Walk::empty()).expect("there");
+    // In use: nothing leaves the cache but the inode.
+    let _used = vfs.lookup(&root, cwd, "/d", Walk::empty()).expect("there");
     let parked = store.park_answer(Call::Lookup);
     thread::scope(|scope| {
         let late = scope.spawn(|| vfs.stat(&root, cwd, "/a", Walk::empty()).map(|stat| stat.mode));
         parked.reached();
         vfs.chmod(&root, cwd, "/d/b", 0o640, Walk::empty()).expect("changed");
-        evict_down_to(&vfs, &store, 1);
+        evict_down_to(&vfs, &store, 2);
         drop(parked);
         assert_eq!(late.join().expect("ends"), Ok(0o640));
     });
+}
+
+/// Nor what others do to the name, if somebody else has looked for what they have changed before the answer is there: nobody
+/// would look again.
+#[test]
+fn an_answer_from_before_others_change_the_name_does_not_count() {
+    for was_there in [false, true] {
+        let (vfs, root, store) = mounted(MapOptions::default());
+        let create = || store.create(MapHandle::ROOT, "f", FileKind::File, 0o640);
+        let ino = was_there.then(|| create().expect("made"));
+        let stat = |path| vfs.stat(&root, At::Cwd, path, Walk::empty()).map(|stat| stat.ino);
+        assert_eq!(stat("/nothing"), Err(Error::NoEntry));
+        let parked = store.park_answer(Call::Lookup);
+        thread::scope(|scope| {
+            let late = scope.spawn(|| stat("/f"));
+            parked.reached();
+            let now = match ino {
+                Some(_) => store.remove(MapHandle::ROOT, "f").map_or_else(Err, |()| Err(Error::NoEntry)),
+                None => Ok(create().expect("made")),
+            };
+            assert_eq!(stat("/nothing"), Err(Error::NoEntry));
+            drop(parked);
+            late.join().expect("ends").ok();
+            assert_eq!(stat("/f"), now);
+        });
+    }
+}
+
+/// So many names are known to be absent, and no more: else who asks for more and more of them fills the memory.
+#[test]
+fn absent_names_are_forgotten_when_they_are_many() {
+    let (vfs, root, store) = mounted(MapOptions::default());
+    let asked = |name: u32| {
+        let before = store.calls(Call::Lookup);
+        assert_eq!(vfs.stat(&root, At::Cwd, format!("/{name}"), Walk::empty()).err(), Some(Error::NoEntry));
+        store.calls(Call::Lookup) - before
+    };
+    let most = (0..).find(|name| asked(*name) == 1 && asked(0) == 1).expect("it ends");
+    assert!((1000..10_000).contains(&most) && asked(most) == 0, "{most}");
 }
 
 /// What happens to the name itself, which a listing takes into the cache meanwhile, is not undone either.

@@ -42,6 +42,25 @@ fn what_others_change_is_seen() {
     assert_same(&seen(&vfs, &context), &stored(&store), "at the end");
 }
 
+/// Also what they change while the names of the directory are asked for again, since they have changed something before.
+#[test]
+fn what_others_change_while_it_is_asked_for_is_seen() {
+    let (vfs, context, store) = mounted(MapOptions::default());
+    let f = store.create(ROOT, "f", FileKind::File, 0o640).expect("made");
+    let mode = || vfs.stat(&context, At::Cwd, "/f", FOLLOW).map(|stat| stat.mode);
+    assert_eq!(mode(), Ok(0o640));
+    store.create(ROOT, "other", FileKind::File, 0o640).expect("made");
+    let parked = store.park_answer(Call::Lookup);
+    std::thread::scope(|scope| {
+        let noticing = scope.spawn(mode);
+        parked.reached();
+        store.chmod(f, 0o600).expect("changed");
+        drop(parked);
+        noticing.join().expect("no panic").expect("there");
+    });
+    assert_eq!(mode(), Ok(0o600));
+}
+
 #[test]
 fn names_that_others_have_made_are_in_the_way() {
     let (vfs, context, store) = mounted(MapOptions::default());

@@ -66,6 +66,14 @@ fn operations(call: Call) -> &'static [Operation] {
             |vfs, root, _| vfs.open(root, CWD, "/w/f", OpenFlags::RDWR, 0)?.write(b"longer than before").map(drop),
             |vfs, root, _| vfs.truncate(root, CWD, "/w/f", 1),
         ],
+        Call::Sync => &[
+            |vfs, root, _| {
+                let file = vfs.open(root, CWD, "/w/f", OpenFlags::RDWR, 0)?;
+                file.read(&mut [0])?;
+                file.fsync()
+            },
+            |vfs, _, _| vfs.sync(),
+        ],
     }
 }
 

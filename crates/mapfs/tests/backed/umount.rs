@@ -5,8 +5,8 @@ use std::{
     thread,
 };
 
-use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
-use pando_vfs::{At, Context, Credentials, FileKind, OpenFlags, RenameFlags, Result, Vfs, Walk};
+use pando_mapfs::{Call, Fault, MapFs, MapHandle, MapOptions};
+use pando_vfs::{At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Result, Vfs, Walk};
 
 use crate::support::{Used, Watched, collect_until, mounted};
 
@@ -173,6 +173,21 @@ fn what_is_removed_while_the_tree_goes_is_said_to_be() {
         drop(vfs);
         collect_until(|| store.cached_inodes() == 0);
     }
+}
+
+/// Who takes a tree away hears of what cannot be stored, and has the tree still.
+#[test]
+fn a_tree_that_cannot_be_stored_stays() {
+    let (vfs, context, _store) = mounted(MapOptions::default());
+    vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+    let driver = MapFs::new(MapOptions::default());
+    let store = driver.handle();
+    vfs.mount(&context, At::Cwd, "/m", driver).expect("mounted");
+    vfs.open(&context, At::Cwd, "/m/f", NEW, 0o644).expect("made").write(b"x").expect("written");
+    store.inject(Fault::Nth { call: Some(Call::Setattr), after: 0, error: Error::Io });
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Err(Error::Io));
+    assert_eq!(vfs.stat(&context, At::Cwd, "/m/f", FOLLOW).map(|stat| stat.size), Ok(1));
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
 }
 
 #[test]
