@@ -60,6 +60,21 @@ fn mounts_are_crossed_and_protected() {
     assert_eq!(vfs.rmdir(&context, At::Cwd, "/m"), Err(Error::Busy));
     assert_eq!(vfs.umount(&context, At::Cwd, "/n"), Err(Error::Invalid));
     let root = vfs.lookup(&context, At::Cwd, "/m", FOLLOW).expect("mounted");
+    // Numbers that were handed out are found and forgotten in each tree.
+    let ino = file.dentry().ino();
+    let known = || vfs.iget(ino).is_some();
+    vfs.remember(file.dentry(), 1);
+    assert!(known());
+    vfs.forget(ino, 1);
+    assert!(!known());
+    vfs.remember(file.dentry(), 1);
+    vfs.forget_all();
+    assert!(!known());
+    assert_eq!(vfs.mount(&context, At::Cwd, "/m/x/f", driver(None)), Err(Error::NotDirectory));
+    vfs.mount(&context, At::Cwd, "/m/x", driver(None)).expect("mounted");
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Err(Error::Busy), "something is mounted in it");
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m/x"), Ok(()));
+    assert_eq!(vfs.umount(&context, At::Cwd, "/m/x"), Err(Error::Invalid), "a directory of it is not its root");
     assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
     assert_eq!(vfs.mkdir(&context, At::Dir(&root), "late", 0o777).err(), Some(Error::Stale));
     assert_eq!(names(&vfs, &context, "/m"), [".", "..", "below"]);
