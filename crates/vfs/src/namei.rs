@@ -170,11 +170,8 @@ impl<'g> Walker<'g> {
                     path = outer;
                     continue;
                 }
-                // Nothing but slashes, or a link to nothing but slashes.
-                return match goal {
-                    Goal::Target { .. } if slash && !dir.is_dir() => Err(Error::NotDirectory.into()),
-                    _ => Ok(Parent { dir, last: Last::Root, slash: true, seen: None }),
-                };
+                // The target; of a walk to a parent: nothing but slashes, or a link to nothing but slashes.
+                return Ok(Parent { dir, last: Last::Root, slash: true, seen: None });
             };
             let last = rest.is_empty() && self.interrupted.is_empty();
             slash |= last && path.ends_with(b"/");
