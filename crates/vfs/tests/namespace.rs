@@ -26,6 +26,13 @@ fn driver(inodes: Option<u64>) -> impl Driver {
 }
 
 #[test]
+fn a_root_is_as_it_is_asked_for() {
+    let vfs = Vfs::with_root_attributes(driver(None), 1, 2, 0o41_770).expect("a new tree");
+    let stat = vfs.root().stat();
+    assert_eq!((stat.uid, stat.gid, stat.mode), (1, 2, 0o1770));
+}
+
+#[test]
 fn what_is_removed_is_given_back() {
     let options = MemOptions { inodes: Some(100), size_bytes: Some(1 << 20) };
     let vfs = Vfs::new(MemFs::new(options)).expect("a new tree");

@@ -26,7 +26,11 @@ fn permissions_are_checked() {
         vfs.setattr(context, &found, &SetAttr { size: Some(0), ..SetAttr::default() }).map(|stat| stat.size)
     };
     assert_eq!((cut(&user, "/tmp/roots"), cut(&user, "/tmp")), (Err(Error::Access), Err(Error::IsDirectory)));
-    assert_eq!(cut(&user.clone().checked_by_caller(true), "/tmp/roots"), Ok(0));
+    let checked = user.clone().checked_by_caller(true);
+    assert_eq!(cut(&checked, "/tmp/roots"), Ok(0));
+    assert_eq!(vfs.chmod(&checked, At::Cwd, "/tmp/roots", 0o644, FOLLOW), Ok(()), "as if he owned it");
+    let device = |context| vfs.mknod(context, At::Cwd, "/tmp/device", 0o060_600, 1).map(drop);
+    assert_eq!((device(&user), device(&checked)), (Err(Error::NotPermitted), Ok(())), "as if he were capable");
     assert_eq!(vfs.chown(&user, At::Cwd, "/tmp/users", Some(0), None, FOLLOW), Err(Error::NotPermitted));
     vfs.chmod(&user, At::Cwd, "/tmp/users", 0o4755, FOLLOW).expect("setuid");
     vfs.chown(&root, At::Cwd, "/tmp/users", Some(1001), None, FOLLOW).expect("given away");
@@ -321,6 +325,7 @@ fn a_read_only_context_changes_nothing() {
     vfs.mount(&root, At::Cwd, "/mounted", driver(None)).expect("mounted");
     touch(&vfs, &root, "/mounted/x");
     touch(&vfs, &root, "/file");
+    vfs.mknod(&root, At::Cwd, "/mounted/fifo", 0o010_600, 0).expect("made");
     vfs.symlink(&root, "file", At::Cwd, "/link").expect("made");
     vfs.setxattr(&root, At::Cwd, "/file", "user.a", b"v", XattrFlags::empty(), FOLLOW).expect("set");
     for path in ["/", "/d", "/file", "/link"] {
@@ -370,7 +375,8 @@ fn a_read_only_context_changes_nothing() {
     assert_eq!(vfs.access(&reader, At::Cwd, "/file", Access::WRITE, FOLLOW), refused);
     assert_eq!(vfs.mount(&reader, At::Cwd, "/d", driver(None)), refused);
     assert_eq!(vfs.umount(&reader, At::Cwd, "/mounted"), refused);
-    assert_eq!(names(&vfs, &root, "/mounted"), [".", "..", "x"]);
+    assert_eq!(names(&vfs, &root, "/mounted"), [".", "..", "fifo", "x"]);
+    assert_eq!(vfs.access(&reader, At::Cwd, "/mounted/fifo", Access::WRITE, FOLLOW), Ok(()), "it holds nothing");
     // Looking is allowed, and leaves no trace.
     assert_eq!(vfs.access(&reader, At::Cwd, "/file", Access::READ, FOLLOW), Ok(()));
     assert_eq!(vfs.open(&reader, At::Cwd, "/file", OpenFlags::RDONLY, 0).expect("opens").read(&mut [0; 9]), Ok(0));
@@ -387,6 +393,9 @@ fn a_mode_is_permission_bits() {
         let file = vfs.open(&context, At::Cwd, name, RW | OpenFlags::CREAT, mode).expect("made");
         assert_eq!((file.stat().mode, file.stat().kind), (mode & 0o7777, FileKind::File));
     }
+    let context = context.with_umask(u32::MAX);
+    let file = vfs.open(&context, At::Cwd, "/d", RW | OpenFlags::CREAT, 0o4755).expect("made");
+    assert_eq!(file.stat().mode, 0o4000, "a mask is of nine bits");
 }
 
 /// They were given to what was in the file, and to its owner: whoever changes these takes them away, root too.

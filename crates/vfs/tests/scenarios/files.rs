@@ -26,7 +26,8 @@ fn files_are_made_written_read_and_removed() {
     assert_eq!(vfs.stat(&context, At::Cwd, "/a", FOLLOW), Err(Error::NoEntry));
     assert_eq!(file.stat().nlink, 0);
     assert_eq!(file.pread(&mut buffer, 0), Ok(5), "an open file lives on");
-    assert_eq!(vfs.d_path(&context, file.dentry(), 100), Ok(b"/a (deleted)".to_vec()));
+    assert_eq!(vfs.d_path(&context, file.dentry(), 12), Ok(b"/a (deleted)".to_vec()));
+    assert_eq!(vfs.d_path(&context, file.dentry(), 11), Err(Error::NameTooLong));
 }
 
 #[test]

@@ -203,5 +203,7 @@ fn what_belongs_to_another_tree_is_refused() {
     assert_eq!(vfs.mkdir(&context, At::Dir(&theirs), "e", 0o777).err(), Some(Error::CrossDevice));
     let moved = vfs.rename(&context, At::Cwd, "/d", At::Dir(&theirs), "e", RenameFlags::empty());
     assert_eq!(moved, Err(Error::CrossDevice));
+    // Nor where only the root is: paths lead there, too.
+    assert_eq!(other.stat(&context, At::Dir(&theirs), "/d", FOLLOW).err(), Some(Error::CrossDevice));
     assert_eq!(names(&other, &others, "/d"), [".", ".."]);
 }

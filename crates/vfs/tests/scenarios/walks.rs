@@ -23,6 +23,13 @@ fn symlinks_are_followed_and_loops_end() {
     touch(&vfs, &context, "/dangling");
     assert!(vfs.stat(&context, At::Cwd, "/d/new", FOLLOW).is_ok(), "O_CREAT goes through a dangling link");
     assert_eq!(vfs.readlink(&context, At::Cwd, "/l", FOLLOW), Ok(b"d".to_vec()));
+    vfs.symlink(&context, "/d/f", At::Cwd, "/1").expect("made");
+    (2..=41).for_each(|n| drop(vfs.symlink(&context, format!("{}", n - 1), At::Cwd, format!("/{n}")).expect("made")));
+    let chain = |links: u32| vfs.stat(&context, At::Cwd, format!("/{links}"), FOLLOW).map(|stat| stat.ino);
+    assert_eq!((chain(40), chain(41)), (Ok(ino), Err(Error::Loop)));
+    for path in ["/d/f/", "/l/f/", "/1/", "/d/back/", "/d/f/x"] {
+        assert_eq!(vfs.stat(&context, At::Cwd, path, FOLLOW).err(), Some(Error::NotDirectory), "{path}");
+    }
     assert_eq!(vfs.readlink(&context, At::Cwd, "/d", FOLLOW), Err(Error::Invalid));
 }
 
@@ -32,6 +39,7 @@ fn mounts_are_crossed_and_protected() {
     for dir in ["/m", "/m/below", "/n"] {
         vfs.mkdir(&context, At::Cwd, dir, 0o777).expect("made");
     }
+    let [point, below] = ["/m", "/m/below"].map(|path| vfs.lookup(&context, At::Cwd, path, FOLLOW).expect("made"));
     vfs.mount(&context, At::Cwd, "/m", driver(None)).expect("mounted");
     assert_eq!(names(&vfs, &context, "/m"), [".", ".."]);
     vfs.mkdir(&context, At::Cwd, "/m/x", 0o777).expect("made");
@@ -50,6 +58,21 @@ fn mounts_are_crossed_and_protected() {
     })
     .expect("lists");
     assert_eq!(listed, Some((mounted.ino, mounted.ino)), "with attributes, a listing shows what a look-up finds");
+    let number = |dir: &str, name: &[u8]| {
+        let dir = vfs.open(&context, At::Cwd, dir, OpenFlags::DIRECTORY, 0).expect("opens");
+        let mut number = None;
+        dir.readdir(0, |entry| {
+            number = number.or((entry.name == name).then_some(entry.ino));
+            true
+        })
+        .expect("lists");
+        number
+    };
+    assert_eq!((number("/", b"m"), number("/m", b"..")), (Some(point.ino()), Some(root.ino)), "as getdents has it");
+    let above = vfs.stat(&context, At::Dir(&below), "..", FOLLOW).map(|stat| stat.dev);
+    assert_eq!(above, Ok(mounted.dev), "from under a mount, up is into it");
+    let limited = |limit| vfs.d_path(&context, file.dentry(), limit).is_ok();
+    assert_eq!((limited(5), limited(6)), (false, true));
     let none = RenameFlags::empty();
     assert_eq!(vfs.rename(&context, At::Cwd, "/m/x", At::Cwd, "/x", none), Err(Error::CrossDevice));
     for (context, error) in [(context.clone(), Error::CrossDevice), (context.clone().read_only(true), Error::ReadOnly)]
@@ -93,6 +116,13 @@ fn working_directory_and_root() {
     assert!(vfs.stat(&context, At::Cwd, "c", FOLLOW).is_ok());
     vfs.rename(&context, At::Cwd, "/a/b", At::Cwd, "/z", RenameFlags::empty()).expect("moved");
     assert_eq!(vfs.getcwd(&context, 100), Ok(b"/z".to_vec()));
+    let mut user = context.clone().with_credentials(Credentials::user(1000, 1000, &[]));
+    assert_eq!(vfs.chroot(&mut user, At::Cwd, "/z"), Err(Error::NotPermitted));
+    let mut outside = context.clone();
+    vfs.chdir(&mut outside, At::Cwd, "/a").expect("entered");
+    vfs.chroot(&mut outside, At::Cwd, "/z").expect("confined");
+    let unreachable = b"(unreachable)/a".to_vec();
+    assert_eq!((vfs.getcwd(&outside, 15), vfs.getcwd(&outside, 14)), (Ok(unreachable), Err(Error::Range)));
     vfs.chroot(&mut context, At::Cwd, "/z").expect("confined");
     assert_eq!(vfs.getcwd(&context, 100), Ok(b"/".to_vec()));
     assert_eq!(names(&vfs, &context, "/../.."), [".", "..", "c"]);
