@@ -124,6 +124,20 @@ fn a_path_is_that_of_the_call_and_not_of_the_reading() {
     assert_eq!(lines(&mut tracer), expected);
 }
 
+/// Whatever their numbers: what one needs to be known by is not taken from the other.
+#[test]
+fn both_directories_of_an_operation_are_known() {
+    let (vfs, context) = tree();
+    let dirs: Vec<_> = (0..40).map(|n| vfs.mkdir(&context, At::Cwd, format!("{n}"), 0o755).expect("mkdir")).collect();
+    let mut tracer = start(&vfs);
+    for dir in &dirs {
+        let moved = vfs.rename(&context, At::Dir(&dirs[0]), "x", At::Dir(dir), "y", RenameFlags::empty());
+        assert_eq!(moved, Err(Error::NoEntry));
+    }
+    let expected: Vec<_> = (0..40).map(|n| format!("rename /0/x -> /{n}/y: 2")).collect();
+    assert_eq!(lines(&mut tracer), expected);
+}
+
 #[test]
 fn paths_are_seen_from_the_root_of_the_name_space() {
     let (vfs, mut context) = tree();
