@@ -270,6 +270,9 @@ fn a_tree_that_is_not_mounted_is_given_back() {
     assert_eq!((mount(&second), mount(&full)), (Err(Error::NoEntry), Err(Error::NoEntry)));
     assert_eq!(vfs.mount(&context, At::Cwd, "/m", second.clone()), Err(Error::Busy));
     gone(&second);
+    for i in 0..3000 {
+        vfs.mknod(&context, At::Cwd, format!("/m/{i}"), 0o100_600, 0).expect("made");
+    }
     assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
     gone(&first);
 }

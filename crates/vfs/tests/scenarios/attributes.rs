@@ -224,6 +224,12 @@ fn times_are_set_and_rise() {
     file.write(b"x").expect("written");
     assert!(file.stat().mtime > first.mtime, "two changes in a row differ");
     assert_eq!(file.stat().atime, old);
+    let written = file.stat();
+    for (if_resized, stamped) in [(true, false), (false, true)] {
+        let same = SetAttr { size: Some(written.size), if_resized, ..SetAttr::default() };
+        let mtime = vfs.setattr(&context, file.dentry(), &same).expect("set").mtime;
+        assert_eq!(mtime > written.mtime, stamped);
+    }
     assert_eq!(file.pread(&mut [], 0), Ok(0));
     assert!(file.stat().atime > old, "who reads nothing has read, as on tmpfs");
     vfs.utimens(&context, At::Cwd, "/", SetTime::Omit, SetTime::At(old), FOLLOW).expect("set");

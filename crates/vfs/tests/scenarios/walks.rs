@@ -81,6 +81,9 @@ fn mounts_are_crossed_and_protected() {
     }
     assert_eq!(vfs.rename(&context, At::Cwd, "/m", At::Cwd, "/x", none), Err(Error::Busy));
     assert_eq!(vfs.rmdir(&context, At::Cwd, "/m"), Err(Error::Busy));
+    for (at, path) in [(At::Cwd, "/m"), (At::Dir(&point), ".")] {
+        assert_eq!(vfs.mount(&context, at, path, driver(None)), Err(Error::Busy), "{path}");
+    }
     assert_eq!(vfs.umount(&context, At::Cwd, "/n"), Err(Error::Invalid));
     let root = vfs.lookup(&context, At::Cwd, "/m", FOLLOW).expect("mounted");
     // Numbers that were handed out are found and forgotten in each tree.
