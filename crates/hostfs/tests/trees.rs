@@ -94,6 +94,45 @@ fn remove_chain(root: &OwnedFd) {
     }
 }
 
+/// So deep that the levels above are closed meanwhile, which are opened again by `..` on the way up. Where that leads elsewhere by
+/// then, as the way down was moved, they are found by their names; if those are others now, that is said.
+#[test]
+fn the_way_up_from_what_was_moved_is_the_way_down_again() {
+    const DEPTH: usize = 80;
+    let chain = |depth| ["m"; DEPTH][..depth].join("/");
+    for replaced in [false, true] {
+        let dir = temp();
+        fs::create_dir_all(dir.path().join(chain(DEPTH))).unwrap();
+        (0..DEPTH).for_each(|depth| fs::create_dir(dir.path().join(chain(depth)).join("z")).unwrap());
+        let mut walk = Walk::open(dir.path(), with(Workers::Auto)).unwrap();
+        let (mut entered, mut failed) = (Vec::new(), Vec::new());
+        while let Some(event) = walk.next_event() {
+            match event {
+                Event::Enter(directory) => {
+                    entered.push(directory.path.to_owned());
+                    if entered.len() == DEPTH + 1 {
+                        let elsewhere = |depth| dir.path().join(format!("elsewhere{depth}"));
+                        fs::rename(dir.path().join(chain(10)), elsewhere(10)).unwrap();
+                        if replaced {
+                            fs::rename(dir.path().join(chain(5)), elsewhere(5)).unwrap();
+                            fs::create_dir_all(dir.path().join(chain(9)).join("z")).unwrap();
+                        }
+                    }
+                }
+                Event::Leave(_, children) => children.sort_by(|a, b| a.name.cmp(b.name)),
+                Event::Failed(failure) => failed.push((failure.cause, failure.path.to_owned())),
+                Event::Batch(..) => {}
+            }
+        }
+        // Of the levels in between nobody knows any more what they are.
+        let lost = if replaced { 5..10 } else { 0..0 };
+        let z = |depth| dir.path().join(chain(depth)).join("z");
+        assert_eq!(failed, lost.clone().rev().map(|depth| (Cause::Swapped, z(depth))).collect::<Vec<_>>());
+        let found: Vec<_> = (0..DEPTH).filter(|depth| !lost.contains(depth)).map(z).rev().collect();
+        assert_eq!(entered[DEPTH + 1..], found);
+    }
+}
+
 #[test]
 fn loops_are_reported() {
     let dir = temp();

@@ -1,7 +1,7 @@
 //! rename: one instant, whatever it moves (P3).
 //!
 //! All words that change — the two slots, the places of what moves, the life of a directory that is replaced — are
-//! enlisted in one [`Op`]; its commit is the instant. A directory that changes place also writes the rename sequence
+//! enlisted in one [`Operation`]; its commit is the instant. A directory that changes place also writes the rename sequence
 //! around it, so that path rendering never mixes two trees; one that changes parents holds the topology lock, under which
 //! ancestors stand still (P4).
 
