@@ -10,7 +10,7 @@ use pando_vfs::{
     At, Context, Error, FileKind, OpenFlags, RenameFlags, Seek, SetTime, Timestamp, Vfs, Walk, XattrFlags,
 };
 
-use crate::support::{assert_same, collect_until, evict_all, evict_down_to, mounted, seen, stored};
+use crate::support::{assert_same, collect_until, evict_all, evict_down_to, mounted, mounted_below, seen, stored};
 
 const FOLLOW: Walk = Walk::empty();
 const NEW: OpenFlags = OpenFlags::RDWR.union(OpenFlags::CREAT).union(OpenFlags::EXCL);
@@ -334,11 +334,7 @@ fn a_file_that_others_save_from_its_removal_stays_one() {
 
 #[test]
 fn nobody_waits_for_an_eviction_to_find_a_number() {
-    let (vfs, context, _store) = mounted(MapOptions::default());
-    vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
-    let driver = MapFs::new(MapOptions::default());
-    let store = driver.handle();
-    vfs.mount(&context, At::Cwd, "/m", driver).expect("mounted");
+    let (vfs, context, store) = mounted_below();
     vfs.open(&context, At::Cwd, "/m/f", NEW, 0o644).expect("made").write(b"x").expect("written");
     let parked = store.park(Call::Setattr);
     std::thread::scope(|scope| {

@@ -61,6 +61,16 @@ pub fn mounted(options: MapOptions) -> (Vfs, Context, MapHandle) {
     (vfs, context, store)
 }
 
+/// The same, with another such tree mounted at `/m`: the store is that one's.
+pub fn mounted_below() -> (Vfs, Context, MapHandle) {
+    let (vfs, context, _) = mounted(MapOptions::default());
+    vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+    let driver = MapFs::new(MapOptions::default());
+    let store = driver.handle();
+    vfs.mount(&context, At::Cwd, "/m", driver).expect("mounted");
+    (vfs, context, store)
+}
+
 /// Names in a directory without `.` and `..`.
 pub fn names(vfs: &Vfs, context: &Context, path: &str) -> Vec<String> {
     let dir = vfs.open(context, At::Cwd, path, OpenFlags::DIRECTORY, 0).unwrap_or_else(|e| panic!("{path}: {e}"));

@@ -8,7 +8,7 @@ use std::{
 use pando_mapfs::{Call, Fault, MapFs, MapHandle, MapOptions};
 use pando_vfs::{At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Result, Vfs, Walk};
 
-use crate::support::{Used, Watched, collect_until, mounted};
+use crate::support::{Used, Watched, collect_until, mounted, mounted_below};
 
 const FOLLOW: Walk = Walk::empty();
 const NEW: OpenFlags = OpenFlags::RDWR.union(OpenFlags::CREAT).union(OpenFlags::EXCL);
@@ -72,11 +72,7 @@ fn what_the_store_is_told_of_beside_umount_is_done() {
         (Call::Rename, exchange, &["a", "b"]),
     ];
     for (call, change, then) in cases {
-        let (vfs, context, _) = mounted(MapOptions::default());
-        vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
-        let driver = MapFs::new(MapOptions::default());
-        let store = driver.handle();
-        vfs.mount(&context, At::Cwd, "/m", driver).expect("mounted");
+        let (vfs, context, store) = mounted_below();
         let dir = vfs.mkdir(&context, At::Cwd, "/m/d", 0o755).expect("made");
         for path in ["/m/d/a", "/m/d/b"] {
             drop(vfs.open(&context, At::Cwd, path, NEW, 0o644).expect("made"));
@@ -178,11 +174,7 @@ fn what_is_removed_while_the_tree_goes_is_said_to_be() {
 /// Who takes a tree away hears of what cannot be stored, and has the tree still.
 #[test]
 fn a_tree_that_cannot_be_stored_stays() {
-    let (vfs, context, _store) = mounted(MapOptions::default());
-    vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
-    let driver = MapFs::new(MapOptions::default());
-    let store = driver.handle();
-    vfs.mount(&context, At::Cwd, "/m", driver).expect("mounted");
+    let (vfs, context, store) = mounted_below();
     vfs.open(&context, At::Cwd, "/m/f", NEW, 0o644).expect("made").write(b"x").expect("written");
     store.inject(Fault::Nth { call: Some(Call::Setattr), after: 0, error: Error::Io });
     assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Err(Error::Io));
