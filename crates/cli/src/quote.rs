@@ -155,9 +155,14 @@ impl Quote {
         if is_plain(name) {
             return Need::Nothing;
         }
+        // Double quotes are for apostrophes.
+        let single_if_any = !name.contains(&b'\'');
         let (mut special, mut apostrophe, mut only_plain) = (name.is_empty(), false, true);
         let mut first = true;
         for piece in self.pieces(name) {
+            if special && single_if_any {
+                break;
+            }
             match piece {
                 Piece::Unprintable(_) => (special, only_plain) = (true, false),
                 Piece::Printable([byte], _) => match byte {
@@ -251,6 +256,12 @@ impl Quote {
 
     fn write_single(self, name: &[u8], out: &mut Vec<u8>) -> usize {
         let begin = out.len();
+        if name.iter().all(|&byte| matches!(byte, b' '..=b'~') && byte != b'\'') {
+            out.push(b'\'');
+            out.extend_from_slice(name);
+            out.push(b'\'');
+            return out.len() - begin;
+        }
         let mut wide = 0;
         out.push(b'\'');
         let mut escaping = false;
@@ -353,6 +364,28 @@ mod tests {
         ] {
             assert_eq!(shown(name, utf8), (text.to_owned(), width), "{}", name.escape_ascii());
         }
+    }
+
+    /// Each byte among others: what it needs, and what a shell would read.
+    #[test]
+    fn what_is_always_quoted_is_in_single_quotes_but_for_apostrophes() {
+        let always = Quote { style: Quoting::ShellEscapeAlways, utf8: true, hide: false, at: false };
+        for byte in 0..=0xff_u8 {
+            let (name, mut out) = ([b'a', byte, b'z'], Vec::new());
+            let width = always.write(&name, &mut out);
+            let expected = match byte {
+                b'\'' => b"\"a'z\"".to_vec(),
+                b' '..=b'~' => [b"'".as_slice(), &name, b"'"].concat(),
+                _ => {
+                    let mut escaped = b"'a'$'".to_vec();
+                    write_escape(byte, &mut escaped);
+                    [&escaped, b"''z'".as_slice()].concat()
+                }
+            };
+            assert_eq!((out.escape_ascii().to_string(), width), (expected.escape_ascii().to_string(), expected.len()));
+        }
+        let mut out = Vec::new();
+        assert_eq!((always.write(b"", &mut out), out), (2, b"''".to_vec()));
     }
 
     #[test]
