@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use pando_mapfs::{Call, Delay, Fault, MapFs, MapHandle, MapOptions, Wait};
+use pando_mapfs::{Call, Delay, Fault, MapHandle, MapOptions, Wait};
 use pando_vfs::{
     At, Context, Error, FileKind, OpenFlags, RenameFlags, Seek, SetTime, Timestamp, Vfs, Walk, XattrFlags,
 };
