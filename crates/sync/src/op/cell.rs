@@ -171,10 +171,10 @@ impl<T: Object> OpCell<T> {
     ///
     /// Insert it when everything else is enlisted (a remover may commit the operation as soon as it meets the cell),
     /// and [`adopt`](OpCell::adopt) it where it was inserted.
-    #[must_use]
     ///
     /// # Panics
     /// As [`OpCell::enlist`].
+    #[must_use]
     pub fn new_enlisted(op: &Operation, after: Counted<T>) -> Self {
         Self::from_word(&Word::Entry(op.entry(None, Some(after))))
     }
