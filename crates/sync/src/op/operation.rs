@@ -8,10 +8,9 @@ use std::{
 };
 
 use super::Op;
-use crate::{
-    counted::{Block, Counted, Object, Shared},
-    reclaim::Guard,
-};
+use crate::counted::{Block, Counted, Object, Shared};
+#[cfg(test)]
+use crate::reclaim::Guard;
 
 /// How many words an operation changes at most, besides a [`Life`](super::Life): the slots and the places of an exchange.
 pub(super) const WORDS: usize = 4;
@@ -60,18 +59,6 @@ impl Operation {
         self.op.as_shared()
     }
 
-    /// A view that lasts as long as a guard, also when the operation goes before it.
-    #[must_use]
-    pub fn share<'g>(&self, guard: &'g Guard) -> Shared<'g, Op> {
-        self.op.share(guard)
-    }
-
-    /// How many words own a reference to the op; a hint.
-    #[must_use]
-    pub fn words(&self) -> usize {
-        Counted::count(&self.op) - 1 - self.spare.get()
-    }
-
     /// A reference for a word.
     pub(super) fn lend(&self) -> NonNull<Block<Op>> {
         match self.spare.get().checked_sub(1) {
@@ -115,6 +102,20 @@ impl Operation {
         debug_assert_eq!(entry.as_ptr().cast_const(), self.op.entries[self.used.get() - 1].get().cast(), "the newest");
         self.used.set(self.used.get() - 1);
         self.spare.set(self.spare.get() + 1);
+    }
+}
+
+#[cfg(test)]
+impl Operation {
+    /// A view that lasts as long as a guard, also when the operation goes before it.
+    pub(super) fn share<'g>(&self, guard: &'g Guard) -> Shared<'g, Op> {
+        self.op.share(guard)
+    }
+
+    /// How many words own a reference to the op; a hint.
+    #[cfg(not(loom))]
+    pub(super) fn words(&self) -> usize {
+        Counted::count(&self.op) - 1 - self.spare.get()
     }
 }
 
