@@ -8,6 +8,18 @@ use pando_vfs::{
 use super::{FOLLOW, RW, names, touch, tree};
 use crate::driver;
 
+type Change = fn(&Vfs, &Context) -> Result<()>;
+
+/// Each way in which the contents of `/f` change.
+const CHANGES_OF_CONTENTS: [Change; 6] = [
+    |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.write(b"x").map(drop),
+    |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.pwrite(b"x", 9).map(drop),
+    |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.fallocate(0, 0, 9),
+    |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.truncate(3),
+    |vfs, who| vfs.open(who, At::Cwd, "/f", RW | OpenFlags::TRUNC, 0).map(drop),
+    |vfs, who| vfs.truncate(who, At::Cwd, "/f", 3),
+];
+
 #[test]
 fn permissions_are_checked() {
     let (vfs, root) = tree();
@@ -46,7 +58,6 @@ fn permissions_are_checked() {
 /// Whoever may not write to a directory, or not search it, changes no name in it, whatever may be done to what it names.
 #[test]
 fn names_are_changed_by_who_may_change_their_directory() {
-    type Change = fn(&Vfs, &Context) -> Result<()>;
     const NONE: RenameFlags = RenameFlags::empty();
     let changes: [Change; 11] = [
         |vfs, user| vfs.mkdir(user, At::Cwd, "/d/new", 0o755).map(drop),
@@ -86,23 +97,15 @@ fn names_are_changed_by_who_may_change_their_directory() {
 /// without the right to execute is none.
 #[test]
 fn privileges_of_a_file_go_with_its_contents() {
-    type Change = fn(&Vfs, &Context) -> Result<()>;
-    let changes: [Change; 7] = [
-        |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.write(b"x").map(drop),
-        |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.pwrite(b"x", 9).map(drop),
-        |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.fallocate(0, 0, 9),
-        |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.truncate(3),
-        |vfs, who| vfs.open(who, At::Cwd, "/f", RW | OpenFlags::TRUNC, 0).map(drop),
-        |vfs, who| vfs.truncate(who, At::Cwd, "/f", 3),
-        |vfs, who| vfs.drop_privileges(&vfs.lookup(who, At::Cwd, "/f", FOLLOW)?),
-    ];
+    let by_request: Change = |vfs, who| vfs.drop_privileges(&vfs.lookup(who, At::Cwd, "/f", FOLLOW)?);
     let (vfs, root) = tree();
     let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
     touch(&vfs, &root, "/f");
-    for (number, change) in changes.into_iter().enumerate() {
+    for (number, change) in CHANGES_OF_CONTENTS.into_iter().chain([by_request]).enumerate() {
         for (given, left) in [(0o6777, 0o777), (0o2777, 0o777), (0o2767, 0o2767), (0o6767, 0o2767)] {
             // The last one is for servers, of whom each is capable.
-            for (who, left) in [(&user, left), (&root, if number == 6 { left } else { given })] {
+            for (who, left) in [(&user, left), (&root, if number == CHANGES_OF_CONTENTS.len() { left } else { given })]
+            {
                 vfs.chmod(&root, At::Cwd, "/f", given, FOLLOW).expect("given");
                 assert_eq!(change(&vfs, who), Ok(()), "{number}");
                 let mode = vfs.stat(&root, At::Cwd, "/f", FOLLOW).map(|stat| stat.mode);
@@ -407,15 +410,8 @@ fn a_mode_is_permission_bits() {
 /// They were given to what was in the file, and to its owner: whoever changes these takes them away, root too.
 #[test]
 fn capabilities_of_a_file_go_with_what_they_were_given_to() {
-    type Change = fn(&Vfs, &Context) -> Result<()>;
     const CAPABILITIES: &str = "security.capability";
-    let takes_away: [Change; 8] = [
-        |vfs, root| vfs.open(root, At::Cwd, "/f", RW, 0)?.write(b"x").map(drop),
-        |vfs, root| vfs.open(root, At::Cwd, "/f", RW, 0)?.pwrite(b"x", 9).map(drop),
-        |vfs, root| vfs.open(root, At::Cwd, "/f", RW, 0)?.fallocate(0, 0, 9),
-        |vfs, root| vfs.open(root, At::Cwd, "/f", RW, 0)?.truncate(3),
-        |vfs, root| vfs.open(root, At::Cwd, "/f", RW | OpenFlags::TRUNC, 0).map(drop),
-        |vfs, root| vfs.truncate(root, At::Cwd, "/f", 3),
+    let changes_of_owner: [Change; 2] = [
         |vfs, root| vfs.chown(root, At::Cwd, "/f", Some(1), None, FOLLOW),
         |vfs, root| vfs.chown(root, At::Cwd, "/f", None, None, FOLLOW),
     ];
@@ -425,7 +421,8 @@ fn capabilities_of_a_file_go_with_what_they_were_given_to() {
         |vfs, root| vfs.utimens(root, At::Cwd, "/f", SetTime::Now, SetTime::Now, FOLLOW),
         |vfs, root| vfs.chown(root, At::Cwd, "/d", Some(1), None, FOLLOW),
     ];
-    let cases = takes_away.map(|change| (change, false)).into_iter().chain(leaves.map(|change| (change, true)));
+    let takes_away = CHANGES_OF_CONTENTS.into_iter().chain(changes_of_owner);
+    let cases = takes_away.map(|change| (change, false)).chain(leaves.map(|change| (change, true)));
     for (number, (change, stay)) in cases.enumerate() {
         for evicted in [false, true] {
             let (vfs, root) = tree();
