@@ -8,6 +8,7 @@
 //! | `LockRef` | `lock_ref` | a count in one word, dead at zero: that of what is counted |
 //! | [`Proxies`] | `proxies` | references to a hot object, counted on a line of each core |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
+//! | [`LockGrain`] | `lock_grain` | one lock for the names of a directory until threads contend, then one for each |
 //! | [`Revocable`] | `revocable` | what is checked under a name's lock, and taken back: those who check write nothing |
 //! | [`Described`] | `described` | a word and a record that goes with it, read together without a lock |
 //! | [`Flights`] | `flights` | what many ask at the same time is asked once |
@@ -42,6 +43,7 @@ mod flights;
 mod garbage;
 #[cfg_attr(all(loom, not(test)), allow(dead_code))]
 mod grace;
+mod lock_grain;
 pub mod lock_order;
 mod lock_ref;
 mod lock_stats;
@@ -69,6 +71,7 @@ pub use counted::{AtomicCounted, Counted, Object, Shared};
 pub use described::Described;
 pub use facade::lock;
 pub use flights::Flights;
+pub use lock_grain::LockGrain;
 pub use lock_stats::{LockCount, counted, lock_counted, lock_counts};
 pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Operation, Peek, Removal};

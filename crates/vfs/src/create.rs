@@ -14,7 +14,7 @@ use crate::{
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::{Body, Inode, PermView},
-    locks::{Locks, Step, Stop, in_need_of_space, look, run},
+    locks::{Lockable, Locks, Step, Stop, in_need_of_space, look, run},
     name::check_path,
     namei::{Parent, lookup, walk, walk_parent},
     permit::may_change,
@@ -210,9 +210,9 @@ impl Vfs {
                 return Err(Error::CrossDevice.into());
             }
             let sb = &dir.shard.sb;
-            let keys = [sb.key(dir.ino, hash), sb.inode_key(inode.ino)];
+            let wanted = [Lockable::name(dir, hash)?, Lockable::inode(inode)];
             let backed = sb.driver.backing().is_some();
-            locks.names(&keys[..1 + usize::from(backed)])?;
+            locks.names(&wanted[..1 + usize::from(backed)])?;
             if !locks.answered() {
                 may_change(context, dir, guard)?;
                 sb.expect_open()?;
@@ -298,7 +298,7 @@ pub(crate) fn make_at(
     let (sb, name) = (&parent.shard.sb, place.name(Error::Exists)?);
     // Who binds the name from now on is met by the insertion, under the name's lock.
     let hash = expect_free(place, parent, name, guard, locks)?;
-    locks.names(&[sb.key(parent.ino, hash)])?;
+    locks.names(&[Lockable::name(parent, hash)?])?;
     if !locks.answered() {
         may_change(context, parent, guard)?;
     }

@@ -4,8 +4,8 @@
 //! table's buckets and in the stripe of their thread.
 
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Guard, Life, LifeState, Node, OwnLine, Rejected, Revocable, Shared, SplitTable,
-    Stamp, Striped, Sum, Unlinked,
+    AtomicCounted, Counted, Counter, Guard, Life, LifeState, LockGrain, Node, OwnLine, Rejected, Revocable, Shared,
+    SplitTable, Stamp, Striped, Sum, Unlinked,
 };
 
 use crate::{
@@ -27,6 +27,8 @@ pub(crate) struct Directory {
     pub life: Life,
     /// The permission to change its names: stands for whoever has checked it, until it is being taken away.
     pub permission: Revocable,
+    /// Whether each name has a lock of its own.
+    pub grain: LockGrain,
     stripes: OwnLine<Striped<Stripe>>,
 }
 
@@ -65,17 +67,19 @@ impl Directory {
             table: SplitTable::new(),
             life: Life::new(),
             permission: Revocable::new(),
+            grain: LockGrain::coarse(),
             stripes: OwnLine(Striped::new(Stripe::default())),
             backed: None,
             mounted: AtomicCounted::new(None),
         }
     }
 
-    /// A directory of a tree that is kept elsewhere: nothing of it is cached yet.
+    /// A directory of a tree that is kept elsewhere: nothing of it is cached yet. Names are locked while that is asked.
     pub(crate) fn backed(change_count: u64, nlink: u32) -> Self {
         let subdirs = Counter::new(u64::from(nlink.saturating_sub(2)));
         let stripes = OwnLine(Striped::new(Stripe { subdirs, ..Stripe::default() }));
-        Self { backed: Some(Box::new(BackedDir::new(change_count))), stripes, ..Self::new() }
+        let backed = Some(Box::new(BackedDir::new(change_count)));
+        Self { backed, stripes, grain: LockGrain::fine(), ..Self::new() }
     }
 
     /// The slot of a name, whatever it shows.

@@ -32,6 +32,7 @@ use crate::{
     dentry::{Dentry, Slot},
     icache::Condemned,
     inode::Inode,
+    locks::Lockable,
     superblock::{NameSpace, SuperBlock},
 };
 
@@ -173,8 +174,8 @@ impl SuperBlock {
     fn place_key(&self, dentry: &Dentry) -> Option<NameKey> {
         let guard = pin();
         let slot = dentry.place.load(&guard)?.to_ref();
-        let dir = slot.anchor_dir().to_ref().inode().ino;
-        Some(self.key(dir, self.hash(dir, slot.name.as_bytes())))
+        let dir = slot.anchor_dir().to_ref().inode();
+        Some(Lockable::name(dir, self.hash(dir.ino, slot.name.as_bytes())).ok()?.key())
     }
 
     fn evict_one(self: &Arc<Self>, name_space: &NameSpace, dentry: Counted<Dentry>) -> Result<Evicted> {

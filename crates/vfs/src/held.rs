@@ -121,7 +121,7 @@ pub(crate) fn make_proxies<'n>(dentry: &Counted<Dentry>, lock: impl FnOnce(NameK
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{At, Context, Credentials, Vfs, driver::tests::Nothing};
+    use crate::{At, Context, Credentials, Vfs, driver::tests::Nothing, locks::Lockable};
 
     /// A backing may be asked with the lock held in which such a name falls. Seen to hang: with a lock that is waited for.
     #[test]
@@ -129,9 +129,11 @@ mod tests {
         let vfs = Vfs::new(Nothing).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         let dentry = vfs.mkdir(&context, At::Cwd, "d", 0o755).expect("mkdir").0;
-        let (sb, root) = (dentry.sb(), vfs.root().ino());
+        let (sb, top) = (dentry.sb(), vfs.root());
+        let root = top.0.inode();
         let report = || (0..PATIENCE).for_each(|_| note_contention(&dentry, vfs.name_space()));
-        let locked = vfs.name_space().names.lock(&[sb.key(root, sb.hash(root, b"d"))]);
+        let name = Lockable::name(root, sb.hash(root.ino, b"d")).expect("a directory");
+        let locked = vfs.name_space().names.lock(&[name.key()]);
         std::thread::scope(|scope| scope.spawn(report).join().expect("no panic"));
         assert!(!dentry.proxies.are_there());
         drop(locked);

@@ -13,7 +13,8 @@
 //! SuperBlock::evicting           shared by evictions, which lock names; alone by who takes the tree down (not asserted)
 //! NameSpace::permissions         permissions of a directory are taken away: one of them, by its number
 //!   NameSpace::topology          a directory changes its parent: ancestors stand still (P4)
-//!     NameSpace::names           a lock per name, striped; those of an operation at once, by stripe (P2)
+//!     NameSpace::names           a lock per name, striped; those of an operation at once, by stripe (P2); one for all names of
+//!                                a directory, until threads meet there (pando_sync::LockGrain)
 //!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9)
 //!       FileState::contents      as below: attributes are asked for again with the inode's lock, one of the names'
 //!       Xattrs::changing         as below, for the same
@@ -28,7 +29,7 @@
 //! guard, but for [`Backing::change_count`].
 //!
 //! A path walk, stat, access, a look-up, path rendering in the common case, and every seek but a relative one take none
-//! of them. There is no lock per directory.
+//! of them. No lock of a directory is in the way of those who meet there: the names in it have one lock only until two do.
 //!
 //! # The data
 //!
@@ -114,7 +115,7 @@
 //! | readdir_plus | each entry's count |
 //! | lseek SET, END, DATA, HOLE, tell | the handle's position |
 //! | open, close | the file's count; this core's proxy of it, once openers have been in one another's way |
-//! | create, symlink, mknod | the bucket of the name, the name's lock, this core's stripe of the directory |
+//! | create, symlink, mknod | the bucket of the name, the name's lock (one for all of them until threads meet), this core's stripe of the directory |
 //! | mkdir, rmdir | the same, and the directory's own |
 //! | link, unlink | as create, and the file's link count and ctime, and the count of its first dentry |
 //! | rename of a file | the two names' buckets and locks, this core's stripe of each directory, the file's place and ctime |

@@ -10,12 +10,12 @@
 
 use std::sync::Arc;
 
-use pando_sync::{ClassGuard, Guard, MAX_NAMES, NameGuard, NameKey, SeqGuard, pin};
+use pando_sync::{ClassGuard, Guard, LockGrain, MAX_NAMES, NameGuard, NameKey, SeqGuard, pin};
 
 use crate::{
     Error, Result,
     backed::{Ask, Call, Pinned},
-    inode::PermView,
+    inode::{Inode, PermView},
     namei::Parent,
     superblock::{NameSpace, SuperBlock},
 };
@@ -45,10 +45,55 @@ impl From<Error> for Stop {
 /// What an attempt yields.
 pub(crate) type Step<T> = std::result::Result<T, Stop>;
 
+/// What can be locked.
+#[derive(Clone, Copy)]
+pub(crate) enum Lockable<'g> {
+    /// A name, by the lock that it has in its directory: one of its own, by this key, or that of all names in there.
+    Name(&'g LockGrain, NameKey),
+    /// An inode of a tree with a backing ([`SuperBlock::inode_key`]).
+    Inode(NameKey),
+}
+
+impl<'g> Lockable<'g> {
+    /// The name of this hash in `dir`.
+    #[inline]
+    pub(crate) fn name(dir: &'g Inode, hash: u64) -> Result<Self> {
+        Ok(Self::Name(&dir.directory()?.grain, dir.shard.sb.key(dir.ino, hash)))
+    }
+
+    /// The attributes of an inode, and its number of names.
+    pub(crate) fn inode(inode: &Inode) -> Self {
+        Self::Inode(inode.shard.sb.inode_key(inode.ino))
+    }
+
+    /// What is to be locked. With that in hand, it is asked whether it [`stands`](Lockable::stands).
+    #[inline]
+    pub(crate) fn key(self) -> NameKey {
+        match self {
+            Self::Name(grain, own) => grain.key(own.dir, own.hash),
+            Self::Inode(own) => own,
+        }
+    }
+
+    /// Whether `key`, whose lock is held, is what everybody locks for this.
+    #[inline]
+    fn stands(self, key: NameKey) -> bool {
+        match self {
+            Self::Name(grain, _) => grain.stands(key),
+            Self::Inode(_) => true,
+        }
+    }
+
+    fn note_contention(self) {
+        if let Self::Name(grain, _) = self {
+            grain.note_contention();
+        }
+    }
+}
+
 /// What an attempt needs locked.
 #[derive(Clone, Copy)]
 struct Wanted {
-    /// An inode that loses or gets a name is one, too ([`SuperBlock::inode_key`]).
     names: [NameKey; MAX_NAMES],
     /// So many of `names`.
     count: u8,
@@ -57,8 +102,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    const NOTHING: Self =
-        Self { names: [NameKey { dir: 0, hash: 0 }; MAX_NAMES], count: 0, topology: false, rename_seq: false };
+    const NO_NAME: NameKey = NameKey { dir: 0, hash: 0 };
+    const NOTHING: Self = Self { names: [Self::NO_NAME; MAX_NAMES], count: 0, topology: false, rename_seq: false };
 
     fn names(&self) -> &[NameKey] {
         &self.names[..usize::from(self.count)]
@@ -141,26 +186,45 @@ impl<'v> Locks<'v> {
     }
 
     /// Takes the locks of `names`, without waiting.
-    pub(crate) fn names(&mut self, names: &[NameKey]) -> Step<()> {
+    pub(crate) fn names(&mut self, names: &[Lockable<'_>]) -> Step<()> {
         self.all(false, names, false)
     }
 
     /// Takes the locks of `names`, and those that a directory needs which changes its place (`rename_seq`) or its
     /// parent (`topology`), without waiting.
     #[inline]
-    pub(crate) fn all(&mut self, topology: bool, names: &[NameKey], rename_seq: bool) -> Step<()> {
-        if self.held {
-            if self.covers(topology, names, rename_seq) {
+    pub(crate) fn all(&mut self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) -> Step<()> {
+        loop {
+            let mut keys = [Wanted::NO_NAME; MAX_NAMES];
+            keys.iter_mut().zip(names).for_each(|(key, name)| *key = name.key());
+            let keys = &keys[..names.len()];
+            if self.held && !self.covers(topology, keys, rename_seq) {
+                self.release();
+            }
+            if !self.held {
+                self.want(topology, keys, rename_seq);
+                self.take(names)?;
+            }
+            if names.iter().zip(keys).all(|(name, &key)| name.stands(key)) {
                 return Ok(());
             }
+            // Each name in there has a lock of its own by now.
             self.release();
         }
-        self.want(topology, names, rename_seq);
-        if topology {
+    }
+
+    /// Takes what is wanted, without waiting: `names`, by their keys.
+    #[inline]
+    fn take(&mut self, names: &[Lockable<'_>]) -> Step<()> {
+        if self.wanted.topology {
             self.topology = Some(self.name_space.topology.try_lock().ok_or(Stop::Wait)?);
         }
-        self.names = Some(self.name_space.names.try_lock(names).ok_or(Stop::Wait)?);
-        if rename_seq {
+        self.names = self.name_space.names.try_lock(self.wanted.names());
+        if self.names.is_none() {
+            names.iter().for_each(|name| name.note_contention());
+            return Err(Stop::Wait);
+        }
+        if self.wanted.rename_seq {
             self.rename_seq = Some(self.name_space.rename_seq.try_lock().ok_or(Stop::Wait)?);
         }
         self.held = true;
@@ -361,6 +425,34 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::{Vfs, driver::tests::Nothing};
+
+    /// Whoever finds the lock of a directory's names taken waits for it once. From then on each name has its own, also for who
+    /// waits for that of all meanwhile.
+    #[test]
+    fn names_get_locks_of_their_own_when_two_threads_meet() {
+        let vfs = Vfs::new(Nothing).expect("a tree");
+        let (root, name_space) = (vfs.root(), vfs.name_space());
+        let dir = root.0.inode();
+        let name = |hash| Lockable::name(dir, hash).expect("a directory");
+        let mut first = Locks::new(name_space);
+        assert!(first.names(&[name(1)]).is_ok());
+        assert_eq!(name(1).key(), name(2).key());
+        let mut others = [2, 3].map(|hash| (hash, Locks::new(name_space)));
+        for (hash, locks) in &mut others {
+            assert!(matches!(locks.names(&[name(*hash)]), Err(Stop::Wait)));
+        }
+        drop(first);
+        for (hash, locks) in &mut others {
+            locks.wait();
+            assert!(locks.names(&[name(*hash)]).is_ok());
+            assert_eq!(name(*hash).key().hash, *hash);
+            // Nobody waits for who has a lock of his own, but by chance.
+            assert!((10..20).any(|hash| name_space.names.try_lock(&[name(hash).key()]).is_some()));
+            assert!(name_space.names.try_lock(&[name(*hash).key()]).is_none());
+            locks.release();
+        }
+    }
 
     /// Whoever meets nothing but directories that move is at last let through with all of them kept where they are, also with
     /// names locked.
@@ -383,7 +475,7 @@ mod tests {
             let changer = scope.spawn(|| {
                 run(&name_space, |_, locks| {
                     walk()?;
-                    locks.names(&[key])
+                    locks.names(&[Lockable::Inode(key)])
                 })
             });
             while tries.load(Ordering::Relaxed) <= MOVED_ATTEMPTS {

@@ -5,7 +5,7 @@
 
 use pando_sync::{collect, pin};
 
-use crate::{DentryRef, Driver, Result, Vfs, held::make_proxies};
+use crate::{DentryRef, Driver, Result, Vfs, held::make_proxies, locks::Lockable};
 
 /// Something that lies in memory, for naming what an address belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +45,7 @@ pub fn as_if_contended(dir: &DentryRef) -> Result<()> {
     const REPORTS: usize = 64;
     let directory = dir.0.directory()?;
     let guard = pin();
+    directory.grain.note_contention();
     (0..REPORTS).for_each(|_| directory.contended(&guard));
     Ok(())
 }
@@ -88,9 +89,10 @@ pub fn permissions_wait_for_changes(vfs: &Vfs) -> bool {
 #[must_use]
 pub fn is_locked(dir: &DentryRef, name: Option<&str>) -> bool {
     let inode = dir.0.inode();
-    let (sb, ino) = (&inode.shard.sb, inode.ino);
-    let key = name.map_or(sb.inode_key(ino), |name| sb.key(ino, sb.hash(ino, name.as_bytes())));
-    sb.name_space.names.try_lock(&[key]).is_none()
+    let sb = &inode.shard.sb;
+    let named = |name: &str| Lockable::name(inode, sb.hash(inode.ino, name.as_bytes())).ok();
+    let lockable = name.and_then(named).unwrap_or(Lockable::inode(inode));
+    sb.name_space.names.try_lock(&[lockable.key()]).is_none()
 }
 
 /// Gives back memory that this thread has retired, as far as others let it: what comes next has less to tidy up.

@@ -8,7 +8,7 @@ use crate::{
     create::S_ISVTX,
     dentry::{Dentry, Slot},
     inode::{Inode, PermView},
-    locks::{Locks, Step, Stop, run},
+    locks::{Lockable, Locks, Step, Stop, run},
     namei::{Last, Parent, walk_parent},
     permit::may_change,
     trace::TraceOp,
@@ -140,13 +140,13 @@ impl<'g> Bound<'g> {
         let parent = dir.to_ref().expect_dir()?;
         let sb = &parent.shard.sb;
         let hash = sb.hash(parent.ino, name);
-        let key = sb.key(parent.ino, hash);
+        let wanted = Lockable::name(parent, hash)?;
         if sb.driver.backing().is_none() {
-            locks.names(&[key])?;
+            locks.names(&[wanted])?;
             return Ok(Self::find(dir, hash, name, locks, guard)?.ok_or(Error::NoEntry)?);
         }
         let found = Self::find(dir, hash, name, locks, guard)?.ok_or(Error::NoEntry)?;
-        locks.names(&[key, sb.inode_key(found.inode().ino)])?;
+        locks.names(&[wanted, Lockable::inode(found.inode())])?;
         let now = Self::find(dir, hash, name, locks, guard)?.ok_or(Error::NoEntry)?;
         if now.inode().ino == found.inode().ino { Ok(now) } else { Err(Stop::Again) }
     }

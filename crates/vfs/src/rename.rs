@@ -15,7 +15,7 @@ use crate::{
     dentry::{Dentry, Slot},
     directory::Directory,
     inode::Inode,
-    locks::{Locks, Step, Stop, run},
+    locks::{Lockable, Locks, Step, Stop, run},
     namei::{Parent, walk_parent},
     permit::{may_change, may_write},
     remove::{Bound, forget_name, holds_an_entry, note_gone},
@@ -102,7 +102,7 @@ impl<'g> Move<'g> {
         let new_name = new.any_name(if noreplace { Error::Exists } else { Error::Busy })?;
         context.writable()?;
         let (old_hash, new_hash) = (sb.hash(old_parent.ino, old_name), sb.hash(new_parent.ino, new_name));
-        let keys = [sb.key(old_parent.ino, old_hash), sb.key(new_parent.ino, new_hash)];
+        let (from, to) = (Lockable::name(old_parent, old_hash)?, Lockable::name(new_parent, new_hash)?);
         let find = |locks: &Locks<'_>| -> Step<(Bound<'g>, Option<Bound<'g>>)> {
             old.name(Error::Busy)?;
             let source = Bound::find(old.dir, old_hash, old_name, locks, guard)?.ok_or(Error::NoEntry)?;
@@ -117,8 +117,8 @@ impl<'g> Move<'g> {
         // which is done without locks.
         let mut taken = if backed { needed(&find(locks)?) } else { Needs::default() };
         let (source, target) = loop {
-            let keys = [keys[0], keys[1], taken.loses.map_or(keys[1], |ino| sb.inode_key(ino))];
-            locks.all(taken.topology, &keys[..2 + usize::from(taken.loses.is_some())], taken.rename_seq)?;
+            let wanted = [from, to, taken.loses.map_or(to, |ino| Lockable::Inode(sb.inode_key(ino)))];
+            locks.all(taken.topology, &wanted[..2 + usize::from(taken.loses.is_some())], taken.rename_seq)?;
             let found = find(locks)?;
             // What is found under the locks may need more of them.
             let now = needed(&found);

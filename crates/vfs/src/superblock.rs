@@ -175,7 +175,7 @@ impl SuperBlock {
         if self.shards.is_none() { Err(Error::Stale) } else { Ok(()) }
     }
 
-    /// The lock of a name.
+    /// The lock that a name has of its own. In a tree with a backing each has one from the start.
     pub(crate) fn key(&self, dir_ino: u64, hash: u64) -> NameKey {
         NameKey { dir: dir_ino ^ self.id << 48, hash }
     }

@@ -14,7 +14,7 @@ use crate::{
     dentry::Dentry,
     directory::Directory,
     inode::{Body, Inode, PermView},
-    locks::{Stop, look, run},
+    locks::{Lockable, Stop, look, run},
     namei::walk,
     superblock::{NameSpace, SuperBlock},
     trace::TraceOp,
@@ -233,7 +233,7 @@ impl Vfs {
             let slot = point.0.place.load(guard).ok_or(Error::Busy)?.to_ref();
             let parent = slot.anchor_dir().to_ref().inode();
             let hash = parent.shard.sb.hash(parent.ino, slot.name.as_bytes());
-            locks.names(&[parent.shard.sb.key(parent.ino, hash)])?;
+            locks.names(&[Lockable::name(parent, hash)?])?;
             let still_there = point.0.place.load(guard).is_some_and(|now| std::ptr::eq(&**now.to_ref(), &**slot))
                 && slot.value.load(guard).is_some_and(|now| now.ptr_eq(point.0.as_shared()));
             if !still_there {
