@@ -175,7 +175,7 @@ impl SuperBlock {
         let guard = pin();
         let slot = dentry.place.load(&guard)?.to_ref();
         let dir = slot.anchor_dir().to_ref().inode();
-        Some(Lockable::name(dir, self.hash(dir.ino, slot.name.as_bytes())).ok()?.key())
+        Some(Lockable::name(dir, self.hash(dir.ino, slot.name.as_bytes())).ok()?.key)
     }
 
     fn evict_one(self: &Arc<Self>, name_space: &NameSpace, dentry: Counted<Dentry>) -> Result<Evicted> {

@@ -133,7 +133,7 @@ mod tests {
         let root = top.0.inode();
         let report = || (0..PATIENCE).for_each(|_| note_contention(&dentry, vfs.name_space()));
         let name = Lockable::name(root, sb.hash(root.ino, b"d")).expect("a directory");
-        let locked = vfs.name_space().names.lock(&[name.key()]);
+        let locked = vfs.name_space().names.lock(&[name.key]);
         std::thread::scope(|scope| scope.spawn(report).join().expect("no panic"));
         assert!(!dentry.proxies.are_there());
         drop(locked);

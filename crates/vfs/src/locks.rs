@@ -45,49 +45,36 @@ impl From<Error> for Stop {
 /// What an attempt yields.
 pub(crate) type Step<T> = std::result::Result<T, Stop>;
 
-/// What can be locked.
+/// What can be locked: a name, or an inode of a tree with a backing ([`SuperBlock::inode_key`]).
 #[derive(Clone, Copy)]
-pub(crate) enum Lockable<'g> {
-    /// A name, by the lock that it has in its directory: one of its own, by this key, or that of all names in there.
-    Name(&'g LockGrain, NameKey),
-    /// An inode of a tree with a backing ([`SuperBlock::inode_key`]).
-    Inode(NameKey),
+pub(crate) struct Lockable<'g> {
+    pub key: NameKey,
+    /// Says of a name's key, once that is locked, whether it stands.
+    grain: Option<&'g LockGrain>,
 }
 
 impl<'g> Lockable<'g> {
-    /// The name of this hash in `dir`.
+    /// The name of this hash in `dir`: a lock of its own, or that of all names in there.
     #[inline]
     pub(crate) fn name(dir: &'g Inode, hash: u64) -> Result<Self> {
-        Ok(Self::Name(&dir.directory()?.grain, dir.shard.sb.key(dir.ino, hash)))
+        let (grain, own) = (&dir.directory()?.grain, dir.shard.sb.key(dir.ino, hash));
+        Ok(Self { key: grain.key(own.dir, own.hash), grain: Some(grain) })
     }
 
     /// The attributes of an inode, and its number of names.
     pub(crate) fn inode(inode: &Inode) -> Self {
-        Self::Inode(inode.shard.sb.inode_key(inode.ino))
+        Self::number(&inode.shard.sb, inode.ino)
     }
 
-    /// What is to be locked. With that in hand, it is asked whether it [`stands`](Lockable::stands).
+    /// The same, of the inode of this number.
+    pub(crate) fn number(sb: &SuperBlock, ino: u64) -> Self {
+        Self { key: sb.inode_key(ino), grain: None }
+    }
+
+    /// Whether its lock, which is held, is what everybody locks for this.
     #[inline]
-    pub(crate) fn key(self) -> NameKey {
-        match self {
-            Self::Name(grain, own) => grain.key(own.dir, own.hash),
-            Self::Inode(own) => own,
-        }
-    }
-
-    /// Whether `key`, whose lock is held, is what everybody locks for this.
-    #[inline]
-    fn stands(self, key: NameKey) -> bool {
-        match self {
-            Self::Name(grain, _) => grain.stands(key),
-            Self::Inode(_) => true,
-        }
-    }
-
-    fn note_contention(self) {
-        if let Self::Name(grain, _) = self {
-            grain.note_contention();
-        }
+    fn stands(&self) -> bool {
+        self.grain.is_none_or(|grain| grain.stands(self.key))
     }
 }
 
@@ -102,8 +89,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    const NO_NAME: NameKey = NameKey { dir: 0, hash: 0 };
-    const NOTHING: Self = Self { names: [Self::NO_NAME; MAX_NAMES], count: 0, topology: false, rename_seq: false };
+    const NOTHING: Self =
+        Self { names: [NameKey { dir: 0, hash: 0 }; MAX_NAMES], count: 0, topology: false, rename_seq: false };
 
     fn names(&self) -> &[NameKey] {
         &self.names[..usize::from(self.count)]
@@ -194,26 +181,20 @@ impl<'v> Locks<'v> {
     /// parent (`topology`), without waiting.
     #[inline]
     pub(crate) fn all(&mut self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) -> Step<()> {
-        loop {
-            let mut keys = [Wanted::NO_NAME; MAX_NAMES];
-            keys.iter_mut().zip(names).for_each(|(key, name)| *key = name.key());
-            let keys = &keys[..names.len()];
-            if self.held && !self.covers(topology, keys, rename_seq) {
-                self.release();
-            }
-            if !self.held {
-                self.want(topology, keys, rename_seq);
-                self.take(names)?;
-            }
-            if names.iter().zip(keys).all(|(name, &key)| name.stands(key)) {
-                return Ok(());
-            }
-            // Each name in there has a lock of its own by now.
+        if !(self.held && self.covers(topology, names, rename_seq)) {
             self.release();
+            self.want(topology, names, rename_seq);
+            self.take(names)?;
         }
+        if names.iter().all(Lockable::stands) {
+            return Ok(());
+        }
+        // Each name in there has a lock of its own by now, which the next attempt finds.
+        self.release();
+        Err(Stop::Again)
     }
 
-    /// Takes what is wanted, without waiting: `names`, by their keys.
+    /// Takes what is wanted, without waiting.
     #[inline]
     fn take(&mut self, names: &[Lockable<'_>]) -> Step<()> {
         if self.wanted.topology {
@@ -221,7 +202,7 @@ impl<'v> Locks<'v> {
         }
         self.names = self.name_space.names.try_lock(self.wanted.names());
         if self.names.is_none() {
-            names.iter().for_each(|name| name.note_contention());
+            names.iter().filter_map(|name| name.grain).for_each(LockGrain::note_contention);
             return Err(Stop::Wait);
         }
         if self.wanted.rename_seq {
@@ -231,15 +212,19 @@ impl<'v> Locks<'v> {
         Ok(())
     }
 
-    fn want(&mut self, topology: bool, names: &[NameKey], rename_seq: bool) {
-        self.wanted.names[..names.len()].copy_from_slice(names);
+    #[inline]
+    fn want(&mut self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) {
+        self.wanted.names.iter_mut().zip(names).for_each(|(wanted, name)| *wanted = name.key);
         self.wanted.count = names.len() as u8;
         self.wanted.topology = topology;
         self.wanted.rename_seq = rename_seq;
     }
 
-    fn covers(&self, topology: bool, names: &[NameKey], rename_seq: bool) -> bool {
-        self.wanted.names() == names && (self.wanted.topology || !topology) && (self.wanted.rename_seq || !rename_seq)
+    fn covers(&self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) -> bool {
+        let keys = names.iter().map(|name| &name.key);
+        self.wanted.names().iter().eq(keys)
+            && (self.wanted.topology || !topology)
+            && (self.wanted.rename_seq || !rename_seq)
     }
 
     /// Carries out `change`, at an instant of which a directory may change its place: with the rename sequence odd, if its
@@ -437,7 +422,7 @@ mod tests {
         let name = |hash| Lockable::name(dir, hash).expect("a directory");
         let mut first = Locks::new(name_space);
         assert!(first.names(&[name(1)]).is_ok());
-        assert_eq!(name(1).key(), name(2).key());
+        assert_eq!(name(1).key, name(2).key);
         let mut others = [2, 3].map(|hash| (hash, Locks::new(name_space)));
         for (hash, locks) in &mut others {
             assert!(matches!(locks.names(&[name(*hash)]), Err(Stop::Wait)));
@@ -445,11 +430,17 @@ mod tests {
         drop(first);
         for (hash, locks) in &mut others {
             locks.wait();
+            if name(*hash).key.hash != *hash {
+                assert!(
+                    matches!(locks.names(&[name(*hash)]), Err(Stop::Again)),
+                    "the lock of all is another one's as well"
+                );
+            }
             assert!(locks.names(&[name(*hash)]).is_ok());
-            assert_eq!(name(*hash).key().hash, *hash);
+            assert_eq!(name(*hash).key.hash, *hash);
             // Nobody waits for who has a lock of his own, but by chance.
-            assert!((10..20).any(|hash| name_space.names.try_lock(&[name(hash).key()]).is_some()));
-            assert!(name_space.names.try_lock(&[name(*hash).key()]).is_none());
+            assert!((10..20).any(|hash| name_space.names.try_lock(&[name(hash).key]).is_some()));
+            assert!(name_space.names.try_lock(&[name(*hash).key]).is_none());
             locks.release();
         }
     }
@@ -475,7 +466,7 @@ mod tests {
             let changer = scope.spawn(|| {
                 run(&name_space, |_, locks| {
                     walk()?;
-                    locks.names(&[Lockable::Inode(key)])
+                    locks.names(&[Lockable { key, grain: None }])
                 })
             });
             while tries.load(Ordering::Relaxed) <= MOVED_ATTEMPTS {

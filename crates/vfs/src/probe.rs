@@ -92,7 +92,7 @@ pub fn is_locked(dir: &DentryRef, name: Option<&str>) -> bool {
     let sb = &inode.shard.sb;
     let named = |name: &str| Lockable::name(inode, sb.hash(inode.ino, name.as_bytes())).ok();
     let lockable = name.and_then(named).unwrap_or(Lockable::inode(inode));
-    sb.name_space.names.try_lock(&[lockable.key()]).is_none()
+    sb.name_space.names.try_lock(&[lockable.key]).is_none()
 }
 
 /// Gives back memory that this thread has retired, as far as others let it: what comes next has less to tidy up.

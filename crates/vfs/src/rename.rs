@@ -117,7 +117,7 @@ impl<'g> Move<'g> {
         // which is done without locks.
         let mut taken = if backed { needed(&find(locks)?) } else { Needs::default() };
         let (source, target) = loop {
-            let wanted = [from, to, taken.loses.map_or(to, |ino| Lockable::Inode(sb.inode_key(ino)))];
+            let wanted = [from, to, taken.loses.map_or(to, |ino| Lockable::number(sb, ino))];
             locks.all(taken.topology, &wanted[..2 + usize::from(taken.loses.is_some())], taken.rename_seq)?;
             let found = find(locks)?;
             // What is found under the locks may need more of them.
