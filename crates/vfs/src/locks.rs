@@ -181,8 +181,10 @@ impl<'v> Locks<'v> {
     /// parent (`topology`), without waiting.
     #[inline]
     pub(crate) fn all(&mut self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) -> Step<()> {
-        if !(self.held && self.covers(topology, names, rename_seq)) {
+        if self.held && !self.covers(topology, names, rename_seq) {
             self.release();
+        }
+        if !self.held {
             self.want(topology, names, rename_seq);
             self.take(names)?;
         }
