@@ -247,7 +247,7 @@ impl<'g> Walker<'g> {
         if beneath && dir.ptr_eq(top) {
             return Err(Error::CrossDevice.into());
         }
-        if above(top, self.guard).is_none() {
+        if is_root_of_all(top, self.guard) {
             return Ok(dotdot(dir, None, self.guard));
         }
         let moves = &self.name_space.rename_seq;
@@ -352,7 +352,14 @@ pub(crate) fn cross<'g>(mut dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Sha
     dentry
 }
 
-/// What a directory is in: its parent, or what the root of a mounted tree covers. None for the root of all.
+/// Whether nothing is outside of a directory. That nothing is above it does not say so: it may be the root of a tree that is
+/// mounted no more.
+fn is_root_of_all(dir: Shared<'_, Dentry>, guard: &Guard) -> bool {
+    dir.to_ref().sb().is_root() && dir.to_ref().parent(guard).is_none()
+}
+
+/// What a directory is in: its parent, or what the root of a mounted tree covers. None for the root of all, and for the root of
+/// a tree that is mounted no more.
 fn above<'g>(dir: Shared<'g, Dentry>, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
     dir.to_ref().parent(guard).or_else(|| dir.to_ref().sb().covers.load(guard))
 }

@@ -30,6 +30,8 @@ const SHARDS_MAX: usize = 64;
 const PERMISSION_LOCKS: usize = 32;
 /// The number of the name space's root: the one that FUSE expects.
 pub(crate) const ROOT_INO: u64 = 1;
+/// The number of the name space's own tree, which is made first.
+const ROOT_SB: u64 = 1;
 
 /// What all superblocks of one `Vfs` share: the locks of the name space. Lock order: the crate's documentation.
 pub(crate) struct NameSpace {
@@ -62,7 +64,7 @@ impl NameSpace {
             rename_seq: SeqRwLock::new(),
             tracing: Tracing::default(),
             next_run: AtomicU64::new(0),
-            next_sb: AtomicU64::new(1),
+            next_sb: AtomicU64::new(ROOT_SB),
             hash_key: None,
         }
     }
@@ -97,7 +99,7 @@ pub(crate) struct SuperBlock {
     pub id: u64,
     pub driver: Box<dyn Driver>,
     pub name_space: Arc<NameSpace>,
-    /// The directory that this tree's root covers; none for the root of the name space.
+    /// The directory that this tree's root covers; none for the root of the name space, and for what is mounted no more.
     pub covers: AtomicCounted<Dentry>,
     /// Inodes whose numbers were handed out.
     pub nodes: Nodes,
@@ -138,6 +140,11 @@ impl SuperBlock {
         });
         drop(sb.shards.swap(Some(Counted::new(Shards::new(&sb)))));
         sb
+    }
+
+    /// Whether this is the name space's own tree, in which all others are mounted.
+    pub(crate) fn is_root(&self) -> bool {
+        self.id == ROOT_SB
     }
 
     /// The backing, if there is one, to be asked or told something: that may wait, so no guard is held (asserted).

@@ -161,6 +161,47 @@ fn what_was_moved_out_of_a_root_leads_nowhere() {
     assert_eq!(stat("../../../back"), ino("/in/back"));
 }
 
+/// A tree that was mounted, and is no more, has nothing above it; what is outside of it stays outside all the same.
+#[test]
+fn a_root_that_is_mounted_no_more_is_still_a_root() {
+    let (vfs, host) = tree();
+    for dir in ["/jail", "/secret", "/shared", "/shared/x"] {
+        vfs.mkdir(&host, At::Cwd, dir, 0o777).expect("made");
+    }
+    vfs.mount(&host, At::Cwd, "/jail", driver(None)).expect("mounted");
+    let inside = vfs.mkdir(&host, At::Cwd, "/jail/d", 0o777).expect("made");
+    let [root, outside] = ["/jail", "/shared/x"].map(|path| vfs.lookup(&host, At::Cwd, path, FOLLOW).expect("made"));
+    let guest = Context::rooted(&root, Credentials::user(1000, 1000, &[])).expect("a directory");
+    let mut confined = host.clone();
+    vfs.chdir(&mut confined, At::Cwd, "/shared/x").expect("entered");
+    vfs.chroot(&mut confined, At::Cwd, "/jail").expect("confined");
+    let beneath = guest.clone().with_resolve(Resolve::BENEATH);
+    let stat = |context, at, path: &str| vfs.stat(context, at, path, FOLLOW).map(|stat| stat.ino);
+    let expect_confined = |what: &str| {
+        for path in ["..", "../../secret", "./../.."] {
+            assert_eq!(stat(&guest, At::Dir(&outside), path), Err(Error::NoEntry), "{what}: {path}");
+            assert_eq!(stat(&confined, At::Cwd, path), Err(Error::NoEntry), "{what}: {path}");
+        }
+        for path in ["..", "../..", "/..", "/"] {
+            assert_eq!(stat(&guest, At::Dir(&inside), path), Ok(root.ino()), "{what}: {path}");
+        }
+        assert_eq!(stat(&beneath, At::Dir(&inside), ".."), Err(Error::CrossDevice), "{what}");
+        assert_eq!(stat(&beneath, At::Dir(&root), ".."), Err(Error::CrossDevice), "{what}");
+        assert_eq!(stat(&host, At::Dir(&outside), "../../secret"), stat(&host, At::Cwd, "/secret"), "{what}");
+        assert_eq!(vfs.getcwd(&confined, 100), Ok(b"(unreachable)/shared/x".to_vec()), "{what}");
+        assert_eq!(vfs.getcwd(&guest, 100), Ok(b"/".to_vec()), "{what}");
+        assert_eq!(vfs.d_path(&guest, &root, 100), Ok(b"/".to_vec()), "{what}");
+    };
+    expect_confined("mounted");
+    vfs.umount(&host, At::Cwd, "/jail").expect("taken away");
+    expect_confined("taken away");
+    assert_eq!(
+        stat(&host, At::Dir(&root), "../secret"),
+        Err(Error::NoEntry),
+        "nor does a way lead from it to the rest"
+    );
+}
+
 #[test]
 fn beneath_where_it_starts() {
     let (vfs, root) = tree();
