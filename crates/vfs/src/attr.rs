@@ -266,7 +266,9 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
         change(inode.perm(&pin()))?;
         inode.drop_capabilities()?;
     }
-    change_perm(inode, meant, change)
+    change_perm(inode, meant, change)?;
+    // Those that were given meanwhile were given to what it was before.
+    if inode.is_dir() { Ok(()) } else { inode.drop_capabilities() }
 }
 
 /// Changes mode, owner and group as a whole; a backing agrees first, and hears of what is `meant`, and of privileges that
@@ -448,18 +450,23 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
 }
 
 /// Contents are about to change: capabilities go, and setuid, and setgid of what the group may execute, unless the writer is
-/// capable. A backing knows before one byte of them does; without one, [`drop_privileges`] is soon enough for the latter. No
-/// guard and no lock is held.
+/// capable. A backing knows before one byte of them does; without one, [`drop_privileges`] is soon enough. No guard and no lock
+/// is held.
 pub(crate) fn drop_privileges_first(inode: &Inode, capable: bool) -> Result<()> {
+    if !inode.is_backed() {
+        return Ok(());
+    }
     inode.drop_capabilities()?;
-    if capable || inode.shard.sb.driver.backing().is_none() || !is_privileged(&inode.perm(&pin())) {
+    if capable || !is_privileged(&inode.perm(&pin())) {
         return Ok(());
     }
     change_perm(inode, AttrMask::empty(), unprivileged)
 }
 
-/// Contents change, with the data locked: what was given back since [`drop_privileges_first`] goes, too.
+/// Contents change, with the data locked: what is there of privileges goes. With a backing, those that were given since
+/// [`drop_privileges_first`], but for capabilities.
 pub(crate) fn drop_privileges(inode: &Inode, capable: bool) {
+    inode.drop_capabilities_in_memory();
     if capable {
         return;
     }

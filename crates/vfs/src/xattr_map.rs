@@ -199,20 +199,11 @@ impl Inode {
     ///
     /// A backing is not asked for the attributes of what nobody executes: that would be a call for each file that is written.
     pub(crate) fn drop_capabilities(&self) -> Result<()> {
-        let may_have_some = if self.is_backed() {
-            self.has_xattrs() || self.perm(&pin()).mode & 0o111 != 0
-        } else {
-            self.was_capable()
-        };
-        if !may_have_some {
+        self.drop_capabilities_in_memory();
+        if !self.is_backed() || !self.has_xattrs() && self.perm(&pin()).mode & 0o111 == 0 {
             return Ok(());
         }
-        let Some(backing) = self.shard.sb.ask_backing() else {
-            let guard = pin();
-            let has_some = self.cached_xattrs(&guard).flatten().is_some_and(|map| map.contains_key(CAPABILITIES));
-            let drop_them = |map: &mut XattrMap| Ok(map.remove(CAPABILITIES));
-            return if has_some { self.change_xattrs((CAPABILITIES, None), drop_them, &guard) } else { Ok(()) };
-        };
+        let Some(backing) = self.shard.sb.ask_backing() else { return Ok(()) };
         let xattrs = self.load_xattrs(backing)?;
         if !xattrs.get(&pin()).is_some_and(|map| map.contains_key(CAPABILITIES)) {
             return Ok(());
@@ -222,6 +213,23 @@ impl Inode {
             None | Some(Err(Error::NoData)) => Ok(()),
             Some(told) => told,
         })
+    }
+
+    /// The same, unless a backing has them: there it does nothing. Locks may be held.
+    #[inline]
+    pub(crate) fn drop_capabilities_in_memory(&self) {
+        if self.was_capable() {
+            self.remove_capabilities(&pin());
+        }
+    }
+
+    #[cold]
+    fn remove_capabilities(&self, guard: &Guard) {
+        if self.cached_xattrs(guard).flatten().is_some_and(|map| map.contains_key(CAPABILITIES)) {
+            let remove = |map: &mut XattrMap| Ok(map.remove(CAPABILITIES));
+            // Infallible: what goes is not paid for, and the change never refuses.
+            let _ = self.change_xattrs((CAPABILITIES, None), remove, guard);
+        }
     }
 
     /// Takes all extended attributes, once nobody looks any more.

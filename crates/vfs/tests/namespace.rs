@@ -12,7 +12,7 @@ use std::{
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    At, Context, Credentials, Driver, Error, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags, probe,
+    At, Context, Credentials, Driver, Error, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags, probe,
 };
 
 #[path = "support/interrupted.rs"]
@@ -21,7 +21,8 @@ mod scenarios;
 #[path = "support/watched.rs"]
 mod watched;
 
-use interrupted::interrupted;
+use interrupted::{interrupted, interrupted_at};
+use watched::Used;
 
 const TRAITS: scenarios::Traits = scenarios::Traits { tmpfile: true, dir_size: true };
 
@@ -221,6 +222,41 @@ fn a_read_beside_the_first_write_reads_what_was_written_or_nothing() {
     let count = reader.pread(&mut buffer, 0).expect("reads");
     assert!(interruption.lock().expect("no panic").is_none(), "written meanwhile");
     assert!(count == 0 || (count, buffer) == (3, *b"abc"), "{count}: {buffer:?}");
+}
+
+/// Capabilities that are given to a file while somebody is about to write to it, or to give it away, were given to what was
+/// there before: they go with it.
+#[test]
+fn capabilities_that_are_given_in_the_midst_of_a_change_go_with_it() {
+    type Change = fn(&Vfs, &Context, &File) -> Result<()>;
+    let changes: [(Used, Change); 3] = [
+        (Used::Data, |_, _, file| file.pwrite(b"theirs", 0).map(drop)),
+        (Used::Data, |_, _, file| file.write(b"theirs").map(drop)),
+        (Used::Backing, |vfs, who, _| vfs.chown(who, At::Cwd, "/f", None, Some(1000), Walk::empty())),
+    ];
+    for (number, (used, change)) in changes.into_iter().enumerate() {
+        for cred in [Credentials::user(1000, 1000, &[]), Credentials::root()] {
+            let (interrupted, interruption) = interrupted_at(used);
+            let vfs = Vfs::new(interrupted).expect("a new tree");
+            let root = Context::new(&vfs, Credentials::root());
+            vfs.mknod(&root, At::Cwd, "/f", 0o100_755, 0).expect("made");
+            vfs.chown(&root, At::Cwd, "/f", Some(1000), Some(1000), Walk::empty()).expect("given");
+            let who = root.clone().with_credentials(cred);
+            let file = vfs.open(&who, At::Cwd, "/f", OpenFlags::RDWR, 0).expect("opens");
+            let give = {
+                let (vfs, root) = (vfs.clone(), root.clone());
+                move || {
+                    let (name, any) = ("security.capability", XattrFlags::empty());
+                    vfs.setxattr(&root, At::Cwd, "/f", name, "v", any, Walk::empty()).expect("given");
+                }
+            };
+            *interruption.lock().expect("no panic") = Some(Box::new(give));
+            assert_eq!(change(&vfs, &who, &file), Ok(()), "{number}");
+            assert!(interruption.lock().expect("no panic").is_none(), "{number}: given meanwhile");
+            let left = vfs.listxattr(&root, At::Cwd, "/f", Walk::empty());
+            assert_eq!(left, Ok(Vec::new()), "{number}");
+        }
+    }
 }
 
 /// A name that a rename has found free stays so: who wants to make it waits for its lock.
