@@ -5,9 +5,12 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-use pando_fuse::trace::{TraceLine, TraceListener, VERSION, connect};
+use pando_fuse::{
+    Caller, Server, ServerOptions,
+    trace::{TraceLine, TraceListener, VERSION, connect},
+};
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Context, Credentials, Vfs, Walk};
+use pando_vfs::{At, Context, Credentials, Vfs, Walk, trace::TraceOptions};
 
 /// A tree that is listened for under a device number of its own, which no kernel gives.
 struct Served {
@@ -183,7 +186,51 @@ fn the_server_ends_whoever_watches() {
     // While it waits for one who does not read.
     drop(served);
     assert_eq!(connect(&device).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
-    vfs.trace(pando_vfs::trace::TraceOptions::default()).expect("nobody watches any more");
+    vfs.trace(TraceOptions::default()).expect("nobody watches any more");
     let mut rest = String::new();
     while client.0.read_line(&mut rest).unwrap() > 0 {}
+}
+
+/// What the kernel asks of a number is shown by the name that was found last. If that is gone, by the first one.
+#[test]
+fn a_file_is_named_by_what_it_was_found_by() {
+    const ROOT: u64 = 1;
+    const ME: Caller = Caller { uid: 0, gid: 0 };
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).unwrap();
+    let server = Server::new(vfs.clone(), ServerOptions::default());
+    let node = server.mknod(ME, ROOT, b"a", 0o100_644, 0, 0).unwrap().node;
+    let mut tracer = vfs.trace(TraceOptions::default()).unwrap();
+    let mut written_as = || {
+        let handle = server.open(ME, node, 2).unwrap();
+        server.write(handle, 0, b"x", false).unwrap();
+        server.release(handle).unwrap();
+        let mut last = None;
+        tracer.poll(usize::MAX, |event| last = Some(format!("{} {}", event.op, event.path.escape_ascii())));
+        last.unwrap()
+    };
+    let link = |name: &str| assert_eq!(server.link(ME, node, ROOT, name.as_bytes()).unwrap().node, node);
+    let unlink = |name: &str| server.unlink(ME, ROOT, name.as_bytes()).unwrap();
+    let look_up = |name: &str| assert_eq!(server.lookup(ME, ROOT, name.as_bytes()).unwrap().unwrap().node, node);
+    assert_eq!(written_as(), "write /a");
+    link("b");
+    unlink("b");
+    assert_eq!(written_as(), "write /a");
+    // The kernel knows the new name, and does not look it up.
+    link("b");
+    unlink("a");
+    assert_eq!(written_as(), "write /b");
+    link("c");
+    unlink("c");
+    assert_eq!(written_as(), "write /c (deleted)");
+    look_up("b");
+    assert_eq!(written_as(), "write /b");
+    // Nor does it depend on whether the number was known.
+    server.forget(node, 5);
+    assert!(server.getattr(node).is_err());
+    look_up("b");
+    assert_eq!(written_as(), "write /b");
+    unlink("b");
+    server.forget(node, 1);
+    let used = || server.statfs(ME, ROOT).map(|now| now.files - now.ffree).unwrap();
+    assert_eq!(used(), 1, "the root is left");
 }

@@ -127,6 +127,11 @@ fn render(
     Ok(Rendered { path: reversed, deleted, reachable })
 }
 
+/// Whether a dentry is what some name is bound to.
+pub(crate) fn is_bound(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
+    place_of(dentry, guard).is_some_and(|(_, _, bound)| bound)
+}
+
 /// A dentry's parent and name, and whether the name is still bound to it: of one instant.
 fn place_of<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Option<(Shared<'g, Dentry>, &'g [u8], bool)> {
     let dentry_ref = dentry.to_ref();

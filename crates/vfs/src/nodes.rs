@@ -2,6 +2,9 @@
 //!
 //! The tree itself finds inodes by name. A server also needs them by number, and each answer that named a number counts
 //! as a reference until the other side forgets it.
+//!
+//! Of the dentries of an inode, the one that was found last stands here: what is done by number has its path. If its name is
+//! gone, the first one is as good, which every other leads to.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -11,6 +14,7 @@ use crate::{
     DentryRef, Vfs,
     by_number::{ByNumber, Numbered},
     dentry::Dentry,
+    dpath::is_bound,
 };
 
 /// The inodes whose numbers are known outside, with how often each was handed out. Zero is dead: the entry is about to
@@ -41,13 +45,20 @@ impl Nodes {
 
     /// The inode of a number that was handed out.
     pub(crate) fn get(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
-        self.table.get(ino, guard)
+        let found = self.table.get(ino, guard)?;
+        if found.is_link() && !is_bound(found.as_shared(), guard) {
+            let first = Dentry::first(&found);
+            if is_bound(first.as_shared(), guard) {
+                return Some(first);
+            }
+        }
+        Some(found)
     }
 
     /// Whether that is a new entry.
     fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) -> bool {
         // Put after the guard is gone: an inode's last put may wait.
-        let (mut _left, mut _unused) = (None, None);
+        let (mut _left, mut _unused, mut _former) = (None, None, None);
         let guard = pin();
         let ino = dentry.inode().ino;
         let mut new: Option<Unlinked<_>> = None;
@@ -56,12 +67,13 @@ impl Nodes {
                 if entry.to_ref().count_up(lookups) {
                     // An entry of ours that came too late: nor must the inode wait for its reclamation.
                     _unused = new.and_then(|new| ByNumber::empty(&new));
+                    _former = entry.to_ref().set_dentry(dentry, &guard);
                     return false;
                 }
                 // It is dying: it must be out before another can be in.
                 _left = self.table.remove(entry, &guard);
             }
-            let entry = new.take().unwrap_or_else(|| ByNumber::make(Dentry::first(dentry), AtomicU64::new(lookups)));
+            let entry = new.take().unwrap_or_else(|| ByNumber::make(dentry.clone(), AtomicU64::new(lookups)));
             match self.table.insert(entry, &guard) {
                 Ok(()) => return true,
                 Err(rejected) => new = Some(rejected),
@@ -69,15 +81,15 @@ impl Nodes {
         }
     }
 
-    /// Counts `lookups` less; whether the number was known.
-    fn forget(&self, ino: u64, lookups: u64) -> bool {
-        let mut _left = None;
-        let guard = pin();
-        let Some(entry) = self.table.entry(ino, &guard) else { return false };
-        if entry.to_ref().count_down(lookups) {
-            _left = self.table.remove(entry, &guard);
-        }
-        true
+    /// Counts `lookups` less, if the number is known: whether a link has left that holds a nameless inode, until it is reclaimed.
+    fn forget(&self, ino: u64, lookups: u64) -> Option<bool> {
+        // Put after the guard is gone.
+        let left = {
+            let guard = pin();
+            let entry = self.table.entry(ino, &guard)?;
+            if entry.to_ref().count_down(lookups) { self.table.remove(entry, &guard) } else { None }
+        };
+        Some(left.is_some_and(|left| left.is_link() && left.inode().links.are_gone()))
     }
 
     /// Forgets all that was handed out.
@@ -110,7 +122,9 @@ impl Vfs {
 
     /// Takes back `lookups` of what [`Vfs::remember`] counted.
     pub fn forget(&self, ino: u64, lookups: u64) {
-        self.superblocks(|sb| sb.nodes.forget(ino, lookups).then_some(()));
+        if self.superblocks(|sb| sb.nodes.forget(ino, lookups)) == Some(true) {
+            pando_sync::collect();
+        }
     }
 
     /// Takes everything back: whoever knew numbers is gone.
