@@ -84,6 +84,7 @@ impl Vfs {
             let bound = Bound::locked(parent.dir, name, locks, guard)?;
             if !locks.answered() {
                 bound.may_delete(context, Some(true), guard)?;
+                bound.expect_no_mount()?;
             }
             bound.remove_in_backing(parent, locks)?;
             bound.remove_dir(locks, guard)
@@ -168,7 +169,13 @@ impl<'g> Bound<'g> {
             Some(false) if self.inode().is_dir() => return Err(Error::IsDirectory.into()),
             _ => {}
         }
-        if is_mount_point(self.dentry) { Err(Error::Busy.into()) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// That nothing is mounted on it: asked last, of whoever may move or remove it otherwise.
+    pub(crate) fn expect_no_mount(&self) -> Result<()> {
+        let is_mount_point = self.inode().directory().is_ok_and(|directory| !directory.mounted.is_none());
+        if is_mount_point { Err(Error::Busy) } else { Ok(()) }
     }
 
     /// Tells a backing, if there is one, that the name goes.
@@ -248,9 +255,4 @@ pub(crate) fn holds_an_entry(dir: &Inode, guard: &Guard) -> bool {
 /// Whether the sticky bit of a directory protects an entry against the caller.
 fn is_sticky(context: &Context, dir: &PermView, entry: &PermView) -> bool {
     dir.mode & S_ISVTX != 0 && !context.owns(entry) && !context.owns(dir)
-}
-
-/// Whether something is mounted on a dentry (or it is the root of a tree).
-pub(crate) fn is_mount_point(dentry: Shared<'_, Dentry>) -> bool {
-    dentry.to_ref().directory().is_ok_and(|d| !d.mounted.is_none())
 }

@@ -412,7 +412,8 @@ fn check_permissions<'g>(
             may_write(context, moved, Access::WRITE, guard)?;
         }
     }
-    Ok(())
+    source.expect_no_mount()?;
+    Ok(target.map_or(Ok(()), Bound::expect_no_mount)?)
 }
 
 /// A reference to what a lock holds in place; it can only be dead if the attempt's picture is old.

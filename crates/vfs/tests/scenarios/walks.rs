@@ -107,6 +107,65 @@ fn mounts_are_crossed_and_protected() {
     assert_eq!(file.write(b"still open"), Ok(10));
 }
 
+/// That something is mounted there is said last: whoever may not move it, or not there, hears that.
+#[test]
+fn a_mount_point_is_moved_by_nobody() {
+    const NONE: RenameFlags = RenameFlags::empty();
+    let (vfs, root) = tree();
+    for dir in ["/own", "/own/m", "/own/n", "/own/d", "/own/full", "/own/full/d", "/own/low", "/d", "/d/m", "/tmp"] {
+        vfs.mkdir(&root, At::Cwd, dir, 0o755).expect("made");
+        if dir.starts_with("/own") && dir != "/own/low" {
+            vfs.chown(&root, At::Cwd, dir, Some(1000), Some(1000), FOLLOW).expect("given");
+        }
+    }
+    for dir in ["/tmp/d", "/tmp/m"] {
+        vfs.mkdir(&root, At::Cwd, dir, 0o755).expect("made");
+    }
+    vfs.chmod(&root, At::Cwd, "/tmp", 0o1777, FOLLOW).expect("sticky");
+    for file in ["/own/f", "/tmp/f"] {
+        touch(&vfs, &root, file);
+    }
+    for point in ["/own/m", "/own/n", "/own/low", "/d/m", "/tmp/m"] {
+        vfs.mount(&root, At::Cwd, point, driver(None)).expect("mounted");
+    }
+    let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+    let (busy, access, sticky) = (Error::Busy, Error::Access, Error::NotPermitted);
+    let (no_dir, is_dir) = (Error::NotDirectory, Error::IsDirectory);
+    // As the user, and as root.
+    for (old, new, how, refused) in [
+        ("/own/m", "/own/new", NONE, [busy, busy]),
+        ("/own/m", "/d/new", NONE, [access, busy]),
+        ("/own/m", "/own/f", NONE, [no_dir, no_dir]),
+        ("/own/m", "/own/full", NONE, [busy, busy]),
+        ("/own/m", "/own/n", NONE, [busy, busy]),
+        ("/own/m", "/tmp/d", NONE, [sticky, busy]),
+        ("/own/m", "/tmp/f", NONE, [sticky, no_dir]),
+        ("/own/m", "/tmp/m", NONE, [sticky, busy]),
+        ("/own/m", "/d/m", NONE, [access, busy]),
+        ("/own/low", "/own/new", NONE, [busy, busy]),
+        ("/own/low", "/tmp/new", NONE, [access, busy]),
+        ("/own/d", "/own/m", NONE, [busy, busy]),
+        ("/own/f", "/own/m", NONE, [is_dir, is_dir]),
+        ("/own/d", "/d/m", NONE, [access, busy]),
+        ("/tmp/d", "/own/m", NONE, [sticky, busy]),
+        ("/tmp/m", "/own/new", NONE, [sticky, busy]),
+        ("/d/m", "/own/new", NONE, [access, busy]),
+        ("/own/m", "/own/d", RenameFlags::NOREPLACE, [Error::Exists; 2]),
+        ("/own/m", "/own/none", RenameFlags::EXCHANGE, [Error::NoEntry; 2]),
+        ("/own/m", "/own/f", RenameFlags::EXCHANGE, [busy, busy]),
+        ("/own/f", "/own/m", RenameFlags::EXCHANGE, [busy, busy]),
+        ("/own/m", "/d/m", RenameFlags::EXCHANGE, [access, busy]),
+        ("/own/low", "/tmp/m", RenameFlags::EXCHANGE, [sticky, busy]),
+    ] {
+        let said = [&user, &root].map(|who| vfs.rename(who, At::Cwd, old, At::Cwd, new, how));
+        assert_eq!(said, refused.map(Err), "{old} to {new} {how:?}");
+    }
+    assert_eq!(vfs.rename(&user, At::Cwd, "/own/m", At::Cwd, "/own/m", NONE), Ok(()), "which is no move");
+    for (point, refused) in [("/own/m", busy), ("/d/m", access), ("/tmp/m", sticky)] {
+        assert_eq!(vfs.rmdir(&user, At::Cwd, point), Err(refused), "{point}");
+    }
+}
+
 #[test]
 fn working_directory_and_root() {
     let (vfs, mut context) = tree();
