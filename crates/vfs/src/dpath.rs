@@ -122,6 +122,8 @@ fn render(
     }
     if reversed.is_empty() {
         reversed.push(b'/');
+        // The root itself, whose name was not looked at.
+        deleted = place_of(dentry, guard).is_some_and(|(_, _, bound)| !bound);
     }
     reversed.reverse();
     Ok(Rendered { path: reversed, deleted, reachable })

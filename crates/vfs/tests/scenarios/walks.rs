@@ -197,6 +197,24 @@ fn working_directory_and_root() {
 }
 
 #[test]
+fn a_root_that_was_removed_is_no_place() {
+    let (vfs, host) = tree();
+    let jail = vfs.mkdir(&host, At::Cwd, "/jail", 0o777).expect("made");
+    let guest = Context::rooted(&jail, Credentials::user(1000, 1000, &[])).expect("a directory");
+    let sub = vfs.mkdir(&host, At::Cwd, "/jail/sub", 0o777).expect("made");
+    let mut below = guest.clone();
+    vfs.chdir(&mut below, At::Cwd, "/sub").expect("entered");
+    vfs.rmdir(&host, At::Cwd, "/jail/sub").expect("removed");
+    assert_eq!((vfs.getcwd(&guest, 1), vfs.d_path(&guest, &jail, 1)), (Ok(b"/".to_vec()), Ok(b"/".to_vec())));
+    vfs.rmdir(&host, At::Cwd, "/jail").expect("removed");
+    assert_eq!((vfs.getcwd(&guest, 100), vfs.getcwd(&below, 100)), (Err(Error::NoEntry), Err(Error::NoEntry)));
+    assert_eq!(vfs.d_path(&guest, &jail, 11), Ok(b"/ (deleted)".to_vec()));
+    assert_eq!(vfs.d_path(&guest, &jail, 10), Err(Error::NameTooLong));
+    assert_eq!(vfs.d_path(&guest, &sub, 100), Ok(b"/sub (deleted)".to_vec()));
+    assert_eq!(vfs.d_path(&host, &jail, 100), Ok(b"/jail (deleted)".to_vec()));
+}
+
+#[test]
 fn what_was_moved_out_of_a_root_leads_nowhere() {
     let (vfs, root) = tree();
     for dir in ["/in", "/in/d", "/in/d/e", "/out", "/secret"] {
