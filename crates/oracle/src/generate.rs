@@ -160,6 +160,10 @@ impl Generator {
                 flags |= flag;
             }
         }
+        // Of directories only: whether tmpfs lets files be opened so depends on the kernel (since Linux 6.6).
+        if flags & Flags::TMPFILE == Flags::DIRECTORY && self.rng.chance(20) {
+            flags |= Flags::DIRECT;
+        }
         Flags(flags)
     }
 

@@ -302,6 +302,7 @@ impl Flags {
     pub const TRUNC: u32 = 0o1000;
     pub const APPEND: u32 = 0o2000;
     pub const NONBLOCK: u32 = 0o4000;
+    pub const DIRECT: u32 = 0o40_000;
     pub const DIRECTORY: u32 = 0o200_000;
     pub const NOFOLLOW: u32 = 0o400_000;
     pub const NOATIME: u32 = 0o1_000_000;
@@ -320,6 +321,7 @@ impl fmt::Debug for Flags {
             ("TRUNC", Self::TRUNC),
             ("APPEND", Self::APPEND),
             ("NONBLOCK", Self::NONBLOCK),
+            ("DIRECT", Self::DIRECT),
             ("DIRECTORY", Self::DIRECTORY),
             ("NOFOLLOW", Self::NOFOLLOW),
             ("NOATIME", Self::NOATIME),

@@ -98,7 +98,8 @@ impl File {
     /// or written meanwhile is so under the old ones or the new.
     ///
     /// # Errors
-    /// EBADF for O_PATH, EPERM for O_NOATIME anew if `context` has not the rights of the owner.
+    /// EBADF for O_PATH, EPERM for O_NOATIME anew if `context` has not the rights of the owner, EINVAL for O_DIRECT of a
+    /// directory.
     pub fn set_flags(&self, context: &Context, flags: OpenFlags) -> Result<()> {
         let settable = OpenFlags::APPEND | OpenFlags::NONBLOCK | OpenFlags::DIRECT | OpenFlags::NOATIME;
         let now = self.flags();
@@ -107,6 +108,9 @@ impl File {
         }
         if (flags - now).contains(OpenFlags::NOATIME) && !context.owns(&self.inode().perm(&pin())) {
             return Err(Error::NotPermitted);
+        }
+        if flags.contains(OpenFlags::DIRECT) && self.kind == FileKind::Directory {
+            return Err(Error::Invalid);
         }
         self.flags.store(((now - settable) | (flags & settable)).bits(), Ordering::Relaxed);
         Ok(())

@@ -22,7 +22,7 @@ impl Vfs {
     ///
     /// # Errors
     /// ENOENT, EEXIST (O_EXCL), EISDIR, ENOTDIR (O_DIRECTORY), ELOOP (also O_NOFOLLOW), EACCES, EPERM (O_NOATIME),
-    /// EINVAL (flags), ENXIO, ENAMETOOLONG, ENOSPC.
+    /// EINVAL (flags, and O_DIRECT for a directory), ENXIO, ENAMETOOLONG, ENOSPC.
     #[doc(alias = "openat")]
     pub fn open(
         &self,
@@ -182,6 +182,7 @@ fn check_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> 
         return Err(Error::NotPermitted);
     }
     match inode.kind {
+        FileKind::Directory if flags.contains(OpenFlags::DIRECT) => Err(Error::Invalid),
         FileKind::File | FileKind::Directory => Ok(()),
         _ => Err(Error::NoDeviceAddress),
     }

@@ -253,7 +253,7 @@ bitflags! {
         const DSYNC = 0o10000;
         /// Signal-driven: no effect here.
         const ASYNC = 0o20000;
-        /// Uncached: no effect here.
+        /// Uncached: no effect here, but that directories refuse it.
         const DIRECT = 0o40000;
         /// Large offsets: always.
         const LARGEFILE = 0o100_000;

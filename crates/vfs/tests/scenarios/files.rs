@@ -140,6 +140,33 @@ fn flags_of_an_open_file_are_set() {
     assert_eq!(silent.pread(&mut [0; 9], 0).map(|_| silent.stat().atime), Ok(Timestamp(5)));
 }
 
+/// Past a cache that there is not: files may be read so, and directories may not, as in Linux.
+#[test]
+fn directories_are_not_opened_directly() {
+    let (vfs, root) = tree();
+    vfs.mkdir(&root, At::Cwd, "/d", 0o755).expect("made");
+    vfs.mkdir(&root, At::Cwd, "/closed", 0o700).expect("made");
+    vfs.open(&root, At::Cwd, "/a", RW | OpenFlags::CREAT | OpenFlags::DIRECT, 0o644).expect("made");
+    let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
+    let direct = OpenFlags::DIRECT;
+    let open = |path, flags| vfs.open(&user, At::Cwd, path, direct | flags, 0).map(|file| file.flags());
+    assert_eq!(open("/a", OpenFlags::RDONLY), Ok(direct));
+    assert_eq!(open("/d", OpenFlags::PATH), Ok(OpenFlags::PATH));
+    for flags in [OpenFlags::RDONLY, OpenFlags::DIRECTORY] {
+        assert_eq!(open("/d", flags), Err(Error::Invalid));
+    }
+    assert_eq!((open("/d", RW), open("/a", OpenFlags::DIRECTORY)), (Err(Error::IsDirectory), Err(Error::NotDirectory)));
+    assert_eq!((open("/closed", OpenFlags::RDONLY), open("/d", OpenFlags::NOATIME)), {
+        (Err(Error::Access), Err(Error::NotPermitted))
+    });
+    let [dir, file] = ["/d", "/a"].map(|path| vfs.open(&user, At::Cwd, path, OpenFlags::RDONLY, 0).expect("opens"));
+    assert_eq!((file.set_flags(&user, direct), file.flags()), (Ok(()), direct));
+    assert_eq!(dir.set_flags(&user, direct | OpenFlags::NOATIME), Err(Error::NotPermitted));
+    assert_eq!((dir.set_flags(&user, direct | OpenFlags::NONBLOCK), dir.flags()), {
+        (Err(Error::Invalid), OpenFlags::RDONLY)
+    });
+}
+
 #[test]
 fn several_buffers_are_read_and_written_as_one() {
     let (vfs, context) = tree();
