@@ -177,8 +177,12 @@ fn a_path_handle_is_no_handle_to_allocate_with() {
     let file = open(&vfs, &root, "/a", OpenFlags::PATH).expect("opened");
     assert_eq!(file.fallocate(3, 0, 0), Err(Error::BadHandle));
     let file = open(&vfs, &root, "/a", OpenFlags::RDONLY).expect("opened");
-    assert_eq!(file.fallocate(8, 0, 1), Err(Error::BadHandle), "known, and not to be had here");
-    assert_eq!(file.fallocate(0x4000, 0, 1), Err(Error::NotSupported), "unknown");
+    for mode in [0x8, 0x10, 0x11, 0x20, 0x40, 0x41, 0x80] {
+        assert_eq!(file.fallocate(mode, 0, 1), Err(Error::BadHandle), "{mode:#x}: known, and not to be had here");
+    }
+    for mode in [0x2, 0x9, 0x21, 0x81, 0x82, 0x90, 0x4000] {
+        assert_eq!(file.fallocate(mode, 0, 1), Err(Error::NotSupported), "{mode:#x}: unknown");
+    }
     let file = open(&vfs, &root, "/a", OpenFlags::RDWR).expect("opened");
     assert_eq!((file.fallocate(8, 0, 1), file.fallocate(8, 1, MAX)), (Err(Error::NotSupported), Err(Error::TooBig)));
 }

@@ -445,8 +445,9 @@ impl File {
         if offset > OFFSET_MAX || len == 0 || len > OFFSET_MAX {
             return Err(Error::Invalid);
         }
-        // What Linux knows and memory does not have (collapse, zero, insert, unshare) is refused after handle and range are.
-        if !matches!(mode, 0 | KEEP_SIZE | 3 | 0x8 | 0x10 | 0x11 | 0x20 | 0x40 | 0x41) {
+        // What Linux knows (6.17 and later) and memory does not have (collapse, zero, insert, unshare, write zeroes) is refused
+        // after handle and range are.
+        if !matches!(mode, 0 | KEEP_SIZE | 3 | 0x8 | 0x10 | 0x11 | 0x20 | 0x40 | 0x41 | 0x80) {
             return Err(Error::NotSupported);
         }
         self.writable()?;
