@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        MAX_FIXED_WORKERS, Workers,
+        Event, MAX_FIXED_WORKERS, Workers,
         walk::{Level, Walk, WalkOptions, children::Children},
     };
 
@@ -232,6 +232,23 @@ mod tests {
         // Beyond what any number of threads reads ahead.
         *children.coming(usize::MAX).nth(MAX_FIXED_WORKERS).unwrap().ahead = Some(ahead.clone());
         assert!(children.let_go().is_none());
+    }
+
+    /// No record has such names.
+    #[test]
+    fn what_is_no_name_is_told_when_it_is_its_turn() {
+        let temp = tempfile::tempdir().unwrap();
+        let task = task(&temp);
+        let mut walk = Walk::new(WalkOptions { scan: task.options, ..WalkOptions::default() }).unwrap();
+        let mut children = Children::default();
+        [&b"dir\0"[..], b"d\0ir", b"dir"].iter().for_each(|name| children.add(name, 0, None));
+        let (fd, path_len) = (Some(task.parent), 0);
+        walk.stack.push(Level { dev: (0, 0), ino: 0, fd, path_len, name_at: 0, children });
+        for _ in 0..2 {
+            let Some(Event::Failed(failure)) = walk.next_event() else { panic!("it was opened") };
+            assert_eq!((failure.cause, failure.errno), (Cause::Open, libc::EINVAL));
+        }
+        assert!(matches!(walk.next_event(), Some(Event::Enter(_))));
     }
 
     #[test]

@@ -334,7 +334,7 @@ impl Walk {
             }
             let name_at = self.path.len();
             self.path.extend_from_slice(child.name);
-            let name = CString::new(child.name).expect("names have no zero bytes");
+            let name = CString::new(child.name).map_err(|_| (Cause::Open, Errno::INVAL));
             let (expected, ahead) = (child.expected, child.ahead);
             self.stack.push(level);
             if self.is_elsewhere(expected) {
@@ -342,7 +342,7 @@ impl Walk {
             }
             let opened = match ahead {
                 Some(ahead) => self.take_ahead(&ahead),
-                None => self.open_and_look(&name, expected),
+                None => name.and_then(|name| self.open_and_look(&name, expected)),
             };
             self.read_ahead();
             match opened.and_then(|opened| self.enter(opened, name_at)) {
@@ -467,8 +467,9 @@ impl Walk {
             }) else {
                 return;
             };
+            // When it is its turn, it is said that this is no name.
+            let Ok(name) = CString::new(child.name) else { continue };
             let (options, crew) = (self.options.scan, self.crew.clone());
-            let name = CString::new(child.name).expect("names have no zero bytes");
             *child.ahead = Ahead::start(Task {
                 parent: parent.clone(),
                 name,
