@@ -5,8 +5,11 @@
 //!         8..16  cookie of the next entry
 //!        16..18  length of this record
 //!        18      d_type
-//!        19..    the name, a zero byte, padding: up to the next multiple of eight, and no more
+//!        19..    the name, a zero byte, padding
 //! ```
+//!
+//! A FUSE server, or a damaged image, may put zero bytes into a name: the kernel refuses slashes alone. It ends at the first one
+//! then, as the C library has it, since no call that takes a name would see more of it.
 
 use std::os::fd::BorrowedFd;
 

@@ -4,6 +4,7 @@
 mod colours;
 #[path = "../common/mod.rs"]
 mod common;
+mod damaged;
 mod faults;
 mod find;
 mod gnu;

@@ -23,6 +23,11 @@ impl Mounted {
     /// An empty file system in an image, made by `mkfs` with these arguments. None, and it is said, if that cannot be
     /// done here.
     pub fn image(mkfs: &str, arguments: &[&str], bytes: u64) -> Option<Self> {
+        Self::image_after(|_| {}, mkfs, arguments, bytes)
+    }
+
+    /// As [`Mounted::image`], after something was done to the image.
+    pub fn image_after(change: impl FnOnce(&Path), mkfs: &str, arguments: &[&str], bytes: u64) -> Option<Self> {
         let temp = tempfile::tempdir().unwrap();
         let image = temp.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
@@ -30,6 +35,7 @@ impl Mounted {
             skipped(&reason);
             return None;
         }
+        change(&image);
         Self::mount(temp, &["-o".as_ref(), "loop".as_ref(), image.as_os_str()])
     }
 

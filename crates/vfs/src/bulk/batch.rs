@@ -104,7 +104,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The name: any bytes but `/` and zero.
+    /// The name: any bytes but `/` and zero; none at all if the directory is damaged.
     #[must_use]
     pub fn name(&self) -> &'a [u8] {
         self.names.name(self.index)
