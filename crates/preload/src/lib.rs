@@ -42,7 +42,7 @@
 //! * Programs see `LD_PRELOAD` and `PANDO_BOOST` in their environment.
 //! * `glob` calls the newest version of the function: programs linked before glibc 2.27 get its answer to dangling links.
 //! * A program that reads links by `__readlink_chk` alone, which fortified ones call where they know the size of their buffer,
-//!   is not noticed to read links.
+//!   is not noticed to read links. Nor is one that has each target put in the place of its link's path.
 //! * More than 256 directory streams open at once (or eight whose addresses collide): the rest is not boosted.
 //! * Programs that ask the kernel themselves (Go, static ones, `getdents64`) pass by it.
 #![forbid(unsafe_code)]

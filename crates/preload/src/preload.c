@@ -303,10 +303,22 @@ static void about_to_read_on(dev_t device, const char *path)
  * first one was read, the names around that one may have been asked for already: so this is told at once, later ones never.
  */
 
+/*
+ * Whether the path of a link is as it was before its target was put somewhere. A program may have given one place for both, and
+ * then the path is the target now, with no end; or it goes on into the target, which has taken the place of its end.
+ */
+static bool is_intact(const char *link, const char *target, size_t room)
+{
+    uintptr_t from = (uintptr_t)link, to = (uintptr_t)target;
+    if (from >= to)
+        return from - to >= room;
+    return to - from >= PATH_MAX || strnlen(link, to - from) < to - from;
+}
+
 static void read_first_link(int base, const char *link)
 {
     char path[PATH_MAX];
-    size_t above = strlen(link);
+    size_t above = strnlen(link, sizeof path);
     if (!listening() || above == 0 || above >= sizeof path - 1 || strncmp(link, "/proc/", 6) == 0)
         return;
     __atomic_store_n(&reads_links, true, __ATOMIC_RELAXED);
@@ -318,9 +330,9 @@ static void read_first_link(int base, const char *link)
         tell(base, path, (struct post){BOARD_MAGIC, 0, 0, 0, FIRST_READ});
 }
 
-static ssize_t after_link(ssize_t result, int base, const char *link)
+static ssize_t after_link(ssize_t result, int base, const char *link, const char *target, size_t room)
 {
-    if (result >= 0 && LOAD(told) && !LOAD(reads_links)) {
+    if (result >= 0 && LOAD(told) && !LOAD(reads_links) && is_intact(link, target, room)) {
         int kept = errno;
         read_first_link(base, link);
         errno = kept;
@@ -545,12 +557,12 @@ HOOK int closedir(DIR *stream)
 
 HOOK ssize_t readlink(const char *path, char *target, size_t room)
 {
-    return after_link(NEXT(readlink)(path, target, room), AT_FDCWD, path);
+    return after_link(NEXT(readlink)(path, target, room), AT_FDCWD, path, target, room);
 }
 
 HOOK ssize_t readlinkat(int base, const char *path, char *target, size_t room)
 {
-    return after_link(NEXT(readlinkat)(base, path, target, room), base, path);
+    return after_link(NEXT(readlinkat)(base, path, target, room), base, path, target, room);
 }
 
 HOOK int scandir(const char *path, struct dirent ***list, int (*filter)(const struct dirent *),

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod links;
 #[path = "../requests/mod.rs"]
 mod requests;
 mod watch;
@@ -250,38 +251,6 @@ fn real_programs_print_the_same() {
         }
     }
     assert!(store.most_at_once() > 4);
-    store.mounted.umount();
-}
-
-/// Of names alone, and of attributes, nobody wants to know where links lead; and it might leave a time of access.
-#[test]
-fn links_are_read_ahead_for_programs_that_read_them() {
-    let _alone = alone();
-    if !can_mount() {
-        return;
-    }
-    let store = Store::new(&["--delay", "readlink=500us"]);
-    let tree = store.tree();
-    let links = tree.join("links");
-    fs::create_dir(&links).unwrap();
-    (0..FILES).for_each(|i| symlink("nowhere", links.join(format!("l{i}"))).unwrap());
-    let links = links.to_str().unwrap();
-    for (program, args) in [("du", &["-a", links][..]), ("find", &[links, "-printf", "%P %s\\n"])] {
-        let before = store.count("readlink");
-        same_and_ahead(&store, program, args, |log| count(log, "links") == 0);
-        assert_eq!(store.count("readlink"), before, "{program}");
-    }
-    let listed: [(&str, &[&str]); 4] = [
-        ("ls", &["-l", links]),
-        ("find", &[links, "-printf", "%P %l\\n"]),
-        ("tar", &["cf", "-", "-C", links, "."]),
-        ("rsync", &["-aln", "--out-format=%n %L", &format!("{links}/"), "/nowhere/"]),
-    ];
-    for (program, args) in listed {
-        if has(program) {
-            same_and_ahead(&store, program, args, |log| count(log, "links") > AHEAD);
-        }
-    }
     store.mounted.umount();
 }
 

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -308,6 +309,49 @@ static int by_inherited(const char *path)
     return execl("/proc/self/exe", "probe", "readdir", path, NULL);
 }
 
+/* So that what is told of links is heard: something else was told of before. */
+static void read_first_name(const char *path)
+{
+    DIR *stream = opendir(path);
+    printf("%d names\n", stream != NULL && readdir(stream) != NULL);
+    closedir(stream);
+}
+
+/* Where its target is put, the path of a link is gone afterwards, or goes on into the target. */
+static int by_readlink_in_place(const char *path)
+{
+    char name[4096] = "", target[4096];
+    size_t length = snprintf(name, sizeof name, "%s/link", path);
+    ssize_t room = readlink(name, target, sizeof target);
+    if (room < (ssize_t)length + 1)
+        return failed("the target is too short");
+    read_first_name(path);
+    printf("%zd %s\n", readlink(name, name, sizeof name), name);
+    /* The last byte that may be touched is the target's last one. */
+    long page = sysconf(_SC_PAGESIZE);
+    char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || mprotect(pages + page, page, PROT_NONE) != 0)
+        return failed("two pages");
+    char *end = pages + page, *over = end - room, *behind = over - length;
+    sprintf(over, "%s/link", path);
+    printf("%zd %.*s\n", readlink(over, over, room), (int)room, over);
+    sprintf(behind, "%s/link", path);
+    printf("%zd %.*s\n", readlinkat(AT_FDCWD, behind, over, room), (int)(end - behind), behind);
+    return 0;
+}
+
+/* The path of a link ends right before its target begins, and the other way round. */
+static int by_readlink_beside(const char *path, int path_first)
+{
+    char both[2 * 4096] = "";
+    char *name = path_first ? both : both + 100, *target = path_first ? both + strlen(path) + 6 : both;
+    read_first_name(path);
+    sprintf(name, "%s/link", path);
+    ssize_t length = readlink(name, target, 100);
+    printf("%s %.*s\n", name, (int)length, target);
+    return length <= 0;
+}
+
 /* A lock ends with the stream that holds it. */
 static int by_lock(const char *path)
 {
@@ -392,6 +436,10 @@ int main(int count, char **arguments)
         return by_sandbox(path);
     if (WAY("inherited"))
         return by_inherited(path);
+    if (WAY("readlink-in-place"))
+        return by_readlink_in_place(path);
+    if (WAY("readlink-before") || WAY("readlink-behind"))
+        return by_readlink_beside(path, WAY("readlink-before"));
     if (WAY("lock"))
         return by_lock(path);
     if (WAY("errors"))

@@ -1,0 +1,70 @@
+//! Programs that read where links lead.
+
+use std::{fs, os::unix::fs::symlink, process::Command};
+
+use crate::{
+    AHEAD, FILES, Store, boosted,
+    common::{can_mount, said},
+    count, has, parted, probe,
+    requests::alone,
+    same_and_ahead, text,
+};
+
+/// Of names alone, and of attributes, nobody wants to know where links lead; and it might leave a time of access.
+#[test]
+fn links_are_read_ahead_for_programs_that_read_them() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let store = Store::new(&["--delay", "readlink=500us"]);
+    let tree = store.tree();
+    let links = tree.join("links");
+    fs::create_dir(&links).unwrap();
+    (0..FILES).for_each(|i| symlink("nowhere", links.join(format!("l{i}"))).unwrap());
+    let links = links.to_str().unwrap();
+    for (program, args) in [("du", &["-a", links][..]), ("find", &[links, "-printf", "%P %s\\n"])] {
+        let before = store.count("readlink");
+        same_and_ahead(&store, program, args, |log| count(log, "links") == 0);
+        assert_eq!(store.count("readlink"), before, "{program}");
+    }
+    let listed: [(&str, &[&str]); 4] = [
+        ("ls", &["-l", links]),
+        ("find", &[links, "-printf", "%P %l\\n"]),
+        ("tar", &["cf", "-", "-C", links, "."]),
+        ("rsync", &["-aln", "--out-format=%n %L", &format!("{links}/"), "/nowhere/"]),
+    ];
+    for (program, args) in listed {
+        if has(program) {
+            same_and_ahead(&store, program, args, |log| count(log, "links") > AHEAD);
+        }
+    }
+    store.mounted.umount();
+}
+
+/// A program's output, which is the same without boost, and how many messages it sent.
+fn same_posts(args: &[&str]) -> usize {
+    let plain = Command::new(probe()).args(args).output().expect("starts");
+    assert!(plain.status.success(), "{}", text(&plain.stdout));
+    let (with, log) = parted(boosted(probe(), args).output().expect("starts"));
+    assert_eq!((with.status.code(), text(&with.stdout)), (Some(0), text(&plain.stdout)), "{}", said(&with));
+    count(&log, "posts")
+}
+
+/// Where the target of a link has taken the place of its path, nobody knows any more which directory that was in.
+#[test]
+fn a_target_that_is_put_over_the_path_of_its_link_is_not_taken_for_it() {
+    let _alone = alone();
+    if !has("cc") {
+        return;
+    }
+    let (links, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = links.path().to_str().unwrap();
+    // A directory that is there, and longer than the path of the link.
+    let target = elsewhere.path().join("/.".repeat(path.len())[1..].to_owned() + "/file");
+    symlink(target, links.path().join("link")).unwrap();
+    assert_eq!(same_posts(&["readlink-in-place", path]), 1, "of the directory with the link");
+    for way in ["readlink-before", "readlink-behind"] {
+        assert_eq!(same_posts(&[way, path]), 2, "{way}: and of its links");
+    }
+}
