@@ -453,6 +453,17 @@ static void find_next(void)
 /* Constructors of other libraries may call before ours has run. */
 #define NEXT(name) (next_##name != NULL ? next_##name : (find_next(), next_##name))
 
+/*
+ * Memory allocators read links, and call prctl, under their lock when they are first used, which may be before that. To look up a
+ * name may allocate (in glibc before 2.34), and would wait for the lock for ever: these hooks make the system call then that the
+ * C library would make.
+ */
+#ifdef SYS_readlink
+#define CALL_READLINK SYS_readlink
+#else
+#define CALL_READLINK SYS_readlinkat, AT_FDCWD
+#endif
+
 #ifdef __GLIBC__
 /* Whether a program of musl has loaded the library, although glibc's headers made it. An fts has other structures there. */
 extern const char *gnu_get_libc_version(void) __attribute__((weak));
@@ -557,12 +568,15 @@ HOOK int closedir(DIR *stream)
 
 HOOK ssize_t readlink(const char *path, char *target, size_t room)
 {
-    return after_link(NEXT(readlink)(path, target, room), AT_FDCWD, path, target, room);
+    ssize_t result = next_readlink != NULL ? next_readlink(path, target, room) : syscall(CALL_READLINK, path, target, room);
+    return after_link(result, AT_FDCWD, path, target, room);
 }
 
 HOOK ssize_t readlinkat(int base, const char *path, char *target, size_t room)
 {
-    return after_link(NEXT(readlinkat)(base, path, target, room), base, path, target, room);
+    ssize_t result = next_readlinkat != NULL ? next_readlinkat(base, path, target, room)
+                                             : syscall(SYS_readlinkat, base, path, target, room);
+    return after_link(result, base, path, target, room);
 }
 
 HOOK int scandir(const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
@@ -788,5 +802,5 @@ HOOK int prctl(int option, ...)
     va_end(rest);
     if (option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS)
         __atomic_store_n(&silent, true, __ATOMIC_RELAXED);
-    return NEXT(prctl)(option, a, b, c, d);
+    return next_prctl != NULL ? next_prctl(option, a, b, c, d) : (int)syscall(SYS_prctl, option, a, b, c, d);
 }

@@ -68,3 +68,24 @@ fn a_target_that_is_put_over_the_path_of_its_link_is_not_taken_for_it() {
         assert_eq!(same_posts(&[way, path]), 2, "{way}: and of its links");
     }
 }
+
+/// To look up a name may allocate, which some allocators must not be asked for while they begin.
+#[test]
+fn an_allocator_may_read_a_link_under_its_lock() {
+    let _alone = alone();
+    if !has("cc") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let allocator = directory.path().join("allocator.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/boost/allocator.c");
+    let status =
+        Command::new("cc").args(["-O1", "-shared", "-fPIC", source, "-o"]).arg(&allocator).status().expect("cc");
+    assert!(status.success());
+    // Behind our library, so that what comes next there is the C library's.
+    let script = "LD_PRELOAD=$LD_PRELOAD:$0 exec \"$@\"";
+    let args = ["-c", script, allocator.to_str().unwrap(), probe().to_str().unwrap(), "scandir", "/etc"];
+    let (output, log) = parted(boosted("sh", &args).output().unwrap());
+    assert_eq!((output.status.code(), said(&output)), (Some(0), String::new()));
+    assert_eq!(count(&log, "posts"), 1, "{log}");
+}
