@@ -16,6 +16,7 @@ use std::{
     io,
     num::{NonZeroU32, NonZeroUsize},
     os::fd::{AsFd, BorrowedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -139,7 +140,8 @@ pub enum WarmEvent {
     Failed(WarmFailure),
     /// Nothing, for now.
     Nothing,
-    /// It is over: all was asked for, or it was cancelled and nothing is in flight any more.
+    /// It is over: all was asked for, or it was cancelled and nothing is in flight any more. A thread that panicked has
+    /// cancelled it, and was told of as a failure.
     Ended,
 }
 
@@ -191,6 +193,18 @@ impl Warm {
     /// # Errors
     /// A thread cannot be started.
     pub fn start(paths: Vec<PathBuf>, options: WarmOptions) -> io::Result<Self> {
+        Self::begin(options, move |shared, failures| {
+            for path in paths.iter().take_while(|_| !shared.is_cancelled()) {
+                shared.read(path, failures);
+            }
+        })
+    }
+
+    /// Begins with what reads all there is.
+    fn begin(
+        options: WarmOptions,
+        read_all: impl FnOnce(&Shared, &SyncSender<WarmFailure>) + Send + 'static,
+    ) -> io::Result<Self> {
         let (sender, failures) = sync_channel(FAILURES);
         let pace = Pace::new(options.rate, options.max_in_flight, options.yields);
         let shared = Arc::new(Shared {
@@ -203,7 +217,7 @@ impl Warm {
             pace,
         });
         let theirs = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("pando-warm".into()).spawn(move || theirs.run(&paths, &sender))?;
+        let thread = thread::Builder::new().name("pando-warm".into()).spawn(move || theirs.run(&sender, read_all))?;
         Ok(Self { shared, failures: Some(failures), thread: Some(thread) })
     }
 
@@ -249,7 +263,6 @@ impl Drop for Warm {
         // Nobody hears failures any more: who waits to tell one goes on.
         self.failures = None;
         if let Some(thread) = self.thread.take() {
-            // Had it panicked, it said so.
             let _ = thread.join();
         }
     }
@@ -275,16 +288,22 @@ impl Shared {
     }
 
     /// The whole of it, in a thread of its own.
-    fn run(&self, paths: &[PathBuf], failures: &SyncSender<WarmFailure>) {
+    fn run(&self, failures: &SyncSender<WarmFailure>, read_all: impl FnOnce(&Self, &SyncSender<WarmFailure>)) {
         thread::scope(|scope| {
             self.start_worker(scope, failures);
-            for path in paths.iter().take_while(|_| !self.is_cancelled()) {
-                self.read(path, failures);
-            }
+            self.guarded(failures, || read_all(self, failures));
             self.counts.all_found.store(!self.is_cancelled(), Relaxed);
             self.lock().complete = true;
             self.changed.notify_all();
         });
+    }
+
+    /// What a thread does. If it panics, which has been told, that is a failure and the end: others wait for what it has not done.
+    fn guarded(&self, failures: &SyncSender<WarmFailure>, part: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(part)).is_err() {
+            self.cancel();
+            self.failed(PathBuf::from("a thread"), Errno::IO, failures);
+        }
     }
 
     /// Reads one path: a directory and what is in it, or whatever else it is.
@@ -396,7 +415,7 @@ impl Shared {
         let started = thread::Builder::new()
             .name(format!("pando-warm-{number}"))
             .stack_size(256 << 10)
-            .spawn_scoped(scope, move || self.work(number, scope, failures));
+            .spawn_scoped(scope, move || self.guarded(failures, || self.work(number, scope, failures)));
         // Where no further thread can be had, those that are there do it; the first one is needed.
         if started.is_ok() {
             queue.workers += 1;
@@ -529,4 +548,31 @@ fn ask_each_xattr(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longer than any test may take; it only bounds a wait that is to end by itself.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Reads ahead to the end, which must come, after one failure.
+    fn fails_and_ends(read_all: impl FnOnce(&Shared, &SyncSender<WarmFailure>) + Send + 'static) {
+        let warm = Warm::begin(WarmOptions::default(), read_all).unwrap();
+        let WarmEvent::Failed(failure) = warm.next_event(PATIENCE) else { panic!("nobody has told") };
+        assert_eq!(failure.error.raw_os_error(), Some(libc::EIO));
+        assert!(matches!(warm.next_event(PATIENCE), WarmEvent::Ended));
+        assert_eq!((warm.progress().failed, warm.progress().all_found), (1, false));
+    }
+
+    #[test]
+    fn a_panic_of_who_reads_is_a_failure_and_the_end() {
+        fails_and_ends(|_, _| panic!("as who reads may"));
+    }
+
+    #[test]
+    fn a_panic_of_a_worker_is_a_failure_and_the_end() {
+        fails_and_ends(|shared, _| (0..=QUEUE_WINDOWS).for_each(|_| shared.enqueue(Some(Window::damaged()))));
+    }
 }
