@@ -23,7 +23,7 @@ use crate::board::MAGIC;
 #[derive(Debug)]
 pub(crate) struct Post {
     pub(crate) directory: OwnedFd,
-    /// Which reading of the directory; zero if nothing more will be said of it.
+    /// Which reading of the directory; zero if nothing more will be said of it. Processes may have the same for different ones.
     pub(crate) token: u64,
     /// How many names the program has got. `u64::MAX` where that is not known: it reads all of them in one call.
     pub(crate) seen: u64,

@@ -5,7 +5,8 @@
 //! the whole cost where calls are fast. The first call that waits opens the directory to all threads.
 //!
 //! A program tells of a large directory again and again. Between two messages no descriptor is kept: a mount is not busy
-//! because of us. A bookmark remembers where to go on.
+//! because of us. A bookmark remembers where to go on. Which reading it is, a program says by a token. Another process may have
+//! the same one: it executed another program, or has its number in another name space. So it is one of this directory alone.
 //!
 //! Of a program that reads where links lead, that is known when it has read the first one. Links in the same directory that were
 //! asked for their attributes by then are asked once more; from then on both are asked in one go.
@@ -127,9 +128,16 @@ struct Scan {
 #[derive(Debug, Clone, Copy)]
 struct Bookmark {
     token: u64,
+    identity: Identity,
     read: u64,
     /// `None`: all of it was read.
     position: Option<u64>,
+}
+
+impl Bookmark {
+    fn is_of(&self, token: u64, identity: Identity) -> bool {
+        self.token == token && self.identity == identity
+    }
 }
 
 /// The directories under way.
@@ -188,7 +196,7 @@ impl Schedule {
         let links = post.links != Links::Unread;
         let pick = if post.links == Links::FirstRead { Pick::Links } else { Pick::All };
         let same = |scan: &&mut Scan| {
-            (post.token != 0 && scan.token == post.token) || (from_start && scan.identity == identity)
+            scan.identity == identity && (from_start || (post.token != 0 && scan.token == post.token))
         };
         for scan in self.scans.iter_mut().filter(same) {
             // What is still to be asked.
@@ -201,7 +209,7 @@ impl Schedule {
         let (mut read, mut from) = (0, 0);
         if !from_start {
             (read, from) = (post.seen, post.position);
-            let place = self.bookmarks.iter().position(|bookmark| bookmark.token == post.token);
+            let place = self.bookmarks.iter().rposition(|bookmark| bookmark.is_of(post.token, identity));
             if let Some(place) = place {
                 let bookmark = self.bookmarks[place];
                 let Some(position) = bookmark.position.filter(|_| bookmark.read < allowed) else { return };
@@ -348,7 +356,8 @@ impl Schedule {
                 self.bookmarks.pop_front();
             }
             let position = (!scan.ended).then_some(scan.position);
-            self.bookmarks.push_back(Bookmark { token: scan.token, read: scan.read, position });
+            let Scan { token, identity, read, .. } = scan;
+            self.bookmarks.push_back(Bookmark { token, identity, read, position });
         }
     }
 

@@ -179,6 +179,40 @@ fn one_directory_told_of_twice_is_asked_once() {
     assert_eq!((schedule.totals().directories, schedule.totals().posts), (2, 4));
 }
 
+/// A token comes again where a program executes another one, and in another name space of processes.
+#[test]
+fn two_directories_of_one_token_are_two() {
+    let there = Identity { inode: 101, ..HERE };
+    let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(100, true));
+    schedule.told(post(1, 0), HERE);
+    schedule.told(post(1, 0), there);
+    assert_eq!(schedule.scans.iter().map(|scan| scan.identity).collect::<Vec<_>>(), [HERE, there]);
+    store.run(&mut schedule);
+    assert_eq!((schedule.totals().directories, schedule.totals().asked), (2, 200));
+    // One under way, and one of which all was read, say nothing of another one that is read on.
+    for before in 0..2 {
+        let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(3000, true));
+        schedule.told(post(1, 0), HERE);
+        (0..before).for_each(|_| store.run(&mut schedule));
+        schedule.told(Post { position: 2500, ..post(1, 2500) }, there);
+        let scan = schedule.scans.back().expect("it is taken on");
+        assert_eq!((scan.identity, scan.unopened, scan.read), (there, Some(2500), 2500));
+    }
+}
+
+#[test]
+fn of_two_readings_of_one_token_the_later_one_counts() {
+    let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(20_000, true));
+    for seen in [0, 19_000, 0] {
+        schedule.told(post(1, seen), HERE);
+        store.run(&mut schedule);
+    }
+    assert_eq!(store.blocks.last(), Some(&4000));
+    schedule.told(post(1, 1536), HERE);
+    store.run(&mut schedule);
+    assert_eq!(store.blocks.last(), Some(&5000));
+}
+
 #[test]
 fn what_is_not_kept_is_not_asked() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(1000, true));

@@ -352,7 +352,7 @@ static struct reading {
     uint64_t seen;
 } readings[ROWS][COLUMNS];
 
-static uint64_t last_token; /* with the process's number before it, a token is unique as long as the helper cares */
+static uint64_t last_token; /* with the process number before it: unique in a directory as long as the helper cares */
 
 static struct reading *row_of(DIR *stream)
 {
