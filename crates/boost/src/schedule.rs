@@ -9,7 +9,8 @@
 //! the same one: it executed another program, or has its number in another name space. So it is one of this directory alone.
 //!
 //! Of a program that reads where links lead, that is known when it has read the first one. Links in the same directory that were
-//! asked for their attributes by then are asked once more; from then on both are asked in one go.
+//! asked for their attributes by then are asked once more; from then on both are asked in one go. How far that was is what was read
+//! of the directory; where nobody remembers, it is asked as one of which the program does not say how far it is.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -190,9 +191,12 @@ impl Schedule {
         if self.device(identity.device).interval() == NEVER {
             return;
         }
-        let known = post.seen != u64::MAX;
-        let allowed = if known { post.seen.saturating_add(LEAD) } else { WHOLE };
-        let from_start = !known || post.seen == 0;
+        let allowed = match post.seen {
+            _ if post.links == Links::FirstRead => self.reached(identity).unwrap_or(WHOLE),
+            u64::MAX => WHOLE,
+            seen => seen.saturating_add(LEAD),
+        };
+        let from_start = post.seen == u64::MAX || post.seen == 0;
         let links = post.links != Links::Unread;
         let pick = if post.links == Links::FirstRead { Pick::Links } else { Pick::All };
         let same = |scan: &&mut Scan| {
@@ -239,6 +243,13 @@ impl Schedule {
             self.next_number += 1;
             self.totals.directories += 1;
         }
+    }
+
+    /// Up to which entry of a directory attributes were asked for, or will be by what was read; `None` where that is not known.
+    fn reached(&self, identity: Identity) -> Option<u64> {
+        let scans = self.scans.iter().filter(|scan| scan.identity == identity && scan.pick == Pick::All);
+        let bookmark = || self.bookmarks.iter().rfind(|bookmark| bookmark.identity == identity);
+        scans.map(|scan| scan.read).max().or_else(|| Some(bookmark()?.read))
     }
 
     /// The next thing to do now; directories take turns.

@@ -252,6 +252,47 @@ fn links_are_asked_for_a_program_that_reads_them_and_those_it_has_passed_once_mo
     );
 }
 
+/// As far as attributes were asked for by then, and no further: what comes later is asked for both in one go.
+#[test]
+fn links_are_asked_once_more_as_far_as_the_program_was_helped() {
+    let first = || Post { links: Links::FirstRead, ..post(0, 0) };
+    let begin = |posts: &[u64]| {
+        let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(20_000, true));
+        for &seen in posts {
+            schedule.told(post(u64::from(seen != u64::MAX), seen), HERE);
+            store.run(&mut schedule);
+        }
+        (schedule, store)
+    };
+    // (What was told of before, how many entries were asked then.)
+    for (posts, asked) in [(&[0][..], 5000), (&[0, 3000, 7500], 12_000), (&[u64::MAX], 20_000)] {
+        let (mut schedule, mut store) = begin(posts);
+        assert_eq!((schedule.totals().asked, schedule.totals().links), (asked, 0));
+        schedule.told(first(), HERE);
+        store.run(&mut schedule);
+        assert_eq!(schedule.totals().links, asked, "{posts:?}");
+        if posts.len() > 1 {
+            schedule.told(Post { links: Links::Read, ..post(1, 9500) }, HERE);
+            store.run(&mut schedule);
+            assert_eq!(schedule.totals().links, 14_000);
+        }
+    }
+    // While it is read.
+    let (mut schedule, mut store) = begin(&[]);
+    schedule.told(post(1, 6000), HERE);
+    let task = schedule.next().expect("it is to be opened");
+    schedule.read(task.scan, None, Ok(store.block(6000)));
+    schedule.told(first(), HERE);
+    let reach =
+        |schedule: &Schedule, pick| schedule.scans.iter().find(|scan| scan.pick == pick).map(|scan| scan.allowed);
+    assert_eq!((reach(&schedule, Pick::All), reach(&schedule, Pick::Links)), (Some(10_096), Some(7000)));
+    // Of a directory that nothing is known of.
+    let (mut schedule, mut store) = begin(&[]);
+    schedule.told(first(), HERE);
+    store.run(&mut schedule);
+    assert_eq!(schedule.totals().links, 20_000);
+}
+
 #[test]
 fn a_directory_that_cannot_be_read_ends() {
     let mut schedule = Schedule::new(64, false);
