@@ -414,7 +414,9 @@ impl Filler<'_> {
     }
 }
 
-/// Whether nothing happened to the inode between two looks at it.
+/// Whether nothing happened to the inode between two looks at it. Within a tick of the file system's clock a number may be used
+/// again, with the same times: mostly for something of another kind or size.
 fn same_state(before: &Attr, after: &Attr) -> bool {
-    before.ctime == after.ctime && before.ino == after.ino && before.dev() == after.dev()
+    let state = |attr: &Attr| (attr.ctime, attr.ino, attr.dev(), attr.mode, attr.size);
+    state(before) == state(after)
 }
