@@ -328,7 +328,8 @@ pub(crate) fn make_at(
         locks.made = Some((perm, now));
         Some(make_in_backing(place, parent, (hash, name), || create_call(parent, name, make, perm, now), guard, locks)?)
     } else {
-        // From here on nothing fails, and the inode pays back when it is dropped with its dentry.
+        // From here on nothing is refused but the name itself: it is taken by now, or its directory is removed. The inode pays
+        // back when its dentry is let go of.
         charge_for(&*sb.driver, make)?;
         None
     };
@@ -540,4 +541,53 @@ impl Drop for Credit<'_> {
 pub(crate) fn shard_of(sb: &SuperBlock, guard: &Guard) -> Result<Arc<Shard>> {
     let shards = sb.shards.load(guard).ok_or(Error::Stale)?.to_ref();
     Ok(shards.of_thread(stripe_hint()).clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use super::*;
+    use crate::{Credentials, driver::tests::Counting, namei::look_at};
+
+    /// Who finds at last that others have made the name, and then does nothing more: what he has paid for is given back, not
+    /// held by what was to show it, which waits for readers.
+    #[test]
+    fn who_comes_second_has_nothing_left() {
+        let paid = Arc::new(Counting::default());
+        let vfs = Vfs::new(paid.clone()).expect("a tree");
+        let context = Context::new(&vfs, Credentials::root());
+        for (name, make) in [("f", Make::File), ("d", Make::Directory), ("s", Make::Symlink(b"target"))] {
+            let result = run(vfs.name_space(), |attempt, locks| {
+                let guard = attempt.guard;
+                let mut place = walk_parent(vfs.name_space(), &context, &At::Cwd, name.as_bytes(), false, guard)?;
+                place.seen = Some(look_at(place.dir, name.as_bytes(), guard)?);
+                vfs.mkdir(&context, At::Cwd, name, 0o755)?;
+                let before = paid.0.load(SeqCst);
+                let made = make_at(&context, place, make, 0o644, guard, locks).map(drop);
+                assert_eq!(paid.0.load(SeqCst), before, "{name}");
+                made
+            });
+            assert_eq!(result, Err(Error::Exists));
+        }
+    }
+
+    /// The same of a further link, which holds its inode.
+    #[test]
+    fn a_link_that_comes_second_is_dead() {
+        let vfs = Vfs::new(Counting::default()).expect("a tree");
+        let context = Context::new(&vfs, Credentials::root());
+        let file = vfs.mknod(&context, At::Cwd, "f", 0o644, 0).expect("made");
+        let (root, guard) = (vfs.root(), pando_sync::pin());
+        let parent = root.0.inode();
+        let link = Dentry::new_link(file.0.clone());
+        let seen = link.share(&guard);
+        let anchor = parent.directory().and_then(|dir| dir.anchor(root.0.as_shared(), &guard)).expect("a directory");
+        let slot = Unlinked::new(Slot::new(anchor, b"f", OpCell::new_pending(link.clone())));
+        link.place.fill(slot.reference());
+        let hash = parent.shard.sb.hash(parent.ino, b"f");
+        assert_eq!(bind(parent, (hash, b"f"), slot, &link, 0, &guard), Err(Error::Exists));
+        drop(link);
+        assert!(seen.get().is_none());
+    }
 }

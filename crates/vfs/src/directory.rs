@@ -94,10 +94,12 @@ impl Directory {
         self.slot(hash, name, guard)?.to_ref().value.load(guard)
     }
 
-    /// Puts the slot of `name` into the table; the caller holds the name's lock and has found no slot of that name.
+    /// Puts the slot of `name` into the table; the caller holds the name's lock, and has found no slot of that name, if only
+    /// before he had the lock.
     ///
     /// # Errors
-    /// ENOSPC when the 4093 positions of a hash are used up: with a keyed hash, only a broken one does that.
+    /// EEXIST if there is one after all; ENOSPC when the 4093 positions of a hash are used up: with a keyed hash, only a broken
+    /// one does that. What the slot was to show is let go of.
     pub(crate) fn insert<'g>(
         &self,
         hash: u64,
@@ -113,8 +115,15 @@ impl Directory {
                 }
                 Ok(inserted.node)
             }
-            Err(Rejected::Exists { .. }) => Err(Error::Exists),
-            Err(Rejected::Exhausted { .. }) => Err(Error::NoSpace),
+            Err(rejected) => {
+                let (slot, error) = match rejected {
+                    Rejected::Exists { node, .. } => (node, Error::Exists),
+                    Rejected::Exhausted { node } => (node, Error::NoSpace),
+                };
+                // The slot waits for readers from here on. What it was to show, which is paid for, does not wait with it.
+                drop(slot.value.take());
+                Err(error)
+            }
         }
     }
 

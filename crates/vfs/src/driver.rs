@@ -362,6 +362,8 @@ pub trait FileData: Send + Sync {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
     use super::*;
 
     /// A driver with nothing behind it, for tests of what does not ask it.
@@ -377,6 +379,26 @@ pub(crate) mod tests {
         fn release(&self, _what: Charge) {}
         fn data(&self, _ino: u64) -> Box<dyn FileData> {
             unreachable!("no test here opens a file")
+        }
+    }
+
+    /// As [`Nothing`]; counts what is paid for.
+    #[derive(Default)]
+    pub(crate) struct Counting(pub AtomicU64);
+
+    impl Driver for Counting {
+        fn statfs(&self) -> StatFs {
+            Nothing.statfs()
+        }
+        fn charge(&self, _what: Charge) -> Result<()> {
+            self.0.fetch_add(1, SeqCst);
+            Ok(())
+        }
+        fn release(&self, _what: Charge) {
+            self.0.fetch_sub(1, SeqCst);
+        }
+        fn data(&self, ino: u64) -> Box<dyn FileData> {
+            Nothing.data(ino)
         }
     }
 }
