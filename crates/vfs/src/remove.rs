@@ -43,8 +43,9 @@ impl Vfs {
                 bound.may_delete(context, Some(false), guard)?;
             }
             bound.remove_in_backing(parent, locks)?;
-            // The instant at which the name is gone.
-            let gone = bound.slot.to_ref().value.replace(None);
+            // The instant at which the name is gone. Who takes a tree in memory down locks no names: what he was quicker with goes
+            // without being counted.
+            let Some(gone) = bound.slot.to_ref().value.replace(None) else { return Err(Error::NoEntry.into()) };
             let now = Timestamp::now().0;
             let directory = bound.parent.directory()?;
             directory.remove(bound.slot, guard);

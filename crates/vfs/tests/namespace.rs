@@ -1,6 +1,7 @@
 //! The name space over a tree in memory.
 
 use std::{
+    cell::RefCell,
     sync::{
         Arc, Barrier,
         atomic::{AtomicU32, Ordering::SeqCst},
@@ -12,7 +13,7 @@ use std::{
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    At, Context, Credentials, Driver, Error, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags, probe,
+    At, Charge, Context, Credentials, Driver, Error, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags, probe,
 };
 
 #[path = "support/interrupted.rs"]
@@ -22,7 +23,7 @@ mod scenarios;
 mod watched;
 
 use interrupted::{interrupted, interrupted_at};
-use watched::Used;
+use watched::{Used, Watched};
 
 const TRAITS: scenarios::Traits = scenarios::Traits { tmpfile: true, dir_size: true };
 
@@ -417,6 +418,76 @@ fn what_comes_beside_umount_is_taken_down_with_it() {
         });
         drop(dirs);
         collect_until(|| Arc::strong_count(&driver) == 1);
+    }
+}
+
+std::thread_local! {
+    /// What this thread does besides, whenever it comes to the driver of the test below.
+    static BESIDES: RefCell<Box<dyn FnMut(Used)>> = RefCell::new(Box::new(|_| ()));
+}
+
+/// A name that is removed as its tree is taken down is paid back by one of the two, at whichever step of the removal the other
+/// does all that is left. The file's further link has been reclaimed by then, so that nothing else holds it: in a deep tree there
+/// is time for that.
+#[test]
+fn what_is_removed_beside_umount_is_given_back_once() {
+    const DEEP: usize = 8;
+    const INODES: u64 = 3 + 2 * DEEP as u64;
+    let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
+    let context = Context::new(&vfs, Credentials::root());
+    vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
+    for step in 0.. {
+        let memfs = Arc::new(MemFs::new(MemOptions { inodes: Some(INODES), ..MemOptions::default() }));
+        let besides = |used| BESIDES.with_borrow_mut(|besides| besides(used));
+        vfs.mount(&context, At::Cwd, "/m", Watched(memfs.clone(), besides)).expect("mounted");
+        let mut dir = vfs.lookup(&context, At::Cwd, "/m", Walk::empty()).expect("there");
+        for depth in 1..=DEEP {
+            vfs.symlink(&context, "x".repeat(depth), At::Dir(&dir), "s").expect("made");
+            dir = vfs.mkdir(&context, At::Dir(&dir), "d", 0o755).expect("made");
+        }
+        vfs.mknod(&context, At::Dir(&dir), "f", 0o600, 0).expect("made");
+        vfs.link(&context, At::Dir(&dir), "f", At::Cwd, "/m/f", Walk::empty()).expect("linked");
+        assert_eq!(memfs.statfs().ffree, 0);
+        let (over, is_over) = mpsc::channel::<()>();
+        let (stops, has_stopped) = mpsc::channel();
+        let (vfs_there, context_there) = (vfs.clone(), context.clone());
+        let mut remove = Some(move || {
+            let mut steps = 0;
+            BESIDES.set(Box::new(move |used| {
+                if used == Used::Backing {
+                    if steps == step {
+                        stops.send(()).expect("awaited");
+                        is_over.recv().expect_err("dropped");
+                    }
+                    steps += 1;
+                }
+            }));
+            let removed = vfs_there.unlink(&context_there, At::Dir(&dir), "f");
+            BESIDES.set(Box::new(|_| ()));
+            removed
+        });
+        let (removes, removing) = mpsc::channel();
+        BESIDES.set(Box::new(move |used| {
+            let Used::Release(Charge::Target(depth)) = used else { return };
+            thread::spawn(pando_sync::collect_all).join().expect("no panic");
+            if depth == DEEP {
+                let remover = thread::spawn(remove.take().expect("once"));
+                removes.send((remover, has_stopped.recv().is_ok())).expect("awaited");
+            }
+        }));
+        assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
+        BESIDES.set(Box::new(|_| ()));
+        drop(over);
+        let (remover, stopped) = removing.recv().expect("begun");
+        let removed = remover.join().expect("no panic");
+        collect_until(|| Arc::strong_count(&memfs) == 1);
+        assert_eq!(memfs.statfs().ffree, INODES);
+        (0..INODES).for_each(|_| memfs.charge(Charge::Inode).expect("room"));
+        assert_eq!(memfs.charge(Charge::Inode), Err(Error::NoSpace), "given back twice");
+        if !stopped {
+            assert!(step > 0 && removed == Ok(()));
+            break;
+        }
     }
 }
 

@@ -6,12 +6,14 @@ use pando_vfs::{Backing, Charge, Driver, FileData, Result, StatFs};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Used {
     Charge,
+    Release(Charge),
     Backing,
     /// The contents of a file that had none.
     Data,
 }
 
-/// A driver that calls a function before it is charged, and before it is asked for its backing or for the contents of a file.
+/// A driver that calls a function before it is charged, when something was given back, and before it is asked for its backing or for
+/// the contents of a file.
 pub struct Watched<D, F>(pub D, pub F);
 
 impl<D: Driver, F: Fn(Used) + Send + Sync + 'static> Driver for Watched<D, F> {
@@ -24,6 +26,7 @@ impl<D: Driver, F: Fn(Used) + Send + Sync + 'static> Driver for Watched<D, F> {
     }
     fn release(&self, what: Charge) {
         self.0.release(what);
+        (self.1)(Used::Release(what));
     }
     fn data(&self, ino: u64) -> Box<dyn FileData> {
         (self.1)(Used::Data);
