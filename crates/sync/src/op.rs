@@ -15,7 +15,7 @@
 //! | word | states | transitions (each one compare-and-swap) |
 //! | --- | --- | --- |
 //! | [`Op`] | undecided, committed, aborted | undecided -> committed: the operation, or a remover that helps a birth. undecided -> aborted: the operation, or a creator that keeps a directory alive. Decided is for ever |
-//! | [`OpCell`] | empty, value X, pending X, entry (op, before, after) | pending, by its creator: a cell is born so. pending -> value: creator or remover. pending -> empty: creator. before -> entry -> outcome: the writer. value -> value: the writer |
+//! | [`OpCell`] | empty, value X, pending X, entry (op, before, after) | pending, by its creator: a cell is born so. pending -> value: creator or remover. pending -> empty: creator. before -> entry -> outcome: the writer. value -> value: the writer. any -> empty: who takes everything apart |
 //! | [`Life`] | alive, op, removed | alive -> op -> alive or removed: the remover |
 //!
 //! A cell *shows*: nothing when empty or pending; its value; under an entry `after` if the op is committed and `before`

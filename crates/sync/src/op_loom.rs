@@ -276,6 +276,59 @@ fn giving_up_against_a_scan() {
     });
 }
 
+/// A directory is removed, or proves not to be empty, while its tree is taken apart: its slot is taken from under the operation,
+/// which goes on without it.
+/// Seen to fail: `take` by a load and a store; its reference to the op put before the op's state is read; `after` taken while it is
+/// undecided; what is not taken kept; `enlist` or `finish` by a store; an operation that puts all references it was made with.
+#[test]
+fn taking_against_a_removal() {
+    /// What has left the slot, if the directory was removed.
+    fn remove(slot: &OpCell<Thing>, dir: &Counted<Thing>, life: &Life, empty: bool) -> Option<Option<Counted<Thing>>> {
+        let op = Operation::new();
+        let removal = life.begin_removal(&op).expect("nobody else removes it");
+        let name = slot.enlist(&op, Some(dir.as_shared()), None).ok()?;
+        if !empty {
+            return None;
+        }
+        assert!(op.commit() && removal.finish());
+        Some(name.finish())
+    }
+    for empty in [true, false] {
+        check(move || {
+            let dir = thing(1);
+            let world = Arc::new((OpCell::new(Some(dir.clone())), Life::new()));
+            let taker = thread::spawn({
+                let world = world.clone();
+                move || world.0.take().is_some_and(|thing| thing.number() == 1)
+            });
+            let reader = thread::spawn({
+                let world = world.clone();
+                move || {
+                    let guard = reclaim::pin();
+                    let before = seen(&world.0, &guard);
+                    let dead = matches!(world.1.state(&guard), LifeState::Removed);
+                    let after = seen(&world.0, &guard);
+                    assert!(after == 0 || before == 1 && !dead, "it was gone, or dead, and is there");
+                }
+            });
+            let remover = thread::spawn({
+                let world = world.clone();
+                move || remove(&world.0, &dir, &world.1, empty)
+            });
+            let removed = remover.join().expect("the remover ends");
+            reader.join().expect("the reader ends");
+            let taken = taker.join().expect("the taker ends");
+            match &removed {
+                None => assert!(taken, "it has left, to nobody"),
+                Some(left) => assert!(!taken || left.is_none(), "it has left twice"),
+            }
+            let guard = reclaim::pin();
+            assert_eq!(seen(&world.0, &guard), 0);
+            assert_eq!(matches!(world.1.state(&guard), LifeState::Removed), removed.is_some());
+        });
+    }
+}
+
 /// Two clean one cell: the value that leaves it goes to one of them.
 /// Seen to fail: `finish` by a load and a store; its load Relaxed.
 #[test]
