@@ -197,6 +197,51 @@ fn rename_is_one_instant() {
     });
 }
 
+/// A word is refused, and another one gets its place in the operation, while somebody looks at a word that was enlisted before.
+/// Seen to fail: `withdraw` that frees all places, or keeps the reference; `enlist` that puts `before` when it refuses, or keeps
+/// `after`; by a store.
+#[test]
+fn a_refused_word_leaves_its_place() {
+    check(|| {
+        let (moved, other) = (thing(1), thing(2));
+        let [a, b] = [&moved, &other].map(|thing| OpCell::new(Some(thing.clone())));
+        let world = Arc::new((a, b, OpCell::new(None)));
+        let reader = thread::spawn({
+            let world = world.clone();
+            move || {
+                let (a, b, c) = &*world;
+                let guard = reclaim::pin();
+                let (in_a, in_b, in_c, again_in_a) =
+                    (seen(a, &guard), seen(b, &guard), seen(c, &guard), seen(a, &guard));
+                assert_eq!(in_b, 2, "refused, and changed");
+                assert!([(1, 0), (1, 1), (0, 1)].contains(&(in_a, in_c)), "{in_a} in A, then {in_c} in C");
+                assert!(again_in_a == u32::from(in_c == 0) || (in_c, again_in_a) == (0, 0), "in C, and still in A");
+            }
+        });
+        let writer = thread::spawn({
+            let world = world.clone();
+            move || {
+                let (a, b, c) = &*world;
+                let op = Operation::new();
+                let from = enlist(a, &op, Some(&moved), None);
+                let back = b.enlist(&op, Some(moved.as_shared()), Some(moved.clone())).err();
+                assert!(back.flatten().is_some_and(|back| back.ptr_eq(&moved)), "B holds another");
+                let to = enlist(c, &op, None, Some(moved.clone()));
+                assert!(op.commit());
+                assert!(from.finish().is_some() && to.finish().is_none());
+                let guard = reclaim::pin();
+                let ended = op.share(&guard);
+                drop(op);
+                assert!(ended.get().is_none(), "a reference to the operation was leaked");
+            }
+        });
+        writer.join().expect("the writer ends");
+        reader.join().expect("the reader ends");
+        let ((a, b, c), guard) = (&*world, reclaim::pin());
+        assert_eq!((seen(a, &guard), seen(b, &guard), seen(c, &guard)), (0, 2, 1));
+    });
+}
+
 /// EXCHANGE of A and B: a reader of A, B, A, B sees a prefix of it undone and the rest done.
 /// Seen to fail: `Op::state` Relaxed; `finish` cleaning an undecided cell as if committed; the reference of the value
 /// that left never put.
