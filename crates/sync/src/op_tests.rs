@@ -445,7 +445,7 @@ fn exchanges_under_a_reader() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut in_a, mut in_b) = (&one, &two);
-            for round in 0..20_000 {
+            for round in 0..if cfg!(miri) { 100 } else { 20_000 } {
                 let op = Operation::new();
                 let first = enlist(&a, &op, Some(in_a), Some(in_b));
                 let second = enlist(&b, &op, Some(in_b), Some(in_a));
