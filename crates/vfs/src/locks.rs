@@ -8,7 +8,7 @@
 //! Order: topology, names (by stripe), rename sequence. The handle's mutex and the data lock come after and never here.
 //! Who takes permissions of a directory away holds a lock that comes before all of them ([`crate::permit`]).
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use pando_sync::{ClassGuard, Guard, LockGrain, MAX_NAMES, NameGuard, NameKey, SeqGuard, pin};
 
@@ -185,8 +185,12 @@ impl<'v> Locks<'v> {
             self.release();
         }
         if !self.held {
-            self.want(topology, names, rename_seq);
-            self.take(names)?;
+            self.wanted.topology = topology;
+            self.wanted.rename_seq = rename_seq;
+            match names {
+                [name] if !topology && !rename_seq => self.take_one(name)?,
+                _ => self.take(names)?,
+            }
         }
         if names.iter().all(Lockable::stands) {
             return Ok(());
@@ -196,30 +200,46 @@ impl<'v> Locks<'v> {
         Err(Stop::Again)
     }
 
-    /// Takes what is wanted, without waiting.
+    /// As [`Locks::take`], for what most operations need. Word by word: what is copied as a whole right after it was
+    /// written in parts is waited for.
+    #[inline]
+    fn take_one(&mut self, name: &Lockable<'_>) -> Step<()> {
+        let NameKey { dir, hash } = name.key;
+        self.wanted.names[0].dir = dir;
+        self.wanted.names[0].hash = hash;
+        self.wanted.count = 1;
+        let Some(locked) = self.name_space.names.try_lock_one(NameKey { dir, hash }) else {
+            return Err(Self::taken(slice::from_ref(name)));
+        };
+        self.names = Some(locked);
+        self.held = true;
+        Ok(())
+    }
+
+    /// Somebody has one of these locks, maybe for another name.
+    #[cold]
+    fn taken(names: &[Lockable<'_>]) -> Stop {
+        names.iter().filter_map(|name| name.grain).for_each(LockGrain::note_contention);
+        Stop::Wait
+    }
+
+    /// Takes what is wanted, and `names`, without waiting.
     #[inline]
     fn take(&mut self, names: &[Lockable<'_>]) -> Step<()> {
+        self.wanted.names.iter_mut().zip(names).for_each(|(wanted, name)| *wanted = name.key);
+        self.wanted.count = names.len() as u8;
         if self.wanted.topology {
             self.topology = Some(self.name_space.topology.try_lock().ok_or(Stop::Wait)?);
         }
         self.names = self.name_space.names.try_lock(self.wanted.names());
         if self.names.is_none() {
-            names.iter().filter_map(|name| name.grain).for_each(LockGrain::note_contention);
-            return Err(Stop::Wait);
+            return Err(Self::taken(names));
         }
         if self.wanted.rename_seq {
             self.rename_seq = Some(self.name_space.rename_seq.try_lock().ok_or(Stop::Wait)?);
         }
         self.held = true;
         Ok(())
-    }
-
-    #[inline]
-    fn want(&mut self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) {
-        self.wanted.names.iter_mut().zip(names).for_each(|(wanted, name)| *wanted = name.key);
-        self.wanted.count = names.len() as u8;
-        self.wanted.topology = topology;
-        self.wanted.rename_seq = rename_seq;
     }
 
     fn covers(&self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) -> bool {

@@ -118,7 +118,13 @@ impl<'g> Move<'g> {
         let mut taken = if backed { needed(&find(locks)?) } else { Needs::default() };
         let (source, target) = loop {
             let wanted = [from, to, taken.loses.map_or(to, |ino| Lockable::number(sb, ino))];
-            locks.all(taken.topology, &wanted[..2 + usize::from(taken.loses.is_some())], taken.rename_seq)?;
+            let count = match taken.loses {
+                Some(_) => 3,
+                // All names of a directory may have one lock.
+                None if from.key == to.key => 1,
+                None => 2,
+            };
+            locks.all(taken.topology, &wanted[..count], taken.rename_seq)?;
             let found = find(locks)?;
             // What is found under the locks may need more of them.
             let now = needed(&found);
