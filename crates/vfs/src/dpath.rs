@@ -123,7 +123,7 @@ fn render(
     if reversed.is_empty() {
         reversed.push(b'/');
         // The root itself, whose name was not looked at.
-        deleted = place_of(dentry, guard).is_some_and(|(_, _, bound)| !bound);
+        deleted = bound(dentry, guard) == Some(false);
     }
     reversed.reverse();
     Ok(Rendered { path: reversed, deleted, reachable })
@@ -131,10 +131,17 @@ fn render(
 
 /// Whether a dentry is what some name is bound to.
 pub(crate) fn is_bound(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
-    place_of(dentry, guard).is_some_and(|(_, _, bound)| bound)
+    bound(dentry, guard) == Some(true)
+}
+
+/// Whether the name that a dentry has or had is bound to it.
+#[cold]
+fn bound(dentry: Shared<'_, Dentry>, guard: &Guard) -> Option<bool> {
+    place_of(dentry, guard).map(|(_, _, bound)| bound)
 }
 
 /// A dentry's parent and name, and whether the name is still bound to it: of one instant.
+#[inline]
 fn place_of<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Option<(Shared<'g, Dentry>, &'g [u8], bool)> {
     let dentry_ref = dentry.to_ref();
     let mut place = dentry_ref.place.load(guard)?;
