@@ -141,7 +141,7 @@ fn bound(dentry: Shared<'_, Dentry>, guard: &Guard) -> Option<bool> {
 }
 
 /// A dentry's parent and name, and whether the name is still bound to it: of one instant.
-#[inline]
+#[inline(always)]
 fn place_of<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Option<(Shared<'g, Dentry>, &'g [u8], bool)> {
     let dentry_ref = dentry.to_ref();
     let mut place = dentry_ref.place.load(guard)?;
