@@ -1,6 +1,6 @@
 //! `LockGrain`: how finely the names of one directory are locked.
 //!
-//! A lock for each name lets threads in one directory pass each other. But names fall under the stripes of [`NameLocks`] at
+//! A lock for each name lets threads in one directory pass each other. But names fall under the stripes of [`crate::NameLocks`] at
 //! random, and so do those of all other directories: a thread that is alone in its directory takes, for each new name, a line
 //! that some other core had last. So all names of a directory have *one* lock, on one line that stays where it is used, until two
 //! threads get into each other's way; from then on each name has its own. (As with counts and times, which lie in one stripe
