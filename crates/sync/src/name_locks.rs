@@ -38,6 +38,14 @@ struct Stripe {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Stripe>() == 128 && align_of::<Stripe>() == 128);
 
+impl Stripe {
+    /// Its lock, if nobody has it, and nobody waits to pass.
+    #[inline]
+    fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
+        if self.awaited.load(Ordering::Relaxed) { None } else { facade::try_lock(&self.mutex) }
+    }
+}
+
 /// Striped locks for (directory, name).
 pub struct NameLocks {
     /// A power of two of them.
@@ -147,11 +155,7 @@ impl NameLocks {
     #[must_use]
     pub fn try_lock_one(&self, name: NameKey) -> Option<NameGuard<'_>> {
         let held = lock_order::entered_without_waiting(LockClass::Names);
-        let stripe = &self.stripes[self.stripe(name)];
-        if stripe.awaited.load(Ordering::Relaxed) {
-            return None;
-        }
-        let locked = facade::try_lock(&stripe.mutex)?;
+        let locked = self.stripes[self.stripe(name)].try_lock()?;
         lock_stats::acquired(LockClass::Names);
         Some(NameGuard { _locked: Locked::One(locked), _held: held })
     }
@@ -165,9 +169,7 @@ impl NameLocks {
     #[must_use]
     pub fn try_lock(&self, names: &[NameKey]) -> Option<NameGuard<'_>> {
         let held = lock_order::entered_without_waiting(LockClass::Names);
-        let locked = self.take(names, |stripe| {
-            if stripe.awaited.load(Ordering::Relaxed) { None } else { facade::try_lock(&stripe.mutex) }
-        })?;
+        let locked = self.take(names, Stripe::try_lock)?;
         lock_stats::acquired(LockClass::Names);
         Some(NameGuard { _locked: locked, _held: held })
     }

@@ -445,6 +445,19 @@ fn removal_against_an_aborted_one() {
     });
 }
 
+/// A directory: its table, its life, and the slot that shows it.
+type Dir = (Table, Life, OpCell<Thing>);
+
+/// A directory in which somebody creates an entry, while this thread does something else.
+fn creating(dir: &Counted<Thing>) -> (Arc<Dir>, thread::JoinHandle<Created>) {
+    let world = Arc::new((Table::new(None), Life::new(), OpCell::new(Some(dir.clone()))));
+    let creator = thread::spawn({
+        let world = world.clone();
+        move || create(&world.0, &world.1, 7)
+    });
+    (world, creator)
+}
+
 /// A create against an rmdir, and somebody who looks.
 /// Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; `occupied` ignoring what is pending; `occupied`
 /// true for what is pending without publishing it; `keep_alive` true for an op that it did not abort; "not empty" said
@@ -453,11 +466,7 @@ fn removal_against_an_aborted_one() {
 fn create_against_rmdir() {
     check(|| {
         let dir = thing(2);
-        let world = Arc::new((Table::new(None), Life::new(), OpCell::new(Some(dir.clone()))));
-        let creator = thread::spawn({
-            let world = world.clone();
-            move || create(&world.0, &world.1, 7)
-        });
+        let (world, creator) = creating(&dir);
         let remover = thread::spawn({
             let world = world.clone();
             move || {
@@ -498,11 +507,7 @@ fn create_against_rmdir() {
 fn rmdir_is_one_instant() {
     check_with_two(|| {
         let dir = thing(2);
-        let world = Arc::new((Table::new(None), Life::new(), OpCell::new(Some(dir.clone()))));
-        let creator = thread::spawn({
-            let world = world.clone();
-            move || create(&world.0, &world.1, 7)
-        });
+        let (world, creator) = creating(&dir);
         let remover = thread::spawn({
             let world = world.clone();
             move || rmdir(&world.2, &dir, &world.1, |guard| scan(&world.0, guard))

@@ -262,13 +262,14 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
         }
         Ok(PermView { mode, uid: uid.unwrap_or(perm.uid), gid: gid.unwrap_or(perm.gid) })
     };
-    if !inode.is_dir() {
-        change(inode.perm(&pin()))?;
-        inode.drop_capabilities()?;
+    if inode.is_dir() {
+        return change_perm(inode, meant, change);
     }
+    change(inode.perm(&pin()))?;
+    inode.drop_capabilities()?;
     change_perm(inode, meant, change)?;
     // Those that were given meanwhile were given to what it was before.
-    if inode.is_dir() { Ok(()) } else { inode.drop_capabilities() }
+    inode.drop_capabilities()
 }
 
 /// Changes mode, owner and group as a whole; a backing agrees first, and hears of what is `meant`, and of privileges that

@@ -135,7 +135,6 @@ pub(crate) fn is_bound(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
 }
 
 /// Whether the name that a dentry has or had is bound to it.
-#[cold]
 fn bound(dentry: Shared<'_, Dentry>, guard: &Guard) -> Option<bool> {
     place_of(dentry, guard).map(|(_, _, bound)| bound)
 }
