@@ -232,16 +232,19 @@ impl<'p> Lister<'p> {
             }
             let plan = self.plan;
             if plan.aligns() {
-                for record in batch.iter().filter(|record| is_shown(plan, record.name())) {
-                    self.measure(&entry_of(&record, 0));
+                for record in batch.iter() {
+                    let entry = entry_of(&record, 0);
+                    if is_shown(plan, entry.name) {
+                        self.measure(&entry);
+                    }
                 }
             }
         }
         for (position, record) in (begin..).zip(batch.iter()) {
-            if !is_shown(self.plan, record.name()) {
+            let entry = entry_of(&record, position);
+            if !is_shown(self.plan, entry.name) {
                 continue;
             }
-            let entry = entry_of(&record, position);
             self.report(&entry, Some(path));
             if self.plan.order.sorts() {
                 self.measure(&entry);
@@ -257,6 +260,7 @@ impl<'p> Lister<'p> {
         self.flush_if_due()
     }
 
+    #[inline]
     fn measure(&mut self, entry: &Entry<'_>) {
         self.rows.measure(entry);
         self.blocks += entry.attr().map_or(0, |attr| attr.blocks);
@@ -270,9 +274,9 @@ impl<'p> Lister<'p> {
         let failures = [
             entry.errno.map(|errno| (Status::Minor, "cannot access", errno)),
             entry.target_errno.map(|errno| (link, "cannot read symbolic link", errno)),
-            entry
-                .xattr_failure()
-                .filter(|_| asked)
+            asked
+                .then(|| entry.xattr_failure())
+                .flatten()
                 .map(|errno| (Status::Minor, "cannot read all extended attributes of", errno)),
         ];
         let changed = entry.changed && asked;
@@ -358,6 +362,7 @@ fn is_shown(plan: &Plan, name: &[u8]) -> bool {
     plan.hidden != Hidden::Skip || name.first() != Some(&b'.')
 }
 
+#[inline(always)]
 fn entry_of<'a>(record: &Record<'a>, position: u64) -> Entry<'a> {
     let target = record.link_target().transpose();
     Entry {

@@ -19,6 +19,16 @@ pub struct LookUps {
     pub clock: Clock,
     /// Whether labels of SELinux count (`.` after the mode).
     pub selinux: bool,
+    /// The columns of owners that were written last.
+    pub written: Written,
+}
+
+/// The columns of an owner and a group. Neighbours mostly have the same.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// Whose they are, and how wide.
+    of: Option<(u32, u32, usize, usize)>,
+    text: Vec<u8>,
 }
 
 /// How wide the columns must be. They only grow.
@@ -34,6 +44,8 @@ pub struct Widths {
     minor: usize,
     /// Whether a column for the marks `+` and `.` is needed.
     marks: bool,
+    /// Whose names were measured last.
+    owners: Option<(u32, u32)>,
     /// Whether a name is in quotes, so that the others are indented.
     pub quotes: bool,
 }
@@ -99,6 +111,7 @@ fn human_width(bytes: u128) -> usize {
 
 impl Widths {
     /// Makes room for an entry's numbers that come before the name in every format (`-i`, `-s`).
+    #[inline]
     pub fn measure_frills(&mut self, entry: &Entry<'_>, plan: &Plan) {
         if plan.inode {
             self.ino = self.ino.max(entry.known_ino().map_or(1, width));
@@ -112,19 +125,17 @@ impl Widths {
     }
 
     /// Makes room for an entry in the long format.
+    #[inline]
     pub fn measure(&mut self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps) {
         self.measure_frills(entry, plan);
         self.quotes |= plan.quote.needs_quotes(entry.name);
         let Some(attr) = entry.attr() else { return };
         self.marks |= mark(entry, look.selinux) != b' ';
         self.nlink = self.nlink.max(width(u64::from(attr.nlink)));
-        if plan.owner || plan.author {
-            let name = if plan.numeric { None } else { look.owners.user(attr.uid) };
-            self.user = self.user.max(name.map_or_else(|| width(u64::from(attr.uid)), |name| plan.text_width(name)));
-        }
-        if plan.group {
-            let name = if plan.numeric { None } else { look.owners.group(attr.gid) };
-            self.group = self.group.max(name.map_or_else(|| width(u64::from(attr.gid)), |name| plan.text_width(name)));
+        let owners = Some((attr.uid, attr.gid));
+        if self.owners != owners {
+            self.owners = owners;
+            self.measure_owners(attr, plan, look);
         }
         if is_device(entry.kind) {
             self.major = self.major.max(width(u64::from(attr.rdev_major)));
@@ -133,6 +144,17 @@ impl Widths {
         } else {
             let size = if plan.human { human_width(u128::from(attr.size)) } else { width(attr.size) };
             self.size = self.size.max(size);
+        }
+    }
+
+    fn measure_owners(&mut self, attr: &Attr, plan: &Plan, look: &mut LookUps) {
+        if plan.owner || plan.author {
+            let name = if plan.numeric { None } else { look.owners.user(attr.uid) };
+            self.user = self.user.max(name.map_or_else(|| width(u64::from(attr.uid)), |name| plan.text_width(name)));
+        }
+        if plan.group {
+            let name = if plan.numeric { None } else { look.owners.group(attr.gid) };
+            self.group = self.group.max(name.map_or_else(|| width(u64::from(attr.gid)), |name| plan.text_width(name)));
         }
     }
 
@@ -169,18 +191,12 @@ impl Widths {
         out.push(b' ');
         right(u64::from(attr.nlink), self.nlink, out);
         out.push(b' ');
-        if plan.owner {
-            let name = if plan.numeric { None } else { look.owners.user(attr.uid) };
-            write_owner(name, attr.uid, self.user, plan, out);
+        let of = Some((attr.uid, attr.gid, self.user, self.group));
+        if look.written.of != of {
+            look.written.of = of;
+            self.write_owners(attr, plan, look);
         }
-        if plan.group {
-            let name = if plan.numeric { None } else { look.owners.group(attr.gid) };
-            write_owner(name, attr.gid, self.group, plan, out);
-        }
-        if plan.author {
-            let name = if plan.numeric { None } else { look.owners.user(attr.uid) };
-            write_owner(name, attr.uid, self.user, plan, out);
-        }
+        out.extend_from_slice(&look.written.text);
         if plan.owner || plan.group || plan.author {
             begin = out.len();
         }
@@ -196,6 +212,23 @@ impl Widths {
         }
         out.push(b' ');
         out.len() - begin
+    }
+
+    fn write_owners(&self, attr: &Attr, plan: &Plan, look: &mut LookUps) {
+        let (owners, out) = (&mut look.owners, &mut look.written.text);
+        out.clear();
+        if plan.owner {
+            let name = if plan.numeric { None } else { owners.user(attr.uid) };
+            write_owner(name, attr.uid, self.user, plan, out);
+        }
+        if plan.group {
+            let name = if plan.numeric { None } else { owners.group(attr.gid) };
+            write_owner(name, attr.gid, self.group, plan, out);
+        }
+        if plan.author {
+            let name = if plan.numeric { None } else { owners.user(attr.uid) };
+            write_owner(name, attr.uid, self.user, plan, out);
+        }
     }
 
     fn write_size(&self, kind: Option<FileKind>, attr: &Attr, plan: &Plan, out: &mut Vec<u8>) {

@@ -9,7 +9,7 @@ use super::{
     entry::{Entry, LinkEnd},
     human::spaces,
     json::{self, Shown},
-    long::{LookUps, Widths},
+    long::{LookUps, Widths, Written},
     owner::Owners,
     plan::{Form, Plan},
     time::Clock,
@@ -63,6 +63,7 @@ impl<'p> Rows<'p> {
             owners: Owners::new(),
             clock: Clock::new(plan.time_style.clone()),
             selinux: std::path::Path::new("/sys/fs/selinux/enforce").exists(),
+            written: Written::default(),
         };
         Self { plan, look, brush, widths: Widths::default(), prefix: Vec::new() }
     }
@@ -83,6 +84,7 @@ impl<'p> Rows<'p> {
     }
 
     /// Makes room for an entry.
+    #[inline]
     pub fn measure(&mut self, entry: &Entry<'_>) {
         match self.plan.form {
             Form::Long => self.widths.measure(entry, self.plan, &mut self.look),
