@@ -356,20 +356,32 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
             std::thread::yield_now();
         }
         match answer {
-            Ok(attr) => {
-                inode.refresh(&attr, counted, &pin());
-                Ok(())
-            }
+            Ok(attr) => Ok(Some((attr, counted))),
             // Gone: whoever has it open keeps what was known of it.
-            Err(Error::NoEntry | Error::Stale) => Ok(()),
+            Err(Error::NoEntry | Error::Stale) => Ok(None),
             Err(error) => Err(error),
         }
     };
     inode.refresh_xattrs()?;
     match &inode.body {
-        // The size is changed with the data locked.
-        Body::File(_) => inode.file_state()?.change(inode, |_| ask()),
-        _ => ask(),
+        Body::File(_) => {
+            let state = inode.file_state()?;
+            state.change(inode, |data| {
+                let Some((attr, counted)) = ask()? else { return Ok(()) };
+                // Before the times: who finds those new does not take the old size for the new one.
+                if attr.size != inode.size() {
+                    state.resize(inode, data, attr.size);
+                }
+                inode.refresh(&attr, counted, &pin());
+                Ok(())
+            })
+        }
+        _ => {
+            let Some((attr, counted)) = ask()? else { return Ok(()) };
+            inode.set_size(attr.size);
+            inode.refresh(&attr, counted, &pin());
+            Ok(())
+        }
     }
 }
 

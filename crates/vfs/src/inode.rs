@@ -125,8 +125,8 @@ impl Inode {
         }
     }
 
-    /// Takes over what somebody else has changed in the backing. `subdirs`: of a directory, as counted when it was asked, if it
-    /// is known that it counted the same.
+    /// Takes over what somebody else has changed in the backing, but for the size, which a file has together with its layout
+    /// ([`FileState::resize`]). `subdirs`: of a directory, as counted when it was asked, if it is known that it counted the same.
     pub(crate) fn refresh(&self, attr: &NodeAttr, subdirs: Option<Subdirs>, guard: &Guard) {
         // A write takes setuid and setgid away at once, and the backing may hear of it later.
         const PRIVILEGES: u32 = 0o6000;
@@ -141,9 +141,6 @@ impl Inode {
             (Body::Directory(directory), Some(subdirs)) => directory.set_nlink(attr.nlink, subdirs),
             (Body::Directory(_), None) => {}
             _ => self.links.set(attr.nlink),
-        }
-        if attr.size != self.size() {
-            self.set_size(attr.size);
         }
         self.times.refresh(attr, known, self.striped_stamp(), guard);
     }
@@ -330,7 +327,7 @@ impl Inode {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Sets the size; the caller holds the data lock exclusively.
+    /// Sets the size. Of a file: by [`FileState::resize`], with the data lock held exclusively.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
     }

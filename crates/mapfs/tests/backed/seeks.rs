@@ -1,7 +1,12 @@
 //! Seeks beside a write that takes its time (P6): none of them waits, and each answers as of one instant.
 
-use pando_mapfs::{Call, MapOptions};
-use pando_vfs::{At, Error, OpenFlags, Seek};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use pando_mapfs::{Call, MapFs, MapOptions};
+use pando_vfs::{
+    At, Backing, Charge, Context, Credentials, Driver, Error, File, FileData, Layout, OpenFlags, Result, Seek, StatFs,
+    Vfs, Walk,
+};
 
 use crate::support::mounted;
 
@@ -69,4 +74,101 @@ fn reads_and_writes_with_one_position_come_one_after_the_other() {
         drop(parked);
         assert_eq!((first.join().expect("ends"), second.join().expect("ends")), (Ok(*b"abc"), Ok(*b"def")));
     });
+}
+
+/// A driver that calls a function while it is asked where a file's data is.
+struct Asked(MapFs, Arc<dyn Fn() + Send + Sync>);
+
+impl Driver for Asked {
+    fn statfs(&self) -> StatFs {
+        self.0.statfs()
+    }
+    fn charge(&self, what: Charge) -> Result<()> {
+        self.0.charge(what)
+    }
+    fn release(&self, what: Charge) {
+        self.0.release(what);
+    }
+    fn data(&self, ino: u64) -> Box<dyn FileData> {
+        Box::new(AskedData(self.0.data(ino), self.1.clone()))
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        self.0.backing()
+    }
+}
+
+struct AskedData(Box<dyn FileData>, Arc<dyn Fn() + Send + Sync>);
+
+impl FileData for AskedData {
+    fn read_at(&self, buf: &mut [u8], offset: u64, size: u64) -> Result<usize> {
+        self.0.read_at(buf, offset, size)
+    }
+    fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize> {
+        self.0.write_at(data, offset)
+    }
+    fn truncate(&mut self, old_size: u64, new_size: u64) -> Result<()> {
+        self.0.truncate(old_size, new_size)
+    }
+    fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
+        self.0.allocate(offset, len)
+    }
+    fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
+        self.0.punch(offset, len)
+    }
+    fn seek_data(&self, offset: u64, size: u64) -> Option<u64> {
+        self.0.seek_data(offset, size)
+    }
+    fn seek_hole(&self, offset: u64, size: u64) -> u64 {
+        self.0.seek_hole(offset, size)
+    }
+    fn layout(&self) -> Option<Layout> {
+        (self.1)();
+        self.0.layout()
+    }
+    fn blocks(&self) -> u64 {
+        self.0.blocks()
+    }
+    fn sync(&mut self) -> Result<()> {
+        self.0.sync()
+    }
+}
+
+/// A file that others replace has its old size with its old holes, or the new ones: seeks beside the walk that notices it.
+/// Seen to fail: the new size was stored before it was asked where the data is, and the pages behind the old ones were no data.
+#[test]
+fn a_file_that_others_replace_changes_size_and_holes_at_one_instant() {
+    let seeker: Arc<OnceLock<File>> = Arc::default();
+    let answers: Arc<Mutex<Vec<[Result<i64>; 4]>>> = Arc::default();
+    let look = |file: &File| {
+        [Seek::End(0), Seek::Data(0), Seek::Hole(2 * PAGE), Seek::Data(4 * PAGE)]
+            .map(|seek| file.lseek(seek).map(|at| at as i64))
+    };
+    let asked = {
+        // The driver has this, and the file the driver.
+        let (seeker, answers) = (Arc::downgrade(&seeker), answers.clone());
+        move || {
+            let seeker = seeker.upgrade();
+            if let Some(file) = seeker.as_ref().and_then(|seeker| seeker.get()) {
+                let seen = std::thread::scope(|scope| scope.spawn(|| look(file)).join()).expect("no panic");
+                answers.lock().expect("no panic").push(seen);
+            }
+        }
+    };
+    let driver = MapFs::new(MapOptions::default());
+    let store = driver.handle();
+    let vfs = Vfs::new(Asked(driver, Arc::new(asked))).expect("a new tree");
+    let root = Context::new(&vfs, Credentials::root());
+    let file = vfs.open(&root, At::Cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o600).expect("opens");
+    file.pwrite(&[1; 4096 * 2], 2 * PAGE as u64).expect("written");
+    let ino = file.stat().ino;
+    let before = [Ok(4 * PAGE), Ok(2 * PAGE), Ok(4 * PAGE), Err(Error::NoDeviceAddress)];
+    let after = [Ok(8 * PAGE), Ok(0), Ok(8 * PAGE), Ok(4 * PAGE)];
+    assert_eq!(look(&file), before);
+    assert!(seeker.set(file).is_ok());
+    store.write(ino, &[2; 4096 * 8]).expect("written");
+    assert_eq!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()).map(|stat| stat.size as i64), Ok(8 * PAGE));
+    let mut seen = std::mem::take(&mut *answers.lock().expect("no panic"));
+    seen.dedup();
+    assert!(seen == [before] || seen == [before, after], "{seen:?}");
+    assert_eq!(seeker.get().map(look), Some(after));
 }
