@@ -3,6 +3,9 @@
 //! A node number is the inode's number, except that the kernel calls the root 1: if the tree numbers its root
 //! otherwise, the two numbers change places. The tree keeps what the kernel counts ([`Vfs::remember`]); numbers are not
 //! reused while the tree lives, so generations are all 0.
+//!
+//! Where trees are mounted in each other and one of them has a backing, two inodes may have one number: of such trees only
+//! the root's is served, or those that have no backing, and no name leads into the others (EXDEV).
 
 use pando_vfs::{DentryRef, Error, Result, Vfs};
 
@@ -67,11 +70,23 @@ pub(crate) struct Handout<'a> {
 
 impl Handout<'_> {
     /// Counts one look-up of `dentry`.
-    pub(crate) fn count(&mut self, dentry: &DentryRef) {
+    ///
+    /// # Errors
+    /// EXDEV if something else may have its number.
+    pub(crate) fn count(&mut self, dentry: &DentryRef) -> Result<()> {
         let ino = dentry.ino();
-        if ino != self.nodes.root.ino() {
-            self.nodes.vfs.remember(dentry, 1);
+        let is_root = ino == self.nodes.root.ino();
+        self.nodes.vfs.remember(dentry, u64::from(!is_root))?;
+        if !is_root {
             self.counted.push(ino);
+        }
+        Ok(())
+    }
+
+    /// Takes back the count of the last one, `dentry`: it is not in the answer after all.
+    pub(crate) fn leave_out(&mut self, dentry: &DentryRef) {
+        if let Some(ino) = self.counted.pop_if(|last| *last == dentry.ino()) {
+            self.nodes.vfs.forget(ino, 1);
         }
     }
 

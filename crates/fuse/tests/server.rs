@@ -18,7 +18,7 @@ use pando_fuse::{
 };
 use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{Charge, Driver, Error, FileData, FileKind, Result, SetAttr, StatFs, Vfs};
+use pando_vfs::{At, Charge, Context, Credentials, Driver, Error, FileData, FileKind, Result, SetAttr, StatFs, Vfs};
 
 const ROOT: u64 = 1;
 const ME: Caller = Caller { uid: 0, gid: 0 };
@@ -172,6 +172,50 @@ fn entries_that_did_not_fit_are_not_counted() {
     });
     assert!(nodes.iter().all(|&node| server.getattr(node) == Err(Error::Stale)));
     server.release(dir).unwrap();
+}
+
+/// A backing has numbers of its own, and another tree may have the same: where it is mounted beside others, no name leads to it,
+/// or to what is mounted in it. Seen to fail: what was mounted was the root to the kernel, both being number 1.
+#[test]
+fn what_may_have_the_number_of_something_else_is_not_served() {
+    let mapfs = || {
+        let driver = MapFs::new(MapOptions::default());
+        driver.handle().create(MapHandle::ROOT, "f", FileKind::File, 0o644).unwrap();
+        driver
+    };
+    let vfs = Vfs::new(memfs()).unwrap();
+    let context = Context::new(&vfs, Credentials::root());
+    for name in ["backed", "memory", "later"] {
+        vfs.mkdir(&context, At::Cwd, name, 0o755).unwrap();
+    }
+    vfs.mount(&context, At::Cwd, "/backed", mapfs()).unwrap();
+    vfs.mount(&context, At::Cwd, "/memory", memfs()).unwrap();
+    let server = Server::new(vfs.clone(), ServerOptions::default());
+    assert_eq!(server.lookup(ME, ROOT, b"backed"), Err(Error::CrossDevice));
+    // All that is in memory is served, and what is mounted later is not shown either.
+    let memory = server.lookup(ME, ROOT, b"memory").unwrap().unwrap();
+    let made = server.mkdir(ME, memory.node, b"made", 0o755, 0).unwrap();
+    assert_eq!(server.getattr(made.node).map(|attr| attr.stat), Ok(made.stat));
+    let covered = server.lookup(ME, ROOT, b"later").unwrap().unwrap();
+    vfs.mount(&context, At::Cwd, "/later", mapfs()).unwrap();
+    assert_eq!(server.lookup(ME, ROOT, b"later"), Err(Error::CrossDevice));
+    assert_eq!(server.getattr(covered.node).map(|attr| attr.stat), Ok(covered.stat));
+    let dir = server.open(ME, ROOT, 0).unwrap();
+    let mut names = Vec::new();
+    let add = &mut |entry: &pando_vfs::DirEntry<'_>, attr: Option<Attr>| {
+        names.push((entry.name.to_vec(), attr.map(|attr| attr.node)));
+        true
+    };
+    server.readdirplus(ME, dir, 0, add).unwrap();
+    assert_eq!(names, [(b".".to_vec(), None), (b"..".to_vec(), None), (b"memory".to_vec(), Some(memory.node))]);
+    // In a tree with a backing, not even what is in memory is.
+    let vfs = Vfs::new(mapfs()).unwrap();
+    let context = Context::new(&vfs, Credentials::root());
+    vfs.mkdir(&context, At::Cwd, "/m", 0o755).unwrap();
+    vfs.mount(&context, At::Cwd, "/m", memfs()).unwrap();
+    let server = Server::new(vfs, ServerOptions::default());
+    assert_eq!(server.lookup(ME, ROOT, b"m"), Err(Error::CrossDevice));
+    assert!(server.lookup(ME, ROOT, b"f").unwrap().is_some());
 }
 
 /// A store that fails to tell an entry's attributes makes them out of date, and no less counted.

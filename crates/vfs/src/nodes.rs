@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use pando_sync::{Counted, Guard, Unlinked, pin};
 
 use crate::{
-    DentryRef, Vfs,
+    DentryRef, Error, Result, Vfs,
     by_number::{ByNumber, Numbered},
     dentry::Dentry,
     dpath::is_bound,
@@ -101,16 +101,24 @@ impl Nodes {
 impl Vfs {
     /// The inode of a number that was handed out ([`Vfs::remember`]). No lock, one count.
     ///
-    /// Numbers of memory drivers are unique in the whole name space. A backing brings numbers of its own: the root's tree
-    /// is searched first.
+    /// Numbers of memory drivers are unique in the whole name space; a backing brings numbers of its own. What may have the
+    /// number of something else [`Vfs::remember`] refuses.
     #[must_use]
     pub fn iget(&self, ino: u64) -> Option<DentryRef> {
         self.superblocks(|sb| sb.nodes.get(ino, &pin())).map(DentryRef)
     }
 
-    /// Says that the number of a dentry's inode was handed out `lookups` times: it can be found by it from now on.
-    pub fn remember(&self, dentry: &DentryRef, lookups: u64) {
+    /// Says that the number of a dentry's inode was handed out `lookups` times: it can be found by it from now on. None at all
+    /// asks whether it may be handed out.
+    ///
+    /// # Errors
+    /// EXDEV in a mounted tree, if it or the root's has a backing: something else may have the same number.
+    pub fn remember(&self, dentry: &DentryRef, lookups: u64) -> Result<()> {
         let sb = dentry.0.sb();
+        let root_has_backing = || self.superblocks(|root| Some(root.driver.backing().is_some())) == Some(true);
+        if !sb.is_root() && (dentry.0.inode().is_backed() || root_has_backing()) {
+            return Err(Error::CrossDevice);
+        }
         if lookups > 0 && sb.nodes.remember(&dentry.0, lookups) {
             // Who takes a tree down closes it, and then forgets all: he sees the entry, or it is seen here that he was before.
             fence(Ordering::SeqCst);
@@ -118,6 +126,7 @@ impl Vfs {
                 sb.nodes.forget_all();
             }
         }
+        Ok(())
     }
 
     /// Takes back `lookups` of what [`Vfs::remember`] counted.

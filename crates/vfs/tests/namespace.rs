@@ -25,7 +25,7 @@ mod watched;
 use interrupted::{interrupted, interrupted_at};
 use watched::{Used, Watched};
 
-const TRAITS: scenarios::Traits = scenarios::Traits { tmpfile: true, dir_size: true };
+const TRAITS: scenarios::Traits = scenarios::Traits { tmpfile: true, dir_size: true, unique_numbers: true };
 
 fn driver(inodes: Option<u64>) -> impl Driver {
     MemFs::new(MemOptions { inodes, ..MemOptions::default() })
@@ -507,7 +507,7 @@ fn nothing_is_made_in_a_tree_that_was_taken_down() {
     assert_eq!(vfs.open(&context, at, "x", flags, 0o600).err(), stale);
     assert_eq!(vfs.link(&context, At::Dir(file.dentry()), "", at, "x", Walk::EMPTY_PATH).err(), stale);
     // Nor is anything that was handed out too late known.
-    vfs.remember(&dead, 1);
+    assert_eq!(vfs.remember(&dead, 1), Ok(()));
     vfs.forget(dead.ino(), 1);
     drop((dead, file));
     collect_until(|| Arc::strong_count(&driver) == 1);

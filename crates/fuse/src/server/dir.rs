@@ -20,7 +20,8 @@ impl Server {
     }
 
     /// As [`Server::readdir`], with attributes, except for `.` and `..`. Every other entry that `add` takes counts as a
-    /// look-up; one that does not fit does not count, nor does any if this fails.
+    /// look-up; one that does not fit does not count, nor does any if this fails. Where a tree is mounted that is not served,
+    /// the name is left out.
     ///
     /// # Errors
     /// Those of the first entry, if it cannot be looked up; before such a later one the answer ends. See [`Server`].
@@ -54,14 +55,16 @@ impl Server {
                         _ => None,
                     };
                     let found = found.or(looked_up.as_ref().map(|(stat, dentry)| (stat, dentry)));
-                    if !add(&shown, found.map(|(stat, _)| self.attr_from(*stat))) {
-                        return false;
+                    let counted = found.filter(|_| !dots).map(|(_, dentry)| dentry);
+                    if counted.is_some_and(|dentry| handout.count(dentry).is_err()) {
+                        return true;
                     }
-                    empty = false;
-                    if let Some((_, dentry)) = found.filter(|_| !dots) {
-                        handout.count(dentry);
+                    if add(&shown, found.map(|(stat, _)| self.attr_from(*stat))) {
+                        empty = false;
+                        return true;
                     }
-                    true
+                    counted.inspect(|dentry| handout.leave_out(dentry));
+                    false
                 })
             })?;
             if empty {

@@ -70,6 +70,10 @@ pub struct Attr {
 
 /// Answers requests for one mounted tree. Any number of threads may ask at once.
 ///
+/// What is mounted in that tree is served too, if all of it is in memory: a [backing](pando_vfs::Backing) has numbers of its
+/// own, and an inode of another tree may have the same. Where only some have a backing, those are not served that are mounted
+/// in others, nor is any that is mounted in one: [`Server::lookup`] answers [`Error::CrossDevice`].
+///
 /// Errors are those of the tree; besides, each method answers [`Error::Stale`] for a node and [`Error::BadHandle`] for
 /// a handle that was never handed out, and [`Error::Io`] if the operation panicked (which is logged, and harms no
 /// other request).

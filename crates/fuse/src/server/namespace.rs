@@ -8,13 +8,13 @@ impl Server {
     /// The node of `name` in `parent`; none if there is no such name, which the kernel may remember as well.
     ///
     /// # Errors
-    /// See [`Server`].
+    /// EXDEV where a tree is mounted that is not served; see [`Server`].
     pub fn lookup(&self, caller: Caller, parent: u64, name: &[u8]) -> Result<Option<Attr>> {
         self.guarded("lookup", || {
             let dir = self.nodes.get(parent)?;
             let context = self.context(caller, 0);
             match self.vfs.lookup(&context, At::Dir(&dir), component(name)?, Walk::NOFOLLOW) {
-                Ok(dentry) => Ok(Some(self.hand_out(&dentry))),
+                Ok(dentry) => self.hand_out(&dentry).map(Some),
                 Err(Error::NoEntry) => Ok(None),
                 Err(error) => Err(error),
             }
@@ -22,12 +22,12 @@ impl Server {
     }
 
     /// Answers one node, counted.
-    fn hand_out(&self, dentry: &DentryRef) -> Attr {
+    fn hand_out(&self, dentry: &DentryRef) -> Result<Attr> {
         let mut handout = self.nodes.hand_out();
-        handout.count(dentry);
+        handout.count(dentry)?;
         let attr = self.attr_of(dentry);
         handout.sent();
-        attr
+        Ok(attr)
     }
 
     /// Makes a directory.
@@ -39,7 +39,7 @@ impl Server {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
             let made = self.room.make(|| self.vfs.mkdir(&context, At::Dir(&dir), name, mode))?;
-            Ok(self.hand_out(&made))
+            self.hand_out(&made)
         })
     }
 
@@ -52,7 +52,7 @@ impl Server {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
             let made = self.room.make(|| self.vfs.mknod(&context, At::Dir(&dir), name, mode, rdev))?;
-            Ok(self.hand_out(&made))
+            self.hand_out(&made)
         })
     }
 
@@ -65,7 +65,7 @@ impl Server {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, 0);
             let made = self.room.make(|| self.vfs.symlink(&context, target, At::Dir(&dir), name))?;
-            Ok(self.hand_out(&made))
+            self.hand_out(&made)
         })
     }
 
@@ -94,7 +94,7 @@ impl Server {
             let context = self.context(caller, 0);
             let (old, new, name) = (At::Dir(&dentry), At::Dir(&dir), component(name)?);
             let linked = self.room.make(|| self.vfs.link(&context, old, b"", new, name, Walk::EMPTY_PATH))?;
-            Ok(self.hand_out(&linked))
+            self.hand_out(&linked)
         })
     }
 
@@ -166,7 +166,7 @@ impl Server {
                 error => error,
             })?;
             let mut handout = self.nodes.hand_out();
-            handout.count(file.dentry());
+            handout.count(file.dentry())?;
             let attr = self.attr_of(file.dentry());
             let handle = self.keep(file)?;
             handout.sent();

@@ -225,9 +225,9 @@ fn numbers_that_were_handed_out_stay() {
     let made = vfs.open(&context, At::Cwd, "/f", NEW, 0o644).expect("made");
     let ino = made.dentry().ino();
     made.write(b"kept").expect("written");
-    vfs.remember(made.dentry(), 0);
+    vfs.remember(made.dentry(), 0).expect("the only tree");
     assert!(vfs.iget(ino).is_none(), "handed out to nobody");
-    vfs.remember(made.dentry(), 2);
+    vfs.remember(made.dentry(), 2).expect("the only tree");
     drop(made);
     vfs.unlink(&context, At::Cwd, "/f").expect("removed");
     evict_all(&vfs);
@@ -292,7 +292,7 @@ fn a_number_handed_out_while_its_inode_is_to_be_evicted_stays() {
     let numbers = Mutex::new(Vec::new());
     let (vfs, _context, store) = meanwhile(|vfs, context, i| {
         let file = vfs.open(context, At::Cwd, format!("/f{i}"), OpenFlags::RDWR, 0).expect("opens");
-        vfs.remember(file.dentry(), 1);
+        vfs.remember(file.dentry(), 1).expect("the only tree");
         numbers.lock().expect("no panic").push(file.dentry().ino());
     });
     evict_all(&vfs);
@@ -312,7 +312,7 @@ fn a_file_that_others_save_from_its_removal_stays_one() {
     vfs.mkdir(&context, At::Cwd, "/e", 0o755).expect("made");
     let file = vfs.open(&context, At::Cwd, "/d/a", NEW, 0o644).expect("made");
     let (ino, e) = (file.dentry().ino(), vfs.stat(&context, At::Cwd, "/e", FOLLOW).expect("there").ino);
-    vfs.remember(file.dentry(), 1);
+    vfs.remember(file.dentry(), 1).expect("the only tree");
     let parked = store.park(Call::Remove);
     std::thread::scope(|scope| {
         let unlinking = scope.spawn(|| vfs.unlink(&context, At::Cwd, "/d/a"));

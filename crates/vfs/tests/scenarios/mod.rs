@@ -22,6 +22,8 @@ pub struct Traits {
     pub tmpfile: bool,
     /// A directory's size counts its entries, 20 bytes each, as tmpfs has it. A backing's directory has the backing's size.
     pub dir_size: bool,
+    /// No two inodes of a name space have one number. A backing has numbers of its own.
+    pub unique_numbers: bool,
 }
 
 fn tree() -> (Vfs, Context) {
