@@ -10,6 +10,7 @@ use rustix::{
 };
 
 use crate::{
+    LINK_POLICY,
     generate::{Limits, Style},
     op::{
         Answer, Aside, At, COMMON_GROUP, Entry, Facts, Flags, LAST_SEEK, Mode, Op, Outcome, Place, RawStat, S_IFBLK,
@@ -26,7 +27,7 @@ pub struct Kernel {
     handles: OwnedFd,
     who: Who,
     style: Style,
-    /// `fs.protected_hardlinks`: an ordinary user links only to what is its own or could be.
+    /// [`LINK_POLICY`] is on.
     protected_hardlinks: bool,
 }
 
@@ -35,7 +36,7 @@ impl Kernel {
     /// space of its own, so nobody else sees it, and it goes when the process does.
     pub fn enter(style: &Style) -> std::io::Result<Self> {
         let handles = fs::open("/proc/self/fd", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())?;
-        let protected_hardlinks = sysctl("protected_hardlinks");
+        let protected_hardlinks = sysctl(LINK_POLICY);
         let point = std::env::temp_dir();
         let options = match style.limits {
             Some(Limits { bytes, inodes }) => format!("mode=755,huge=never,size={bytes},nr_inodes={inodes}"),

@@ -22,7 +22,9 @@
 //!
 //! A failure is shrunk: operations are left out as long as it still fails, and what is left is printed with both
 //! answers. Without root a user name space is used, and there are no other users in it; where that is forbidden too,
-//! or there is no util-linux, nothing is tested and the output says so (with `PANDO_ORACLE_REQUIRED=1` it fails).
+//! or there is no util-linux, nothing is tested. Where the machine has policies of its own for links and sticky directories
+//! (`fs.protected_*`), what they concern is left out. The output says `skipped:` and why; with `PANDO_ORACLE_REQUIRED=1` it
+//! fails.
 #![forbid(unsafe_code)]
 
 mod generate;
@@ -70,16 +72,20 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
+/// What protects sticky directories in ways of its own: where one is on, no directory gets that bit.
+const STICKY_POLICIES: [&str; 3] = ["protected_symlinks", "protected_regular", "protected_fifos"];
+/// An ordinary user links only to what is its own or could be: no other links of users are tried.
+const LINK_POLICY: &str = "protected_hardlinks";
+
 /// What kind of run a seed stands for.
 fn style(seed: u64, kept_elsewhere: bool) -> Style {
     let root = env::var(CHILD).is_ok_and(|how| how == "root");
-    let protections = ["protected_symlinks", "protected_regular", "protected_fifos"];
     Style {
         seed,
         kept_elsewhere,
         users: root && seed.is_multiple_of(2),
         trusted: root,
-        sticky: !protections.iter().any(|name| kernel::sysctl(name)),
+        sticky: !STICKY_POLICIES.into_iter().any(kernel::sysctl),
         limits: (!kept_elsewhere && seed.is_multiple_of(5)).then_some(Limits {
             bytes: 96 << 10,
             // Some are full soon, of links and attributes too, and some never.

@@ -6,7 +6,7 @@ use std::{
     process::{Command, ExitCode, Output},
 };
 
-use crate::{CHILD, DISAGREE, NO_ORACLE, number};
+use crate::{CHILD, DISAGREE, LINK_POLICY, NO_ORACLE, STICKY_POLICIES, kernel::sysctl, number};
 
 /// Operations that a run carries out on both trees, unless told otherwise. With [`RUNS`], 100,000 are compared.
 pub const OPS: u64 = 2000;
@@ -81,8 +81,35 @@ fn run(seed: u64, ops: u64, keep: Option<&[u64]>) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start a run with timeout and unshare: {error}"))
 }
 
+/// Says what is not tested, and why; how the test ends if that is all.
+fn skipped(reason: &str) -> ExitCode {
+    println!("oracle: skipped: {reason}");
+    let required = env::var("PANDO_ORACLE_REQUIRED").is_ok_and(|value| value == "1");
+    if required { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// What the machine's policies keep from being tested, with the policies that do.
+fn left_out() -> Option<String> {
+    let on = |names: &[&str]| -> Vec<String> {
+        names.iter().filter(|name| sysctl(name)).map(|name| format!("fs.{name}")).collect()
+    };
+    let left_out =
+        [("sticky directories", on(&STICKY_POLICIES)), ("users' links to others' files", on(&[LINK_POLICY]))];
+    let said: Vec<_> = left_out
+        .iter()
+        .filter(|(_, policies)| !policies.is_empty())
+        .map(|(what, policies)| format!("{what} ({} on)", policies.join(", ")))
+        .collect();
+    (!said.is_empty()).then(|| said.join(", "))
+}
+
 /// All runs; the test.
 pub fn run_all() -> ExitCode {
+    if let Some(left_out) = left_out()
+        && skipped(&left_out) == ExitCode::FAILURE
+    {
+        return ExitCode::FAILURE;
+    }
     let ops = number("PANDO_OPS").unwrap_or(OPS);
     let seeds = match number("PANDO_SEED") {
         Some(seed) => seed..=seed,
@@ -111,9 +138,7 @@ pub fn run_all() -> ExitCode {
             code if triage => println!("seed {seed} ended with {code:?}: {}", String::from_utf8_lossy(&output.stderr)),
             // unshare itself ends with 1 when it is not allowed to.
             Some(code) if code == i32::from(NO_ORACLE) || (code == 1 && text.is_empty()) => {
-                println!("oracle: NOT TESTED: {}", String::from_utf8_lossy(&output.stderr).trim());
-                let required = env::var("PANDO_ORACLE_REQUIRED").is_ok_and(|value| value == "1");
-                return if required { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+                return skipped(String::from_utf8_lossy(&output.stderr).trim());
             }
             // Not shrunk: each try would take as long.
             Some(HANGS) => {
