@@ -1,16 +1,10 @@
 //! The page of `pando bench report`, opened in a browser.
 
+mod common;
+
 use std::{fs, path::Path, process::Command};
 
-/// Whether this test is to be left out; fails instead where nothing may be.
-fn skipped() -> bool {
-    let found = Command::new("chromium").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        assert!(std::env::var_os("PANDO_NO_SKIP").is_none(), "no chromium: apt-get install chromium");
-        println!("skipped: no chromium here (apt-get install chromium)");
-    }
-    !found
-}
+use common::skipped;
 
 /// Whether this is a build in which tracing takes seconds, not minutes. The other shows how a report does without.
 const TRACED: bool = !cfg!(debug_assertions);
@@ -46,8 +40,8 @@ fn clipped(page: &Path, profile: &Path) -> String {
 
 #[test]
 fn the_page_opens_with_every_plot() {
-    if skipped() {
-        return;
+    if !Command::new("chromium").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return skipped("no chromium here (apt-get install chromium)");
     }
     let temp = tempfile::tempdir().expect("a temporary directory");
     let out = temp.path().join("report");

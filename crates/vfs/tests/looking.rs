@@ -1,5 +1,8 @@
 //! Looking takes no lock (P1). The program's locks are counted, so this test is alone in its program; and they are counted
-//! only with `--features pando-sync/lock-stats`, without which it shows nothing.
+//! only with `--features pando-sync/lock-stats`, without which it says that it shows nothing (with `PANDO_LOCK_STATS=1` it
+//! fails).
+
+use std::io::Write;
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_sync::lock_counts;
@@ -13,6 +16,12 @@ fn p1_looking_takes_no_lock() {
     // Not root: permissions are checked and not passed over.
     let (root, user) = (Context::new(&vfs, Credentials::root()), Context::new(&vfs, Credentials::user(1, 1, &[])));
     let before = lock_counts();
+    if before.is_none() {
+        assert!(std::env::var_os("PANDO_LOCK_STATS").is_none_or(|value| value != "1"), "locks are not counted");
+        // Past the test harness, which keeps to itself what a test prints that passes.
+        let _ = writeln!(std::io::stderr(), "skipped: locks are not counted without --features pando-sync/lock-stats");
+        return;
+    }
     let file = || -> Result<_> {
         vfs.mkdir(&root, At::Cwd, "/d", 0o755)?;
         vfs.mkdir(&root, At::Cwd, "/d/e", 0o755)?;
@@ -22,7 +31,7 @@ fn p1_looking_takes_no_lock() {
     let file = file().expect("made");
     file.pwrite(b"data", 100_000).expect("written, behind a hole");
     vfs.setxattr(&root, At::Cwd, "/d/e/f", "user.a", b"value", XattrFlags::empty(), FOLLOW).expect("set");
-    assert!(before.is_none() || before != lock_counts(), "changes take locks");
+    assert!(before != lock_counts(), "changes take locks");
     let dir = vfs.open(&user, At::Cwd, "/d/e", OpenFlags::DIRECTORY, 0).expect("opens");
 
     let look = || -> Result<()> {
