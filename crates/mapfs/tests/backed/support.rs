@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use pando_mapfs::{MapFs, MapHandle, MapOptions};
 use pando_vfs::{At, Context, Credentials, FileKind, OpenFlags, Vfs, Walk};
 
+#[path = "../../../vfs/tests/support/number.rs"]
+mod number;
 #[path = "../../../vfs/tests/support/splitmix.rs"]
 mod splitmix;
 #[path = "../../../vfs/tests/support/watched.rs"]
@@ -46,8 +48,7 @@ impl Rng {
 /// The seed of `PANDO_TEST_SEED`, or a new one; printed, so that a failing run can be repeated.
 pub fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
-    let given = std::env::var("PANDO_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let seed = number::number("PANDO_TEST_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     println!("PANDO_TEST_SEED={seed}");
     seed
 }

@@ -9,6 +9,7 @@
 //! | `PANDO_STRESS_SEED` | the seed of all random choices | random, printed when a test fails |
 //! | `PANDO_STRESS_STALL_S` | seconds without a step that count as a hang | 60 |
 
+mod number;
 mod splitmix;
 
 use std::{
@@ -21,6 +22,8 @@ use std::{
     },
     time::Duration,
 };
+
+use number::number;
 
 /// As many threads as a crew has: more than the cores of a small machine, so that they are preempted anywhere.
 pub const THREADS: usize = 16;
@@ -54,10 +57,6 @@ impl Rng {
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
-}
-
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
 }
 
 /// `n` times what the environment asks for.
