@@ -278,8 +278,8 @@ impl<'v> Locks<'v> {
     }
 }
 
-/// Tries again what there was no space for: that of what is gone may wait to be reclaimed. The caller holds no guard and no
-/// lock.
+/// Tries again what there was no space for: that of what is gone may wait to be reclaimed. The caller holds no guard, and no
+/// lock but that of an open file's position, which nothing here waits for.
 pub(crate) fn in_need_of_space<T>(change: impl Fn() -> Result<T>) -> Result<T> {
     breathe();
     match change() {
