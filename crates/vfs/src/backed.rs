@@ -378,7 +378,9 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
         }
         _ => {
             let Some((attr, counted)) = ask()? else { return Ok(()) };
-            inode.set_size(attr.size);
+            if attr.size != inode.size() {
+                inode.set_size(attr.size);
+            }
             inode.refresh(&attr, counted, &pin());
             Ok(())
         }
