@@ -27,6 +27,8 @@ pub struct Mount {
     pub options: String,
     /// The type with its subtype, as `fuse.pandofs`.
     pub kind: String,
+    /// The user who has mounted it, where the file system tells (FUSE).
+    pub owner: Option<u32>,
 }
 
 impl Mount {
@@ -90,7 +92,12 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let (id, parent, device) = (text()?.parse().ok()?, text()?.parse().ok()?, text()?.to_owned());
     let point = unescape(fields.nth(1)?);
     let options = String::from_utf8_lossy(fields.next()?).into_owned();
-    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+    let mut of_superblock = fields.skip_while(|field| *field != b"-").skip(1);
+    let kind = of_superblock.next()?;
+    // Behind the source. What FUSE says itself comes behind what its user may have had a say in.
+    let options_of_superblock = of_superblock.nth(1).unwrap_or_default();
+    let mut words = options_of_superblock.rsplit(|&byte| byte == b',');
+    let owner = words.find_map(|word| std::str::from_utf8(word.strip_prefix(b"user_id=")?).ok()?.parse().ok());
     Some(Mount {
         id,
         parent,
@@ -98,6 +105,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         point: PathBuf::from(OsString::from_vec(point)),
         options,
         kind: String::from_utf8_lossy(&unescape(kind)).into_owned(),
+        owner,
     })
 }
 
@@ -125,7 +133,7 @@ mod tests {
     #[test]
     fn lines_are_taken_apart() {
         let table = b"22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n\
-            40 22 0:33 / /a\\040b\\134c rw,nosuid shared:5 master:2 - fuse.pandofs pandofs rw,user_id=0\n\
+            40 22 0:33 / /a\\040b\\134c rw,nosuid shared:5 master:2 - fuse.pandofs pandofs rw,user_id=1000,group_id=7\n\
             41 22 0:34 / /plain rw - tmpfs - rw\n\
             broken line\n";
         let mounts = parse(table);
@@ -133,6 +141,7 @@ mod tests {
         assert_eq!(mounts[1].point, Path::new("/a b\\c"));
         assert_eq!((mounts[1].device.as_str(), mounts[1].is_ours()), ("0:33", true));
         assert_eq!((mounts[1].id, mounts[1].parent), (40, 22));
+        assert_eq!((mounts[0].owner, mounts[1].owner), (None, Some(1000)));
         assert!(mounts[1].has("rw") && mounts[1].has("nosuid") && !mounts[1].has("suid"));
         assert_eq!((mounts[2].kind.as_str(), mounts[2].is_ours()), ("tmpfs", false));
     }

@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Write as _,
-    io::{self, BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::Duration,
@@ -110,12 +110,12 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         // It may have been unmounted meanwhile.
         let mount = find(args)?;
         let shown = mount.point.display().to_string();
-        let stream = connect(&mount.device).map_err(|error| match error.kind() {
+        let stream = connect(&mount.device, mount.owner).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused if mount_point::dead_at(&mount.point) => dead(&mount.point),
             _ => refused(&shown, &error),
         })?;
         if let Some(lines) = ask(args, &shown, stream)? {
-            return match show(args, &shown, lines)? {
+            return match show(args, &shown, lines, io::stdout().lock())? {
                 // The end of a server that was killed is the end of its connections, and not of the mount.
                 End::Server if mount_point::dead_at(&mount.point) => Err(dead(&mount.point)),
                 End::Server | End::Count => Ok(()),
@@ -178,6 +178,11 @@ fn find(args: &TraceArgs) -> Result<Mount> {
 
 const AS_WHOM: &str = "trace as the user who mounted the tree, or as root";
 
+const WHO_LISTENS: &str = "see who it is with: ss -xlp | grep pandofs/trace";
+
+/// No operation of an honest server takes this much to tell: it has two paths, each of a few KiB.
+const LINE_MAX: u64 = 1 << 20;
+
 fn dead(point: &Path) -> Failure {
     Failure::new(format!("{}: nobody serves it any more: its server was killed", point.display()))
         .remedy(format!("take the dead mount away: pando umount {}", for_shell(point)))
@@ -188,7 +193,9 @@ fn refused(shown: &str, error: &io::Error) -> Failure {
         io::ErrorKind::ConnectionRefused => Failure::new(format!("{shown}: its server does not listen for traces"))
             .remedy("it may be of an older version, or in another network name space (a container)"),
         io::ErrorKind::PermissionDenied => {
-            Failure::new(format!("{shown}: who listens there is neither root nor you")).remedy(AS_WHOM)
+            let (other, remedy) =
+                if geteuid().is_root() { ("who mounted the tree", WHO_LISTENS) } else { ("you", AS_WHOM) };
+            Failure::new(format!("{shown}: who listens there is neither root nor {other}")).remedy(remedy)
         }
         _ => Failure::system(shown, error),
     }
@@ -203,8 +210,9 @@ enum End {
     Server,
 }
 
-fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Result<End> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
+/// Shows what the server says. That may be a user's own, and whoever looks may be root: it is shown as text, whatever it is.
+fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>, out: impl Write) -> Result<End> {
+    let mut out = io::BufWriter::new(out);
     let (mut text, mut line, mut left) = (String::new(), Vec::new(), args.count.unwrap_or(u64::MAX));
     let (mut lost, mut end) = (0, End::Count);
     while left > 0 {
@@ -213,7 +221,10 @@ fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Resu
             out.flush().map_err(|error| Failure::output(&error))?;
         }
         line.clear();
-        match lines.read_until(b'\n', &mut line) {
+        match lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+            Ok(read) if read as u64 == LINE_MAX && !line.ends_with(b"\n") => {
+                return Err(Failure::new(format!("{shown}: not understood: a line of more than {LINE_MAX} bytes")));
+            }
             // The end; a server that ends while it waits for us to read leaves half a line.
             Ok(_) if !line.ends_with(b"\n") => {
                 end = End::Server;
@@ -229,20 +240,28 @@ fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Resu
             TraceLine::Greeting { .. } => {
                 say(format_args!("pando: tracing {shown} (Ctrl-C to end)"));
             }
-            TraceLine::Refusal { refused } => return Err(Failure::new(format!("{shown}: {refused}"))),
+            TraceLine::Refusal { refused } => {
+                printable(&mut text, refused.as_bytes());
+                return Err(Failure::new(format!("{shown}: {text}")));
+            }
             TraceLine::Lost { lost: now } => {
                 if !args.json {
-                    say(format_args!("pando: {} operations were lost: faster than they could be shown", now - lost));
+                    let more = now.saturating_sub(lost);
+                    say(format_args!("pando: {more} operations were lost: faster than they could be shown"));
                 }
                 lost = *now;
             }
             TraceLine::Event(event) => {
                 left -= 1;
-                render(&mut text, event);
+                if !args.json {
+                    render(&mut text, event);
+                }
             }
         }
-        let bytes = if args.json { &line[..] } else { text.as_bytes() };
-        out.write_all(bytes).map_err(|error| Failure::output(&error))?;
+        if args.json {
+            plain_json(&mut text, &String::from_utf8_lossy(&line));
+        }
+        out.write_all(text.as_bytes()).map_err(|error| Failure::output(&error))?;
     }
     out.flush().map_err(|error| Failure::output(&error))?;
     Ok(end)
@@ -251,7 +270,10 @@ fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>) -> Resu
 /// A line for people.
 fn render(text: &mut String, event: &TraceEvent) {
     let seconds = Duration::from_nanos(event.start_ns).as_secs_f64();
-    let _ = write!(text, "{seconds:11.6}  {:>8}  {:<11} ", latency(event.latency_ns), event.op);
+    let _ = write!(text, "{seconds:11.6}  {:>8}  ", latency(event.latency_ns));
+    let begin = text.len();
+    printable(text, event.op.as_bytes());
+    let _ = write!(text, "{:1$} ", "", 11_usize.saturating_sub(text.len() - begin));
     printable(text, &event.path_bytes());
     if let Some(to) = event.to_bytes() {
         text.push_str(" -> ");
@@ -287,17 +309,48 @@ fn printable(text: &mut String, bytes: &[u8]) {
     }
 }
 
+/// A line of JSON that is valid, with keys that we may not know, and no character in it that would move the cursor: what of
+/// these JSON lets be is escaped in strings, and blank between them.
+fn plain_json(text: &mut String, line: &str) {
+    for c in line.chars() {
+        match c {
+            '\t' | '\r' => text.push(' '),
+            '\n' => text.push(c),
+            c if c.is_control() => {
+                let _ = write!(text, "\\u{:04x}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn plain() -> TraceArgs {
+        args(&[])
+    }
+
+    fn args(options: &[&str]) -> TraceArgs {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
             args: TraceArgs,
         }
-        <Line as clap::Parser>::parse_from(["trace"]).args
+        <Line as clap::Parser>::parse_from(["trace"].iter().chain(options)).args
+    }
+
+    /// What is shown of what a server says that ends then.
+    fn shown(options: &[&str], says: impl AsRef<[u8]>) -> std::result::Result<String, String> {
+        let (mut server, client) = UnixStream::pair().expect("a pair");
+        let says = says.as_ref().to_vec();
+        // It may say more than there is room for, to somebody who goes.
+        let server = std::thread::spawn(move || drop(server.write_all(&says)));
+        let mut out = Vec::new();
+        let end = show(&args(options), "a test", BufReader::new(client), &mut out);
+        server.join().expect("no panic");
+        end.map_or_else(|failure| Err(failure.to_string()), |_| Ok(String::from_utf8(out).expect("text")))
     }
 
     /// It is not impatient with us because of who we are.
@@ -320,8 +373,27 @@ mod tests {
         let (mut server, client) = UnixStream::pair().expect("a pair");
         write!(server, "{{\"pando_trace\":1,\"pid\":1}}\n{{\"start_ns\":1").expect("it has room");
         drop(server);
-        let end = show(&plain(), "a test", BufReader::new(client)).expect("nothing fails");
+        let end = show(&plain(), "a test", BufReader::new(client), io::sink()).expect("nothing fails");
         assert_eq!(end, End::Server);
+    }
+
+    /// Root looks at what a user's server says.
+    #[test]
+    fn a_server_may_say_what_it_likes() {
+        let refusal = "{\"refused\":\"\\u001b]0;x\\u0007\\n\u{9b}2J\"}\n";
+        assert_eq!(shown(&[], refusal).unwrap_err(), "pando: a test: \\u{1b}]0;x\\u{7}\\n\\u{9b}2J");
+        let event = "{\"start_ns\":1,\t\r\"latency_ns\":2,\"thread\":3,\"errno\":0,\
+            \"op\":\"\\u001b[2J\",\"path\":\"/\u{9b}\u{7f}\u{fc}\"}\n";
+        let text = shown(&[], event).expect("nothing fails");
+        assert!(text.ends_with("  \\u{1b}[2J   /\\u{9b}\\u{7f}\u{fc}\n"), "{text:?}");
+        let json = shown(&["--json"], event).expect("nothing fails");
+        assert!(json.strip_suffix('\n').is_some_and(|line| !line.contains(char::is_control)), "{json:?}");
+        let parsed = |text| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+        assert_eq!(parsed(&json), parsed(event));
+        // Less than before.
+        assert_eq!(shown(&[], "{\"lost\":5}\n{\"lost\":3}\n").expect("nothing fails"), "");
+        let endless = shown(&[], vec![b' '; 4 << 20]).unwrap_err();
+        assert!(endless.contains("a line of more than"), "{endless}");
     }
 
     #[test]

@@ -5,13 +5,22 @@ mod requests;
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read},
-    os::unix::{fs::PermissionsExt, process::CommandExt},
+    io::{BufRead, BufReader, Read, Write},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            fs::PermissionsExt,
+            net::{SocketAddr, UnixListener},
+            process::CommandExt,
+        },
+    },
     process::{Child, ChildStderr, Command, Stdio},
+    thread,
 };
 
 use common::{Mounted, can_mount, copy_to, pando, run, said};
 use requests::alone;
+use rustix::fs::{AtFlags, StatxFlags};
 
 /// A trace that has begun.
 struct Trace {
@@ -118,6 +127,37 @@ fn a_tree_that_nobody_serves_is_called_dead() {
     for said in [watched, said(&output)] {
         assert!(said.contains("killed") && said.contains("pando umount"), "{said}");
     }
+}
+
+/// The name where a server listens is free when it is gone, and any user may take it.
+#[test]
+fn root_is_not_deceived_by_another_user() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mut mounted = Mounted::new(&[]);
+    let root = mounted.root();
+    let number = rustix::fs::statx(rustix::fs::CWD, &root, AtFlags::empty(), StatxFlags::empty()).expect("attributes");
+    rustix::process::kill_process(mounted.pid(), rustix::process::Signal::KILL).expect("killed");
+    mounted.ended();
+    let address = format!("pandofs/trace/{}:{}", number.stx_dev_major, number.stx_dev_minor);
+    let address = SocketAddr::from_abstract_name(address).expect("an address");
+    let nobody = rustix::process::Uid::from_raw(65534);
+    let listener = thread::spawn(move || {
+        // Of this thread alone.
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
+        UnixListener::bind_addr(&address).expect("bound")
+    });
+    let listener = listener.join().expect("no panic");
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("somebody asks");
+        let _ = client.write_all(b"{\"refused\":\"\\u001b[2J\"}\n");
+    });
+    let output = run(&["trace", root.to_str().expect("text")]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    let said = said(&output);
+    assert!(said.contains("neither root nor who mounted the tree") && said.contains("ss -xlp"), "{said}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Served {
     /// thread may have slept before it asked.
     fn ask(&self, request: &str) -> (Client, TraceLine) {
         loop {
-            let stream = connect(&self.device).unwrap();
+            let stream = connect(&self.device, None).unwrap();
             let mut client = Client(BufReader::new(stream));
             // The server may have answered, and gone, before all of the request is written.
             let _ = writeln!(client.0.get_mut(), "{request}");
@@ -148,8 +148,8 @@ fn nonsense_is_refused_and_the_next_is_served() {
         assert!(matches!(&line, TraceLine::Refusal { refused } if refused.contains(says)), "{line:?}");
     }
     // One who says nothing and goes, and one who says nothing and stays.
-    drop(connect(&served.device).unwrap());
-    let _silent = connect(&served.device).unwrap();
+    drop(connect(&served.device, None).unwrap());
+    let _silent = connect(&served.device, None).unwrap();
     served.watch(ALL);
 }
 
@@ -185,7 +185,7 @@ fn the_server_ends_whoever_watches() {
     let (device, vfs) = (served.device.clone(), served.vfs.clone());
     // While it waits for one who does not read.
     drop(served);
-    assert_eq!(connect(&device).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(connect(&device, None).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
     vfs.trace(TraceOptions::default()).expect("nobody watches any more");
     let mut rest = String::new();
     while client.0.read_line(&mut rest).unwrap() > 0 {}

@@ -297,12 +297,34 @@ mod tests {
         let next = TraceListener::start(vfs, &device).expect("waiting");
         drop(before);
         let asked = Instant::now();
-        while crate::trace::connect(&device).is_err() {
+        while crate::trace::connect(&device, None).is_err() {
             assert!(asked.elapsed() < Duration::from_secs(60), "nobody listens");
             std::thread::yield_now();
         }
         drop(next);
-        assert!(crate::trace::connect(&device).is_err());
+        assert!(crate::trace::connect(&device, None).is_err());
+    }
+
+    /// Any user may listen where a server should.
+    #[test]
+    fn root_believes_only_root_and_who_mounted_the_tree() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let stranger = rustix::process::Uid::from_raw(65534);
+        let device = format!("test:stranger:{}", std::process::id());
+        let address = address(&device).expect("an address");
+        let squat = move || {
+            // Of this thread alone.
+            rustix::thread::set_thread_res_uid(stranger, stranger, stranger).expect("root may");
+            UnixListener::bind_addr(&address).expect("bound")
+        };
+        let _listener = std::thread::spawn(squat).join().expect("no panic");
+        for owner in [None, Some(0), Some(1000)] {
+            let refused = crate::trace::connect(&device, owner).expect_err("a stranger");
+            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{owner:?}");
+        }
+        assert!(crate::trace::connect(&device, Some(stranger.as_raw())).is_ok());
     }
 
     /// A signal that met this thread in its wait left it in accept(2) for ever, and with it the server that was to end.

@@ -5,6 +5,9 @@
 //! asks says what is wanted in one line of JSON, and gets lines of JSON: a greeting or a refusal, then events. There is one
 //! watcher at a time; another is refused.
 //!
+//! Anybody may take that name before the server does, so the one who asks looks who answers, too: root, he himself, or, if he
+//! is root, who mounted the tree.
+//!
 //! One thread does it all, and rests nine times as long as it works ([`pando_vfs::trace::Pace`]). If the one who asked does
 //! not read, nothing waits for him: events are lost, and he is told how many.
 
@@ -38,11 +41,16 @@ fn is_us_or_root(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid())
 }
 
-/// Connects to the server of the mount with this device number (`major:minor`).
+/// Connects to the server of the mount with this device number (`major:minor`), which the user `owner` has mounted
+/// (`user_id=` in `/proc/self/mountinfo`).
 ///
 /// # Errors
-/// ECONNREFUSED if no server listens; EACCES if who listens is neither root nor this user. Root connects to anybody's.
-pub fn connect(device: &str) -> io::Result<UnixStream> {
+/// ECONNREFUSED if no server listens; EACCES if who listens is neither root nor this user. Root connects to the owner's, too.
+pub fn connect(device: &str, owner: Option<u32>) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&address(device)?)?;
-    if geteuid().is_root() || is_us_or_root(&stream) { Ok(stream) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    let is_owner = || socket_peercred(&stream).is_ok_and(|peer| owner == Some(peer.uid.as_raw()));
+    if is_us_or_root(&stream) || geteuid().is_root() && is_owner() {
+        return Ok(stream);
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
 }
