@@ -93,11 +93,15 @@ pub fn attributes(path: impl AsRef<Path>, follows: bool) -> io::Result<Attr> {
     Ok(attr_of(&retry(|| rustix::fs::statx(CWD, path.as_ref(), flags, fields))?))
 }
 
+/// Signals do not interrupt one call more often in a row: it is the file system (FUSE) that says so.
+const INTERRUPTIONS: u32 = 100;
+
 /// Repeats a call that a signal interrupted.
 pub fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let mut interruptions = 0;
     loop {
         match call() {
-            Err(Errno::INTR) => {}
+            Err(Errno::INTR) if interruptions < INTERRUPTIONS => interruptions += 1,
             other => return other,
         }
     }

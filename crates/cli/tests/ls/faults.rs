@@ -120,6 +120,25 @@ fn a_directory_that_cannot_be_opened_or_read_is_named() {
     }
 }
 
+/// A call that a signal interrupts is repeated, but a server may answer so each time.
+#[test]
+fn a_store_that_is_always_interrupted_is_not_asked_for_ever() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&["--no-readdirplus", "--fault", "getattr=EINTR", "--attr-timeout", "0"]);
+    for (command, code) in [(&["ls", "-l"][..], 2), (&["warm"], 1)] {
+        let mut limited = Command::new("timeout");
+        let limited = limited.args(["--signal=KILL", "60", env!("CARGO_BIN_EXE_pando")]).args(command);
+        let output = limited.arg(mounted.root()).env("LC_ALL", "C").output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{command:?}: {}", said(&output));
+        let messages = said(&output);
+        assert!(messages.contains("grove") && messages.contains("Interrupted system call"), "{messages}");
+    }
+    mounted.umount();
+}
+
 /// What is printed as it is read, too, looks the same whether threads did it or not.
 #[test]
 fn a_small_directory_of_a_slow_store_is_one_listing() {
