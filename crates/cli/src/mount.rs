@@ -32,7 +32,7 @@ use crate::{
 pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     let mut asked = mount_flags::fold(&args.options, args.threads);
     asked.mount.allow_other |= args.allow_other;
-    let shown = args.dir.display();
+    let shown = for_shell(&args.dir);
     let mut prepared = mount_point::prepare(&args.dir, args.nonempty || asked.nonempty)?;
     if prepared.cleaned {
         say(format_args!("pando: {shown}: cleaned a mount left dead by a server that was killed"));
@@ -103,7 +103,7 @@ fn half_of_memory() -> u64 {
 fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
     let leave = if in_background { "to leave:" } else { "to leave: Ctrl-C, or" };
     let shown = for_shell(&args.dir);
-    let line = format!("{}: an in-memory tree is mounted ({leave} pando umount {shown})\n", path.display());
+    let line = format!("{}: an in-memory tree is mounted ({leave} pando umount {shown})\n", for_shell(path));
     if in_background {
         return daemon::ready(&line);
     }
@@ -167,7 +167,7 @@ impl Leaver {
             Ok(Some(path)) => path,
             Ok(None) => {
                 // Another tree may be at our path by now.
-                let shown = self.path.display();
+                let shown = for_shell(&self.path);
                 say(format_args!("pando: {shown}: detached already; {LAST_USER}"));
                 return true;
             }
@@ -176,7 +176,7 @@ impl Leaver {
                 return true;
             }
         };
-        let shown = path.display();
+        let shown = for_shell(&path);
         match unmount::cleanly(&path) {
             Ok(()) => false,
             // Unmounted by somebody else in the same moment.

@@ -80,7 +80,7 @@ impl Drop for Prepared {
 /// Each with its remedy: the parent is missing, it is not a directory, it is mounted already, it has entries, a dead
 /// mount of something else is in the way.
 pub fn prepare(dir: &Path, nonempty: bool) -> Result<Prepared> {
-    let shown = dir.display();
+    let shown = for_shell(dir);
     let path = std::path::absolute(dir).map_err(|error| Failure::system(&shown, &error))?;
     let mut prepared = Prepared { path, cleaned: false, made: false };
     let mut found = std::fs::metadata(dir);
@@ -102,7 +102,7 @@ pub fn prepare(dir: &Path, nonempty: bool) -> Result<Prepared> {
     let mounted = mountinfo::at(&prepared.path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     if mounted.is_some_and(|mount| mount.is_ours()) {
         return Err(Failure::new(format!("{shown}: a pando tree is mounted here already"))
-            .remedy(format!("unmount it first (pando umount {}), or choose another directory", for_shell(dir))));
+            .remedy(format!("unmount it first (pando umount {shown}), or choose another directory")));
     }
     if !prepared.made && !nonempty {
         let mut entries = std::fs::read_dir(&prepared.path).map_err(|error| Failure::system(&shown, &error))?;
@@ -115,16 +115,16 @@ pub fn prepare(dir: &Path, nonempty: bool) -> Result<Prepared> {
 }
 
 fn make(dir: &Path) -> Result<()> {
-    let shown = dir.display();
+    let shown = for_shell(dir);
     if dir.is_symlink() {
         return Err(Failure::new(format!("{shown}: a symbolic link that points nowhere"))
             .remedy("make the directory it points to, or name another one"));
     }
     std::fs::create_dir(dir).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            let parent = dir.parent().unwrap_or(Path::new("/"));
-            Failure::new(format!("{shown}: cannot be made: its parent {} does not exist", parent.display()))
-                .remedy(format!("make that first: mkdir -p {}", for_shell(parent)))
+            let parent = for_shell(dir.parent().unwrap_or(Path::new("/")));
+            Failure::new(format!("{shown}: cannot be made: its parent {parent} does not exist"))
+                .remedy(format!("make that first: mkdir -p {parent}"))
         }
         _ => Failure::system(format_args!("{shown}: cannot be made"), &error),
     })
@@ -132,7 +132,7 @@ fn make(dir: &Path) -> Result<()> {
 
 /// Takes a dead mount away if it is ours.
 fn clean(dir: &Path) -> Result<()> {
-    let shown = dir.display();
+    let shown = for_shell(dir);
     let path = resolve(dir).map_err(|error| Failure::system(&shown, &error))?;
     let mount = mountinfo::at(&path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     match mount {
@@ -148,10 +148,9 @@ fn clean(dir: &Path) -> Result<()> {
         _ => {
             let holding = mountinfo::holding(&path).ok().flatten();
             let point = holding.as_ref().map_or(&path, |mount| &mount.point);
-            let kind = holding.as_ref().map_or("unknown", |mount| &mount.kind);
-            let failure =
-                Failure::new(format!("{shown}: a dead mount (of type {kind}) is in the way, at {}", point.display()));
+            let kind = holding.as_ref().map_or_else(|| "unknown".into(), Mount::shown_kind);
             let point = for_shell(point);
+            let failure = Failure::new(format!("{shown}: a dead mount (of type {kind}) is in the way, at {point}"));
             Err(failure.remedy(if holding.as_ref().is_some_and(Mount::is_ours) {
                 format!("unmount it: pando umount {point}")
             } else {

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, quote::for_shell};
 
 const DEVICE: &str = "/dev/fuse";
 
@@ -23,7 +23,7 @@ const WITHOUT: &str = "without a mount, the library (pando-vfs) and `pando bench
 /// The failure, with the remedy if one is known: a wrong one would be worse than none.
 pub fn explain(dir: &Path, error: &io::Error) -> Failure {
     let said = error.to_string();
-    let failure = Failure::new(format!("{}: cannot be mounted: {}", dir.display(), said.trim()));
+    let failure = Failure::new(format!("{}: cannot be mounted: {}", for_shell(dir), said.trim()));
     match of_device(open()).or_else(|| of_words(&said, rustix::process::geteuid().is_root())) {
         Some(remedy) => failure.remedy(remedy),
         None => failure,

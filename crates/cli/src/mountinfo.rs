@@ -1,13 +1,15 @@
 //! What is mounted where, as the kernel tells it: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
+
+use crate::failure::shown;
 
 /// The type that mounts of ours show in mount tables.
 pub const OUR_TYPE: &str = "fuse.pandofs";
@@ -35,6 +37,11 @@ impl Mount {
     /// Whether it is one of ours.
     pub fn is_ours(&self) -> bool {
         self.kind == OUR_TYPE
+    }
+
+    /// The type in a message: whoever mounts with FUSE chooses the subtype.
+    pub fn shown_kind(&self) -> String {
+        shown(OsStr::new(&self.kind))
     }
 
     /// Whether `option` is in effect.
@@ -81,7 +88,7 @@ pub fn device(path: &Path) -> io::Result<String> {
     Ok(format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
 }
 
-fn parse(table: &[u8]) -> Vec<Mount> {
+pub(crate) fn parse(table: &[u8]) -> Vec<Mount> {
     table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
 }
 

@@ -109,7 +109,7 @@ pub fn run(args: &TraceArgs) -> Result<()> {
     for _ in 0..TRIES {
         // It may have been unmounted meanwhile.
         let mount = find(args)?;
-        let shown = mount.point.display().to_string();
+        let shown = for_shell(&mount.point);
         let stream = connect(&mount.device, mount.owner).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused if mount_point::dead_at(&mount.point) => dead(&mount.point),
             _ => refused(&shown, &error),
@@ -169,10 +169,10 @@ fn find(args: &TraceArgs) -> Result<Mount> {
             (Some(_), false) => Err(Failure::new("more than one pando tree is mounted").remedy(where_ours_are())),
         };
     };
-    let path = mount_point::resolve(dir).map_err(|error| Failure::system(dir.display(), &error))?;
+    let path = mount_point::resolve(dir).map_err(|error| Failure::system(for_shell(dir), &error))?;
     let on_top = all.into_iter().rev().find(|mount| mount.point == path);
     on_top.filter(Mount::is_ours).ok_or_else(|| {
-        Failure::new(format!("{}: no pando tree is mounted here", dir.display())).remedy(where_ours_are())
+        Failure::new(format!("{}: no pando tree is mounted here", for_shell(dir))).remedy(where_ours_are())
     })
 }
 
@@ -184,7 +184,7 @@ const WHO_LISTENS: &str = "see who it is with: ss -xlp | grep pandofs/trace";
 const LINE_MAX: u64 = 1 << 20;
 
 fn dead(point: &Path) -> Failure {
-    Failure::new(format!("{}: nobody serves it any more: its server was killed", point.display()))
+    Failure::new(format!("{}: nobody serves it any more: its server was killed", for_shell(point)))
         .remedy(format!("take the dead mount away: pando umount {}", for_shell(point)))
 }
 

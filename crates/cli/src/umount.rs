@@ -1,9 +1,6 @@
 //! `pando umount`.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use pando_fuse::unmount;
 use rustix::{
@@ -30,14 +27,14 @@ const SERVER_END: Duration = Duration::from_secs(10);
 /// # Errors
 /// It is not a mount of ours, it is in use, or the system refuses.
 pub fn run(args: &UmountArgs) -> Result<()> {
-    let shown = args.dir.display();
+    let shown = for_shell(&args.dir);
     let path = mount_point::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
     let mount = mountinfo::at(&path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     let mount = match mount {
         Some(mount) if mount.is_ours() => mount,
         Some(mount) => {
-            return Err(Failure::new(format!("{shown}: not a pando tree but a mount of type {}", mount.kind))
-                .remedy(format!("unmount it with: umount {}", for_shell(&args.dir))));
+            return Err(Failure::new(format!("{shown}: not a pando tree but a mount of type {}", mount.shown_kind()))
+                .remedy(format!("unmount it with: umount {shown}")));
         }
         None => return Err(Failure::new(format!("{shown}: nothing is mounted here")).remedy(where_ours_are())),
     };
@@ -59,8 +56,9 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     };
     done.map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::BUSY) => in_use(args, &inside(&mount)),
-        Some(Errno::PERM) => Failure::new(format!("{shown}: only root may do this"))
-            .remedy(format!("try: sudo pando umount {}", for_shell(&args.dir))),
+        Some(Errno::PERM) => {
+            Failure::new(format!("{shown}: only root may do this")).remedy(format!("try: sudo pando umount {shown}"))
+        }
         _ => Failure::system(&shown, &error),
     })?;
     info!(path = %path.display(), "unmounted");
@@ -76,34 +74,34 @@ fn inside(mount: &Mount) -> Vec<Mount> {
 
 /// Why it is in use: what is mounted inside, which no program for open files tells of, or else processes.
 fn in_use(args: &UmountArgs, inside: &[Mount]) -> Failure {
-    let shown = args.dir.display();
+    let shown = for_shell(&args.dir);
     if inside.is_empty() {
         let failure = Failure::new(format!("{shown}: in use: a process has a file open or its directory there"));
-        let dir = for_shell(&args.dir);
         return failure.remedy(format!(
-            "see who with: fuser -vm {dir}\nor detach it and let them finish: pando umount --lazy {dir}"
+            "see who with: fuser -vm {shown}\nor detach it and let them finish: pando umount --lazy {shown}"
         ));
     }
-    let points: Vec<String> = inside.iter().map(|other| other.point.display().to_string()).collect();
     let commands: Vec<String> = inside
         .iter()
         .map(|other| format!("{} {}", if other.is_ours() { "pando umount" } else { "umount" }, for_shell(&other.point)))
         .collect();
-    Failure::new(format!("{shown}: in use: something is mounted inside it: {}", points.join(", ")))
+    Failure::new(format!("{shown}: in use: something is mounted inside it: {}", points(inside)))
         .remedy(format!("unmount that first: {}", commands.join("; ")))
 }
 
 /// Where trees of ours are mounted, for those who named another place.
 pub fn where_ours_are() -> String {
-    let ours: Vec<PathBuf> =
-        mountinfo::all().unwrap_or_default().into_iter().filter(Mount::is_ours).map(|mount| mount.point).collect();
+    let mut ours = mountinfo::all().unwrap_or_default();
+    ours.retain(Mount::is_ours);
     match ours.as_slice() {
         [] => "no pando tree is mounted".into(),
-        ours => {
-            let list: Vec<String> = ours.iter().map(|path| path.display().to_string()).collect();
-            format!("pando trees are mounted at: {}", list.join(", "))
-        }
+        ours => format!("pando trees are mounted at: {}", points(ours)),
     }
+}
+
+/// Where they are, whoever has named these places.
+fn points(mounts: &[Mount]) -> String {
+    mounts.iter().map(|mount| for_shell(&mount.point)).collect::<Vec<String>>().join(", ")
 }
 
 /// A handle to the process that serves the tree at `path`, if it can be known and seen from here.
@@ -122,11 +120,32 @@ fn wait_for_end(server: &OwnedFd, dir: &Path) -> Result<()> {
         match poll(&mut [PollFd::new(server, PollFlags::IN)], timeout.as_ref()) {
             Err(Errno::INTR) => {}
             Ok(0) => {
-                return Err(Failure::new(format!("{}: unmounted, but its server has not ended", dir.display()))
+                return Err(Failure::new(format!("{}: unmounted, but its server has not ended", for_shell(dir)))
                     .remedy("it may be serving the tree elsewhere; find it with: pgrep -a pando"));
             }
             // Gone, or it cannot be watched: in both cases there is nothing to wait for.
             Ok(_) | Err(_) => return Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any user may mount, where he likes and with a subtype of his choice, and it is root who is told of it.
+    #[test]
+    fn what_others_have_mounted_is_text() {
+        let table = b"40 22 0:33 / /a\x1b[2J rw - fuse.pandofs x rw\n\
+            41 22 0:34 / /b\\012c rw - fuse.\x1b[2J x rw\n\
+            42 22 0:35 / /plain rw - fuse.pandofs x rw\n";
+        let mounts = mountinfo::parse(table);
+        assert_eq!(points(&mounts), "'/a'$'\\033''[2J', '/b'$'\\n''c', /plain");
+        assert_eq!(mounts[1].shown_kind(), "'fuse.'$'\\033''[2J'");
+        assert_eq!(mounts[2].shown_kind(), "fuse.pandofs");
+        let args = UmountArgs { dir: mounts[1].point.clone(), lazy: false, force: false };
+        let failure = in_use(&args, &mounts).to_string();
+        assert!(!failure.contains('\x1b'), "{failure:?}");
+        assert!(failure.contains("unmount that first: pando umount '/a'"), "{failure}");
     }
 }
