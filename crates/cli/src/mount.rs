@@ -33,7 +33,7 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     let mut asked = mount_flags::fold(&args.options, args.threads);
     asked.mount.allow_other |= args.allow_other;
     let shown = for_shell(&args.dir);
-    let mut prepared = mount_point::prepare(&args.dir, args.nonempty || asked.nonempty)?;
+    let (mut prepared, held) = mount_point::prepare(&args.dir, args.nonempty || asked.nonempty)?;
     if prepared.cleaned {
         say(format_args!("pando: {shown}: cleaned a mount left dead by a server that was killed"));
     }
@@ -48,8 +48,10 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     // Before mounting: a signal between the two would leave a dead mount behind.
     let signals = Signals::new(signals::ending()).map_err(|error| Failure::system("cannot catch signals", &error))?;
     let connection = FuserTransport
-        .connect(server, &prepared.path, &asked.mount)
+        .connect(server, held.path(), &asked.mount)
         .map_err(|error| mount_refused::explain(&args.dir, &error))?;
+    // What is below is not ours to keep in use.
+    drop(held);
     let mount = mountinfo::at(&prepared.path).ok().flatten();
     let ignored = mount.as_ref().map(|mount| asked.ignored(mount)).unwrap_or_default();
     if !ignored.is_empty() {
@@ -177,13 +179,14 @@ impl Leaver {
             }
         };
         let shown = for_shell(&path);
-        match unmount::cleanly(&path) {
+        let hold = || mount_point::hold(&path, self.device.as_deref());
+        match hold().and_then(|held| unmount::cleanly(held.path())) {
             Ok(()) => false,
             // Unmounted by somebody else in the same moment.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => false,
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
                 say(format_args!("pando: {shown}: in use: detached; {LAST_USER}"));
-                if let Err(error) = unmount::detach(&path) {
+                if let Err(error) = hold().and_then(|held| unmount::detach(held.path())) {
                     say(format_args!("pando: {shown}: cannot be detached: {error}"));
                 }
                 true
@@ -219,7 +222,8 @@ impl Leaver {
         let served_by_us = || mount_point::server_at(&self.path).is_some_and(|pid| pid == rustix::process::getpid());
         if ours && (mount_point::dead_at(&self.path) || failed && served_by_us()) {
             // If it cannot be done, somebody else was faster, or may do it and we may not.
-            let _ = unmount::detach(&self.path);
+            let held = mount_point::hold(&self.path, self.device.as_deref());
+            let _ = held.and_then(|held| unmount::detach(held.path()));
         }
     }
 }

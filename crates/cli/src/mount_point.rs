@@ -1,12 +1,19 @@
 //! The directory to mount on: found, made, cleaned of a dead mount, or refused with a reason.
 
 use std::{
+    ffi::OsString,
     io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use pando_fuse::unmount;
-use rustix::{io::Errno, process::Pid};
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags},
+    io::Errno,
+    path::Arg,
+    process::Pid,
+};
 
 use crate::{
     failure::{Failure, Result},
@@ -47,86 +54,174 @@ pub fn server_at(path: &Path) -> Option<Pid> {
     Pid::from_raw(std::str::from_utf8(&value[..length]).ok()?.parse().ok()?)
 }
 
+/// A place that stays the one that was looked at. Other users may own directories on the path to it, and could have the path
+/// lead elsewhere until root mounts or unmounts there.
+#[derive(Debug)]
+pub struct Held {
+    _dir: Option<OwnedFd>,
+    path: PathBuf,
+}
+
+impl Held {
+    /// The directory itself.
+    fn directory(dir: OwnedFd) -> Self {
+        Self { path: by_descriptor(&dir), _dir: Some(dir) }
+    }
+
+    /// Leads there, for this process, as long as this lives.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn by_descriptor(dir: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", dir.as_raw_fd()).into()
+}
+
+/// A directory, to be reached and not to be read.
+fn open(at: impl AsFd, path: impl Arg, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat(at, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | flags, Mode::empty())
+}
+
+/// Holds a mount by the directory that it is in. `point` is its path as mount tables have it, `device` its superblock's
+/// number, if it is known. No server is asked.
+///
+/// # Errors
+/// EINVAL: it is not there any more; what the system answers for the directory.
+pub fn hold(point: &Path, device: Option<&str>) -> io::Result<Held> {
+    let parent = point.parent().unwrap_or(point);
+    let held = match open(CWD, parent, OFlags::empty()) {
+        Ok(dir) if Path::new("/proc/self/fd").exists() => {
+            let path = point.file_name().map_or_else(|| point.to_owned(), |name| by_descriptor(&dir).join(name));
+            Held { _dir: Some(dir), path }
+        }
+        // No descriptor is left to hold it by, or there is no /proc: the path has to do.
+        Ok(_) | Err(Errno::MFILE | Errno::NFILE) => Held { _dir: None, path: point.to_owned() },
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(device) = device
+        && mountinfo::device(&held.path)? != device
+    {
+        return Err(Errno::INVAL.into());
+    }
+    Ok(held)
+}
+
 /// What [`prepare`] did.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Prepared {
     /// Absolute, without links.
     pub path: PathBuf,
     /// A dead mount of ours was there, and is gone.
     pub cleaned: bool,
     /// The directory was missing, and goes again when this is dropped.
-    made: bool,
+    made: Option<Made>,
+}
+
+/// A directory that was made, by its name in the one that it is in.
+#[derive(Debug)]
+struct Made {
+    parent: OwnedFd,
+    name: OsString,
+}
+
+impl Made {
+    /// The directory, and not what a link leads to that has taken its name.
+    fn open(&self) -> rustix::io::Result<OwnedFd> {
+        open(&self.parent, &self.name, OFlags::NOFOLLOW)
+    }
 }
 
 impl Prepared {
     /// A tree is mounted: the directory stays.
     pub fn keep(&mut self) {
-        self.made = false;
+        self.made = None;
     }
 }
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        if self.made {
+        if let Some(made) = &self.made {
             // Not empty by now, or forbidden: then it stays.
-            let _ = std::fs::remove_dir(&self.path);
+            let _ = rustix::fs::unlinkat(&made.parent, &made.name, AtFlags::REMOVEDIR);
         }
     }
 }
 
-/// Makes sure that a tree can be mounted on `dir`.
+/// Makes sure that a tree can be mounted on `dir`, which is to be done by the held path.
 ///
 /// # Errors
 /// Each with its remedy: the parent is missing, it is not a directory, it is mounted already, it has entries, a dead
 /// mount of something else is in the way.
-pub fn prepare(dir: &Path, nonempty: bool) -> Result<Prepared> {
+pub fn prepare(dir: &Path, nonempty: bool) -> Result<(Prepared, Held)> {
     let shown = for_shell(dir);
-    let path = std::path::absolute(dir).map_err(|error| Failure::system(&shown, &error))?;
-    let mut prepared = Prepared { path, cleaned: false, made: false };
-    let mut found = std::fs::metadata(dir);
-    if found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        make(dir)?;
-        prepared.made = true;
-        found = std::fs::metadata(dir);
-    } else if dead_at(dir) {
-        clean(dir)?;
-        prepared.cleaned = true;
-        found = std::fs::metadata(dir);
+    let mut prepared = Prepared { path: PathBuf::new(), cleaned: false, made: None };
+    match std::fs::metadata(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => prepared.made = Some(make(dir)?),
+        _ if dead_at(dir) => {
+            clean(dir)?;
+            prepared.cleaned = true;
+        }
+        Err(error) => return Err(Failure::system(&shown, &error)),
+        Ok(found) if !found.is_dir() => {
+            return Err(Failure::new(format!("{shown}: not a directory"))
+                .remedy("a tree is mounted on a directory: name one, or a new name (it is made)"));
+        }
+        Ok(_) => {}
     }
-    let found = found.map_err(|error| Failure::system(&shown, &error))?;
-    if !found.is_dir() {
-        return Err(Failure::new(format!("{shown}: not a directory"))
-            .remedy("a tree is mounted on a directory: name one, or a new name (it is made)"));
-    }
-    prepared.path = dir.canonicalize().map_err(|error| Failure::system(&shown, &error))?;
+    let held = check(dir, &mut prepared, nonempty)?;
+    Ok((prepared, held))
+}
+
+/// Opens the directory, and looks whether it will do: from here on it is this one, and no path is followed to it any more.
+fn check(dir: &Path, prepared: &mut Prepared, nonempty: bool) -> Result<Held> {
+    let shown = for_shell(dir);
+    let opened = match &prepared.made {
+        Some(made) => made.open(),
+        None => open(CWD, dir, OFlags::empty()),
+    };
+    let held = Held::directory(opened.map_err(|error| Failure::system(&shown, &error.into()))?);
+    prepared.path = std::fs::read_link(held.path()).map_err(|error| Failure::system("/proc/self/fd", &error))?;
     let mounted = mountinfo::at(&prepared.path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     if mounted.is_some_and(|mount| mount.is_ours()) {
         return Err(Failure::new(format!("{shown}: a pando tree is mounted here already"))
             .remedy(format!("unmount it first (pando umount {shown}), or choose another directory")));
     }
-    if !prepared.made && !nonempty {
-        let mut entries = std::fs::read_dir(&prepared.path).map_err(|error| Failure::system(&shown, &error))?;
+    if !nonempty {
+        let mut entries = std::fs::read_dir(held.path()).map_err(|error| Failure::system(&shown, &error))?;
         if entries.next().is_some() {
             return Err(Failure::new(format!("{shown}: not empty: mounting would hide what is in it"))
                 .remedy("choose another directory, or add --nonempty to hide its entries until it is unmounted"));
         }
     }
-    Ok(prepared)
+    Ok(held)
 }
 
-fn make(dir: &Path) -> Result<()> {
+fn make(dir: &Path) -> Result<Made> {
     let shown = for_shell(dir);
     if dir.is_symlink() {
         return Err(Failure::new(format!("{shown}: a symbolic link that points nowhere"))
             .remedy("make the directory it points to, or name another one"));
     }
-    std::fs::create_dir(dir).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            let parent = for_shell(dir.parent().unwrap_or(Path::new("/")));
+    let above = match dir.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    };
+    let made = || {
+        let parent = open(CWD, above, OFlags::empty())?;
+        // None behind `..`, which is there if the parent is.
+        let name = dir.file_name().ok_or(Errno::EXIST)?.to_owned();
+        rustix::fs::mkdirat(&parent, &name, Mode::from_raw_mode(0o777))?;
+        Ok(Made { parent, name })
+    };
+    made().map_err(|error: Errno| match error {
+        Errno::NOENT => {
+            let parent = for_shell(above);
             Failure::new(format!("{shown}: cannot be made: its parent {parent} does not exist"))
                 .remedy(format!("make that first: mkdir -p {parent}"))
         }
-        _ => Failure::system(format_args!("{shown}: cannot be made"), &error),
+        error => Failure::system(format_args!("{shown}: cannot be made"), &error.into()),
     })
 }
 
@@ -138,7 +233,8 @@ fn clean(dir: &Path) -> Result<()> {
     match mount {
         Some(mount) if mount.is_ours() => {
             // Lazily: whoever still has a file of it open cannot use that any more, and should not keep us out.
-            unmount::detach(&path).map_err(|error| {
+            let held = hold(&path, Some(&mount.device));
+            held.and_then(|held| unmount::detach(held.path())).map_err(|error| {
                 Failure::new(format!(
                     "{shown}: left mounted by a server that was killed, and cannot be unmounted: {error}"
                 ))
@@ -171,14 +267,16 @@ mod tests {
         drop(prepare(&new, false).unwrap());
         assert!(!new.exists(), "nothing was mounted on it");
         let mut prepared = prepare(&new, false).unwrap();
-        prepared.keep();
+        prepared.0.keep();
         drop(prepared);
-        let prepared = prepare(&new, false).unwrap();
-        assert_eq!(prepared, Prepared { path: new.canonicalize().unwrap(), cleaned: false, made: false });
+        let (prepared, held) = prepare(&new, false).unwrap();
+        assert_eq!((&prepared.path, prepared.cleaned), (&new.canonicalize().unwrap(), false));
+        assert!(prepared.made.is_none());
+        assert_eq!(held.path().canonicalize().unwrap(), prepared.path);
 
         std::fs::write(new.join("entry"), "").unwrap();
         assert!(prepare(&new, false).unwrap_err().to_string().contains("--nonempty"));
-        assert_eq!(prepare(&new, true).unwrap(), prepared);
+        assert_eq!(prepare(&new, true).unwrap().0.path, prepared.path);
 
         let file = prepare(&new.join("entry"), false).unwrap_err().to_string();
         assert!(file.contains("entry: not a directory"), "{file}");
@@ -187,6 +285,56 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", temp.path().join("link")).unwrap();
         let link = prepare(&temp.path().join("link"), false).unwrap_err().to_string();
         assert!(link.contains("points nowhere"), "{link}");
+    }
+
+    /// Whoever owns the directory above may put something else in the place of one that was just made.
+    #[test]
+    fn what_was_made_is_mounted_on_and_nothing_else() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = |name: &str| temp.path().canonicalize().unwrap().join(name);
+        for name in ["full", "empty", "above", "elsewhere/new"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        std::fs::write(path("full/entry"), "").unwrap();
+        let made =
+            |name: &str| Prepared { path: PathBuf::new(), cleaned: false, made: Some(make(&path(name)).unwrap()) };
+        for target in ["full", "empty"] {
+            let mut prepared = made("new");
+            std::fs::rename(path("new"), path(&format!("old-{target}"))).unwrap();
+            std::os::unix::fs::symlink(path(target), path("new")).unwrap();
+            assert!(check(&path("new"), &mut prepared, false).is_err(), "{target}");
+            drop(prepared);
+            std::fs::remove_file(path("new")).unwrap();
+        }
+        let mut prepared = made("new");
+        std::fs::rename(path("new"), path("old")).unwrap();
+        std::fs::rename(path("full"), path("new")).unwrap();
+        assert!(check(&path("new"), &mut prepared, false).unwrap_err().to_string().contains("not empty"));
+        // A directory on the path leads elsewhere: it is the one that was made all the same.
+        let mut prepared = made("above/new");
+        std::fs::rename(path("above"), path("moved")).unwrap();
+        std::os::unix::fs::symlink(path("elsewhere"), path("above")).unwrap();
+        let held = check(&path("above/new"), &mut prepared, false).unwrap();
+        assert_eq!((&prepared.path, held.path().canonicalize().unwrap()), (&path("moved/new"), path("moved/new")));
+        drop(prepared);
+        assert!(!path("moved/new").exists() && path("elsewhere/new").exists(), "what was made goes");
+    }
+
+    /// Or in the place of one on the path to a mount.
+    #[test]
+    fn what_was_held_is_unmounted_and_nothing_else() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = |name: &str| temp.path().join(name);
+        std::fs::create_dir_all(path("above/grove")).unwrap();
+        let (here, proc) = (mountinfo::device(temp.path()).unwrap(), mountinfo::device(Path::new("/proc")).unwrap());
+        let held = hold(&path("above/grove"), Some(&here)).unwrap();
+        std::fs::rename(path("above"), path("moved")).unwrap();
+        std::os::unix::fs::symlink("/", path("above")).unwrap();
+        assert_eq!(held.path().canonicalize().unwrap(), path("moved/grove").canonicalize().unwrap());
+        // It was looked for in the mount table before.
+        let other = hold(&path("above/proc"), Some(&here)).unwrap_err();
+        assert_eq!(Errno::from_io_error(&other), Some(Errno::INVAL));
+        assert!(hold(Path::new("/proc"), Some(&proc)).is_ok() && hold(Path::new("/"), None).is_ok());
     }
 
     #[test]

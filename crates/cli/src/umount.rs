@@ -45,14 +45,18 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     if !kept.is_empty() {
         return Err(in_use(args, &kept));
     }
-    let dead = asked && mount_point::dead_at(&path);
-    let server = if asked && !dead { server(&path) } else { None };
+    let held = mount_point::hold(&path, Some(&mount.device)).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::INVAL) => Failure::new(format!("{shown}: unmounted or moved by somebody else a moment ago")),
+        _ => Failure::system(&shown, &error),
+    })?;
+    let dead = asked && mount_point::dead_at(held.path());
+    let server = if asked && !dead { server(held.path()) } else { None };
     let done = if args.lazy || dead {
-        unmount::detach(&path)
+        unmount::detach(held.path())
     } else if args.force {
-        unmount::by_force(&path)
+        unmount::by_force(held.path())
     } else {
-        unmount::cleanly(&path)
+        unmount::cleanly(held.path())
     };
     done.map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::BUSY) => in_use(args, &inside(&mount)),

@@ -23,7 +23,7 @@ use rustix::{
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
 };
 
-use crate::MountOptions;
+use crate::{MountOptions, held::for_others};
 
 /// The program that mounts and unmounts for those who are not root.
 pub(crate) const HELPER: &str = "fusermount3";
@@ -103,7 +103,7 @@ fn mount_by_helper(mount_point: &Path, options: &MountOptions) -> io::Result<Own
         .arg("-o")
         .arg(words_for_helper(options))
         .arg("--")
-        .arg(mount_point)
+        .arg(&*for_others(mount_point))
         // It sends the descriptor over the socket whose number it is told; as its standard input, that is 0.
         .env("_FUSE_COMMFD", "0")
         .stdin(OwnedFd::from(theirs))

@@ -18,6 +18,7 @@ use tracing::{debug, info};
 use crate::{
     Attr, Caller, Connection, MountOptions, Server, Transport, device,
     fuser_convert::{errno, file_attr, file_type, no_attr, set_time},
+    held::for_others,
     store::{Operation, Work},
     unmount,
 };
@@ -48,7 +49,7 @@ impl Transport for FuserTransport {
             Ok(session) => Ok(Box::new(FuserConnection(session))),
             Err(error) => {
                 // The device is closed by now: without this a dead mount would stay.
-                let _ = unmount::detach(mount_point);
+                let _ = unmount::detach(&for_others(mount_point));
                 Err(error)
             }
         }

@@ -29,6 +29,7 @@
 mod device;
 mod fuser_convert;
 mod fuser_transport;
+mod held;
 mod nodes;
 mod server;
 mod store;

@@ -52,7 +52,8 @@ impl Default for MountOptions {
 /// A way to be a FUSE server.
 pub trait Transport {
     /// Mounts at `mount_point` and agrees with the kernel on what both can do. Requests wait from then on, and are
-    /// answered once [`Connection::serve`] runs.
+    /// answered once [`Connection::serve`] runs. Who fears that the path changes its meaning after a look at the directory
+    /// names it `/proc/self/fd/N`, by a descriptor of it.
     ///
     /// # Errors
     /// The device cannot be opened, the mount is refused, or the kernel is too old.

@@ -1,10 +1,13 @@
 //! Unmounting any mount: by umount2(2), or by fusermount3 for those who may not.
+//!
+//! Who fears that a path changes its meaning between a look at it and this names the place `/proc/self/fd/N/NAME`, by a
+//! descriptor of the directory that it is in.
 
 use std::{io, path::Path, process::Command};
 
 use rustix::{io::Errno, mount::UnmountFlags};
 
-use crate::device::HELPER;
+use crate::{device::HELPER, held::for_others};
 
 /// Unmounts what is on top at `path`; "busy" if it is in use.
 ///
@@ -47,7 +50,7 @@ fn unmount(path: &Path, flags: UnmountFlags, helper: &[&str]) -> io::Result<()> 
 
 /// fusermount3 is setuid root, and unmounts what the caller has mounted.
 fn by_helper(path: &Path, args: &[&str]) -> io::Result<()> {
-    let output = match Command::new(HELPER).args(args).arg("--").arg(path).output() {
+    let output = match Command::new(HELPER).args(args).arg("--").arg(&*for_others(path)).output() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(io::Error::other("only root may unmount without fusermount3 (install the package fuse3)"));
         }
