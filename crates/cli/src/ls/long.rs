@@ -205,8 +205,8 @@ impl Widths {
         match entry.time(plan.time) {
             Some(time) => look.clock.write(time, out),
             None => {
-                let width = look.clock.width();
-                spaces(width - 1, out);
+                // A format may be empty.
+                spaces(look.clock.width().saturating_sub(1), out);
                 out.push(b'?');
             }
         }

@@ -340,3 +340,13 @@ fn this_machine_looks_the_same() {
         }
     }
 }
+
+#[test]
+fn a_time_that_is_not_known_is_shown_in_any_format() {
+    if !has_gnu_ls() {
+        return;
+    }
+    for options in ["-ld --time=birth --time-style=+", "-ld --time=birth --time-style=+%s", "-ld --time-style=+"] {
+        same(options, &["/proc/sys"], Path::new("/"));
+    }
+}
