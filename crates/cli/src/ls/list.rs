@@ -263,7 +263,7 @@ impl<'p> Lister<'p> {
     #[inline]
     fn measure(&mut self, entry: &Entry<'_>) {
         self.rows.measure(entry);
-        self.blocks += entry.attr().map_or(0, |attr| attr.blocks);
+        self.blocks = self.blocks.saturating_add(entry.attr().map_or(0, |attr| attr.blocks));
     }
 
     /// Says what could not be had of an entry.
@@ -379,5 +379,28 @@ fn entry_of<'a>(record: &Record<'a>, position: u64) -> Entry<'a> {
         link_end: record.link_end().map_or(LinkEnd::Unknown, |end| end.map_or(LinkEnd::Nothing, LinkEnd::Mode)),
         has_capabilities: record.has_capabilities(),
         xattrs: EntryXattrs::Live(record.xattrs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ls::{LsArgs, entry::tests::example};
+
+    /// A server of FUSE may say anything of its files.
+    #[test]
+    fn more_blocks_than_can_be_counted_are_no_overflow() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: LsArgs,
+        }
+        let plan = Plan::new(&<Line as clap::Parser>::parse_from(["ls", "-l"]).args).unwrap();
+        let mut lister = Lister::new(&plan);
+        let mut entry = example(b"n");
+        entry.attr.as_mut().unwrap().to_mut().blocks = u64::MAX - 1;
+        lister.measure(&entry);
+        lister.measure(&entry);
+        assert_eq!(lister.blocks, u64::MAX);
     }
 }
