@@ -208,18 +208,25 @@ fn number(number: Option<u64>, out: &mut Vec<u8>) {
     }
 }
 
-/// A string of JSON (RFC 8259): control characters, quotes and backslashes are escaped.
+/// A string of JSON (RFC 8259): control characters, quotes and backslashes are escaped, also those from U+007F to U+009F, which
+/// it would let be and a terminal would not.
 fn string(text: &str, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
+    let escape = |byte: u8, out: &mut Vec<u8>| {
+        out.extend_from_slice(b"\\u00");
+        out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    };
     out.push(b'"');
     for &byte in text.as_bytes() {
         match byte {
             b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
             b'\n' => out.extend_from_slice(b"\\n"),
             b'\t' => out.extend_from_slice(b"\\t"),
-            0..0x20 | 0x7f => {
-                out.extend_from_slice(b"\\u00");
-                out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            0..0x20 | 0x7f => escape(byte, out),
+            // The second byte of a control character, as UTF-8 has it behind 0xc2.
+            0x80..0xa0 if out.last() == Some(&0xc2) => {
+                out.pop();
+                escape(byte, out);
             }
             _ => out.push(byte),
         }
@@ -238,6 +245,8 @@ mod tests {
         let mut out = Vec::new();
         write(entry, path, name, Shown { long: true, xattrs: true }, &mut Owners::new(), &mut out);
         assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");
+        let line = std::str::from_utf8(&out).unwrap().trim_end_matches('\n');
+        assert!(!line.contains(char::is_control), "{line:?}");
         serde_json::from_slice(&out).unwrap()
     }
 
@@ -272,9 +281,9 @@ mod tests {
     #[test]
     fn any_bytes_survive() {
         let all: Vec<u8> = (1..=255).filter(|&byte| byte != b'/').collect();
-        let value = parsed(&example(b"x"), &all, b"\"\\\n\x01\x7f");
+        let value = parsed(&example(b"x"), &all, "\"\\\n\x01\x7f\u{80}\u{9b}\u{9f}\u{a0}\u{fc}".as_bytes());
         assert_eq!(BASE64.decode(value["path_base64"].as_str().unwrap().as_bytes()).unwrap(), all);
         assert_eq!(value["path"], Value::Null);
-        assert_eq!(value["name"], "\"\\\n\x01\x7f");
+        assert_eq!(value["name"], "\"\\\n\x01\x7f\u{80}\u{9b}\u{9f}\u{a0}\u{fc}");
     }
 }
