@@ -343,8 +343,10 @@ fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, h
     let mut rows = Vec::new();
     // Written after each workload, and printed whatever comes after: a long run that ends early has not been for nothing.
     let outcome = workloads.iter().try_for_each(|workload| {
-        rows.extend(report::rows(&runner::run(workload, targets, &plan, &bar, halt)?));
-        json.as_ref().filter(|json| json.is_regular()).map_or(Ok(()), |json| report::json::write(&rows, begun, json))
+        let (results, cleaned_up) = runner::run(workload, targets, &plan, &bar, halt)?;
+        rows.extend(report::rows(&results));
+        let kept = json.as_ref().filter(|json| json.is_regular());
+        kept.map_or(Ok(()), |json| report::json::write(&rows, begun, json)).and(cleaned_up)
     });
     bar.finish_and_clear();
     if rows.is_empty() {

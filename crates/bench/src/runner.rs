@@ -89,7 +89,8 @@ impl Helpers {
 /// How long the loop itself is measured: it meets nothing that would disturb it for long.
 const LOOP_TIME: Duration = Duration::from_millis(200);
 
-/// Measures a workload on all targets; advances the bar by [`Plan::measurements`].
+/// Measures a workload on all targets; advances the bar by [`Plan::measurements`]. Returns what was found, and whether
+/// what was made could be removed.
 ///
 /// # Errors
 /// What a target answers, or that the run was interrupted; what was made is removed either way.
@@ -99,7 +100,7 @@ pub(crate) fn run(
     plan: &Plan,
     bar: &ProgressBar,
     halt: &Halt,
-) -> Result<Results, Failure> {
+) -> Result<(Results, Result<(), Failure>), Failure> {
     let dirs: Vec<&Path> = targets.iter().filter_map(TargetSpec::dir).collect();
     if let Some(twice) = (1..dirs.len()).find(|&n| dirs[..n].contains(&dirs[n])) {
         let why = format!("dir={} is named twice: give each a directory of its own", dirs[twice].display());
@@ -139,9 +140,10 @@ pub(crate) fn run(
         }
     }
     bar.set_message("cleaning up");
-    sessions.into_iter().try_for_each(|prepared| prepared.session.close())?;
+    let cleaned_up = sessions.into_iter().map(|prepared| prepared.session.close()).fold(Ok(()), Result::and);
     let helpers = Helpers::of(&*workload);
-    Ok(Results { workload: spec.name().into(), processes: plan.processes, loop_ns_per_op, helpers, series })
+    let processes = plan.processes;
+    Ok((Results { workload: spec.name().into(), processes, loop_ns_per_op, helpers, series }, cleaned_up))
 }
 
 /// A target on which a workload has been prepared.
@@ -259,8 +261,9 @@ mod tests {
         let temp = scratch();
         let targets = targets(&temp);
         let bar = ProgressBar::hidden();
-        let results = run(spec, &targets, plan, &bar, &Halt::default())
+        let (results, cleaned_up) = run(spec, &targets, plan, &bar, &Halt::default())
             .unwrap_or_else(|failure| panic!("{}: {failure}", spec.name()));
+        cleaned_up.unwrap_or_else(|failure| panic!("{}: {failure}", spec.name()));
         assert_eq!(results.workload, spec.name());
         let order: Vec<_> = results.series.iter().map(|series| (series.threads, series.target.as_str())).collect();
         let by_target = |&n: &usize| targets.iter().map(move |target| (n, target.name())).collect::<Vec<_>>();
@@ -318,8 +321,33 @@ mod tests {
     fn what_a_target_lacks_is_said() {
         let target = "mem".parse().expect("a target");
         let results = run(&small("statwalk"), &[target], &short(vec![1]), &ProgressBar::hidden(), &Halt::default());
-        let missing = results.expect("a finding, and no failure").series.remove(0).missing;
+        let missing = results.expect("a finding, and no failure").0.series.remove(0).missing;
         assert_eq!(missing.as_deref(), Some("the target has no cache beside its tree"));
+    }
+
+    #[test]
+    fn what_was_measured_outlives_a_failed_clean_up() {
+        let temp = scratch();
+        let new = temp.path().join("new");
+        let targets = [format!("dir={}", new.display()).parse().expect("a target"), "mem".parse().expect("a target")];
+        let foreign = new.join("foreign");
+        let plan = Plan { time: Duration::from_millis(200), ..short(vec![1]) };
+        let measured = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Somebody else's file comes into the directory, which then cannot be removed.
+                while !new.join("pando-bench-tree").exists() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                std::fs::write(&foreign, "").expect("the run has not ended yet");
+            });
+            run(&small("crunl"), &targets, &plan, &ProgressBar::hidden(), &Halt::default())
+        });
+        let (results, cleaned_up) = measured.expect("it is measured");
+        assert!(results.series.iter().all(|series| series.samples.len() == 2));
+        let failure = cleaned_up.expect_err("the directory is not empty");
+        assert_eq!(failure.exit_code(), 1);
+        assert!(failure.to_string().contains("/new"), "{failure}");
+        assert!(foreign.exists());
     }
 
     #[test]
@@ -360,6 +388,7 @@ mod tests {
             let spec = specs(name).remove(0);
             run(&spec, std::slice::from_ref(&target), &plan, &ProgressBar::hidden(), &Halt::default())
                 .expect("measured")
+                .0
         };
         for (name, helpers) in [
             ("dpath:rate=2000,renamers=2", Some(("directory renames", Some(4000)))),

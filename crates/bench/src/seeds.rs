@@ -135,7 +135,10 @@ pub(crate) fn run(targets: &[TargetSpec], scale: u64, halt: &Halt) -> Result<(St
                     outcome = Err(end);
                     break 'all;
                 }
-                Ok(row) => row,
+                Ok((row, cleaned_up)) => {
+                    outcome = outcome.and(cleaned_up);
+                    row
+                }
             });
         }
     }
@@ -189,13 +192,14 @@ fn without_figures(set_up: &SetUp, target: &TargetSpec, why: &str) -> Vec<String
     row_of(set_up, target).into_iter().chain(figures).collect()
 }
 
-/// One set-up on one target: once, from the start of the first worker to the end of the last.
+/// One set-up on one target: once, from the start of the first worker to the end of the last. Also returns whether what was
+/// made could be removed.
 fn measure(
     set_up: &SetUp,
     target: &TargetSpec,
     bar: &indicatif::ProgressBar,
     halt: &Halt,
-) -> Result<Vec<String>, Failure> {
+) -> Result<(Vec<String>, Result<(), Failure>), Failure> {
     let named: Named = set_up.workload.parse().expect("a workload with its settings");
     let spec = &parse_all(&[named])[0];
     let plan = Plan {
@@ -207,16 +211,16 @@ fn measure(
         latency: false,
         processes: target.dir().is_some() && spec.workload().may_be_processes(),
     };
-    let results = runner::run(spec, std::slice::from_ref(target), &plan, bar, halt)?;
+    let (results, cleaned_up) = runner::run(spec, std::slice::from_ref(target), &plan, bar, halt)?;
     let series = &results.series[0];
     let Some(sample) = series.samples.first() else {
-        return Ok(without_figures(set_up, target, series.missing.as_deref().unwrap_or_default()));
+        return Ok((without_figures(set_up, target, series.missing.as_deref().unwrap_or_default()), cleaned_up));
     };
     let seconds = [sample.seconds, sample.used.user().as_secs_f64(), sample.used.system().as_secs_f64()];
     let mut row = row_of(set_up, target);
     row.extend(seconds.map(|seconds| format!("{seconds:.3}")));
     row.extend([format!("{:.0}", sample.ctx_switches_per_s()), set_up.published.into(), String::new()]);
-    Ok(row)
+    Ok((row, cleaned_up))
 }
 
 #[cfg(test)]

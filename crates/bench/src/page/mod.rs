@@ -133,7 +133,7 @@ fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -
     let bar = runner::progress(jobs.iter().map(|job| job.plan.measurements(job.targets.len())).sum());
     let mut rows = Vec::new();
     for job in &jobs {
-        let results = runner::run(&job.workload, &job.targets, &job.plan, &bar, halt)?;
+        let (results, cleaned_up) = runner::run(&job.workload, &job.targets, &job.plan, &bar, halt)?;
         if rows.is_empty() {
             // What an earlier run found stays until this one has found something, and then goes altogether.
             asked.write(command(env::args_os()) + "\n")?;
@@ -142,6 +142,7 @@ fn measure(args: &ReportArgs, speed: &Speed, kernel: &TargetSpec, halt: &Halt) -
         }
         rows.extend(report::rows(&results));
         report::json::write(&rows, begun, &figures)?;
+        cleaned_up?;
     }
     bar.set_message("bytes per file");
     let (bytes, outcome) = footprint::measured(&footprint_targets(kernel), speed.names(), halt);

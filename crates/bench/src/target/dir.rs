@@ -147,7 +147,7 @@ impl Target for DirTarget {
                 _ = fs::remove_dir(&self.path)
             }
         })?;
-        let mut session = DirSession { path: self.path.clone(), made, open: true, _marker: marker };
+        let mut session = DirSession { path: self.path.clone(), made, marker: Some(marker) };
         session.remove_tree()?;
         let tree = session.tree();
         fs::create_dir(&tree).during(|| format!("making {}", tree.display()))?;
@@ -163,10 +163,8 @@ struct DirSession {
     path: PathBuf,
     /// The directory was not there before, or not before the run that was killed in it.
     made: bool,
-    /// Not cleaned up yet.
-    open: bool,
-    /// Keeps the lock.
-    _marker: OwnedFd,
+    /// Keeps the lock; none once the session has been cleaned up.
+    marker: Option<OwnedFd>,
 }
 
 impl DirSession {
@@ -182,10 +180,13 @@ impl DirSession {
     /// Leaves the directory as it was before. The marker goes last of what is in it: a run that is killed in between
     /// leaves something that the next one recognises.
     fn clean_up(&mut self) -> Result<(), Failure> {
-        self.open = false;
+        let lock = self.marker.take();
         self.remove_tree()?;
         let marker = self.path.join(MARKER);
         fs::remove_file(&marker).during(|| format!("removing {}", marker.display()))?;
+        // NFS gives a file that is removed while it is open another name, and keeps it there: until now, or the directory would
+        // not be empty. Whoever has opened the marker before it was removed finds it without a name, and goes.
+        drop(lock);
         if self.made {
             fs::remove_dir(&self.path).during(|| format!("removing {}", self.path.display()))?;
         }
@@ -195,7 +196,7 @@ impl DirSession {
 
 impl Drop for DirSession {
     fn drop(&mut self) {
-        if self.open
+        if self.marker.is_some()
             && let Err(failure) = self.clean_up()
         {
             say(format_args!("pando bench: {failure}; the next run in {} tries again", self.path.display()));
@@ -311,6 +312,22 @@ mod tests {
         let session = DirTarget::new(temp.path()).open().expect("it opens");
         assert!(refusal(temp.path()).contains("in use"));
         session.close().expect("it closes");
+    }
+
+    #[test]
+    fn the_marker_is_closed_before_its_directory_goes() {
+        use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let new = temp.path().join("new");
+        let session = DirTarget::new(&new).open().expect("it opens");
+        let seen = init(CreateFlags::NONBLOCK).expect("inotify");
+        add_watch(&seen, temp.path(), WatchFlags::DELETE).expect("where the directory is");
+        add_watch(&seen, new.join(MARKER), WatchFlags::CLOSE_WRITE).expect("the marker");
+        session.close().expect("it closes");
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
+        let mut events = Reader::new(&seen, &mut buffer);
+        let first = events.next().expect("an event").events();
+        assert!(first.contains(ReadFlags::CLOSE_WRITE), "NFS has the file until then: {first:?}");
     }
 
     #[test]
