@@ -7,11 +7,11 @@ use super::Row;
 /// What the names of targets under old locks end in.
 const BEFORE: &str = ":before";
 
-/// A line for each target that was measured with one thread, with and without those locks. Their price is a part of what a
-/// comparison shows, and says nothing about waiting.
+/// A line for each target that was measured with one thread and nobody beside it, with and without those locks. Their price is
+/// a part of what a comparison shows, and says nothing about waiting.
 pub(crate) fn what_one_thread_pays(rows: &[Row]) -> String {
     let mut text = String::new();
-    for under_locks in rows.iter().filter(|row| row.threads == 1) {
+    for under_locks in rows.iter().filter(|row| row.threads == 1 && row.helpers.is_none()) {
         let Some(name) = under_locks.target.strip_suffix(BEFORE) else { continue };
         let same = |row: &&Row| row.threads == 1 && row.workload == under_locks.workload && row.target == name;
         let Some(without) = rows.iter().find(same) else { continue };
@@ -31,11 +31,15 @@ pub(crate) fn what_one_thread_pays(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{rows, tests::results};
+    use crate::{
+        report::{rows, tests::results},
+        runner::Helpers,
+    };
 
     #[test]
     fn the_price_is_that_of_one_thread() {
         let mut results = results();
+        results.helpers = None;
         for series in &mut results.series {
             series.target = if series.target == "a" { "mem:before".into() } else { "mem".into() };
         }
@@ -46,5 +50,8 @@ mod tests {
         );
         let alone: Vec<Row> = rows(&results).into_iter().filter(|row| row.target != "mem").collect();
         assert_eq!(what_one_thread_pays(&alone), "");
+        // Who disturbs takes the same locks, and is waited for.
+        results.helpers = Some(Helpers { count: 1, what: "disturbances", asked_per_s: None });
+        assert_eq!(what_one_thread_pays(&rows(&results)), "");
     }
 }
