@@ -49,7 +49,8 @@ struct Scratch {
 impl DirActor {
     pub(super) fn at(root: PathBuf) -> io::Result<Self> {
         // A descriptor of its own: with a shared one, threads would count on the same open file at each call.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // Nor is it somebody else's directory, where a link leads to.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let tree = rustix::fs::open(&root, flags, Mode::empty())?;
         Ok(Self { root, tree, scratch: Scratch::default(), own_cwd: false })
     }

@@ -3,6 +3,9 @@
 //! Everything is made in one subdirectory; a marker beside it says that both are ours, and is locked while we work.
 //! So what is removed, at the end or at the start of the run after one that was killed, is never anybody else's.
 //!
+//! The directory is this user's, and nobody else may move what is in it: whoever could would put a tree of his in the place of
+//! ours, with a repository in it that has programs run (`git-diff`).
+//!
 //! A marker is a file of this user's with exactly our words in it, made anew or found, and never one that a link leads to: in a
 //! place like /dev/shm anybody may have put something under the name before.
 
@@ -11,7 +14,7 @@ use std::{
     io::{self, Read, Write},
     os::{
         fd::OwnedFd,
-        unix::fs::{MetadataExt, OpenOptionsExt},
+        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -42,9 +45,9 @@ impl DirTarget {
         Self { path: path.to_owned() }
     }
 
-    /// Makes the directory if it is not there; says whether it did.
+    /// Makes the directory, for this user alone, if it is not there; says whether it did.
     fn make(&self) -> Result<bool, Failure> {
-        match fs::create_dir(&self.path) {
+        match fs::DirBuilder::new().mode(0o700).create(&self.path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             Err(error) => Err(error).during(|| format!("making {}", self.path.display())),
@@ -68,6 +71,29 @@ impl DirTarget {
         Err(self.not_ours(&others[0]))
     }
 
+    /// Refuses a directory of another user's, and one in which others may rename. `ours` is a file that this user has made in
+    /// it: there are mounts that show everything as somebody else's.
+    fn check_private(&self, ours: &fs::Metadata) -> Result<(), Failure> {
+        const OTHERS_WRITE: u32 = 0o022;
+        const STICKY: u32 = 0o1000;
+        let (path, status) = (self.path.display(), fs::metadata(&self.path));
+        let status = status.during(|| format!("reading {path}"))?;
+        let (owner, mode) = (status.uid(), status.mode());
+        if owner != rustix::process::geteuid().as_raw() && owner != ours.uid() {
+            return Err(Failure::Refused(format!(
+                "{path} belongs to another user ({owner}), who could put something else in its place: choose a directory of your \
+                 own, or one that is not there yet",
+            )));
+        }
+        if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+            return Err(Failure::Refused(format!(
+                "others may write to {path} (mode {:04o}): chmod go-w, or choose one that is not there yet",
+                mode & 0o7777,
+            )));
+        }
+        Ok(())
+    }
+
     /// Makes the marker, or recognises that of an earlier run, and locks it, so that two runs do not share a directory. Also
     /// says whether the directory itself is ours: made by this run, or by the earlier one.
     fn mark(&self, made: bool) -> Result<(OwnedFd, bool), Failure> {
@@ -81,10 +107,14 @@ impl DirTarget {
         self.lock(&marker, &path, is_new)?;
         if is_new {
             let text = if made { MADE_TEXT } else { MARKER_TEXT };
-            let written = marker.write_all(text.as_bytes()).during(during);
+            let status = marker.metadata().during(during);
+            let written = status
+                .and_then(|status| self.check_private(&status))
+                .and_then(|()| marker.write_all(text.as_bytes()).during(during));
             return written.map(|()| (marker.into(), made)).inspect_err(|_| _ = fs::remove_file(&path));
         }
         let status = marker.metadata().during(during)?;
+        self.check_private(&status)?;
         // The run before us may have unlinked it between our opening and our locking.
         if status.nlink() == 0 {
             return Err(self.in_use());
@@ -220,6 +250,8 @@ impl Session for DirSession {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::path::TreePath;
 
@@ -245,6 +277,53 @@ mod tests {
         fs::rename(&precious, temp.path().join(TREE)).expect("renaming");
         assert!(refusal(temp.path()).contains(TREE));
         assert_eq!(fs::read_to_string(temp.path().join(TREE)).expect("still there"), "data");
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let dir = temp.path().join("dir");
+        fs::create_dir(&dir).expect("mkdir");
+        let set_mode = |mode| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).expect("chmod");
+        for mode in [0o777, 0o770, 0o702] {
+            set_mode(mode);
+            let why = refusal(&dir);
+            assert!(why.contains("chmod go-w") && why.contains(&format!("{mode:o}")), "{why}");
+            assert_eq!(fs::read_dir(&dir).expect("it stays").count(), 0);
+        }
+        // Nobody renames what is another's there.
+        for mode in [0o1777, 0o755] {
+            set_mode(mode);
+            DirTarget::new(&dir).open().expect("it opens").close().expect("it closes");
+        }
+        let new = dir.join("new");
+        let session = DirTarget::new(&new).open().expect("it opens");
+        assert_eq!(fs::metadata(&new).expect("it is there").mode() & 0o777, 0o700);
+        session.close().expect("it closes");
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_refused() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let Ok(()) = std::os::unix::fs::chown(temp.path(), Some(65534), None) else { return };
+        assert!(refusal(temp.path()).contains("belongs to another user (65534)"));
+        assert_eq!(fs::read_dir(temp.path()).expect("it stays").count(), 0);
+        // So does one with what looks like our own marker.
+        fs::write(temp.path().join(MARKER), MARKER_TEXT).expect("writing");
+        assert!(refusal(temp.path()).contains("belongs to another user (65534)"));
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_tree_is_not_followed() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let [dir, precious] = ["dir", "precious"].map(|name| temp.path().join(name));
+        fs::create_dir(&precious).expect("mkdir");
+        let session = DirTarget::new(&dir).open().expect("it opens");
+        fs::remove_dir(dir.join(TREE)).expect("rmdir");
+        std::os::unix::fs::symlink(&precious, dir.join(TREE)).expect("a link");
+        assert!(session.actor().is_err());
+        session.close().expect("it closes");
+        assert!(precious.exists() && !dir.exists());
     }
 
     #[test]

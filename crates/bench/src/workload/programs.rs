@@ -5,6 +5,7 @@
 
 use std::{
     env,
+    ffi::OsString,
     io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -102,10 +103,14 @@ fn commit(root: &Path) -> Result<(), Failure> {
 }
 
 /// git without the caller's settings: a hook or a file-system monitor would be measured too. And without his repository, which
-/// the environment names where git itself has run us.
+/// the environment names where git itself has run us. On a mount that shows what we made as somebody else's git would refuse:
+/// this one repository it may take, and no other that it finds.
 fn git(root: &Path, args: &[&str]) -> Command {
+    let mut ours = OsString::from("safe.directory=");
+    // As git compares it: without links on the way.
+    ours.push(root.canonicalize().as_deref().unwrap_or(root));
     let mut command = Command::new("git");
-    command.arg("-C").arg(root).args(["-c", "safe.directory=*", "-c", "gc.auto=0"]).args(args);
+    command.arg("-C").arg(root).arg("-c").arg(ours).args(["-c", "gc.auto=0"]).args(args);
     for (name, _) in env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"GIT_")) {
         command.env_remove(name);
     }
@@ -178,6 +183,27 @@ mod tests {
 
     use super::*;
     use crate::target::{TargetSpec, tests::scratch};
+
+    #[test]
+    fn git_takes_the_one_repository_that_is_somebody_elses() {
+        let temp = scratch();
+        let [one, other, link] = ["one", "other", "link"].map(|name| temp.path().join(name));
+        for root in [&one, &other] {
+            std::fs::create_dir(root).expect("mkdir");
+            std::fs::write(root.join("file"), "data").expect("writing");
+            commit(root).expect("a repository");
+            // As a mount may show them.
+            let given = [root, &root.join(".git")].map(|path| std::os::unix::fs::chown(path, Some(65534), None));
+            if given.iter().any(Result::is_err) {
+                return;
+            }
+        }
+        std::os::unix::fs::symlink(&one, &link).expect("a link");
+        let diff = |root: &Path, args: &[&str]| git(root, args).output().expect("git").status.success();
+        assert!(diff(&one, &["diff"]) && diff(&link, &["diff"]));
+        let other = other.to_str().expect("UTF-8");
+        assert!(!diff(&one, &["-C", other, "diff"]), "only what was named");
+    }
 
     #[test]
     fn git_need_not_read_files_to_know_them() {
