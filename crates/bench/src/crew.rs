@@ -1,9 +1,9 @@
 //! One measurement: workers that start together and stop together, and what they found.
 
 use std::{
+    cell::Cell,
     io,
     panic::resume_unwind,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ use crate::{
     locks::Locks,
     measure::{Latency, Used, forget_peak, peak_memory},
     target::Session,
-    work::{Account, Beat, Leaving, Phase, Record, Round, rounds, timed},
+    work::{Account, Beat, Budget, Leaving, Phase, Record, Round, rounds, timed},
     workload::{Pace, Part, Workload},
 };
 
@@ -107,14 +107,13 @@ impl Job<'_> {
         let (helpers, is_timed) = (self.helpers(), self.workload.pace() == Pace::Timed);
         let all = self.workers + helpers;
         let gate = Gate::new(all + usize::from(is_timed));
-        let left_ns = AtomicU64::new(self.enough_ns());
         let (conducted, records) = thread::scope(|scope| {
-            let (phase, gate, left_ns) = (&phase, &gate, &left_ns);
+            let (phase, gate) = (&phase, &gate);
             let mut crew = Vec::with_capacity(all);
             let started = (0..all).try_for_each(|worker| {
                 let seed = self.seed.wrapping_add(worker as u64);
                 let part = Part { seed, worker, workers: self.workers, shared: shared.as_deref(), phase };
-                let work = move || self.work(part, phase, gate, left_ns);
+                let work = move || self.work(part, phase, gate);
                 let started = thread::Builder::new().spawn_scoped(scope, work);
                 crew.push(started.during(|| format!("starting thread {} of {all}", worker + 1))?);
                 Ok(())
@@ -143,18 +142,14 @@ impl Job<'_> {
         Ok((sample, helper_ops_per_s))
     }
 
-    /// The time that the rounds which count shall take together.
-    pub(crate) fn counted_ns(&self) -> u64 {
-        u64::try_from(self.time.as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// The same with the rounds before them, which warm up.
-    pub(crate) fn enough_ns(&self) -> u64 {
+    /// How long its rounds shall take together.
+    pub(crate) fn budget(&self) -> Budget {
+        // With cold caches there is nothing to warm up.
         let warm_up = if self.workload.pace() == Pace::Rounds { self.warm_up } else { Duration::ZERO };
-        self.counted_ns().saturating_add(u64::try_from(warm_up.as_nanos()).unwrap_or(u64::MAX))
+        Budget::new(warm_up, self.time)
     }
 
-    fn work(&self, part: Part<'_>, phase: &Phase, gate: &Gate, left_ns: &AtomicU64) -> io::Result<Record> {
+    fn work(&self, part: Part<'_>, phase: &Phase, gate: &Gate) -> io::Result<Record> {
         let _leaving = Leaving(phase, gate);
         // Made here, so that what threads write comes from their own part of the heap.
         let mut task = self.workload.task(part);
@@ -164,8 +159,8 @@ impl Job<'_> {
         if self.workload.pace() == Pace::Timed {
             return timed(&mut *task, &mut *actor, (phase, gate), account, latency);
         }
-        let left = (part.worker == 0).then_some((left_ns, self.counted_ns()));
-        let beat = Together { phase, gate, left };
+        let budget = (part.worker == 0).then(|| Cell::new(self.budget()));
+        let beat = Together { phase, gate, budget };
         rounds(&mut *task, &mut *actor, (phase, &beat), account, latency)
     }
 
@@ -210,8 +205,8 @@ fn watch<T>(workers: &[ScopedJoinHandle<'_, T>], halt: &Halt) -> Result<(), Fail
 struct Together<'a> {
     phase: &'a Phase,
     gate: &'a Gate,
-    /// What is left of the time, and how much of it counts: for the first worker, who alone uses it.
-    left: Option<(&'a AtomicU64, u64)>,
+    /// The first worker's, who keeps the time for all.
+    budget: Option<Cell<Budget>>,
 }
 
 impl Beat for Together<'_> {
@@ -220,7 +215,7 @@ impl Beat for Together<'_> {
     }
 
     fn start(&self) -> bool {
-        if self.left.is_some_and(|(left, counted)| left.load(Relaxed) <= counted) {
+        if self.budget.as_ref().is_some_and(|budget| budget.get().counts()) {
             self.phase.advance(Phase::COUNT);
         }
         self.gate.wait()
@@ -229,12 +224,12 @@ impl Beat for Together<'_> {
     fn finished(&self, round: &Round) -> bool {
         let open = self.gate.wait();
         // Not before all have finished: whoever still works would leave his part undone.
-        if let Some((left, _)) = self.left {
-            let rest = left.load(Relaxed).saturating_sub(round.ns());
-            left.store(rest, Relaxed);
-            if rest == 0 {
+        if let Some(left) = &self.budget {
+            let mut budget = left.get();
+            if budget.spend(round.ns()) {
                 self.phase.advance(Phase::STOP);
             }
+            left.set(budget);
         }
         open
     }
@@ -272,7 +267,7 @@ pub(crate) fn sample(records: &[Record], peak_bytes: u64) -> Option<Sample> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
     use super::*;
     use crate::{
@@ -344,6 +339,51 @@ mod tests {
         let workload = Unequal(AtomicBool::new(false));
         let sample = job(&workload).measure(&Halt::default()).expect("it is measured");
         assert_eq!(sample.ops, 3 * STEPS);
+    }
+
+    /// Each round takes longer than all the time there is, and does one thing more than the one before.
+    struct Growing(AtomicU64);
+
+    impl Workload for Growing {
+        fn pace(&self) -> Pace {
+            Pace::Rounds
+        }
+        fn prepare(&self, _: &mut dyn Actor, _: usize, _: &Halt) -> Result<(), Failure> {
+            Ok(())
+        }
+        fn task<'a>(&'a self, _: Part<'a>) -> Box<dyn Task + 'a> {
+            Box::new(Grown { begun: &self.0, left: 0 })
+        }
+    }
+
+    struct Grown<'a> {
+        begun: &'a AtomicU64,
+        left: u64,
+    }
+
+    impl Step for Grown<'_> {
+        const BATCH: u32 = 1;
+
+        fn begin(&mut self, _: &mut dyn Actor) -> io::Result<()> {
+            self.left = self.begun.fetch_add(1, Relaxed) + 1;
+            Ok(())
+        }
+        fn step(&mut self, _: &mut dyn Actor) -> io::Result<u64> {
+            if self.left == 0 {
+                return Ok(0);
+            }
+            self.left -= 1;
+            thread::sleep(Duration::from_millis(5));
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_round_longer_than_all_the_time_is_not_both_the_warm_up_and_the_measurement() {
+        let workload = Growing(AtomicU64::new(0));
+        let [warm_up, time] = [Duration::from_millis(1); 2];
+        let sample = Job { workers: 1, warm_up, time, ..job(&workload) }.measure(&Halt::default());
+        assert_eq!(sample.expect("it is measured").ops, 2, "the second round's");
     }
 
     /// Prepares a round for as long as it may.

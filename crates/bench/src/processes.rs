@@ -88,14 +88,14 @@ pub(crate) fn measure(job: &Job<'_>, name: &str, tree: PathBuf, halt: &Halt) -> 
         wait(&mut crew, job.time, halt)?;
         tell_all(&mut crew, "stop")?;
     } else {
-        let mut left = job.enough_ns();
+        let mut budget = job.budget();
         // One round at least.
         loop {
-            tell_all(&mut crew, if left <= job.counted_ns() { "count" } else { "go" })?;
-            left = left.saturating_sub(hear_all(&mut crew, "done", halt)?);
+            tell_all(&mut crew, if budget.counts() { "count" } else { "go" })?;
+            let enough = budget.spend(hear_all(&mut crew, "done", halt)?);
             tell_all(&mut crew, "clean")?;
             hear_all(&mut crew, "cleaned", halt)?;
-            if left == 0 {
+            if enough {
                 break;
             }
             tell_all(&mut crew, "again")?;

@@ -3,6 +3,7 @@
 use std::{
     io,
     sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -180,6 +181,35 @@ pub(crate) fn timed(
     Ok(Record { rounds: round.into_iter().collect(), latency })
 }
 
+/// What is left to do in rounds: first those that warm up, then those that count.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Budget {
+    warm_up_ns: u64,
+    counted_ns: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(warm_up: Duration, counted: Duration) -> Self {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self { warm_up_ns: ns(warm_up), counted_ns: ns(counted) }
+    }
+
+    /// Whether the next round counts.
+    pub(crate) fn counts(self) -> bool {
+        self.warm_up_ns == 0
+    }
+
+    /// Takes a round's time off its part; whether that was the last one. What a round takes longer than there was to warm up is
+    /// not counted, and so not taken off what is.
+    #[must_use]
+    pub(crate) fn spend(&mut self, ns: u64) -> bool {
+        let counts = self.counts();
+        let left = if counts { &mut self.counted_ns } else { &mut self.warm_up_ns };
+        *left = left.saturating_sub(ns);
+        counts && *left == 0
+    }
+}
+
 /// Where the workers of a round wait for each other. Each answers whether to go on.
 pub(crate) trait Beat {
     /// All are prepared, and nobody has begun: what they share can be read.
@@ -347,6 +377,28 @@ mod tests {
                 assert!(record.rounds[0].from_ns >= ready_ns);
             }
         });
+    }
+
+    #[test]
+    fn rounds_count_for_the_time_that_was_asked_for() {
+        for (warm_up, counted, round, expected) in [
+            // Longer than all of it: one is cold, and the next one counts.
+            (10, 20, 50, (1, 1)),
+            (10, 20, 6, (2, 4)),
+            (10, 20, 10, (1, 2)),
+            (0, 20, 15, (0, 2)),
+            (0, 0, 5, (0, 1)),
+        ] {
+            let mut budget = Budget::new(Duration::from_nanos(warm_up), Duration::from_nanos(counted));
+            let (mut warm, mut counting) = (0, 0);
+            loop {
+                *(if budget.counts() { &mut counting } else { &mut warm }) += 1;
+                if budget.spend(round) {
+                    break;
+                }
+            }
+            assert_eq!((warm, counting), expected, "rounds of {round} after {warm_up} for {counted}");
+        }
     }
 
     #[test]
