@@ -178,13 +178,16 @@ impl Job<'_> {
         while phase.counting() < all && phase.get() != Phase::LEFT {
             halt.wait(LATE)?;
         }
-        if !gate.wait() {
+        if !(gate.wait() && gate.wait()) {
             return Ok(());
         }
         let until = Instant::now() + self.time;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || phase.get() == Phase::LEFT {
+                phase.advance(Phase::STOP);
+                // Somebody who has not come has left with an error, which joining tells.
+                let _ = gate.wait() && gate.wait();
                 return Ok(());
             }
             halt.wait(left.min(SLICE))?;

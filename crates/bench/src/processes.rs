@@ -313,7 +313,7 @@ fn listen(phase: &Phase, gate: &Gate) {
                 }
             }
             // Where the worker waits.
-            "start" => _ = gate.wait(),
+            "start" => _ = gate.wait() && gate.wait(),
             _ => {
                 phase.advance(Phase::STOP);
                 gate.break_open();

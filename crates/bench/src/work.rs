@@ -130,7 +130,8 @@ impl Account {
     }
 }
 
-/// Counts between [`Phase::COUNT`] and [`Phase::STOP`]. Comes to the gate twice: to begin, and to count.
+/// Counts between [`Phase::COUNT`] and [`Phase::STOP`]. Comes to the gate five times: to begin; when all have warmed up, and again
+/// when what they share has been read; when all have counted, and again when it has been read.
 ///
 /// # Errors
 /// What the target answers.
@@ -141,13 +142,17 @@ pub(crate) fn timed(
     account: Account,
     mut latency: Option<Latency>,
 ) -> io::Result<Record> {
-    let used = || Ok::<Used, io::Error>(account.own()?.and(account.others()?));
+    // What all share, read while all stand still: between two gates. Also whether all have come.
+    let shared = || {
+        let came = gate.wait();
+        let read = (account.others()?, account.locks());
+        Ok::<_, io::Error>((came && gate.wait(), read))
+    };
     task.begin(actor)?;
     if !gate.wait() {
         return Ok(Record { rounds: Vec::new(), latency: None });
     }
-    let mut from: Option<(u64, Used, Option<Locks>)> = None;
-    let mut ops = 0;
+    let (mut from, mut ops) = (None, 0);
     loop {
         match phase.get() {
             Phase::WARM_UP => {}
@@ -155,27 +160,29 @@ pub(crate) fn timed(
                 if from.is_none() {
                     phase.counting.fetch_add(1, Relaxed);
                     // What one did before the last has come would be in the time, and in nobody's operations.
-                    if !gate.wait() {
+                    let (came, before) = shared()?;
+                    if !came {
                         break;
                     }
                     if let Some(latency) = &mut latency {
                         latency.reset();
                     }
-                    (from, ops) = (Some((now_ns(), used()?, account.locks())), 0);
+                    (from, ops) = (Some((now_ns(), account.own()?, before)), 0);
                 }
             }
             _ => break,
         }
         ops += task.batch(actor, latency.as_mut(), u64::MAX)?;
     }
-    let to_ns = now_ns();
-    let (used, locks) = (used()?, account.locks());
+    let (to_ns, own) = (now_ns(), account.own()?);
+    // If somebody has not come, he has failed, and nobody asks for this.
+    let (_, (others, locks)) = shared()?;
     task.end(actor)?;
-    let round = from.map(|(from_ns, before, locks_before)| Round {
+    let round = from.map(|(from_ns, own_before, (others_before, locks_before))| Round {
         ops,
         from_ns,
         to_ns,
-        used: used.since(before),
+        used: own.since(own_before).and(others.since(others_before)),
         locks: locks.zip(locks_before).map(|(now, before)| now.since(before)),
     });
     Ok(Record { rounds: round.into_iter().collect(), latency })
@@ -370,13 +377,55 @@ mod tests {
             wait_until(|| phase.counting() == 1);
             let ready_ns = now_ns();
             may_end.store(true, Relaxed);
-            assert!(gate.wait());
+            assert!(gate.wait() && gate.wait());
             phase.advance(Phase::STOP);
+            assert!(gate.wait() && gate.wait());
             for worker in workers {
                 let record = worker.join().expect("no panic");
                 assert!(record.rounds[0].from_ns >= ready_ns);
             }
         });
+    }
+
+    /// One of two. Once it is told to stop, it works for a while yet.
+    struct Late<'a> {
+        phase: &'a Phase,
+        cpu: Duration,
+    }
+
+    impl Step for Late<'_> {
+        const BATCH: u32 = 1;
+
+        fn step(&mut self, _: &mut dyn Actor) -> io::Result<u64> {
+            if self.phase.counting() < 2 {
+                return Ok(1);
+            }
+            wait_until(|| self.phase.get() == Phase::STOP);
+            let before = Used::by_thread()?;
+            while Used::by_thread()?.since(before).cpu < self.cpu {}
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn the_time_of_the_process_is_read_when_all_have_stopped() {
+        let (phase, gate, cpu) = (Phase::new(), Gate::new(3), Duration::from_millis(300));
+        let accounts = [(Account::Process, Duration::ZERO), (Account::Nothing, cpu)];
+        let rounds = thread::scope(|scope| {
+            let (phase, gate) = (&phase, &gate);
+            let workers = accounts.map(|(account, cpu)| {
+                let work = move || timed(&mut Late { phase, cpu }, &mut Nothing, (phase, gate), account, None);
+                scope.spawn(move || work().expect("nothing fails").rounds[0])
+            });
+            assert!(gate.wait());
+            phase.advance(Phase::COUNT);
+            assert!(gate.wait() && gate.wait());
+            phase.advance(Phase::STOP);
+            assert!(gate.wait() && gate.wait());
+            workers.map(|worker| worker.join().expect("no panic"))
+        });
+        assert!(rounds[0].used.cpu >= cpu, "{:?}", rounds[0].used);
+        assert!(rounds[1].ops > 0 && rounds[1].used == Used::default());
     }
 
     #[test]
