@@ -51,20 +51,8 @@ impl Symbols {
 
     /// From the text of `/proc/PID/maps`.
     pub(super) fn new(maps: &str) -> Self {
-        let mut files: Vec<(&str, Range<u64>)> = Vec::new();
-        for line in maps.lines() {
-            let mut fields = line.split_ascii_whitespace();
-            let (Some(range), Some(path)) = (fields.next(), fields.nth(4)) else { continue };
-            let Some((start, end)) = range.split_once('-') else { continue };
-            let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else { continue };
-            match files.iter_mut().find(|(known, _)| *known == path) {
-                Some((_, addresses)) => *addresses = addresses.start.min(start)..addresses.end.max(end),
-                None if path.starts_with('/') => files.push((path, start..end)),
-                None => (),
-            }
-        }
         // valgrind's own program is mapped as well, and nothing of it is in a trace.
-        let modules = files.into_iter().filter_map(|(path, addresses)| Module::read(path, addresses)).collect();
+        let modules = files(maps).into_iter().filter_map(|(path, addresses)| Module::read(path, addresses)).collect();
         Self { modules, frames: RefCell::default(), locked: RefCell::default() }
     }
 
@@ -134,6 +122,30 @@ impl Symbols {
     }
 }
 
+/// The files that are mapped, and from where to where, by the text of `/proc/PID/maps`.
+fn files(maps: &str) -> Vec<(&str, Range<u64>)> {
+    let mut files: Vec<(&str, Range<u64>)> = Vec::new();
+    for (addresses, path) in maps.lines().filter_map(mapped) {
+        match files.iter_mut().find(|(known, _)| *known == path) {
+            Some((_, all)) => *all = all.start.min(addresses.start)..all.end.max(addresses.end),
+            None => files.push((path, addresses)),
+        }
+    }
+    files
+}
+
+/// One line: `START-END MODE OFFSET DEVICE INODE  PATH`, where the path is all that is left, spaces too. None if no file is mapped.
+fn mapped(line: &str) -> Option<(Range<u64>, &str)> {
+    let (range, mut rest) = line.split_once(' ')?;
+    for _ in ["mode", "offset", "device", "inode"] {
+        rest = rest.trim_start_matches(' ').split_once(' ')?.1;
+    }
+    let path = rest.trim_start_matches(' ');
+    let (start, end) = range.split_once('-')?;
+    let address = |digits| u64::from_str_radix(digits, 16).ok();
+    path.starts_with('/').then_some((address(start)?..address(end)?, path))
+}
+
 impl Module {
     fn read(path: &str, addresses: Range<u64>) -> Option<Self> {
         let data = fs::read(path).ok()?;
@@ -166,5 +178,24 @@ impl Module {
             .filter_map(|section| Some((section.address(), section.data().ok()?.to_vec())))
             .collect();
         Some(Self { addresses, bias, is_libc, loader: Loader::new(path).ok(), statics, allocator, code, comment })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_all_that_is_left_of_its_line() {
+        let maps = "\
+04000000-04001000 r--p 00000000 fe:01 1234                               /home/a b/two  spaces/pando
+04001000-04005000 r-xp 00001000 fe:01 1234                               /home/a b/two  spaces/pando
+05000000-05002000 rw-p 00000000 00:00 0\x20
+06000000-06001000 r-xp 00000000 fe:01 12                                 /lib/libc.so.6
+1ffe000000-1fff001000 rw-p 00000000 00:00 0                              [stack of it]
+";
+        let expected =
+            [("/home/a b/two  spaces/pando", 0x400_0000..0x400_5000), ("/lib/libc.so.6", 0x600_0000..0x600_1000)];
+        assert_eq!(files(maps), expected);
     }
 }
