@@ -99,7 +99,16 @@ pub(crate) fn run(args: &CostArgs, halt: &Halt) -> Result<(String, Result<(), Fa
 
 fn read(path: &Path) -> Result<Table, Failure> {
     let during = || format!("reading {}", path.display());
-    serde_json::from_str(&fs::read_to_string(path).during(during)?).during(during)
+    parse(&fs::read_to_string(path).during(during)?).during(during)
+}
+
+/// A stored table.
+fn parse(text: &str) -> io::Result<Table> {
+    let table: Table = serde_json::from_str(text)?;
+    if table.version == VERSION {
+        return Ok(table);
+    }
+    Err(io::Error::other(format!("it is of version {}, not {VERSION}: store it anew with --update", table.version)))
 }
 
 fn measure(halt: &Halt) -> Result<Table, Failure> {
@@ -117,7 +126,10 @@ fn measure(halt: &Halt) -> Result<Table, Failure> {
         let locked = cfg!(target_arch = "x86_64").then(|| each(locked));
         operations.push(Cost { name: name.clone(), instructions: each(instructions), locked });
     }
-    let compiler = traced.symbols.compiler().unwrap_or("unknown").to_owned();
+    // Whose counts they are must be known: those of another compiler are not compared.
+    let unnamed =
+        || io::Error::other("the program does not say what compiler built it: is it stripped of its .comment?");
+    let compiler = traced.symbols.compiler().ok_or_else(unnamed).during(|| "counting instructions".into())?.to_owned();
     Ok(Table { version: VERSION, compiler, debug: cfg!(debug_assertions), operations })
 }
 
@@ -231,6 +243,16 @@ mod tests {
         let (one, two) = (table("rustc 1", &[("stat", 1.0)]), table("rustc 1", &[("stat", 1.0), ("open", 2.0)]));
         assert!(verdict(&one, &two).expect_err("new").contains("open is not in the table"));
         assert!(verdict(&two, &one).expect_err("gone").contains("open is in the table"));
+    }
+
+    #[test]
+    fn a_table_of_another_form_is_not_read() {
+        let mut stored = table("rustc 1", &[("stat", 1.0)]);
+        let text = |table: &Table| serde_json::to_string(table).expect("text");
+        assert_eq!(parse(&text(&stored)).expect("of this form"), stored);
+        stored.version += 1;
+        let error = parse(&text(&stored)).expect_err("of another").to_string();
+        assert!(error.contains("version 3, not 2") && error.contains("--update"), "{error}");
     }
 
     #[test]
