@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
+    halt::Halt,
     lackey::{Symbols, Traced},
 };
 
@@ -92,11 +93,14 @@ type Turns = BTreeMap<(u32, Scene, Operation, Role), Touched>;
 
 impl Matrix {
     /// From the traces.
-    pub(crate) fn new(traced: &Traced<Staged>) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// That one cannot be read; interrupted.
+    pub(crate) fn new(traced: &Traced<Staged>, halt: &Halt) -> Result<Self, Failure> {
         let mut turns = Turns::new();
         for turn in &traced.body.turns {
             let mut collector = Collector::new(&traced.symbols);
-            traced.scan(turn.copy, |event| collector.event(event))?;
+            traced.scan(turn.copy, halt, |event| collector.event(event))?;
             turns.insert((turn.key, turn.scene, turn.operation, turn.role), collector.finish());
         }
         let keys = traced.body.keys;

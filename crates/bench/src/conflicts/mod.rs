@@ -119,7 +119,7 @@ pub(crate) fn measure(asked_by: &str, keys: u32, halt: &Halt) -> Result<Matrix, 
         return Err(Failure::Refused("on one core nothing is spread over cores: run it where there are two".into()));
     }
     let arguments = lackey::arguments_of(asked_by, NAME);
-    Matrix::new(&lackey::trace(arguments, &format!("{NAME} keys{KEYS_FOLLOW}{keys}"), halt)?)
+    Matrix::new(&lackey::trace(arguments, &format!("{NAME} keys{KEYS_FOLLOW}{keys}"), halt)?, halt)
 }
 
 /// One offender, in the first pair.

@@ -116,7 +116,7 @@ fn measure(halt: &Halt) -> Result<Table, Failure> {
     let mut operations = Vec::new();
     for stage::Turn { name, times, copy } in &traced.body {
         let (mut instructions, mut locked) = (0_u64, 0_u64);
-        traced.scan(*copy, |event| {
+        traced.scan(*copy, halt, |event| {
             if let Event::Instruction(address) = event {
                 instructions += 1;
                 locked += u64::from(traced.symbols.is_locked(address));

@@ -112,10 +112,12 @@ impl<T> Traced<T> {
     /// Shows `each` event between the marks of a copy, in order.
     ///
     /// # Errors
-    /// That the trace cannot be read, or that a mark is missing in it.
-    pub(crate) fn scan(&self, copy: i32, each: impl FnMut(Event)) -> Result<(), Failure> {
+    /// That the trace cannot be read, or that a mark is missing in it; interrupted.
+    pub(crate) fn scan(&self, copy: i32, halt: &Halt, each: impl FnMut(Event)) -> Result<(), Failure> {
         let path = self.traces.path().join(copy.to_string());
-        scan::scan(&path, self.mark, each).during(|| format!("reading the trace {}", path.display()))
+        let scanned = scan::scan(&path, self.mark, &|| halt.check().is_ok(), each);
+        halt.check()?;
+        scanned.during(|| format!("reading the trace {}", path.display()))
     }
 }
 

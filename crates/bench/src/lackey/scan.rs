@@ -24,13 +24,22 @@ pub(crate) enum Event {
     Access(Access),
 }
 
-/// Shows `each` event between the first two writes to `mark`, the instructions that write it left out.
-pub(super) fn scan(path: &Path, mark: u64, mut each: impl FnMut(Event)) -> io::Result<()> {
+/// So many lines are read between two questions whether to go on: some milliseconds.
+const LINES: u32 = 1 << 16;
+
+/// Shows `each` event between the first two writes to `mark`, the instructions that write it left out; as long as it is to
+/// `go_on`.
+pub(super) fn scan(path: &Path, mark: u64, go_on: &dyn Fn() -> bool, mut each: impl FnMut(Event)) -> io::Result<()> {
+    let mut number = 0_u32;
     let mut lines = BufReader::with_capacity(1 << 16, File::open(path)?);
     let (mut line, mut marks) = (Vec::new(), 0);
     // An instruction is shown once it is known that it does not write the mark.
     let mut held = None;
     while lines.read_until(b'\n', &mut line)? > 0 {
+        if number.is_multiple_of(LINES) && !go_on() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        number = number.wrapping_add(1);
         let event = parse(&line);
         line.clear();
         let Some(event) = event else { continue };
@@ -97,7 +106,7 @@ I  04000010,3
         let path = dir.path().join("1");
         std::fs::write(&path, TRACE)?;
         let mut events = Vec::new();
-        scan(&path, mark, |event| events.push(event)).map(|()| events)
+        scan(&path, mark, &|| true, |event| events.push(event)).map(|()| events)
     }
 
     #[test]
@@ -110,6 +119,19 @@ I  04000010,3
             Event::Instruction(0x0400_0008),
         ];
         assert_eq!(events(0x2000).expect("two marks"), expected);
+    }
+
+    #[test]
+    fn a_long_trace_is_not_read_to_its_end_for_nobody() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("1");
+        std::fs::write(&path, format!(" S 00002000,8\n{}", "I  04000000,3\n".repeat(3 * LINES as usize)))
+            .expect("writing");
+        let (asked, mut seen) = (std::cell::Cell::new(0), 0);
+        let go_on = || asked.replace(asked.get() + 1) < 2;
+        let error = scan(&path, 0x2000, &go_on, |_| seen += 1).expect_err("it was not to go on");
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        assert!(asked.get() == 3 && seen < 2 * LINES, "{seen} after {} questions", asked.get());
     }
 
     #[test]

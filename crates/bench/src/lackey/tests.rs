@@ -13,6 +13,7 @@ use std::{
 use super::{in_marks, order, tell, trace};
 use crate::{
     conflicts::touched::{Class, Collector, Touched},
+    failure::Failure,
     halt::Halt,
     lackey::{Event, Symbols, Traced},
 };
@@ -71,7 +72,7 @@ fn seeded() -> String {
 
 fn touched(traced: &Traced<Vec<Vec<i32>>>, copy: i32) -> Touched {
     let mut collector = Collector::new(&traced.symbols);
-    traced.scan(copy, |event| collector.event(event)).expect("its trace");
+    traced.scan(copy, &Halt::default(), |event| collector.event(event)).expect("its trace");
     collector.finish()
 }
 
@@ -119,10 +120,16 @@ fn a_seeded_conflict_is_found_and_private_work_is_clean() {
     let count = |copy| {
         let mut instructions = 0;
         traced
-            .scan(copy, |event| instructions += u32::from(matches!(event, Event::Instruction(_))))
+            .scan(copy, &Halt::default(), |event| instructions += u32::from(matches!(event, Event::Instruction(_))))
             .expect("its trace");
         instructions
     };
     assert_eq!(count(traced.body[0][0]), count(traced.body[0][1]));
     assert!(count(traced.body[0][0]) > 0);
+
+    // Nobody waits for a trace that is to be read no more.
+    let halt = Halt::default();
+    halt.ask();
+    let ended = traced.scan(traced.body[0][0], &halt, |_| ());
+    assert!(matches!(ended, Err(Failure::Interrupted)), "{ended:?}");
 }
