@@ -13,7 +13,8 @@
 //!             worker: its report                  worker: ready ... and after `end` its report
 //! ```
 //!
-//! A worker that fails sends its report early. A worker whose conductor is gone reads the end of its input, and ends.
+//! A worker that fails sends its report early. A worker whose conductor is gone is killed, wherever it is: in the midst of a round
+//! it reads nothing.
 
 use std::{
     env,
@@ -28,6 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -234,6 +236,9 @@ impl Drop for Worker {
 pub(crate) fn serve() -> Option<Result<(), Failure>> {
     let order = env::var(WORKER).ok()?;
     let run = || {
+        // Strictly, when the thread is gone that started this process: the conductor's main thread. If it is gone already, the input
+        // has an end.
+        set_parent_process_death_signal(Some(Signal::KILL)).during(|| "tying a worker to its conductor".into())?;
         let order: Order = serde_json::from_str(&order).during(|| format!("reading {WORKER}"))?;
         let report = work(&order).unwrap_or_else(|error| Report {
             rounds: Vec::new(),

@@ -9,6 +9,7 @@ use std::{
     process::{Child, Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
+    time::{Duration, Instant},
 };
 
 use common::{pando, signals, skipped};
@@ -296,6 +297,54 @@ fn footprint_measures_in_a_child() {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let cached: Vec<f64> = stdout.lines().filter(|line| line.contains("cached inode  ")).flat_map(sizes).collect();
     assert!(cached.len() == 1 && sane(&cached), "{stdout}");
+}
+
+/// Of a process: its state, its parent, and how many ticks it has worked. None if there is no such process.
+fn stat_of(pid: u32) -> Option<(char, u32, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |field: usize| fields.get(field)?.parse::<u64>().ok();
+    Some((fields.first()?.chars().next()?, fields.get(1)?.parse().ok()?, ticks(11)? + ticks(12)?))
+}
+
+#[test]
+fn a_worker_does_not_outlive_its_conductor() {
+    const TICKS: u64 = 10;
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let _alone = alone();
+    // One that is timed, and one in the midst of a round that takes hours.
+    for workload in ["run crunl", "run crunl:steps=1000000000"] {
+        let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
+        let target = format!("dir={}", temp.path().display());
+        let how = ["--target", &target, "--processes", "--threads", "1", "--seconds", "3600"];
+        let mut conductor = start(&[&workload.split(' ').collect::<Vec<_>>()[..], &how].concat());
+        let parent = conductor.id();
+        let is_at_work = |pid: &u32| stat_of(*pid).is_some_and(|(_, of, ticks)| of == parent && ticks >= TICKS);
+        let pids = || {
+            fs::read_dir("/proc").expect("processes").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        };
+        let worker = loop {
+            if let Some(worker) = pids().find(is_at_work) {
+                break worker;
+            }
+            assert!(conductor.try_wait().expect("a child").is_none(), "it ended by itself");
+            thread::sleep(Duration::from_millis(10));
+        };
+        conductor.kill().expect("it is there");
+        conductor.wait().expect("it was killed");
+        // Nobody may have asked what became of it.
+        let is_gone = || stat_of(worker).is_none_or(|(state, ..)| state == 'Z');
+        let until = Instant::now() + PATIENCE;
+        while !is_gone() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let ended = is_gone();
+        if !ended {
+            let pid = Pid::from_raw(worker.cast_signed()).expect("a process");
+            kill_process(pid, Signal::KILL).expect("it is there");
+        }
+        assert!(ended, "{workload}: the worker goes on");
+    }
 }
 
 #[test]
