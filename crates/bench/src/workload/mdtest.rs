@@ -1,8 +1,10 @@
 //! The metadata phases of IO500's mdtest: easy (empty files in directories of one's own) and hard (files of 3901 bytes,
 //! all in one directory).
 //!
-//! One operation is one file. The phases before the measured one are done uncounted. Who looks at files looks at those of
-//! another worker, as IO500 has it (mdtest's option -N 1), so that none asks for what it has in its caches itself.
+//! One operation is one file. The phases before the measured one are done uncounted. As IO500 has it (mdtest's option -N 1), a
+//! worker works on files of others, so that it does not ask for what it has in its caches itself: it stats those of the next one,
+//! reads those of the second further, and deletes those of the third. They are counted round: of two workers each reads its own,
+//! of three each deletes its own, and one alone has only its own.
 
 use std::io;
 

@@ -48,7 +48,8 @@ const INODES: &str = "RCU inode look-up (2024)";
 const BULK: &str = "xgetdents and dirreadahead (gfs2, 2012 to 2014)";
 const DCACHE: &str = "lockless reference counts and the sequence read/write lock (dcache, 2013)";
 const FXMARK: &str = "FxMark: Min et al., Understanding Manycore Scalability of File Systems, USENIX ATC 2016";
-const IO500: &str = "mdtest, as the IO500 benchmark runs it: of other threads' files (-N 1), but for write";
+const IO500: &str = "mdtest, as the IO500 benchmark runs it (-N 1): a thread stats the next one's files, reads the second one's, deletes \
+                     the third one's; counted round, so that of two each reads its own";
 
 const fn key(name: &'static str, default: u64, (min, max): (u64, u64), what: &'static str) -> Key {
     Key { name, default, min, max, what }
