@@ -61,20 +61,8 @@ const STAT: &[Key] = &[
     key("files", 100, MANY, "files in each directory of the third"),
 ];
 const WALK: &[Key] = &[key("dirs", 20, MANY, "directories of a thread"), key("files", 500, MANY, "files in each")];
-const LIST: &[Key] = &[
-    key("level", 1, (0, 3), "0 names, 1 + stat, 2 + names of xattrs, 3 + their values"),
-    key("files", 10_000, MANY, "files in the directory"),
-    key("max", 0, (0, 100), "a file has from 0 to so many xattrs"),
-    key("records", 0, (0, 1), "1: by the record stream of `pando ls` (dir= only)"),
-    key("cold", 0, (0, 1), "1: caches are emptied before each round (dir= only; root)"),
-];
-const XATTRS: &[Key] = &[
-    key("level", 3, (0, 3), "0 names, 1 + stat, 2 + names of xattrs, 3 + their values"),
-    key("files", 10_000, MANY, "files in the directory"),
-    key("max", 4, (0, 100), "a file has from 0 to so many xattrs"),
-    key("records", 0, (0, 1), "1: by the record stream of `pando ls` (dir= only)"),
-    key("cold", 0, (0, 1), "1: caches are emptied before each round (dir= only; root)"),
-];
+const LIST: &[Key] = &of_listing(1, 0);
+const XATTRS: &[Key] = &of_listing(3, 4);
 const RENAMERS: &[Key] = &[
     key("renamers", 1, (0, 64), "further threads that rename a directory on the paths"),
     key("rate", 50_000, (0, 10_000_000), "renames a second of each; 0: as fast as it can"),
@@ -84,6 +72,16 @@ const FILES: &[Key] = &[key("files", 10_000, MANY, "files of each thread in a ro
 const IN_DIR: &[Key] = &[key("files", 1000, MANY, "files in the directory")];
 const MANY_IN_DIR: &[Key] = &[key("files", 10_000, MANY, "files in the directory")];
 const TREE: &[Key] = &[key("files", 10_000, MANY, "files in the tree")];
+
+const fn of_listing(level: u64, max_xattrs: u64) -> [Key; 5] {
+    [
+        key("level", level, (0, 3), "0 names, 1 + stat, 2 + names of xattrs, 3 + their values"),
+        key("files", 10_000, MANY, "files in the directory"),
+        key("max", max_xattrs, (0, 100), "a file has from 0 to so many xattrs"),
+        key("records", 0, (0, 1), "1: by the record stream of `pando ls` (dir= only)"),
+        key("cold", 0, (0, 1), "1: caches are emptied before each round (dir= only; root)"),
+    ]
+}
 
 fn seeks(whence: Whence, shared: bool, beside: Beside) -> Box<dyn Workload> {
     Box::new(Seeks { whence, shared, beside })
