@@ -164,6 +164,7 @@ impl Actor for DirActor {
     }
 
     fn getcwd(&mut self) -> io::Result<usize> {
+        // The only safe call gives a string of its own length: the buffer is made smaller each time, and larger again.
         let buffer = std::mem::take(&mut self.scratch.cwd);
         let cwd = process::getcwd(buffer)?;
         let len = cwd.as_bytes().len();

@@ -20,8 +20,8 @@ pub(crate) const TARGETS: &str = "Targets:
                lock), with at most 4096 inodes in its cache
   backed:before  that under the old locks, that of the inode hash among them;
                for statwalk
-  dir=PATH     system calls in PATH: an empty directory, or a new one (removed
-               afterwards)
+  dir=PATH     system calls in PATH: an empty directory of one's own, or a new
+               one (removed afterwards)
   peer:vfs     the MemoryFS of the crate `vfs`, in process
   peer:rsfs    the in-memory file system of the crate `rsfs`, in process
   map:papaya   no file system but the keys in a bare concurrent map: the limit
