@@ -178,7 +178,7 @@ impl Job<'_> {
         while phase.counting() < all && phase.get() != Phase::LEFT {
             halt.wait(LATE)?;
         }
-        if !(gate.wait() && gate.wait()) {
+        if !gate.let_read() {
             return Ok(());
         }
         let until = Instant::now() + self.time;
@@ -187,7 +187,7 @@ impl Job<'_> {
             if left.is_zero() || phase.get() == Phase::LEFT {
                 phase.advance(Phase::STOP);
                 // Somebody who has not come has left with an error, which joining tells.
-                let _ = gate.wait() && gate.wait();
+                let _ = gate.let_read();
                 return Ok(());
             }
             halt.wait(left.min(SLICE))?;

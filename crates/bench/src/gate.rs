@@ -44,6 +44,12 @@ impl Gate {
         state.openings != before
     }
 
+    /// Waits for all, and again while those who come by [`Gate::wait`] read what all share: nobody works in between.
+    #[must_use]
+    pub(crate) fn let_read(&self) -> bool {
+        self.wait() && self.wait()
+    }
+
     /// Lets all go, now and later.
     pub(crate) fn break_open(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).broken = true;

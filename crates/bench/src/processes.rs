@@ -318,7 +318,7 @@ fn listen(phase: &Phase, gate: &Gate) {
                 }
             }
             // Where the worker waits.
-            "start" => _ = gate.wait() && gate.wait(),
+            "start" => _ = gate.let_read(),
             _ => {
                 phase.advance(Phase::STOP);
                 gate.break_open();

@@ -179,14 +179,14 @@ impl Leaver {
             }
         };
         let shown = for_shell(&path);
-        let hold = || mount_point::hold(&path, self.device.as_deref());
-        match hold().and_then(|held| unmount::cleanly(held.path())) {
+        let device = self.device.as_deref();
+        match mount_point::hold(&path, device).and_then(|held| unmount::cleanly(held.path())) {
             Ok(()) => false,
             // Unmounted by somebody else in the same moment.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => false,
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
                 say(format_args!("pando: {shown}: in use: detached; {LAST_USER}"));
-                if let Err(error) = hold().and_then(|held| unmount::detach(held.path())) {
+                if let Err(error) = mount_point::detach(&path, device) {
                     say(format_args!("pando: {shown}: cannot be detached: {error}"));
                 }
                 true
@@ -213,8 +213,8 @@ impl Leaver {
     /// Takes away what is left when nobody serves any more and nobody has unmounted: serving did not begin, the device
     /// failed, or somebody broke it off. The number may be another mount's by now, which must not be touched, not even by
     /// asking it (that would make it busy for an instant): ours is at our path, and dead; or, where serving `failed`, some
-    /// threads of ours are left that still answer. (Whoever replaces it there in the instant after it was asked would lose
-    /// his: unmounting goes by path.)
+    /// threads of ours are left that still answer. (Whoever mounts on it in the instant after it was held would lose
+    /// his: what is on top is unmounted.)
     fn clean(&self, failed: bool) {
         let at_path = mountinfo::at(&self.path).ok().flatten();
         let is_this = |mount: &Mount| self.device.as_ref().is_none_or(|device| *device == mount.device);
@@ -222,8 +222,7 @@ impl Leaver {
         let served_by_us = || mount_point::server_at(&self.path).is_some_and(|pid| pid == rustix::process::getpid());
         if ours && (mount_point::dead_at(&self.path) || failed && served_by_us()) {
             // If it cannot be done, somebody else was faster, or may do it and we may not.
-            let held = mount_point::hold(&self.path, self.device.as_deref());
-            let _ = held.and_then(|held| unmount::detach(held.path()));
+            let _ = mount_point::detach(&self.path, self.device.as_deref());
         }
     }
 }

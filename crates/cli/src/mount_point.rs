@@ -107,6 +107,14 @@ pub fn hold(point: &Path, device: Option<&str>) -> io::Result<Held> {
     Ok(held)
 }
 
+/// Detaches the mount that [`hold`] finds.
+///
+/// # Errors
+/// Those of [`hold`], and of [`unmount::detach`].
+pub fn detach(point: &Path, device: Option<&str>) -> io::Result<()> {
+    unmount::detach(hold(point, device)?.path())
+}
+
 /// What [`prepare`] did.
 #[derive(Debug)]
 pub struct Prepared {
@@ -233,8 +241,7 @@ fn clean(dir: &Path) -> Result<()> {
     match mount {
         Some(mount) if mount.is_ours() => {
             // Lazily: whoever still has a file of it open cannot use that any more, and should not keep us out.
-            let held = hold(&path, Some(&mount.device));
-            held.and_then(|held| unmount::detach(held.path())).map_err(|error| {
+            detach(&path, Some(&mount.device)).map_err(|error| {
                 Failure::new(format!(
                     "{shown}: left mounted by a server that was killed, and cannot be unmounted: {error}"
                 ))

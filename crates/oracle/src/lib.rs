@@ -29,6 +29,8 @@
 
 mod generate;
 mod kernel;
+#[path = "../../vfs/tests/support/number.rs"]
+mod number;
 mod op;
 mod pando;
 mod parent;
@@ -39,6 +41,7 @@ use std::{collections::BTreeMap, env, process::ExitCode};
 use crate::{
     generate::Generator,
     kernel::Kernel,
+    number::number,
     op::{Op, Outcome, Tree, Whence, Who, alike, show},
     pando::Pando,
     parent::Keep,
@@ -64,12 +67,6 @@ pub fn run(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> Exi
         return ExitCode::SUCCESS;
     }
     if env::var_os(CHILD).is_some() { child(kept_elsewhere, subject) } else { parent::run_all() }
-}
-
-/// A number from the environment.
-fn number(name: &str) -> Option<u64> {
-    let text = env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
 /// What protects sticky directories in ways of its own: where one is on, no directory gets that bit.

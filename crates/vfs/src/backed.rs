@@ -362,28 +362,22 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
             Err(error) => Err(error),
         }
     };
+    let take_over = |resize: &mut dyn FnMut(u64)| {
+        let Some((attr, counted)) = ask()? else { return Ok(()) };
+        // Before the times: who finds those new does not take the old size for the new one.
+        if attr.size != inode.size() {
+            resize(attr.size);
+        }
+        inode.refresh(&attr, counted, &pin());
+        Ok(())
+    };
     inode.refresh_xattrs()?;
     match &inode.body {
         Body::File(_) => {
             let state = inode.file_state()?;
-            state.change(inode, |data| {
-                let Some((attr, counted)) = ask()? else { return Ok(()) };
-                // Before the times: who finds those new does not take the old size for the new one.
-                if attr.size != inode.size() {
-                    state.resize(inode, data, attr.size);
-                }
-                inode.refresh(&attr, counted, &pin());
-                Ok(())
-            })
+            state.change(inode, |data| take_over(&mut |size| state.resize(inode, data, size)))
         }
-        _ => {
-            let Some((attr, counted)) = ask()? else { return Ok(()) };
-            if attr.size != inode.size() {
-                inode.set_size(attr.size);
-            }
-            inode.refresh(&attr, counted, &pin());
-            Ok(())
-        }
+        _ => take_over(&mut |size| inode.set_size(size)),
     }
 }
 

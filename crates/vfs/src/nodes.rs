@@ -115,8 +115,7 @@ impl Vfs {
     /// EXDEV in a mounted tree, if it or the root's has a backing: something else may have the same number.
     pub fn remember(&self, dentry: &DentryRef, lookups: u64) -> Result<()> {
         let sb = dentry.0.sb();
-        let root_has_backing = || self.superblocks(|root| Some(root.driver.backing().is_some())) == Some(true);
-        if !sb.is_root() && (dentry.0.inode().is_backed() || root_has_backing()) {
+        if !sb.is_root() && (dentry.0.inode().is_backed() || self.root().0.inode().is_backed()) {
             return Err(Error::CrossDevice);
         }
         if lookups > 0 && sb.nodes.remember(&dentry.0, lookups) {
