@@ -8,7 +8,7 @@ use clap::{
 };
 use clap_complete::Shell;
 
-use crate::{mount_flags::MountFlag, size, slow::SlowArgs, warm::WarmArgs};
+use crate::{deferred::Deferred, mount_flags::MountFlag, size, slow::SlowArgs, warm::WarmArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,20 +40,20 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Mount an in-memory tree on a directory
-    Mount(MountArgs),
+    Mount(Deferred<MountArgs>),
     /// Unmount a tree, and wait until its server has ended
     #[command(alias = "unmount")]
-    Umount(UmountArgs),
+    Umount(Deferred<UmountArgs>),
     /// Measure metadata workloads, here and elsewhere, side by side
-    Bench(pando_bench::cli::BenchArgs),
+    Bench(Deferred<pando_bench::cli::BenchArgs>),
     /// Run a program, and ask the kernel ahead of it for what it will ask
-    Boost(crate::boost::BoostArgs),
+    Boost(Deferred<crate::boost::BoostArgs>),
     /// Read the metadata of directories ahead, so that what comes next does not wait for it
-    Warm(WarmArgs),
+    Warm(Deferred<WarmArgs>),
     /// List directories: names, attributes and extended attributes in one pass
-    Ls(crate::ls::args::LsArgs),
+    Ls(Deferred<crate::ls::args::LsArgs>),
     /// Show what is done to a mounted tree, while it is done
-    Trace(crate::trace::TraceArgs),
+    Trace(Deferred<crate::trace::TraceArgs>),
     /// Print the version
     Version(VersionArgs),
     /// Print a completion script for a shell
@@ -227,7 +227,7 @@ mod tests {
     fn mount(args: &[&str]) -> Result<MountArgs, clap::Error> {
         let line = ["pando", "mount"].iter().chain(args);
         match Cli::try_parse_from(line)?.command {
-            Command::Mount(args) => Ok(args),
+            Command::Mount(Deferred(args)) => Ok(args),
             other => panic!("{other:?}"),
         }
     }

@@ -308,11 +308,14 @@ mod tests {
     use clap::{Parser, error::ErrorKind};
 
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::{
+        args::{Cli, Command},
+        deferred::Deferred,
+    };
 
     fn boost(args: &[&str]) -> std::result::Result<BoostArgs, clap::Error> {
         match Cli::try_parse_from(["pando", "boost"].iter().chain(args))?.command {
-            Command::Boost(args) => Ok(args),
+            Command::Boost(Deferred(args)) => Ok(args),
             other => panic!("{other:?}"),
         }
     }

@@ -10,6 +10,7 @@ use clap_complete::Shell;
 
 use crate::{
     args::Cli,
+    deferred::at_once,
     failure::{Failure, Result, say},
 };
 
@@ -37,7 +38,7 @@ pub fn show(line: &str) {
 /// Standard output cannot be written.
 pub fn completions(shell: Shell) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "pando", &mut script);
+    clap_complete::generate(shell, &mut at_once(Cli::command), "pando", &mut script);
     print(&script)
 }
 

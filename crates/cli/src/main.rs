@@ -4,6 +4,7 @@
 mod args;
 mod boost;
 mod daemon;
+mod deferred;
 mod failure;
 mod generate;
 mod log;
@@ -25,21 +26,24 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Cli, Command};
+use crate::{
+    args::{Cli, Command},
+    deferred::Deferred,
+};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log::start(cli.verbose);
     signals::start();
     let result = match cli.command {
-        Command::Mount(args) if args.daemon && !daemon::is_child() => daemon::start(),
-        Command::Mount(args) => mount::run(&args, args.daemon),
-        Command::Umount(args) => umount::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Bench(args) => Ok(pando_bench::cli::run(args, signals::ending())),
-        Command::Boost(args) => boost::run(&args),
-        Command::Warm(args) => warm::run(&args),
-        Command::Ls(args) => Ok(ls::run(&args)),
-        Command::Trace(args) => trace::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Mount(Deferred(args)) if args.daemon && !daemon::is_child() => daemon::start(),
+        Command::Mount(Deferred(args)) => mount::run(&args, args.daemon),
+        Command::Umount(Deferred(args)) => umount::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Bench(Deferred(args)) => Ok(pando_bench::cli::run(args, signals::ending())),
+        Command::Boost(Deferred(args)) => boost::run(&args),
+        Command::Warm(Deferred(args)) => warm::run(&args),
+        Command::Ls(Deferred(args)) => Ok(ls::run(&args)),
+        Command::Trace(Deferred(args)) => trace::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Version(args) => generate::version(args.json).map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => generate::completions(shell).map(|()| ExitCode::SUCCESS),
         Command::Man { out } => generate::man(&out).map(|()| ExitCode::SUCCESS),

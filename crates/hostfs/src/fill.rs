@@ -200,7 +200,7 @@ impl Filler<'_> {
         let between = self.between(name, kind, part, false, alone)?;
         match self.statx(name) {
             Ok(attr) if !between.has_changed() && settled.covers(&attr) && self.was_read_as(kind, &attr) => {
-                self.put(index, attr, between, false, part);
+                self.put(index, name, attr, between, false, part);
                 Ok(true)
             }
             _ => {
@@ -230,7 +230,7 @@ impl Filler<'_> {
             valueless = same && between.has_changed();
             if same && !valueless || again == 0 {
                 self.lately = self.settled.is_some_and(|settled| !settled.covers(&before));
-                self.put(index, before, between, !same || valueless, part);
+                self.put(index, name, before, between, !same || valueless, part);
                 return Ok(());
             }
             self.forget(part, begin);
@@ -274,12 +274,12 @@ impl Filler<'_> {
         part.rewind(since, |page| self.arena.give_page(page));
     }
 
-    fn put(&self, index: usize, attr: Attr, between: Between, changed: bool, part: &mut Part) {
+    fn put(&self, index: usize, name: &CStr, attr: Attr, between: Between, changed: bool, part: &mut Part) {
         let filled = part.push(index, between.mark);
         filled.xattr_errno = between.outcome.err().map_or(0, Errno::raw_os_error);
         filled.changed = changed;
         filled.link = between.link;
-        filled.has_capabilities = self.has_capabilities(self.names.name_c(index), attr.mode);
+        filled.has_capabilities = self.has_capabilities(name, attr.mode);
         filled.attr = self.asked.mask.contains(Mask::STAT).then_some(attr);
     }
 
@@ -321,9 +321,9 @@ impl Filler<'_> {
 
     /// Whether an executable has capabilities. Other files that have them get no privileges from them.
     fn has_capabilities(&self, name: &CStr, mode: u32) -> bool {
-        let may_have = FileKind::from_mode(mode) == Some(FileKind::File) && mode & 0o111 != 0;
         self.asked.mask.contains(Mask::CAPABILITIES)
-            && may_have
+            && mode & 0o111 != 0
+            && FileKind::from_mode(mode) == Some(FileKind::File)
             && Way::to(self.dir, name).is_ok_and(|way| retry(|| way.value(CAPABILITY, &mut [])).is_ok())
     }
 

@@ -60,9 +60,20 @@ pub enum EntryXattrs<'a> {
     Kept(&'a [u8]),
 }
 
+impl EntryXattrs<'_> {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Live(xattrs) => xattrs.len() == 0,
+            Self::Kept(bytes) => bytes.is_empty(),
+        }
+    }
+}
+
 impl<'a> Iterator for EntryXattrs<'a> {
     type Item = BulkXattr<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<BulkXattr<'a>> {
         let rest = match self {
             Self::Live(xattrs) => return xattrs.next(),

@@ -267,7 +267,16 @@ impl<'p> Lister<'p> {
     }
 
     /// Says what could not be had of an entry.
+    #[inline]
     fn report(&mut self, entry: &Entry<'_>, dir: Option<&Path>) {
+        let failed = entry.errno.is_some() || entry.target_errno.is_some();
+        if failed || self.plan.xattr.is_some() && (entry.changed || entry.xattr_failure().is_some()) {
+            self.report_failures(entry, dir);
+        }
+    }
+
+    #[cold]
+    fn report_failures(&mut self, entry: &Entry<'_>, dir: Option<&Path>) {
         // Marks after the mode, and colours, are done without where extended attributes cannot be read.
         let asked = self.plan.xattr.is_some();
         let link = if dir.is_none() { Status::Serious } else { Status::Minor };
@@ -279,17 +288,13 @@ impl<'p> Lister<'p> {
                 .flatten()
                 .map(|errno| (Status::Minor, "cannot read all extended attributes of", errno)),
         ];
-        let changed = entry.changed && asked;
-        if failures.iter().all(Option::is_none) && !changed {
-            return;
-        }
         let name = Path::new(OsStr::from_bytes(entry.name));
         let path = dir.map_or_else(|| name.to_owned(), |dir| dir.join(name));
         let path = path.as_os_str().as_bytes();
         for (level, what, errno) in failures.into_iter().flatten() {
             self.status.failed(level, what, path, errno);
         }
-        if changed {
+        if entry.changed && asked {
             let path = in_message(path);
             self.status.say(Status::Minor, format_args!("{path} changed each time that it was read"));
         }
@@ -326,7 +331,7 @@ impl<'p> Lister<'p> {
         if self.plan.has_total() {
             write_total(self.blocks, self.plan, &mut self.out.buffer);
         }
-        let mut sorter = std::mem::replace(&mut self.sorter, Sorter::new(self.plan.order, 0));
+        let mut sorter = std::mem::replace(&mut self.sorter, Sorter::new(self.plan.order, Some(0)));
         let mut rank = 0;
         let ranks = self.plan.recursive && self.plan.order.by != SortBy::Name;
         let result = sorter.drain(|entry| {

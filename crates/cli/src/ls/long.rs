@@ -19,16 +19,29 @@ pub struct LookUps {
     pub clock: Clock,
     /// Whether labels of SELinux count (`.` after the mode).
     pub selinux: bool,
-    /// The columns of owners that were written last.
+    /// What was written last before a size.
     pub written: Written,
 }
 
-/// The columns of an owner and a group. Neighbours mostly have the same.
+/// The columns before the size, from the mode to the group, as they were written last.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Whose they are, and how wide.
-    of: Option<(u32, u32, usize, usize)>,
+    of: Option<Shared>,
     text: Vec<u8>,
+}
+
+/// What makes the columns before the size. Neighbours mostly have it in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shared {
+    kind: Option<FileKind>,
+    mode: u32,
+    /// If there is a column for marks.
+    mark: Option<u8>,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    /// How wide the columns are: links, user, group.
+    widths: [usize; 3],
 }
 
 /// How wide the columns must be. They only grow.
@@ -82,7 +95,12 @@ fn mode_text(kind: Option<FileKind>, mode: u32) -> [u8; 10] {
 }
 
 /// `+` for an access list, `.` for a label of SELinux alone.
+#[inline]
 fn mark(entry: &Entry<'_>, selinux: bool) -> u8 {
+    if entry.xattrs.is_empty() { b' ' } else { mark_of(entry, selinux) }
+}
+
+fn mark_of(entry: &Entry<'_>, selinux: bool) -> u8 {
     let mut mark = b' ';
     for xattr in entry.xattrs.clone() {
         match xattr.name {
@@ -184,17 +202,17 @@ impl Widths {
             self.write_unknown(entry, plan, look, out);
             return out.len() - begin;
         };
-        out.extend_from_slice(&mode_text(entry.kind, attr.mode));
-        if self.marks {
-            out.push(mark(entry, look.selinux));
-        }
-        out.push(b' ');
-        right(u64::from(attr.nlink), self.nlink, out);
-        out.push(b' ');
-        let of = Some((attr.uid, attr.gid, self.user, self.group));
-        if look.written.of != of {
-            look.written.of = of;
-            self.write_owners(attr, plan, look);
+        let shared = Shared {
+            kind: entry.kind,
+            mode: attr.mode,
+            mark: self.marks.then(|| mark(entry, look.selinux)),
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            widths: [self.nlink, self.user, self.group],
+        };
+        if look.written.of != Some(shared) {
+            self.write_shared(shared, plan, look);
         }
         out.extend_from_slice(&look.written.text);
         if plan.owner || plan.group || plan.author {
@@ -214,20 +232,27 @@ impl Widths {
         out.len() - begin
     }
 
-    fn write_owners(&self, attr: &Attr, plan: &Plan, look: &mut LookUps) {
+    fn write_shared(&self, shared: Shared, plan: &Plan, look: &mut LookUps) {
+        look.written.of = Some(shared);
         let (owners, out) = (&mut look.owners, &mut look.written.text);
+        let Shared { uid, gid, .. } = shared;
         out.clear();
+        out.extend_from_slice(&mode_text(shared.kind, shared.mode));
+        out.extend(shared.mark);
+        out.push(b' ');
+        right(u64::from(shared.nlink), self.nlink, out);
+        out.push(b' ');
         if plan.owner {
-            let name = if plan.numeric { None } else { owners.user(attr.uid) };
-            write_owner(name, attr.uid, self.user, plan, out);
+            let name = if plan.numeric { None } else { owners.user(uid) };
+            write_owner(name, uid, self.user, plan, out);
         }
         if plan.group {
-            let name = if plan.numeric { None } else { owners.group(attr.gid) };
-            write_owner(name, attr.gid, self.group, plan, out);
+            let name = if plan.numeric { None } else { owners.group(gid) };
+            write_owner(name, gid, self.group, plan, out);
         }
         if plan.author {
-            let name = if plan.numeric { None } else { owners.user(attr.uid) };
-            write_owner(name, attr.uid, self.user, plan, out);
+            let name = if plan.numeric { None } else { owners.user(uid) };
+            write_owner(name, uid, self.user, plan, out);
         }
     }
 

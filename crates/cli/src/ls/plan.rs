@@ -4,7 +4,6 @@ use std::{env, io::IsTerminal, os::unix::ffi::OsStrExt};
 
 use clap::ValueEnum;
 use pando_hostfs::{Descent, Fields, Mask, Options, WalkOptions};
-use rustix::process::{Resource, getrlimit};
 
 use super::{
     args::{Format, LsArgs, Options as Args, SortBy, When, WhichTime, XattrLevel},
@@ -13,13 +12,9 @@ use super::{
     failed::Status,
     interrupt::Restorer,
     order::Order,
-    sorter::MIN_MEMORY_BYTES,
     time::TimeStyle,
 };
-use crate::{
-    quote::{Quote, Quoting, in_message, locale_is_utf8},
-    warm::room::Memory,
-};
+use crate::quote::{Quote, Quoting, in_message, locale_is_utf8};
 
 /// The form of the listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +65,8 @@ pub struct Plan {
     pub time: WhichTime,
     pub time_style: TimeStyle,
     pub order: Order,
-    pub sort_memory: usize,
+    /// Memory for sorting, if it was said how much.
+    pub sort_memory: Option<u64>,
     pub quote: Quote,
     pub screen: Screen,
     /// None: names have no colours.
@@ -80,15 +76,6 @@ pub struct Plan {
 }
 
 const DEFAULT_WIDTH: usize = 80;
-const DEFAULT_SORT_MEMORY: u64 = 256 << 20;
-
-/// A quarter of what this process may have (by its limit, and by what its control groups and the machine have left), at
-/// most the default.
-fn sort_memory() -> u64 {
-    let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
-    let room = Memory::here().room().map_or(u64::MAX, |room| room.bytes);
-    DEFAULT_SORT_MEMORY.min(limit.min(room) / 4)
-}
 
 fn screen_width(args: &Args, terminal: bool) -> usize {
     let from_terminal = || {
@@ -167,7 +154,7 @@ impl Plan {
             time,
             time_style: if form == Form::Long { time_style(args)? } else { TimeStyle::Locale },
             order: Order { by: sort_by(args, machine, long), time, reverse: args.reverse },
-            sort_memory: usize::try_from(args.sort_memory.unwrap_or_else(sort_memory)).unwrap_or(usize::MAX),
+            sort_memory: args.sort_memory,
             quote: quote(args, terminal, machine),
             screen: Screen { width, tabs: colours.is_none() && width != 0, eol: if args.zero { 0 } else { b'\n' } },
             colours,
@@ -339,5 +326,3 @@ fn quote(args: &Args, terminal: bool, machine: bool) -> Quote {
     };
     Quote { style, utf8: locale_is_utf8(), hide: terminal && !args.zero, at: args.classify }
 }
-
-const _: () = assert!(MIN_MEMORY_BYTES as u64 <= DEFAULT_SORT_MEMORY);

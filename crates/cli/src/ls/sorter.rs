@@ -11,11 +11,16 @@ use std::{
     io::{self, BufReader, BufWriter, Read, Seek, Write},
 };
 
+use rustix::process::{Resource, getrlimit};
+
 use super::{
     entry::Entry,
     order::{Key, Order},
 };
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    warm::room::Memory,
+};
 
 /// Runs that are merged at once.
 const FAN_IN: usize = 64;
@@ -23,7 +28,16 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// The buffer of a run that is read; with all of them it stays below the smallest memory.
 const READ_BYTES: usize = 16 << 10;
 /// The least memory that makes sense: two chunks and an index.
-pub const MIN_MEMORY_BYTES: usize = 4 * CHUNK_BYTES;
+const MIN_MEMORY_BYTES: usize = 4 * CHUNK_BYTES;
+const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
+
+/// A quarter of what this process may have (by its limit, and by what its control groups and the machine have left), at
+/// most the default.
+fn default_memory() -> u64 {
+    let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
+    let room = Memory::here().room().map_or(u64::MAX, |room| room.bytes);
+    DEFAULT_MEMORY_BYTES.min(limit.min(room) / 4)
+}
 
 /// An entry in memory.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +51,8 @@ struct Place {
 /// Takes entries in any order and gives them back in one.
 pub struct Sorter {
     order: Order,
-    memory_bytes: usize,
+    /// How much memory it takes at most. Looked at once the least is not enough.
+    memory_bytes: Option<u64>,
     chunks: Vec<Vec<u8>>,
     /// Chunks that are used again.
     free: Vec<Vec<u8>>,
@@ -47,11 +62,11 @@ pub struct Sorter {
 }
 
 impl Sorter {
-    /// A sorter that keeps about `memory_bytes` in memory.
-    pub fn new(order: Order, memory_bytes: usize) -> Self {
+    /// A sorter that keeps about `memory_bytes` in memory; where none are said, what there is room for.
+    pub fn new(order: Order, memory_bytes: Option<u64>) -> Self {
         Self {
             order,
-            memory_bytes: memory_bytes.max(MIN_MEMORY_BYTES),
+            memory_bytes,
             chunks: Vec::new(),
             free: Vec::new(),
             places: Vec::new(),
@@ -92,7 +107,7 @@ impl Sorter {
 
     fn add_chunk(&mut self, len: usize) -> io::Result<()> {
         let held: usize = self.chunks.iter().map(Vec::capacity).sum();
-        if held + CHUNK_BYTES.max(len) + self.index_bytes(self.places.capacity()) > self.memory_bytes {
+        if !self.fits(held + CHUNK_BYTES.max(len) + self.index_bytes(self.places.capacity())) {
             self.spill()?;
         }
         let chunk = match self.free.pop() {
@@ -107,11 +122,15 @@ impl Sorter {
         let more = (self.places.capacity() / 2).max(1024);
         let held: usize = self.chunks.iter().map(Vec::capacity).sum();
         // While it grows, the old index is there as well as the new one.
-        if held + self.index_bytes(self.places.capacity() * 2 + more) > self.memory_bytes && !self.places.is_empty() {
+        if !self.fits(held + self.index_bytes(self.places.capacity() * 2 + more)) && !self.places.is_empty() {
             return self.spill();
         }
         self.places.reserve_exact(more);
         Ok(())
+    }
+
+    fn fits(&mut self, bytes: usize) -> bool {
+        bytes <= MIN_MEMORY_BYTES || bytes as u64 <= *self.memory_bytes.get_or_insert_with(default_memory)
     }
 
     fn index_bytes(&self, places: usize) -> usize {
@@ -294,9 +313,9 @@ mod tests {
         (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
     }
 
-    fn sorted(by: SortBy, reverse: bool, count: u64, memory: usize) -> (Vec<(u64, Vec<u8>)>, bool) {
+    fn sorted(by: SortBy, reverse: bool, count: u64, memory: u64) -> (Vec<(u64, Vec<u8>)>, bool) {
         let order = Order { by, time: WhichTime::Mtime, reverse };
-        let mut sorter = Sorter::new(order, memory);
+        let mut sorter = Sorter::new(order, Some(memory));
         for index in 0..count {
             let name =
                 format!("{}.{}", "n".repeat((index % 40) as usize), scrambled(index) % 1_000_000 * count + index);
@@ -328,7 +347,7 @@ mod tests {
         let extension = |name: &[u8]| name.rsplit(|&byte| byte == b'.').next().unwrap().to_vec();
         for by in [SortBy::Name, SortBy::Size, SortBy::Time, SortBy::Extension] {
             for reverse in [false, true] {
-                let (all, spilled) = sorted(by, reverse, 500, MIN_MEMORY_BYTES);
+                let (all, spilled) = sorted(by, reverse, 500, MIN_MEMORY_BYTES as u64);
                 assert!(!spilled);
                 let mut model = all.clone();
                 model.sort_by(|(one_key, one), (other_key, other)| {

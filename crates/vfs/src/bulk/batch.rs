@@ -2,7 +2,7 @@
 
 use std::{ffi::CStr, sync::Arc};
 
-use super::{Attr, Filled, Names, PART_ENTRIES, Part, Xattrs};
+use super::{Attr, Filled, Names, PART_ENTRIES, Part, Xattrs, names::Entry};
 use crate::FileKind;
 
 /// Where an entry's answers are, from the first one that is shown: the part in the upper bits, the place in it in the
@@ -84,14 +84,22 @@ impl Batch {
         (self.from..self.to).map(|index| self.record(index))
     }
 
+    #[inline]
     fn record(&self, index: usize) -> Record<'_> {
-        let filled = self.places.get(index - self.from).map(|&place| {
-            let part = &self.parts[(place >> PLACE_BITS) as usize];
-            (part, &part.attrs[(place & ((1 << PLACE_BITS) - 1)) as usize])
-        });
-        Record { names: &self.names, index, filled }
+        let (part, filled) = match self.places.get(index - self.from) {
+            None => (&UNASKED_PART, &UNASKED),
+            Some(&place) => {
+                let part = &self.parts[(place >> PLACE_BITS) as usize];
+                (part, &part.attrs[(place & ((1 << PLACE_BITS) - 1)) as usize])
+            }
+        };
+        Record { names: &self.names, entry: &self.names.entries[index], part, filled }
     }
 }
+
+/// The answers where nothing was asked for but names.
+static UNASKED_PART: Part = Part::EMPTY;
+static UNASKED: Filled = Filled::NOTHING;
 
 const _: () = assert!(PART_ENTRIES < 1 << PLACE_BITS);
 
@@ -99,57 +107,66 @@ const _: () = assert!(PART_ENTRIES < 1 << PLACE_BITS);
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     names: &'a Names,
-    index: usize,
-    filled: Option<(&'a Part, &'a Filled)>,
+    entry: &'a Entry,
+    part: &'a Part,
+    filled: &'a Filled,
 }
 
 impl<'a> Record<'a> {
     /// The name: any bytes but `/` and zero; none at all if the directory is damaged.
     #[must_use]
+    #[inline]
     pub fn name(&self) -> &'a [u8] {
-        self.names.name(self.index)
+        self.names.name_of(self.entry)
     }
 
     /// The name, for a system call.
     #[must_use]
+    #[inline]
     pub fn name_c(&self) -> &'a CStr {
-        self.names.name_c(self.index)
+        self.names.name_c_of(self.entry)
     }
 
     /// The `d_type` of the directory entry; 0 if the file system does not say.
     #[must_use]
+    #[inline]
     pub fn dtype(&self) -> u8 {
-        self.names.entries[self.index].dtype
+        self.entry.dtype
     }
 
     /// What it is, from its attributes or from its directory entry; none if neither says.
     #[must_use]
+    #[inline]
     pub fn kind(&self) -> Option<FileKind> {
-        self.attr().and_then(Attr::kind).or_else(|| self.names.kind(self.index))
+        self.attr().and_then(Attr::kind).or_else(|| self.entry.kind())
     }
 
     /// The inode number in the directory. Where something is mounted on the entry, [`Attr::ino`] differs.
     #[must_use]
+    #[inline]
     pub fn ino(&self) -> u64 {
-        self.names.entries[self.index].ino
+        self.entry.ino
     }
 
     /// Where a scan goes on after this entry.
     #[must_use]
+    #[inline]
     pub fn cookie(&self) -> u64 {
-        self.names.entries[self.index].cookie
+        self.entry.cookie
     }
 
     /// The attributes; none if they were not asked for, or not to be had ([`Record::errno`]).
     #[must_use]
+    #[inline]
     pub fn attr(&self) -> Option<&'a Attr> {
-        self.filled.and_then(|(_, filled)| filled.attr.as_ref())
+        self.filled.attr.as_ref()
     }
 
     /// Why the attributes could not be had: ENOENT for an entry that vanished, and others as statx says.
     #[must_use]
+    #[inline]
     pub fn errno(&self) -> Option<i32> {
-        self.filled.map(|(_, filled)| filled.errno).filter(|&errno| errno != 0)
+        Some(self.filled.errno).filter(|&errno| errno != 0)
     }
 
     /// Why there are no extended attributes, or not all of them. E2BIG: they do not fit into the scan's budget. ENOSYS:
@@ -157,48 +174,46 @@ impl<'a> Record<'a> {
     ///
     /// A file system without extended attributes is no error: there are none.
     #[must_use]
+    #[inline]
     pub fn xattr_errno(&self) -> Option<i32> {
-        self.filled.map(|(_, filled)| filled.xattr_errno).filter(|&errno| errno != 0)
+        Some(self.filled.xattr_errno).filter(|&errno| errno != 0)
     }
 
     /// Where a symbolic link leads, or why that could not be read. E2BIG: it does not fit into the scan's budget. None for
     /// other entries, and if it was not asked for.
     #[must_use]
+    #[inline]
     pub fn link_target(&self) -> Option<Result<&'a [u8], i32>> {
-        let (part, filled) = self.filled?;
-        Some(filled.link.target?.map(|target| part.target(target)))
+        Some(self.filled.link.target?.map(|target| self.part.target(target)))
     }
 
     /// The mode of what is at the end of a symbolic link, or why it could not be had: ENOENT if nothing is there. None for
     /// other entries, and if it was not asked for.
     #[must_use]
+    #[inline]
     pub fn link_end(&self) -> Option<Result<u32, i32>> {
-        self.filled.and_then(|(_, filled)| filled.link.end)
+        self.filled.link.end
     }
 
     /// Whether it is a file that may be executed and has capabilities; false if that was not asked for.
     #[must_use]
+    #[inline]
     pub fn has_capabilities(&self) -> bool {
-        self.filled.is_some_and(|(_, filled)| filled.has_capabilities)
+        self.filled.has_capabilities
     }
 
     /// Whether it changed while it was read, each time it was tried: attributes, extended attributes and the target may
     /// then be of different moments.
     #[must_use]
+    #[inline]
     pub fn changed(&self) -> bool {
-        self.filled.is_some_and(|(_, filled)| filled.changed)
+        self.filled.changed
     }
 
     /// The extended attributes; nothing if they were not asked for.
     #[must_use]
+    #[inline]
     pub fn xattrs(&self) -> Xattrs<'a> {
-        match self.filled {
-            None => Xattrs { pages: &[], at: 0, left: 0 },
-            Some((part, filled)) => Xattrs {
-                pages: part.pages.get(usize::from(filled.xattrs_at.page)..).unwrap_or_default(),
-                at: filled.xattrs_at.at as usize,
-                left: filled.xattrs,
-            },
-        }
+        self.part.xattrs_of(self.filled)
     }
 }

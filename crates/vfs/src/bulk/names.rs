@@ -55,6 +55,17 @@ pub(super) struct Entry {
     pub dtype: u8,
 }
 
+impl Entry {
+    /// What it is, if the directory says so.
+    #[inline]
+    pub fn kind(&self) -> Option<FileKind> {
+        match self.dtype {
+            0 => None,
+            dtype => FileKind::from_mode(u32::from(dtype) << 12),
+        }
+    }
+}
+
 /// The names half of a batch.
 #[derive(Debug, Default)]
 pub struct Names {
@@ -134,14 +145,21 @@ impl Names {
     /// The name of an entry.
     #[must_use]
     pub fn name(&self, index: usize) -> &[u8] {
-        let entry = &self.entries[index];
-        &self.pages[usize::from(entry.page)].bytes[entry.at as usize..][..usize::from(entry.len)]
+        self.name_of(&self.entries[index])
     }
 
     /// The name of an entry, for a system call.
     #[must_use]
     pub fn name_c(&self, index: usize) -> &CStr {
-        let entry = &self.entries[index];
+        self.name_c_of(&self.entries[index])
+    }
+
+    #[inline]
+    pub(super) fn name_of(&self, entry: &Entry) -> &[u8] {
+        &self.pages[usize::from(entry.page)].bytes[entry.at as usize..][..usize::from(entry.len)]
+    }
+
+    pub(super) fn name_c_of(&self, entry: &Entry) -> &CStr {
         let bytes = &self.pages[usize::from(entry.page)].bytes[entry.at as usize..][..=usize::from(entry.len)];
         CStr::from_bytes_with_nul(bytes).expect("the first zero byte ends the name")
     }
@@ -149,10 +167,7 @@ impl Names {
     /// What an entry is, if the directory says so.
     #[must_use]
     pub fn kind(&self, index: usize) -> Option<FileKind> {
-        match self.entries[index].dtype {
-            0 => None,
-            dtype => FileKind::from_mode(u32::from(dtype) << 12),
-        }
+        self.entries[index].kind()
     }
 
     /// The inode number of an entry, as the directory has it.

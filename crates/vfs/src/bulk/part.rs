@@ -73,11 +73,29 @@ pub struct Part {
 
 impl Default for Part {
     fn default() -> Self {
-        Self { attrs: Vec::with_capacity(PART_ENTRIES), pages: Vec::new(), xattrs: 0 }
+        Self { attrs: Vec::with_capacity(PART_ENTRIES), ..Self::EMPTY }
     }
 }
 
+impl Filled {
+    /// Of an entry that was not asked about.
+    pub(super) const NOTHING: Self = Self {
+        entry: 0,
+        errno: 0,
+        xattr_errno: 0,
+        changed: false,
+        has_capabilities: false,
+        attr: None,
+        link: LinkAnswer { target: None, end: None },
+        xattrs_at: Place { page: 0, at: 0 },
+        xattrs: 0,
+    };
+}
+
 impl Part {
+    /// One without room.
+    pub(super) const EMPTY: Self = Self { attrs: Vec::new(), pages: Vec::new(), xattrs: 0 };
+
     /// Whether another entry fits.
     #[must_use]
     pub fn has_room(&self) -> bool {
@@ -131,10 +149,21 @@ impl Part {
         target
     }
 
+    #[inline]
     pub(super) fn target(&self, LinkTarget(place): LinkTarget) -> &[u8] {
         let bytes = &self.pages[usize::from(place.page)].bytes[place.at as usize..];
         let (head, bytes) = bytes.split_at(TARGET_HEAD_BYTES);
         &bytes[..head.try_into().map_or(0, u32::from_ne_bytes) as usize]
+    }
+
+    #[inline]
+    pub(super) fn xattrs_of(&self, filled: &Filled) -> Xattrs<'_> {
+        if filled.xattrs == 0 {
+            return Xattrs::default();
+        }
+        let Place { page, at } = filled.xattrs_at;
+        let (first, pages) = self.pages[usize::from(page)..].split_first().expect("attributes lie in pages");
+        Xattrs { bytes: &first.bytes[at as usize..first.used], pages, left: filled.xattrs }
     }
 
     /// Room for the value of an attribute with this name, as much as the page has and never nothing (no room at all
@@ -169,17 +198,8 @@ impl Part {
     /// stays: attributes are large.
     #[inline]
     pub fn push(&mut self, entry: usize, mark: Mark) -> &mut Filled {
-        let filled = Filled {
-            entry: entry as u32,
-            errno: 0,
-            xattr_errno: 0,
-            changed: false,
-            has_capabilities: false,
-            attr: None,
-            link: LinkAnswer::default(),
-            xattrs_at: mark.place,
-            xattrs: self.xattrs - mark.count,
-        };
+        let filled =
+            Filled { entry: entry as u32, xattrs_at: mark.place, xattrs: self.xattrs - mark.count, ..Filled::NOTHING };
         self.attrs.push(filled);
         let last = self.attrs.len() - 1;
         &mut self.attrs[last]
@@ -231,33 +251,37 @@ pub enum XattrValue<'a> {
 }
 
 /// Goes through the extended attributes of a record.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Xattrs<'a> {
-    pub(super) pages: &'a [Page],
-    pub(super) at: usize,
-    pub(super) left: u32,
+    /// What comes next in the page at hand, and the pages behind it.
+    bytes: &'a [u8],
+    pages: &'a [Page],
+    left: u32,
 }
 
 impl<'a> Iterator for Xattrs<'a> {
     type Item = BulkXattr<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        while self.at >= self.pages.first()?.used {
-            self.pages = &self.pages[1..];
-            self.at = 0;
+        while self.bytes.is_empty() {
+            let (page, pages) = self.pages.split_first()?;
+            (self.bytes, self.pages) = (&page.bytes[..page.used], pages);
         }
-        let bytes = &self.pages[0].bytes[self.at..];
-        let name_len = usize::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
-        let tag = u16::from_ne_bytes([bytes[2], bytes[3]]);
-        let number = u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-        let (name, rest) = bytes[HEAD_BYTES..].split_at(name_len);
-        let (value, value_len) = match tag {
-            TAG_BYTES => (XattrValue::Bytes(&rest[..number as usize]), number as usize),
-            TAG_ERRNO => (XattrValue::Errno(number as i32), 0),
-            _ => (XattrValue::NotRead, 0),
+        let (&[len0, len1, tag0, tag1, number @ ..], rest) = self.bytes.split_first_chunk::<HEAD_BYTES>()?;
+        let number = u32::from_ne_bytes(number);
+        let (name, rest) = rest.split_at(u16::from_ne_bytes([len0, len1]).into());
+        self.bytes = rest;
+        let value = match u16::from_ne_bytes([tag0, tag1]) {
+            TAG_BYTES => {
+                let (value, rest) = rest.split_at(number as usize);
+                self.bytes = rest;
+                XattrValue::Bytes(value)
+            }
+            TAG_ERRNO => XattrValue::Errno(number as i32),
+            _ => XattrValue::NotRead,
         };
-        self.at += HEAD_BYTES + name_len + value_len;
         Some(BulkXattr { name, value })
     }
 

@@ -1,0 +1,77 @@
+//! Options of a command that are made when that command is given: making those of all commands takes longer than a small listing.
+
+use std::cell::Cell;
+
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches, builder::Resettable};
+
+/// These options.
+#[derive(Debug)]
+pub struct Deferred<T>(pub T);
+
+thread_local! {
+    static AT_ONCE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has `make` make a command with all that it contains: completions want to know it from the beginning.
+pub fn at_once(make: fn() -> Command) -> Command {
+    AT_ONCE.set(true);
+    let command = make();
+    AT_ONCE.set(false);
+    command
+}
+
+impl<T: Args> Args for Deferred<T> {
+    fn augment_args(command: Command) -> Command {
+        if AT_ONCE.get() {
+            return T::augment_args(command);
+        }
+        // What the command is for was said before, and not by its options.
+        command.defer(|command| {
+            let (about, long_about) = (command.get_about().cloned(), command.get_long_about().cloned());
+            T::augment_args(command).about(Resettable::from(about)).long_about(Resettable::from(long_about))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        T::augment_args_for_update(command)
+    }
+}
+
+impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        T::from_arg_matches(matches).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn helps(command: &Command) -> Vec<String> {
+        let own = command.clone().render_long_help().to_string();
+        command.get_subcommands().flat_map(helps).chain([own]).collect()
+    }
+
+    #[test]
+    fn what_is_deferred_says_the_same() {
+        let (mut deferred, mut whole) = (Cli::command(), at_once(Cli::command));
+        let ls = |command: &Command| command.find_subcommand("ls").unwrap().get_arguments().count();
+        assert_eq!((ls(&deferred), ls(&whole) > 1), (0, true));
+        deferred.build();
+        whole.build();
+        for name in ["mount", "umount", "bench", "boost", "warm", "ls", "trace"] {
+            let [one, other] = [&deferred, &whole].map(|command| helps(command.find_subcommand(name).unwrap()));
+            assert_eq!(one, other);
+        }
+        // Of a command as a whole, `pando help` knows the commands of commands.
+        let help = ["help", "bench", "crunl"].iter().try_fold(&whole, |command, name| command.find_subcommand(name));
+        assert!(help.is_some());
+    }
+}
