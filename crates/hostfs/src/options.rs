@@ -14,7 +14,8 @@ pub const MAX_FIXED_WORKERS: usize = 1024;
 /// How many calls may wait in the kernel at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Workers {
-    /// As measured: the caller alone while calls are fast, up to [`MAX_WORKERS`] threads when each call waits.
+    /// As measured: the caller alone while calls are fast, with a thread that is ahead of it where some wait a little, and up to
+    /// [`MAX_WORKERS`] threads when each call waits.
     #[default]
     Auto,
     /// As measured, and never more than this.

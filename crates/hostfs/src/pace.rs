@@ -13,7 +13,7 @@ use std::{
     os::fd::BorrowedFd,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -153,6 +153,8 @@ pub struct Pace {
     threads: AtomicUsize,
     limit: usize,
     fixed: bool,
+    /// Whether entries wait, if not for long. A single independent value.
+    waits: AtomicBool,
     learned: Mutex<Learned>,
 }
 
@@ -171,7 +173,7 @@ impl Pace {
             Order::Inode => Choice::Made(JobOrder::Inode),
         };
         let learned = Mutex::new(Learned { choice, alone: Alone::Untried, matched: 0, last: None, cap: None });
-        Self { threads: AtomicUsize::new(threads), limit, fixed, learned }
+        Self { threads: AtomicUsize::new(threads), limit, fixed, waits: AtomicBool::new(false), learned }
     }
 
     fn learned(&self) -> MutexGuard<'_, Learned> {
@@ -193,6 +195,7 @@ impl Pace {
         if self.is_fixed() {
             return false;
         }
+        self.note_waits(cost);
         let mut learned = self.learned();
         if let Some(threads) = learned.judge_alone(cost) {
             self.threads.store(threads, Ordering::Relaxed);
@@ -204,6 +207,24 @@ impl Pace {
         }
         self.threads.store(self.wanted(cost).max(2), Ordering::Relaxed);
         true
+    }
+
+    fn note_waits(&self, cost: Cost) {
+        if cost.waited_ns >= TRIP_NS {
+            self.waits.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a thread is to read ahead of the caller.
+    pub fn reads_ahead(&self) -> bool {
+        !self.is_fixed() && self.waits.load(Ordering::Relaxed)
+    }
+
+    /// What a thread that read ahead had to pay: nothing, if all is in the kernel's caches by now.
+    pub fn after_readahead(&self, cost: Cost) {
+        if cost.entries > 0 {
+            self.waits.store(cost.waited_ns >= TRIP_NS, Ordering::Relaxed);
+        }
     }
 
     /// As many as keep one of them at work.
@@ -219,6 +240,7 @@ impl Pace {
         if self.fixed || cost.entries == 0 {
             return;
         }
+        self.note_waits(cost);
         if cost.wait_ns() < WAIT_IS_OVER_NS {
             learned.last = None;
             self.threads.store(1, Ordering::Relaxed);
@@ -387,6 +409,21 @@ mod tests {
         assert!(!pace.after_inline(cost(340, 2, 4)));
         assert!(!pace.after_inline(cost(8, 2, 10)), "80 us in all say nothing");
         assert_eq!(pace.threads(), 1);
+    }
+
+    #[test]
+    fn one_thread_reads_ahead_while_entries_wait_a_little() {
+        let pace = Pace::new(Workers::Auto, Order::Auto, 100);
+        assert!(!pace.after_inline(cost(340, 9, 0)) && !pace.reads_ahead());
+        assert!(!pace.after_inline(cost(340, 9, 2)) && pace.reads_ahead());
+        pace.after_readahead(cost(20, 9, 100));
+        assert!(pace.reads_ahead());
+        pace.after_readahead(cost(0, 0, 0));
+        assert!(pace.reads_ahead(), "told to end before it began, it says nothing");
+        pace.after_readahead(cost(20, 9, 0));
+        assert!(!pace.reads_ahead(), "all is in the kernel's caches");
+        let alone = Pace::new(Workers::AtMost(1), Order::Auto, 100);
+        assert!(!alone.after_inline(cost(340, 9, 2)) && !alone.reads_ahead());
     }
 
     #[test]

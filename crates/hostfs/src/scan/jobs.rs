@@ -44,6 +44,7 @@ impl Scan {
     /// Goes on with names of which the first ones are done.
     pub(super) fn go_on(&mut self, names: Arc<Names>, from: usize) {
         if self.is_shared() {
+            self.end_readahead();
             let job = self.start(names, from);
             self.jobs.push_front(Pending::Job(job));
             self.feed();
@@ -51,9 +52,11 @@ impl Scan {
         } else {
             // Later answers hold pages that these may need.
             self.give_up_jobs(|_| true);
+            self.read_ahead(&names, from);
             self.answer(&names, from, PART_ENTRIES, Room::AllThereIs);
             let answered: usize = self.parts.iter().map(|part| part.filled().len()).sum();
             if self.is_shared() && from + answered < names.len() {
+                self.end_readahead();
                 // Threads take over. Batches are no smaller for that: where they end shows in listings.
                 let job = self.start(names.clone(), from + answered);
                 self.feed();

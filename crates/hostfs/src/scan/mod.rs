@@ -1,5 +1,6 @@
 //! The record stream: one directory, batch after batch.
 
+mod clusters;
 mod jobs;
 
 use std::{
@@ -28,7 +29,7 @@ use crate::{
     meter::Meter,
 };
 
-use jobs::Pending;
+use self::{clusters::ClusterReadahead, jobs::Pending};
 
 /// The least room in a page of names for another read: what FUSE gives at once, and a longest name.
 const NAMES_ROOM: usize = 4096 + 512;
@@ -79,6 +80,8 @@ pub struct Scan {
     is_scarce: bool,
     /// The batch was read ahead, and not handed out yet.
     is_ahead: bool,
+    /// The thread that is ahead in the names of the batch.
+    readahead: Option<ClusterReadahead>,
 }
 
 /// What pages the caller has for its answers.
@@ -144,6 +147,7 @@ impl Scan {
             most: usize::MAX,
             is_scarce: false,
             is_ahead: false,
+            readahead: None,
         }
     }
 
@@ -197,6 +201,7 @@ impl Scan {
             self.go_on(names, from);
             return Ok(true);
         }
+        self.end_readahead();
         self.keep_spare(names);
         if self.is_shared() {
             self.feed();
@@ -338,8 +343,22 @@ impl Scan {
         self.parts.push(part);
     }
 
+    /// Has a thread read ahead of the caller, if that pays.
+    fn read_ahead(&mut self, names: &Arc<Names>, from: usize) {
+        if self.readahead.is_none() && self.crew.pace.reads_ahead() {
+            self.readahead = ClusterReadahead::start(&self.crew.pool, &self.dir, names, from);
+        }
+    }
+
+    fn end_readahead(&mut self) {
+        if let Some(cost) = self.readahead.take().and_then(ClusterReadahead::end) {
+            self.crew.pace.after_readahead(cost);
+        }
+    }
+
     /// Ends what is under way, and takes all pages back.
     fn recycle(&mut self) {
+        self.end_readahead();
         self.give_up_jobs(|_| true);
         for pending in std::mem::take(&mut self.jobs) {
             if let Pending::GivenUp(names, _) = pending {

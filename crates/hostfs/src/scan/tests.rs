@@ -8,6 +8,7 @@ use super::*;
 use crate::{
     Workers,
     job::{Job, Task},
+    meter::Cost,
     pace::JobOrder,
 };
 
@@ -137,4 +138,33 @@ fn the_caller_alone_has_all_pages() {
     assert!(scan.advance().unwrap());
     assert_eq!(answered(&scan), 20);
     assert!(matches!(scan.jobs[0], Pending::GivenUp(_, 0)), "its answers hold none");
+}
+
+fn free_pages(scan: &Scan) -> usize {
+    let parts: Vec<Part> = iter::from_fn(|| scan.arena.take_part()).collect();
+    let count = parts.len();
+    parts.into_iter().for_each(|part| scan.arena.give_part(part));
+    count
+}
+
+/// Whether a thread reads ahead is by what the last entries waited; what comes out is the same.
+#[test]
+fn names_that_were_read_ahead_are_used_again() {
+    const FILES: usize = 3 * PART_ENTRIES;
+    let (_temp, mut scan) = scan_of(FILES, Workers::Auto);
+    let pages = free_pages(&scan);
+    for waited_ms in [50, 0] {
+        scan.seek(0).unwrap();
+        let cost = Cost { entries: 100_000, cpu_ns: 1, waited_ns: waited_ms * 1_000_000 };
+        assert!(!scan.crew.pace.after_inline(cost), "half a microsecond each is worth no thread");
+        scan.crew.pace.after_readahead(cost);
+        assert_eq!(scan.crew.pace.reads_ahead(), waited_ms > 0);
+        let mut seen = 0;
+        while scan.advance().unwrap() {
+            assert_eq!(answered(&scan), scan.batch.len());
+            seen += scan.batch.len();
+        }
+        assert_eq!((seen, free_pages(&scan)), (FILES, pages));
+        assert!(scan.readahead.is_none());
+    }
 }
