@@ -398,6 +398,19 @@ mod tests {
     }
 
     #[test]
+    fn one_byte_of_another_kind_is_found_wherever_it_is() {
+        for len in 0..40 {
+            let text = vec![b'~'; len];
+            assert!(is_graphic(&text));
+            for (at, other) in (0..len).flat_map(|at| [b' ', 0x7f, 0x80, 0].map(|other| (at, other))) {
+                let mut text = text.clone();
+                text[at] = other;
+                assert!(!is_graphic(&text), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
     fn locales_of_utf8_are_known_by_their_names() {
         for (locale, expected) in [
             ("C.UTF-8", true),

@@ -1,4 +1,4 @@
-//! Standard output, in large pieces.
+//! Standard output, in pieces that are worth a call.
 
 use std::{
     io,
@@ -9,7 +9,8 @@ use rustix::io::Errno;
 
 use super::interrupt::Restorer;
 
-const FLUSH_BYTES: usize = 128 << 10;
+/// Half of what a pipe holds: who fills it waits until it was read, which costs more than twice as many calls.
+const FLUSH_BYTES: usize = 32 << 10;
 /// What was found is shown after this time, however little it is.
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 
