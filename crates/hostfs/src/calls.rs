@@ -82,6 +82,9 @@ pub fn short_first(
     retry(|| call(room))
 }
 
+/// Asks for what a name is, not for where it leads. Nothing is mounted by looking.
+pub const UNFOLLOWED: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
+
 /// What statx says of a path, as the records of a scan have it: what is had of a directory itself, and of what is no
 /// directory. A symbolic link is followed if `follows`. Nothing is mounted by looking.
 ///

@@ -26,7 +26,7 @@ use rustix::{
 
 use crate::{
     arena::Arena,
-    calls::{Way, attr_of, retry, short_first},
+    calls::{UNFOLLOWED, Way, attr_of, retry, short_first},
 };
 
 /// What listxattr is offered first, and getxattr: the kernel allocates, and for values clears, as much as it is
@@ -334,8 +334,7 @@ impl Filler<'_> {
 
     #[inline]
     fn ask(&self, name: &CStr) -> Result<Statx, Errno> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        retry(|| rustix::fs::statx(self.dir, name, flags, self.asked.statx))
+        retry(|| rustix::fs::statx(self.dir, name, UNFOLLOWED, self.asked.statx))
     }
 
     fn statx(&self, name: &CStr) -> Result<Attr, Errno> {

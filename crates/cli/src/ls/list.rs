@@ -269,32 +269,33 @@ impl<'p> Lister<'p> {
     /// Says what could not be had of an entry.
     #[inline]
     fn report(&mut self, entry: &Entry<'_>, dir: Option<&Path>) {
-        let failed = entry.errno.is_some() || entry.target_errno.is_some();
-        if failed || self.plan.xattr.is_some() && (entry.changed || entry.xattr_failure().is_some()) {
-            self.report_failures(entry, dir);
+        // Marks after the mode, and colours, are done without where extended attributes cannot be read.
+        let asked = self.plan.xattr.is_some();
+        let xattrs = if asked { entry.xattr_failure() } else { None };
+        let errnos = [entry.errno, entry.target_errno, xattrs];
+        let changed = asked && entry.changed;
+        if changed || errnos.iter().any(Option::is_some) {
+            self.say_failures(entry.name, dir, errnos, changed);
         }
     }
 
     #[cold]
-    fn report_failures(&mut self, entry: &Entry<'_>, dir: Option<&Path>) {
-        // Marks after the mode, and colours, are done without where extended attributes cannot be read.
-        let asked = self.plan.xattr.is_some();
+    fn say_failures(&mut self, name: &[u8], dir: Option<&Path>, errnos: [Option<i32>; 3], changed: bool) {
         let link = if dir.is_none() { Status::Serious } else { Status::Minor };
         let failures = [
-            entry.errno.map(|errno| (Status::Minor, "cannot access", errno)),
-            entry.target_errno.map(|errno| (link, "cannot read symbolic link", errno)),
-            asked
-                .then(|| entry.xattr_failure())
-                .flatten()
-                .map(|errno| (Status::Minor, "cannot read all extended attributes of", errno)),
+            (Status::Minor, "cannot access"),
+            (link, "cannot read symbolic link"),
+            (Status::Minor, "cannot read all extended attributes of"),
         ];
-        let name = Path::new(OsStr::from_bytes(entry.name));
+        let name = Path::new(OsStr::from_bytes(name));
         let path = dir.map_or_else(|| name.to_owned(), |dir| dir.join(name));
         let path = path.as_os_str().as_bytes();
-        for (level, what, errno) in failures.into_iter().flatten() {
-            self.status.failed(level, what, path, errno);
+        for ((level, what), errno) in failures.into_iter().zip(errnos) {
+            if let Some(errno) = errno {
+                self.status.failed(level, what, path, errno);
+            }
         }
-        if entry.changed && asked {
+        if changed {
             let path = in_message(path);
             self.status.say(Status::Minor, format_args!("{path} changed each time that it was read"));
         }

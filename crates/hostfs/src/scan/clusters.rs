@@ -15,10 +15,10 @@ use std::{
 };
 
 use pando_vfs::bulk::Names;
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::StatxFlags;
 
 use crate::{
-    calls::retry,
+    calls::{UNFOLLOWED, retry},
     meter::{Cost, Meter},
     pool::{Pool, Work},
 };
@@ -74,9 +74,8 @@ fn ask(dir: &OwnedFd, names: &Names, from: usize, ended: &AtomicBool) -> Cost {
         if ended.load(Ordering::Relaxed) {
             break;
         }
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         // What comes of it is the caller's to see.
-        let _ = retry(|| rustix::fs::statx(dir.as_fd(), names.name_c(index), flags, StatxFlags::TYPE));
+        let _ = retry(|| rustix::fs::statx(dir.as_fd(), names.name_c(index), UNFOLLOWED, StatxFlags::TYPE));
         asked += 1;
     }
     meter.read(asked)

@@ -12,15 +12,12 @@ use rustix::{
 };
 
 use super::{Cause, children::Expected};
-use crate::calls::{attr_of, retry};
+use crate::calls::{UNFOLLOWED, attr_of, retry};
 
 /// Device and inode.
 pub(super) type Identity = ((u32, u32), u64);
 
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
-
-/// Asks for what a name is, not for where it leads.
-const UNFOLLOWED: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
 
 /// Opens a root, through symbolic links if there are some.
 pub(super) fn open_root(path: &std::ffi::OsStr) -> Result<OwnedFd, Errno> {

@@ -35,7 +35,7 @@ use rustix::{
 
 use crate::{
     Descent, Event, Mask, Options, Order, Walk, WalkOptions, Workers,
-    calls::{Way, retry},
+    calls::{UNFOLLOWED, Way, retry},
 };
 
 use pace::Pace;
@@ -469,8 +469,7 @@ impl Shared {
 
     /// Asks for what there is of one entry.
     fn ask(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let statx = retry(|| rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS))?;
+        let statx = retry(|| rustix::fs::statx(dir, name, UNFOLLOWED, StatxFlags::BASIC_STATS))?;
         if FileType::from_raw_mode(statx.stx_mode.into()).is_symlink() {
             ask_target(dir, name)?;
         }
