@@ -4,10 +4,11 @@
 //! many disks), in a queue; workers ask for the attributes, and where links lead. The queue, a window and the number of workers are bounded.
 //! It can be cancelled at any entry, says how far it is, and ends with an outcome; it never changes anything.
 //!
-//! Workers are as many as waiting pays for: the first one starts alone, and whenever a call has waited, one more is
-//! started, up to the limit. While calls are answered from the caches, one is enough.
+//! Workers are as many as waiting pays for: the first one starts alone, and while calls wait, more are tried, up to the
+//! limit. While calls are answered from the caches, one is enough.
 
 mod pace;
+mod trial;
 mod window;
 
 use std::{
@@ -39,10 +40,8 @@ use crate::{
 };
 
 use pace::Pace;
+use trial::Calls;
 use window::{Builder, Window};
-
-/// Calls that take longer have waited for something.
-const WAITED: Duration = Duration::from_micros(50);
 
 /// Windows that wait in the queue, at most; each keeps a directory open.
 const QUEUE_WINDOWS: usize = 64;
@@ -99,6 +98,11 @@ impl WarmOptions {
         let readers = self.max_in_flight.get() / 4;
         let may_hurry = !self.yields && self.rate.is_none();
         if self.recursive && may_hurry && readers > 1 { readers } else { 0 }
+    }
+
+    /// How many ask for entries, at most.
+    fn workers(&self) -> NonZeroUsize {
+        NonZeroUsize::new(self.max_in_flight.get() - self.readers()).expect("readers are a quarter at most")
     }
 
     /// `names`, or what may be asked for in a second if that is less.
@@ -206,7 +210,7 @@ impl Warm {
         read_all: impl FnOnce(&Shared, &SyncSender<WarmFailure>) + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, failures) = sync_channel(FAILURES);
-        let pace = Pace::new(options.rate, options.max_in_flight, options.yields);
+        let pace = Pace::new(options.rate, options.workers(), options.yields);
         let shared = Arc::new(Shared {
             options,
             cancelled: AtomicBool::new(false),
@@ -290,7 +294,7 @@ impl Shared {
     /// The whole of it, in a thread of its own.
     fn run(&self, failures: &SyncSender<WarmFailure>, read_all: impl FnOnce(&Self, &SyncSender<WarmFailure>)) {
         thread::scope(|scope| {
-            self.start_worker(scope, failures);
+            self.start_workers(scope, failures);
             self.guarded(failures, || read_all(self, failures));
             self.counts.all_found.store(!self.is_cancelled(), Relaxed);
             self.lock().complete = true;
@@ -316,7 +320,7 @@ impl Shared {
             }
             Ok(_) => {
                 self.counts.found.fetch_add(1, Relaxed);
-                if self.may_ask(|| is_cached(CWD, path, OFlags::empty())) {
+                if self.pace.wait_for_turn() && self.may_ask(|| is_cached(CWD, path, OFlags::empty())) {
                     let asked = if self.options.xattrs { ask_xattrs_of_path(path) } else { Ok(()) };
                     self.done(asked, || path.to_owned(), failures);
                 }
@@ -335,7 +339,8 @@ impl Shared {
                 return self.failed(path.to_owned(), Errno::from_raw_os_error(error.errno()), failures);
             }
         };
-        let mut builder = Builder::new(self.options.order, self.options.at_once(window::NAMES));
+        let mut builder =
+            Builder::new(self.options.order, self.options.at_once(window::NAMES), self.options.workers().get());
         while !self.is_cancelled() {
             match walk.next_event() {
                 None => break,
@@ -406,23 +411,30 @@ impl Shared {
         }
     }
 
-    fn start_worker<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, failures: &'scope SyncSender<WarmFailure>) {
+    /// Starts as many as may ask.
+    fn start_workers<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        failures: &'scope SyncSender<WarmFailure>,
+    ) {
         let mut queue = self.lock();
-        if queue.workers >= self.options.max_in_flight.get() - self.options.readers() {
-            return;
-        }
-        let number = queue.workers;
-        let started = thread::Builder::new()
-            .name(format!("pando-warm-{number}"))
-            .stack_size(256 << 10)
-            .spawn_scoped(scope, move || self.guarded(failures, || self.work(number, scope, failures)));
-        // Where no further thread can be had, those that are there do it; the first one is needed.
-        if started.is_ok() {
-            queue.workers += 1;
-        } else if number == 0 {
+        while queue.workers < self.pace.allowed() {
+            let number = queue.workers;
+            let started = thread::Builder::new()
+                .name(format!("pando-warm-{number}"))
+                .stack_size(256 << 10)
+                .spawn_scoped(scope, move || self.guarded(failures, || self.work(number, scope, failures)));
+            if started.is_ok() {
+                queue.workers += 1;
+                continue;
+            }
             drop(queue);
-            self.failed(PathBuf::from("a thread"), Errno::AGAIN, failures);
-            self.cancel();
+            // Where no further thread can be had, those that are there do it; the first one is needed.
+            if number == 0 {
+                self.failed(PathBuf::from("a thread"), Errno::AGAIN, failures);
+                self.cancel();
+            }
+            return;
         }
     }
 
@@ -433,29 +445,33 @@ impl Shared {
         scope: &'scope Scope<'scope, '_>,
         failures: &'scope SyncSender<WarmFailure>,
     ) {
+        let mut calls = Calls::default();
         while let Some(window) = self.next_window() {
             // Allowed first: a name that was taken is asked for.
             while self.pace.wait_until_allowed(number) {
-                let Some(name) = window.next() else { break };
-                if !self.may_ask(|| is_cached(window.dir(), name, OFlags::NOFOLLOW)) {
-                    return;
-                }
-                let begin = Instant::now();
-                let asked = self.ask(window.dir(), name);
-                let took = begin.elapsed();
-                self.done(asked, || window.path_of(name), failures);
-                self.pace.took(took);
-                if took >= WAITED {
-                    self.start_worker(scope, failures);
+                let Some(names) = window.next_part() else { break };
+                for name in names {
+                    if !self.pace.wait_for_turn() {
+                        return;
+                    }
+                    let begin = Instant::now();
+                    if !self.may_ask(|| is_cached(window.dir(), name, OFlags::NOFOLLOW)) {
+                        return;
+                    }
+                    let asked = self.ask(window.dir(), name);
+                    let is_told = calls.add(begin.elapsed());
+                    self.done(asked, || window.path_of(name), failures);
+                    if is_told && self.pace.learn(std::mem::take(&mut calls)) {
+                        self.start_workers(scope, failures);
+                    }
                 }
             }
         }
     }
 
-    /// Waits for the turn of one more entry; false if none may be asked for any more. Of those that the kernel has, so that they
-    /// need no room, all may.
+    /// Whether one more entry may be asked for. Of those that the kernel has, so that they need no room, all may.
     fn may_ask(&self, is_cached: impl FnOnce() -> bool) -> bool {
-        if !self.pace.wait_for_turn() || self.is_cancelled() {
+        if self.is_cancelled() {
             return false;
         }
         let is_over =

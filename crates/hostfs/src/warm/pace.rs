@@ -1,25 +1,31 @@
 //! How fast, and how many at once.
 //!
-//! The rate is kept by turns: each call has its instant, and waits for it. With [`Pace::new`]'s `yields`, the number of
-//! calls at once follows how long those take that wait: if they take twice as long as at best, somebody else wants the
-//! same disk or server (or it is at its limit), and half as many are asked for; otherwise one more. (Lawrence Brakmo,
-//! Larry Peterson, "TCP Vegas", 1995, tells a queue by its delay in the same way.)
+//! The rate is kept by turns: each call has its instant, and waits for it.
+//!
+//! The number of workers is the one that gets most done ([`Trial`]). With [`Pace::new`]'s `yields` it follows how long those
+//! calls take that wait: if they take twice as long as at best, somebody else wants the same disk or server, and half as
+//! many are asked for; otherwise one more. (Lawrence Brakmo, Larry Peterson, "TCP Vegas", 1995, tells a queue by its
+//! delay in the same way.)
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
-use super::WAITED;
+use super::trial::{Calls, Trial};
 
-/// Calls whose mean is looked at.
-const ROUND: u32 = 32;
+/// With `yields`: how many calls that waited there are whose mean is looked at.
+const YIELDING_WAITS: u32 = 32;
 
 pub(super) struct Pace {
     interval: Option<Duration>,
-    yields: bool,
-    max_in_flight: usize,
+    most: usize,
+    /// Workers with lower numbers may ask. Changes under the lock.
+    allowed: AtomicUsize,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -27,46 +33,49 @@ pub(super) struct Pace {
 struct State {
     /// The instant of the next turn.
     next_turn: Instant,
-    /// Workers with lower numbers may ask.
-    allowed: usize,
-    /// Of the round: how many calls that waited, and how long they took.
-    calls: u32,
-    took: Duration,
-    /// The mean of the best round.
-    best: Option<Duration>,
+    /// The calls of this round.
+    round: Calls,
+    policy: Policy,
     /// Nobody may take anything any more.
     drained: bool,
     /// And nobody waits any more.
     over: bool,
 }
 
+/// How the number of workers is found.
+enum Policy {
+    /// By the delay of calls; the mean of the best round.
+    Yields { best: Option<Duration> },
+    /// By what gets done.
+    Hurries(Trial),
+}
+
 impl Pace {
-    pub(super) fn new(rate: Option<NonZeroU32>, max_in_flight: NonZeroUsize, yields: bool) -> Self {
-        let max_in_flight = max_in_flight.get();
+    /// For at most `most` workers.
+    pub(super) fn new(rate: Option<NonZeroU32>, most: NonZeroUsize, yields: bool) -> Self {
+        let policy = if yields { Policy::Yields { best: None } } else { Policy::Hurries(Trial::new()) };
+        let state = State { next_turn: Instant::now(), round: Calls::default(), policy, drained: false, over: false };
         Self {
             interval: rate.map(|rate| Duration::from_secs(1) / rate.get()),
-            yields,
-            max_in_flight,
-            state: Mutex::new(State {
-                next_turn: Instant::now(),
-                allowed: if yields { 1 } else { max_in_flight },
-                calls: 0,
-                took: Duration::ZERO,
-                best: None,
-                drained: false,
-                over: false,
-            }),
+            most: most.get(),
+            allowed: AtomicUsize::new(1),
+            state: Mutex::new(state),
             changed: Condvar::new(),
         }
     }
 
+    /// How many workers may ask.
+    pub(super) fn allowed(&self) -> usize {
+        self.allowed.load(Relaxed)
+    }
+
     /// Waits until this worker may take something to ask for; false if there is nothing more to take.
     pub(super) fn wait_until_allowed(&self, worker: usize) -> bool {
-        if !self.yields {
+        if worker < self.allowed() {
             return true;
         }
         let mut state = self.lock();
-        while worker >= state.allowed && !state.drained {
+        while worker >= self.allowed() && !state.drained {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         !state.drained
@@ -89,24 +98,22 @@ impl Pace {
         !state.over
     }
 
-    /// A call took so long. Those that the kernel's caches answered say nothing of the disk or server.
-    pub(super) fn took(&self, took: Duration) {
-        if !self.yields || took < WAITED {
-            return;
-        }
+    /// What some calls took. True if more workers may ask from now on.
+    pub(super) fn learn(&self, calls: Calls) -> bool {
         let mut state = self.lock();
-        state.calls += 1;
-        state.took += took;
-        if state.calls >= ROUND {
-            let mean = state.took / state.calls;
-            (state.calls, state.took) = (0, Duration::ZERO);
-            let best = state.best.map_or(mean, |best| best.min(mean));
-            state.best = Some(best);
-            state.allowed =
-                if mean > 2 * best { (state.allowed / 2).max(1) } else { (state.allowed + 1).min(self.max_in_flight) };
-            drop(state);
-            self.changed.notify_all();
+        let State { round, policy, .. } = &mut *state;
+        let allowed = self.allowed();
+        let next = match policy {
+            Policy::Yields { best } => yielding(round, best, calls, allowed).min(self.most),
+            Policy::Hurries(trial) => trial.next(round, calls, allowed, self.most),
+        };
+        if next == allowed {
+            return false;
         }
+        self.allowed.store(next, Relaxed);
+        drop(state);
+        self.changed.notify_all();
+        next > allowed
     }
 
     /// There is nothing more to take. Those who have taken something still wait for their turns.
@@ -128,41 +135,60 @@ impl Pace {
     }
 }
 
+/// How many are asked for at once, next. What the kernel's caches answered says nothing of the disk or server.
+fn yielding(round: &mut Calls, best: &mut Option<Duration>, calls: Calls, allowed: usize) -> usize {
+    round.add_all(calls);
+    if round.waits < YIELDING_WAITS {
+        return allowed;
+    }
+    let mean = round.waited / round.waits;
+    *round = Calls::default();
+    let best = *best.insert(best.map_or(mean, |best| best.min(mean)));
+    if mean > 2 * best { (allowed / 2).max(1) } else { allowed + 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn allowed(pace: &Pace) -> usize {
-        pace.lock().allowed
+    fn pace(most: usize, yields: bool) -> Pace {
+        Pace::new(None, NonZeroUsize::new(most).unwrap(), yields)
+    }
+
+    /// A worker's calls that take so long each.
+    fn tell(pace: &Pace, count: u32, took: Duration) -> bool {
+        let mut calls = Calls::default();
+        (0..count).fold(false, |more, _| (calls.add(took) && pace.learn(std::mem::take(&mut calls))) | more)
     }
 
     #[test]
     fn fewer_are_asked_for_when_answers_get_slower() {
-        let pace = Pace::new(None, NonZeroUsize::new(10).unwrap(), true);
-        let round = |took| (0..ROUND).for_each(|_| pace.took(took));
-        (0..20).for_each(|_| round(MS));
-        assert_eq!(allowed(&pace), 10, "one more with each good round, and never more than the limit");
-        round(MS * 3);
-        assert_eq!(allowed(&pace), 5);
-        (0..5).for_each(|_| round(MS * 3));
-        assert_eq!(allowed(&pace), 1, "and never none");
+        let pace = pace(10, true);
+        let round = |took| tell(&pace, YIELDING_WAITS, took);
+        assert!(round(MS));
+        (0..20).for_each(|_| _ = round(MS));
+        assert_eq!(pace.allowed(), 10, "one more with each good round, and never more than the limit");
+        assert!(!round(MS * 3));
+        assert_eq!(pace.allowed(), 5);
+        (0..5).for_each(|_| _ = round(MS * 3));
+        assert_eq!(pace.allowed(), 1, "and never none");
         round(MS);
-        assert_eq!(allowed(&pace), 2);
+        assert_eq!(pace.allowed(), 2);
         assert!(pace.wait_until_allowed(0) && pace.wait_until_allowed(1));
     }
 
     #[test]
     fn answers_from_the_caches_say_nothing_of_the_store() {
-        let pace = Pace::new(None, NonZeroUsize::new(10).unwrap(), true);
-        let round = |took| (0..ROUND).for_each(|_| pace.took(took));
+        let pace = pace(10, true);
+        let round = |took| tell(&pace, YIELDING_WAITS, took);
         round(MS / 500);
-        (0..20).for_each(|_| round(MS));
-        assert_eq!(allowed(&pace), 10);
+        (0..20).for_each(|_| _ = round(MS));
+        assert_eq!(pace.allowed(), 10);
         round(MS / 500);
         round(MS * 3);
-        assert_eq!(allowed(&pace), 5);
+        assert_eq!(pace.allowed(), 5);
     }
 
     #[test]

@@ -18,6 +18,13 @@ use rustix::io::Errno;
 
 use crate::Order;
 
+/// Names in a part, at most: many file systems read so many inodes at once, so that one of them waits, and who asks for another one
+/// meanwhile waits for the same (ext4 has 16 of 256 bytes in a block).
+const PART: usize = 16;
+
+/// Parts for each worker there may be, at least, so that all have something to do to the end.
+const PARTS_PER_WORKER: usize = 4;
+
 /// Names in a window, at most. A directory of more is done in several parts, each in order.
 pub(super) const NAMES: usize = 1 << 18;
 
@@ -27,13 +34,15 @@ struct Directory {
     path: PathBuf,
 }
 
-/// Some names of a directory, handed out one by one.
+/// Some names of a directory, handed out in parts.
 pub(super) struct Window {
     dir: Arc<Directory>,
     /// Each with a zero byte behind it.
     names: Vec<u8>,
     /// Inode, and where the name begins in `names`.
     entries: Vec<(u64, u32)>,
+    /// Entries in a part.
+    part: usize,
     next: AtomicUsize,
 }
 
@@ -42,7 +51,7 @@ impl Window {
     #[cfg(test)]
     pub(super) fn damaged() -> Self {
         let dir = Directory { fd: std::fs::File::open("/").unwrap().into(), path: PathBuf::new() };
-        Self { dir: Arc::new(dir), names: Vec::new(), entries: vec![(0, 1)], next: AtomicUsize::new(0) }
+        Self { dir: Arc::new(dir), names: Vec::new(), entries: vec![(0, 1)], part: 1, next: AtomicUsize::new(0) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -57,11 +66,13 @@ impl Window {
         self.dir.path.join(OsStr::from_bytes(name.to_bytes()))
     }
 
-    /// The next name that nobody has had.
-    pub(super) fn next(&self) -> Option<&CStr> {
+    /// The next names that nobody has had.
+    pub(super) fn next_part(&self) -> Option<impl Iterator<Item = &CStr>> {
         // Only who gets which number matters; the names were there before the window was shared.
-        let &(_, begin) = self.entries.get(self.next.fetch_add(1, Relaxed))?;
-        CStr::from_bytes_until_nul(&self.names[begin as usize..]).ok()
+        let begin = self.next.fetch_add(self.part, Relaxed);
+        let part = self.entries.get(begin..self.entries.len().min(begin + self.part))?;
+        let name = |&(_, begin): &(u64, u32)| CStr::from_bytes_until_nul(&self.names[begin as usize..]).ok();
+        (!part.is_empty()).then(|| part.iter().filter_map(name))
     }
 
     pub(super) fn is_used_up(&self) -> bool {
@@ -74,17 +85,20 @@ pub(super) struct Builder {
     by_inode: bool,
     /// Names in a window.
     most: usize,
+    /// Workers there may be.
+    workers: usize,
     dir: Option<Arc<Directory>>,
     names: Vec<u8>,
     entries: Vec<(u64, u32)>,
 }
 
 impl Builder {
-    /// Windows of at most `most` names, and never more than [`NAMES`].
-    pub(super) fn new(order: Order, most: usize) -> Self {
+    /// Windows of at most `most` names, and never more than [`NAMES`], for so many workers.
+    pub(super) fn new(order: Order, most: usize, workers: usize) -> Self {
         Self {
             by_inode: order != Order::Directory,
             most: most.min(NAMES),
+            workers,
             dir: None,
             names: Vec::new(),
             entries: Vec::new(),
@@ -124,6 +138,7 @@ impl Builder {
         if self.by_inode {
             entries.sort_unstable();
         }
-        Some(Window { dir: Arc::clone(dir), names, entries, next: AtomicUsize::new(0) })
+        let part = (entries.len() / (PARTS_PER_WORKER * self.workers)).clamp(1, PART);
+        Some(Window { dir: Arc::clone(dir), names, entries, part, next: AtomicUsize::new(0) })
     }
 }
