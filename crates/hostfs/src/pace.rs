@@ -24,6 +24,8 @@ use crate::{MAX_WORKERS, Order, Workers, device, meter::Cost};
 const WAIT_PAYS_NS: u64 = 5_000;
 /// An entry that waits less is better done by the caller.
 const WAIT_IS_OVER_NS: u64 = 2_000;
+/// What an entry takes of the processor, at most: the first few take many times that, as all is touched for the first time.
+const CPU_AT_MOST_NS: u64 = 20_000;
 /// One wait alone says nothing.
 const TRIP_NS: u64 = 100_000;
 /// Jobs for which more threads that brought nothing are not tried again.
@@ -229,7 +231,8 @@ impl Pace {
 
     /// As many as keep one of them at work.
     fn wanted(&self, cost: Cost) -> usize {
-        let wanted = 1 + cost.waited_ns / cost.cpu_ns.max(1000);
+        let cpu_ns = cost.cpu_ns.min(cost.entries * CPU_AT_MOST_NS);
+        let wanted = 1 + cost.waited_ns / cpu_ns.max(1000);
         usize::try_from(wanted).unwrap_or(usize::MAX).min(self.limit)
     }
 
@@ -435,6 +438,14 @@ mod tests {
         assert_eq!(pace.threads(), 5);
         pace.after_job(cost(1000, 5, 1), 5, JobOrder::Directory, Duration::from_millis(10));
         assert_eq!(pace.threads(), 1);
+    }
+
+    /// Eight entries on a slow server, as they were measured.
+    #[test]
+    fn what_the_first_entries_take_of_the_processor_says_little() {
+        let pace = Pace::new(Workers::Auto, Order::Auto, 100);
+        assert!(pace.after_inline(cost(8, 342, 865)));
+        assert_eq!(pace.threads(), 44);
     }
 
     #[test]
