@@ -42,6 +42,12 @@ impl Cost {
         self.waited_ns += other.waited_ns;
     }
 
+    /// Nanoseconds that an entry took one thread: nothing but work and waits, as the time on the clock would count what
+    /// others did.
+    pub fn ns(&self) -> f64 {
+        (self.cpu_ns + self.waited_ns) as f64 / self.entries.max(1) as f64
+    }
+
     /// Nanoseconds that an entry waited.
     pub fn wait_ns(&self) -> u64 {
         self.waited_ns / self.entries.max(1)

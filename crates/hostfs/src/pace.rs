@@ -4,7 +4,8 @@
 //! as an entry waits longer than [`WAIT_PAYS_NS`], threads take over: as many as it takes for one of them to be at
 //! work while the others wait (waiting time over processor time). More threads that bring nothing are not asked again
 //! for a while. Short waits may be for one another (XFS looks names of one directory up one at a time): then the caller
-//! goes on alone for some entries, and for long if that is as fast.
+//! goes on alone for some entries, and for long if that is as fast. Entries that are much work, once some have waited, are shared
+//! as well, as long as there are processors: what was read has yet to be made into inodes and names.
 //!
 //! *Order.* A rotating disk wants inode order. Elsewhere the first two jobs try one order each, and the one that waited
 //! less stays.
@@ -15,6 +16,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    thread::available_parallelism,
     time::Duration,
 };
 
@@ -26,6 +28,13 @@ const WAIT_PAYS_NS: u64 = 5_000;
 const WAIT_IS_OVER_NS: u64 = 2_000;
 /// What an entry takes of the processor, at most: the first few take many times that, as all is touched for the first time.
 const CPU_AT_MOST_NS: u64 = 20_000;
+/// An entry that takes so much of the processor is not in the kernel's caches, nor is what it is made of: another processor
+/// halves that.
+const WORK_PAYS_NS: u64 = 5_000;
+/// As far as more processors have been seen to bring something.
+const MOST_AT_WORK: usize = 4;
+/// Fewer entries do not tell it from what is touched for the first time.
+const WORK_ENTRIES: u64 = 64;
 /// One wait alone says nothing.
 const TRIP_NS: u64 = 100_000;
 /// Jobs for which more threads that brought nothing are not tried again.
@@ -91,6 +100,7 @@ enum Alone {
     },
     /// It does. Looked at so often before threads are tried again.
     AsWell {
+        together: Together,
         looks: u32,
     },
     /// It does not: its entries cost this. Not tried again for so many jobs, while those do better.
@@ -119,8 +129,7 @@ impl Together {
             return Verdict::Hopeless;
         }
         let cpu_ns = |cost: &Cost| cost.cpu_ns as f64 / cost.entries.max(1) as f64;
-        // Nothing but work and waits: the time on the clock would count what others did.
-        let alone_ns = (alone.cpu_ns + alone.waited_ns) as f64 / alone.entries.max(1) as f64;
+        let alone_ns = alone.ns();
         let ns = self.elapsed.as_nanos() as f64 / self.cost.entries.max(1) as f64;
         let in_the_way = cpu_ns(&self.cost) > 1.25 * cpu_ns(&alone);
         match alone_ns / ns {
@@ -155,6 +164,7 @@ pub struct Pace {
     threads: AtomicUsize,
     limit: usize,
     fixed: bool,
+    processors: usize,
     /// Whether entries wait, if not for long. A single independent value.
     waits: AtomicBool,
     learned: Mutex<Learned>,
@@ -175,7 +185,9 @@ impl Pace {
             Order::Inode => Choice::Made(JobOrder::Inode),
         };
         let learned = Mutex::new(Learned { choice, alone: Alone::Untried, matched: 0, last: None, cap: None });
-        Self { threads: AtomicUsize::new(threads), limit, fixed, waits: AtomicBool::new(false), learned }
+        let processors = available_parallelism().map_or(1, usize::from);
+        let waits = AtomicBool::new(false);
+        Self { threads: AtomicUsize::new(threads), limit, fixed, processors, waits, learned }
     }
 
     fn learned(&self) -> MutexGuard<'_, Learned> {
@@ -204,11 +216,25 @@ impl Pace {
             return true;
         }
         let alone = matches!(learned.alone, Alone::Trial { .. } | Alone::AsWell { .. });
-        if alone || cost.waited_ns < TRIP_NS || cost.wait_ns() < WAIT_PAYS_NS {
+        let waits = cost.waited_ns >= TRIP_NS && cost.wait_ns() >= WAIT_PAYS_NS;
+        if alone || !(waits || self.work_pays(cost)) {
             return false;
         }
-        self.threads.store(self.wanted(cost).max(2), Ordering::Relaxed);
+        self.threads.store(self.wanted(cost).max(self.least(cost)), Ordering::Relaxed);
         true
+    }
+
+    /// Whether entries are much work, and were so since some waited: not for extended attributes that are in the caches.
+    fn work_pays(&self, cost: Cost) -> bool {
+        cost.entries >= WORK_ENTRIES
+            && cost.cpu_ns >= cost.entries * WORK_PAYS_NS
+            && self.processors > 1
+            && self.waits.load(Ordering::Relaxed)
+    }
+
+    /// So many threads, if more than the caller alone.
+    fn least(&self, cost: Cost) -> usize {
+        if self.work_pays(cost) { self.processors.min(MOST_AT_WORK).min(self.limit) } else { 2 }
     }
 
     fn note_waits(&self, cost: Cost) {
@@ -244,7 +270,7 @@ impl Pace {
             return;
         }
         self.note_waits(cost);
-        if cost.wait_ns() < WAIT_IS_OVER_NS {
+        if cost.wait_ns() < WAIT_IS_OVER_NS && !self.work_pays(cost) {
             learned.last = None;
             self.threads.store(1, Ordering::Relaxed);
             return;
@@ -268,7 +294,8 @@ impl Pace {
                 *cap
             }
         };
-        self.threads.store(self.wanted(cost).clamp(2, cap.max(2)), Ordering::Relaxed);
+        let least = self.least(cost);
+        self.threads.store(self.wanted(cost).clamp(least, cap.max(least)), Ordering::Relaxed);
     }
 
     /// What a directory cost that was read ahead.
@@ -332,8 +359,10 @@ impl Learned {
                 short
             }
             Alone::Trial { together, .. } => {
-                together.cost.add(job.cost);
-                together.elapsed += job.elapsed;
+                // The later one: the first has paid for what the others found read.
+                if says {
+                    *together = job;
+                }
                 true
             }
             Alone::AsWell { .. } => true,
@@ -361,18 +390,27 @@ impl Learned {
                         self.alone = Alone::Trial { together, looks: looks - 1 };
                         return None;
                     }
-                    Verdict::AsWell => Alone::AsWell { looks: ALONE_LOOKS << self.matched.min(ALONE_DOUBLINGS) },
+                    Verdict::AsWell => {
+                        Alone::AsWell { together, looks: ALONE_LOOKS << self.matched.min(ALONE_DOUBLINGS) }
+                    }
                     Verdict::Worse | Verdict::Hopeless => worse,
                 };
                 let as_well = matches!(self.alone, Alone::AsWell { .. });
                 self.matched = if as_well { self.matched + 1 } else { 0 };
                 (!as_well).then_some(together.threads)
             }
-            Alone::AsWell { looks } => {
+            // In the trial it may have found what threads had read.
+            Alone::AsWell { together, .. }
+                if cost.entries >= ALONE_ENTRIES && together.compared_with(cost) != Verdict::AsWell =>
+            {
+                self.alone = Alone::Worse { alone: cost, jobs: TOGETHER_JOBS };
+                Some(together.threads)
+            }
+            Alone::AsWell { together, looks } => {
                 let waited = cost.wait_ns() >= WAIT_IS_FOR_A_DEVICE_NS;
                 let counts = if waited { WAITED_LOOKS } else { 1 };
                 let over = looks < counts || (waited && cost.entries >= ALONE_ENTRIES_HOPELESS);
-                self.alone = if over { Alone::Untried } else { Alone::AsWell { looks: looks - counts } };
+                self.alone = if over { Alone::Untried } else { Alone::AsWell { together, looks: looks - counts } };
                 None
             }
             Alone::Untried | Alone::Worse { .. } | Alone::Hopeless => None,
@@ -417,8 +455,8 @@ mod tests {
     #[test]
     fn one_thread_reads_ahead_while_entries_wait_a_little() {
         let pace = Pace::new(Workers::Auto, Order::Auto, 100);
-        assert!(!pace.after_inline(cost(340, 9, 0)) && !pace.reads_ahead());
-        assert!(!pace.after_inline(cost(340, 9, 2)) && pace.reads_ahead());
+        assert!(!pace.after_inline(cost(340, 4, 0)) && !pace.reads_ahead());
+        assert!(!pace.after_inline(cost(340, 4, 2)) && pace.reads_ahead());
         pace.after_readahead(cost(20, 9, 100));
         assert!(pace.reads_ahead());
         pace.after_readahead(cost(0, 0, 0));
@@ -436,7 +474,7 @@ mod tests {
         assert_eq!(pace.threads(), MAX_WORKERS);
         pace.after_job(cost(1000, 5, 20), 64, JobOrder::Directory, Duration::from_millis(10));
         assert_eq!(pace.threads(), 5);
-        pace.after_job(cost(1000, 5, 1), 5, JobOrder::Directory, Duration::from_millis(10));
+        pace.after_job(cost(1000, 4, 1), 5, JobOrder::Directory, Duration::from_millis(10));
         assert_eq!(pace.threads(), 1);
     }
 
@@ -446,6 +484,39 @@ mod tests {
         let pace = Pace::new(Workers::Auto, Order::Auto, 100);
         assert!(pace.after_inline(cost(8, 342, 865)));
         assert_eq!(pace.threads(), 44);
+    }
+
+    /// As ext4's inodes are: some reads, and then blocks to be made into inodes.
+    #[test]
+    fn threads_share_much_work_where_entries_have_waited() {
+        let on = |processors| Pace { processors, ..Pace::new(Workers::Auto, Order::Directory, 100) };
+        let pace = on(2);
+        assert!(!pace.after_inline(cost(340, 9, 0)), "attributes in the caches, extended ones among them");
+        pace.after_inline(cost(32, 9, 4));
+        assert!(!pace.after_inline(cost(32, 9, 0)), "too few");
+        assert!(pace.after_inline(cost(340, 9, 0)));
+        assert_eq!(pace.threads(), 2);
+        // Nine alone, five together.
+        pace.after_job(cost(4096, 9, 0), 2, JobOrder::Directory, Duration::from_millis(20));
+        assert_eq!(pace.threads(), 1, "the caller tries alone");
+        assert!(pace.after_inline(cost(256, 9, 0)));
+        pace.after_job(cost(4096, 9, 0), 2, JobOrder::Directory, Duration::from_millis(20));
+        assert_eq!(pace.threads(), 2);
+        pace.after_job(cost(4096, 2, 0), 2, JobOrder::Directory, Duration::from_millis(4));
+        assert_eq!(pace.threads(), 1, "the caches have it");
+
+        let pace = on(1);
+        pace.after_inline(cost(32, 9, 4));
+        assert!(!pace.after_inline(cost(340, 9, 0)), "there is nobody to share with");
+    }
+
+    #[test]
+    fn a_trial_alone_of_what_threads_had_read_is_taken_back() {
+        let pace = Pace { processors: 2, ..Pace::new(Workers::Auto, Order::Directory, 100) };
+        pace.after_job(cost(4096, 10, 20), 2, JobOrder::Directory, Duration::from_millis(32));
+        assert!(!pace.after_inline(cost(256, 3, 0)), "as good alone");
+        assert!(pace.after_inline(cost(256, 12, 0)), "and then it is not");
+        assert_eq!(pace.threads(), 2);
     }
 
     #[test]
@@ -472,7 +543,7 @@ mod tests {
         assert_eq!(pace.threads(), 1, "a job that was under way says the same");
         assert!(!pace.after_inline(cost(64, 8, 10)), "too few to compare");
         assert!(!pace.after_inline(cost(256, 8, 10)), "18 us each: as good as that");
-        assert!(!pace.after_inline(cost(256, 8, 30)), "decided");
+        assert!(!pace.after_inline(cost(256, 8, 12)), "decided");
         assert!(pace.after_inline(cost(64, 8, 500)) || pace.after_inline(cost(64, 8, 500)), "a device: threads again");
     }
 
