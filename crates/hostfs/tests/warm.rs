@@ -49,7 +49,8 @@ const FILES: u64 = 21 * 50;
 fn everything_is_asked_for_once_whatever_the_options() {
     let temp = tree();
     let many = NonZeroUsize::new(16).unwrap();
-    for (max_in_flight, order) in [(NonZeroUsize::MIN, Order::Directory), (many, Order::Inode)] {
+    let counts = [(NonZeroUsize::MIN, Order::Directory), (many, Order::Inode), (NonZeroUsize::MAX, Order::Auto)];
+    for (max_in_flight, order) in counts {
         for (yields, xattrs) in [(false, false), (true, true)] {
             let options =
                 WarmOptions { recursive: true, max_in_flight, yields, xattrs, order, ..WarmOptions::default() };

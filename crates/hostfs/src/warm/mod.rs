@@ -46,6 +46,9 @@ use window::{Builder, Window};
 /// Windows that wait in the queue, at most; each keeps a directory open.
 const QUEUE_WINDOWS: usize = 64;
 
+/// Workers, at most, whatever the options say.
+const WORKERS: usize = 1 << 16;
+
 /// Names that wait in the queue, at most, besides the window that is being filled.
 const QUEUE_NAMES: usize = 2 * window::NAMES;
 
@@ -102,7 +105,8 @@ impl WarmOptions {
 
     /// How many ask for entries, at most.
     fn workers(&self) -> NonZeroUsize {
-        NonZeroUsize::new(self.max_in_flight.get() - self.readers()).expect("readers are a quarter at most")
+        let workers = (self.max_in_flight.get() - self.readers()).min(WORKERS);
+        NonZeroUsize::new(workers).expect("readers are a quarter at most")
     }
 
     /// `names`, or what may be asked for in a second if that is less.
