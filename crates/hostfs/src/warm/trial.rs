@@ -68,8 +68,8 @@ impl Calls {
 /// The search for the number of workers that gets most done.
 #[derive(Debug)]
 pub(super) struct Trial {
-    /// The best number so far, and the calls that so many got done in a second, the last rounds counting most. Another number
-    /// is on trial.
+    /// The best number so far, and the calls that so many get done in a second, the last rounds counting most. If there are more
+    /// workers now, or fewer, those are on trial.
     best: (usize, f64),
     /// Whether more are tried next, or fewer.
     up: bool,
