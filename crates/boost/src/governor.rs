@@ -110,8 +110,6 @@ impl Governor {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// A server that answers `depth` calls at a time, each in a millisecond. The limit that most calls were made under, of the

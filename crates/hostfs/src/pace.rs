@@ -13,7 +13,7 @@
 use std::{
     os::fd::BorrowedFd,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::available_parallelism,
@@ -164,7 +164,8 @@ pub struct Pace {
     threads: AtomicUsize,
     limit: usize,
     fixed: bool,
-    processors: usize,
+    /// Asked for when it matters: that reads files of the control groups.
+    processors: OnceLock<usize>,
     /// Whether entries wait, if not for long. A single independent value.
     waits: AtomicBool,
     learned: Mutex<Learned>,
@@ -185,8 +186,7 @@ impl Pace {
             Order::Inode => Choice::Made(JobOrder::Inode),
         };
         let learned = Mutex::new(Learned { choice, alone: Alone::Untried, matched: 0, last: None, cap: None });
-        let processors = available_parallelism().map_or(1, usize::from);
-        let waits = AtomicBool::new(false);
+        let (processors, waits) = (OnceLock::new(), AtomicBool::new(false));
         Self { threads: AtomicUsize::new(threads), limit, fixed, processors, waits, learned }
     }
 
@@ -228,13 +228,17 @@ impl Pace {
     fn work_pays(&self, cost: Cost) -> bool {
         cost.entries >= WORK_ENTRIES
             && cost.cpu_ns >= cost.entries * WORK_PAYS_NS
-            && self.processors > 1
             && self.waits.load(Ordering::Relaxed)
+            && self.processors() > 1
+    }
+
+    fn processors(&self) -> usize {
+        *self.processors.get_or_init(|| available_parallelism().map_or(1, usize::from))
     }
 
     /// So many threads, if more than the caller alone.
     fn least(&self, cost: Cost) -> usize {
-        if self.work_pays(cost) { self.processors.min(MOST_AT_WORK).min(self.limit) } else { 2 }
+        if self.work_pays(cost) { self.processors().min(MOST_AT_WORK).min(self.limit) } else { 2 }
     }
 
     fn note_waits(&self, cost: Cost) {
@@ -486,10 +490,14 @@ mod tests {
         assert_eq!(pace.threads(), 44);
     }
 
+    /// On a machine of so many processors.
+    fn on(processors: usize) -> Pace {
+        Pace { processors: processors.into(), ..Pace::new(Workers::Auto, Order::Directory, 100) }
+    }
+
     /// As ext4's inodes are: some reads, and then blocks to be made into inodes.
     #[test]
     fn threads_share_much_work_where_entries_have_waited() {
-        let on = |processors| Pace { processors, ..Pace::new(Workers::Auto, Order::Directory, 100) };
         let pace = on(2);
         assert!(!pace.after_inline(cost(340, 9, 0)), "attributes in the caches, extended ones among them");
         pace.after_inline(cost(32, 9, 4));
@@ -512,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_trial_alone_of_what_threads_had_read_is_taken_back() {
-        let pace = Pace { processors: 2, ..Pace::new(Workers::Auto, Order::Directory, 100) };
+        let pace = on(2);
         pace.after_job(cost(4096, 10, 20), 2, JobOrder::Directory, Duration::from_millis(32));
         assert!(!pace.after_inline(cost(256, 3, 0)), "as good alone");
         assert!(pace.after_inline(cost(256, 12, 0)), "and then it is not");

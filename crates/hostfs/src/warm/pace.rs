@@ -33,8 +33,6 @@ pub(super) struct Pace {
 struct State {
     /// The instant of the next turn.
     next_turn: Instant,
-    /// The calls of this round.
-    round: Calls,
     policy: Policy,
     /// Nobody may take anything any more.
     drained: bool,
@@ -44,8 +42,8 @@ struct State {
 
 /// How the number of workers is found.
 enum Policy {
-    /// By the delay of calls; the mean of the best round.
-    Yields { best: Option<Duration> },
+    /// By the delay of calls: those of this round, and the mean of the best one.
+    Yields { round: Calls, best: Option<Duration> },
     /// By what gets done.
     Hurries(Trial),
 }
@@ -53,8 +51,12 @@ enum Policy {
 impl Pace {
     /// For at most `most` workers.
     pub(super) fn new(rate: Option<NonZeroU32>, most: NonZeroUsize, yields: bool) -> Self {
-        let policy = if yields { Policy::Yields { best: None } } else { Policy::Hurries(Trial::new()) };
-        let state = State { next_turn: Instant::now(), round: Calls::default(), policy, drained: false, over: false };
+        let policy = if yields {
+            Policy::Yields { round: Calls::default(), best: None }
+        } else {
+            Policy::Hurries(Trial::new(most.get()))
+        };
+        let state = State { next_turn: Instant::now(), policy, drained: false, over: false };
         Self {
             interval: rate.map(|rate| Duration::from_secs(1) / rate.get()),
             most: most.get(),
@@ -101,11 +103,10 @@ impl Pace {
     /// What some calls took. True if more workers may ask from now on.
     pub(super) fn learn(&self, calls: Calls) -> bool {
         let mut state = self.lock();
-        let State { round, policy, .. } = &mut *state;
         let allowed = self.allowed();
-        let next = match policy {
-            Policy::Yields { best } => yielding(round, best, calls, allowed).min(self.most),
-            Policy::Hurries(trial) => trial.next(round, calls, allowed, self.most),
+        let next = match &mut state.policy {
+            Policy::Yields { round, best } => yielding(round, best, calls, allowed).min(self.most),
+            Policy::Hurries(trial) => trial.next(calls, allowed),
         };
         if next == allowed {
             return false;

@@ -68,6 +68,9 @@ impl Calls {
 /// The search for the number of workers that gets most done.
 #[derive(Debug)]
 pub(super) struct Trial {
+    most: usize,
+    /// The calls of this round.
+    round: Calls,
     /// The best number so far, and the calls that so many get done in a second, the last rounds counting most. If there are more
     /// workers now, or fewer, those are on trial.
     best: (usize, f64),
@@ -82,16 +85,18 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    pub(super) fn new() -> Self {
-        Self { best: (1, 0.0), up: true, skip: 0, settled: 0, failed: 0 }
+    /// For at most `most` workers.
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, round: Calls::default(), best: (1, 0.0), up: true, skip: 0, settled: 0, failed: 0 }
     }
 
-    /// How many workers there are to be next.
-    pub(super) fn next(&mut self, round: &mut Calls, calls: Calls, workers: usize, most: usize) -> usize {
+    /// How many workers there are to be next, after these calls of so many.
+    pub(super) fn next(&mut self, calls: Calls, workers: usize) -> usize {
         if self.skip > 0 {
             self.skip = self.skip.saturating_sub(calls.count);
             return workers;
         }
+        let round = &mut self.round;
         round.add_all(calls);
         let for_a_device =
             round.count >= DEVICE_CALLS && round.took / round.count >= WAITS_FOR_A_DEVICE * workers as u32;
@@ -100,12 +105,12 @@ impl Trial {
             return workers;
         }
         let round = std::mem::take(round);
-        let next = if for_a_device && workers < most {
+        let next = if for_a_device && workers < self.most {
             self.best = (workers, 0.0);
-            most.min(2 * workers)
+            self.most.min(2 * workers)
         } else {
             self.judge(workers, round.rate(workers));
-            self.choose(most, round.waited >= round.took / WAITING_PART)
+            self.choose(round.waited >= round.took / WAITING_PART)
         };
         if next != workers {
             self.skip = next.max(workers) as u32;
@@ -131,14 +136,14 @@ impl Trial {
     }
 
     /// The best number known, or another one to try.
-    fn choose(&mut self, most: usize, waits: bool) -> usize {
+    fn choose(&mut self, waits: bool) -> usize {
         let best = self.best.0;
         if self.settled > 0 {
             return best;
         }
-        self.up = best == 1 || (self.up && best < most);
+        self.up = best == 1 || (self.up && best < self.most);
         match (self.up, waits) {
-            (true, true) => most.min(2 * best),
+            (true, true) => self.most.min(2 * best),
             (true, false) => best,
             (false, _) => best / 2,
         }
@@ -153,7 +158,7 @@ mod tests {
 
     /// How many workers there are after so many rounds of calls that take what `took` says of their number.
     fn workers_after(rounds: usize, most: usize, took: impl Fn(u32) -> Duration) -> usize {
-        let (mut trial, mut round, mut workers) = (Trial::new(), Calls::default(), 1);
+        let (mut trial, mut workers) = (Trial::new(most), 1);
         // Now and then others are tried.
         let mut counts = vec![0; most + 1];
         for number in 0..rounds {
@@ -165,7 +170,7 @@ mod tests {
             for _ in 0..4 * most as u32 + CALLS {
                 let mut call = Calls::default();
                 call.add(took);
-                workers = trial.next(&mut round, call, workers, most);
+                workers = trial.next(call, workers);
             }
         }
         (1..=most).max_by_key(|&workers| counts[workers]).unwrap()
@@ -183,9 +188,9 @@ mod tests {
 
     #[test]
     fn more_are_asked_for_soon_where_a_device_answers_slowly() {
-        let (mut trial, mut round, mut calls) = (Trial::new(), Calls::default(), Calls::default());
+        let (mut trial, mut calls) = (Trial::new(32), Calls::default());
         assert!(calls.add(MS));
-        let mut next = |workers| trial.next(&mut round, calls, workers, 32);
+        let mut next = |workers| trial.next(calls, workers);
         assert_eq!([1; DEVICE_CALLS as usize].map(&mut next), [1, 1, 1, 2]);
         // Two were begun while one was enough.
         assert_eq!([2; 2 + DEVICE_CALLS as usize].map(&mut next), [2, 2, 2, 2, 2, 4]);
