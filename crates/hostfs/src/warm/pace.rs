@@ -23,7 +23,6 @@ const YIELDING_WAITS: u32 = 32;
 
 pub(super) struct Pace {
     interval: Option<Duration>,
-    most: usize,
     /// Workers with lower numbers may ask. Changes under the lock.
     allowed: AtomicUsize,
     state: Mutex<State>,
@@ -43,7 +42,7 @@ struct State {
 /// How the number of workers is found.
 enum Policy {
     /// By the delay of calls: those of this round, and the mean of the best one.
-    Yields { round: Calls, best: Option<Duration> },
+    Yields { most: usize, round: Calls, best: Option<Duration> },
     /// By what gets done.
     Hurries(Trial),
 }
@@ -52,14 +51,13 @@ impl Pace {
     /// For at most `most` workers.
     pub(super) fn new(rate: Option<NonZeroU32>, most: NonZeroUsize, yields: bool) -> Self {
         let policy = if yields {
-            Policy::Yields { round: Calls::default(), best: None }
+            Policy::Yields { most: most.get(), round: Calls::default(), best: None }
         } else {
             Policy::Hurries(Trial::new(most.get()))
         };
         let state = State { next_turn: Instant::now(), policy, drained: false, over: false };
         Self {
             interval: rate.map(|rate| Duration::from_secs(1) / rate.get()),
-            most: most.get(),
             allowed: AtomicUsize::new(1),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -105,7 +103,7 @@ impl Pace {
         let mut state = self.lock();
         let allowed = self.allowed();
         let next = match &mut state.policy {
-            Policy::Yields { round, best } => yielding(round, best, calls, allowed).min(self.most),
+            Policy::Yields { most, round, best } => yielding(round, best, calls, allowed).min(*most),
             Policy::Hurries(trial) => trial.next(calls, allowed),
         };
         if next == allowed {
