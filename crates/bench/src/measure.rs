@@ -3,18 +3,20 @@
 use std::{fs, io, time::Duration};
 
 use hdrhistogram::Histogram;
-use nix::sys::resource::{UsageWho, getrusage};
-use rustix::time::{ClockId, clock_gettime};
+use nix::{
+    sys::resource::{UsageWho, getrusage},
+    time::{ClockId, clock_gettime},
+};
 use serde::{Deserialize, Serialize};
 
 /// Now, by a clock that all processes share, in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
-    read_ns(ClockId::Monotonic)
+    let now = read(ClockId::CLOCK_MONOTONIC).expect("each kernel has this clock");
+    now.as_nanos() as u64
 }
 
-fn read_ns(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+fn read(clock: ClockId) -> io::Result<Duration> {
+    Ok(clock_gettime(clock)?.into())
 }
 
 /// Processor time and context switches: up to now, or in a stretch of time.
@@ -32,12 +34,12 @@ pub(crate) struct Used {
 impl Used {
     /// What this thread has used up to now.
     pub(crate) fn by_thread() -> io::Result<Self> {
-        Self::by(UsageWho::RUSAGE_THREAD, Some(ClockId::ThreadCPUTime))
+        Self::by(UsageWho::RUSAGE_THREAD, Some(ClockId::CLOCK_THREAD_CPUTIME_ID))
     }
 
     /// What all threads of this process have used up to now, those that have ended included.
     pub(crate) fn by_process() -> io::Result<Self> {
-        Self::by(UsageWho::RUSAGE_SELF, Some(ClockId::ProcessCPUTime))
+        Self::by(UsageWho::RUSAGE_SELF, Some(ClockId::CLOCK_PROCESS_CPUTIME_ID))
     }
 
     /// What child processes have used that have been waited for.
@@ -51,7 +53,7 @@ impl Used {
         let [user_ticks, system_ticks] = [usage.user_time(), usage.system_time()].map(|time| {
             Duration::from_secs(time.tv_sec().unsigned_abs()) + Duration::from_micros(time.tv_usec().unsigned_abs())
         });
-        let cpu = clock.map_or(user_ticks + system_ticks, |clock| Duration::from_nanos(read_ns(clock)));
+        let cpu = clock.map_or(Ok(user_ticks + system_ticks), read)?;
         let voluntary_switches = usage.voluntary_context_switches().unsigned_abs();
         Ok(Self { cpu, user_ticks, system_ticks, voluntary_switches })
     }

@@ -2,9 +2,12 @@
 
 mod common;
 
-use std::{fs, process::Stdio};
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
-use common::{pando, run, said};
+use common::{pando, run, said, skipped};
 
 fn refused(args: &[&str], code: i32) -> String {
     let output = run(args);
@@ -52,6 +55,22 @@ fn failures_name_the_thing_and_the_remedy() {
     assert!(!temp.path().join("new").exists(), "a directory that was made for nothing goes again");
     let message = refused(&["mount", "--daemon", &path("file")], 1);
     assert!(message.contains("not a directory"), "the parent shows its child's error: {message}");
+}
+
+/// What measures itself reads clocks, and not each way to them is there under valgrind, which has no vDSO.
+#[test]
+fn commands_run_under_valgrind() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return skipped("no valgrind here");
+    }
+    let temp = tempfile::tempdir().unwrap();
+    fs::write(temp.path().join("file"), "").unwrap();
+    let dir = temp.path().to_str().unwrap();
+    for args in [&["ls", "-l", dir][..], &["warm", dir], &["bench", "crunl", "mem", "--seconds", "0.01"]] {
+        let pando = env!("CARGO_BIN_EXE_pando");
+        let output = Command::new("valgrind").args(["--tool=none", pando]).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+    }
 }
 
 #[test]

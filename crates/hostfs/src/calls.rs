@@ -100,6 +100,7 @@ pub fn attributes(path: impl AsRef<Path>, follows: bool) -> io::Result<Attr> {
 const INTERRUPTIONS: u32 = 100;
 
 /// Repeats a call that a signal interrupted.
+#[inline]
 pub fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let mut interruptions = 0;
     loop {

@@ -3,10 +3,12 @@
 //! Time on the clock would not do: on a busy machine a thread that waits for nobody is put aside as well. A thread
 //! that had to wait gave the processor away by itself, and the kernel counts that.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
-use rustix::time::{ClockId, clock_gettime};
+use nix::{
+    sys::resource::{UsageWho, getrusage},
+    time::{ClockId, clock_gettime},
+};
 
 /// Measures the calling thread.
 pub struct Meter {
@@ -49,9 +51,9 @@ impl Used {
     /// By the calling thread.
     fn by_thread() -> Self {
         // Exact, unlike the times of getrusage: these are of the last tick, up to 4 ms ago.
-        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from);
         let waits = getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches());
-        Self { cpu_ns: time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64, waits }
+        Self { cpu_ns: time.as_nanos() as u64, waits }
     }
 }
 

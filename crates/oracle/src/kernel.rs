@@ -2,7 +2,10 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use nix::unistd::{Gid, Uid, setegid, seteuid, setgroups};
+use nix::{
+    time::{ClockId, clock_gettime},
+    unistd::{Gid, Uid, setegid, seteuid, setgroups},
+};
 use rustix::{
     fs::{self, AtFlags, CWD, Mode as KernelMode, OFlags, SeekFrom, Timespec, Timestamps},
     io::{self, Errno},
@@ -349,12 +352,9 @@ pub fn sysctl(name: &str) -> bool {
 /// Waits until the kernel's coarse clock, from which tmpfs takes most of its times, has come past all that it may have
 /// given out so far: what changes from now on has another time than what changed before.
 pub fn next_tick() {
-    let time = |clock| {
-        let time = rustix::time::clock_gettime(clock);
-        (time.tv_sec, time.tv_nsec)
-    };
-    let now = time(rustix::time::ClockId::Realtime);
-    while time(rustix::time::ClockId::RealtimeCoarse) <= now {
+    let time = |clock| clock_gettime(clock).expect("Linux has both clocks");
+    let now = time(ClockId::CLOCK_REALTIME);
+    while time(ClockId::CLOCK_REALTIME_COARSE) <= now {
         std::thread::yield_now();
     }
 }
