@@ -66,3 +66,64 @@ fn fio_reads_what_it_wrote() {
     assert_all_given_back(&mounted);
     unmounted(mounted);
 }
+
+/// The POSIX test suite, as root and the two users that it becomes. What it asks of a remount is left out: mount(8) leaves
+/// that to a helper, which knows no file system that is mounted already.
+#[test]
+fn pjdfstest_finds_nothing() {
+    if !can_mount() || !have(&["pjdfstest"]) {
+        return;
+    }
+    let mounted = Mounted::new(&["--allow-other", "--mode", "1777", "-o", "suid,dev"]);
+    let elsewhere = Mounted::new(&["--allow-other"]);
+    let temp = tempfile::tempdir().unwrap();
+    let script = r#"
+        {
+            echo '[features]'
+            for feature in posix_fallocate rename_ctime stat_st_birthtime utime_now utimensat; do
+                echo "$feature = {}"
+            done
+            echo '[settings]'
+            echo 'naptime = 0.01'
+            echo '[dummy_auth]'
+            printf 'entries = [ ["nobody", "%s"], ["daemon", "%s"] ]\n' "$(id -gn nobody)" "$(id -gn daemon)"
+        } > "$1/configuration"
+        pjdfstest --configuration-file "$1/configuration" --path . --secondary-fs "$2" > "$1/said" 2>&1 ||
+            { cat "$1/said"; exit 1; }
+        test -z "$(ls -A)"
+        grep -c ' ok$' "$1/said""#;
+    let said = shell(&mounted.root(), script, &[temp.path().as_ref(), elsewhere.root().as_ref()]);
+    let passed: u32 = said.trim().parse().expect("a number of tests");
+    assert!(passed > 300, "only {passed} tests ran");
+    assert_all_given_back(&mounted);
+    unmounted(mounted);
+    unmounted(elsewhere);
+}
+
+/// One file read and written in every way there is, mapped too, against a copy in memory; two of them at a time.
+/// `PANDO_FSX_OPERATIONS` says how often, `PANDO_FSX_SEED` which; it says how to do the same again if it finds something.
+#[test]
+fn fsx_reads_what_it_wrote() {
+    if !can_mount() || !have(&["fsx"]) {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let temp = tempfile::tempdir().unwrap();
+    let operations = std::env::var("PANDO_FSX_OPERATIONS").unwrap_or_else(|_| "10000".to_owned());
+    let seed = std::env::var("PANDO_FSX_SEED").unwrap_or_else(|_| "1".to_owned());
+    let script = r#"
+        cat > "$1/configuration" <<end
+flen = 1000000
+[weights]
+$(for rarely in close_open invalidate fsync fdatasync posix_fadvise; do echo "$rarely = 0.2"; done)
+$(for often in posix_fallocate punch_hole sendfile copy_file_range; do echo "$often = 1.0"; done)
+end
+        fsx -q -f "$1/configuration" -P "$1" -N "$2" -S "$3" one > "$1/one" 2>&1 & one=$!
+        fsx -q -f "$1/configuration" -P "$1" -N "$2" -S "1$3" two > "$1/two" 2>&1 || { cat "$1/two"; exit 1; }
+        wait $one || { cat "$1/one"; exit 1; }
+        rm one two
+        test -z "$(ls -A)""#;
+    shell(&mounted.root(), script, &[temp.path().as_ref(), operations.as_ref(), seed.as_ref()]);
+    assert_all_given_back(&mounted);
+    unmounted(mounted);
+}
