@@ -188,10 +188,11 @@ fn sized(result: Result<Vec<u8>>, room: u32, reply: ReplyXattr) {
 
 impl Filesystem for Translator {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Not FUSE_ATOMIC_O_TRUNC: the kernel looks after an opening for reading whether the file is being executed, and
+        // what it refuses then must not have been truncated.
         let mut wanted = InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_ATOMIC_O_TRUNC
             | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_CACHE_SYMLINKS

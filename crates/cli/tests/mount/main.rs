@@ -58,10 +58,36 @@ fn files_hold_what_is_written() {
     two.write_all(b"two ").unwrap();
     one.write_all(b"three").unwrap();
     assert_eq!(fs::read(mounted.path("log")).unwrap(), b"one two three");
-    // O_TRUNC goes along with the opening.
+    // With O_TRUNC.
     fs::write(mounted.path("log"), b"new").unwrap();
     assert_eq!(fs::read(mounted.path("log")).unwrap(), b"new");
     drop((file, reader, one, two));
+    mounted.umount();
+}
+
+/// Also to somebody who opens it for reading with O_TRUNC: the kernel finds out that the file is being executed only after
+/// it has been opened.
+#[test]
+fn who_truncates_a_running_program_is_refused_and_it_stays() {
+    let _alone = alone();
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let program = mounted.path("program");
+    let bytes = fs::copy("/bin/sleep", &program).unwrap();
+    let mut running = Command::new(&program).arg("1000").spawn().unwrap();
+    for access in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR] {
+        let opened = rustix::fs::open(&program, access | OFlags::TRUNC, Mode::empty());
+        assert_eq!(opened.map(drop), Err(Errno::TXTBSY), "{access:?}");
+        assert_eq!(fs::metadata(&program).unwrap().len(), bytes, "{access:?}");
+    }
+    assert!(running.try_wait().unwrap().is_none(), "it ended");
+    running.kill().unwrap();
+    running.wait().unwrap();
+    // Then it may be, by who opens it for reading, too.
+    rustix::fs::open(&program, OFlags::RDONLY | OFlags::TRUNC, Mode::empty()).unwrap();
+    assert_eq!(fs::metadata(&program).unwrap().len(), 0);
     mounted.umount();
 }
 
