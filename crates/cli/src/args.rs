@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{
-    Args, Parser, Subcommand,
+    Args, Parser, Subcommand, ValueEnum,
     builder::{OsStringValueParser, TypedValueParser},
 };
 use clap_complete::Shell;
@@ -133,6 +133,13 @@ pub struct MountArgs {
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
 
+    /// Whether requests come through io_uring: auto (where it can be had), always (or refuse to mount), never
+    ///
+    /// Each costs about half as much then, since nobody on another processor is woken up for it. The kernel has it from Linux
+    /// 6.14 on, once root has allowed it: echo Y > /sys/module/fuse/parameters/enable_uring. A slow store does without.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = IoUring::Auto, hide_possible_values = true)]
+    pub io_uring: IoUring,
+
     /// For how long the kernel may answer from its caches, in seconds; 0 makes it ask each time
     ///
     /// A day is right as long as the tree changes only through this mount, since the kernel sees those changes.
@@ -149,6 +156,15 @@ pub struct MountArgs {
     /// A slow store.
     #[command(flatten)]
     pub slow: SlowArgs,
+}
+
+/// When requests are to come through io_uring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)] // The option says what they mean.
+pub enum IoUring {
+    Auto,
+    Always,
+    Never,
 }
 
 /// Options of `pando umount`.

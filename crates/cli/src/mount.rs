@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pando_fuse::{FuserTransport, Server, ServerOptions, Transport, trace::TraceListener, unmount};
+use pando_fuse::{DeviceTransport, RingTransport, Server, ServerOptions, Transport, trace::TraceListener, unmount};
 use pando_memfs::{INODE_BYTES, MemFs, MemOptions};
 use pando_vfs::Vfs;
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use crate::{
-    args::MountArgs,
+    args::{IoUring, MountArgs},
     daemon,
     failure::{Failure, Result, say},
     generate, mount_flags, mount_point, mount_refused,
@@ -47,7 +47,7 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     };
     // Before mounting: a signal between the two would leave a dead mount behind.
     let signals = Signals::new(signals::ending()).map_err(|error| Failure::system("cannot catch signals", &error))?;
-    let connection = FuserTransport
+    let connection = transport(args.io_uring)
         .connect(server, held.path(), &asked.mount)
         .map_err(|error| mount_refused::explain(&args.dir, &error))?;
     // What is below is not ours to keep in use.
@@ -80,6 +80,14 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     }
     info!(path = %prepared.path.display(), "unmounted");
     Ok(ExitCode::SUCCESS)
+}
+
+fn transport(io_uring: IoUring) -> Box<dyn Transport> {
+    match io_uring {
+        IoUring::Auto => Box::new(RingTransport { required: false }),
+        IoUring::Always => Box::new(RingTransport { required: true }),
+        IoUring::Never => Box::new(DeviceTransport),
+    }
 }
 
 fn tree(args: &MountArgs) -> Result<Vfs> {

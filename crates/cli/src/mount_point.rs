@@ -38,7 +38,7 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
 
 /// Whether this is how a mount answers whose server is gone.
 fn is_dead(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED))
+    matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED))
 }
 
 /// Whether a mount is at `path` whose server is gone. Statistics are asked for, since those are never answered from the

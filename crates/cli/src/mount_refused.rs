@@ -67,7 +67,9 @@ fn of_device(opened: io::Result<(u32, u32)>) -> Option<String> {
 /// The remedy by what mount(2) or fusermount3 (which speaks no other language than English) has said.
 fn of_words(said: &str, root: bool) -> Option<String> {
     let has = |words: &str| said.contains(words);
-    let remedy = if has("user_allow_other") {
+    let remedy = if has(pando_fuse::NO_IO_URING) {
+        "leave --io-uring away: then requests come by the device where they must".to_owned()
+    } else if has("user_allow_other") {
         "let root add a line user_allow_other to /etc/fuse.conf, or leave --allow-other away".to_owned()
     } else if has("no write access to mountpoint") || has("not owned by user") || has("failed to access mountpoint") {
         "users other than root mount on directories of their own: choose one, as in: pando mount ~/grove".to_owned()
@@ -116,6 +118,7 @@ mod tests {
                 false,
                 "raise",
             ),
+            ("no FUSE over io_uring: io_uring_setup: Operation not permitted", true, "--io-uring"),
             ("mount(2): Permission denied (os error 13), and there is no fusermount3 to ask", false, "install it"),
             ("mount(2): Operation not permitted (os error 1), and there is no fusermount3 to ask", false, "install it"),
             ("mount(2): Operation not permitted (os error 1), and there is no fusermount3 to ask", true, "SYS_ADMIN"),

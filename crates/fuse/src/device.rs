@@ -28,7 +28,7 @@ use crate::{MountOptions, held::for_others};
 /// The program that mounts and unmounts for those who are not root.
 pub(crate) const HELPER: &str = "fusermount3";
 
-const DEVICE: &str = "/dev/fuse";
+pub(crate) const DEVICE: &str = "/dev/fuse";
 
 /// Mounts at `mount_point`; the kernel sends requests to the descriptor.
 ///

@@ -6,9 +6,8 @@
 //!
 //! * [`Server`] answers requests in terms of the tree. It knows no wire format, so it can be tested without a kernel,
 //!   and every transport serves the same tree in the same way.
-//! * [`Transport`] is how requests arrive. [`FuserTransport`] reads the device through the crate `fuser`. It is a
-//!   trait because FUSE over io_uring is another way, and because `fuser` knows neither TMPFILE nor STATX nor SYNCFS
-//!   (it answers ENOSYS; the kernel then says EOPNOTSUPP for `O_TMPFILE` and does without the other two).
+//! * [`Transport`] is how requests arrive: [`RingTransport`] has them come through io_uring, where the kernel can do that and may,
+//!   [`DeviceTransport`] reads and writes the device. What they carry is taken apart in one place (`wire`, `dispatch`).
 //!
 //! A [`Store`] between the two counts what is asked and, where wanted, is as slow as a disk or a server far away.
 //!
@@ -24,20 +23,26 @@
 //! | what is removed makes room only when the kernel forgets it, and requests overtake that | `server::room` |
 //! | permission is checked once, by the kernel (`default_permissions`); owners of new nodes are still the caller | `Server::context` |
 //! | the umask is applied once, here, where default ACLs are known (`FUSE_DONT_MASK`) | `server::namespace` |
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod device;
-mod fuser_convert;
-mod fuser_transport;
+mod device_transport;
+mod dispatch;
 mod held;
 mod nodes;
+mod ring;
 mod server;
+mod session;
 mod store;
+#[allow(unsafe_code)]
+mod sys;
 pub mod trace;
 mod transport;
 pub mod unmount;
+mod wire;
 
-pub use fuser_transport::FuserTransport;
+pub use device_transport::DeviceTransport;
+pub use ring::{NO_IO_URING, RingTransport};
 pub use server::{Attr, Caller, REQUESTS_XATTR, SERVER_PID_XATTR, Server, ServerOptions};
 pub use store::{Fault, Operation, Report, Store, StoreOptions, When};
 pub use transport::{Connection, MountOptions, Transport};

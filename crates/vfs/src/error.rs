@@ -50,6 +50,7 @@ errors! {
     NotDirectory = 20, "not a directory (ENOTDIR)";
     IsDirectory = 21, "is a directory (EISDIR)";
     Invalid = 22, "invalid argument (EINVAL)";
+    NotTty = 25, "inappropriate ioctl for device (ENOTTY)";
     TextBusy = 26, "text file busy (ETXTBSY)";
     TooBig = 27, "file too large (EFBIG)";
     NoSpace = 28, "no space left (ENOSPC)";

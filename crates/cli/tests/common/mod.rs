@@ -94,7 +94,9 @@ impl Mounted {
     /// Mounts on `grove` in an existing directory.
     pub fn again(temp: TempDir, options: &[&str]) -> Self {
         let grove = temp.path().join("grove");
-        let mut child = pando(&["mount"])
+        // The gate runs tests both ways.
+        let io_uring = std::env::var("PANDO_TEST_IO_URING").unwrap_or_else(|_| "auto".into());
+        let mut child = pando(&["mount", "--io-uring", &io_uring])
             .args(options)
             .arg(&grove)
             .stdout(Stdio::piped())

@@ -1,6 +1,6 @@
 //! Names: looking them up, making, moving and removing them.
 
-use pando_vfs::{At, DentryRef, Error, OpenFlags, RenameFlags, Result, Walk};
+use pando_vfs::{At, DentryRef, Error, File, OpenFlags, RenameFlags, Result, Walk};
 
 use super::{Attr, Caller, Server, component};
 
@@ -165,12 +165,33 @@ impl Server {
                 Error::Exists if !is_exclusive => Error::Stale,
                 error => error,
             })?;
-            let mut handout = self.nodes.hand_out();
-            handout.count(file.dentry())?;
-            let attr = self.attr_of(file.dentry());
-            let handle = self.keep(file)?;
-            handout.sent();
-            Ok((attr, handle))
+            self.open_node(file)
         })
+    }
+
+    /// Makes a file that has no name, and opens it (`O_TMPFILE`); answers its node and the handle. Unless `flags` have
+    /// `O_EXCL`, [`Server::link`] may give it one.
+    ///
+    /// # Errors
+    /// ENOSPC; see [`Server`].
+    pub fn tmpfile(&self, caller: Caller, parent: u64, mode: u32, umask: u32, flags: u32) -> Result<(Attr, u64)> {
+        self.guarded("tmpfile", || {
+            let dir = self.nodes.get(parent)?;
+            let context = self.context(caller, umask);
+            let exclusive = OpenFlags::from_bits_truncate(flags) & OpenFlags::EXCL;
+            let flags = self.handle_flags(flags) | exclusive | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
+            let file = self.room.make(|| self.vfs.open(&context, At::Dir(&dir), b".", flags, mode))?;
+            self.open_node(file)
+        })
+    }
+
+    /// Answers a file that was just made: its node, counted, and its handle.
+    fn open_node(&self, file: File) -> Result<(Attr, u64)> {
+        let mut handout = self.nodes.hand_out();
+        handout.count(file.dentry())?;
+        let attr = self.attr_of(file.dentry());
+        let handle = self.keep(file)?;
+        handout.sent();
+        Ok((attr, handle))
     }
 }

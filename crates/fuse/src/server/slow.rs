@@ -1,6 +1,6 @@
 //! A server before a slow store, or one that counts: requests go through here on their way in and out.
 
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, time::Instant};
 
 use pando_vfs::Result;
 
@@ -40,25 +40,29 @@ impl Server {
         }
     }
 
-    /// Sends an answer when the store has done `work`: at once, where it takes no time.
-    pub(crate) fn answer(&self, work: Work, send: impl FnOnce() + Send + 'static) {
-        let Some(store) = &self.store else { return send() };
+    /// Until when the answer to a request that was [asked](Server::asked) has to wait for the store to do `work`; none where
+    /// that takes no time. What waits is sent by [`Server::send_at`].
+    pub(crate) fn due(&self, work: Work) -> Option<Instant> {
+        let store = self.store.as_ref()?;
         if let Work::Names(count) | Work::NamesWithAttributes(count) = work {
             store.counts().entries(count);
         }
-        let theirs = Arc::clone(store);
-        store.answer(work, move || {
+        let due = store.due(work, Instant::now);
+        if due.is_none() {
             // Before the answer: whoever has it may ask for the counts.
+            store.counts().end();
+        }
+        due
+    }
+
+    /// Sends an answer at the instant `due`.
+    pub(crate) fn send_at(&self, due: Instant, send: impl FnOnce() + Send + 'static) {
+        let Some(store) = &self.store else { return send() };
+        let theirs = Arc::clone(store);
+        store.at(due, move || {
             theirs.counts().end();
             send();
         });
-    }
-
-    /// Ends a request whose answer never waits.
-    pub(crate) fn answered(&self) {
-        if let Some(store) = &self.store {
-            store.counts().end();
-        }
     }
 
     /// A read as the store sees it; none where it does not look at reads.
@@ -70,7 +74,7 @@ impl Server {
 
     /// Whether answers may have to wait.
     pub(crate) fn is_slow(&self) -> bool {
-        self.store.as_ref().is_some_and(|store| store.wants_reads())
+        self.store.as_ref().is_some_and(|store| store.delays())
     }
 
     /// Whether the attributes of an entry of a directory cannot be had: the store fails.
@@ -85,12 +89,11 @@ impl Server {
         }
     }
 
-    /// How long attributes last, to be asked when an answer that may have waited is sent: no time, where they have been
-    /// overtaken.
-    pub(crate) fn lasting(&self, attr: Option<&Attr>) -> impl FnOnce() -> Duration + Send + use<> {
-        let valid = self.options.valid;
-        let asked = attr.filter(|_| self.is_slow()).and_then(|attr| Some((attr.stat, self.nodes.get(attr.node).ok()?)));
-        move || if asked.is_none_or(|(stat, dentry)| dentry.stat() == stat) { valid } else { Duration::ZERO }
+    /// Whether attributes have been overtaken, to be asked when an answer that has waited is sent; none if nobody knows the
+    /// inode any more.
+    pub(crate) fn overtaken(&self, attr: &Attr) -> Option<impl FnOnce() -> bool + Send + use<>> {
+        let (stat, dentry) = (attr.stat, self.nodes.get(attr.node).ok()?);
+        Some(move || dentry.stat() != stat)
     }
 
     pub(super) fn count(&self, operation: &str) {

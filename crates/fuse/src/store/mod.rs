@@ -172,16 +172,21 @@ impl Store {
         self.traces || self.timer.is_some()
     }
 
-    /// Does `answer` when the store has done `work`: now, here, where that takes no time.
-    pub(crate) fn answer(&self, work: Work, answer: impl FnOnce() + Send + 'static) {
-        match (self.due(work, Instant::now), &self.timer) {
-            (Some(due), Some(timer)) => timer.at(due, Box::new(answer)),
-            _ => answer(),
+    /// Whether anything takes time here.
+    pub(crate) fn delays(&self) -> bool {
+        self.timer.is_some()
+    }
+
+    /// Does `answer` at the instant `due`.
+    pub(crate) fn at(&self, due: Instant, answer: impl FnOnce() + Send + 'static) {
+        match &self.timer {
+            Some(timer) => timer.at(due, Box::new(answer)),
+            None => answer(),
         }
     }
 
     /// When `work` will be done; none if it takes no time. The clock is looked at when it is its turn to queue.
-    fn due(&self, work: Work, clock: impl Fn() -> Instant) -> Option<Instant> {
+    pub(crate) fn due(&self, work: Work, clock: impl Fn() -> Instant) -> Option<Instant> {
         let delay = |operation: Operation| self.delays[operation as usize];
         let (items, each) = match work {
             Work::One(operation) => (1, delay(operation)),

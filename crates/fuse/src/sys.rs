@@ -1,0 +1,24 @@
+//! What has no safe wrapper: one more channel of the device.
+
+use std::{
+    fs::OpenOptions,
+    io,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use crate::device::DEVICE;
+
+/// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`.
+const CLONE: libc::c_ulong = 0x8004_e500;
+
+/// Another channel of the connection that `device` belongs to: who reads it shares nothing with who reads `device` but the queue.
+///
+/// # Errors
+/// The device cannot be opened, or there are too many descriptors.
+pub(crate) fn clone_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let channel = OpenOptions::new().read(true).write(true).open(DEVICE)?;
+    let original = device.as_raw_fd() as u32;
+    // SAFETY: both descriptors are open for the time of the call, which reads 4 bytes at the address that it is given.
+    let done = unsafe { libc::ioctl(channel.as_raw_fd(), CLONE, &raw const original) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(channel.into()) }
+}
