@@ -53,7 +53,15 @@ fn the_remedy_fits_the_reason() {
     // To leave in the end where it would be mounted against all expectation.
     let mount = |options: &str| format!("./pando mount --daemon {options} && ./pando umount {options}; exit 1");
     let install = "install it";
+    let switch = "/sys/module/fuse/parameters/enable_uring";
+    let always = "./pando mount --io-uring always theirs/new";
+    let (off, by_switch) = match fs::exists(switch) {
+        Ok(true) => (format!("echo N > off && mount --bind off {switch}"), "as root: echo Y > "),
+        _ => ("true".to_owned(), "Linux 6.14"),
+    };
     for (prepared, script, says) in [
+        (&*off, always.to_owned(), by_switch),
+        ("true", format!("{always} --delay lookup=1ms"), "slow store"),
         ("mkdir roots", mount("roots"), "of their own"),
         ("mkdir -p sticky && chmod 1777 sticky", mount("sticky"), "of their own"),
         ("true", "./pando mount --allow-other theirs/new".into(), "user_allow_other"),

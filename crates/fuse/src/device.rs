@@ -1,8 +1,6 @@
 //! Mounting: a file descriptor of `/dev/fuse` that a mount point hangs on.
 //!
 //! Root mounts by mount(2). Others ask fusermount3, which is setuid root and hands the descriptor back over a socket.
-//! `fuser` can do both, but we do it ourselves: when the tree has been unmounted by somebody else, `fuser` 0.18 takes
-//! the POLLERR of its device for "still mounted" and unmounts the path again, which may by then be another mount.
 
 use std::{
     ffi::CString,

@@ -413,3 +413,7 @@ impl Turn<'_, '_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "dispatch_tests.rs"]
+mod tests;

@@ -272,3 +272,93 @@ fn answer(dispatch: &Dispatch, header: &mut Header, payload: &mut [u8], small: &
     header.in_out[..HEADER_BYTES].copy_from_slice(out.as_bytes());
     header.payload_len = len as u32;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use pando_memfs::{MemFs, MemOptions};
+    use pando_vfs::Vfs;
+
+    use super::*;
+    use crate::ServerOptions;
+
+    fn dispatch() -> Dispatch {
+        let vfs = Vfs::new(MemFs::new(MemOptions::default())).unwrap();
+        Dispatch { server: Server::new(vfs, ServerOptions::default()), clear_privileges: true }
+    }
+
+    fn bell() -> Bell {
+        let (heard, rung) = io::pipe().unwrap();
+        Bell { heard, rung }
+    }
+
+    /// A worker that ends early ends the others. A pipe stands for the device: what matters is whether it has ended.
+    #[test]
+    fn all_end_with_the_first() {
+        let (device, kernel) = io::pipe().unwrap();
+        let (device, bell) = (Arc::new(OwnedFd::from(device)), Arc::new(bell()));
+        let theirs = Arc::clone(&bell);
+        let worker = thread::spawn(move || {
+            let _ringer = Ringer(&theirs);
+            panic!("on purpose");
+        });
+        assert!(worker.join().is_err());
+        assert!(serve_the_rest(&dispatch(), &device, &bell).is_ok());
+        // At the end of the connection they hear of it at about the same time, which is nobody's failure.
+        assert!(!ends(&device));
+        drop(kernel);
+        let before = Instant::now();
+        assert!(ends(&device) && before.elapsed() < Duration::from_millis(500), "it is not waited for");
+    }
+
+    fn header(opcode: u32, payload_len: usize) -> Header {
+        use crate::wire::abi::InHeader;
+        use zerocopy::FromZeros;
+        let mut header = Header::new_zeroed();
+        let request = InHeader { opcode, node: 1, unique: 6, len: 0, ..InHeader::new_zeroed() };
+        header.in_out[..40].copy_from_slice(request.as_bytes());
+        header.payload_len = payload_len as u32;
+        header
+    }
+
+    fn answered(header: &Header) -> (i32, u64) {
+        use zerocopy::FromBytes;
+        let (out, _) = OutHeader::read_from_prefix(&header.in_out).unwrap();
+        (out.error, out.unique)
+    }
+
+    /// The answer comes where the request was, whichever of the two is large.
+    #[test]
+    fn answers_come_where_requests_were() {
+        let (dispatch, mut small) = (dispatch(), vec![0; SMALL_BYTES]);
+        let mut payload = vec![0; MAX_BESIDES_BYTES + MAX_DATA_BYTES];
+        let value = vec![b'v'; 60_000];
+        let request = [b"user.large\0", &value[..]].concat();
+        payload[..request.len()].copy_from_slice(&request);
+        let mut set = header(21, request.len());
+        set.structure[..4].copy_from_slice(&(value.len() as u32).to_ne_bytes());
+        answer(&dispatch, &mut set, &mut payload, &mut small);
+        assert_eq!((answered(&set), set.payload_len), ((0, 6), 0));
+
+        payload[..11].copy_from_slice(b"user.large\0");
+        let mut get = header(22, 11);
+        get.structure[..4].copy_from_slice(&65_536_u32.to_ne_bytes());
+        answer(&dispatch, &mut get, &mut payload, &mut small);
+        assert_eq!((answered(&get), get.payload_len), ((0, 6), 60_000));
+        assert!(payload[..60_000] == value);
+
+        payload[..5].copy_from_slice(b"none\0");
+        let mut unlink = header(10, 5);
+        answer(&dispatch, &mut unlink, &mut payload, &mut small);
+        assert_eq!((answered(&unlink), unlink.payload_len), ((-2, 6), 0));
+        // What has no answer never comes so; the kernel waits for one all the same.
+        let mut forget = header(2, 0);
+        answer(&dispatch, &mut forget, &mut payload, &mut small);
+        assert_eq!(answered(&forget), (-5, 6));
+        // More than there is memory for: what there is.
+        let mut wrong = header(10, usize::MAX);
+        answer(&dispatch, &mut wrong, &mut payload, &mut small);
+        assert_eq!(answered(&wrong).1, 6);
+    }
+}

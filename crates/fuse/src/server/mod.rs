@@ -3,6 +3,7 @@
 mod attr;
 mod dir;
 mod file;
+mod handles;
 mod mappable;
 mod namespace;
 mod room;
@@ -17,10 +18,10 @@ use std::{
 };
 
 use pando_vfs::{Context, Credentials, DentryRef, Error, File, FileKind, Result, Stat, Vfs};
-use sharded_slab::Slab;
 use tracing::{debug, error};
 
 use crate::{MountOptions, nodes::Nodes, store::Store};
+use handles::Handles;
 use mappable::Mappable;
 use room::Room;
 
@@ -80,8 +81,7 @@ pub struct Attr {
 pub struct Server {
     vfs: Vfs,
     nodes: Nodes,
-    /// Open files and directories by handle. Reading a slot takes no lock.
-    handles: Slab<File>,
+    handles: Handles,
     mappable: Mappable,
     room: Room,
     options: ServerOptions,
@@ -100,7 +100,7 @@ impl Server {
         Self {
             nodes: Nodes::new(vfs.clone()),
             vfs,
-            handles: Slab::new(),
+            handles: Handles::new(),
             mappable: Mappable::new(),
             room: Room::new(NonZeroUsize::MIN),
             options,
@@ -137,7 +137,7 @@ impl Server {
         if let Some(store) = &self.store {
             store.drop_answers();
         }
-        let handles = std::mem::take(&mut self.handles);
+        let handles = std::mem::replace(&mut self.handles, Handles::new());
         let _ = self.guarded("disconnect", || {
             drop(handles);
             self.nodes.forget_all();
@@ -197,24 +197,17 @@ impl Server {
 
     /// Keeps an open file under a handle.
     fn keep(&self, file: File) -> Result<u64> {
-        let slot = self.handles.vacant_entry().ok_or(Error::NoMemory)?;
-        self.mappable.opened(&file);
-        let handle = slot.key() as u64;
-        slot.insert(file);
-        Ok(handle)
+        self.handles.keep(file, |file| self.mappable.opened(file))
     }
 
     /// Runs `with` with the open file of a handle.
     fn with_file<T>(&self, handle: u64, with: impl FnOnce(&File) -> Result<T>) -> Result<T> {
-        let slot = usize::try_from(handle).map_err(|_| Error::BadHandle)?;
-        let file = self.handles.get(slot).ok_or(Error::BadHandle)?;
-        with(&file)
+        self.handles.with(handle, with)
     }
 
     /// Closes a handle.
     fn close(&self, handle: u64) -> Result<()> {
-        let slot = usize::try_from(handle).map_err(|_| Error::BadHandle)?;
-        let file = self.handles.take(slot).ok_or(Error::BadHandle)?;
+        let file = self.handles.take(handle)?;
         self.mappable.closed(&file);
         if file.stat().nlink == 0 {
             self.room.removed();
