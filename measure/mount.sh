@@ -3,6 +3,8 @@
 #
 #   measure/mount.sh [PANDO [SERVER...]]    as root, with /dev/fuse; PANDO: the command (target/release/pando)
 #
+# IO_URING=always or never: how pando's mount is served (default: through io_uring where it can be had).
+#
 # SERVER: another file system to measure instead: a command that serves in the foreground the directory that is its last
 # word, here added; what it serves must be empty. As in (libfuse's example; it holds each file open, so no more than there
 # may be)
@@ -27,7 +29,7 @@ server_us() { sed 's/.*) //' "/proc/$server/stat" | awk -v hz="$ticks" '{ printf
 on=()
 
 start() {
-    local serve=("$pando" mount)
+    local serve=("$pando" mount --io-uring "${IO_URING:-auto}")
     ((${#other[@]} == 0)) || serve=("${other[@]}")
     mkdir -p "$grove"
     "${on[@]}" "${serve[@]}" "$grove" >/dev/null &
