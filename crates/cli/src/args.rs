@@ -129,14 +129,16 @@ pub struct MountArgs {
     #[arg(long)]
     pub nonempty: bool,
 
-    /// Threads that answer requests [default: as many as cores]
+    /// Threads that answer requests [default: as many as cores; through io_uring there are not more]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
 
-    /// Whether requests come through io_uring: auto (where it can be had), always (or refuse to mount), never
+    /// Whether requests come through io_uring: auto (where it is better), always (or refuse to mount), never
     ///
-    /// Each costs about half as much then, since nobody on another processor is woken up for it. The kernel has it from Linux
-    /// 6.14 on, once root has allowed it: echo Y > /sys/module/fuse/parameters/enable_uring. A slow store does without.
+    /// Each costs about half as much then, since nobody on another processor is woken up for it: a thread on each answers those
+    /// who run there, and is as busy as they make it. The kernel has it from Linux 6.14 on, once root has allowed it:
+    /// echo Y > /sys/module/fuse/parameters/enable_uring. A slow store does without, and so, with auto, do fewer threads than
+    /// processors, and one alone.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = IoUring::Auto, hide_possible_values = true)]
     pub io_uring: IoUring,
 

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    num::NonZeroUsize,
     os::fd::{AsFd, OwnedFd},
     path::Path,
     sync::Arc,
@@ -13,7 +14,7 @@ use tracing::warn;
 use crate::{
     Connection, MountOptions, Server, Transport,
     dispatch::{Dispatch, Reply},
-    session::{HEADER_BYTES, MAX_BESIDES_BYTES, MAX_DATA_BYTES, Session, receive, send},
+    session::{HEADER_BYTES, MAX_BESIDES_BYTES, MAX_DATA_BYTES, Received, Session, receive, send},
     sys,
     wire::Request,
 };
@@ -25,14 +26,14 @@ pub struct DeviceTransport;
 impl Transport for DeviceTransport {
     fn attach(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>> {
         let session = Session::open(server, mount_point, options, false)?;
-        Ok(Box::new(DeviceConnection { session, threads: options.threads.get() }))
+        Ok(Box::new(DeviceConnection { session, threads: options.threads }))
     }
 }
 
 /// A tree that is served by reading the device.
 pub(crate) struct DeviceConnection {
     pub(crate) session: Session,
-    pub(crate) threads: usize,
+    pub(crate) threads: NonZeroUsize,
 }
 
 impl Connection for DeviceConnection {
@@ -41,7 +42,7 @@ impl Connection for DeviceConnection {
         let (device, dispatch) = (&session.device, &session.dispatch);
         let served = thread::scope(|scope| {
             let mut others = Vec::new();
-            for number in 1..threads {
+            for number in 1..threads.get() {
                 // A channel of its own spares a thread the others' locks. It can do without.
                 let channel = sys::clone_channel(device.as_fd()).map_or_else(|_| Arc::clone(device), Arc::new);
                 let reader = thread::Builder::new().name(format!("pando-fuse-{number}"));
@@ -68,7 +69,7 @@ impl Connection for DeviceConnection {
 /// Reads requests from the device and answers them, until the tree is unmounted.
 fn read_and_answer(dispatch: &Dispatch, device: &Arc<OwnedFd>) -> io::Result<()> {
     let mut reader = Reader::new(device);
-    while reader.one(dispatch)?.is_some() {}
+    while reader.one(dispatch)? != Came::End {}
     Ok(())
 }
 
@@ -79,11 +80,17 @@ pub(crate) struct Reader<'a> {
     answer: Vec<u8>,
 }
 
-/// Whether a request expected an answer.
+/// What came by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expected {
-    Answer,
+pub(crate) enum Came {
+    /// A request that is answered.
+    Answered,
+    /// A request that wants no answer.
+    Unanswered,
+    /// No request, of a device that does not block.
     Nothing,
+    /// The tree has been unmounted.
+    End,
 }
 
 impl<'a> Reader<'a> {
@@ -93,20 +100,23 @@ impl<'a> Reader<'a> {
         Self { device, request, answer }
     }
 
-    /// Reads one request and answers it; none when the tree has been unmounted.
+    /// Reads one request and answers it.
     ///
     /// # Errors
     /// The device failed in a way that an unmount does not explain.
-    pub(crate) fn one(&mut self, dispatch: &Dispatch) -> io::Result<Option<Expected>> {
+    pub(crate) fn one(&mut self, dispatch: &Dispatch) -> io::Result<Came> {
         let Self { device, request, answer } = self;
-        let Some(len) = receive(device.as_fd(), request)? else { return Ok(None) };
-        let Ok(request) = Request::whole(&request[..len]) else {
-            warn!(len, "a request is not as long as it says");
-            return Ok(Some(Expected::Nothing));
+        let len = match receive(device.as_fd(), request)? {
+            Received::Request(len) => len,
+            Received::Nothing => return Ok(Came::Nothing),
+            Received::End => return Ok(Came::End),
         };
+        // The kernel means what it says, and we are not what it speaks to if it does not.
+        let malformed = |_| io::Error::new(io::ErrorKind::InvalidData, "a request is not as long as it says");
+        let request = Request::whole(&request[..len]).map_err(malformed)?;
         let unique = request.header.unique;
         match dispatch.answer(request, &mut answer[HEADER_BYTES..]) {
-            Reply::Nothing => return Ok(Some(Expected::Nothing)),
+            Reply::Nothing => return Ok(Came::Unanswered),
             Reply::Now(answered) => send(device.as_fd(), answer, unique, answered),
             Reply::Later(answered, wait) => {
                 let mut answer = answer[..HEADER_BYTES + answered.unwrap_or(0)].to_vec();
@@ -117,6 +127,6 @@ impl<'a> Reader<'a> {
                 });
             }
         }
-        Ok(Some(Expected::Answer))
+        Ok(Came::Answered)
     }
 }

@@ -329,9 +329,8 @@ impl Turn<'_, '_> {
     fn read(&mut self) -> Result<()> {
         let (server, operation) = (&self.dispatch.server, Operation::Read);
         let ReadWriteIn { handle, offset, size, .. } = self.request.args.structure()?;
-        let before = self.answer.len();
         let read = server.asked(operation, None, || self.answer.fill(size, |room| server.read(handle, offset, room)));
-        let seen = server.read_at(self.node, handle, offset, self.answer.len() - before);
+        let seen = server.read_at(self.node, handle, offset, self.answer.len());
         self.after(seen.map_or(Work::One(operation), Work::Read));
         read
     }

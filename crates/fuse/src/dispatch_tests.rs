@@ -23,7 +23,7 @@ fn dispatch(valid: Duration) -> Dispatch {
 fn request(opcode: u32, node: u64, args: &[&[u8]]) -> Vec<u8> {
     let args = args.concat();
     let len = (size_of::<InHeader>() + args.len()) as u32;
-    let header = InHeader { len, opcode, unique: 4, node, uid: 0, gid: 0, pid: 1, extensions_len: 0, padding: 0 };
+    let header = InHeader { len, opcode, unique: 4, node, pid: 1, ..InHeader::default() };
     [header.as_bytes(), &args].concat()
 }
 
@@ -50,28 +50,20 @@ fn a_file_comes_and_goes() {
     let dispatch = dispatch(Duration::from_secs(3));
     let (entry, open) = create(&dispatch, b"f");
     assert_eq!((entry.attr.mode, entry.entry_valid, open.flags), (0o100_644, 3, fopen::NOFLUSH | fopen::KEEP_CACHE));
-    let at = |size: u32| ReadWriteIn {
-        handle: open.handle,
-        offset: 1,
-        size,
-        read_write_flags: 0,
-        lock_owner: 0,
-        flags: 2,
-        padding: 0,
-    };
+    let at = |size| ReadWriteIn { handle: open.handle, offset: 1, size, flags: 2, ..ReadWriteIn::default() };
     let written = ask(&dispatch, Opcode::Write as u32, entry.node, &[at(5).as_bytes(), b"hello"]).unwrap();
     assert_eq!(SizeOut::read_from_bytes(&written).unwrap().size, 5);
     assert_eq!(ask(&dispatch, Opcode::Read as u32, entry.node, &[at(100).as_bytes()]).unwrap(), b"hello");
     let attr = ask(&dispatch, Opcode::Getattr as u32, entry.node, &[&[0; 16]]).unwrap();
     assert_eq!(AttrOut::read_from_bytes(&attr).unwrap().attr.size, 6);
-    let asked = StatxIn { getattr_flags: 0, reserved: 0, handle: 0, flags: 0, mask: 0x800 };
+    let asked = StatxIn { mask: 0x800, ..StatxIn::default() };
     let statx = ask(&dispatch, Opcode::Statx as u32, entry.node, &[asked.as_bytes()]).unwrap();
     let statx = StatxOut::read_from_bytes(&statx).unwrap();
     let StatxTime { secs, nanos, .. } = statx.btime;
     assert!(statx.mask & 0x800 != 0 && (secs, nanos) <= (statx.mtime.secs, statx.mtime.nanos));
     assert_eq!(ask(&dispatch, Opcode::Unlink as u32, ROOT, &[b"f\0"]), Ok(Vec::new()));
     assert_eq!(ask(&dispatch, Opcode::Unlink as u32, ROOT, &[b"f\0"]), Err(Error::NoEntry));
-    let release = ReleaseIn { handle: open.handle, flags: 0, release_flags: 0, lock_owner: 0 };
+    let release = ReleaseIn { handle: open.handle, ..ReleaseIn::default() };
     assert_eq!(ask(&dispatch, Opcode::Release as u32, entry.node, &[release.as_bytes()]), Ok(Vec::new()));
     let forget = BatchForgetIn { count: 1, dummy: 0 };
     let one = ForgetOne { node: entry.node, lookups: 1 };
@@ -106,15 +98,7 @@ fn what_is_missing_lasts_as_long_as_what_is_there() {
 fn malformed_requests_have_their_errno() {
     let dispatch = dispatch(Duration::ZERO);
     let (entry, open) = create(&dispatch, b"f");
-    let long = ReadWriteIn {
-        handle: open.handle,
-        offset: 0,
-        size: u32::MAX,
-        read_write_flags: 0,
-        lock_owner: 0,
-        flags: 2,
-        padding: 0,
-    };
+    let long = ReadWriteIn { handle: open.handle, size: u32::MAX, flags: 2, ..ReadWriteIn::default() };
     let none: &[u8] = b"";
     for (opcode, args, error) in [
         (Opcode::Lookup as u32, none, Error::Invalid),

@@ -10,7 +10,7 @@ use std::{
 use pando_vfs::Error;
 use rustix::io::Errno;
 use tracing::{error, info};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::{
     MountOptions, Server, device,
@@ -77,7 +77,9 @@ impl Session {
     fn agree(&mut self, readdirplus: bool, rings: bool) -> io::Result<()> {
         let mut buffer = vec![0; MIN_BUFFER_BYTES];
         loop {
-            let Some(len) = receive(self.device.as_fd(), &mut buffer)? else { return Err(Errno::NODEV.into()) };
+            let Received::Request(len) = receive(self.device.as_fd(), &mut buffer)? else {
+                return Err(Errno::NODEV.into());
+            };
             let malformed = || io::Error::new(io::ErrorKind::InvalidData, "the kernel does not begin with INIT");
             let request = Request::whole(&buffer[..len]).map_err(|_| malformed())?;
             let unique = request.header.unique;
@@ -127,7 +129,7 @@ impl Session {
             congestion_threshold: MAX_BACKGROUND / 4 * 3,
             max_write: MAX_WRITE_BYTES,
             time_gran: 1,
-            max_pages: (MAX_WRITE_BYTES / 4096) as u16,
+            max_pages: max_pages(rustix::param::page_size()),
             ..InitOut::default()
         }
     }
@@ -152,45 +154,63 @@ fn wanted(readdirplus: bool, asks_each_time: bool, clear_privileges: bool, rings
     wanted
 }
 
+/// How many pages a request may have: as many as the largest write.
+fn max_pages(page_bytes: usize) -> u16 {
+    (MAX_DATA_BYTES / page_bytes).clamp(1, u16::MAX.into()) as u16
+}
+
 /// What the kernel has said of itself; what it left out is 0.
 fn init_of(said: &[u8]) -> InitIn {
-    let mut init = InitIn::new_zeroed();
+    let mut init = InitIn::default();
     let len = said.len().min(size_of::<InitIn>());
     init.as_mut_bytes()[..len].copy_from_slice(&said[..len]);
     init
 }
 
-/// Reads a request; none when the tree has been unmounted.
+/// What there is to read of the device.
+pub(crate) enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    /// None, of a device that does not block.
+    Nothing,
+    /// The tree has been unmounted.
+    End,
+}
+
+/// Reads a request.
 ///
 /// # Errors
 /// The device failed in a way that an unmount does not explain.
-pub(crate) fn receive(device: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+pub(crate) fn receive(device: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
     loop {
         match rustix::io::read(device, &mut *buffer) {
-            Ok(len) => return Ok(Some(len)),
+            Ok(len) => return Ok(Received::Request(len)),
             // ENOENT: who asked was interrupted while we read.
-            Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+            Err(Errno::INTR | Errno::NOENT) => {}
+            Err(Errno::AGAIN) => return Ok(Received::Nothing),
             // The end of a connection, too: it came to a thread that had just been given a request. (That somebody broke it
             // off would have this number only if we had asked for it, FUSE_ABORT_ERROR.)
-            Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
+            Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::End),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
+/// What the answer to the request `unique` begins with: so many bytes, or an error.
+pub(crate) fn out_header(unique: u64, answered: Answered) -> OutHeader {
+    let (len, error) = answered.map_or_else(|error| (0, -error.errno()), |len| (len, 0));
+    OutHeader { len: (HEADER_BYTES + len) as u32, error, unique }
+}
+
 /// Sends the answer to the request `unique`: what follows the room for a header in `buffer`, or an error.
 pub(crate) fn send(device: BorrowedFd<'_>, buffer: &mut [u8], unique: u64, answered: Answered) {
-    let (len, error) = match answered {
-        Ok(len) => (HEADER_BYTES + len, 0),
-        Err(error) => (HEADER_BYTES, -error.errno()),
-    };
-    let header = OutHeader { len: len as u32, error, unique };
+    let header = out_header(unique, answered);
     buffer[..HEADER_BYTES].copy_from_slice(header.as_bytes());
-    match rustix::io::write(device, &buffer[..len]) {
+    match rustix::io::write(device, &buffer[..header.len as usize]) {
         // ENOENT: nobody waits for it any more, which happens to the last releases of files whenever a tree is unmounted.
         Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
         Err(refused) => {
-            error!(%refused, len, error, "the kernel refuses an answer");
+            error!(%refused, ?header, "the kernel refuses an answer");
             if answered.is_ok() {
                 // Whoever asked would wait for ever.
                 send(device, buffer, unique, Err(Error::Io));
@@ -209,6 +229,13 @@ mod tests {
         let init = init_of(words[..4].as_bytes());
         assert_eq!((init.minor, init.flags, init.flags2), (31, 0x8000_0001, 0));
         assert_eq!(init_of(words.as_bytes()).flags2, 7);
+    }
+
+    #[test]
+    fn no_request_has_more_pages_than_there_is_memory_for() {
+        for (page_bytes, pages) in [(4 << 10, 256), (16 << 10, 64), (64 << 10, 16), (4 << 20, 1)] {
+            assert_eq!(max_pages(page_bytes), pages);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 use crate::device::DEVICE;
 
 /// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`.
-const CLONE: libc::c_ulong = 0x8004_e500;
+const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 
 /// Another channel of the connection that `device` belongs to: who reads it shares nothing with who reads `device` but the queue.
 ///

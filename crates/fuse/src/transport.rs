@@ -27,7 +27,8 @@ pub struct MountOptions {
     pub dir_sync: bool,
     /// Hand out attributes along with names (READDIRPLUS), as a good server does; a naive one does not.
     pub readdirplus: bool,
-    /// Threads that read requests. One alone cannot wait for room that is about to come back.
+    /// Threads that read requests. One alone cannot wait for room that is about to come back. Through io_uring there is at most
+    /// one for each processor.
     pub threads: NonZeroUsize,
 }
 

@@ -9,16 +9,17 @@ use std::{
     io, mem,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 use io_uring::{
     IoUring, cqueue,
     opcode::{PollAdd, UringCmd80},
     squeue::Entry128,
-    types::Fd,
+    types::{Fd, SubmitArgs, Timespec},
 };
 use rustix::io::Errno;
-use tracing::error;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::wire::abi::InHeader;
@@ -100,6 +101,36 @@ pub(super) struct Ring {
     uring: Uring,
     device: Arc<OwnedFd>,
     entries: Vec<Entry>,
+    /// Requests whose answers are to be tried again.
+    waiting: Vec<Waiting>,
+}
+
+/// A request whose answer is to be tried again.
+struct Waiting {
+    index: usize,
+    tries: u32,
+    due: Instant,
+}
+
+/// Why a ring has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The connection has.
+    Connection,
+    /// There was an alarm, and the connection goes on.
+    Alarm,
+    /// The kernel refuses an entry before any request has come: it sends them by the device then.
+    Refused(Errno),
+}
+
+/// What serves the requests of a ring.
+pub(super) trait Serve {
+    /// Answers the request in `header` and `payload`, there; or tells in what time it is to be tried again, after so many
+    /// `tries`. There are none where it has to be answered now.
+    fn answer(&mut self, header: &mut Header, payload: &mut [u8], tries: Option<u32>) -> Option<Duration>;
+
+    /// Whether the connection ends, asked when there is an alarm.
+    fn ends(&self) -> bool;
 }
 
 /// An io_uring for so many entries and an alarm, of this thread and no other.
@@ -112,9 +143,15 @@ pub(super) fn uring(entries: usize) -> io::Result<Uring> {
 }
 
 impl Ring {
-    /// Entries with so much memory, one for each of the `queues`.
-    pub(super) fn new(uring: Uring, device: Arc<OwnedFd>, queues: &[u16], payload_bytes: usize) -> Self {
-        Self { uring, device, entries: queues.iter().map(|&queue| Entry::new(queue, payload_bytes)).collect() }
+    /// Entries with so much memory, one for each of `queues`, in which a queue may come more than once.
+    pub(super) fn new(
+        uring: Uring,
+        device: Arc<OwnedFd>,
+        queues: impl IntoIterator<Item = u16>,
+        payload_bytes: usize,
+    ) -> Self {
+        let entries = queues.into_iter().map(|queue| Entry::new(queue, payload_bytes)).collect();
+        Self { uring, device, entries, waiting: Vec::new() }
     }
 
     /// Hands an entry to the kernel, with the next system call.
@@ -137,32 +174,23 @@ impl Ring {
         pushed.map_err(|_| io::Error::other(FULL))
     }
 
-    /// Offers all entries to the kernel, waits for requests and has each answered by `answer`, which finds it in the header and
-    /// the payload and leaves its answer there; until the connection ends. Once `alarm` can be read, it is asked whether that `ends`
-    /// the connection; if not, entries are left to the kernel.
+    /// Offers all entries to the kernel, waits for requests and has each answered; until the connection ends. Once `alarm` can be
+    /// read, entries are left to the kernel unless that is the end of the connection.
     ///
     /// # Errors
-    /// The kernel refuses an entry, or the ring.
-    pub(super) fn serve(
-        &mut self,
-        alarm: BorrowedFd<'_>,
-        ends: impl Fn() -> bool,
-        mut answer: impl FnMut(&mut Header, &mut [u8]),
-    ) -> io::Result<()> {
+    /// The kernel refuses an answer, or the ring.
+    pub(super) fn serve(&mut self, alarm: BorrowedFd<'_>, serves: &mut impl Serve) -> io::Result<Ended> {
         for index in 0..self.entries.len() {
             self.submit(index, REGISTER, 0)?;
         }
         self.watch(alarm)?;
-        let mut left = self.entries.len();
+        let (mut left, mut has_served) = (self.entries.len(), false);
         while left > 0 {
-            let waited = self.uring.submit_and_wait(1).err().as_ref().and_then(Errno::from_io_error);
-            if let Some(refused) = waited.filter(|error| ![Errno::INTR, Errno::AGAIN, Errno::BUSY].contains(error)) {
-                return Err(refused.into());
-            }
+            self.wait()?;
             while let Some((number, result)) = self.completed() {
                 if number == ALARM {
-                    if !ends() {
-                        return Ok(());
+                    if !serves.ends() {
+                        return Ok(Ended::Alarm);
                     }
                     continue;
                 }
@@ -170,20 +198,62 @@ impl Ring {
                 let command = mem::replace(&mut self.entries[index].turn, Turn::Ours);
                 match refusal(result) {
                     None => {
-                        let commit_id = self.entries[index].answer(&mut answer);
-                        self.submit(index, COMMIT_AND_FETCH, commit_id)?;
+                        has_served = true;
+                        self.answer(index, 0, serves)?;
                     }
                     Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => left -= 1,
-                    Some(refused) if command == Turn::Kernels(COMMIT_AND_FETCH) => {
-                        error!(%refused, "the kernel refuses an answer through a ring");
-                        // Without an entry, all requests of that queue would wait for ever.
-                        self.submit(index, REGISTER, 0)?;
+                    Some(refused) if command == Turn::Kernels(REGISTER) && !has_served => {
+                        return Ok(Ended::Refused(refused));
                     }
                     Some(refused) => return Err(refused.into()),
                 }
             }
+            self.try_again(serves)?;
         }
-        Ok(())
+        Ok(Ended::Connection)
+    }
+
+    /// Hands over what is ready, and waits until something completes or is to be tried again.
+    fn wait(&mut self) -> io::Result<()> {
+        let waited = match self.waiting.iter().map(|waiting| waiting.due).min() {
+            None => self.uring.submit_and_wait(1),
+            Some(due) => {
+                let left = Timespec::from(due.saturating_duration_since(Instant::now()));
+                self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&left))
+            }
+        };
+        match waited.err().as_ref().and_then(Errno::from_io_error) {
+            None | Some(Errno::INTR | Errno::TIME) => Ok(()),
+            // The kernel is short of something, and would be asked again at once.
+            Some(Errno::AGAIN | Errno::BUSY) => {
+                thread::sleep(Duration::from_millis(1));
+                Ok(())
+            }
+            Some(refused) => Err(refused.into()),
+        }
+    }
+
+    /// Has the request in an entry answered, and hands the entry back to the kernel; or keeps it for later.
+    fn answer(&mut self, index: usize, tries: u32, serves: &mut impl Serve) -> io::Result<()> {
+        let queue = self.entries[index].queue;
+        // The last one of a queue cannot be kept: whoever brings what is waited for would not be heard.
+        let others = self.entries.iter().any(|other| other.queue == queue && other.turn != Turn::Ours);
+        match self.entries[index].answer(others.then_some(tries), serves) {
+            Ok(commit_id) => self.submit(index, COMMIT_AND_FETCH, commit_id),
+            Err(pause) => {
+                self.waiting.push(Waiting { index, tries: tries + 1, due: Instant::now() + pause });
+                Ok(())
+            }
+        }
+    }
+
+    fn try_again(&mut self, serves: &mut impl Serve) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let due: Vec<Waiting> = self.waiting.extract_if(.., |waiting| waiting.due <= now).collect();
+        due.into_iter().try_for_each(|waiting| self.answer(waiting.index, waiting.tries, serves))
     }
 
     /// A completion: the number of what was submitted, and what came of it.
@@ -221,8 +291,8 @@ impl Entry {
         Self { queue, turn: Turn::Ours, memory, payload }
     }
 
-    /// Has the request in it answered; tells the number by which the answer is committed.
-    fn answer(&mut self, answer: &mut impl FnMut(&mut Header, &mut [u8])) -> u64 {
+    /// Has the request in it answered; tells the number by which the answer is committed, or in what time to try again.
+    fn answer(&mut self, tries: Option<u32>, serves: &mut impl Serve) -> Result<u64, Duration> {
         assert!(self.turn == Turn::Ours, "the kernel has it");
         // SAFETY: it is our turn: the entry has completed, and the kernel leaves its memory alone until it is handed back.
         // Nobody else has references to it: they are made here only, and end here.
@@ -230,8 +300,10 @@ impl Entry {
             let payload = self.payload.as_ptr().cast_mut().cast::<u8>();
             (&mut *self.memory.header.get(), std::slice::from_raw_parts_mut(payload, self.payload.len()))
         };
-        answer(header, payload);
-        header.commit_id
+        match serves.answer(header, payload, tries) {
+            None => Ok(header.commit_id),
+            Some(pause) => Err(pause),
+        }
     }
 }
 
@@ -252,4 +324,21 @@ fn with_len(submission: Entry128, len: u32) -> Entry128 {
     bytes[LEN..LEN + 4].copy_from_slice(&len.to_ne_bytes());
     // SAFETY: as above.
     unsafe { mem::transmute(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the kernel looks for what a submission says (`struct io_uring_sqe`).
+    #[test]
+    fn submissions_are_laid_out_as_the_kernel_reads_them() {
+        let built = UringCmd80::new(Fd(7), 0x1234_5678).cmd([9; 80]).addr(Some(0x1122_3344_5566)).build().user_data(42);
+        // SAFETY: see `with_len`.
+        let bytes: [u8; 128] = unsafe { mem::transmute(with_len(built, 2)) };
+        let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        let u64_at = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!((u32_at(4), u32_at(8), u64_at(16), u32_at(24)), (7, 0x1234_5678, 0x1122_3344_5566, 2));
+        assert_eq!((u64_at(32), &bytes[48..]), (42, &[9; 80][..]));
+    }
 }

@@ -53,8 +53,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whether files keep setuid and setgid when this caller changes their size. Requests do not say who has
-    /// CAP_FSETID; root has it.
+    /// Whether files keep setuid and setgid when this caller changes their size. Not all requests say who has CAP_FSETID;
+    /// root is taken to have it, and nobody else.
     fn keeps_privileges(self) -> bool {
         self.uid == 0
     }
@@ -117,6 +117,21 @@ impl Server {
         Self { no_atime: options.no_atime, suid: options.suid, room: Room::new(options.threads), ..self }
     }
 
+    /// What finds no room is refused at once: the transport asks again, in the time that [`Server::pause`] says.
+    pub(crate) fn leaves_waiting_to_the_transport(&mut self) {
+        self.room = Room::new(NonZeroUsize::MIN);
+    }
+
+    /// One of so many threads that answer requests may wait for room, as long as another is left.
+    pub(crate) fn waits_by_itself(&mut self, threads: NonZeroUsize) {
+        self.room = Room::new(threads);
+    }
+
+    /// In what time to ask again what has found no room, after so many tries; none if none is about to come back.
+    pub(crate) fn pause(&self, tries: u32) -> Option<Duration> {
+        self.room.pause(tries)
+    }
+
     /// How long the kernel may answer without asking.
     #[must_use]
     pub fn options(&self) -> &ServerOptions {
@@ -137,6 +152,7 @@ impl Server {
         if let Some(store) = &self.store {
             store.drop_answers();
         }
+        debug!("the connection has ended");
         let handles = std::mem::replace(&mut self.handles, Handles::new());
         let _ = self.guarded("disconnect", || {
             drop(handles);

@@ -3,7 +3,8 @@
 //! What has lost its last name is kept until the kernel has closed and forgotten it, which it says without waiting: its
 //! next request may find another thread of the server first, and no room. So what finds none is tried once more, in case the
 //! kernel has said so just before; and if something was removed lately, again for a while. Only so many threads do that at
-//! once that one is left to hear what the kernel says.
+//! once that one is left to hear what the kernel says; where each thread has its own to hear, none does, and the transport tries
+//! again.
 
 use std::{
     num::NonZeroUsize,
@@ -60,16 +61,26 @@ impl Room {
         let waiting = |now: usize| (now < self.patient).then_some(now + 1);
         if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, waiting).is_ok() {
             let _turn = Turn(&self.waiting);
-            for doubled in 0..PAUSES {
-                thread::sleep(FIRST_PAUSE * (1 << doubled));
+            let mut tries = 0;
+            while matches!(done, Err(Error::NoSpace))
+                && let Some(pause) = self.pause(tries)
+            {
+                thread::sleep(pause);
                 done = attempt();
-                let gives_up = doubled == 0 && !self.may_come_back();
-                if gives_up || !matches!(done, Err(Error::NoSpace)) {
-                    break;
-                }
+                tries += 1;
             }
         }
         done
+    }
+
+    /// How long to wait after the first attempt and so many further ones that found no room; none if that is all.
+    pub(super) fn pause(&self, tries: u32) -> Option<Duration> {
+        let worth_it = match tries {
+            0 => true,
+            1 => self.may_come_back(),
+            _ => tries < PAUSES,
+        };
+        worth_it.then(|| FIRST_PAUSE * (1 << tries))
     }
 
     fn may_come_back(&self) -> bool {

@@ -19,7 +19,7 @@ impl Server {
         Self { store: Some(store), ..self }
     }
 
-    /// Runs one request of a kind that the store can fail; `name` is that of a look-up. [`Server::answer`] must follow.
+    /// Runs one request of a kind that the store can fail; `name` is that of a look-up. [`Server::due`] must follow.
     pub(crate) fn asked<T>(
         &self,
         operation: Operation,

@@ -119,387 +119,332 @@ pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// `FUSE_WRITE_KILL_SUIDGID`: the writer may not keep setuid and setgid bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
-/// `fuse_in_header`: what each request begins with.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct InHeader {
-    pub(crate) len: u32,
-    pub(crate) opcode: u32,
-    pub(crate) unique: u64,
-    pub(crate) node: u64,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) pid: u32,
-    pub(crate) extensions_len: u16,
-    pub(crate) padding: u16,
+macro_rules! structures {
+    ($($(#[$doc:meta])* struct $name:ident { $($(#[$about:meta])* $field:ident: $type:ty,)* })*) => {
+        $($(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        pub(crate) struct $name { $($(#[$about])* pub(crate) $field: $type,)* })*
+    };
 }
 
-/// `fuse_out_header`: what each answer begins with.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct OutHeader {
-    /// Bytes, with this header. (Not read where the answer comes through a ring.)
-    pub(crate) len: u32,
-    /// 0, or a negative errno, and then nothing follows.
-    pub(crate) error: i32,
-    pub(crate) unique: u64,
-}
+structures! {
+    /// `fuse_in_header`: what each request begins with.
+    struct InHeader {
+        len: u32,
+        opcode: u32,
+        unique: u64,
+        node: u64,
+        uid: u32,
+        gid: u32,
+        pid: u32,
+        extensions_len: u16,
+        padding: u16,
+    }
 
-/// `fuse_init_in`, without the words that nobody uses yet. Before minor version 36 it ends with `flags`.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct InitIn {
-    pub(crate) major: u32,
-    pub(crate) minor: u32,
-    pub(crate) max_readahead: u32,
-    pub(crate) flags: u32,
-    pub(crate) flags2: u32,
-}
+    /// `fuse_out_header`: what each answer begins with.
+    struct OutHeader {
+        /// Bytes, with this header. (Not read where the answer comes through a ring.)
+        len: u32,
+        /// 0, or a negative errno, and then nothing follows.
+        error: i32,
+        unique: u64,
+    }
 
-/// `fuse_init_out`.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct InitOut {
-    pub(crate) major: u32,
-    pub(crate) minor: u32,
-    pub(crate) max_readahead: u32,
-    pub(crate) flags: u32,
-    pub(crate) max_background: u16,
-    pub(crate) congestion_threshold: u16,
-    pub(crate) max_write: u32,
-    pub(crate) time_gran: u32,
-    pub(crate) max_pages: u16,
-    pub(crate) map_alignment: u16,
-    pub(crate) flags2: u32,
-    pub(crate) max_stack_depth: u32,
-    pub(crate) unused: [u32; 6],
-}
+    /// `fuse_init_in`, without the words that nobody uses yet. Before minor version 36 it ends with `flags`.
+    struct InitIn {
+        major: u32,
+        minor: u32,
+        max_readahead: u32,
+        flags: u32,
+        flags2: u32,
+    }
 
-/// `fuse_attr`.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct AttrBytes {
-    pub(crate) ino: u64,
-    pub(crate) size: u64,
-    pub(crate) blocks: u64,
-    pub(crate) atime: i64,
-    pub(crate) mtime: i64,
-    pub(crate) ctime: i64,
-    pub(crate) atime_nsec: u32,
-    pub(crate) mtime_nsec: u32,
-    pub(crate) ctime_nsec: u32,
-    pub(crate) mode: u32,
-    pub(crate) nlink: u32,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) rdev: u32,
-    pub(crate) blksize: u32,
-    pub(crate) flags: u32,
-}
+    /// `fuse_init_out`.
+    struct InitOut {
+        major: u32,
+        minor: u32,
+        max_readahead: u32,
+        flags: u32,
+        max_background: u16,
+        congestion_threshold: u16,
+        max_write: u32,
+        time_gran: u32,
+        max_pages: u16,
+        map_alignment: u16,
+        flags2: u32,
+        max_stack_depth: u32,
+        unused: [u32; 6],
+    }
 
-/// `fuse_entry_out`: a node that is handed out, and counted.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct EntryOut {
-    /// 0: there is no such name.
-    pub(crate) node: u64,
-    pub(crate) generation: u64,
-    pub(crate) entry_valid: u64,
-    pub(crate) attr_valid: u64,
-    pub(crate) entry_valid_nsec: u32,
-    pub(crate) attr_valid_nsec: u32,
-    pub(crate) attr: AttrBytes,
-}
+    /// `fuse_attr`.
+    struct AttrBytes {
+        ino: u64,
+        size: u64,
+        blocks: u64,
+        atime: i64,
+        mtime: i64,
+        ctime: i64,
+        atime_nsec: u32,
+        mtime_nsec: u32,
+        ctime_nsec: u32,
+        mode: u32,
+        nlink: u32,
+        uid: u32,
+        gid: u32,
+        rdev: u32,
+        blksize: u32,
+        flags: u32,
+    }
 
-/// `fuse_attr_out`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct AttrOut {
-    pub(crate) attr_valid: u64,
-    pub(crate) attr_valid_nsec: u32,
-    pub(crate) dummy: u32,
-    pub(crate) attr: AttrBytes,
-}
+    /// `fuse_entry_out`: a node that is handed out, and counted.
+    struct EntryOut {
+        /// 0: there is no such name.
+        node: u64,
+        generation: u64,
+        entry_valid: u64,
+        attr_valid: u64,
+        entry_valid_nsec: u32,
+        attr_valid_nsec: u32,
+        attr: AttrBytes,
+    }
 
-/// `fuse_forget_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ForgetIn {
-    pub(crate) lookups: u64,
-}
+    /// `fuse_attr_out`.
+    struct AttrOut {
+        attr_valid: u64,
+        attr_valid_nsec: u32,
+        dummy: u32,
+        attr: AttrBytes,
+    }
 
-/// `fuse_batch_forget_in`; so many [`ForgetOne`] follow.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct BatchForgetIn {
-    pub(crate) count: u32,
-    pub(crate) dummy: u32,
-}
+    /// `fuse_forget_in`.
+    struct ForgetIn {
+        lookups: u64,
+    }
 
-/// `fuse_forget_one`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ForgetOne {
-    pub(crate) node: u64,
-    pub(crate) lookups: u64,
-}
+    /// `fuse_batch_forget_in`; so many [`ForgetOne`] follow.
+    struct BatchForgetIn {
+        count: u32,
+        dummy: u32,
+    }
 
-/// `fuse_setattr_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct SetattrIn {
-    /// Of [`fattr`].
-    pub(crate) valid: u32,
-    pub(crate) padding: u32,
-    pub(crate) handle: u64,
-    pub(crate) size: u64,
-    pub(crate) lock_owner: u64,
-    pub(crate) atime: i64,
-    pub(crate) mtime: i64,
-    pub(crate) ctime: i64,
-    pub(crate) atime_nsec: u32,
-    pub(crate) mtime_nsec: u32,
-    pub(crate) ctime_nsec: u32,
-    pub(crate) mode: u32,
-    pub(crate) unused4: u32,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) unused5: u32,
-}
+    /// `fuse_forget_one`.
+    struct ForgetOne {
+        node: u64,
+        lookups: u64,
+    }
 
-/// `fuse_statx_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct StatxIn {
-    pub(crate) getattr_flags: u32,
-    pub(crate) reserved: u32,
-    pub(crate) handle: u64,
-    pub(crate) flags: u32,
-    pub(crate) mask: u32,
-}
+    /// `fuse_setattr_in`.
+    struct SetattrIn {
+        /// Of [`fattr`].
+        valid: u32,
+        padding: u32,
+        handle: u64,
+        size: u64,
+        lock_owner: u64,
+        atime: i64,
+        mtime: i64,
+        ctime: i64,
+        atime_nsec: u32,
+        mtime_nsec: u32,
+        ctime_nsec: u32,
+        mode: u32,
+        unused4: u32,
+        uid: u32,
+        gid: u32,
+        unused5: u32,
+    }
 
-/// `fuse_sx_time`.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct StatxTime {
-    pub(crate) secs: i64,
-    pub(crate) nanos: u32,
-    pub(crate) reserved: i32,
-}
+    /// `fuse_statx_in`.
+    struct StatxIn {
+        getattr_flags: u32,
+        reserved: u32,
+        handle: u64,
+        flags: u32,
+        mask: u32,
+    }
 
-/// `fuse_statx_out`, with the `fuse_statx` at its end.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct StatxOut {
-    pub(crate) attr_valid: u64,
-    pub(crate) attr_valid_nsec: u32,
-    pub(crate) flags: u32,
-    pub(crate) spare: [u64; 2],
-    /// Which of the following are meant: `STATX_*`.
-    pub(crate) mask: u32,
-    pub(crate) blksize: u32,
-    pub(crate) attributes: u64,
-    pub(crate) nlink: u32,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) mode: u16,
-    pub(crate) spare0: u16,
-    pub(crate) ino: u64,
-    pub(crate) size: u64,
-    pub(crate) blocks: u64,
-    pub(crate) attributes_mask: u64,
-    pub(crate) atime: StatxTime,
-    pub(crate) btime: StatxTime,
-    pub(crate) ctime: StatxTime,
-    pub(crate) mtime: StatxTime,
-    pub(crate) rdev_major: u32,
-    pub(crate) rdev_minor: u32,
-    pub(crate) dev_major: u32,
-    pub(crate) dev_minor: u32,
-    pub(crate) spare2: [u64; 14],
-}
+    /// `fuse_sx_time`.
+    struct StatxTime {
+        secs: i64,
+        nanos: u32,
+        reserved: i32,
+    }
 
-/// `fuse_mknod_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct MknodIn {
-    pub(crate) mode: u32,
-    pub(crate) rdev: u32,
-    pub(crate) umask: u32,
-    pub(crate) padding: u32,
-}
+    /// `fuse_statx_out`, with the `fuse_statx` at its end.
+    struct StatxOut {
+        attr_valid: u64,
+        attr_valid_nsec: u32,
+        flags: u32,
+        spare: [u64; 2],
+        /// Which of the following are meant: `STATX_*`.
+        mask: u32,
+        blksize: u32,
+        attributes: u64,
+        nlink: u32,
+        uid: u32,
+        gid: u32,
+        mode: u16,
+        spare0: u16,
+        ino: u64,
+        size: u64,
+        blocks: u64,
+        attributes_mask: u64,
+        atime: StatxTime,
+        btime: StatxTime,
+        ctime: StatxTime,
+        mtime: StatxTime,
+        rdev_major: u32,
+        rdev_minor: u32,
+        dev_major: u32,
+        dev_minor: u32,
+        spare2: [u64; 14],
+    }
 
-/// `fuse_mkdir_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct MkdirIn {
-    pub(crate) mode: u32,
-    pub(crate) umask: u32,
-}
+    /// `fuse_mknod_in`.
+    struct MknodIn {
+        mode: u32,
+        rdev: u32,
+        umask: u32,
+        padding: u32,
+    }
 
-/// `fuse_rename_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct RenameIn {
-    pub(crate) new_dir: u64,
-}
+    /// `fuse_mkdir_in`.
+    struct MkdirIn {
+        mode: u32,
+        umask: u32,
+    }
 
-/// `fuse_rename2_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct Rename2In {
-    pub(crate) new_dir: u64,
-    pub(crate) flags: u32,
-    pub(crate) padding: u32,
-}
+    /// `fuse_rename_in`.
+    struct RenameIn {
+        new_dir: u64,
+    }
 
-/// `fuse_link_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct LinkIn {
-    pub(crate) old_node: u64,
-}
+    /// `fuse_rename2_in`.
+    struct Rename2In {
+        new_dir: u64,
+        flags: u32,
+        padding: u32,
+    }
 
-/// `fuse_open_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct OpenIn {
-    pub(crate) flags: u32,
-    pub(crate) open_flags: u32,
-}
+    /// `fuse_link_in`.
+    struct LinkIn {
+        old_node: u64,
+    }
 
-/// `fuse_create_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateIn {
-    pub(crate) flags: u32,
-    pub(crate) mode: u32,
-    pub(crate) umask: u32,
-    pub(crate) open_flags: u32,
-}
+    /// `fuse_open_in`.
+    struct OpenIn {
+        flags: u32,
+        open_flags: u32,
+    }
 
-/// `fuse_open_out`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct OpenOut {
-    pub(crate) handle: u64,
-    /// Of [`fopen`].
-    pub(crate) flags: u32,
-    pub(crate) backing_id: u32,
-}
+    /// `fuse_create_in`.
+    struct CreateIn {
+        flags: u32,
+        mode: u32,
+        umask: u32,
+        open_flags: u32,
+    }
 
-/// `fuse_release_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ReleaseIn {
-    pub(crate) handle: u64,
-    pub(crate) flags: u32,
-    pub(crate) release_flags: u32,
-    pub(crate) lock_owner: u64,
-}
+    /// `fuse_open_out`.
+    struct OpenOut {
+        handle: u64,
+        /// Of [`fopen`].
+        flags: u32,
+        backing_id: u32,
+    }
 
-/// `fuse_read_in` and `fuse_write_in`, which are alike.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ReadWriteIn {
-    pub(crate) handle: u64,
-    /// For a directory, the cookie.
-    pub(crate) offset: u64,
-    pub(crate) size: u32,
-    pub(crate) read_write_flags: u32,
-    pub(crate) lock_owner: u64,
-    pub(crate) flags: u32,
-    pub(crate) padding: u32,
-}
+    /// `fuse_release_in`.
+    struct ReleaseIn {
+        handle: u64,
+        flags: u32,
+        release_flags: u32,
+        lock_owner: u64,
+    }
 
-/// `fuse_write_out` and `fuse_getxattr_out`, which are alike.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct SizeOut {
-    pub(crate) size: u32,
-    pub(crate) padding: u32,
-}
+    /// `fuse_read_in` and `fuse_write_in`, which are alike.
+    struct ReadWriteIn {
+        handle: u64,
+        /// For a directory, the cookie.
+        offset: u64,
+        size: u32,
+        read_write_flags: u32,
+        lock_owner: u64,
+        flags: u32,
+        padding: u32,
+    }
 
-/// `fuse_fsync_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct FsyncIn {
-    pub(crate) handle: u64,
-    pub(crate) flags: u32,
-    pub(crate) padding: u32,
-}
+    /// `fuse_write_out` and `fuse_getxattr_out`, which are alike.
+    struct SizeOut {
+        size: u32,
+        padding: u32,
+    }
 
-/// `fuse_setxattr_in` of those who have not asked for `FUSE_SETXATTR_EXT`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct SetxattrIn {
-    pub(crate) size: u32,
-    pub(crate) flags: u32,
-}
+    /// `fuse_fsync_in`.
+    struct FsyncIn {
+        handle: u64,
+        flags: u32,
+        padding: u32,
+    }
 
-/// `fuse_getxattr_in`, also for LISTXATTR.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct GetxattrIn {
-    /// The room for the answer; 0 asks how much it needs.
-    pub(crate) size: u32,
-    pub(crate) padding: u32,
-}
+    /// `fuse_setxattr_in` of those who have not asked for `FUSE_SETXATTR_EXT`.
+    struct SetxattrIn {
+        size: u32,
+        flags: u32,
+    }
 
-/// `fuse_fallocate_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct FallocateIn {
-    pub(crate) handle: u64,
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-    pub(crate) mode: u32,
-    pub(crate) padding: u32,
-}
+    /// `fuse_getxattr_in`, also for LISTXATTR.
+    struct GetxattrIn {
+        /// The room for the answer; 0 asks how much it needs.
+        size: u32,
+        padding: u32,
+    }
 
-/// `fuse_lseek_in`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct LseekIn {
-    pub(crate) handle: u64,
-    pub(crate) offset: i64,
-    pub(crate) whence: i32,
-    pub(crate) padding: u32,
-}
+    /// `fuse_fallocate_in`.
+    struct FallocateIn {
+        handle: u64,
+        offset: u64,
+        len: u64,
+        mode: u32,
+        padding: u32,
+    }
 
-/// `fuse_lseek_out`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct LseekOut {
-    pub(crate) offset: u64,
-}
+    /// `fuse_lseek_in`.
+    struct LseekIn {
+        handle: u64,
+        offset: i64,
+        whence: i32,
+        padding: u32,
+    }
 
-/// `fuse_kstatfs`, which is all of `fuse_statfs_out`.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct StatfsOut {
-    pub(crate) blocks: u64,
-    pub(crate) bfree: u64,
-    pub(crate) bavail: u64,
-    pub(crate) files: u64,
-    pub(crate) ffree: u64,
-    pub(crate) bsize: u32,
-    pub(crate) namelen: u32,
-    pub(crate) frsize: u32,
-    pub(crate) padding: u32,
-    pub(crate) spare: [u32; 6],
-}
+    /// `fuse_lseek_out`.
+    struct LseekOut {
+        offset: u64,
+    }
 
-/// `fuse_dirent`; the name follows, up to the next multiple of 8 bytes.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct Dirent {
-    pub(crate) ino: u64,
-    /// Where to go on after it.
-    pub(crate) cookie: u64,
-    pub(crate) name_len: u32,
-    /// `DT_*`: the four upper bits of the mode.
-    pub(crate) kind: u32,
+    /// `fuse_kstatfs`, which is all of `fuse_statfs_out`.
+    struct StatfsOut {
+        blocks: u64,
+        bfree: u64,
+        bavail: u64,
+        files: u64,
+        ffree: u64,
+        bsize: u32,
+        namelen: u32,
+        frsize: u32,
+        padding: u32,
+        spare: [u32; 6],
+    }
+
+    /// `fuse_dirent`; the name follows, up to the next multiple of 8 bytes.
+    struct Dirent {
+        ino: u64,
+        /// Where to go on after it.
+        cookie: u64,
+        name_len: u32,
+        /// `DT_*`: the four upper bits of the mode.
+        kind: u32,
+    }
 }
 
 const _: () = {
@@ -508,6 +453,9 @@ const _: () = {
     assert!(size_of::<AttrBytes>() == 88 && size_of::<EntryOut>() == 128 && size_of::<AttrOut>() == 104);
     assert!(size_of::<StatxIn>() == 24 && size_of::<StatxOut>() == 288);
     assert!(size_of::<SetattrIn>() == 88 && size_of::<ReadWriteIn>() == 40 && size_of::<StatfsOut>() == 80);
+    assert!(size_of::<CreateIn>() == 16 && size_of::<OpenOut>() == 16 && size_of::<MknodIn>() == 16);
+    assert!(size_of::<ReleaseIn>() == 24 && size_of::<FallocateIn>() == 32 && size_of::<LseekIn>() == 24);
+    assert!(size_of::<ForgetOne>() == 16 && size_of::<Rename2In>() == 16 && size_of::<Dirent>() == 24);
 };
 
 #[cfg(test)]

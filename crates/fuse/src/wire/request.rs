@@ -93,7 +93,7 @@ mod tests {
 
     fn header(len: usize) -> InHeader {
         let len = u32::try_from(len).unwrap();
-        InHeader { len, opcode: 12, unique: 2, node: 1, uid: 0, gid: 0, pid: 0, extensions_len: 0, padding: 0 }
+        InHeader { len, opcode: 12, unique: 2, node: 1, ..InHeader::default() }
     }
 
     #[test]
