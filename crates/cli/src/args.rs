@@ -149,6 +149,12 @@ pub struct MountArgs {
           value_parser = parse_seconds, allow_negative_numbers = true, default_value = "86400")]
     pub attr_timeout: Duration,
 
+    /// Say when files were made (statx), at one request for each file of which a program asks that
+    ///
+    /// Many ask and do not look at it: what is written in Rust or for Node.js, and stat(1); ls(1) does not.
+    #[arg(long)]
+    pub birth_times: bool,
+
     /// Go to the background once the tree is mounted
     ///
     /// Other files than 0, 1 and 2 that are open stay so: close locks and pipes for it (`9>&-`).

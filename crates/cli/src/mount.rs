@@ -40,7 +40,7 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     asked.mount.readdirplus = !args.slow.no_readdirplus;
     let slow = slow::store(&args.slow, tracing::enabled!(tracing::Level::INFO))?;
     let vfs = tree(args)?;
-    let server = Server::new(vfs.clone(), ServerOptions { valid: args.attr_timeout });
+    let server = Server::new(vfs.clone(), ServerOptions { valid: args.attr_timeout, birth_times: args.birth_times });
     let server = match &slow {
         Some(slow) => server.with_store(slow.store()),
         None => server,

@@ -145,7 +145,9 @@ impl Turn<'_, '_> {
         match opcode {
             Opcode::Lookup => self.lookup(),
             Opcode::Getattr => self.getattr(),
-            Opcode::Statx => self.statx(),
+            Opcode::Statx if server.options().birth_times => self.statx(),
+            // Asked once, and never again.
+            Opcode::Statx => Err(Error::NotImplemented),
             Opcode::Setattr => self.setattr(),
             Opcode::Readlink => self.readlink(),
             Opcode::Symlink => {

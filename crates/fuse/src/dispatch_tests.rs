@@ -16,7 +16,10 @@ const ROOT: u64 = 1;
 
 fn dispatch(valid: Duration) -> Dispatch {
     let vfs = Vfs::new(MemFs::new(MemOptions { size_bytes: Some(1 << 20), inodes: Some(1000) })).unwrap();
-    Dispatch { server: Server::new(vfs, ServerOptions { valid }), clear_privileges: true }
+    Dispatch {
+        server: Server::new(vfs, ServerOptions { valid, birth_times: !valid.is_zero() }),
+        clear_privileges: true,
+    }
 }
 
 /// A request as the device hands it out.
@@ -111,6 +114,7 @@ fn malformed_requests_have_their_errno() {
         (Opcode::Setxattr as u32, b"\xff\xff\xff\xff\0\0\0\0user.x\0value", Error::Invalid),
         (Opcode::Init as u32, &[0; 64], Error::Invalid),
         (Opcode::Ioctl as u32, none, Error::NotTty),
+        (Opcode::Statx as u32, &[0; 24], Error::NotImplemented),
         // More than there is room for.
         (Opcode::Read as u32, long.as_bytes(), Error::Io),
         // INTERRUPT, FLUSH, and numbers that nobody has given yet.

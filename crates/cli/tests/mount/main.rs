@@ -348,7 +348,7 @@ fn the_time_of_birth_stays() {
     if !can_mount() {
         return;
     }
-    let mounted = Mounted::new(&[]);
+    let mounted = Mounted::new(&["--birth-times"]);
     let before = SystemTime::now() - Duration::from_millis(50);
     fs::write(mounted.path("f"), "").unwrap();
     let born = fs::metadata(mounted.path("f")).unwrap().created().unwrap();

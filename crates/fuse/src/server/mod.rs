@@ -28,18 +28,21 @@ use room::Room;
 pub use slow::REQUESTS_XATTR;
 pub use xattr::SERVER_PID_XATTR;
 
-/// How long the kernel may answer without asking.
+/// What the kernel is told beyond answers: how long it may answer without asking, and what it need not ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerOptions {
     /// How long attributes and names (also missing ones) stay true. The tree changes only through this mount, and the
     /// kernel sees all of those changes, so a long time is right; zero asks each time, for trees that change behind
     /// the mount's back. Zero also turns off the caching of contents from one open to the next.
     pub valid: Duration,
+    /// Say when inodes were made (statx). The kernel has that from nothing else that it asks, so each inode of which a program
+    /// wants to know, as many do that do not look at it, costs one request more.
+    pub birth_times: bool,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { valid: Duration::from_secs(24 * 60 * 60) }
+        Self { valid: Duration::from_secs(24 * 60 * 60), birth_times: false }
     }
 }
 
