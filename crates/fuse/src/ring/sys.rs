@@ -2,7 +2,7 @@
 //!
 //! Each entry of a [`Ring`] has memory that the kernel writes a request to, and reads the answer from. Whose turn it is changes
 //! at two points: with the completion of the entry it is ours, with the command that commits the answer it is the kernel's
-//! again. So memory is borrowed only between these two, in [`Ring::serve`], and it outlives whatever the kernel may still do.
+//! again. So memory is borrowed only between these two, while a request is answered, and it outlives whatever the kernel may still do.
 
 use std::{
     cell::UnsafeCell,
