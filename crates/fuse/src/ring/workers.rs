@@ -37,7 +37,7 @@ const GATHER: Duration = Duration::from_millis(5);
 
 /// A thread with an io_uring of its own. It is there before the kernel is told that requests may come so: from then on they
 /// wait until all queues are served.
-pub(super) struct Worker {
+struct Worker {
     begin: Sender<Work>,
     thread: JoinHandle<io::Result<Ended>>,
 }
