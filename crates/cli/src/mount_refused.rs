@@ -118,7 +118,11 @@ mod tests {
                 false,
                 "raise",
             ),
-            ("no FUSE over io_uring: io_uring_setup: Operation not permitted", true, "--io-uring"),
+            (
+                "no FUSE over io_uring: its threads cannot be started: Operation not permitted (os error 1)",
+                true,
+                "--io-uring",
+            ),
             ("mount(2): Permission denied (os error 13), and there is no fusermount3 to ask", false, "install it"),
             ("mount(2): Operation not permitted (os error 1), and there is no fusermount3 to ask", false, "install it"),
             ("mount(2): Operation not permitted (os error 1), and there is no fusermount3 to ask", true, "SYS_ADMIN"),

@@ -14,7 +14,7 @@ use tracing::warn;
 use crate::{
     Connection, MountOptions, Server, Transport,
     dispatch::{Dispatch, Reply},
-    session::{HEADER_BYTES, MAX_BESIDES_BYTES, MAX_DATA_BYTES, Received, Session, receive, send},
+    session::{HEADER_BYTES, MAX_BESIDES_BYTES, MAX_DATA_BYTES, Received, Session, ended, receive, send},
     sys,
     wire::Request,
 };
@@ -56,8 +56,7 @@ impl Connection for DeviceConnection {
             }
             let mut served = read_and_answer(dispatch, device);
             for thread in others {
-                let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the server panicked")));
-                served = served.and(ended);
+                served = served.and(ended(thread.join()));
             }
             served
         });

@@ -12,6 +12,9 @@ use crate::{
     wire::abi::{InHeader, StatxTime},
 };
 
+#[path = "../../vfs/tests/support/splitmix.rs"]
+mod splitmix;
+
 const ROOT: u64 = 1;
 
 fn dispatch(valid: Duration) -> Dispatch {
@@ -155,13 +158,7 @@ fn whatever_is_asked_nothing_panics() {
     let seed: u64 = std::env::var("PANDO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let dispatch = dispatch(Duration::ZERO);
     let mut state = seed;
-    // SplitMix64 (Steele, Lea and Flood, 2014).
-    let mut random = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    };
+    let mut random = || splitmix::next(&mut state);
     for number in 0..200_000 {
         let opcode = (random() % 56) as u32;
         // Words that mean something where numbers are expected, among bytes of any value.

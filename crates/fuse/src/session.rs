@@ -5,6 +5,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
     sync::Arc,
+    thread,
 };
 
 use pando_vfs::Error;
@@ -194,6 +195,14 @@ pub(crate) fn receive(device: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// How a thread of the server has ended.
+///
+/// # Errors
+/// Its own; or it panicked.
+pub(crate) fn ended<T>(joined: thread::Result<io::Result<T>>) -> io::Result<T> {
+    joined.unwrap_or_else(|_| Err(io::Error::other("a thread of the server panicked")))
 }
 
 /// What the answer to the request `unique` begins with: so many bytes, or an error.

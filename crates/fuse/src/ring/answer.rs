@@ -73,7 +73,7 @@ mod tests {
     use crate::{
         Server, ServerOptions,
         session::{MAX_BESIDES_BYTES, MAX_DATA_BYTES},
-        wire::abi::{InHeader, OutHeader},
+        wire::abi::{InHeader, Opcode, OutHeader},
     };
 
     fn dispatch(options: MemOptions) -> Dispatch {
@@ -81,9 +81,9 @@ mod tests {
         Dispatch { server: Server::new(vfs, ServerOptions::default()), clear_privileges: true }
     }
 
-    fn header(opcode: u32, payload_len: usize) -> Header {
+    fn header(opcode: Opcode, payload_len: usize) -> Header {
         let mut header = Header::new_zeroed();
-        let request = InHeader { opcode, node: 1, unique: 6, ..InHeader::default() };
+        let request = InHeader { opcode: opcode as u32, node: 1, unique: 6, ..InHeader::default() };
         header.in_out[..40].copy_from_slice(request.as_bytes());
         header.payload_len = payload_len as u32;
         header
@@ -103,28 +103,28 @@ mod tests {
         let value = vec![b'v'; 60_000];
         let request = [b"user.large\0", &value[..]].concat();
         payload[..request.len()].copy_from_slice(&request);
-        let mut set = header(21, request.len());
+        let mut set = header(Opcode::Setxattr, request.len());
         set.structure[..4].copy_from_slice(&(value.len() as u32).to_ne_bytes());
         assert_eq!(answerer.answer(&mut set, &mut payload, Some(0)), None);
         assert_eq!((answered(&set), set.payload_len), ((0, 6), 0));
 
         payload[..11].copy_from_slice(b"user.large\0");
-        let mut get = header(22, 11);
+        let mut get = header(Opcode::Getxattr, 11);
         get.structure[..4].copy_from_slice(&65_536_u32.to_ne_bytes());
         assert_eq!(answerer.answer(&mut get, &mut payload, Some(0)), None);
         assert_eq!((answered(&get), get.payload_len), ((0, 6), 60_000));
         assert!(payload[..60_000] == value);
 
         payload[..5].copy_from_slice(b"none\0");
-        let mut unlink = header(10, 5);
+        let mut unlink = header(Opcode::Unlink, 5);
         assert_eq!(answerer.answer(&mut unlink, &mut payload, Some(0)), None);
         assert_eq!((answered(&unlink), unlink.payload_len), ((-2, 6), 0));
         // What has no answer never comes so; the kernel waits for one all the same.
-        let mut forget = header(2, 0);
+        let mut forget = header(Opcode::Forget, 0);
         assert_eq!(answerer.answer(&mut forget, &mut payload, Some(0)), None);
         assert_eq!(answered(&forget), (-5, 6));
         // More than there is memory for: what there is.
-        let mut wrong = header(10, usize::MAX);
+        let mut wrong = header(Opcode::Unlink, usize::MAX);
         assert_eq!(answerer.answer(&mut wrong, &mut payload, Some(0)), None);
         assert_eq!(answered(&wrong).1, 6);
     }
@@ -137,10 +137,10 @@ mod tests {
         let mut payload = vec![0; MAX_BESIDES_BYTES + MAX_DATA_BYTES];
         let mut mkdir = |name: &[u8], tries| {
             payload[..name.len()].copy_from_slice(name);
-            let mut header = header(9, name.len());
+            let mut header = header(Opcode::Mkdir, name.len());
             header.structure[..4].copy_from_slice(&0o755_u32.to_ne_bytes());
             let pause = answerer.answer(&mut header, &mut payload, tries);
-            assert!(pause.is_none() || header.request().opcode == 9 && payload.starts_with(name));
+            assert!(pause.is_none() || header.request().opcode == Opcode::Mkdir as u32 && payload.starts_with(name));
             (pause.is_some(), answered(&header).0)
         };
         assert_eq!(mkdir(b"one\0", Some(0)), (false, 0));

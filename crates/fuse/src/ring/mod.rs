@@ -108,7 +108,8 @@ struct RingConnection {
 impl Connection for RingConnection {
     fn serve(self: Box<Self>) -> io::Result<()> {
         let Self { session: Session { device, mut dispatch, .. }, workers, threads, required } = *self;
-        dispatch.server.leaves_waiting_to_the_transport();
+        // Each worker has its own to hear, and tries again what finds no room.
+        dispatch.server.waits_among(NonZeroUsize::MIN);
         let dispatch = Arc::new(dispatch);
         let flags = fcntl_getfl(&device)?;
         fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
@@ -122,7 +123,7 @@ impl Connection for RingConnection {
             }
             warn!(%refused, "{NO_IO_URING}: served by the device");
             fcntl_setfl(&device, flags)?;
-            dispatch.server.waits_by_itself(threads);
+            dispatch.server.waits_among(threads);
             return Box::new(DeviceConnection { session: Session { device, dispatch, by_ring: false }, threads })
                 .serve();
         }

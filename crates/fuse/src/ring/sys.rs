@@ -65,7 +65,7 @@ impl Header {
     /// What the request says of itself.
     pub(super) fn request(&self) -> InHeader {
         // There are 128 bytes for its 40.
-        InHeader::read_from_prefix(&self.in_out).map_or_else(|_| InHeader::new_zeroed(), |(header, _)| header)
+        InHeader::read_from_prefix(&self.in_out).map(|(header, _)| header).unwrap_or_default()
     }
 }
 
@@ -80,10 +80,8 @@ struct Entry {
 /// Who may touch the memory of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// We.
     Ours,
-    /// The kernel, since it was handed over by this command.
-    Kernels(u32),
+    Kernels,
 }
 
 /// What the kernel reads and writes besides the payload.
@@ -166,7 +164,7 @@ impl Ring {
             .build()
             .user_data(index as u64);
         let submission = with_len(submission, entry.memory.parts.len() as u32);
-        entry.turn = Turn::Kernels(command);
+        entry.turn = Turn::Kernels;
         // SAFETY: the descriptor is open as long as the ring has it, and the entry's memory stays where it is until the kernel
         // has given it back, or for ever (see Drop).
         let pushed = unsafe { self.uring.submission().push(&submission) };
@@ -195,16 +193,15 @@ impl Ring {
                     continue;
                 }
                 let index = number as usize;
-                let command = mem::replace(&mut self.entries[index].turn, Turn::Ours);
+                self.entries[index].turn = Turn::Ours;
                 match refusal(result) {
                     None => {
                         has_served = true;
                         self.answer(index, 0, serves)?;
                     }
                     Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => left -= 1,
-                    Some(refused) if command == Turn::Kernels(REGISTER) && !has_served => {
-                        return Ok(Ended::Refused(refused));
-                    }
+                    // Nothing but registrations has been asked of it.
+                    Some(refused) if !has_served => return Ok(Ended::Refused(refused)),
                     Some(refused) => return Err(refused.into()),
                 }
             }

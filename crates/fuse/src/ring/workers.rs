@@ -26,7 +26,7 @@ use super::{
 use crate::{
     device_transport::{Came, Reader},
     dispatch::Dispatch,
-    session::{MAX_BESIDES_BYTES, MAX_DATA_BYTES},
+    session::{MAX_BESIDES_BYTES, MAX_DATA_BYTES, ended},
 };
 
 /// One entry is enough for each queue while its thread answers at once. Requests that wait for room keep others.
@@ -102,9 +102,7 @@ impl Workers {
         }
         let mut served = serve_the_rest(dispatch, device, &self.bell).map(|()| Ended::Connection);
         for worker in self.workers {
-            let panicked = |_| Err(io::Error::other("a thread of the server panicked"));
-            let ended = worker.thread.join().unwrap_or_else(panicked);
-            served = match (served, ended) {
+            served = match (served, ended(worker.thread.join())) {
                 (Err(error), _) | (_, Err(error)) => Err(error),
                 (Ok(Ended::Refused(refused)), _) | (_, Ok(Ended::Refused(refused))) => Ok(Ended::Refused(refused)),
                 _ => Ok(Ended::Connection),

@@ -120,13 +120,9 @@ impl Server {
         Self { no_atime: options.no_atime, suid: options.suid, room: Room::new(options.threads), ..self }
     }
 
-    /// What finds no room is refused at once: the transport asks again, in the time that [`Server::pause`] says.
-    pub(crate) fn leaves_waiting_to_the_transport(&mut self) {
-        self.room = Room::new(NonZeroUsize::MIN);
-    }
-
-    /// One of so many threads that answer requests may wait for room, as long as another is left.
-    pub(crate) fn waits_by_itself(&mut self, threads: NonZeroUsize) {
+    /// Of so many threads that answer requests, all but one may wait for room here. So one alone does not: what finds none is
+    /// refused at once, and a transport that can asks again, in the time that [`Server::pause`] says.
+    pub(crate) fn waits_among(&mut self, threads: NonZeroUsize) {
         self.room = Room::new(threads);
     }
 
