@@ -15,6 +15,7 @@ use crate::{
     facade::{AtomicPtr, AtomicUsize, Ordering},
     lock_ref::LockRef,
     reclaim::{self, Guard},
+    weak::{self, Weak},
 };
 
 /// What can be reference-counted and read under a guard.
@@ -34,6 +35,11 @@ pub trait Object: Send + Sync + Sized + 'static {
     /// Whether somebody may need what the drop gives back (part of a limit). Asked after [`Object::last_put`]; the object
     /// then does not wait for more to be retired beside it, and [`collect`](crate::collect) comes to it from any thread.
     fn is_awaited(&self) -> bool {
+        false
+    }
+
+    /// Whether there may be a [`Weak`] to it: its death writes a line that the readers of others share. The same for life.
+    fn may_be_remembered(&self) -> bool {
         false
     }
 }
@@ -160,6 +166,9 @@ impl<T: Object> Counted<T> {
             return;
         }
         reclaim::let_go(|| block.value.last_put());
+        if block.value.may_be_remembered() {
+            weak::note_death(self.block);
+        }
         let is_awaited = block.value.is_awaited();
         let bytes = size_of::<Block<T>>() + block.value.held_bytes();
         /// # Safety
@@ -345,6 +354,17 @@ impl<'g, T: Object> Shared<'g, T> {
 
     pub(crate) fn as_raw(self) -> *mut Block<T> {
         self.block.as_ptr()
+    }
+
+    pub(crate) fn as_block(self) -> NonNull<Block<T>> {
+        self.block
+    }
+
+    /// What remembers the object and keeps nothing alive; none if it is dead, or does not want that
+    /// ([`Object::may_be_remembered`]).
+    #[must_use]
+    pub fn downgrade(self) -> Option<Weak<T>> {
+        Weak::new(self, || self.count() == 0)
     }
 
     /// The object, for as long as the guard lives.

@@ -5,6 +5,7 @@
 //! | --- | --- | --- |
 //! | [`Guard`], [`pin`] | `reclaim`, `garbage`, `grace` | readers that take no lock; freed memory waits for them |
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
+//! | [`Weak`] | `weak` | what a cache remembers of a counted object, which it does not keep alive |
 //! | `LockRef` | `lock_ref` | a count in one word, dead at zero: that of what is counted |
 //! | [`Proxies`] | `proxies` | references to a hot object, counted on a line of each core |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
@@ -63,6 +64,7 @@ mod split_table;
 mod stopper;
 mod striped;
 mod tally;
+mod weak;
 
 pub use biased_rw_lock::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
 pub use blocks::{BlockBox, BlockBytes};
@@ -86,6 +88,7 @@ pub use siphash::siphash13;
 pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable, Unlinked};
 pub use striped::Striped;
 pub use tally::{Counter, Stamp, Sum};
+pub use weak::Weak;
 
 /// A small number that differs between threads that run at the same time, for choosing a stripe.
 ///

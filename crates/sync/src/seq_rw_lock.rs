@@ -108,6 +108,18 @@ impl SeqRwLock {
         self.seq.load(Ordering::Relaxed) != seq
     }
 
+    /// The sequence now; odd while a writer works, so that it is none that [`SeqRwLock::read_begin`] could have given. Waits for
+    /// nobody.
+    ///
+    /// What was read after an even number stands for as long as the number does: for caches, which remember both. A thread
+    /// that has seen what a writer stored finds another number, here, from then on.
+    #[inline]
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        // Acquire: what the writer before has stored is seen.
+        self.seq.load(Ordering::Acquire)
+    }
+
     /// Takes the lock: to read with writers kept out, or to [write](SeqGuard::write). Waits for others that have it.
     ///
     /// # Panics

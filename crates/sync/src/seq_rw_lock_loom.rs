@@ -92,3 +92,35 @@ fn writers_exclude_each_other() {
         assert_eq!(world.get(), (2, 2));
     });
 }
+
+/// What was read after an even sequence is remembered with it, and counts for as long as the sequence stands: not once
+/// anything else has been seen.
+/// Seen to fail: a write whose odd number is stored without the release fence; `sequence` Relaxed; an odd number taken for even.
+#[test]
+fn what_is_remembered_with_the_sequence() {
+    check(|| {
+        let (lock, place) = (Arc::new(SeqRwLock::new()), Arc::new(AtomicU64::new(0)));
+        let writer = thread::spawn({
+            let (lock, place) = (lock.clone(), place.clone());
+            move || {
+                let mut lock = lock.lock();
+                let _write = lock.write();
+                place.store(1, Ordering::Relaxed);
+            }
+        });
+        let sequence = lock.sequence();
+        let remembered = sequence.is_multiple_of(2).then(|| place.load(Ordering::Acquire));
+        let seen = place.load(Ordering::Acquire);
+        if let Some(remembered) = remembered
+            && lock.sequence() == sequence
+        {
+            assert_eq!(remembered, seen, "something else was seen before");
+        }
+        writer.join().expect("it ends");
+        if let Some(remembered) = remembered
+            && lock.sequence() == sequence
+        {
+            assert_eq!(remembered, 1, "remembered for good");
+        }
+    });
+}

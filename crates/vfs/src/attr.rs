@@ -1,6 +1,6 @@
 //! Attributes: stat, access, chmod, chown, utimens, truncate.
 
-use pando_sync::{Guard, LifeState, NameGuard, pin};
+use pando_sync::{Guard, LifeState, NameGuard, SeqGuard, pin};
 
 use crate::{
     At, AttrMask, Backing, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
@@ -290,7 +290,12 @@ fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Resu
             Ok(meant | mode | AttrMask::CTIME)
         })?;
         // Stored, it is what it was when it was asked for: who changes it holds the same lock.
-        inode.change_perm(&pin(), change)?;
+        {
+            // Who may go through a directory is a part of what paths lead to, and remembered with the sequence.
+            let mut paths = inode.is_dir().then(|| sb.name_space.rename_seq.lock());
+            let _changing = paths.as_mut().map(SeqGuard::write);
+            inode.change_perm(&pin(), change)?;
+        }
         inode.touch_as_stored(now);
         Ok(())
     })

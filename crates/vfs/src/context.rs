@@ -1,5 +1,7 @@
 //! The caller's context: who asks, and from where in the tree.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use pando_sync::Shared;
 
 use crate::{
@@ -36,6 +38,28 @@ pub struct Context {
     pub(crate) checked_by_caller: bool,
     pub(crate) resolve: Resolve,
     pub(crate) read_only: bool,
+    /// Another for each that its paths may lead elsewhere by, or be refused.
+    identity: Identity,
+}
+
+/// A number that no other context has but copies of this one. Drawn when it is asked for; zero before.
+#[derive(Debug, Default)]
+struct Identity(AtomicU64);
+
+impl Clone for Identity {
+    fn clone(&self) -> Self {
+        // Relaxed: a number, which stands for what the copy has, too.
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+impl Identity {
+    #[cold]
+    fn draw(&self) -> u64 {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let new = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        self.0.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|other| other, |_| new)
+    }
 }
 
 impl Context {
@@ -58,13 +82,34 @@ impl Context {
     fn at(root: DentryRef, cred: Credentials) -> Self {
         let cwd = root.clone();
         let resolve = Resolve::empty();
-        Self { cred, umask: 0o022, root, cwd, checked_by_caller: false, resolve, read_only: false }
+        let identity = Identity::default();
+        Self { cred, umask: 0o022, root, cwd, checked_by_caller: false, resolve, read_only: false, identity }
+    }
+
+    /// What paths lead to, for this context, is what they lead to for every other of the same number.
+    #[inline]
+    pub(crate) fn identity(&self) -> u64 {
+        match self.identity.0.load(Ordering::Relaxed) {
+            0 => self.identity.draw(),
+            drawn => drawn,
+        }
+    }
+
+    pub(crate) fn set_cwd(&mut self, cwd: DentryRef) {
+        self.cwd = cwd;
+        self.identity = Identity::default();
+    }
+
+    pub(crate) fn set_root(&mut self, root: DentryRef) {
+        self.root = root;
+        self.identity = Identity::default();
     }
 
     /// With these rules for its paths, instead of those that it had. (`with_resolve(context.resolve() | more)` keeps them.)
     #[must_use]
     pub fn with_resolve(mut self, resolve: Resolve) -> Self {
         self.resolve = resolve;
+        self.identity = Identity::default();
         self
     }
 
@@ -88,6 +133,7 @@ impl Context {
     #[must_use]
     pub fn with_credentials(mut self, cred: Credentials) -> Self {
         self.cred = cred;
+        self.identity = Identity::default();
         self
     }
 
@@ -96,6 +142,7 @@ impl Context {
     #[must_use]
     pub fn checked_by_caller(mut self, checked: bool) -> Self {
         self.checked_by_caller = checked;
+        self.identity = Identity::default();
         self
     }
 

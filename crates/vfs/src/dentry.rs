@@ -70,6 +70,11 @@ enum Target {
 }
 
 impl Object for Dentry {
+    /// Directories are remembered by those who walk through them ([`crate::prefixes`]).
+    fn may_be_remembered(&self) -> bool {
+        matches!(&self.target, Target::Own(inode) if inode.is_dir())
+    }
+
     fn last_put(&self) {
         if let Target::Own(inode) = &self.target {
             inode.last_put();

@@ -188,6 +188,7 @@ mod nodes;
 mod open;
 mod permit;
 #[doc(hidden)]
+mod prefixes;
 pub mod probe;
 mod readdir;
 mod remove;

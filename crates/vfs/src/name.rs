@@ -76,6 +76,23 @@ fn first_slash(path: &[u8]) -> usize {
     words.len() * 8 + rest.iter().position(|&b| b == b'/').unwrap_or(rest.len())
 }
 
+/// Where the last slash is; none if there is none.
+#[inline]
+pub(crate) fn last_slash(path: &[u8]) -> Option<usize> {
+    const LOWS: u64 = !HIGHS;
+    let mut end = path.len();
+    while let Some(word) = path[..end].last_chunk::<8>() {
+        let word = u64::from_le_bytes(*word) ^ SLASHES;
+        // Exact in each byte, since no carry leaves one: here the highest counts.
+        let found = !((word & LOWS).wrapping_add(LOWS) | word | LOWS);
+        if found != 0 {
+            return Some(end - 1 - found.leading_zeros() as usize / 8);
+        }
+        end -= 8;
+    }
+    path[..end].iter().rposition(|&byte| byte == b'/')
+}
+
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 const HIGHS: u64 = ONES << 7;
 const SLASHES: u64 = u64::from_ne_bytes([b'/'; 8]);
@@ -104,30 +121,34 @@ pub(crate) fn skip_slashes(path: &[u8]) -> &[u8] {
     path
 }
 
-/// Checks a path as a whole.
+/// Checks a path as a whole; says whether there is a slash in it.
 ///
 /// # Errors
 /// [`Error::NameTooLong`] from [`PATH_MAX`] on, [`Error::Invalid`] for a NUL inside.
 #[inline]
-pub(crate) fn check_path(path: &[u8]) -> Result<()> {
+pub(crate) fn check_path(path: &[u8]) -> Result<bool> {
     if path.len() >= PATH_MAX {
         return Err(Error::NameTooLong);
     }
+    let (nul, slash) = nul_and_slash(path);
     // A system call would end the path there; here it can only be a mistake or an attack.
-    if has_nul(path) { Err(Error::Invalid) } else { Ok(()) }
+    if nul { Err(Error::Invalid) } else { Ok(slash) }
 }
 
-/// Whether there is a NUL among the bytes: without a branch for each, since there never is.
+/// Whether there is a NUL among the bytes, and a slash: without a branch for each.
 #[inline]
-fn has_nul(bytes: &[u8]) -> bool {
+fn nul_and_slash(bytes: &[u8]) -> (bool, bool) {
+    let look = |(nul, slash): (u64, u64), word: u64| (nul | zeros(word), slash | zeros(word ^ SLASHES));
     let (words, rest) = bytes.as_chunks::<8>();
-    let whole = words.iter().fold(0, |found, word| found | zeros(u64::from_le_bytes(*word)));
-    let tail = match bytes.last_chunk::<8>() {
+    let whole = words.iter().fold((0, 0), |found, word| look(found, u64::from_le_bytes(*word)));
+    let last = match bytes.last_chunk::<8>() {
         // Overlaps what was looked at already.
-        Some(last) => zeros(u64::from_le_bytes(*last)) != 0,
-        None => rest.contains(&0),
+        Some(last) => u64::from_le_bytes(*last),
+        // Filled up with what is neither.
+        None => rest.iter().fold(u64::MAX, |word, byte| word << 8 | u64::from(*byte)),
     };
-    whole != 0 || tail
+    let (nul, slash) = look(whole, last);
+    (nul != 0, slash != 0)
 }
 
 #[cfg(test)]
@@ -161,16 +182,35 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_is_found_wherever_it_is() {
+    fn the_last_slash_is_found_wherever_it_is() {
         for len in 0..40_usize {
-            // Neighbours of zero are what carries confuse.
-            for filler in [1_u8, 2, 0x7f, 0x80, 0x81, 0xff] {
+            for filler in [1_u8, b'/' - 1, b'/' + 1, b'/' | 0x80, 0x80, 0xff] {
                 let path = vec![filler; len];
-                assert!(!has_nul(&path), "{path:?}");
+                assert_eq!(last_slash(&path), None, "{path:?}");
                 for at in 0..len {
-                    let mut path = path.clone();
-                    path[at] = 0;
-                    assert!(has_nul(&path), "{path:?}");
+                    for next in at..len {
+                        let mut path = path.clone();
+                        (path[at], path[next]) = (b'/', b'/');
+                        assert_eq!(last_slash(&path), Some(next), "{path:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_nul_and_a_slash_are_found_wherever_they_are() {
+        for len in 0..40_usize {
+            // Neighbours of the two are what carries confuse.
+            for filler in [1_u8, 2, 0x7f, 0x80, 0x81, 0xff, b'/' - 1, b'/' + 1, b'/' | 0x80] {
+                let path = vec![filler; len];
+                assert_eq!(nul_and_slash(&path), (false, false), "{path:?}");
+                for at in 0..len {
+                    for (byte, found) in [(0, (true, false)), (b'/', (false, true))] {
+                        let mut path = path.clone();
+                        path[at] = byte;
+                        assert_eq!(nul_and_slash(&path), found, "{path:?}");
+                    }
                 }
             }
         }

@@ -12,6 +12,7 @@ use crate::{
     inode::Body,
     locks::{Step, Stop, hold_still, look_again},
     name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, skip_slashes, split},
+    prefixes::Prefix,
     superblock::NameSpace,
     types::{Access, Resolve, Walk},
 };
@@ -90,7 +91,7 @@ pub(crate) fn walk<'g>(
         return Ok(start);
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
-    Ok(Walker::new(name_space, context, start, guard).run(start, path, goal)?.dir)
+    Ok(Walker::new(name_space, context, start, guard).run(at, start, path, goal)?.dir)
 }
 
 /// [`walk`] with [`look`](crate::locks::look) around it, for a large answer: `tell` gives it about the dentry that is found,
@@ -124,7 +125,7 @@ pub(crate) fn walk_parent<'g>(
     guard: &'g Guard,
 ) -> Step<Parent<'g>> {
     let start = start(name_space, context, at)?;
-    Walker::new(name_space, context, start, guard).run(start, path, Goal::Parent { follow })
+    Walker::new(name_space, context, start, guard).run(at, start, path, Goal::Parent { follow })
 }
 
 /// Where a walk starts. What belongs to another [`crate::Vfs`] is refused: it has locks of its own.
@@ -147,22 +148,30 @@ struct Walker<'g> {
     links: u32,
     /// What is left of the paths that symbolic links interrupted, innermost last.
     interrupted: Vec<&'g [u8]>,
+    /// What comes before the last component, if it is to be remembered where that leads: names only.
+    prefix: Option<Prefix<'g>>,
 }
 
 impl<'g> Walker<'g> {
     fn new(name_space: &'g NameSpace, context: &'g Context, start: Shared<'g, Dentry>, guard: &'g Guard) -> Self {
         let top = if context.resolve.contains(Resolve::BENEATH) { start } else { context.root_dentry() };
-        Self { name_space, context, top, guard, within: None, climbs: 0, links: 0, interrupted: Vec::new() }
+        let interrupted = Vec::new();
+        Self { name_space, context, top, guard, within: None, climbs: 0, links: 0, interrupted, prefix: None }
     }
 
     /// A target is the `dir` of what is returned, and the rest of it says nothing: one type for both goals, so that it is
     /// written where it is read.
-    fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Parent<'g>> {
-        check_path(path)?;
+    fn run(&mut self, at: &At<'_>, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Parent<'g>> {
+        let has_slash = check_path(path)?;
         if path.is_empty() {
             return Err(Error::NoEntry.into());
         }
-        let (mut dir, mut path) = self.enter(start, path)?;
+        let recalled = if has_slash { self.recall(at, path) } else { None };
+        let (start, mut path) = match recalled {
+            Some(shorter) => shorter,
+            None => self.enter(start, path)?,
+        };
+        let mut dir = start;
         let mut slash = false;
         loop {
             let Some((component, rest)) = split(path) else {
@@ -176,6 +185,9 @@ impl<'g> Walker<'g> {
             let last = rest.is_empty() && self.interrupted.is_empty();
             slash |= last && path.ends_with(b"/");
             let inode = dir.to_ref().expect_dir()?;
+            if last && let Some(prefix) = self.prefix {
+                prefix.remember(start, dir);
+            }
             self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
             if last && let Some(parent) = self.parent(dir, component, slash, goal)? {
                 return Ok(parent);
@@ -205,6 +217,20 @@ impl<'g> Walker<'g> {
             };
             same_tree(self.context, from, dir)?;
         }
+    }
+
+    /// The directory of the last component, and that component, if it is remembered how to get there.
+    #[inline]
+    fn recall(&mut self, at: &At<'_>, path: &'g [u8]) -> Option<(Shared<'g, Dentry>, &'g [u8])> {
+        if !matches!(at, At::Cwd) && !path.starts_with(b"/") {
+            return None;
+        }
+        let (prefix, last) = Prefix::of(path, self.context, self.name_space)?;
+        let dir = prefix.recall(self.guard);
+        if dir.is_none() {
+            self.prefix = Some(prefix);
+        }
+        Some((dir?, last))
     }
 
     /// Whether the walk to a parent ends here.
@@ -243,6 +269,7 @@ impl<'g> Walker<'g> {
     /// others' memory waits for, that is done a few times only; then the walk is to begin anew, and at last with such changes
     /// kept out ([`Stop::Moved`]).
     fn up(&mut self, dir: Shared<'g, Dentry>) -> Step<Shared<'g, Dentry>> {
+        self.prefix = None;
         let (top, beneath) = (self.top, self.must_not(Resolve::BENEATH));
         if beneath && dir.ptr_eq(top) {
             return Err(Error::CrossDevice.into());
@@ -294,6 +321,7 @@ impl<'g> Walker<'g> {
 
     /// A symbolic link was met: its target comes first, what is left of the path waits.
     fn interrupt(&mut self, rest: &'g [u8], target: &'g [u8]) -> Result<&'g [u8]> {
+        self.prefix = None;
         self.links += 1;
         if self.links > SYMLINKS_MAX || self.must_not(Resolve::NO_SYMLINKS) {
             return Err(Error::Loop);

@@ -43,7 +43,8 @@ pub(crate) struct NameSpace {
     pub topology: ClassMutex,
     /// A lock per name, striped (P2).
     pub names: NameLocks,
-    /// Written around the instant at which a directory changes place (P9).
+    /// Written around each instant at which what paths lead to changes, but for names that come and go: a directory changes its
+    /// place (P9), or who may go through it, or what is mounted on it.
     pub rename_seq: SeqRwLock,
     /// Whether all this is watched.
     pub tracing: Tracing,

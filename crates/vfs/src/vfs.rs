@@ -147,7 +147,7 @@ impl Vfs {
     /// # Errors
     /// ENOTDIR, EACCES without search permission, and those of the walk.
     pub fn chdir(&self, context: &mut Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
-        context.cwd = self.enterable(context, at, path.as_ref())?;
+        context.set_cwd(self.enterable(context, at, path.as_ref())?);
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl Vfs {
         if !context.cred.capable {
             return Err(Error::NotPermitted);
         }
-        context.root = root;
+        context.set_root(root);
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Vfs {
             let slot = point.0.place.load(guard).ok_or(Error::Busy)?.to_ref();
             let parent = slot.anchor_dir().to_ref().inode();
             let hash = parent.shard.sb.hash(parent.ino, slot.name.as_bytes());
-            locks.names(&[Lockable::name(parent, hash)?])?;
+            locks.all(false, &[Lockable::name(parent, hash)?], true)?;
             let still_there = point.0.place.load(guard).is_some_and(|now| std::ptr::eq(&**now.to_ref(), &**slot))
                 && slot.value.load(guard).is_some_and(|now| now.ptr_eq(point.0.as_shared()));
             if !still_there {
@@ -243,8 +243,11 @@ impl Vfs {
             if !directory.mounted.is_none() {
                 return Err(Error::Busy.into());
             }
-            drop(root.0.sb().covers.swap(Some(point.0.clone())));
-            drop(directory.mounted.swap(Some(root.0.clone())));
+            // What paths lead to changes: as where a directory is moved.
+            locks.moving(|| {
+                drop(root.0.sb().covers.swap(Some(point.0.clone())));
+                drop(directory.mounted.swap(Some(root.0.clone())));
+            });
             Ok(())
         })
     }

@@ -11,6 +11,7 @@ mod memory;
 mod names;
 mod paths;
 mod permissions;
+mod remembered;
 mod rename;
 mod scan;
 mod topology;

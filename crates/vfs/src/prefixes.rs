@@ -1,0 +1,175 @@
+//! What a thread remembers of its walks: which directory a path's prefix has led to.
+//!
+//! Whoever works in a deep tree asks for many files of one directory, and walks the same way down each time. The way is
+//! remembered for each thread, by the bytes of the path up to its last slash, so that a walk goes on from where the last one
+//! was: one look instead of one for each component.
+//!
+//! **Why that is right.** A prefix is remembered with the rename sequence that stood before the walk. While the sequence
+//! stands, no directory has changed its place, nor its permissions, nor what is mounted on it: whoever changes one of these
+//! writes the sequence around that instant. So the way can only have been cut by removals. A directory is removed when it is
+//! empty; so if the last one of the way is not removed, none of the others is, and at the instant at which the sequence
+//! was read the whole way was there, and open to this caller. Whether the last one is removed is asked each time. What is
+//! made new is no matter: a name that is bound stays bound until it is renamed or removed.
+//!
+//! What is not remembered: ways through symbolic links, `..` or a mount, since they depend on more than that, and ways
+//! through a tree with a backing, which is asked again and again. The directories are remembered by [`Weak`] pointers: they go
+//! when nobody else holds them.
+//!
+//! (A table of the system, by path, with permissions remembered apart: Tsai et al., *How to get more value from your file
+//! system directory cache*, SOSP 2015. Here it is the thread's own, so that no walk writes what others read.)
+
+use std::cell::RefCell;
+
+use pando_sync::{Guard, Shared, Weak};
+
+use crate::{Context, dentry::Dentry, name::last_slash, superblock::NameSpace};
+
+/// The longest prefix that is remembered.
+const LONGEST: usize = 95;
+/// How many entries a thread begins with, by how much it has more when these are too few, and how many at most: 2 KiB to
+/// 512 KiB.
+const FEWEST: usize = 16;
+const GROWTH: usize = 4;
+const MOST: usize = 4096;
+
+/// A prefix of a path, and what it is remembered with.
+#[derive(Clone, Copy)]
+pub(crate) struct Prefix<'p> {
+    bytes: &'p [u8],
+    context: u64,
+    sequence: u64,
+}
+
+/// One entry: a cache line for a short prefix.
+#[repr(C, align(64))]
+struct Entry {
+    /// Of [`Context::identity`]; zero for none.
+    context: u64,
+    sequence: u64,
+    dir: Option<Weak<Dentry>>,
+    len: u8,
+    bytes: [u8; LONGEST],
+}
+
+const _: () = assert!(size_of::<Entry>() == 128);
+
+impl Entry {
+    const EMPTY: Self = Self { context: 0, sequence: 0, dir: None, len: 0, bytes: [0; LONGEST] };
+
+    #[inline]
+    fn is_of(&self, prefix: &Prefix<'_>) -> bool {
+        self.context == prefix.context
+            && usize::from(self.len) == prefix.bytes.len()
+            && self.bytes[..prefix.bytes.len()] == *prefix.bytes
+    }
+
+    /// Whether it might still be of use to somebody.
+    fn is_in_use(&self, sequence: u64) -> bool {
+        self.context != 0 && self.sequence == sequence
+    }
+}
+
+/// A thread's entries: a power of two of them, or none. Each prefix has two places.
+struct Table {
+    entries: Vec<Entry>,
+    /// How many entries in use have been overwritten since there are so many.
+    displaced: usize,
+}
+
+std::thread_local!(static REMEMBERED: RefCell<Table> = const { RefCell::new(Table::NEW) });
+
+impl<'p> Prefix<'p> {
+    /// What is before the path's last component, and that component; none if there is nothing to remember.
+    #[inline]
+    pub(crate) fn of(path: &'p [u8], context: &Context, name_space: &NameSpace) -> Option<(Self, &'p [u8])> {
+        let cut = last_slash(path)?;
+        let last = &path[cut + 1..];
+        if cut == 0 || cut > LONGEST || last.is_empty() {
+            return None;
+        }
+        let (context, sequence) = (context.identity(), name_space.rename_seq.sequence());
+        Some((Self { bytes: &path[..cut], context, sequence }, last))
+    }
+
+    /// The directory that it has led to and still does. Writes nothing.
+    #[inline]
+    pub(crate) fn recall<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
+        let found = REMEMBERED.try_with(|table| table.try_borrow().ok()?.find(self)?.upgrade(guard));
+        let dir = found.ok().flatten()?;
+        let is_removed = dir.to_ref().directory().ok()?.is_removed(guard);
+        (!is_removed).then_some(dir)
+    }
+
+    /// Remembers that it leads to `dir`: the walk has begun after [`Prefix::of`], at `start`, and passed names only.
+    #[cold]
+    pub(crate) fn remember(&self, start: Shared<'_, Dentry>, dir: Shared<'_, Dentry>) {
+        let is_changing = !self.sequence.is_multiple_of(2);
+        if is_changing || !std::ptr::eq(start.to_ref().sb(), dir.to_ref().sb()) || dir.to_ref().inode().is_backed() {
+            return;
+        }
+        // Without: the thread is ending.
+        let _ = REMEMBERED.try_with(|table| {
+            if let Ok(mut table) = table.try_borrow_mut() {
+                table.put(self, dir.downgrade());
+            }
+        });
+    }
+
+    /// Where to look for it. Who knows this can make a thread forget, and no more.
+    #[inline]
+    fn hash(&self) -> usize {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mix = |state: u64, word: u64| {
+            let product = u128::from(state ^ word) * u128::from(ODD);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let (words, rest) = self.bytes.as_chunks::<8>();
+        let all = words.iter().fold(self.context ^ ODD, |state, word| mix(state, u64::from_le_bytes(*word)));
+        let tail = match self.bytes.last_chunk::<8>() {
+            // Overlaps what was taken already.
+            Some(last) => u64::from_le_bytes(*last),
+            None => rest.iter().fold(0, |tail, byte| tail << 8 | u64::from(*byte)),
+        };
+        (mix(all, tail) >> 32) as usize
+    }
+}
+
+impl Table {
+    const NEW: Self = Self { entries: Vec::new(), displaced: 0 };
+
+    /// The two places of a prefix.
+    #[inline]
+    fn places(&self, prefix: &Prefix<'_>) -> [usize; 2] {
+        let place = prefix.hash() & (self.entries.len() - 1);
+        [place, place ^ 1]
+    }
+
+    #[inline]
+    fn find(&self, prefix: &Prefix<'_>) -> Option<&Weak<Dentry>> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let found = self.places(prefix).into_iter().find(|&place| self.entries[place].is_of(prefix));
+        let entry = &self.entries[found?];
+        if entry.sequence == prefix.sequence { entry.dir.as_ref() } else { None }
+    }
+
+    fn put(&mut self, prefix: &Prefix<'_>, dir: Option<Weak<Dentry>>) {
+        let len = self.entries.len();
+        if len == 0 || (self.displaced >= len && len < MOST) {
+            let len = if len == 0 { FEWEST } else { len * GROWTH };
+            *self = Self { entries: (0..len).map(|_| Entry::EMPTY).collect(), displaced: 0 };
+        }
+        let places = self.places(prefix);
+        let is_free = |&place: &usize| !self.entries[place].is_in_use(prefix.sequence);
+        let place = places.into_iter().find(|&place| self.entries[place].is_of(prefix));
+        let place = place.or_else(|| places.into_iter().find(is_free)).unwrap_or_else(|| {
+            self.displaced += 1;
+            places[0]
+        });
+        let entry = &mut self.entries[place];
+        (entry.context, entry.sequence, entry.dir) = (prefix.context, prefix.sequence, dir);
+        entry.bytes[..prefix.bytes.len()].copy_from_slice(prefix.bytes);
+        entry.len = prefix.bytes.len() as u8;
+    }
+}

@@ -1,0 +1,252 @@
+//! Walks that go on from what their thread remembers: whatever has changed on the way since is noticed at once.
+#![forbid(unsafe_code)]
+
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::{At, Context, Credentials, Error, OpenFlags, RenameFlags, Resolve, Result};
+
+#[path = "support/tree.rs"]
+mod tree;
+
+use tree::{FOLLOW, RW, Tree};
+
+const FILE: &str = "/a/b/file";
+
+/// `/a/b/file`, and `/z/b/file`, which is another.
+struct Scene {
+    tree: Tree,
+    user: Context,
+    here: u64,
+    there: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let tree = Tree::new();
+        for dir in ["/a", "/a/b", "/z", "/z/b"] {
+            tree.mkdir(dir);
+        }
+        let (here, there) = (tree.touch(FILE), tree.touch("/z/b/file"));
+        let user = Context::new(&tree.vfs, Credentials::user(1000, 1000, &[]));
+        let scene = Self { tree, user, here, there };
+        // The second time it is remembered.
+        for _ in 0..2 {
+            assert_eq!(scene.ino(FILE), Ok(here));
+        }
+        scene
+    }
+
+    fn ino(&self, path: &str) -> Result<u64> {
+        ino(self, &self.user, path)
+    }
+
+    fn rename(&self, from: &str, to: &str, flags: RenameFlags) {
+        self.tree.vfs.rename(&self.tree.context, At::Cwd, from, At::Cwd, to, flags).expect("renamed");
+    }
+
+    fn chmod(&self, path: &str, mode: u32) {
+        self.tree.vfs.chmod(&self.tree.context, At::Cwd, path, mode, FOLLOW).expect("changed");
+    }
+}
+
+fn ino(scene: &Scene, context: &Context, path: &str) -> Result<u64> {
+    scene.tree.vfs.stat(context, At::Cwd, path, FOLLOW).map(|stat| stat.ino)
+}
+
+/// Seen to fail: a prefix recalled whatever the sequence is.
+#[test]
+fn a_directory_that_is_moved() {
+    let scene = Scene::new();
+    for moved in ["/a", "/a/b"] {
+        scene.rename(moved, "/elsewhere", RenameFlags::empty());
+        assert_eq!(scene.ino(FILE), Err(Error::NoEntry), "{moved}");
+        let (_, rest) = FILE.split_at(moved.len());
+        assert_eq!(scene.ino(&format!("/elsewhere{rest}")), Ok(scene.here));
+        scene.rename("/elsewhere", moved, RenameFlags::empty());
+        assert_eq!(scene.ino(FILE), Ok(scene.here));
+    }
+}
+
+#[test]
+fn directories_that_change_places() {
+    let scene = Scene::new();
+    for (one, other) in [("/a", "/z"), ("/a/b", "/z/b")] {
+        for (here, there) in [(scene.there, scene.here), (scene.here, scene.there)] {
+            scene.rename(one, other, RenameFlags::EXCHANGE);
+            assert_eq!((scene.ino(FILE), scene.ino("/z/b/file")), (Ok(here), Ok(there)));
+        }
+    }
+}
+
+/// Seen to fail: a removed directory recalled.
+#[test]
+fn a_directory_that_is_removed_and_made_anew() {
+    let scene = Scene::new();
+    let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
+    // As long as it is held open, it is there for those who remember it.
+    let open =
+        [("/a/b", OpenFlags::DIRECTORY), (FILE, RW)].map(|(path, flags)| vfs.open(root, At::Cwd, path, flags, 0));
+    vfs.unlink(root, At::Cwd, FILE).expect("gone");
+    assert_eq!(scene.ino(FILE), Err(Error::NoEntry));
+    vfs.rmdir(root, At::Cwd, "/a/b").expect("gone");
+    assert_eq!(scene.ino(FILE), Err(Error::NoEntry));
+    scene.tree.mkdir("/a/b");
+    let new = scene.tree.touch(FILE);
+    assert_eq!(scene.ino(FILE), Ok(new));
+    drop(open);
+    // Over an empty directory.
+    vfs.unlink(root, At::Cwd, FILE).expect("gone");
+    scene.rename("/z/b", "/a/b", RenameFlags::empty());
+    assert_eq!(scene.ino(FILE), Ok(scene.there));
+}
+
+/// Seen to fail: a change of permissions that does not write the sequence.
+#[test]
+fn a_directory_that_is_closed() {
+    let scene = Scene::new();
+    for dir in ["/", "/a", "/a/b"] {
+        scene.chmod(dir, 0o700);
+        assert_eq!(scene.ino(FILE), Err(Error::Access), "{dir}");
+        assert_eq!(ino(&scene, &scene.tree.context, FILE), Ok(scene.here), "root goes anywhere");
+        scene.tree.vfs.chown(&scene.tree.context, At::Cwd, dir, Some(1000), None, FOLLOW).expect("given");
+        assert_eq!(scene.ino(FILE), Ok(scene.here), "its owner");
+        scene.tree.vfs.chown(&scene.tree.context, At::Cwd, dir, Some(0), None, FOLLOW).expect("taken");
+        assert_eq!(scene.ino(FILE), Err(Error::Access), "{dir}");
+        scene.chmod(dir, 0o755);
+        assert_eq!(scene.ino(FILE), Ok(scene.here));
+    }
+}
+
+/// Seen to fail: a context that is still the same with other credentials, directories or rules.
+#[test]
+fn a_context_that_becomes_another() {
+    let scene = Scene::new();
+    let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
+    scene.chmod("/a", 0o750);
+    vfs.chown(root, At::Cwd, "/a", Some(0), Some(1000), FOLLOW).expect("given");
+    assert_eq!(scene.ino(FILE), Ok(scene.here), "by its group");
+    let stranger = scene.user.clone().with_credentials(Credentials::user(2000, 2000, &[]));
+    assert_eq!(ino(&scene, &stranger, FILE), Err(Error::Access));
+    let trusted = stranger.clone().checked_by_caller(true);
+    for _ in 0..2 {
+        assert_eq!(ino(&scene, &trusted, FILE), Ok(scene.here));
+    }
+    assert_eq!(ino(&scene, &trusted.clone().checked_by_caller(false), FILE), Err(Error::Access));
+    assert_eq!(ino(&scene, &scene.user.clone(), FILE), Ok(scene.here));
+    let beneath = scene.user.clone().with_resolve(Resolve::BENEATH);
+    assert_eq!(ino(&scene, &beneath, FILE), Err(Error::CrossDevice), "an absolute path");
+    assert_eq!(ino(&scene, &beneath, &FILE[1..]), Ok(scene.here));
+    let mut moving = root.clone();
+    for (dir, found) in [("/a", scene.here), ("/z", scene.there), ("/a", scene.here)] {
+        vfs.chdir(&mut moving, At::Cwd, dir).expect("a directory");
+        for _ in 0..2 {
+            assert_eq!(ino(&scene, &moving, "b/file"), Ok(found));
+        }
+    }
+    let dirs = ["/a", "/z"].map(|dir| vfs.lookup(root, At::Cwd, dir, FOLLOW).expect("there"));
+    for (dir, found) in dirs.iter().zip([scene.here, scene.there]) {
+        vfs.chroot(&mut moving, At::Dir(dir), ".").expect("a directory");
+        for _ in 0..2 {
+            assert_eq!(ino(&scene, &moving, "/b/file"), Ok(found));
+        }
+    }
+}
+
+/// Seen to fail: a mount that does not write the sequence.
+#[test]
+fn what_is_mounted_on_the_way() {
+    let scene = Scene::new();
+    let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
+    let mut inside = Err(Error::NoEntry);
+    for dir in ["/a", "/a/b"] {
+        vfs.mount(root, At::Cwd, dir, MemFs::new(MemOptions::default())).expect("mounted");
+        for _ in 0..2 {
+            assert_eq!(scene.ino(FILE), Err(Error::NoEntry), "{dir}");
+        }
+        if dir == "/a" {
+            scene.tree.mkdir("/a/b");
+        }
+        inside = inside.or(Ok(scene.tree.touch(FILE)));
+        for _ in 0..2 {
+            assert!(scene.ino(FILE).is_ok_and(|ino| ino != scene.here));
+        }
+        vfs.umount(root, At::Cwd, dir).expect("unmounted");
+        for _ in 0..2 {
+            assert_eq!(scene.ino(FILE), Ok(scene.here));
+        }
+    }
+}
+
+/// Seen to fail: each of the two remembered.
+#[test]
+fn ways_through_links_and_up() {
+    let scene = Scene::new();
+    let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
+    for target in ["a", "z", "a"] {
+        vfs.symlink(root, target, At::Cwd, "/link").expect("made");
+        let found = if target == "a" { scene.here } else { scene.there };
+        for _ in 0..2 {
+            assert_eq!(scene.ino("/link/b/file"), Ok(found));
+        }
+        vfs.unlink(root, At::Cwd, "/link").expect("gone");
+        assert_eq!(scene.ino("/link/b/file"), Err(Error::NoEntry));
+    }
+    scene.tree.mkdir("/a/e");
+    for _ in 0..2 {
+        assert_eq!(scene.ino("/a/e/../b/file"), Ok(scene.here));
+    }
+    vfs.rmdir(root, At::Cwd, "/a/e").expect("gone");
+    assert_eq!(scene.ino("/a/e/../b/file"), Err(Error::NoEntry));
+    let jail = vfs.lookup(root, At::Cwd, "/a", FOLLOW).expect("there");
+    let guest = Context::rooted(&jail, Credentials::user(1000, 1000, &[])).expect("a directory");
+    for _ in 0..2 {
+        assert_eq!(ino(&scene, &guest, "/b/../../../b/file"), Ok(scene.here), "no way out");
+        assert_eq!(ino(&scene, &guest, "/b/../../z/b/file"), Err(Error::NoEntry));
+        assert_eq!(scene.ino("/a/../z/b/file"), Ok(scene.there));
+        assert_eq!(scene.ino("/a/b/.."), scene.ino("/a"));
+        assert_eq!(scene.ino("/a/b/."), scene.ino("/a/b"));
+    }
+}
+
+/// Prefixes of all lengths, and more of them than any thread remembers.
+#[test]
+fn many_and_long_ones() {
+    let tree = Tree::new();
+    let user = Context::new(&tree.vfs, Credentials::user(1000, 1000, &[]));
+    let stat = |path: &str| tree.vfs.stat(&user, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
+    for len in 1..=120 {
+        let dir = format!("/{}", "x".repeat(len));
+        tree.mkdir(&dir);
+        let (file, spread) = (format!("{dir}/file"), format!("{dir}///file"));
+        let made = tree.touch(&file);
+        for _ in 0..2 {
+            assert_eq!((stat(&file), stat(&spread)), (Ok(made), Ok(made)), "{len}");
+            assert_eq!(stat(&format!("{dir}/file/")), Err(Error::NotDirectory));
+            assert_eq!(stat(&format!("{dir}/fil\0e")), Err(Error::Invalid));
+            assert_eq!(stat(&format!("{dir}/{}", "x".repeat(256))), Err(Error::NameTooLong));
+            assert_eq!(stat(&format!("{dir}/{}", "x/".repeat(2048))), Err(Error::NameTooLong));
+        }
+    }
+    let made: Vec<_> = (0..6000).map(|n| (tree.mkdir(&format!("/{n}")), tree.touch(&format!("/{n}/file")))).collect();
+    for _ in 0..3 {
+        for (n, (_, file)) in made.iter().enumerate() {
+            assert_eq!(stat(&format!("/{n}/file")), Ok(*file));
+            assert_eq!(stat(&format!("/{n}/none")), Err(Error::NoEntry));
+        }
+    }
+}
+
+/// What is remembered is not kept: neither counted as used, nor its memory.
+#[test]
+fn what_is_remembered_is_given_back() {
+    let tree = Tree::new();
+    let empty = tree.used();
+    for n in 0..200 {
+        let dir = format!("/{n}");
+        tree.mkdir(&dir);
+        let file = format!("{dir}/file");
+        tree.touch(&file);
+        assert!(tree.ino(&file).is_ok() && tree.ino(&file).is_ok());
+    }
+    assert_eq!(tree.remove_below("/"), 400);
+    assert_eq!(tree.used(), empty);
+}
