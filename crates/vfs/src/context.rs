@@ -42,7 +42,8 @@ pub struct Context {
     identity: Identity,
 }
 
-/// A number that no other context has but copies of this one. Drawn when it is asked for; zero before.
+/// A number that no other context has but copies of this one. Drawn when it has been asked for [`Identity::WALKS`] times: for a
+/// context of a few walks, nothing is worth remembering.
 #[derive(Debug, Default)]
 struct Identity(AtomicU64);
 
@@ -54,11 +55,31 @@ impl Clone for Identity {
 }
 
 impl Identity {
+    /// Up to here, it is how often it has been asked for, about.
+    const WALKS: u64 = 4;
+
+    #[inline]
+    fn get(&self) -> Option<u64> {
+        match self.0.load(Ordering::Relaxed) {
+            asked @ 0..Self::WALKS => self.draw(asked),
+            drawn => Some(drawn),
+        }
+    }
+
     #[cold]
-    fn draw(&self) -> u64 {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let new = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        self.0.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|other| other, |_| new)
+    fn draw(&self, asked: u64) -> Option<u64> {
+        static LAST: AtomicU64 = AtomicU64::new(Identity::WALKS);
+        if asked + 1 < Self::WALKS {
+            // If another thread has drawn meanwhile, that stands.
+            let _ = self.0.compare_exchange(asked, asked + 1, Ordering::Relaxed, Ordering::Relaxed);
+            return None;
+        }
+        let new = LAST.fetch_add(1, Ordering::Relaxed);
+        Some(
+            self.0
+                .compare_exchange(asked, new, Ordering::Relaxed, Ordering::Relaxed)
+                .map_or_else(|other| other, |_| new),
+        )
     }
 }
 
@@ -86,13 +107,11 @@ impl Context {
         Self { cred, umask: 0o022, root, cwd, checked_by_caller: false, resolve, read_only: false, identity }
     }
 
-    /// What paths lead to, for this context, is what they lead to for every other of the same number.
+    /// What paths lead to, for this context, is what they lead to for every other of the same number. None as long as hardly
+    /// anything was asked for.
     #[inline]
-    pub(crate) fn identity(&self) -> u64 {
-        match self.identity.0.load(Ordering::Relaxed) {
-            0 => self.identity.draw(),
-            drawn => drawn,
-        }
+    pub(crate) fn identity(&self) -> Option<u64> {
+        self.identity.get()
     }
 
     pub(crate) fn set_cwd(&mut self, cwd: DentryRef) {

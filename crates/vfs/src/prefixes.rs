@@ -79,7 +79,7 @@ struct Table {
 std::thread_local!(static REMEMBERED: RefCell<Table> = const { RefCell::new(Table::NEW) });
 
 impl<'p> Prefix<'p> {
-    /// What is before the path's last component, and that component; none if there is nothing to remember.
+    /// What is before the path's last component, and that component; none if there is nothing to remember, or too little.
     #[inline]
     pub(crate) fn of(path: &'p [u8], context: &Context, name_space: &NameSpace) -> Option<(Self, &'p [u8])> {
         let cut = last_slash(path)?;
@@ -87,7 +87,7 @@ impl<'p> Prefix<'p> {
         if cut == 0 || cut > LONGEST || last.is_empty() {
             return None;
         }
-        let (context, sequence) = (context.identity(), name_space.rename_seq.sequence());
+        let (context, sequence) = (context.identity()?, name_space.rename_seq.sequence());
         Some((Self { bytes: &path[..cut], context, sequence }, last))
     }
 

@@ -129,11 +129,11 @@ fn a_way_that_others_change_is_not_gone_again() {
     let a = ino("/a").expect("there");
     for file in ["/a/b/f", "/a/m/f"] {
         drop(vfs.open(&context, At::Cwd, file, NEW, 0o644).expect("made"));
-        assert!(ino(file).is_ok() && ino(file).is_ok());
+        assert!((0..6).all(|_| ino(file).is_ok()));
         store.chmod(a, 0).expect("closed");
         assert_eq!(ino(file), Err(Error::Access), "{file}");
         store.chmod(a, 0o755).expect("opened");
-        assert!(ino(file).is_ok() && ino(file).is_ok());
+        assert!((0..6).all(|_| ino(file).is_ok()));
         store.rename((ROOT, b"a"), (ROOT, b"z"), RenameFlags::empty()).expect("moved");
         assert_eq!(ino(file), Err(Error::NoEntry), "{file}");
         store.rename((ROOT, b"z"), (ROOT, b"a"), RenameFlags::empty()).expect("moved back");
