@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Deaths are counted by address, in so many places. (One under the model checker, in which all is close together.)
-const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
+const STRIPES: usize = if cfg!(loom) { 1 } else { 512 };
 /// Addresses that differ in lower bits only are those of one object.
 const ADDRESS_BITS: u32 = 8;
 

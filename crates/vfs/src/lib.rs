@@ -15,7 +15,8 @@
 //!   NameSpace::topology          a directory changes its parent: ancestors stand still (P4)
 //!     NameSpace::names           a lock per name, striped; those of an operation at once, by stripe (P2); one for all names of
 //!                                a directory, until threads meet there (pando_sync::LockGrain)
-//!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9)
+//!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9), who may go through
+//!                                it, or what is mounted on it
 //!       FileState::contents      as below: attributes are asked for again with the inode's lock, one of the names'
 //!       Xattrs::changing         as below, for the same
 //! File's Position                a read or write with the shared position (P6)
@@ -99,6 +100,11 @@
 //! and then stores the new record, which is the instant: nobody is between check and change. Who finds it said gives the
 //! lock back and waits ([`pando_sync::Revocable`]).
 //!
+//! **The way to a directory** is remembered by the thread that has gone it, with the rename sequence that stood before: the
+//! next walk to something in there goes on from the directory, if the sequence still stands and the directory is not removed.
+//! At the instant at which the sequence was read, the whole way was there and open to the caller: the module `prefixes` says
+//! why. What is remembered holds nothing ([`pando_sync::Weak`]) and is written where no other thread reads.
+//!
 //! **Path rendering** climbs from place to place within a window of the rename sequence, and starts over if a directory has
 //! changed its place meanwhile; after four tries it keeps directories in place for the time of one climb.
 //!
@@ -116,7 +122,7 @@
 //! | lseek SET, END, DATA, HOLE, tell | the handle's position |
 //! | open, close | the file's count; this core's proxy of it, once openers have been in one another's way |
 //! | create, symlink, mknod | the bucket of the name, the name's lock (one for all of them until threads meet), this core's stripe of the directory |
-//! | mkdir, rmdir | the same, and the directory's own |
+//! | mkdir, rmdir | the same, and the directory's own; rmdir also one of 512 lines that say whether what is remembered has died |
 //! | link, unlink | as create, and the file's link count and ctime, and the count of its first dentry |
 //! | rename of a file | the two names' buckets and locks, this core's stripe of each directory, the file's place and ctime |
 //! | rename over a name, exchange | the same of the other file, and its link count if it loses a name |
@@ -124,6 +130,7 @@
 //! | read | the file's data lock; this core's stripe of it, once readers have been in one another's way |
 //! | write | the file's data lock and times; all stripes, if there were such readers since the last write |
 //! | chmod, chown, utimens, setxattr | the inode's own |
+//! | chmod, chown of a directory; mount, umount | the rename sequence as well |
 //! | chmod, chown of a directory, if it takes something away | each stripe of the name locks, the directory's own |
 //!
 //! `perf c2c record` shows them on hardware that counts; `pando bench crunl --threads 1,2` shows what they cost.
