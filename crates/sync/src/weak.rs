@@ -17,8 +17,8 @@ use crate::{
     reclaim::Guard,
 };
 
-/// Deaths are counted by address, in so many places. (One under the model checker, in which all is close together.)
-const STRIPES: usize = if cfg!(loom) { 1 } else { 512 };
+/// Deaths are counted by address, in so many places.
+const STRIPES: usize = if cfg!(loom) { 2 } else { 512 };
 /// Addresses that differ in lower bits only are those of one object.
 const ADDRESS_BITS: u32 = 8;
 
@@ -26,7 +26,7 @@ const ADDRESS_BITS: u32 = 8;
 static DEATHS: [OwnLine<AtomicU64>; STRIPES] = [const { OwnLine(AtomicU64::new(0)) }; STRIPES];
 #[cfg(loom)]
 loom::lazy_static! {
-    static ref DEATHS: [OwnLine<AtomicU64>; STRIPES] = [OwnLine(AtomicU64::new(0))];
+    static ref DEATHS: [OwnLine<AtomicU64>; STRIPES] = [OwnLine(AtomicU64::new(0)), OwnLine(AtomicU64::new(0))];
 }
 
 #[inline]
