@@ -222,7 +222,12 @@ impl<'g> Walker<'g> {
     /// The directory of the last component, and that component, if it is remembered how to get there.
     #[inline]
     fn recall(&mut self, at: &At<'_>, path: &'g [u8]) -> Option<(Shared<'g, Dentry>, &'g [u8])> {
-        if !matches!(at, At::Cwd) && !path.starts_with(b"/") {
+        let start = match at {
+            _ if path.starts_with(b"/") => self.context.root_dentry(),
+            At::Cwd => at.dentry(self.context),
+            At::Dir(_) => return None,
+        };
+        if start.to_ref().inode().is_backed() {
             return None;
         }
         let (prefix, last) = Prefix::of(path, self.context, self.name_space)?;

@@ -11,9 +11,9 @@
 //! was read the whole way was there, and open to this caller. Whether the last one is removed is asked each time. What is
 //! made new is no matter: a name that is bound stays bound until it is renamed or removed.
 //!
-//! What is not remembered: ways through symbolic links, `..` or a mount, since they depend on more than that, and ways
-//! through a tree with a backing, which is asked again and again. The directories are remembered by [`Weak`] pointers: they go
-//! when nobody else holds them.
+//! What is not remembered: ways through symbolic links and `..`, since they depend on more than that; ways through a tree with
+//! a backing, which is asked again and again; and ways from one tree into another, which may have one. The directories are
+//! remembered by [`Weak`] pointers: they go when nobody else holds them.
 //!
 //! (A table of the system, by path, with permissions remembered apart: Tsai et al., *How to get more value from your file
 //! system directory cache*, SOSP 2015. Here it is the thread's own, so that no walk writes what others read.)
@@ -100,11 +100,12 @@ impl<'p> Prefix<'p> {
         (!is_removed).then_some(dir)
     }
 
-    /// Remembers that it leads to `dir`: the walk has begun after [`Prefix::of`], at `start`, and passed names only.
+    /// Remembers that it leads to `dir`: the walk has begun after [`Prefix::of`], at `start`, which has no backing, and passed
+    /// names only.
     #[cold]
     pub(crate) fn remember(&self, start: Shared<'_, Dentry>, dir: Shared<'_, Dentry>) {
         let is_changing = !self.sequence.is_multiple_of(2);
-        if is_changing || !std::ptr::eq(start.to_ref().sb(), dir.to_ref().sb()) || dir.to_ref().inode().is_backed() {
+        if is_changing || !std::ptr::eq(start.to_ref().sb(), dir.to_ref().sb()) {
             return;
         }
         // Without: the thread is ending.
