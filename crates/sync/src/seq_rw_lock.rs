@@ -19,6 +19,7 @@ use crate::{
     fair_lock::{FairGuard, FairLock},
     lock_order::{self, Held, LockClass},
     lock_stats,
+    padded::OwnLine,
     reclaim::assert_unpinned,
 };
 
@@ -30,8 +31,8 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// A sequence lock with optimistic readers, blocking readers, and writers.
 pub struct SeqRwLock {
-    /// Odd while a writer works. Written by the holder of `lock` only.
-    seq: AtomicU64,
+    /// Odd while a writer works. Written by the holder of `lock` only; on a line of its own, since many read it.
+    seq: OwnLine<AtomicU64>,
     lock: FairLock,
     class: LockClass,
 }
@@ -75,7 +76,10 @@ impl std::fmt::Debug for WriteGuard<'_> {
 
 impl std::fmt::Debug for SeqRwLock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SeqRwLock").field("seq", &self.seq.load(Ordering::Relaxed)).field("class", &self.class).finish()
+        f.debug_struct("SeqRwLock")
+            .field("seq", &self.seq.0.load(Ordering::Relaxed))
+            .field("class", &self.class)
+            .finish()
     }
 }
 
@@ -83,7 +87,7 @@ impl SeqRwLock {
     /// A lock of the class [`LockClass::RenameSeq`].
     #[must_use]
     pub fn new() -> Self {
-        Self { seq: AtomicU64::new(0), lock: FairLock::new(), class: LockClass::RenameSeq }
+        Self { seq: OwnLine(AtomicU64::new(0)), lock: FairLock::new(), class: LockClass::RenameSeq }
     }
 
     /// Starts an optimistic read: the sequence, an even number. Writes nothing.
@@ -105,7 +109,7 @@ impl SeqRwLock {
         // Acquire fence: the reads before it are not moved after the load below; if one of them saw what a writer
         // stored after its release fence, the load sees at least that writer's odd number.
         fence(Ordering::Acquire);
-        self.seq.load(Ordering::Relaxed) != seq
+        self.seq.0.load(Ordering::Relaxed) != seq
     }
 
     /// The sequence now; odd while a writer works, so that it is none that [`SeqRwLock::read_begin`] could have given. Waits for
@@ -117,7 +121,7 @@ impl SeqRwLock {
     #[must_use]
     pub fn sequence(&self) -> u64 {
         // Acquire: what the writer before has stored is seen.
-        self.seq.load(Ordering::Acquire)
+        self.seq.0.load(Ordering::Acquire)
     }
 
     /// Takes the lock: to read with writers kept out, or to [write](SeqGuard::write). Waits for others that have it.
@@ -129,14 +133,14 @@ impl SeqRwLock {
         let held = lock_order::enter(self.class);
         lock_stats::acquired(self.class);
         let lock = lock_stats::counted(self.class, || self.lock.try_lock(), || self.lock.lock());
-        SeqGuard { seq: &self.seq, _lock: lock, _held: held }
+        SeqGuard { seq: &self.seq.0, _lock: lock, _held: held }
     }
 
     /// As [`SeqRwLock::lock`], if it is free; never waits, so it may be called under a guard.
     pub fn try_lock(&self) -> Option<SeqGuard<'_>> {
         let lock = self.lock.try_lock()?;
         lock_stats::acquired(self.class);
-        Some(SeqGuard { seq: &self.seq, _lock: lock, _held: lock_order::entered_without_waiting(self.class) })
+        Some(SeqGuard { seq: &self.seq.0, _lock: lock, _held: lock_order::entered_without_waiting(self.class) })
     }
 
     /// Reads with `f`: optimistically up to [`OPTIMISTIC_TRIES`] times, then with writers kept out.
@@ -163,7 +167,7 @@ impl SeqRwLock {
     fn try_begin(&self) -> Option<u64> {
         for spin in 0..=SPINS {
             // Acquire: what the writer before has stored is seen.
-            let seq = self.seq.load(Ordering::Acquire);
+            let seq = self.seq.0.load(Ordering::Acquire);
             if seq.is_multiple_of(2) {
                 return Some(seq);
             }

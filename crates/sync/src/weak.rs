@@ -37,8 +37,8 @@ fn deaths<T>(block: NonNull<Block<T>>) -> &'static AtomicU64 {
 /// Counts a death: of an object whose count is dead, and that is not retired yet.
 #[inline]
 pub(crate) fn note_death<T>(block: NonNull<Block<T>>) {
-    // Release: whoever sees this number sees the dead count. (And what retires the object comes after it: `retire` has a fence,
-    // as the making of a guard has.)
+    // Release: whoever sees this number sees the dead count. (And the object is retired after it: before its memory waits for
+    // guards there is a fence, as in the making of a guard.)
     deaths(block).fetch_add(1, Ordering::Release);
 }
 

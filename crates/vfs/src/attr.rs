@@ -280,7 +280,7 @@ fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Resu
         // What is left of the mode is stored, too: so it is the mode that others have given it.
         refresh_inode(&sb.name_space, inode)?;
     }
-    revoking(inode, change, |change| {
+    revoking(inode, change, |change, takes_away| {
         let mut now = Timestamp::now().0;
         let _order = store_first(inode, meant | AttrMask::MODE | AttrMask::CTIME, |attr| {
             let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
@@ -292,9 +292,10 @@ fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Resu
         // Stored, it is what it was when it was asked for: who changes it holds the same lock.
         {
             // Who may go through a directory is a part of what paths lead to, and remembered with the sequence.
-            let mut paths = inode.is_dir().then(|| sb.name_space.rename_seq.lock());
+            let mut paths = (takes_away && !inode.is_backed()).then(|| sb.name_space.rename_seq.lock());
+            let guard = pin();
             let _changing = paths.as_mut().map(SeqGuard::write);
-            inode.change_perm(&pin(), change)?;
+            inode.change_perm(&guard, change)?;
         }
         inode.touch_as_stored(now);
         Ok(())

@@ -195,8 +195,8 @@ mod namei;
 mod nodes;
 mod open;
 mod permit;
-#[doc(hidden)]
 mod prefixes;
+#[doc(hidden)]
 pub mod probe;
 mod readdir;
 mod remove;

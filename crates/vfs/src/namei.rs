@@ -186,7 +186,7 @@ impl<'g> Walker<'g> {
             slash |= last && path.ends_with(b"/");
             let inode = dir.to_ref().expect_dir()?;
             if last && let Some(prefix) = self.prefix {
-                prefix.remember(start, dir);
+                prefix.remember(start, dir, self.guard);
             }
             self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
             if last && let Some(parent) = self.parent(dir, component, slash, goal)? {

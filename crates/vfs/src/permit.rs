@@ -34,14 +34,14 @@ pub(crate) fn may_write(context: &Context, dir: &Inode, want: Access, guard: &Gu
 }
 
 /// Changes permissions with `apply`, which is given what `change` makes of them. It is called again, with permissions
-/// revoked, if `change` takes something away in a directory; until then `apply` must not have done anything. No guard and no
-/// lock is held.
+/// revoked, as it is told, if `change` takes something away in a directory; until then `apply` must not have done anything. No
+/// guard and no lock is held.
 pub(crate) fn revoking(
     inode: &Inode,
     change: impl Fn(PermView) -> Result<PermView>,
-    apply: impl Fn(&dyn Fn(PermView) -> Result<PermView>) -> Result<()>,
+    apply: impl Fn(&dyn Fn(PermView) -> Result<PermView>, bool) -> Result<()>,
 ) -> Result<()> {
-    let Body::Directory(directory) = &inode.body else { return apply(&change) };
+    let Body::Directory(directory) = &inode.body else { return apply(&change, false) };
     let takes_away = Cell::new(false);
     let unrevoked = |old| {
         let new = change(old)?;
@@ -51,7 +51,7 @@ pub(crate) fn revoking(
         takes_away.set(true);
         Err(Error::Access)
     };
-    let outcome = apply(&unrevoked);
+    let outcome = apply(&unrevoked, false);
     if !takes_away.get() {
         return outcome;
     }
@@ -59,7 +59,7 @@ pub(crate) fn revoking(
     // One such change at a time; the revocation ends before somebody else's may begin.
     let _order = name_space.permissions(inode.ino).lock();
     let _revocation = directory.permission.revoke(&name_space.names);
-    apply(&change)
+    apply(&change, true)
 }
 
 /// Whether nobody may do less than before, and what is made in there looks the same.

@@ -5,11 +5,13 @@
 //! was: one look instead of one for each component.
 //!
 //! **Why that is right.** A prefix is remembered with the rename sequence that stood before the walk. While the sequence
-//! stands, no directory has changed its place, nor its permissions, nor what is mounted on it: whoever changes one of these
+//! stands, no directory has changed its place, nor lost permissions, nor changed what is mounted on it: whoever does one of these
 //! writes the sequence around that instant. So the way can only have been cut by removals. A directory is removed when it is
 //! empty; so if the last one of the way is not removed, none of the others is, and at the instant at which the sequence
-//! was read the whole way was there, and open to this caller. Whether the last one is removed is asked each time. What is
-//! made new is no matter: a name that is bound stays bound until it is renamed or removed.
+//! was read the whole way was there, and open to this caller. Whether the last one is removed is asked each time, and whether
+//! its tree is being taken down, which takes directories apart that are not empty. What is made new is no matter: a name that is
+//! bound stays bound until it is renamed or removed. Nor is it one who may go through that might not before: only what was
+//! open is remembered.
 //!
 //! What is not remembered: ways through symbolic links and `..`, since they depend on more than that; ways through a tree with
 //! a backing, which is asked again and again; and ways from one tree into another, which may have one. The directories are
@@ -64,8 +66,8 @@ impl Entry {
     }
 
     /// Whether it might still be of use to somebody.
-    fn is_in_use(&self, sequence: u64) -> bool {
-        self.context != 0 && self.sequence == sequence
+    fn is_in_use(&self, sequence: u64, guard: &Guard) -> bool {
+        self.sequence == sequence && self.dir.as_ref().is_some_and(|dir| dir.upgrade(guard).is_some())
     }
 }
 
@@ -97,13 +99,14 @@ impl<'p> Prefix<'p> {
         let found = REMEMBERED.try_with(|table| table.try_borrow().ok()?.find(self)?.upgrade(guard));
         let dir = found.ok().flatten()?;
         let is_removed = dir.to_ref().directory().ok()?.is_removed(guard);
-        (!is_removed).then_some(dir)
+        // A tree that is taken down, which others hold parts of, comes apart at any place.
+        (!is_removed && dir.to_ref().sb().expect_open().is_ok()).then_some(dir)
     }
 
     /// Remembers that it leads to `dir`: the walk has begun after [`Prefix::of`], at `start`, which has no backing, and passed
     /// names only.
     #[cold]
-    pub(crate) fn remember(&self, start: Shared<'_, Dentry>, dir: Shared<'_, Dentry>) {
+    pub(crate) fn remember(&self, start: Shared<'_, Dentry>, dir: Shared<'_, Dentry>, guard: &Guard) {
         let is_changing = !self.sequence.is_multiple_of(2);
         if is_changing || !std::ptr::eq(start.to_ref().sb(), dir.to_ref().sb()) {
             return;
@@ -111,7 +114,7 @@ impl<'p> Prefix<'p> {
         // Without: the thread is ending.
         let _ = REMEMBERED.try_with(|table| {
             if let Ok(mut table) = table.try_borrow_mut() {
-                table.put(self, dir.downgrade());
+                table.put(self, dir.downgrade(), guard);
             }
         });
     }
@@ -155,14 +158,14 @@ impl Table {
         if entry.sequence == prefix.sequence { entry.dir.as_ref() } else { None }
     }
 
-    fn put(&mut self, prefix: &Prefix<'_>, dir: Option<Weak<Dentry>>) {
+    fn put(&mut self, prefix: &Prefix<'_>, dir: Option<Weak<Dentry>>, guard: &Guard) {
         let len = self.entries.len();
         if len == 0 || (self.displaced >= len && len < MOST) {
             let len = if len == 0 { FEWEST } else { len * GROWTH };
             *self = Self { entries: (0..len).map(|_| Entry::EMPTY).collect(), displaced: 0 };
         }
         let places = self.places(prefix);
-        let is_free = |&place: &usize| !self.entries[place].is_in_use(prefix.sequence);
+        let is_free = |&place: &usize| !self.entries[place].is_in_use(prefix.sequence, guard);
         let place = places.into_iter().find(|&place| self.entries[place].is_of(prefix));
         let place = place.or_else(|| places.into_iter().find(is_free)).unwrap_or_else(|| {
             self.displaced += 1;

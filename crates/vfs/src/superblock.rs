@@ -44,7 +44,7 @@ pub(crate) struct NameSpace {
     /// A lock per name, striped (P2).
     pub names: NameLocks,
     /// Written around each instant at which what paths lead to changes, but for names that come and go: a directory changes its
-    /// place (P9), or who may go through it, or what is mounted on it.
+    /// place (P9), or may be gone through by less than before, or what is mounted on it changes.
     pub rename_seq: SeqRwLock,
     /// Whether all this is watched.
     pub tracing: Tracing,

@@ -1,13 +1,21 @@
 //! Walks that go on from what their thread remembers: whatever has changed on the way since is noticed at once.
 #![forbid(unsafe_code)]
 
+use std::{
+    sync::{Mutex, mpsc},
+    thread,
+};
+
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Context, Credentials, Error, OpenFlags, RenameFlags, Resolve, Result};
+use pando_vfs::{At, Charge, Context, Credentials, Error, OpenFlags, RenameFlags, Resolve, Result};
 
 #[path = "support/tree.rs"]
 mod tree;
+#[path = "support/watched.rs"]
+mod watched;
 
 use tree::{FOLLOW, RW, Tree};
+use watched::{Used, Watched};
 
 const FILE: &str = "/a/b/file";
 /// How often a way is gone until it is remembered for sure, and gone again.
@@ -175,6 +183,66 @@ fn what_is_mounted_on_the_way() {
             assert_eq!(scene.ino(FILE), Ok(scene.here));
         }
     }
+}
+
+/// A tree is taken down while somebody, whose root is in there, holds a directory of it and walks: what he walks meanwhile is
+/// gone afterwards. Which directory is emptied first is left to chance, so it is done until he has come through.
+/// Seen to fail: a directory recalled whose tree is being taken down.
+#[test]
+fn what_is_taken_down() {
+    type Ask = mpsc::Sender<mpsc::Sender<Result<u64>>>;
+    static GUEST: Mutex<Option<Ask>> = Mutex::new(None);
+    static MEANWHILE: Mutex<Vec<Result<u64>>> = Mutex::new(Vec::new());
+    let ask = || {
+        let guest = GUEST.lock().expect("no panic").clone();
+        guest.map(|guest| {
+            let (answers, answer) = mpsc::channel();
+            guest.send(answers).expect("the guest answers");
+            answer.recv().expect("an answer")
+        })
+    };
+    let tree = Tree::new();
+    let (vfs, root) = (&tree.vfs, &tree.context);
+    tree.mkdir("/m");
+    for _ in 0..200 {
+        let besides = move |used| {
+            if let Used::Release(Charge::Target(_)) = used {
+                MEANWHILE.lock().expect("no panic").extend(ask());
+            }
+        };
+        vfs.mount(root, At::Cwd, "/m", Watched(MemFs::new(MemOptions::default()), besides)).expect("mounted");
+        tree.mkdir("/m/x");
+        let y = tree.mkdir("/m/x/y");
+        for n in 0..4 {
+            vfs.symlink(root, "target", At::Cwd, format!("/m/{n}")).expect("made");
+        }
+        let top = vfs.lookup(root, At::Cwd, "/m", FOLLOW).expect("there");
+        let guest = Context::rooted(&top, Credentials::root()).expect("a directory");
+        let (asks, asked) = mpsc::channel::<mpsc::Sender<Result<u64>>>();
+        *GUEST.lock().expect("no panic") = Some(asks);
+        MEANWHILE.lock().expect("no panic").clear();
+        let (guest, held) = (&guest, y.ino());
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let stat = || vfs.stat(guest, At::Cwd, "/x/y/.", FOLLOW).map(|stat| stat.ino);
+                assert!((0..OFTEN).all(|_| stat() == Ok(held)));
+                while let Ok(answer) = asked.recv() {
+                    answer.send(stat()).expect("awaited");
+                }
+            });
+            // Once it is remembered.
+            assert_eq!(ask(), Some(Ok(held)));
+            vfs.umount(root, At::Cwd, "/m").expect("unmounted");
+            let then = ask();
+            // Else the guest would wait for another question.
+            *GUEST.lock().expect("no panic") = None;
+            assert_eq!(then, Some(Err(Error::NoEntry)));
+        });
+        if MEANWHILE.lock().expect("no panic").contains(&Ok(held)) {
+            return;
+        }
+    }
+    panic!("nobody has come through");
 }
 
 /// Seen to fail: each of the two remembered.
