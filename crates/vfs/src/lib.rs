@@ -15,8 +15,8 @@
 //!   NameSpace::topology          a directory changes its parent: ancestors stand still (P4)
 //!     NameSpace::names           a lock per name, striped; those of an operation at once, by stripe (P2); one for all names of
 //!                                a directory, until threads meet there (pando_sync::LockGrain)
-//!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9), who may go through
-//!                                it, or what is mounted on it
+//!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9), or loses permissions, or
+//!                                at which something is mounted on it
 //!       FileState::contents      as below: attributes are asked for again with the inode's lock, one of the names'
 //!       Xattrs::changing         as below, for the same
 //! File's Position                a read or write with the shared position (P6)
@@ -130,8 +130,8 @@
 //! | read | the file's data lock; this core's stripe of it, once readers have been in one another's way |
 //! | write | the file's data lock and times; all stripes, if there were such readers since the last write |
 //! | chmod, chown, utimens, setxattr | the inode's own |
-//! | chmod, chown of a directory; mount, umount | the rename sequence as well |
-//! | chmod, chown of a directory, if it takes something away | each stripe of the name locks, the directory's own |
+//! | mount, umount | the rename sequence |
+//! | chmod, chown of a directory, if it takes something away | each stripe of the name locks, the directory's own, the rename sequence |
 //!
 //! `perf c2c record` shows them on hardware that counts; `pando bench crunl --threads 1,2` shows what they cost.
 //!
