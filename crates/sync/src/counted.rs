@@ -352,11 +352,7 @@ impl<'g, T: Object> Shared<'g, T> {
         Self { block, _from: PhantomData }
     }
 
-    pub(crate) fn as_raw(self) -> *mut Block<T> {
-        self.block.as_ptr()
-    }
-
-    pub(crate) fn as_block(self) -> NonNull<Block<T>> {
+    pub(crate) fn as_raw(self) -> NonNull<Block<T>> {
         self.block
     }
 
@@ -364,7 +360,7 @@ impl<'g, T: Object> Shared<'g, T> {
     /// ([`Object::may_be_remembered`]).
     #[must_use]
     pub fn downgrade(self) -> Option<Weak<T>> {
-        Weak::new(self, || self.count() == 0)
+        Weak::new(self)
     }
 
     /// The object, for as long as the guard lives.
@@ -459,7 +455,7 @@ impl<T: Object> AtomicCounted<T> {
         current: Option<Shared<'_, T>>,
         new: Option<Counted<T>>,
     ) -> Result<Option<Counted<T>>, Option<Counted<T>>> {
-        let current = current.map_or(std::ptr::null_mut(), Shared::as_raw);
+        let current = current.map_or(std::ptr::null_mut(), |current| current.as_raw().as_ptr());
         let new = into_ptr(new);
         // Relaxed on failure: nothing is read then.
         match self.ptr.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed) {

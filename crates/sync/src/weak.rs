@@ -51,15 +51,15 @@ pub struct Weak<T: Object> {
 
 impl<T: Object> Weak<T> {
     /// None if the object is dead, or not one of those that have such pointers.
-    pub(crate) fn new(object: Shared<'_, T>, is_dead: impl FnOnce() -> bool) -> Option<Self> {
+    pub(crate) fn new(object: Shared<'_, T>) -> Option<Self> {
         if !object.to_ref().may_be_remembered() {
             return None;
         }
-        let block = object.as_block();
+        let block = object.as_raw();
         // Acquire, and before the count is looked at: if the death of this object is among those counted here, its count is
         // seen to be dead.
         let deaths = deaths(block).load(Ordering::Acquire);
-        (!is_dead()).then_some(Self { block, deaths })
+        (object.count() > 0).then_some(Self { block, deaths })
     }
 
     /// The object, unless it (or another of its stripe) has died since. Writes nothing.

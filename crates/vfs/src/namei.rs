@@ -162,12 +162,11 @@ impl<'g> Walker<'g> {
     /// A target is the `dir` of what is returned, and the rest of it says nothing: one type for both goals, so that it is
     /// written where it is read.
     fn run(&mut self, at: &At<'_>, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Parent<'g>> {
-        let has_slash = check_path(path)?;
+        check_path(path)?;
         if path.is_empty() {
             return Err(Error::NoEntry.into());
         }
-        let recalled = if has_slash { self.recall(at, path) } else { None };
-        let (start, mut path) = match recalled {
+        let (start, mut path) = match self.recall(at, path) {
             Some(shorter) => shorter,
             None => self.enter(start, path)?,
         };

@@ -61,6 +61,7 @@ impl Entry {
     #[inline]
     fn is_of(&self, prefix: &Prefix<'_>) -> bool {
         self.context == prefix.context
+            && self.sequence == prefix.sequence
             && usize::from(self.len) == prefix.bytes.len()
             && self.bytes[..prefix.bytes.len()] == *prefix.bytes
     }
@@ -153,9 +154,8 @@ impl Table {
         if self.entries.is_empty() {
             return None;
         }
-        let found = self.places(prefix).into_iter().find(|&place| self.entries[place].is_of(prefix));
-        let entry = &self.entries[found?];
-        if entry.sequence == prefix.sequence { entry.dir.as_ref() } else { None }
+        let mut entries = self.places(prefix).into_iter().map(|place| &self.entries[place]);
+        entries.find(|entry| entry.is_of(prefix))?.dir.as_ref()
     }
 
     fn put(&mut self, prefix: &Prefix<'_>, dir: Option<Weak<Dentry>>, guard: &Guard) {

@@ -308,7 +308,7 @@ impl<T: Object> OpCell<T> {
     ) -> Result<Enlisted<'a, T>, Option<Counted<T>>> {
         debug_assert!(op.state() != OpState::Committed, "a word was enlisted after the commit");
         let entry = op.entry(before, after);
-        let before = before.and_then(|value| NonNull::new(value.as_raw()));
+        let before = before.map(Shared::as_raw);
         if self.change(&Word::value(before), &Word::Entry(entry)) {
             return Ok(Enlisted { cell: self, op });
         }
@@ -351,7 +351,7 @@ impl<T: Object> OpCell<T> {
             OpState::Committed => after,
             OpState::Aborted => before,
         };
-        let outcome = Word::value(outcome.and_then(|value| NonNull::new(value.as_raw())));
+        let outcome = Word::value(outcome.map(Shared::as_raw));
         if !self.change(&Word::Entry(entry), &outcome) {
             return None;
         }

@@ -188,7 +188,7 @@ impl Removal<'_> {
 
     fn settle(&self) -> bool {
         let aborted = self.op.abort();
-        let mine = self.op.as_shared().as_raw();
+        let mine = self.op.as_shared().as_raw().as_ptr();
         let settled = constant(if aborted { ALIVE } else { REMOVED });
         // It fails if the next removal came over an aborted one: then that has put our word's reference. Our own
         // reference keeps the op's address from being used again.

@@ -66,8 +66,7 @@ impl Operation {
             // Somebody else has put one that was lent.
             None => std::mem::forget(Counted::clone(&self.op)),
         }
-        // SAFETY: a block's address is never null.
-        unsafe { NonNull::new_unchecked(self.op.as_shared().as_raw()) }
+        self.op.as_shared().as_raw()
     }
 
     /// A reference that a word has done with, or has not taken.
@@ -85,7 +84,7 @@ impl Operation {
         let at = self.used.get();
         assert!(at < WORDS, "an operation changes at most {WORDS} words");
         self.used.set(at + 1);
-        let before = before.and_then(|value| NonNull::new(value.as_raw().cast()));
+        let before = before.map(|value| value.as_raw().cast());
         let after = after.and_then(|value| NonNull::new(value.into_raw().cast()));
         let place = self.op.entries[at].get().cast::<Entry>();
         let entry = Entry { op: self.lend(), before, after };

@@ -169,10 +169,7 @@ pub(super) unsafe fn element<'g, T: Send + Sync + 'static>(link: *mut Link) -> S
 pub(super) unsafe fn dispose<T: Send + Sync + 'static>(link: *mut Link, key: u64) {
     if key & 1 == 1 {
         // SAFETY: `publish` gave the list one reference, and a link is unlinked once.
-        drop(unsafe {
-            let block = element::<T>(link).as_raw();
-            Counted::<Node<T>>::from_raw(NonNull::new_unchecked(block))
-        });
+        drop(unsafe { Counted::<Node<T>>::from_raw(element::<T>(link).as_raw()) });
     }
 }
 

@@ -82,18 +82,15 @@ fn root(tree: &Tree) -> (&pando_vfs::Vfs, &Context) {
     (&tree.vfs, &tree.context)
 }
 
+fn exchange(tree: &Tree, one: &str, other: &str) {
+    let (vfs, root) = root(tree);
+    vfs.rename(root, At::Cwd, one, At::Cwd, other, RenameFlags::EXCHANGE).expect("exchanged");
+}
+
 /// Seen to fail: a prefix recalled by another sequence; remembered with a sequence that is read after the walk.
 #[test]
 fn p3_ways_that_change_places() {
-    walks_against(
-        "p3_ways_that_change_places",
-        20_000,
-        |tree, _| {
-            let (vfs, root) = root(tree);
-            vfs.rename(root, At::Cwd, "/a", At::Cwd, "/z", RenameFlags::EXCHANGE).expect("exchanged");
-        },
-        file,
-    );
+    walks_against("p3_ways_that_change_places", 20_000, |tree, _| exchange(tree, "/a", "/z"), file);
 }
 
 /// Seen to fail: a removed directory recalled.
@@ -104,15 +101,12 @@ fn p3_ways_that_are_removed_and_made() {
         10_000,
         |tree, odd| {
             let (vfs, root) = root(tree);
+            vfs.unlink(root, At::Cwd, "/a/b/file").expect("there");
+            vfs.rmdir(root, At::Cwd, "/a/b").expect("empty");
+            vfs.mkdir(root, At::Cwd, "/a/b", 0o755).expect("free");
             if odd {
-                vfs.unlink(root, At::Cwd, "/a/b/file").expect("there");
-                vfs.rmdir(root, At::Cwd, "/a/b").expect("empty");
-                vfs.mkdir(root, At::Cwd, "/a/b", 0o755).expect("free");
                 vfs.link(root, At::Cwd, "/z/b/file", At::Cwd, "/a/b/file", FOLLOW).expect("free");
             } else {
-                vfs.unlink(root, At::Cwd, "/a/b/file").expect("there");
-                vfs.rmdir(root, At::Cwd, "/a/b").expect("empty");
-                vfs.mkdir(root, At::Cwd, "/a/b", 0o755).expect("free");
                 drop(vfs.open(root, At::Cwd, "/a/b/file", NEW, 0o644).expect("free"));
             }
         },
@@ -161,10 +155,7 @@ fn p3_files_are_made_where_the_way_leads() {
     walks_against(
         "p3_files_are_made_where_the_way_leads",
         10_000,
-        |tree, _| {
-            let (vfs, root) = root(tree);
-            vfs.rename(root, At::Cwd, "/a/b", At::Cwd, "/z/b", RenameFlags::EXCHANGE).expect("exchanged");
-        },
+        |tree, _| exchange(tree, "/a/b", "/z/b"),
         |tree, context| {
             let file = tree.vfs.open(context, At::Cwd, "/a/b/file", OpenFlags::RDONLY | OpenFlags::CREAT, 0o644)?;
             Ok(file.dentry().ino())
