@@ -64,6 +64,12 @@ pub(crate) fn split(path: &[u8]) -> Option<(Component<'_>, &[u8])> {
     Some((component, rest))
 }
 
+/// Whether a component, which has no slash in it, is a name that a directory may have.
+#[inline]
+pub(crate) fn is_name(component: &[u8]) -> bool {
+    !matches!(component, b"" | b"." | b"..") && component.len() <= NAME_MAX && !has_nul(component)
+}
+
 /// Where the first slash is; the path's length if there is none.
 #[inline]
 fn first_slash(path: &[u8]) -> usize {

@@ -11,7 +11,7 @@ use crate::{
     dentry::Dentry,
     inode::Body,
     locks::{Step, Stop, hold_still, look_again},
-    name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, skip_slashes, split},
+    name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, is_name, skip_slashes, split},
     prefixes::Prefix,
     superblock::NameSpace,
     types::{Access, Resolve, Walk},
@@ -44,6 +44,12 @@ pub(crate) struct Seen<'g> {
     pub hash: u64,
     /// What it was bound to, across a mount if there is one.
     pub dentry: Option<Shared<'g, Dentry>>,
+}
+
+impl Seen<'_> {
+    fn is_link(&self) -> bool {
+        self.dentry.is_some_and(|child| matches!(child.to_ref().inode().body, Body::Symlink(_)))
+    }
 }
 
 /// The last component of a path.
@@ -86,12 +92,60 @@ pub(crate) fn walk<'g>(
     flags: Walk,
     guard: &'g Guard,
 ) -> Step<Shared<'g, Dentry>> {
+    if let Some((dir, name)) = recall(name_space, context, at, path, guard)
+        && let Some(end) = end_there(context, dir, name, flags, guard)
+    {
+        return end;
+    }
+    walk_all(name_space, context, at, path, flags, guard)
+}
+
+/// As [`walk`], from the start.
+#[inline(never)]
+fn walk_all<'g>(
+    name_space: &'g NameSpace,
+    context: &'g Context,
+    at: &'g At<'_>,
+    path: &'g [u8],
+    flags: Walk,
+    guard: &'g Guard,
+) -> Step<Shared<'g, Dentry>> {
     let start = start(name_space, context, at)?;
     if path.is_empty() && flags.contains(Walk::EMPTY_PATH) {
         return Ok(start);
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
     Ok(Walker::new(name_space, context, start, guard).run(at, start, path, goal)?.dir)
+}
+
+/// The directory of a path's last component, and that component, if the way there is remembered.
+#[inline]
+fn recall<'g>(
+    name_space: &NameSpace,
+    context: &Context,
+    at: &At<'_>,
+    path: &'g [u8],
+    guard: &'g Guard,
+) -> Option<(Shared<'g, Dentry>, &'g [u8])> {
+    let (prefix, name) = Prefix::of(at, path, context, name_space)?;
+    Some((prefix.recall(name_space, guard)?, name))
+}
+
+/// Where a walk ends that has come to the directory of the last component; none if there is more to it than one look.
+#[inline]
+fn end_there<'g>(
+    context: &Context,
+    dir: Shared<'g, Dentry>,
+    name: &[u8],
+    flags: Walk,
+    guard: &'g Guard,
+) -> Option<Step<Shared<'g, Dentry>>> {
+    let Some(child) = look_at(dir, name, guard).ok()?.dentry else {
+        return is_name(name).then_some(Err(Error::NoEntry.into()));
+    };
+    let is_link = matches!(child.to_ref().inode().body, Body::Symlink(_));
+    (!is_link || flags.contains(Walk::NOFOLLOW))
+        .then(|| same_tree(context, dir, child).map(|()| child).map_err(Stop::from))
 }
 
 /// [`walk`] with [`look`](crate::locks::look) around it, for a large answer: `tell` gives it about the dentry that is found,
@@ -124,6 +178,14 @@ pub(crate) fn walk_parent<'g>(
     follow: bool,
     guard: &'g Guard,
 ) -> Step<Parent<'g>> {
+    if let Some((dir, name)) = recall(name_space, context, at, path, guard)
+        && is_name(name)
+    {
+        let seen = if follow { Some(look_at(dir, name, guard)?) } else { None };
+        if !seen.is_some_and(|seen| seen.is_link()) {
+            return Ok(Parent { dir, last: Last::Name(name), slash: false, seen });
+        }
+    }
     let start = start(name_space, context, at)?;
     Walker::new(name_space, context, start, guard).run(at, start, path, Goal::Parent { follow })
 }
@@ -166,10 +228,8 @@ impl<'g> Walker<'g> {
         if path.is_empty() {
             return Err(Error::NoEntry.into());
         }
-        let (start, mut path) = match self.recall(at, path) {
-            Some(shorter) => shorter,
-            None => self.enter(start, path)?,
-        };
+        self.prefix = Prefix::of(at, path, self.context, self.name_space).map(|(prefix, _)| prefix);
+        let (start, mut path) = self.enter(start, path)?;
         let mut dir = start;
         let mut slash = false;
         loop {
@@ -184,10 +244,10 @@ impl<'g> Walker<'g> {
             let last = rest.is_empty() && self.interrupted.is_empty();
             slash |= last && path.ends_with(b"/");
             let inode = dir.to_ref().expect_dir()?;
+            self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
             if last && let Some(prefix) = self.prefix {
                 prefix.remember(start, dir, self.guard);
             }
-            self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
             if last && let Some(parent) = self.parent(dir, component, slash, goal)? {
                 return Ok(parent);
             }
@@ -218,25 +278,6 @@ impl<'g> Walker<'g> {
         }
     }
 
-    /// The directory of the last component, and that component, if it is remembered how to get there.
-    #[inline]
-    fn recall(&mut self, at: &At<'_>, path: &'g [u8]) -> Option<(Shared<'g, Dentry>, &'g [u8])> {
-        let start = match at {
-            _ if path.starts_with(b"/") => self.context.root_dentry(),
-            At::Cwd => at.dentry(self.context),
-            At::Dir(_) => return None,
-        };
-        if start.to_ref().inode().is_backed() {
-            return None;
-        }
-        let (prefix, last) = Prefix::of(path, self.context, self.name_space)?;
-        let dir = prefix.recall(self.guard);
-        if dir.is_none() {
-            self.prefix = Some(prefix);
-        }
-        Some((dir?, last))
-    }
-
     /// Whether the walk to a parent ends here.
     fn parent(
         &self,
@@ -251,11 +292,10 @@ impl<'g> Walker<'g> {
             Component::Dot => Last::Dot,
             Component::DotDot => Last::DotDot,
             Component::Name(name) => {
-                let is_link = |child: Shared<'g, Dentry>| matches!(child.to_ref().inode().body, Body::Symlink(_));
                 // A name with a slash behind it is not looked at: nothing but a directory could be made of it.
                 if follow && !slash && name.len() <= NAME_MAX {
                     let look = look_at(dir, name, self.guard)?;
-                    if look.dentry.is_some_and(is_link) {
+                    if look.is_link() {
                         return Ok(None);
                     }
                     seen = Some(look);

@@ -24,7 +24,7 @@ use std::cell::RefCell;
 
 use pando_sync::{Guard, Shared, Weak};
 
-use crate::{Context, dentry::Dentry, name::last_slash, superblock::NameSpace};
+use crate::{At, Context, dentry::Dentry, name::last_slash, superblock::NameSpace};
 
 /// The longest prefix that is remembered.
 const LONGEST: usize = 95;
@@ -82,9 +82,18 @@ struct Table {
 std::thread_local!(static REMEMBERED: RefCell<Table> = const { RefCell::new(Table::NEW) });
 
 impl<'p> Prefix<'p> {
-    /// What is before the path's last component, and that component; none if there is nothing to remember, or too little.
+    /// What is before the path's last component, and that component; none if there is nothing to remember, or too little, or
+    /// the way begins at a directory that may be another each time.
     #[inline]
-    pub(crate) fn of(path: &'p [u8], context: &Context, name_space: &NameSpace) -> Option<(Self, &'p [u8])> {
+    pub(crate) fn of(
+        at: &At<'_>,
+        path: &'p [u8],
+        context: &Context,
+        name_space: &NameSpace,
+    ) -> Option<(Self, &'p [u8])> {
+        if matches!(at, At::Dir(_)) && !path.starts_with(b"/") {
+            return None;
+        }
         let cut = last_slash(path)?;
         let last = &path[cut + 1..];
         if cut == 0 || cut > LONGEST || last.is_empty() {
@@ -94,22 +103,24 @@ impl<'p> Prefix<'p> {
         Some((Self { bytes: &path[..cut], context, sequence }, last))
     }
 
-    /// The directory that it has led to and still does. Writes nothing.
+    /// The directory that it has led to and still does, and that the caller may go through. Writes nothing.
     #[inline]
-    pub(crate) fn recall<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
+    pub(crate) fn recall<'g>(&self, name_space: &NameSpace, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
         let found = REMEMBERED.try_with(|table| table.try_borrow().ok()?.find(self)?.upgrade(guard));
         let dir = found.ok().flatten()?;
-        let is_removed = dir.to_ref().directory().ok()?.is_removed(guard);
+        let (is_removed, sb) = (dir.to_ref().directory().ok()?.is_removed(guard), dir.to_ref().sb());
+        // A context of another system was used with this one: that is refused, and the sequences are not the same.
+        let is_ours = std::ptr::eq(&raw const *sb.name_space, name_space);
         // A tree that is taken down, which others hold parts of, comes apart at any place.
-        (!is_removed && dir.to_ref().sb().expect_open().is_ok()).then_some(dir)
+        (!is_removed && is_ours && sb.expect_open().is_ok()).then_some(dir)
     }
 
-    /// Remembers that it leads to `dir`: the walk has begun after [`Prefix::of`], at `start`, which has no backing, and passed
-    /// names only.
+    /// Remembers that it leads to `dir`, through which the caller may go: the walk has begun after [`Prefix::of`], at `start`,
+    /// and passed names only.
     #[cold]
     pub(crate) fn remember(&self, start: Shared<'_, Dentry>, dir: Shared<'_, Dentry>, guard: &Guard) {
         let is_changing = !self.sequence.is_multiple_of(2);
-        if is_changing || !std::ptr::eq(start.to_ref().sb(), dir.to_ref().sb()) {
+        if is_changing || start.to_ref().inode().is_backed() || !std::ptr::eq(start.to_ref().sb(), dir.to_ref().sb()) {
             return;
         }
         // Without: the thread is ending.

@@ -7,14 +7,14 @@ use std::{
 };
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Charge, Context, Credentials, Error, OpenFlags, RenameFlags, Resolve, Result};
+use pando_vfs::{At, Charge, Context, Credentials, Error, NAME_MAX, OpenFlags, RenameFlags, Resolve, Result, Walk};
 
 #[path = "support/tree.rs"]
 mod tree;
 #[path = "support/watched.rs"]
 mod watched;
 
-use tree::{FOLLOW, RW, Tree};
+use tree::{FOLLOW, NEW, RW, Tree};
 use watched::{Used, Watched};
 
 const FILE: &str = "/a/b/file";
@@ -160,6 +160,87 @@ fn a_context_that_becomes_another() {
     }
 }
 
+/// Whatever its number of walks and its sequence. Seen to fail: a way recalled in another system.
+#[test]
+fn a_context_of_another_system() {
+    let (scene, other) = (Scene::new(), Scene::new());
+    let vfs = &other.tree.vfs;
+    for _ in 0..OFTEN {
+        assert_eq!(scene.ino(FILE), Ok(scene.here));
+        assert_eq!(vfs.stat(&scene.user, At::Cwd, FILE, FOLLOW).map(drop), Err(Error::CrossDevice));
+        assert_eq!(vfs.open(&scene.user, At::Cwd, FILE, NEW, 0o644).map(drop), Err(Error::CrossDevice));
+    }
+}
+
+/// What the last component of a remembered way may be: the same operations in two trees, where one context is asked for much,
+/// and in the other each operation has a new one. Seen to fail: the last component looked up as it is, links not followed,
+/// names not examined, a slash at the end that is lost.
+#[test]
+fn the_end_of_a_remembered_way() {
+    const OPERATIONS: usize = 20_000;
+    let long = [NAME_MAX, NAME_MAX + 1].map(|len| "x".repeat(len));
+    let ends =
+        ["one", "two", "three", "none", ".", "..", "", "one/", "two//", "three/.", "on\0e", "\0", &long[0], &long[1]];
+    let targets = ["one", "./two", "three/", "none", "", "/a/b/one", "..", "../c/one"];
+    let trees = [(), ()].map(|()| {
+        let tree = Tree::new();
+        for dir in ["/a", "/a/b", "/a/c"] {
+            tree.mkdir(dir);
+        }
+        tree
+    });
+    let known = &trees[0].context;
+    let mut random = 7_u64;
+    let mut below = |n: usize| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (random >> 33) as usize % n
+    };
+    let mut outcomes = Vec::new();
+    for _ in 0..OPERATIONS {
+        let mut draw = || format!("/a/{}/{}", ["b", "c"][below(2)], ends[below(ends.len())]);
+        let (path, other) = (draw(), draw());
+        let (operation, target) = (below(12), targets[below(targets.len())]);
+        let flags = [FOLLOW, Walk::NOFOLLOW][below(2)];
+        let [of_known, of_new] = [&trees[0], &trees[1]].map(|tree| {
+            let new = Context::new(&tree.vfs, Credentials::root());
+            let (vfs, context) = (&tree.vfs, if std::ptr::eq(tree, &trees[0]) { known } else { &new });
+            let open = |flags| vfs.open(context, At::Cwd, &path, flags, 0o644).map(|file| file.dentry().kind() as u64);
+            match operation {
+                0 => vfs.stat(context, At::Cwd, &path, flags).map(|stat| stat.kind as u64),
+                1 => open(OpenFlags::empty()),
+                2 => open(RW | OpenFlags::CREAT),
+                3 => open(NEW),
+                4 => vfs.mkdir(context, At::Cwd, &path, 0o755).map(|_| 0),
+                5 => vfs.rmdir(context, At::Cwd, &path).map(|()| 0),
+                6 => vfs.unlink(context, At::Cwd, &path).map(|()| 0),
+                7 => vfs.symlink(context, target, At::Cwd, &path).map(|_| 0),
+                8 => vfs.rename(context, At::Cwd, &path, At::Cwd, &other, RenameFlags::empty()).map(|()| 0),
+                9 => vfs.link(context, At::Cwd, &path, At::Cwd, &other, flags).map(|_| 0),
+                10 => vfs.readlink(context, At::Cwd, &path, FOLLOW).map(|target| target.len() as u64),
+                _ => vfs.truncate(context, At::Cwd, &path, 1).map(|()| 0),
+            }
+        });
+        assert_eq!(of_known, of_new, "{operation} of {path:?}, {other:?}, {target:?}, {flags:?}");
+        if !outcomes.contains(&(operation, of_known)) {
+            outcomes.push((operation, of_known));
+        }
+    }
+    for operation in 0..12 {
+        assert!(outcomes.iter().any(|(of, outcome)| *of == operation && outcome.is_ok()), "{operation}: {outcomes:?}");
+    }
+    for error in [
+        Error::NoEntry,
+        Error::Exists,
+        Error::NotDirectory,
+        Error::IsDirectory,
+        Error::Loop,
+        Error::Invalid,
+        Error::NameTooLong,
+    ] {
+        assert!(outcomes.iter().any(|(_, outcome)| *outcome == Err(error)), "{error}: {outcomes:?}");
+    }
+}
+
 /// Seen to fail: a mount that does not write the sequence.
 #[test]
 fn what_is_mounted_on_the_way() {
@@ -181,6 +262,40 @@ fn what_is_mounted_on_the_way() {
         vfs.umount(root, At::Cwd, dir).expect("unmounted");
         for _ in 0..OFTEN {
             assert_eq!(scene.ino(FILE), Ok(scene.here));
+        }
+    }
+}
+
+/// Seen to fail: the rules of a context forgotten there.
+#[test]
+fn what_is_mounted_at_its_end() {
+    let scene = Scene::new();
+    let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
+    let confined = scene.user.clone().with_resolve(Resolve::NO_XDEV);
+    scene.tree.mkdir("/a/b/dir");
+    let walks = || [&scene.user, &confined].map(|context| ino(&scene, context, "/a/b/dir"));
+    let below = walks()[0];
+    for _ in 0..OFTEN {
+        assert_eq!(walks(), [below, below]);
+    }
+    vfs.mount(root, At::Cwd, "/a/b/dir", MemFs::new(MemOptions::default())).expect("mounted");
+    for _ in 0..OFTEN {
+        let [free, confined] = walks();
+        assert_ne!(free, below);
+        assert_eq!(confined, Err(Error::CrossDevice));
+    }
+}
+
+/// The same path from one directory and from another. Seen to fail: such a way remembered.
+#[test]
+fn ways_from_a_directory_that_is_named() {
+    let scene = Scene::new();
+    let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
+    let dirs = ["/a", "/z"].map(|dir| vfs.lookup(root, At::Cwd, dir, FOLLOW).expect("there"));
+    for _ in 0..OFTEN {
+        for (dir, found) in dirs.iter().zip([scene.here, scene.there]) {
+            let stat = |path| vfs.stat(&scene.user, At::Dir(dir), path, FOLLOW).map(|stat| stat.ino);
+            assert_eq!((stat("b/file"), stat(FILE)), (Ok(found), Ok(scene.here)));
         }
     }
 }
