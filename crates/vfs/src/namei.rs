@@ -92,43 +92,19 @@ pub(crate) fn walk<'g>(
     flags: Walk,
     guard: &'g Guard,
 ) -> Step<Shared<'g, Dentry>> {
-    if let Some((dir, name)) = recall(name_space, context, at, path, guard)
+    let prefix = Prefix::of(at, path, context, name_space);
+    if let Some((prefix, name)) = prefix
+        && let Some(dir) = prefix.recall(name_space, guard)
         && let Some(end) = end_there(context, dir, name, flags, guard)
     {
         return end;
     }
-    walk_all(name_space, context, at, path, flags, guard)
-}
-
-/// As [`walk`], from the start.
-#[inline(never)]
-fn walk_all<'g>(
-    name_space: &'g NameSpace,
-    context: &'g Context,
-    at: &'g At<'_>,
-    path: &'g [u8],
-    flags: Walk,
-    guard: &'g Guard,
-) -> Step<Shared<'g, Dentry>> {
     let start = start(name_space, context, at)?;
     if path.is_empty() && flags.contains(Walk::EMPTY_PATH) {
         return Ok(start);
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
-    Ok(Walker::new(name_space, context, start, guard).run(at, start, path, goal)?.dir)
-}
-
-/// The directory of a path's last component, and that component, if the way there is remembered.
-#[inline]
-fn recall<'g>(
-    name_space: &NameSpace,
-    context: &Context,
-    at: &At<'_>,
-    path: &'g [u8],
-    guard: &'g Guard,
-) -> Option<(Shared<'g, Dentry>, &'g [u8])> {
-    let (prefix, name) = Prefix::of(at, path, context, name_space)?;
-    Some((prefix.recall(name_space, guard)?, name))
+    Ok(Walker::new(name_space, context, start, prefix, guard).run(start, path, goal)?.dir)
 }
 
 /// Where a walk ends that has come to the directory of the last component; none if there is more to it than one look.
@@ -140,11 +116,11 @@ fn end_there<'g>(
     flags: Walk,
     guard: &'g Guard,
 ) -> Option<Step<Shared<'g, Dentry>>> {
-    let Some(child) = look_at(dir, name, guard).ok()?.dentry else {
+    let seen = look_at(dir, name, guard).ok()?;
+    let Some(child) = seen.dentry else {
         return is_name(name).then_some(Err(Error::NoEntry.into()));
     };
-    let is_link = matches!(child.to_ref().inode().body, Body::Symlink(_));
-    (!is_link || flags.contains(Walk::NOFOLLOW))
+    (!seen.is_link() || flags.contains(Walk::NOFOLLOW))
         .then(|| same_tree(context, dir, child).map(|()| child).map_err(Stop::from))
 }
 
@@ -178,7 +154,9 @@ pub(crate) fn walk_parent<'g>(
     follow: bool,
     guard: &'g Guard,
 ) -> Step<Parent<'g>> {
-    if let Some((dir, name)) = recall(name_space, context, at, path, guard)
+    let prefix = Prefix::of(at, path, context, name_space);
+    if let Some((prefix, name)) = prefix
+        && let Some(dir) = prefix.recall(name_space, guard)
         && is_name(name)
     {
         let seen = if follow { Some(look_at(dir, name, guard)?) } else { None };
@@ -187,7 +165,7 @@ pub(crate) fn walk_parent<'g>(
         }
     }
     let start = start(name_space, context, at)?;
-    Walker::new(name_space, context, start, guard).run(at, start, path, Goal::Parent { follow })
+    Walker::new(name_space, context, start, prefix, guard).run(start, path, Goal::Parent { follow })
 }
 
 /// Where a walk starts. What belongs to another [`crate::Vfs`] is refused: it has locks of its own.
@@ -215,20 +193,25 @@ struct Walker<'g> {
 }
 
 impl<'g> Walker<'g> {
-    fn new(name_space: &'g NameSpace, context: &'g Context, start: Shared<'g, Dentry>, guard: &'g Guard) -> Self {
+    fn new(
+        name_space: &'g NameSpace,
+        context: &'g Context,
+        start: Shared<'g, Dentry>,
+        prefix: Option<(Prefix<'g>, &'g [u8])>,
+        guard: &'g Guard,
+    ) -> Self {
         let top = if context.resolve.contains(Resolve::BENEATH) { start } else { context.root_dentry() };
-        let interrupted = Vec::new();
-        Self { name_space, context, top, guard, within: None, climbs: 0, links: 0, interrupted, prefix: None }
+        let (interrupted, prefix) = (Vec::new(), prefix.map(|(prefix, _)| prefix));
+        Self { name_space, context, top, guard, within: None, climbs: 0, links: 0, interrupted, prefix }
     }
 
     /// A target is the `dir` of what is returned, and the rest of it says nothing: one type for both goals, so that it is
     /// written where it is read.
-    fn run(&mut self, at: &At<'_>, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Parent<'g>> {
+    fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Parent<'g>> {
         check_path(path)?;
         if path.is_empty() {
             return Err(Error::NoEntry.into());
         }
-        self.prefix = Prefix::of(at, path, self.context, self.name_space).map(|(prefix, _)| prefix);
         let (start, mut path) = self.enter(start, path)?;
         let mut dir = start;
         let mut slash = false;
