@@ -3,13 +3,13 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{Arc, Once},
 };
 
-use rustix::process::Signal;
+use rustix::{io::Errno, process::Signal};
 use tempfile::TempDir;
 
 /// The command under test.
@@ -161,6 +161,14 @@ impl Drop for Mounted {
             let _ = child.wait();
         }
     }
+}
+
+/// Asserts that this is how a mount refuses whose server has just ended. What comes while rings are taken down, which goes on
+/// when the process is gone, is broken off.
+pub fn assert_broken_off(error: &io::Error) {
+    let refused = Errno::from_io_error(error);
+    let expected = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
+    assert!(refused.is_some_and(|refused| expected.contains(&refused)), "{error}");
 }
 
 /// Waits until the mount table has `point`, or not: poll(2) on `/proc/self/mountinfo` reports each change.

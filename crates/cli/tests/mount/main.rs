@@ -20,7 +20,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use common::{Mounted, can_mount, names, pando, run, said, wait_until_mounted};
+use common::{Mounted, assert_broken_off, can_mount, names, pando, run, said, wait_until_mounted};
 use requests::alone;
 use rustix::{
     fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags},
@@ -398,9 +398,7 @@ fn a_killed_server_is_cleaned_up_after() {
     fs::metadata(mounted.root()).unwrap();
     kill_process(mounted.pid(), Signal::KILL).unwrap();
     mounted.ended();
-    // What comes while rings are taken down, which goes on when the process is gone, is broken off.
-    let refused = rustix::fs::statfs(mounted.root()).unwrap_err();
-    assert!([Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED].contains(&refused), "{refused}");
+    assert_broken_off(&rustix::fs::statfs(mounted.root()).unwrap_err().into());
     let output = run(&["mount", mounted.path("f").to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("pando umount"), "{}", said(&output));
