@@ -26,6 +26,7 @@
 //! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
 //! | [`BlockBox`], [`BlockBytes`] | `blocks` | memory that threads make and free for one another, and that goes back to the system |
 //! | [`ring`](ring::ring) | `ring` | records from one thread to another that never make the writer wait: tracing |
+//! | [`prefetch()`] | `prefetch` | memory asked for before it is wanted |
 //! | [`siphash13`] | `siphash` | the keyed hash that such tables want |
 //! | [`SplitTable`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
 //!
@@ -52,6 +53,7 @@ mod name_locks;
 pub mod op;
 mod padded;
 mod position;
+mod prefetch;
 mod proxies;
 mod quota;
 mod reclaim;
@@ -79,6 +81,7 @@ pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Operation, Peek, Removal};
 pub use padded::{OwnLine, Padded};
 pub use position::{Io, Position};
+pub use prefetch::prefetch;
 pub use proxies::{Proxies, Proxy};
 pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, collect_all, pin, retired_bytes, seal};

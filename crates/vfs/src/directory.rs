@@ -88,6 +88,17 @@ impl Directory {
         self.table.get(hash, |slot| slot.name.as_bytes() == name, guard)
     }
 
+    /// As [`Directory::slot`], for whoever is going to remove it.
+    #[inline]
+    pub(crate) fn slot_to_change<'g>(
+        &self,
+        hash: u64,
+        name: &[u8],
+        guard: &'g Guard,
+    ) -> Option<Shared<'g, Node<Slot>>> {
+        self.table.get_to_change(hash, |slot| slot.name.as_bytes() == name, guard)
+    }
+
     /// What a name is bound to. No lock, no count, no write (P1).
     #[inline]
     pub(crate) fn lookup<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Dentry>> {

@@ -1,5 +1,7 @@
 //! Names: what may be one, how it is stored, and how a path falls apart into them.
 
+use pando_sync::siphash13;
+
 use crate::{Error, Result};
 
 /// The longest name, in bytes.
@@ -10,6 +12,21 @@ pub const PATH_MAX: usize = 4096;
 pub const SYMLINKS_MAX: u32 = 40;
 
 const INLINE: usize = 22;
+
+/// The keyed hash of one directory's names.
+#[derive(Clone, Copy)]
+pub(crate) struct NameHash((u64, u64));
+
+impl NameHash {
+    pub(crate) fn new(keys: (u64, u64)) -> Self {
+        Self(keys)
+    }
+
+    #[inline]
+    pub(crate) fn hash(self, name: &[u8]) -> u64 {
+        siphash13(self.0, name)
+    }
+}
 
 /// A name in 24 bytes: up to 22 bytes lie inline, longer ones on the heap.
 pub(crate) enum Name {

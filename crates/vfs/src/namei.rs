@@ -3,13 +3,14 @@
 //! Each step is linearizable (one look-up in one directory, at one instant), the walk as a whole is not, as in Linux. A step up
 //! under a root of one's own is taken at an instant at which the directory is in that root: it reads the rename sequence.
 
-use pando_sync::{Guard, OPTIMISTIC_TRIES, Shared, pin};
+use pando_sync::{Guard, Node, OPTIMISTIC_TRIES, Shared, pin};
 
 use crate::{
     At, Context, Error, Result,
     backed::{check_fresh, miss},
-    dentry::Dentry,
-    inode::Body,
+    dentry::{Dentry, Slot},
+    directory::Directory,
+    inode::{Body, Inode},
     locks::{Step, Stop, hold_still, look_again},
     name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, is_name, skip_slashes, split},
     prefixes::Prefix,
@@ -94,8 +95,8 @@ pub(crate) fn walk<'g>(
 ) -> Step<Shared<'g, Dentry>> {
     let prefix = Prefix::of(at, path, context, name_space);
     if let Some((prefix, name)) = prefix
-        && let Some(dir) = prefix.recall(name_space, guard)
-        && let Some(end) = end_there(context, dir, name, flags, guard)
+        && let Some((dir, names)) = prefix.recall(name_space, guard)
+        && let Some(end) = end_there(context, dir, (name, names.hash(name)), flags, guard)
     {
         return end;
     }
@@ -112,11 +113,11 @@ pub(crate) fn walk<'g>(
 fn end_there<'g>(
     context: &Context,
     dir: Shared<'g, Dentry>,
-    name: &[u8],
+    (name, hash): (&[u8], u64),
     flags: Walk,
     guard: &'g Guard,
 ) -> Option<Step<Shared<'g, Dentry>>> {
-    let seen = look_at(dir, name, guard).ok()?;
+    let seen = look_with(dir, name, |_| hash, guard, Directory::slot).ok()?;
     let Some(child) = seen.dentry else {
         return is_name(name).then_some(Err(Error::NoEntry.into()));
     };
@@ -156,7 +157,7 @@ pub(crate) fn walk_parent<'g>(
 ) -> Step<Parent<'g>> {
     let prefix = Prefix::of(at, path, context, name_space);
     if let Some((prefix, name)) = prefix
-        && let Some(dir) = prefix.recall(name_space, guard)
+        && let Some((dir, _)) = prefix.recall(name_space, guard)
         && is_name(name)
     {
         let seen = if follow { Some(look_at(dir, name, guard)?) } else { None };
@@ -372,20 +373,36 @@ pub(crate) fn same_tree(context: &Context, from: Shared<'_, Dentry>, to: Shared<
 /// One step down, across a mount if there is one.
 #[inline]
 pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Option<Shared<'g, Dentry>>> {
-    Ok(look_at(dir, name, guard)?.dentry)
+    Ok(look_with(dir, name, hash_in(name), guard, Directory::slot)?.dentry)
 }
 
-/// As [`lookup`], for whoever goes on with the name.
+/// As [`lookup`], for whoever is going to make the name, unless it is there.
 #[inline]
 pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Seen<'g>> {
+    look_with(dir, name, hash_in(name), guard, Directory::slot_to_change)
+}
+
+/// The hash of a name in a directory.
+fn hash_in(name: &[u8]) -> impl FnOnce(&Inode) -> u64 {
+    |dir| dir.shard.sb.hash(dir.ino, name)
+}
+
+#[inline]
+fn look_with<'g>(
+    dir: Shared<'g, Dentry>,
+    name: &[u8],
+    hash: impl FnOnce(&Inode) -> u64,
+    guard: &'g Guard,
+    find: impl FnOnce(&'g Directory, u64, &[u8], &'g Guard) -> Option<Shared<'g, Node<Slot>>>,
+) -> Step<Seen<'g>> {
     let inode = dir.to_ref().inode();
     let directory = inode.directory()?;
     if name.len() > NAME_MAX {
         return Err(directory.refusal(Error::NameTooLong, guard).into());
     }
     check_fresh(dir, inode, directory)?;
-    let hash = inode.shard.sb.hash(inode.ino, name);
-    match directory.lookup(hash, name, guard) {
+    let hash = hash(inode);
+    match find(directory, hash, name, guard).and_then(|slot| slot.to_ref().value.load(guard)) {
         Some(child) => Ok(Seen { hash, dentry: Some(cross(child, guard)) }),
         None => {
             if directory.backed.is_some() {

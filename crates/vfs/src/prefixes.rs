@@ -22,12 +22,18 @@
 
 use std::cell::RefCell;
 
-use pando_sync::{Guard, Shared, Weak};
+use pando_sync::{Guard, Shared, Weak, prefetch};
 
-use crate::{At, Context, dentry::Dentry, name::last_slash, superblock::NameSpace};
+use crate::{
+    At, Context,
+    dentry::Dentry,
+    directory::Directory,
+    name::{NameHash, last_slash},
+    superblock::NameSpace,
+};
 
 /// The longest prefix that is remembered.
-const LONGEST: usize = 95;
+const LONGEST: usize = 71;
 /// How many entries a thread begins with, by how much it has more when these are too few, and how many at most: 2 KiB to
 /// 512 KiB.
 const FEWEST: usize = 16;
@@ -42,13 +48,22 @@ pub(crate) struct Prefix<'p> {
     sequence: u64,
 }
 
-/// One entry: a cache line for a short prefix.
+/// Where a prefix has led.
+struct Way {
+    dir: Weak<Dentry>,
+    /// Where the directory's own part lies: to be asked for before it is wanted, and for nothing else, since it goes with `dir`.
+    directory: *const Directory,
+    /// How names in there are hashed: known without waiting for the inode.
+    names: NameHash,
+}
+
+/// One entry.
 #[repr(C, align(64))]
 struct Entry {
     /// Of [`Context::identity`]; zero for none.
     context: u64,
     sequence: u64,
-    dir: Option<Weak<Dentry>>,
+    way: Option<Way>,
     len: u8,
     bytes: [u8; LONGEST],
 }
@@ -56,7 +71,7 @@ struct Entry {
 const _: () = assert!(size_of::<Entry>() == 128);
 
 impl Entry {
-    const EMPTY: Self = Self { context: 0, sequence: 0, dir: None, len: 0, bytes: [0; LONGEST] };
+    const EMPTY: Self = Self { context: 0, sequence: 0, way: None, len: 0, bytes: [0; LONGEST] };
 
     #[inline]
     fn is_of(&self, prefix: &Prefix<'_>) -> bool {
@@ -68,7 +83,7 @@ impl Entry {
 
     /// Whether it might still be of use to somebody.
     fn is_in_use(&self, sequence: u64, guard: &Guard) -> bool {
-        self.sequence == sequence && self.dir.as_ref().is_some_and(|dir| dir.upgrade(guard).is_some())
+        self.sequence == sequence && self.way.as_ref().is_some_and(|way| way.dir.upgrade(guard).is_some())
     }
 }
 
@@ -103,16 +118,26 @@ impl<'p> Prefix<'p> {
         Some((Self { bytes: &path[..cut], context, sequence }, last))
     }
 
-    /// The directory that it has led to and still does, and that the caller may go through. Writes nothing.
+    /// The directory that it has led to and still does, and that the caller may go through; how names in there are hashed.
+    /// Writes nothing.
     #[inline]
-    pub(crate) fn recall<'g>(&self, name_space: &NameSpace, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
-        let found = REMEMBERED.try_with(|table| table.try_borrow().ok()?.find(self)?.upgrade(guard));
-        let dir = found.ok().flatten()?;
+    pub(crate) fn recall<'g>(
+        &self,
+        name_space: &NameSpace,
+        guard: &'g Guard,
+    ) -> Option<(Shared<'g, Dentry>, NameHash)> {
+        let found = REMEMBERED.try_with(|table| {
+            let table = table.try_borrow().ok()?;
+            let way = table.find(self)?;
+            prefetch(way.directory);
+            Some((way.dir.upgrade(guard)?, way.names))
+        });
+        let (dir, names) = found.ok().flatten()?;
         let (is_removed, sb) = (dir.to_ref().directory().ok()?.is_removed(guard), dir.to_ref().sb());
         // A context of another system was used with this one: that is refused, and the sequences are not the same.
         let is_ours = std::ptr::eq(&raw const *sb.name_space, name_space);
         // A tree that is taken down, which others hold parts of, comes apart at any place.
-        (!is_removed && is_ours && sb.expect_open().is_ok()).then_some(dir)
+        (!is_removed && is_ours && sb.expect_open().is_ok()).then_some((dir, names))
     }
 
     /// Remembers that it leads to `dir`, through which the caller may go: the walk has begun after [`Prefix::of`], at `start`,
@@ -126,7 +151,7 @@ impl<'p> Prefix<'p> {
         // Without: the thread is ending.
         let _ = REMEMBERED.try_with(|table| {
             if let Ok(mut table) = table.try_borrow_mut() {
-                table.put(self, dir.downgrade(), guard);
+                table.put(self, Way::to(dir), guard);
             }
         });
     }
@@ -150,6 +175,15 @@ impl<'p> Prefix<'p> {
     }
 }
 
+impl Way {
+    /// None if nobody else holds the directory.
+    fn to(dir: Shared<'_, Dentry>) -> Option<Self> {
+        let inode = dir.to_ref().inode();
+        let directory = inode.directory().ok()?;
+        Some(Self { dir: dir.downgrade()?, directory, names: inode.shard.sb.names(inode.ino) })
+    }
+}
+
 impl Table {
     const NEW: Self = Self { entries: Vec::new(), displaced: 0 };
 
@@ -161,15 +195,15 @@ impl Table {
     }
 
     #[inline]
-    fn find(&self, prefix: &Prefix<'_>) -> Option<&Weak<Dentry>> {
+    fn find(&self, prefix: &Prefix<'_>) -> Option<&Way> {
         if self.entries.is_empty() {
             return None;
         }
         let mut entries = self.places(prefix).into_iter().map(|place| &self.entries[place]);
-        entries.find(|entry| entry.is_of(prefix))?.dir.as_ref()
+        entries.find(|entry| entry.is_of(prefix))?.way.as_ref()
     }
 
-    fn put(&mut self, prefix: &Prefix<'_>, dir: Option<Weak<Dentry>>, guard: &Guard) {
+    fn put(&mut self, prefix: &Prefix<'_>, way: Option<Way>, guard: &Guard) {
         let len = self.entries.len();
         if len == 0 || (self.displaced >= len && len < MOST) {
             let len = if len == 0 { FEWEST } else { len * GROWTH };
@@ -183,7 +217,7 @@ impl Table {
             places[0]
         });
         let entry = &mut self.entries[place];
-        (entry.context, entry.sequence, entry.dir) = (prefix.context, prefix.sequence, dir);
+        (entry.context, entry.sequence, entry.way) = (prefix.context, prefix.sequence, way);
         entry.bytes[..prefix.bytes.len()].copy_from_slice(prefix.bytes);
         entry.len = prefix.bytes.len() as u8;
     }

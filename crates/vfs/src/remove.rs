@@ -126,7 +126,7 @@ impl<'g> Bound<'g> {
         if !locks.answered() {
             check_fresh(dir, parent, directory)?;
         }
-        let bound = directory.slot(hash, name, guard).and_then(|slot| {
+        let bound = directory.slot_to_change(hash, name, guard).and_then(|slot| {
             let dentry = slot.to_ref().value.load(guard)?;
             Some(Self { dir, parent, hash, name, slot, dentry })
         });

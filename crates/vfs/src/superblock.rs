@@ -14,12 +14,12 @@ use std::{
 
 use pando_sync::{
     AtomicCounted, ClassMutex, Counted, Flights, NameKey, NameLocks, Object, Padded, SeqRwLock, assert_unpinned,
-    lock_order::LockClass, siphash13,
+    lock_order::LockClass,
 };
 
 use crate::{
     Backing, Driver, Error, Result, backed::Question, dentry::Dentry, evict::CachedLinks, icache::InodeCache,
-    nodes::Nodes, probe::Part, trace::Tracing,
+    name::NameHash, nodes::Nodes, probe::Part, trace::Tracing,
 };
 
 /// Inode numbers are handed to shards in runs of this many.
@@ -157,7 +157,13 @@ impl SuperBlock {
     /// cookies of readdir publish its values.
     #[inline]
     pub(crate) fn hash(&self, dir_ino: u64, name: &[u8]) -> u64 {
-        siphash13((self.keys.0 ^ dir_ino, self.keys.1), name)
+        self.names(dir_ino).hash(name)
+    }
+
+    /// How names in this directory are hashed.
+    #[inline]
+    pub(crate) fn names(&self, dir_ino: u64) -> NameHash {
+        NameHash::new((self.keys.0 ^ dir_ino, self.keys.1))
     }
 
     /// The lock of an inode of a tree with a backing: its attributes and its number of names are changed, stored and asked

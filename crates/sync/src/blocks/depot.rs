@@ -24,7 +24,7 @@ const CHUNK: usize = 256 << 10;
 /// Where the first chunk was, on a line that nothing is written to.
 static NEAR: Padded<AtomicUsize> = Padded(AtomicUsize::new(0));
 
-/// An address in whose neighbourhood blocks lie.
+/// An address in whose neighbourhood blocks lie: the same for whoever has seen one.
 #[inline]
 pub(crate) fn vicinity() -> usize {
     NEAR.0.load(Ordering::Relaxed)
@@ -59,9 +59,9 @@ impl Chunk {
     /// A chunk with nothing used; none when the system has no memory.
     fn cut() -> Option<NonNull<Self>> {
         let chunk = system::map(Self::LAYOUT)?.cast::<Self>();
-        // Relaxed: a hint.
-        if NEAR.0.load(Ordering::Relaxed) == 0 {
-            NEAR.0.store(chunk.addr().get(), Ordering::Relaxed);
+        if vicinity() == 0 {
+            // Relaxed: a number. If another thread was first, that stands.
+            let _ = NEAR.0.compare_exchange(0, chunk.addr().get(), Ordering::Relaxed, Ordering::Relaxed);
         }
         // SAFETY: fresh memory, large enough and aligned.
         unsafe { chunk.write(Self { free: Stack::EMPTY, fresh: 0, used: 0, next: null_mut(), prev: null_mut() }) };

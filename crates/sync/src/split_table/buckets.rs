@@ -26,11 +26,12 @@
 //! A segment is held by the table and by each LINKING sentinel that the killer had to leave behind (`holders`); the last
 //! to let go retires it, and all its sentinels are unlinked by then.
 
-use std::alloc::Layout;
+use std::{alloc::Layout, ops::Range};
 
 use super::{
     SplitTable,
     hint::Hint,
+    index::Index,
     raw::{self, Link, Walk},
 };
 use crate::{
@@ -43,6 +44,9 @@ pub(super) const BASE_BITS: u32 = if cfg!(loom) { 1 } else { 3 };
 /// No more buckets than `2^MAX_BITS`.
 const MAX_BITS: u32 = 34;
 const SEGMENTS: usize = (MAX_BITS - BASE_BITS + 1) as usize;
+/// The low bits of a published address, where the bits of indexed buckets are.
+const INDEXED: usize = align_of::<Buckets>() - 1;
+const _: () = assert!(MAX_BITS as usize <= INDEXED);
 /// A list of so few elements has no buckets unless there is contention.
 const LIST: usize = 8;
 /// One call makes a table so many times larger at most, as a power of two: what it is told may be wrong.
@@ -55,6 +59,8 @@ const HOT_BITS: u32 = if cfg!(loom) { BASE_BITS } else { 7 };
 const CALM: usize = if cfg!(loom) { 1 } else { 64 };
 /// So many neighbours are linked together.
 const TOGETHER: usize = if cfg!(loom) { 2 } else { 16 };
+/// A table of up to so many buckets, as a power of two, tells at once where its elements lie.
+const TOLD_BITS: u32 = 10;
 /// One in so many calls is a sample.
 const SAMPLE: u32 = 64;
 
@@ -193,13 +199,16 @@ pub(super) unsafe fn check_access(link: *const Link) {
     reclaim::model::check_access(unsafe { (*link.cast::<Line>()).home });
 }
 
-/// A published, immutable table of segments.
+/// A published, immutable table of segments, and behind it the groups of its index, if it has one.
+#[repr(C, align(64))]
 pub(super) struct Buckets {
     bits: u32,
     /// The bits that contention asked for; zero for none.
     floor: u32,
     /// Samples of an empty table: an independent statistic.
     calm: AtomicUsize,
+    /// Where the index has its groups; null after contention.
+    groups: *mut (),
     segments: [*mut Segment; SEGMENTS],
     /// The model checker notices when it is left, and when it is read before it was published.
     #[cfg(loom)]
@@ -212,11 +221,79 @@ impl Buckets {
         &self.segments[..=(self.bits - BASE_BITS) as usize]
     }
 
+    /// Where elements lie. None after contention.
     #[inline]
-    fn index(&self, key: u64) -> usize {
+    pub(super) fn index(&self) -> Option<Index<'_>> {
+        // SAFETY: as `allocate` has made it.
+        (!self.groups.is_null()).then(|| unsafe { Index::at(self.groups, self.bits) })
+    }
+
+    /// What a table has of it: its address, and in the low bits those of the buckets, if there is an index. So whoever looks for
+    /// a group waits for nothing but the table.
+    fn published(this: *mut Self) -> *mut Self {
+        // SAFETY: made by `allocate`, and not yet published.
+        let (bits, indexed) = unsafe { ((*this).bits, !(*this).groups.is_null()) };
+        if indexed { this.map_addr(|addr| addr | bits as usize) } else { this }
+    }
+
+    /// The address of what was published.
+    #[inline]
+    fn address(published: *mut Self) -> *mut Self {
+        published.map_addr(|addr| addr & !INDEXED)
+    }
+
+    /// The index of what was published, whose bits are not zero.
+    ///
+    /// # Safety
+    /// It is allocated for as long as the index is used.
+    #[inline]
+    unsafe fn published_index<'g>(published: *mut Self) -> Option<Index<'g>> {
+        let bits = published.addr() & INDEXED;
+        // SAFETY: the groups lie behind, as `allocate` has made it.
+        (bits != 0).then(|| unsafe { Index::at(Self::address(published).add(1).cast(), bits as u32) })
+    }
+
+    /// Memory for one of `2^bits` buckets.
+    fn layout(bits: u32, indexed: bool) -> Option<Layout> {
+        let own = Layout::new::<Self>();
+        if !indexed {
+            return Some(own);
+        }
+        Some(own.extend(Index::layout(bits)?).ok()?.0)
+    }
+
+    /// Puts it into memory of its own, behind it an empty index if that is wanted; none when memory is short.
+    fn allocate(mut self, indexed: bool) -> Option<*mut Self> {
+        let bits = self.bits;
+        let layout = Self::layout(bits, indexed)?;
+        // SAFETY: not empty.
+        let this = unsafe { facade::alloc_zeroed(layout) }.cast::<Self>();
+        if this.is_null() {
+            return None;
+        }
+        // SAFETY: memory of the layout, and nobody else's: the groups follow without a gap, as `Self` fills lines.
+        unsafe {
+            if indexed {
+                self.groups = this.add(1).cast();
+                Index::at(self.groups, bits).make_empty();
+            }
+            this.write(self);
+        }
+        Some(this)
+    }
+
+    /// The sentinel from which a walk to `key` begins.
+    #[inline]
+    pub(super) fn line_before(&self, key: u64) -> Option<&Line> {
+        self.linked(self.bucket(key))
+    }
+
+    #[inline]
+    fn bucket(&self, key: u64) -> usize {
         (key >> (u64::BITS - self.bits)) as usize
     }
 
+    /// Where a bucket begins. (The one behind the last, at zero again.)
     fn key(&self, index: usize) -> u64 {
         (index as u64) << (u64::BITS - self.bits)
     }
@@ -261,36 +338,52 @@ impl Buckets {
     }
 
     /// A successor with `2^bits` buckets and this floor; `None` when memory is short.
-    fn resized(old: Option<&Self>, bits: u32, floor: u32) -> Option<Box<Self>> {
+    fn resized(old: Option<&Self>, bits: u32, floor: u32) -> Option<*mut Self> {
         let mut segments = [std::ptr::null_mut::<Segment>(); SEGMENTS];
         let held = old.map_or(&[][..], Self::held);
-        for (s, segment) in segments.iter_mut().enumerate().take((bits - BASE_BITS) as usize + 1) {
+        let wanted = (bits - BASE_BITS) as usize + 1;
+        let made = segments.iter_mut().enumerate().take(wanted).all(|(s, segment)| {
             let lines = 1_usize << (BASE_BITS as usize + s.saturating_sub(1));
-            let made = held.get(s).copied().or_else(|| Segment::allocate(lines));
-            let Some(made) = made else {
-                for &fresh in &segments[held.len().min(s)..s] {
-                    // SAFETY: allocated above and never published.
-                    unsafe { Segment::free(fresh.cast()) };
-                }
-                return None;
-            };
-            *segment = made;
-        }
-        Some(Box::new(Self {
+            *segment = held.get(s).copied().or_else(|| Segment::allocate(lines)).unwrap_or_default();
+            !segment.is_null()
+        });
+        let new = Self {
             bits,
             floor,
             calm: AtomicUsize::new(0),
+            groups: std::ptr::null_mut(),
             segments,
             #[cfg(loom)]
             made: loom::alloc::Track::new(loom::cell::UnsafeCell::new(())),
-        }))
+        };
+        let allocated = if made { new.allocate(floor == 0) } else { None };
+        if allocated.is_none() {
+            for fresh in segments.into_iter().skip(held.len()).filter(|segment| !segment.is_null()) {
+                // SAFETY: allocated above and never published.
+                unsafe { Segment::free(fresh.cast()) };
+            }
+        }
+        allocated
+    }
+
+    /// Bytes of its own, without the segments.
+    fn bytes(&self) -> usize {
+        Self::layout(self.bits, !self.groups.is_null()).map_or(0, |layout| layout.size())
     }
 
     /// # Safety
-    /// A leaked box that nobody uses any more.
+    /// It came from `allocate`, and nobody uses it any more.
     unsafe fn free(buckets: *mut ()) {
+        let buckets = buckets.cast::<Self>();
         // SAFETY: the caller's contract.
-        drop(unsafe { Box::from_raw(buckets.cast::<Self>()) });
+        unsafe {
+            let layout = Self::layout((*buckets).bits, !(*buckets).groups.is_null());
+            if let Some(index) = (*buckets).index() {
+                index.take_apart();
+            }
+            buckets.drop_in_place();
+            facade::dealloc(buckets.cast(), layout.expect("it was allocated with this layout"));
+        }
     }
 }
 
@@ -325,16 +418,31 @@ fn sampled() -> bool {
 }
 
 impl<T: Send + Sync + 'static> SplitTable<T> {
-    pub(super) fn load_buckets<'g>(&self, _guard: &'g Guard) -> Option<&'g Buckets> {
+    pub(super) fn load_buckets<'g>(&self, guard: &'g Guard) -> Option<&'g Buckets> {
+        let buckets = Buckets::address(self.load_published(guard));
+        // SAFETY: published, so allocated, and retired only after it was replaced: it waits for the guard.
+        unsafe { buckets.as_ref() }
+    }
+
+    /// The index of the buckets, of which nothing is read.
+    #[inline]
+    pub(super) fn load_index<'g>(&self, guard: &'g Guard) -> Option<Index<'g>> {
+        // SAFETY: as in `load_buckets`.
+        unsafe { Buckets::published_index(self.load_published(guard)) }
+    }
+
+    #[inline]
+    fn load_published(&self, _guard: &Guard) -> *mut Buckets {
         // Acquire: pairs with the release of who published it.
-        let buckets = self.buckets.load(Ordering::Acquire);
+        let published = self.buckets.load(Ordering::Acquire);
         #[cfg(loom)]
-        reclaim::model::check_access(buckets.cast());
-        // SAFETY: published, so a leaked box, retired only after it was replaced: it waits for the guard.
-        let buckets = unsafe { buckets.as_ref() };
-        #[cfg(loom)]
-        buckets.inspect(|b| b.made.get_ref().with(|_| ()));
-        buckets
+        {
+            let buckets = Buckets::address(published);
+            reclaim::model::check_access(buckets.cast());
+            // SAFETY: as in `load_buckets`.
+            unsafe { buckets.as_ref() }.inspect(|b| b.made.get_ref().with(|_| ()));
+        }
+        published
     }
 
     /// Where a walk to `key` begins: as near below as a sentinel is linked. Writes nothing.
@@ -346,14 +454,14 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     /// As `start`: the sentinel, or none for the head.
     #[inline]
     pub(super) fn start_line<'a>(&'a self, key: u64, guard: &'a Guard) -> Option<&'a Line> {
-        self.load_buckets(guard).and_then(|b| b.linked(b.index(key)))
+        self.load_buckets(guard).and_then(|b| b.line_before(key))
     }
 
     /// As `start_line`, and links the bucket's sentinel if it was not.
     #[inline]
     pub(super) fn start_or_link<'a>(&'a self, key: u64, guard: &'a Guard) -> Option<&'a Line> {
         let buckets = self.load_buckets(guard)?;
-        let index = buckets.index(key);
+        let index = buckets.bucket(key);
         // SAFETY: as in `Buckets::linked`.
         let line = unsafe { &*buckets.line(index) };
         if !line.is_linked() {
@@ -368,8 +476,24 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     fn link_buckets_around(&self, buckets: &Buckets, index: usize, guard: &Guard) {
         self.link_bucket(buckets, index, guard);
         let first = index & !(TOGETHER - 1);
-        for neighbour in first..first + TOGETHER.min(1 << buckets.bits) {
+        let neighbours = first..first + TOGETHER.min(1 << buckets.bits);
+        for neighbour in neighbours.clone() {
             self.link_bucket(buckets, neighbour, guard);
+        }
+        self.tell(buckets, neighbours, guard);
+    }
+
+    /// Tells the index where the elements of these buckets lie.
+    fn tell(&self, buckets: &Buckets, which: Range<usize>, guard: &Guard) {
+        let Some(index) = buckets.index() else { return };
+        let (first, last) = (buckets.key(which.start), buckets.key(which.end).wrapping_sub(1));
+        for element in self.iter_after(first >> 1, guard) {
+            let key = element.to_ref().link.key.load(Ordering::Relaxed);
+            if key > last {
+                break;
+            }
+            // SAFETY: an element that was met in the list; the caller has loaded the buckets under the guard.
+            unsafe { index.note_again(key, raw::link_of(element), guard) };
         }
     }
 
@@ -529,9 +653,20 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             },
         };
         self.heat.store(0, Ordering::Relaxed);
-        let kept = new.as_ref().map_or(0, |b| b.held().len());
-        let new = new.map_or(std::ptr::null_mut(), Box::into_raw);
-        let retired = self.buckets.swap(new, Ordering::AcqRel);
+        // SAFETY: just made: allocated, and retired by nobody else, as this is the only thread that resizes.
+        let (kept, published) = match new.map(|new| unsafe { (new, (*new).held().len()) }) {
+            Some((new, kept)) => (kept, Buckets::published(new)),
+            None => (0, std::ptr::null_mut()),
+        };
+        let retired = Buckets::address(self.buckets.swap(published, Ordering::AcqRel));
+        // What was linked before is not linked again, which would tell of it. (If the table has grown much, sentinels to come
+        // will tell of the most.)
+        if bits <= TOLD_BITS || bits < old.map_or(0, |old| old.bits) {
+            // SAFETY: as above.
+            if let Some(new) = new.map(|new| unsafe { &*new }) {
+                self.tell(new, 0..1 << bits, guard);
+            }
+        }
         let Some(old) = old else { return };
         if old.held().len() > kept {
             // In order of keys, so that the walks are short also where no sentinel is left to start from.
@@ -543,8 +678,8 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
                 unsafe { Segment::release(segment) };
             }
         }
-        // SAFETY: replaced above, by the only thread that resizes; it came from a box.
-        unsafe { reclaim::retire(retired.cast(), size_of::<Buckets>(), Buckets::free) };
+        // SAFETY: replaced above, by the only thread that resizes; it came from `allocate`.
+        unsafe { reclaim::retire(retired.cast(), old.bytes(), Buckets::free) };
     }
 
     /// Bytes held by sentinels and their tables.
@@ -554,21 +689,22 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         let Some(buckets) = self.load_buckets(&guard) else { return 0 };
         // SAFETY: as in `Buckets::linked`.
         let lines = buckets.held().iter().map(|&s| unsafe { (*s).lines });
-        lines.map(|n| Segment::layout(n).map_or(0, |l| l.size())).sum::<usize>() + size_of::<Buckets>()
+        lines.map(|n| Segment::layout(n).map_or(0, |l| l.size())).sum::<usize>() + buckets.bytes()
     }
 
     /// Frees the buckets: the table is being dropped, and its list is gone.
     pub(super) fn drop_buckets(&mut self) {
-        let buckets = self.buckets.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        let buckets = Buckets::address(self.buckets.swap(std::ptr::null_mut(), Ordering::Relaxed));
         if buckets.is_null() {
             return;
         }
-        // SAFETY: published, so a leaked box; the table is ours alone.
-        let buckets = unsafe { Box::from_raw(buckets) };
-        for &segment in buckets.held() {
-            // SAFETY: the table is its only holder, as no operation is under way, and guards of the past look at
-            // elements only, now that no iterator borrows the table.
-            unsafe { Segment::free(segment.cast()) };
+        // SAFETY: published, so it came from `allocate`; the table is ours alone, and is the only holder of its segments, as no
+        // operation is under way, and guards of the past look at elements only, now that no iterator borrows the table.
+        unsafe {
+            for &segment in (*buckets).held() {
+                Segment::free(segment.cast());
+            }
+            Buckets::free(buckets.cast());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
-use super::*;
+use super::{index::Index, *};
 use crate::{pin, reclaim::model};
 
 /// The name is in a cell of the model's, so that reading it before it was published is found out.
@@ -65,9 +65,30 @@ fn names(table: &Table) -> Vec<u64> {
     table.iter_after(0, &guard).map(|n| n.name()).collect()
 }
 
+/// As contention does it: without an index, which has models of its own.
 fn resize(table: &Table, bits: u32) {
     let guard = pin();
+    table.resize(table.load_buckets(&guard), bits, bits, &guard);
+}
+
+/// The same with an index.
+fn resize_indexed(table: &Table, bits: u32) {
+    let guard = pin();
     table.resize(table.load_buckets(&guard), bits, 0, &guard);
+}
+
+/// How much the index holds.
+fn indexed(table: &Table) -> usize {
+    let guard = pin();
+    table.load_index(&guard).map_or(0, Index::len)
+}
+
+/// Looks by the index only: what is found there, if it is not removed.
+fn has_indexed(table: &Table, hash: fn(u64) -> u64, name: u64) -> bool {
+    let guard = pin();
+    let index = table.load_index(&guard);
+    let found = index.and_then(|index| table.get_indexed(index, hash(name), |e| e.name() == name, &guard));
+    found.is_some_and(|found| found.name() == name)
 }
 
 /// A table of these names, with this many bits of buckets.
@@ -117,7 +138,7 @@ fn insert_against_insert_at_an_end_that_goes() {
 }
 
 /// An insert behind a link that is being removed is not lost, nor are two neighbours' removals.
-/// Seen to fail: `mark` by a load and a store; `walk` disposing without the compare-and-swap's consent.
+/// Seen to fail: `mark` by a load and a store; `remove` disposing although another has marked.
 #[test]
 fn insert_and_removals_of_neighbours() {
     check(2, || {
@@ -273,5 +294,69 @@ fn shrink_against_insert_and_get() {
         assert_eq!(names(&table), [2]);
         resize(&table, 1);
         assert!(insert(&table, UPPER, 3) && has(&table, UPPER, 2));
+    });
+}
+
+/// An element is removed while it is noted, and found by a third, who is done with it before or after: nothing that was
+/// reclaimed is read, and nothing of it stays.
+/// Seen to fail: `note` without a fence, or not looking at the mark, or noting at once; `remove` without a fence, or
+/// forgetting after it let go, or before it marked; `forget` leaving what is pending; a slot followed without acquire.
+#[test]
+fn noted_against_removed_and_found() {
+    check(3, || {
+        let table = table(0, LOWER, &[]);
+        resize_indexed(&table, 1);
+        let inserter = spawn(&table, |t| assert!(insert(t, LOWER, 1)));
+        let remover = spawn(&table, |t| remove(t, LOWER, 1));
+        let _ = has_indexed(&table, LOWER, 1);
+        inserter.join().expect("it ends");
+        let removed = remover.join().expect("it ends");
+        assert_eq!(has_indexed(&table, LOWER, 1), !removed);
+        assert_eq!(indexed(&table), usize::from(!removed));
+    });
+}
+
+/// Two note one element, which is removed meanwhile, and looked for after that.
+/// Seen to fail: what is pending emptied by who removes, so that one of them takes the other's for his own.
+#[test]
+fn noted_twice_against_removed() {
+    check(4, || {
+        let table = table(0, LOWER, &[1]);
+        resize_indexed(&table, 1);
+        let note = |t: &Table| {
+            let guard = pin();
+            let Some(element) = t.iter_after(0, &guard).next() else { return };
+            let (key, index) = (element.position() << 1 | 1, t.load_index(&guard));
+            // SAFETY: met in the list under the guard, under which the buckets were loaded.
+            unsafe { index.expect("an index").note(key, raw::link_of(element), &guard) };
+        };
+        let other = spawn(&table, note);
+        let remover = spawn(&table, |t| {
+            assert!(remove(t, LOWER, 1));
+            assert!(!has_indexed(t, LOWER, 1));
+        });
+        note(&table);
+        other.join().expect("it ends");
+        remover.join().expect("it ends");
+        assert!(!has_indexed(&table, LOWER, 1));
+        assert_eq!(indexed(&table), 0);
+    });
+}
+
+/// Buckets are replaced, and tell their index of an element that is removed meanwhile: no index that can be come to leads there.
+/// Seen to fail: `remove` loading the buckets before it marks; an index filled before its buckets are published.
+#[test]
+fn replaced_against_removed() {
+    check(3, || {
+        let table = table(0, LOWER, &[]);
+        resize_indexed(&table, 1);
+        assert!(insert(&table, LOWER, 1));
+        let resizer = spawn(&table, |t| resize_indexed(t, 2));
+        let remover = spawn(&table, |t| assert!(remove(t, LOWER, 1)));
+        let _ = has_indexed(&table, LOWER, 1);
+        resizer.join().expect("it ends");
+        remover.join().expect("it ends");
+        assert!(!has_indexed(&table, LOWER, 1));
+        assert_eq!(indexed(&table), 0);
     });
 }

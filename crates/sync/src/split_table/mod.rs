@@ -14,6 +14,7 @@
 //! | two inserts of one name | elements of equal hash form a *run*, and an element is only ever appended to it: both want the same predecessor, and the loser scans again |
 //! | a cookie is valid for ever | a position is fixed at insertion; iteration resumes *after* a number, whoever had it |
 //! | growth without moving or waiting | `buckets`: segments of sentinels that are linked when first wanted |
+//! | the sentinel is one wait for memory, and the element another | `index`: where elements lie, in few lines |
 //! | a bucket's third element is three waits for memory away | `hint`: its address, asked for together with the first |
 //! | shrinking while others use the buckets | `buckets`: each sentinel has a state, and the last one out retires the segment |
 //!
@@ -29,17 +30,19 @@
 
 mod buckets;
 mod hint;
+mod index;
 mod raw;
 
 use std::{fmt, marker::PhantomData, ops::Deref};
 
 use self::{
     buckets::{Buckets, Line},
+    index::Index,
     raw::{LOW, Link, Walk},
 };
 use crate::{
     counted::{Counted, Object, Shared},
-    facade::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
+    facade::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence_after_exchange},
     reclaim::Guard,
 };
 
@@ -192,7 +195,7 @@ pub struct Removed {
 pub struct SplitTable<T: Send + Sync + 'static> {
     /// The first link; owns what is linked.
     head: AtomicPtr<Link>,
-    /// Null while a plain list will do. Guarded by `resizing` for writers.
+    /// Null while a plain list will do; as [`Buckets::published`]. Guarded by `resizing` for writers.
     buckets: AtomicPtr<Buckets>,
     /// Reports of contention since the last growth: an independent statistic.
     heat: AtomicUsize,
@@ -222,6 +225,54 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     /// The element of this hash that is the `same`. Writes nothing.
     #[inline]
     pub fn get<'g>(&self, hash: u64, same: impl Fn(&T) -> bool, guard: &'g Guard) -> Option<Shared<'g, Node<T>>> {
+        let indexed = self.load_index(guard).and_then(|index| self.get_indexed(index, hash, &same, guard));
+        indexed.or_else(|| self.scan(hash, same, guard))
+    }
+
+    /// The element of this hash that is the `same`, if the index tells of it.
+    #[inline]
+    fn get_indexed<'g>(
+        &self,
+        index: Index<'_>,
+        hash: u64,
+        same: impl Fn(&T) -> bool,
+        guard: &'g Guard,
+    ) -> Option<Shared<'g, Node<T>>> {
+        index.find(hash, guard, |here| {
+            raw::prefetch(here);
+            // SAFETY: the index says that it was in the list, and waits for the guard.
+            let (link, next) = unsafe {
+                let link = raw::met::<T>(here, guard);
+                (link, raw::following::<T>(here, link))
+            };
+            let key = link.key.load(Ordering::Relaxed);
+            if key & !LOW != hash & !LOW || raw::is_marked(next) {
+                return None;
+            }
+            // SAFETY: as above; the index tells of elements only.
+            let node = unsafe { raw::element::<T>(here) };
+            same(&node.to_ref().value).then_some(node)
+        })
+    }
+
+    /// As [`SplitTable::get`], for whoever is going to insert or remove it: goes the way that this will go, whose lines are near
+    /// then.
+    #[inline]
+    pub fn get_to_change<'g>(
+        &self,
+        hash: u64,
+        same: impl Fn(&T) -> bool,
+        guard: &'g Guard,
+    ) -> Option<Shared<'g, Node<T>>> {
+        if let Some(index) = self.load_index(guard) {
+            index.prefetch(hash);
+        }
+        self.scan(hash, same, guard)
+    }
+
+    /// The element of this hash that is the `same`, from the sentinel on.
+    #[inline]
+    fn scan<'g>(&self, hash: u64, same: impl Fn(&T) -> bool, guard: &'g Guard) -> Option<Shared<'g, Node<T>>> {
         let (first, last) = (hash & !LOW, hash | LOW);
         let line = self.start_line(hash, guard);
         let mut next = line.map_or(&self.head, Line::next).load(Ordering::Acquire);
@@ -289,6 +340,10 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
                             let new = &raw const node.to_ref().link;
                             line.hint().came(if spot.is_behind(start) { spot.next_element::<T>(guard) } else { new });
                         }
+                        if let Some(index) = self.load_index(guard) {
+                            // SAFETY: just put into the list.
+                            unsafe { index.note(hash, raw::link_of(node), guard) };
+                        }
                         return Ok(Inserted { node, contended });
                     }
                     Err(back) => node = back,
@@ -307,11 +362,18 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         let (removed, mut contended) = link.mark();
         if removed {
             let key = link.key.load(Ordering::Relaxed);
-            let line = self.start_line(key, guard);
+            fence_after_exchange();
+            let buckets = self.load_buckets(guard);
+            if let Some(index) = buckets.and_then(Buckets::index) {
+                index.forget(key, raw::link_of(node));
+            }
+            let line = buckets.and_then(|buckets| buckets.line_before(key));
             if let Some(line) = line {
                 line.hint().went(link);
             }
             contended |= self.unlink_from(line.map_or(&self.head, Line::next), key, guard);
+            // SAFETY: marked above, and unlinked since, by this thread or another.
+            unsafe { raw::dispose::<T>(raw::link_of(node), key) };
         }
         Removed { removed, contended }
     }

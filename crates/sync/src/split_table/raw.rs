@@ -21,6 +21,7 @@ use super::{Node, Unlinked};
 use crate::{
     counted::{Block, Counted, Shared},
     facade::{AtomicPtr, AtomicU64, Ordering},
+    prefetch::prefetch as prefetch_line,
     reclaim::Guard,
 };
 
@@ -85,18 +86,12 @@ pub(super) fn unmarked(link: *mut Link) -> *mut Link {
 /// (`Unlinked::pair`). A look-up then waits for memory once, and not once for the name and again for the object.
 #[inline]
 pub(super) fn prefetch(link: *const Link) {
-    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    /// The name's line, and two of the object's.
+    const PREFETCHED: usize = 3;
     for line in 0..PREFETCHED {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint: it reads nothing and faults at no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(link.cast::<i8>().wrapping_add(line * 64)) };
+        prefetch_line(link.wrapping_byte_add(line * 64));
     }
-    let _ = link;
 }
-
-/// The name's line, and two of the object's.
-#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-const PREFETCHED: usize = 3;
 
 /// The link at `ptr`, which a walk of a `T` list has met.
 ///
@@ -162,13 +157,19 @@ pub(super) unsafe fn element<'g, T: Send + Sync + 'static>(link: *mut Link) -> S
     unsafe { Shared::from_raw(NonNull::new_unchecked(block)) }
 }
 
-/// Puts the list's reference to an element that was unlinked; sentinels belong to their segment.
+/// The link of an element that is in the list, good for all of the element.
+pub(super) fn link_of<T: Send + Sync + 'static>(node: Shared<'_, Node<T>>) -> *mut Link {
+    // SAFETY: within the block, whose value begins with the link (`repr(C)`).
+    unsafe { node.as_raw().as_ptr().byte_add(Block::<Node<T>>::VALUE).cast() }
+}
+
+/// Puts the list's reference to an element; sentinels belong to their segment.
 ///
 /// # Safety
-/// The caller has just unlinked `link`, which was marked, from the list (or owns the whole list and forgets it).
+/// The caller has marked `link`, and it was unlinked since (or the caller owns the whole list and forgets it).
 pub(super) unsafe fn dispose<T: Send + Sync + 'static>(link: *mut Link, key: u64) {
     if key & 1 == 1 {
-        // SAFETY: `publish` gave the list one reference, and a link is unlinked once.
+        // SAFETY: `publish` gave the list one reference, and a link is marked once.
         drop(unsafe { Counted::<Node<T>>::from_raw(element::<T>(link).as_raw()) });
     }
 }
@@ -222,8 +223,6 @@ pub(super) unsafe fn walk<'a, T: Send + Sync + 'static, R>(
             if pred.compare_exchange(curr, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 return Walk::Lost;
             }
-            // SAFETY: the compare-and-swap has just unlinked it.
-            unsafe { dispose::<T>(curr, key) };
             curr = next;
             continue;
         }
