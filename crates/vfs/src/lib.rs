@@ -147,7 +147,7 @@
 //!   long as that stamps below what the others have.
 //! * With a backing, the link count of a directory that others change is off by a subdirectory that was just being made or
 //!   removed here when the backing was asked, until others change the directory again.
-//! * A thread that walks many ways remembers up to 4096 of them: 512 KiB, for as long as it lives.
+//! * A thread that walks many ways remembers up to 4096 of them: 768 KiB, for as long as it lives.
 //! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and devices are names:
 //!   opening one is ENXIO.
 //!

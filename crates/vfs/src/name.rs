@@ -13,21 +13,6 @@ pub const SYMLINKS_MAX: u32 = 40;
 
 const INLINE: usize = 22;
 
-/// The keyed hash of one directory's names.
-#[derive(Clone, Copy)]
-pub(crate) struct NameHash((u64, u64));
-
-impl NameHash {
-    pub(crate) fn new(keys: (u64, u64)) -> Self {
-        Self(keys)
-    }
-
-    #[inline]
-    pub(crate) fn hash(self, name: &[u8]) -> u64 {
-        siphash13(self.0, name)
-    }
-}
-
 /// A name in 24 bytes: up to 22 bytes lie inline, longer ones on the heap.
 pub(crate) enum Name {
     Inline { len: u8, bytes: [u8; INLINE] },
@@ -54,6 +39,21 @@ impl Name {
             Self::Inline { len, bytes } => &bytes[..usize::from(*len).min(INLINE)],
             Self::Heap(bytes) => bytes,
         }
+    }
+}
+
+/// The keyed hash of one directory's names.
+#[derive(Clone, Copy)]
+pub(crate) struct NameHash((u64, u64));
+
+impl NameHash {
+    pub(crate) fn new(keys: (u64, u64)) -> Self {
+        Self(keys)
+    }
+
+    #[inline]
+    pub(crate) fn hash(self, name: &[u8]) -> u64 {
+        siphash13(self.0, name)
     }
 }
 

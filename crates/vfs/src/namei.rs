@@ -10,7 +10,7 @@ use crate::{
     backed::{check_fresh, miss},
     dentry::{Dentry, Slot},
     directory::Directory,
-    inode::{Body, Inode},
+    inode::Body,
     locks::{Step, Stop, hold_still, look_again},
     name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, is_name, skip_slashes, split},
     prefixes::Prefix,
@@ -113,13 +113,13 @@ pub(crate) fn walk<'g>(
 fn end_there<'g>(
     context: &Context,
     dir: Shared<'g, Dentry>,
-    (name, hash): (&[u8], u64),
+    name: (&[u8], u64),
     flags: Walk,
     guard: &'g Guard,
 ) -> Option<Step<Shared<'g, Dentry>>> {
-    let seen = look_with(dir, name, |_| hash, guard, Directory::slot).ok()?;
+    let seen = look_with(dir, name, guard, Directory::slot).ok()?;
     let Some(child) = seen.dentry else {
-        return is_name(name).then_some(Err(Error::NoEntry.into()));
+        return is_name(name.0).then_some(Err(Error::NoEntry.into()));
     };
     (!seen.is_link() || flags.contains(Walk::NOFOLLOW))
         .then(|| same_tree(context, dir, child).map(|()| child).map_err(Stop::from))
@@ -157,10 +157,11 @@ pub(crate) fn walk_parent<'g>(
 ) -> Step<Parent<'g>> {
     let prefix = Prefix::of(at, path, context, name_space);
     if let Some((prefix, name)) = prefix
-        && let Some((dir, _)) = prefix.recall(name_space, guard)
+        && let Some((dir, names)) = prefix.recall(name_space, guard)
         && is_name(name)
     {
-        let seen = if follow { Some(look_at(dir, name, guard)?) } else { None };
+        let look = || look_with(dir, (name, names.hash(name)), guard, Directory::slot_to_change);
+        let seen = follow.then(look).transpose()?;
         if !seen.is_some_and(|seen| seen.is_link()) {
             return Ok(Parent { dir, last: Last::Name(name), slash: false, seen });
         }
@@ -371,27 +372,26 @@ pub(crate) fn same_tree(context: &Context, from: Shared<'_, Dentry>, to: Shared<
 }
 
 /// One step down, across a mount if there is one.
-#[inline]
 pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Option<Shared<'g, Dentry>>> {
-    Ok(look_with(dir, name, hash_in(name), guard, Directory::slot)?.dentry)
+    Ok(look_with(dir, (name, hash_in(dir, name)), guard, Directory::slot)?.dentry)
 }
 
 /// As [`lookup`], for whoever is going to make the name, unless it is there.
-#[inline]
 pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Seen<'g>> {
-    look_with(dir, name, hash_in(name), guard, Directory::slot_to_change)
+    look_with(dir, (name, hash_in(dir, name)), guard, Directory::slot_to_change)
 }
 
 /// The hash of a name in a directory.
-fn hash_in(name: &[u8]) -> impl FnOnce(&Inode) -> u64 {
-    |dir| dir.shard.sb.hash(dir.ino, name)
+fn hash_in(dir: Shared<'_, Dentry>, name: &[u8]) -> u64 {
+    let inode = dir.to_ref().inode();
+    inode.shard.sb.hash(inode.ino, name)
 }
 
-#[inline]
+/// Within those who look once in a walk; [`lookup`] and [`look_at`] are functions of their own.
+#[inline(always)]
 fn look_with<'g>(
     dir: Shared<'g, Dentry>,
-    name: &[u8],
-    hash: impl FnOnce(&Inode) -> u64,
+    (name, hash): (&[u8], u64),
     guard: &'g Guard,
     find: impl FnOnce(&'g Directory, u64, &[u8], &'g Guard) -> Option<Shared<'g, Node<Slot>>>,
 ) -> Step<Seen<'g>> {
@@ -401,7 +401,6 @@ fn look_with<'g>(
         return Err(directory.refusal(Error::NameTooLong, guard).into());
     }
     check_fresh(dir, inode, directory)?;
-    let hash = hash(inode);
     match find(directory, hash, name, guard).and_then(|slot| slot.to_ref().value.load(guard)) {
         Some(child) => Ok(Seen { hash, dentry: Some(cross(child, guard)) }),
         None => {

@@ -33,9 +33,9 @@ use crate::{
 };
 
 /// The longest prefix that is remembered.
-const LONGEST: usize = 71;
-/// How many entries a thread begins with, by how much it has more when these are too few, and how many at most: 2 KiB to
-/// 512 KiB.
+const LONGEST: usize = 135;
+/// How many entries a thread begins with, by how much it has more when these are too few, and how many at most: 3 KiB to
+/// 768 KiB.
 const FEWEST: usize = 16;
 const GROWTH: usize = 4;
 const MOST: usize = 4096;
@@ -68,7 +68,7 @@ struct Entry {
     bytes: [u8; LONGEST],
 }
 
-const _: () = assert!(size_of::<Entry>() == 128);
+const _: () = assert!(size_of::<Entry>() == 192);
 
 impl Entry {
     const EMPTY: Self = Self { context: 0, sequence: 0, way: None, len: 0, bytes: [0; LONGEST] };

@@ -26,7 +26,7 @@
 //! A segment is held by the table and by each LINKING sentinel that the killer had to leave behind (`holders`); the last
 //! to let go retires it, and all its sentinels are unlinked by then.
 
-use std::{alloc::Layout, ops::Range};
+use std::{alloc::Layout, ops::RangeInclusive};
 
 use super::{
     SplitTable,
@@ -207,8 +207,6 @@ pub(super) struct Buckets {
     floor: u32,
     /// Samples of an empty table: an independent statistic.
     calm: AtomicUsize,
-    /// Where the index has its groups; null after contention.
-    groups: *mut (),
     segments: [*mut Segment; SEGMENTS],
     /// The model checker notices when it is left, and when it is read before it was published.
     #[cfg(loom)]
@@ -221,18 +219,19 @@ impl Buckets {
         &self.segments[..=(self.bits - BASE_BITS) as usize]
     }
 
-    /// Where elements lie. None after contention.
-    #[inline]
-    pub(super) fn index(&self) -> Option<Index<'_>> {
-        // SAFETY: as `allocate` has made it.
-        (!self.groups.is_null()).then(|| unsafe { Index::at(self.groups, self.bits) })
+    /// Whether elements are indexed: not after contention.
+    fn is_indexed(&self) -> bool {
+        self.floor == 0
     }
 
     /// What a table has of it: its address, and in the low bits those of the buckets, if there is an index. So whoever looks for
     /// a group waits for nothing but the table.
-    fn published(this: *mut Self) -> *mut Self {
-        // SAFETY: made by `allocate`, and not yet published.
-        let (bits, indexed) = unsafe { ((*this).bits, !(*this).groups.is_null()) };
+    ///
+    /// # Safety
+    /// It came from `allocate`, and is not freed.
+    unsafe fn published(this: *mut Self) -> *mut Self {
+        // SAFETY: the caller's.
+        let (bits, indexed) = unsafe { ((*this).bits, (*this).is_indexed()) };
         if indexed { this.map_addr(|addr| addr | bits as usize) } else { this }
     }
 
@@ -242,42 +241,39 @@ impl Buckets {
         published.map_addr(|addr| addr & !INDEXED)
     }
 
-    /// The index of what was published, whose bits are not zero.
+    /// Where elements lie, by what was published. None after contention.
     ///
     /// # Safety
-    /// It is allocated for as long as the index is used.
+    /// It came from `allocate`, and is not freed as long as the index is used.
     #[inline]
-    unsafe fn published_index<'g>(published: *mut Self) -> Option<Index<'g>> {
+    unsafe fn index<'g>(published: *mut Self) -> Option<Index<'g>> {
         let bits = published.addr() & INDEXED;
-        // SAFETY: the groups lie behind, as `allocate` has made it.
+        // SAFETY: the groups lie behind without a gap, as this fills lines.
         (bits != 0).then(|| unsafe { Index::at(Self::address(published).add(1).cast(), bits as u32) })
     }
 
-    /// Memory for one of `2^bits` buckets.
-    fn layout(bits: u32, indexed: bool) -> Option<Layout> {
+    /// Its memory, with the groups of the index.
+    fn layout(&self) -> Option<Layout> {
         let own = Layout::new::<Self>();
-        if !indexed {
+        if !self.is_indexed() {
             return Some(own);
         }
-        Some(own.extend(Index::layout(bits)?).ok()?.0)
+        Some(own.extend(Index::layout(self.bits)?).ok()?.0)
     }
 
-    /// Puts it into memory of its own, behind it an empty index if that is wanted; none when memory is short.
-    fn allocate(mut self, indexed: bool) -> Option<*mut Self> {
-        let bits = self.bits;
-        let layout = Self::layout(bits, indexed)?;
+    /// Puts it into memory of its own, with an empty index; none when memory is short.
+    fn allocate(self) -> Option<*mut Self> {
         // SAFETY: not empty.
-        let this = unsafe { facade::alloc_zeroed(layout) }.cast::<Self>();
+        let this = unsafe { facade::alloc_zeroed(self.layout()?) }.cast::<Self>();
         if this.is_null() {
             return None;
         }
-        // SAFETY: memory of the layout, and nobody else's: the groups follow without a gap, as `Self` fills lines.
+        // SAFETY: memory of the layout, and nobody else's; the groups are zeroes.
         unsafe {
-            if indexed {
-                self.groups = this.add(1).cast();
-                Index::at(self.groups, bits).make_empty();
-            }
             this.write(self);
+            if let Some(index) = Self::index(Self::published(this)) {
+                index.make_empty();
+            }
         }
         Some(this)
     }
@@ -351,12 +347,11 @@ impl Buckets {
             bits,
             floor,
             calm: AtomicUsize::new(0),
-            groups: std::ptr::null_mut(),
             segments,
             #[cfg(loom)]
             made: loom::alloc::Track::new(loom::cell::UnsafeCell::new(())),
         };
-        let allocated = if made { new.allocate(floor == 0) } else { None };
+        let allocated = if made { new.allocate() } else { None };
         if allocated.is_none() {
             for fresh in segments.into_iter().skip(held.len()).filter(|segment| !segment.is_null()) {
                 // SAFETY: allocated above and never published.
@@ -368,7 +363,7 @@ impl Buckets {
 
     /// Bytes of its own, without the segments.
     fn bytes(&self) -> usize {
-        Self::layout(self.bits, !self.groups.is_null()).map_or(0, |layout| layout.size())
+        self.layout().map_or(0, |layout| layout.size())
     }
 
     /// # Safety
@@ -377,8 +372,8 @@ impl Buckets {
         let buckets = buckets.cast::<Self>();
         // SAFETY: the caller's contract.
         unsafe {
-            let layout = Self::layout((*buckets).bits, !(*buckets).groups.is_null());
-            if let Some(index) = (*buckets).index() {
+            let layout = (*buckets).layout();
+            if let Some(index) = Self::index(Self::published(buckets)) {
                 index.take_apart();
             }
             buckets.drop_in_place();
@@ -428,7 +423,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     #[inline]
     pub(super) fn load_index<'g>(&self, guard: &'g Guard) -> Option<Index<'g>> {
         // SAFETY: as in `load_buckets`.
-        unsafe { Buckets::published_index(self.load_published(guard)) }
+        unsafe { Buckets::index(self.load_published(guard)) }
     }
 
     #[inline]
@@ -476,23 +471,22 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     fn link_buckets_around(&self, buckets: &Buckets, index: usize, guard: &Guard) {
         self.link_bucket(buckets, index, guard);
         let first = index & !(TOGETHER - 1);
-        let neighbours = first..first + TOGETHER.min(1 << buckets.bits);
-        for neighbour in neighbours.clone() {
+        let behind = first + TOGETHER.min(1 << buckets.bits);
+        for neighbour in first..behind {
             self.link_bucket(buckets, neighbour, guard);
         }
-        self.tell(buckets, neighbours, guard);
+        self.tell(buckets.key(first)..=buckets.key(behind).wrapping_sub(1), guard);
     }
 
-    /// Tells the index where the elements of these buckets lie.
-    fn tell(&self, buckets: &Buckets, which: Range<usize>, guard: &Guard) {
-        let Some(index) = buckets.index() else { return };
-        let (first, last) = (buckets.key(which.start), buckets.key(which.end).wrapping_sub(1));
-        for element in self.iter_after(first >> 1, guard) {
+    /// Tells the index where the elements of these keys lie.
+    fn tell(&self, keys: RangeInclusive<u64>, guard: &Guard) {
+        let Some(index) = self.load_index(guard) else { return };
+        for element in self.iter_after(keys.start() >> 1, guard) {
             let key = element.to_ref().link.key.load(Ordering::Relaxed);
-            if key > last {
+            if key > *keys.end() {
                 break;
             }
-            // SAFETY: an element that was met in the list; the caller has loaded the buckets under the guard.
+            // SAFETY: met in the list under the guard, under which the index was loaded.
             unsafe { index.note_again(key, raw::link_of(element), guard) };
         }
     }
@@ -653,19 +647,14 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             },
         };
         self.heat.store(0, Ordering::Relaxed);
-        // SAFETY: just made: allocated, and retired by nobody else, as this is the only thread that resizes.
-        let (kept, published) = match new.map(|new| unsafe { (new, (*new).held().len()) }) {
-            Some((new, kept)) => (kept, Buckets::published(new)),
-            None => (0, std::ptr::null_mut()),
-        };
+        // SAFETY: just made.
+        let describe = |new: *mut Buckets| unsafe { ((*new).held().len(), Buckets::published(new)) };
+        let (kept, published) = new.map_or((0, std::ptr::null_mut()), describe);
         let retired = Buckets::address(self.buckets.swap(published, Ordering::AcqRel));
         // What was linked before is not linked again, which would tell of it. (If the table has grown much, sentinels to come
         // will tell of the most.)
         if bits <= TOLD_BITS || bits < old.map_or(0, |old| old.bits) {
-            // SAFETY: as above.
-            if let Some(new) = new.map(|new| unsafe { &*new }) {
-                self.tell(new, 0..1 << bits, guard);
-            }
+            self.tell(0..=u64::MAX, guard);
         }
         let Some(old) = old else { return };
         if old.held().len() > kept {

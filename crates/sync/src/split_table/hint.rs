@@ -69,7 +69,7 @@ impl Hint {
     pub(super) fn prefetch(&self) {
         for place in self.places() {
             if !place.is_null() {
-                raw::prefetch(place);
+                raw::prefetch_element(place);
             }
         }
     }

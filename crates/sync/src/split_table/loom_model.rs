@@ -138,7 +138,7 @@ fn insert_against_insert_at_an_end_that_goes() {
 }
 
 /// An insert behind a link that is being removed is not lost, nor are two neighbours' removals.
-/// Seen to fail: `mark` by a load and a store; `remove` disposing although another has marked.
+/// Seen to fail: `mark` by a load and a store.
 #[test]
 fn insert_and_removals_of_neighbours() {
     check(2, || {
@@ -152,7 +152,7 @@ fn insert_and_removals_of_neighbours() {
 }
 
 /// One of two removers removes, and the table's reference is put once.
-/// Seen to fail: `mark` setting a mark that was set.
+/// Seen to fail: `mark` setting a mark that was set; `remove` disposing although another has marked.
 #[test]
 fn remove_against_remove() {
     check(3, || {

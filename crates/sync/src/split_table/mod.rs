@@ -239,7 +239,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         guard: &'g Guard,
     ) -> Option<Shared<'g, Node<T>>> {
         index.find(hash, guard, |here| {
-            raw::prefetch(here);
+            raw::prefetch_element(here);
             // SAFETY: the index says that it was in the list, and waits for the guard.
             let (link, next) = unsafe {
                 let link = raw::met::<T>(here, guard);
@@ -285,7 +285,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             if here.is_null() {
                 return None;
             }
-            raw::prefetch(here);
+            raw::prefetch_element(here);
             // SAFETY: read from a link met in the list, or from the start, under the guard.
             let link = unsafe { raw::met::<T>(here, guard) };
             let key = link.key.load(Ordering::Relaxed);
@@ -363,17 +363,17 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         if removed {
             let key = link.key.load(Ordering::Relaxed);
             fence_after_exchange();
-            let buckets = self.load_buckets(guard);
-            if let Some(index) = buckets.and_then(Buckets::index) {
-                index.forget(key, raw::link_of(node));
+            let here = raw::link_of(node);
+            if let Some(index) = self.load_index(guard) {
+                index.forget(key, here);
             }
-            let line = buckets.and_then(|buckets| buckets.line_before(key));
+            let line = self.start_line(key, guard);
             if let Some(line) = line {
                 line.hint().went(link);
             }
             contended |= self.unlink_from(line.map_or(&self.head, Line::next), key, guard);
             // SAFETY: marked above, and unlinked since, by this thread or another.
-            unsafe { raw::dispose::<T>(raw::link_of(node), key) };
+            unsafe { raw::dispose::<T>(here, key) };
         }
         Removed { removed, contended }
     }

@@ -21,7 +21,7 @@ use super::{Node, Unlinked};
 use crate::{
     counted::{Block, Counted, Shared},
     facade::{AtomicPtr, AtomicU64, Ordering},
-    prefetch::prefetch as prefetch_line,
+    prefetch,
     reclaim::Guard,
 };
 
@@ -85,11 +85,11 @@ pub(super) fn unmarked(link: *mut Link) -> *mut Link {
 /// Asks for the first lines of an element: its name may end in the second, and the object it was made with lies there
 /// (`Unlinked::pair`). A look-up then waits for memory once, and not once for the name and again for the object.
 #[inline]
-pub(super) fn prefetch(link: *const Link) {
+pub(super) fn prefetch_element(link: *const Link) {
     /// The name's line, and two of the object's.
     const PREFETCHED: usize = 3;
     for line in 0..PREFETCHED {
-        prefetch_line(link.wrapping_byte_add(line * 64));
+        prefetch(link.wrapping_byte_add(line * 64));
     }
 }
 
