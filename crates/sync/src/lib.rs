@@ -88,7 +88,7 @@ pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, collect_all, p
 pub use revocable::{Revocable, Revocation};
 pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, SeqGuard, SeqRwLock, WriteGuard};
 pub use siphash::siphash13;
-pub use split_table::{Inserted, Node, Rejected, Removed, SplitTable, Unlinked};
+pub use split_table::{IndexAddress, Inserted, Node, Rejected, Removed, SplitTable, Unlinked};
 pub use striped::Striped;
 pub use tally::{Counter, Stamp, Sum};
 pub use weak::Weak;

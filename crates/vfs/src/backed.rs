@@ -192,7 +192,13 @@ impl Pinned {
     pub(crate) fn parent<'g>(&'g self, which: usize, guard: &'g Guard) -> Option<Parent<'g>> {
         let parent = self.parents.as_deref()?.get(which)?;
         // What a slash forbids was refused before the backing was told.
-        Some(Parent { dir: parent.dir.share(guard), last: Last::Name(&parent.name), slash: false, seen: None })
+        Some(Parent {
+            dir: parent.dir.share(guard),
+            last: Last::Name(&parent.name),
+            slash: false,
+            hash: None,
+            seen: None,
+        })
     }
 }
 

@@ -195,7 +195,7 @@ impl Vfs {
                 attempt.parent(0, || walk_parent(self.name_space(), context, &new_at, new_path, false, guard))?;
             let dir = parent.dir.to_ref().expect_dir()?;
             let name = parent.name(Error::Exists)?;
-            let hash = dir.shard.sb.hash(dir.ino, name);
+            let hash = parent.hash_of(name);
             if !locks.answered() {
                 check_fresh(parent.dir, dir, dir.directory()?)?;
                 if find(parent.dir, hash, name, guard)?.is_some() {
@@ -360,15 +360,14 @@ pub(crate) fn make_at(
 /// The hash of a name that shows nothing.
 #[inline]
 fn expect_free(place: Parent<'_>, parent: &Inode, name: &[u8], guard: &Guard, locks: &Locks<'_>) -> Step<u64> {
-    let sb = &parent.shard.sb;
-    let (hash, exists) = match place.seen {
-        Some(seen) => (seen.hash, seen.dentry.is_some()),
+    let hash = place.hash_of(name);
+    let exists = match place.seen {
+        Some(seen) => seen.dentry.is_some(),
         // What the backing has made is not asked for.
-        None if locks.answered() => (sb.hash(parent.ino, name), false),
+        None if locks.answered() => false,
         None => {
-            let hash = sb.hash(parent.ino, name);
             check_fresh(place.dir, parent, parent.directory()?)?;
-            (hash, find(place.dir, hash, name, guard)?.is_some())
+            find(place.dir, hash, name, guard)?.is_some()
         }
     };
     if exists { Err(Error::Exists.into()) } else { Ok(hash) }
@@ -561,7 +560,8 @@ mod tests {
             let result = run(vfs.name_space(), |attempt, locks| {
                 let guard = attempt.guard;
                 let mut place = walk_parent(vfs.name_space(), &context, &At::Cwd, name.as_bytes(), false, guard)?;
-                place.seen = Some(look_at(place.dir, name.as_bytes(), guard)?);
+                let hash = place.hash_of(name.as_bytes());
+                place.seen = Some(look_at(place.dir, (name.as_bytes(), hash), guard)?);
                 vfs.mkdir(&context, At::Cwd, name, 0o755)?;
                 let before = paid.0.load(SeqCst);
                 let made = make_at(&context, place, make, 0o644, guard, locks).map(drop);

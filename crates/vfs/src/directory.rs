@@ -4,8 +4,8 @@
 //! table's buckets and in the stripe of their thread.
 
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Guard, Life, LifeState, LockGrain, Node, OwnLine, Rejected, Revocable, Shared,
-    SplitTable, Stamp, Striped, Sum, Unlinked,
+    AtomicCounted, Counted, Counter, Guard, IndexAddress, Life, LifeState, LockGrain, Node, OwnLine, Rejected,
+    Revocable, Shared, SplitTable, Stamp, Striped, Sum, Unlinked,
 };
 
 use crate::{
@@ -86,6 +86,12 @@ impl Directory {
     #[inline]
     pub(crate) fn slot<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Node<Slot>>> {
         self.table.get(hash, |slot| slot.name.as_bytes() == name, guard)
+    }
+
+    /// Where it is found out where a slot lies.
+    #[inline]
+    pub(crate) fn index_address(&self, guard: &Guard) -> IndexAddress {
+        self.table.index_address(guard)
     }
 
     /// As [`Directory::slot`], for whoever is going to remove it.

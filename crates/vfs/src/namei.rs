@@ -34,6 +34,8 @@ pub(crate) struct Parent<'g> {
     pub last: Last<'g>,
     /// The path ended in a slash: only a directory will do.
     pub slash: bool,
+    /// The hash of that name, if the walk has needed it.
+    pub hash: Option<u64>,
     /// What the walk has seen there, if it looked.
     pub seen: Option<Seen<'g>>,
 }
@@ -41,8 +43,6 @@ pub(crate) struct Parent<'g> {
 /// What one look at a name has found.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'g> {
-    /// The name's hash.
-    pub hash: u64,
     /// What it was bound to, across a mount if there is one.
     pub dentry: Option<Shared<'g, Dentry>>,
 }
@@ -71,6 +71,12 @@ impl<'g> Parent<'g> {
         }
     }
 
+    /// The hash of its name, which this is.
+    #[inline]
+    pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {
+        self.hash.unwrap_or_else(|| hash_in(self.dir, name))
+    }
+
     /// The name to be made, removed or moved; `otherwise` for `.`, `..` and the root.
     pub(crate) fn name(&self, otherwise: Error) -> Result<&'g [u8]> {
         match self.last {
@@ -95,8 +101,8 @@ pub(crate) fn walk<'g>(
 ) -> Step<Shared<'g, Dentry>> {
     let prefix = Prefix::of(at, path, context, name_space);
     if let Some((prefix, name)) = prefix
-        && let Some((dir, names)) = prefix.recall(name_space, guard)
-        && let Some(end) = end_there(context, dir, (name, names.hash(name)), flags, guard)
+        && let Some((dir, hash)) = prefix.recall(name, name_space, guard)
+        && let Some(end) = end_there(context, dir, (name, hash), flags, guard)
     {
         return end;
     }
@@ -157,13 +163,13 @@ pub(crate) fn walk_parent<'g>(
 ) -> Step<Parent<'g>> {
     let prefix = Prefix::of(at, path, context, name_space);
     if let Some((prefix, name)) = prefix
-        && let Some((dir, names)) = prefix.recall(name_space, guard)
+        && let Some((dir, hash)) = prefix.recall(name, name_space, guard)
         && is_name(name)
     {
-        let look = || look_with(dir, (name, names.hash(name)), guard, Directory::slot_to_change);
+        let look = || look_with(dir, (name, hash), guard, Directory::slot_to_change);
         let seen = follow.then(look).transpose()?;
         if !seen.is_some_and(|seen| seen.is_link()) {
-            return Ok(Parent { dir, last: Last::Name(name), slash: false, seen });
+            return Ok(Parent { dir, last: Last::Name(name), slash: false, hash: Some(hash), seen });
         }
     }
     let start = start(name_space, context, at)?;
@@ -224,7 +230,7 @@ impl<'g> Walker<'g> {
                     continue;
                 }
                 // The target; of a walk to a parent: nothing but slashes, or a link to nothing but slashes.
-                return Ok(Parent { dir, last: Last::Root, slash: true, seen: None });
+                return Ok(Parent { dir, last: Last::Root, slash: true, hash: None, seen: None });
             };
             let last = rest.is_empty() && self.interrupted.is_empty();
             slash |= last && path.ends_with(b"/");
@@ -272,23 +278,24 @@ impl<'g> Walker<'g> {
         goal: Goal,
     ) -> Step<Option<Parent<'g>>> {
         let Goal::Parent { follow } = goal else { return Ok(None) };
-        let mut seen = None;
+        let (mut hash, mut seen) = (None, None);
         let last = match component {
             Component::Dot => Last::Dot,
             Component::DotDot => Last::DotDot,
             Component::Name(name) => {
                 // A name with a slash behind it is not looked at: nothing but a directory could be made of it.
                 if follow && !slash && name.len() <= NAME_MAX {
-                    let look = look_at(dir, name, self.guard)?;
+                    let hashed = hash_in(dir, name);
+                    let look = look_at(dir, (name, hashed), self.guard)?;
                     if look.is_link() {
                         return Ok(None);
                     }
-                    seen = Some(look);
+                    (hash, seen) = (Some(hashed), Some(look));
                 }
                 Last::Name(name)
             }
         };
-        Ok(Some(Parent { dir, last, slash, seen }))
+        Ok(Some(Parent { dir, last, slash, hash, seen }))
     }
 
     /// One step up, which does not lead out of the context's root, whatever is moved meanwhile: at one instant, the directory
@@ -377,8 +384,8 @@ pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard)
 }
 
 /// As [`lookup`], for whoever is going to make the name, unless it is there.
-pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Seen<'g>> {
-    look_with(dir, (name, hash_in(dir, name)), guard, Directory::slot_to_change)
+pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: (&[u8], u64), guard: &'g Guard) -> Step<Seen<'g>> {
+    look_with(dir, name, guard, Directory::slot_to_change)
 }
 
 /// The hash of a name in a directory.
@@ -402,12 +409,12 @@ fn look_with<'g>(
     }
     check_fresh(dir, inode, directory)?;
     match find(directory, hash, name, guard).and_then(|slot| slot.to_ref().value.load(guard)) {
-        Some(child) => Ok(Seen { hash, dentry: Some(cross(child, guard)) }),
+        Some(child) => Ok(Seen { dentry: Some(cross(child, guard)) }),
         None => {
             if directory.backed.is_some() {
                 miss(dir, inode, directory, hash, name, guard)?;
             }
-            Ok(Seen { hash, dentry: None })
+            Ok(Seen { dentry: None })
         }
     }
 }

@@ -110,7 +110,10 @@ impl Vfs {
                 // What the backing has made is not asked for.
                 _ if locks.answered() => None,
                 Some(seen) => seen.dentry,
-                None => parent.seen.insert(look_at(parent.dir, name, guard)?).dentry,
+                None => {
+                    let hash = *parent.hash.insert(parent.hash_of(name));
+                    parent.seen.insert(look_at(parent.dir, (name, hash), guard)?).dentry
+                }
             };
             if let Some(found) = seen {
                 same_tree(context, parent.dir, found)?;

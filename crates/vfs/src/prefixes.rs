@@ -22,7 +22,7 @@
 
 use std::cell::RefCell;
 
-use pando_sync::{Guard, Shared, Weak, prefetch};
+use pando_sync::{Guard, IndexAddress, Shared, Weak, prefetch};
 
 use crate::{
     At, Context,
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// The longest prefix that is remembered.
-const LONGEST: usize = 135;
+const LONGEST: usize = 127;
 /// How many entries a thread begins with, by how much it has more when these are too few, and how many at most: 3 KiB to
 /// 768 KiB.
 const FEWEST: usize = 16;
@@ -55,6 +55,8 @@ struct Way {
     directory: *const Directory,
     /// How names in there are hashed: known without waiting for the inode.
     names: NameHash,
+    /// Where the directory's index was: asked for as well, before the directory has said where it is.
+    index: IndexAddress,
 }
 
 /// One entry.
@@ -118,26 +120,33 @@ impl<'p> Prefix<'p> {
         Some((Self { bytes: &path[..cut], context, sequence }, last))
     }
 
-    /// The directory that it has led to and still does, and that the caller may go through; how names in there are hashed.
-    /// Writes nothing.
+    /// The directory that it has led to and still does, and that the caller may go through; the hash of a name in there. Of
+    /// what others read, nothing is written.
     #[inline]
     pub(crate) fn recall<'g>(
         &self,
+        name: &[u8],
         name_space: &NameSpace,
         guard: &'g Guard,
-    ) -> Option<(Shared<'g, Dentry>, NameHash)> {
+    ) -> Option<(Shared<'g, Dentry>, u64)> {
         let found = REMEMBERED.try_with(|table| {
             let table = table.try_borrow().ok()?;
             let way = table.find(self)?;
             prefetch(way.directory);
-            Some((way.dir.upgrade(guard)?, way.names))
+            let hash = way.names.hash(name);
+            way.index.prefetch(hash);
+            Some((way.dir.upgrade(guard)?, hash, way.index))
         });
-        let (dir, names) = found.ok().flatten()?;
-        let (is_removed, sb) = (dir.to_ref().directory().ok()?.is_removed(guard), dir.to_ref().sb());
+        let (dir, hash, index) = found.ok().flatten()?;
+        let (directory, sb) = (dir.to_ref().directory().ok()?, dir.to_ref().sb());
+        let is_removed = directory.is_removed(guard);
+        if directory.index_address(guard) != index {
+            self.put(dir, guard);
+        }
         // A context of another system was used with this one: that is refused, and the sequences are not the same.
         let is_ours = std::ptr::eq(&raw const *sb.name_space, name_space);
         // A tree that is taken down, which others hold parts of, comes apart at any place.
-        (!is_removed && is_ours && sb.expect_open().is_ok()).then_some((dir, names))
+        (!is_removed && is_ours && sb.expect_open().is_ok()).then_some((dir, hash))
     }
 
     /// Remembers that it leads to `dir`, through which the caller may go: the walk has begun after [`Prefix::of`], at `start`,
@@ -148,10 +157,16 @@ impl<'p> Prefix<'p> {
         if is_changing || start.to_ref().inode().is_backed() || !std::ptr::eq(start.to_ref().sb(), dir.to_ref().sb()) {
             return;
         }
+        self.put(dir, guard);
+    }
+
+    /// It leads to `dir`.
+    #[cold]
+    fn put(&self, dir: Shared<'_, Dentry>, guard: &Guard) {
         // Without: the thread is ending.
         let _ = REMEMBERED.try_with(|table| {
             if let Ok(mut table) = table.try_borrow_mut() {
-                table.put(self, Way::to(dir), guard);
+                table.put(self, Way::to(dir, guard), guard);
             }
         });
     }
@@ -177,10 +192,10 @@ impl<'p> Prefix<'p> {
 
 impl Way {
     /// None if nobody else holds the directory.
-    fn to(dir: Shared<'_, Dentry>) -> Option<Self> {
+    fn to(dir: Shared<'_, Dentry>, guard: &Guard) -> Option<Self> {
         let inode = dir.to_ref().inode();
-        let directory = inode.directory().ok()?;
-        Some(Self { dir: dir.downgrade()?, directory, names: inode.shard.sb.names(inode.ino) })
+        let (directory, names) = (inode.directory().ok()?, inode.shard.sb.names(inode.ino));
+        Some(Self { dir: dir.downgrade()?, directory, names, index: directory.index_address(guard) })
     }
 }
 
@@ -220,5 +235,37 @@ impl Table {
         (entry.context, entry.sequence, entry.way) = (prefix.context, prefix.sequence, way);
         entry.bytes[..prefix.bytes.len()].copy_from_slice(prefix.bytes);
         entry.len = prefix.bytes.len() as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pando_sync::pin;
+
+    use super::*;
+    use crate::{Credentials, Vfs, Walk, driver::tests::Nothing};
+
+    /// Seen to fail: a way that tells of the index for good that its directory had at first.
+    #[test]
+    fn a_way_tells_of_the_index_that_is_there_now() {
+        let vfs = Vfs::new(Nothing).expect("a tree");
+        let context = Context::new(&vfs, Credentials::root());
+        let dir = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("mkdir").0;
+        let now = || dir.inode().directory().expect("a directory").index_address(&pin());
+        let told = || {
+            let of_entry = |entry: &Entry| entry.way.as_ref().map(|way| way.index);
+            REMEMBERED.with_borrow(|table| table.entries.iter().filter_map(of_entry).collect::<Vec<_>>())
+        };
+        let mut seen = Vec::new();
+        for n in 0..200 {
+            vfs.mkdir(&context, At::Cwd, format!("/d/{n}"), 0o755).expect("mkdir");
+            vfs.stat(&context, At::Cwd, "/d/0", Walk::empty()).expect("there");
+            if n > 10 {
+                assert_eq!(told(), [now()], "{n} names");
+                seen.push(now());
+            }
+        }
+        seen.dedup();
+        assert!(seen.len() > 2, "it was replaced");
     }
 }

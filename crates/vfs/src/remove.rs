@@ -34,11 +34,11 @@ impl Vfs {
             context.writable()?;
             let name = parent.name(Error::IsDirectory)?;
             if parent.slash {
-                let bound = Bound::lookup(parent.dir, name, locks, guard)?;
+                let bound = Bound::lookup(parent, name, locks, guard)?;
                 let is_dir = bound.dentry.to_ref().is_dir();
                 return Err(Stop::Error(if is_dir { Error::IsDirectory } else { Error::NotDirectory }));
             }
-            let bound = Bound::locked(parent.dir, name, locks, guard)?;
+            let bound = Bound::locked(parent, name, locks, guard)?;
             if !locks.answered() {
                 bound.may_delete(context, Some(false), guard)?;
             }
@@ -82,7 +82,7 @@ impl Vfs {
             parent.any_name(otherwise)?;
             context.writable()?;
             let name = parent.name(otherwise)?;
-            let bound = Bound::locked(parent.dir, name, locks, guard)?;
+            let bound = Bound::locked(parent, name, locks, guard)?;
             if !locks.answered() {
                 bound.may_delete(context, Some(true), guard)?;
                 bound.expect_no_mount()?;
@@ -105,10 +105,8 @@ pub(crate) struct Bound<'g> {
 
 impl<'g> Bound<'g> {
     /// Looks the name up, without a lock.
-    fn lookup(dir: Shared<'g, Dentry>, name: &'g [u8], locks: &Locks<'_>, guard: &'g Guard) -> Step<Self> {
-        let parent = dir.to_ref().expect_dir()?;
-        let hash = parent.shard.sb.hash(parent.ino, name);
-        Ok(Self::find(dir, hash, name, locks, guard)?.ok_or(Error::NoEntry)?)
+    fn lookup(place: Parent<'g>, name: &'g [u8], locks: &Locks<'_>, guard: &'g Guard) -> Step<Self> {
+        Ok(Self::find(place.dir, place.hash_of(name), name, locks, guard)?.ok_or(Error::NoEntry)?)
     }
 
     /// The binding now, if there is one; a backing is asked if the cache does not know, unless it has already made the
@@ -138,10 +136,11 @@ impl<'g> Bound<'g> {
 
     /// Looks the name up under its lock. A name that is not there costs a lock that is mostly free; one that is there is
     /// looked up once. In a tree with a backing, the inode is locked as well, whose names are counted.
-    fn locked(dir: Shared<'g, Dentry>, name: &'g [u8], locks: &mut Locks<'_>, guard: &'g Guard) -> Step<Self> {
+    fn locked(place: Parent<'g>, name: &'g [u8], locks: &mut Locks<'_>, guard: &'g Guard) -> Step<Self> {
+        let dir = place.dir;
         let parent = dir.to_ref().expect_dir()?;
         let sb = &parent.shard.sb;
-        let hash = sb.hash(parent.ino, name);
+        let hash = place.hash_of(name);
         let wanted = Lockable::name(parent, hash)?;
         if sb.driver.backing().is_none() {
             locks.names(&[wanted])?;

@@ -101,7 +101,7 @@ impl<'g> Move<'g> {
         let old_name = old.any_name(Error::Busy)?;
         let new_name = new.any_name(if noreplace { Error::Exists } else { Error::Busy })?;
         context.writable()?;
-        let (old_hash, new_hash) = (sb.hash(old_parent.ino, old_name), sb.hash(new_parent.ino, new_name));
+        let (old_hash, new_hash) = (old.hash_of(old_name), new.hash_of(new_name));
         let (from, to) = (Lockable::name(old_parent, old_hash)?, Lockable::name(new_parent, new_hash)?);
         let find = |locks: &Locks<'_>| -> Step<(Bound<'g>, Option<Bound<'g>>)> {
             old.name(Error::Busy)?;

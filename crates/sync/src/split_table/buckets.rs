@@ -199,6 +199,21 @@ pub(super) unsafe fn check_access(link: *const Link) {
     reclaim::model::check_access(unsafe { (*link.cast::<Line>()).home });
 }
 
+/// Where the index of a table was, to ask for a part of it before the table itself is there: [`SplitTable::index_address`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexAddress(*mut Buckets);
+
+impl IndexAddress {
+    /// Asks for what the index says of a hash, if there is one. It need not be there any more.
+    #[inline]
+    pub fn prefetch(self, hash: u64) {
+        // SAFETY: it is used for nothing else.
+        if let Some(index) = unsafe { Buckets::index(self.0) } {
+            index.prefetch(hash);
+        }
+    }
+}
+
 /// A published, immutable table of segments, and behind it the groups of its index, if it has one.
 #[repr(C, align(64))]
 pub(super) struct Buckets {
@@ -244,12 +259,12 @@ impl Buckets {
     /// Where elements lie, by what was published. None after contention.
     ///
     /// # Safety
-    /// It came from `allocate`, and is not freed as long as the index is used.
+    /// It came from `allocate`, and is not freed as long as the index is used for anything but [`Index::prefetch`].
     #[inline]
     unsafe fn index<'g>(published: *mut Self) -> Option<Index<'g>> {
         let bits = published.addr() & INDEXED;
-        // SAFETY: the groups lie behind without a gap, as this fills lines.
-        (bits != 0).then(|| unsafe { Index::at(Self::address(published).add(1).cast(), bits as u32) })
+        // SAFETY: the groups lie behind without a gap, as this fills lines; the caller's.
+        (bits != 0).then(|| unsafe { Index::at(Self::address(published).wrapping_add(1).cast(), bits as u32) })
     }
 
     /// Its memory, with the groups of the index.
@@ -424,6 +439,13 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     pub(super) fn load_index<'g>(&self, guard: &'g Guard) -> Option<Index<'g>> {
         // SAFETY: as in `load_buckets`.
         unsafe { Buckets::index(self.load_published(guard)) }
+    }
+
+    /// Where the index is now.
+    #[inline]
+    #[must_use]
+    pub fn index_address(&self, guard: &Guard) -> IndexAddress {
+        IndexAddress(self.load_published(guard))
     }
 
     #[inline]

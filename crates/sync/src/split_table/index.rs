@@ -148,17 +148,23 @@ impl<'g> Index<'g> {
     #[inline]
     fn aim(self, key: u64) -> (&'g [Slot; SLOTS], Word, usize) {
         let rest = key << self.bits;
-        let (group, tag) = (key >> 1 >> (u64::BITS - 1 - self.bits), (rest >> (u64::BITS - TAG_BITS)) as Word);
+        let tag = (rest >> (u64::BITS - TAG_BITS)) as Word;
         let start = rest << TAG_BITS >> (u64::BITS - SLOT_BITS);
         // SAFETY: there are `2^bits` groups.
-        let slots = unsafe { &(*self.groups.add(group as usize)).0 };
+        let slots = unsafe { &(*self.group(key)).0 };
         (slots, tag.max(1), start as usize)
     }
 
-    /// Asks for the line of a hash.
+    /// Where the group of a key (or hash) is.
+    #[inline]
+    fn group(self, key: u64) -> *mut Group {
+        self.groups.wrapping_add((key >> 1 >> (u64::BITS - 1 - self.bits)) as usize)
+    }
+
+    /// Asks for the line of a hash, which need not be there any more.
     #[inline]
     pub(super) fn prefetch(self, hash: u64) {
-        prefetch(std::ptr::from_ref(self.aim(hash).0));
+        prefetch(self.group(hash));
     }
 
     /// Shows elements that are probably of this hash, until `look` has found what it wants.

@@ -35,6 +35,7 @@ mod raw;
 
 use std::{fmt, marker::PhantomData, ops::Deref};
 
+pub use self::buckets::IndexAddress;
 use self::{
     buckets::{Buckets, Line},
     index::Index,
