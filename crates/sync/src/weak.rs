@@ -14,6 +14,7 @@ use crate::{
     counted::{Block, Object, Shared},
     facade::{AtomicU64, Ordering},
     padded::OwnLine,
+    prefetch::prefetch,
     reclaim::Guard,
 };
 
@@ -60,6 +61,12 @@ impl<T: Object> Weak<T> {
         // seen to be dead.
         let deaths = deaths(block).load(Ordering::Acquire);
         (object.count() > 0).then_some(Self { block, deaths })
+    }
+
+    /// Asks for the object's first line, which need not be there any more.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch(self.block.as_ptr());
     }
 
     /// The object, unless it (or another of its stripe) has died since. Writes nothing.

@@ -12,6 +12,7 @@ use crate::{
     Error, Result,
     backed::BackedDir,
     dentry::{Anchor, Dentry, Slot},
+    name::equal,
     probe::Part,
 };
 
@@ -85,7 +86,7 @@ impl Directory {
     /// The slot of a name, whatever it shows.
     #[inline]
     pub(crate) fn slot<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Node<Slot>>> {
-        self.table.get(hash, |slot| slot.name.as_bytes() == name, guard)
+        self.table.get(hash, |slot| equal(slot.name.as_bytes(), name), guard)
     }
 
     /// Where it is found out where a slot lies.
@@ -102,7 +103,7 @@ impl Directory {
         name: &[u8],
         guard: &'g Guard,
     ) -> Option<Shared<'g, Node<Slot>>> {
-        self.table.get_to_change(hash, |slot| slot.name.as_bytes() == name, guard)
+        self.table.get_to_change(hash, |slot| equal(slot.name.as_bytes(), name), guard)
     }
 
     /// What a name is bound to. No lock, no count, no write (P1).

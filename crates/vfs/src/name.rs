@@ -57,6 +57,23 @@ impl NameHash {
     }
 }
 
+/// Whether these few bytes are the same: by words, which takes less time than a call.
+#[inline]
+pub(crate) fn equal(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    if let (Some(one_end), Some(other_end)) = (one.last_chunk::<8>(), other.last_chunk::<8>()) {
+        // The last word overlaps the one before.
+        let (words, others) = (one.as_chunks::<8>().0, other.as_chunks::<8>().0);
+        one_end == other_end && words.iter().zip(others).all(|(word, other)| word == other)
+    } else if let (Some(one_end), Some(other_end)) = (one.last_chunk::<4>(), other.last_chunk::<4>()) {
+        one_end == other_end && one.first_chunk::<4>() == other.first_chunk::<4>()
+    } else {
+        one.iter().zip(other).all(|(byte, other)| byte == other)
+    }
+}
+
 /// What one component of a path asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Component<'p> {
@@ -179,6 +196,21 @@ mod tests {
         for len in 0..=NAME_MAX {
             let name: Vec<u8> = (0..len).map(|i| i as u8 | 1).collect();
             assert_eq!(Name::new(&name).as_bytes(), name);
+        }
+    }
+
+    /// Seen to fail: one word too few, at either end, of either size.
+    #[test]
+    fn bytes_are_equal_if_each_is() {
+        for len in 0..40_usize {
+            let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            assert!(equal(&bytes, &bytes.clone()), "{len}");
+            assert!(!equal(&bytes, &[&bytes[..], &[0]].concat()), "{len}");
+            for at in 0..len {
+                let mut other = bytes.clone();
+                other[at] ^= 0x80;
+                assert!(!equal(&bytes, &other), "{at} of {len}");
+            }
         }
     }
 

@@ -28,7 +28,7 @@ use crate::{
     At, Context,
     dentry::Dentry,
     directory::Directory,
-    name::{NameHash, last_slash},
+    name::{NameHash, equal, last_slash},
     superblock::NameSpace,
 };
 
@@ -80,7 +80,7 @@ impl Entry {
         self.context == prefix.context
             && self.sequence == prefix.sequence
             && usize::from(self.len) == prefix.bytes.len()
-            && self.bytes[..prefix.bytes.len()] == *prefix.bytes
+            && equal(&self.bytes[..prefix.bytes.len()], prefix.bytes)
     }
 
     /// Whether it might still be of use to somebody.
@@ -132,6 +132,7 @@ impl<'p> Prefix<'p> {
         let found = REMEMBERED.try_with(|table| {
             let table = table.try_borrow().ok()?;
             let way = table.find(self)?;
+            way.dir.prefetch();
             prefetch(way.directory);
             let hash = way.names.hash(name);
             way.index.prefetch(hash);

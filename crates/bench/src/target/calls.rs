@@ -19,7 +19,7 @@ use rustix::{
     process,
 };
 
-use super::{Actor, Forget, Handle, Level, Listed, NO_CACHE, NOT_ALLOWED, Open, Work, lacks, records};
+use super::{Actor, Forget, Handle, Level, Listed, NO_CACHE, NOT_ALLOWED, Open, Work, lacks, records, take};
 use crate::path::TreePath;
 
 /// What one getdents64 may fill: as much as glibc's readdir gives it.
@@ -91,8 +91,7 @@ impl Actor for DirActor {
     }
 
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        black_box(rustix::fs::statat(&self.tree, path.relative_c(), AtFlags::empty())?);
-        Ok(())
+        Ok(take(rustix::fs::statat(&self.tree, path.relative_c(), AtFlags::empty()))?)
     }
 
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {

@@ -16,6 +16,7 @@ mod traced;
 
 use std::{
     ffi::CStr,
+    hint::black_box,
     io::{self, SeekFrom},
     path::{Path, PathBuf},
 };
@@ -228,6 +229,13 @@ pub(crate) struct Listed {
 pub(crate) const NO_CACHE: &str = "the target has no cache beside its tree";
 /// Why caches cannot be emptied: it is not allowed.
 pub(crate) const NOT_ALLOWED: &str = "only root may empty the kernel's caches";
+
+/// Takes an answer as who reads one field of it would: all of it is there, and nothing is copied.
+#[inline]
+pub(crate) fn take<T, E>(answer: Result<T, E>) -> Result<(), E> {
+    black_box(&answer);
+    answer.map(drop)
+}
 
 /// What a target answers that lacks something, where there is more to say than that.
 pub(crate) fn lacks<T>(why: &'static str) -> io::Result<T> {

@@ -13,8 +13,8 @@
 //! but for a few; full magazines, the thread's too, are taken apart when they would keep chunks from that.
 //!
 //! Blocks begin on a cache line of their own (those of 32 bytes: on half a line), which glibc's do not: an object that is
-//! laid out by lines is touched by lines. Blocks of up to a page are for what files contain: not for the sake of lines or
-//! cores, but because their memory goes back to the system.
+//! laid out by lines is touched by lines. Blocks of up to a page are for what files contain, and for tables: not for the sake of
+//! lines or cores, but because their memory goes back to the system, and lies in huge pages where there is much.
 
 mod depot;
 mod magazines;
@@ -36,22 +36,25 @@ pub use self::owned::{BlockBox, BlockBytes};
 pub(crate) const LINE: usize = 64;
 /// Up to here, blocks are of any number of lines.
 const LINED: usize = 512;
-/// Of what files contain, more than this comes from the global allocator; of objects, what is larger than [`LINED`].
+/// What is larger comes from the global allocator.
 const LARGEST: usize = 4096;
-/// Half a line; one to eight lines; twice, four times, eight times that.
-const CLASSES: usize = LARGEST_LINED + 4;
-/// The class of [`LINED`] bytes.
+/// Half a line; one to eight lines; from there each doubling in so many steps.
+const CLASSES: usize = LARGEST_CLASS + 1;
+const STEPS: usize = 4;
+/// The class of [`LINED`] bytes, and of [`LARGEST`].
 const LARGEST_LINED: usize = LINED / LINE;
+const LARGEST_CLASS: usize = LARGEST_LINED + (LARGEST / LINED).ilog2() as usize * STEPS;
 /// How many blocks a magazine holds.
 const ROUNDS: u32 = 32;
 /// How many full magazines a thread keeps besides the one in use.
 const SPARES: usize = 16;
 /// So many chunks of a size are kept although all of their blocks are free: what was retired is freed in gusts.
 const IDLE: usize = 2;
-/// The same three for blocks that are larger than [`LINED`]: 96 KiB of pages in a thread, and 4 MiB for the next file.
+/// The first two for blocks that are larger than [`LINED`]: 96 KiB of pages in a thread.
 const LARGE_ROUNDS: u32 = 8;
 const LARGE_SPARES: usize = 2;
-const LARGE_IDLE: usize = 16;
+/// The third for pages: 4 MiB for the next file.
+const PAGES_IDLE: usize = 16;
 
 /// Which class serves a layout; none: the global allocator.
 #[inline]
@@ -63,16 +66,11 @@ const fn class_of(layout: Layout) -> Option<usize> {
         0..=32 if layout.align() <= 32 => Some(0),
         0..=LINE => Some(1),
         size if size <= LINED => Some(size.div_ceil(LINE)),
-        _ => None,
-    }
-}
-
-/// Which class serves so many bytes of a file; none: the global allocator.
-#[inline]
-const fn class_of_bytes(layout: Layout) -> Option<usize> {
-    match layout.size() {
-        size if size <= LINED || cfg!(loom) => class_of(layout),
-        size if size <= LARGEST => Some(LARGEST_LINED + (size.next_power_of_two() / LINED).ilog2() as usize),
+        size if size <= LARGEST => {
+            let doublings = ((size - 1) / LINED).ilog2() as usize;
+            let steps = (size - (LINED << doublings)).div_ceil((LINED << doublings) / STEPS);
+            Some(LARGEST_LINED + doublings * STEPS + steps)
+        }
         _ => None,
     }
 }
@@ -81,7 +79,10 @@ const fn bytes_of(class: usize) -> usize {
     match class {
         0 => LINE / 2,
         1..=LARGEST_LINED => class * LINE,
-        _ => LINED << (class - LARGEST_LINED),
+        _ => {
+            let steps = class - LARGEST_LINED - 1;
+            ((LINED << (steps / STEPS)) / STEPS) * (STEPS + 1 + steps % STEPS)
+        }
     }
 }
 
@@ -94,46 +95,58 @@ const fn spares(class: usize) -> usize {
 }
 
 const fn idle(class: usize) -> usize {
-    if class <= LARGEST_LINED { IDLE } else { LARGE_IDLE }
+    if class < LARGEST_CLASS { IDLE } else { PAGES_IDLE }
 }
 
 /// What a layout becomes in the global allocator.
-#[inline]
 fn padded(layout: Layout) -> Layout {
+    assert!(layout.size() > 0, "what is in memory has a size");
     layout.align_to(LINE).expect("a line's alignment is fine").pad_to_align()
 }
 
 /// Memory for an object; the process ends when there is none, as for a `Box`.
 #[inline]
 pub(crate) fn alloc(layout: Layout) -> NonNull<u8> {
-    try_alloc(layout, class_of(layout)).unwrap_or_else(|| exhausted(layout))
+    try_alloc(layout).unwrap_or_else(|| exhausted(layout))
 }
 
-/// Memory, if there is any: from a class, or, of no class, from the global allocator.
+/// Memory, if there is any.
 #[inline]
-fn try_alloc(layout: Layout, class: Option<usize>) -> Option<NonNull<u8>> {
-    let Some(class) = class else { return global(layout) };
+fn try_alloc(layout: Layout) -> Option<NonNull<u8>> {
+    match class_of(layout) {
+        Some(class) => of_class(class),
+        // SAFETY: not empty, says `padded`.
+        None => NonNull::new(unsafe { facade::alloc(padded(layout)) }),
+    }
+}
+
+/// Memory that is zeroes, if there is any.
+pub(crate) fn try_alloc_zeroed(layout: Layout) -> Option<NonNull<u8>> {
+    let Some(class) = class_of(layout) else {
+        // SAFETY: as above. (Large ones are zeroes already, to a page's first reader.)
+        return NonNull::new(unsafe { facade::alloc_zeroed(padded(layout)) });
+    };
+    let block = of_class(class)?;
+    // SAFETY: just allocated, of this size.
+    unsafe { block.write_bytes(0, layout.size()) };
+    Some(block)
+}
+
+#[inline]
+fn of_class(class: usize) -> Option<NonNull<u8>> {
     let cached = CACHE.try_with(|cache| cache.classes[class].pop(class));
     // The thread is ending, and its cache is gone.
     Some(cached.unwrap_or_else(|_| from_depot(class, |depot| depot.take(class)))?.cast())
 }
 
-/// Gives an object's memory back, on any thread.
+/// Gives memory back, on any thread.
 ///
 /// # Safety
-/// `ptr` came from [`alloc`] with this layout, and nobody uses it any more.
+/// `ptr` came from here with this layout, and nobody uses it any more.
 #[inline]
 pub(crate) unsafe fn free(ptr: NonNull<u8>, layout: Layout) {
-    // SAFETY: the caller's; `alloc` took this class.
-    unsafe { give(ptr, layout, class_of(layout)) };
-}
-
-/// # Safety
-/// `ptr` came from [`try_alloc`] with this layout and this class, and nobody uses it any more.
-#[inline]
-unsafe fn give(ptr: NonNull<u8>, layout: Layout, class: Option<usize>) {
-    let Some(class) = class else {
-        // SAFETY: `global` made it, with this layout.
+    let Some(class) = class_of(layout) else {
+        // SAFETY: it came from the global allocator, with this layout.
         return unsafe { facade::dealloc(ptr.as_ptr(), padded(layout)) };
     };
     let block = ptr.cast::<Free>();
@@ -170,14 +183,6 @@ pub(crate) unsafe fn discard<T>(ptr: NonNull<T>) {
 }
 
 #[cold]
-fn global(layout: Layout) -> Option<NonNull<u8>> {
-    let layout = padded(layout);
-    assert!(layout.size() > 0, "objects have a size");
-    // SAFETY: not empty.
-    NonNull::new(unsafe { facade::alloc(layout) })
-}
-
-#[cold]
 fn exhausted(layout: Layout) -> NonNull<u8> {
     std::alloc::handle_alloc_error(layout)
 }
@@ -201,10 +206,18 @@ mod tests {
     impl Held {
         fn new(size: usize, pattern: u8) -> Self {
             let layout = Layout::from_size_align(size, 8).expect("a layout");
-            let ptr = alloc(layout);
+            let ptr = if pattern.is_multiple_of(2) { alloc(layout) } else { Self::zeroed(layout) };
             // SAFETY: just allocated.
             unsafe { ptr.write_bytes(pattern, size) };
             Self { ptr, layout, pattern }
+        }
+
+        fn zeroed(layout: Layout) -> NonNull<u8> {
+            let ptr = try_alloc_zeroed(layout).expect("memory");
+            // SAFETY: just allocated with this size, and zeroes.
+            let bytes = unsafe { std::slice::from_raw_parts(ptr.as_ptr(), layout.size()) };
+            assert!(bytes.iter().all(|&byte| byte == 0));
+            ptr
         }
 
         fn range(&self) -> (usize, usize) {
@@ -234,7 +247,10 @@ mod tests {
         for step in 0..if cfg!(miri) { 500 } else { 50_000 } {
             if next(&mut seed).is_multiple_of(2) {
                 let most = if step % 8 == 0 { LARGEST } else { LINED };
-                let new = Held::new(1 + next(&mut seed) % (most + 100), step as u8);
+                let size = 1 + next(&mut seed) % (most + 100);
+                // Pages are another test's.
+                let is_page = class_of(Layout::from_size_align(size, 8).expect("a layout")) == Some(LARGEST_CLASS);
+                let new = Held::new(if is_page { LARGEST + size } else { size }, step as u8);
                 let (start, end) = new.range();
                 assert!(start.is_multiple_of(if new.layout.size() <= 32 { 32 } else { LINE }));
                 assert!(held.range(..end).next_back().is_none_or(|(_, below)| below.range().1 <= start));
@@ -251,8 +267,7 @@ mod tests {
         for size in 1..=LARGEST + 1 {
             let layout = Layout::from_size_align(size, 8).expect("a layout");
             let smallest = (0..CLASSES).find(|&class| bytes_of(class) >= size);
-            assert_eq!(class_of(layout), smallest.filter(|_| size <= LINED), "an object of {size} bytes");
-            assert_eq!(class_of_bytes(layout), smallest, "{size} bytes of a file");
+            assert_eq!(class_of(layout), smallest, "{size} bytes");
         }
     }
 

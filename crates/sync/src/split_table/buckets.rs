@@ -26,7 +26,7 @@
 //! A segment is held by the table and by each LINKING sentinel that the killer had to leave behind (`holders`); the last
 //! to let go retires it, and all its sentinels are unlinked by then.
 
-use std::{alloc::Layout, ops::RangeInclusive};
+use std::{alloc::Layout, ops::RangeInclusive, ptr::NonNull};
 
 use super::{
     SplitTable,
@@ -35,7 +35,8 @@ use super::{
     raw::{self, Link, Walk},
 };
 use crate::{
-    facade::{self, AtomicPtr, AtomicUsize, Ordering},
+    blocks,
+    facade::{AtomicPtr, AtomicUsize, Ordering},
     reclaim::{self, Guard},
 };
 
@@ -131,12 +132,7 @@ impl Segment {
 
     /// A segment of unused lines; `None` when memory is short.
     fn allocate(lines: usize) -> Option<*mut Self> {
-        let layout = Self::layout(lines)?;
-        // SAFETY: the layout is not empty: it has a head.
-        let segment = unsafe { facade::alloc_zeroed(layout) }.cast::<Self>();
-        if segment.is_null() {
-            return None;
-        }
+        let segment = blocks::try_alloc_zeroed(Self::layout(lines)?)?.cast::<Self>().as_ptr();
         // SAFETY: fresh memory of the head's layout.
         unsafe { segment.write(Self { lines, holders: AtomicUsize::new(1) }) };
         // Zeroes are unused lines, except to the model checker, whose atomics are more than a word.
@@ -170,8 +166,8 @@ impl Segment {
             unsafe { Self::line(segment, i).drop_in_place() };
         }
         let layout = Self::layout(lines).expect("it was allocated with this layout");
-        // SAFETY: as allocated.
-        unsafe { facade::dealloc(segment.cast(), layout) };
+        // SAFETY: not null, and as allocated.
+        unsafe { blocks::free(NonNull::new_unchecked(segment).cast(), layout) };
     }
 
     /// # Safety
@@ -278,11 +274,7 @@ impl Buckets {
 
     /// Puts it into memory of its own, with an empty index; none when memory is short.
     fn allocate(self) -> Option<*mut Self> {
-        // SAFETY: not empty.
-        let this = unsafe { facade::alloc_zeroed(self.layout()?) }.cast::<Self>();
-        if this.is_null() {
-            return None;
-        }
+        let this = blocks::try_alloc_zeroed(self.layout()?)?.cast::<Self>().as_ptr();
         // SAFETY: memory of the layout, and nobody else's; the groups are zeroes.
         unsafe {
             this.write(self);
@@ -385,14 +377,15 @@ impl Buckets {
     /// It came from `allocate`, and nobody uses it any more.
     unsafe fn free(buckets: *mut ()) {
         let buckets = buckets.cast::<Self>();
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller's contract; not null.
         unsafe {
             let layout = (*buckets).layout();
             if let Some(index) = Self::index(Self::published(buckets)) {
                 index.take_apart();
             }
             buckets.drop_in_place();
-            facade::dealloc(buckets.cast(), layout.expect("it was allocated with this layout"));
+            let layout = layout.expect("it was allocated with this layout");
+            blocks::free(NonNull::new_unchecked(buckets).cast(), layout);
         }
     }
 }
