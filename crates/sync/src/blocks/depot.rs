@@ -1,7 +1,6 @@
 //! What threads share of free blocks: full magazines, and the chunks that blocks are cut from.
 
 use std::{
-    alloc::Layout,
     ptr::{NonNull, null_mut},
     sync::{
         Mutex,
@@ -12,15 +11,13 @@ use std::{
 use super::{
     CLASSES, LINE, bytes_of, idle,
     magazines::{Free, Stack},
-    rounds, system,
+    rounds,
+    system::{self, CHUNK},
 };
 use crate::Padded;
 
 /// How many full magazines a depot keeps.
 const MAGAZINES: usize = 16;
-/// A chunk begins at a multiple of this.
-const CHUNK: usize = 256 << 10;
-
 /// Where the first chunk was, on a line that nothing is written to.
 static NEAR: Padded<AtomicUsize> = Padded(AtomicUsize::new(0));
 
@@ -46,11 +43,6 @@ struct Chunk {
 const _: () = assert!(size_of::<Chunk>() == LINE);
 
 impl Chunk {
-    const LAYOUT: Layout = match Layout::from_size_align(CHUNK, CHUNK) {
-        Ok(layout) => layout,
-        Err(_) => unreachable!(),
-    };
-
     /// How many blocks of a class there are in a chunk.
     const fn blocks(class: usize) -> usize {
         (CHUNK - LINE) / bytes_of(class)
@@ -58,12 +50,12 @@ impl Chunk {
 
     /// A chunk with nothing used; none when the system has no memory.
     fn cut() -> Option<NonNull<Self>> {
-        let chunk = system::map(Self::LAYOUT)?.cast::<Self>();
+        let chunk = system::map()?.cast::<Self>();
         if vicinity() == 0 {
             // Relaxed: a number. If another thread was first, that stands.
             let _ = NEAR.0.compare_exchange(0, chunk.addr().get(), Ordering::Relaxed, Ordering::Relaxed);
         }
-        // SAFETY: fresh memory, large enough and aligned.
+        // SAFETY: nobody's memory, large enough and aligned.
         unsafe { chunk.write(Self { free: Stack::EMPTY, fresh: 0, used: 0, next: null_mut(), prev: null_mut() }) };
         Some(chunk)
     }
@@ -74,7 +66,7 @@ impl Chunk {
     /// The depot has let go of it, for the caller.
     unsafe fn give_back(chunk: *mut Self) {
         // SAFETY: not null; `cut` mapped it, and all its blocks are free.
-        unsafe { system::unmap(NonNull::new_unchecked(chunk).cast(), Self::LAYOUT) };
+        unsafe { system::unmap(NonNull::new_unchecked(chunk).cast()) };
     }
 
     /// The chunk that a block was cut from.
@@ -305,6 +297,8 @@ impl Depot {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::alloc::Layout;
+
     use super::*;
     use crate::blocks::{
         BlockBytes, IDLE, LARGE_ROUNDS, LARGE_SPARES, LARGEST, LARGEST_CLASS, PAGES_IDLE, ROUNDS, class_of,

@@ -38,11 +38,12 @@ pub(crate) const LINE: usize = 64;
 const LINED: usize = 512;
 /// What is larger comes from the global allocator.
 const LARGEST: usize = 4096;
-/// Half a line; one to eight lines; from there each doubling in so many steps.
+/// Half a line; one to eight lines; and from there each doubling in [`STEPS`].
 const CLASSES: usize = LARGEST_CLASS + 1;
 const STEPS: usize = 4;
-/// The class of [`LINED`] bytes, and of [`LARGEST`].
+/// The class of [`LINED`] bytes,
 const LARGEST_LINED: usize = LINED / LINE;
+/// and of [`LARGEST`]: a page.
 const LARGEST_CLASS: usize = LARGEST_LINED + (LARGEST / LINED).ilog2() as usize * STEPS;
 /// How many blocks a magazine holds.
 const ROUNDS: u32 = 32;
@@ -50,7 +51,7 @@ const ROUNDS: u32 = 32;
 const SPARES: usize = 16;
 /// So many chunks of a size are kept although all of their blocks are free: what was retired is freed in gusts.
 const IDLE: usize = 2;
-/// The first two for blocks that are larger than [`LINED`]: 96 KiB of pages in a thread.
+/// The first two for blocks that are larger than [`LINED`]: 96 KiB of pages in a thread, and at most 450 KiB of all smaller ones.
 const LARGE_ROUNDS: u32 = 8;
 const LARGE_SPARES: usize = 2;
 /// The third for pages: 4 MiB for the next file.
@@ -123,7 +124,7 @@ fn try_alloc(layout: Layout) -> Option<NonNull<u8>> {
 /// Memory that is zeroes, if there is any.
 pub(crate) fn try_alloc_zeroed(layout: Layout) -> Option<NonNull<u8>> {
     let Some(class) = class_of(layout) else {
-        // SAFETY: as above. (Large ones are zeroes already, to a page's first reader.)
+        // SAFETY: as above. (That need not clear what the system has just mapped.)
         return NonNull::new(unsafe { facade::alloc_zeroed(padded(layout)) });
     };
     let block = of_class(class)?;
@@ -206,7 +207,7 @@ mod tests {
     impl Held {
         fn new(size: usize, pattern: u8) -> Self {
             let layout = Layout::from_size_align(size, 8).expect("a layout");
-            let ptr = if pattern.is_multiple_of(2) { alloc(layout) } else { Self::zeroed(layout) };
+            let ptr = if pattern & 16 == 0 { alloc(layout) } else { Self::zeroed(layout) };
             // SAFETY: just allocated.
             unsafe { ptr.write_bytes(pattern, size) };
             Self { ptr, layout, pattern }
