@@ -28,7 +28,7 @@
 //! | [`ring`](ring::ring) | `ring` | records from one thread to another that never make the writer wait: tracing |
 //! | [`prefetch()`] | `prefetch` | memory asked for before it is wanted |
 //! | [`siphash13`] | `siphash` | the keyed hash that such tables want |
-//! | [`SplitTable`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
+//! | [`SplitTable`], [`IndexAddress`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
 //!
 //! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
 //! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).

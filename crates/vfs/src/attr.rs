@@ -20,10 +20,14 @@ const DIRENT_BYTES: u64 = 20;
 /// The unit in which reading and writing goes best.
 const BLOCK_BYTES: u32 = 4096;
 
-/// Everything about an inode. Takes no lock and counts nothing. (Inline, so that it is written where it stays: what was just
-/// written piece by piece is not copied without waiting.)
-#[inline(always)]
+/// Everything about an inode. Takes no lock and counts nothing.
 pub(crate) fn stat_of(inode: &Inode, guard: &Guard) -> Stat {
+    stat_there(inode, guard)
+}
+
+/// [`stat_of`], written where it stays: what was just written piece by piece is not copied without waiting for it.
+#[inline(always)]
+fn stat_there(inode: &Inode, guard: &Guard) -> Stat {
     let perm = inode.perm(guard);
     let (mut nlink, mut size, mut blocks, mut rdev, mut stamp) = (inode.links.count(), inode.size(), 0, 0, i64::MIN);
     match &inode.body {
@@ -68,7 +72,7 @@ impl Vfs {
     pub fn stat(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Stat> {
         let path = path.as_ref();
         self.traced(TraceOp::Stat, (context, at, path), || {
-            let tell = |dentry: &Dentry, guard: &Guard| stat_of(dentry.inode(), guard);
+            let tell = |dentry: &Dentry, guard: &Guard| stat_there(dentry.inode(), guard);
             walk_and_tell(self.name_space(), (context, at, path, flags), tell)
         })
     }

@@ -24,7 +24,7 @@ use crate::{
     inode::{Body, Inode},
     load::{bind_loaded, load},
     locks::{Step, Stop},
-    name::Name,
+    name::{Name, equal},
     namei::{Last, Parent},
     superblock::{NameSpace, SuperBlock},
 };
@@ -81,7 +81,7 @@ impl BackedDir {
     }
 
     fn is_absent(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
-        self.absent.get(hash, |absent| absent.as_bytes() == name, guard).is_some()
+        self.absent.get(hash, |absent| equal(absent.as_bytes(), name), guard).is_some()
     }
 
     /// Remembers that there is no such name. The caller holds the name's lock.
@@ -92,7 +92,7 @@ impl BackedDir {
         let node = Unlinked::new(Name::new(name));
         // Before it can be seen: whoever forgets it counts it out.
         let len = self.absent_count.fetch_add(1, Ordering::Relaxed) + 1;
-        match self.absent.insert(hash, |absent| absent.as_bytes() == name, node, guard) {
+        match self.absent.insert(hash, |absent| equal(absent.as_bytes(), name), node, guard) {
             Ok(_) => self.absent.adapt(len, false, guard),
             Err(_) => {
                 self.absent_count.fetch_sub(1, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl BackedDir {
 
     /// The name is there now. Called after it is bound, under its lock: a reader looks at what is bound first.
     pub(crate) fn note_present(&self, hash: u64, name: &[u8], guard: &Guard) {
-        if let Some(node) = self.absent.get(hash, |absent| absent.as_bytes() == name, guard) {
+        if let Some(node) = self.absent.get(hash, |absent| equal(absent.as_bytes(), name), guard) {
             self.remove_absent(node, guard);
         }
     }

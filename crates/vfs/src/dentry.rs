@@ -107,7 +107,7 @@ impl Dentry {
     pub(crate) fn new_link(first: Counted<Self>) -> Counted<Self> {
         debug_assert!(matches!(first.target, Target::Own(_)), "links go to the first dentry");
         // The numbers are for the cache of a tree with a backing; elsewhere nobody asks, and all would write one line.
-        let id = if first.sb().driver.backing().is_some() { first.sb().links.next_id() } else { 0 };
+        let id = if first.inode().is_backed() { first.sb().links.next_id() } else { 0 };
         Counted::new(Self { place: OpCell::new(None), target: Target::Link(first, id), proxies: DentryProxies::new() })
     }
 

@@ -126,7 +126,7 @@ impl Directory {
         guard: &'g Guard,
     ) -> Result<Shared<'g, Node<Slot>>> {
         debug_assert_eq!(slot.name.as_bytes(), name);
-        match self.table.insert(hash, |other| other.name.as_bytes() == name, slot, guard) {
+        match self.table.insert(hash, |other| equal(other.name.as_bytes(), name), slot, guard) {
             Ok(inserted) => {
                 if inserted.contended {
                     self.contended(guard);

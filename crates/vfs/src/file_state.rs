@@ -152,7 +152,7 @@ impl Inode {
         match self.file_state_if_any() {
             Some(state) => state.blocks.load(Ordering::Relaxed),
             // Nothing was ever written, or a backing has it, without holes for all we know.
-            None if self.shard.sb.driver.backing().is_some() => self.size().div_ceil(512),
+            None if self.is_backed() => self.size().div_ceil(512),
             None => 0,
         }
     }

@@ -194,7 +194,7 @@ impl Inode {
     /// ENOENT when the last name is gone for good, EMLINK, ENOSPC.
     pub(crate) fn link_comes(&self) -> Result<()> {
         let driver = &self.shard.sb.driver;
-        if driver.backing().is_some() {
+        if self.backed {
             return self.links.up(|_| true).map(drop);
         }
         loop {
@@ -221,14 +221,14 @@ impl Inode {
 
     /// A name of a file is gone. Others may have taken away some that are not known here.
     pub(crate) fn link_gone(&self) {
-        if self.shard.sb.driver.backing().is_none() || self.links.count() > 0 {
+        if !self.backed || self.links.count() > 0 {
             self.pay_back_link(self.links.down());
         }
     }
 
     /// There is one name less than the so many that there were.
     fn pay_back_link(&self, were: u32) {
-        if were > 1 && self.shard.sb.driver.backing().is_none() {
+        if were > 1 && !self.backed {
             self.shard.sb.driver.release(Charge::Link);
         }
     }
@@ -375,7 +375,7 @@ impl Inode {
     #[cold]
     fn pay_back_rest(&self) {
         let driver = &self.shard.sb.driver;
-        if driver.backing().is_some() {
+        if self.backed {
             return;
         }
         if let Body::Symlink(target) = &self.body {
@@ -389,7 +389,7 @@ impl Drop for Inode {
     /// Attributes are paid back now: until here somebody may have set one, who had found the inode before its last reference
     /// was put.
     fn drop(&mut self) {
-        if self.has_xattrs() && self.shard.sb.driver.backing().is_none() {
+        if self.has_xattrs() && !self.backed {
             self.take_xattrs(|name, value| self.shard.sb.driver.release(cost_of(name, value)));
         }
     }

@@ -74,6 +74,7 @@ impl<'g> Parent<'g> {
     /// The hash of its name, which this is.
     #[inline]
     pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {
+        debug_assert!(self.hash.is_none_or(|hash| hash == hash_in(self.dir, name)), "the hash of another name");
         self.hash.unwrap_or_else(|| hash_in(self.dir, name))
     }
 

@@ -107,7 +107,7 @@ impl Inode {
     pub(crate) fn cached_xattrs<'g>(&self, guard: &'g Guard) -> Option<Option<&'g XattrMap>> {
         match self.xattrs.load(guard) {
             Some(xattrs) => Some(xattrs.to_ref().get(guard)),
-            None => self.shard.sb.driver.backing().is_none().then_some(None),
+            None => (!self.is_backed()).then_some(None),
         }
     }
 

@@ -379,12 +379,11 @@ impl Buckets {
         let buckets = buckets.cast::<Self>();
         // SAFETY: the caller's contract; not null.
         unsafe {
-            let layout = (*buckets).layout();
+            let layout = (*buckets).layout().expect("it was allocated with this layout");
             if let Some(index) = Self::index(Self::published(buckets)) {
                 index.take_apart();
             }
             buckets.drop_in_place();
-            let layout = layout.expect("it was allocated with this layout");
             blocks::free(NonNull::new_unchecked(buckets).cast(), layout);
         }
     }

@@ -114,7 +114,8 @@ impl<'g> Index<'g> {
     /// The groups of `2^bits` buckets.
     ///
     /// # Safety
-    /// They are at `groups`, of this layout, for as long as this is used: zeroes that were made empty.
+    /// They are at `groups`, of this layout, for as long as this is used for anything but [`Index::prefetch`]: zeroes that were
+    /// made empty.
     #[inline]
     pub(super) unsafe fn at(groups: *mut (), bits: u32) -> Self {
         Self { groups: groups.cast(), bits: bits.saturating_sub(GROUP_BITS), _live: PhantomData }
