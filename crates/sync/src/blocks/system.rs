@@ -72,8 +72,9 @@ mod linux {
     /// Chunks that are out, and the addresses of others.
     struct Mapped {
         out: usize,
-        /// What nobody has of a huge page; and what the kernel would not take back, since there are as many holes between
-        /// mappings as it allows (vm.max_map_count), with no memory behind it.
+        /// What nobody has: parts of huge pages, of which nothing has been used yet or that wait for the others; and what the
+        /// kernel would not take back, since there are as many holes between mappings as it allows (vm.max_map_count), with no
+        /// memory behind it.
         spare: BTreeSet<usize>,
     }
 
@@ -173,7 +174,8 @@ mod linux {
         let mut goes = lock(&MAPPED).give(chunk.as_ptr().expose_provenance());
         while let Some(first) = goes.pop_first() {
             let mut end = first + CHUNK;
-            while goes.remove(&end) {
+            // A page at a time.
+            while !end.is_multiple_of(HUGE) && goes.remove(&end) {
                 end += CHUNK;
             }
             let (start, len) = (with_exposed_provenance_mut(first), end - first);
