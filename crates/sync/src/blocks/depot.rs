@@ -18,6 +18,7 @@ use crate::Padded;
 
 /// How many full magazines a depot keeps.
 const MAGAZINES: usize = 16;
+
 /// Where the first chunk was, on a line that nothing is written to.
 static NEAR: Padded<AtomicUsize> = Padded(AtomicUsize::new(0));
 

@@ -90,6 +90,11 @@ mod linux {
             self.spare.pop_last()
         }
 
+        /// A huge page begins there, whose first chunk goes out; the others are spare.
+        fn add(&mut self, page: usize) {
+            self.spare.extend((CHUNK..HUGE).step_by(CHUNK).map(|at| page + at));
+        }
+
         /// One comes back. What the system is to have, ascending.
         fn give(&mut self, chunk: usize) -> BTreeSet<usize> {
             self.out -= 1;
@@ -137,8 +142,7 @@ mod linux {
         let page = aligned(HUGE)?;
         // SAFETY: just mapped; what is advised changes no byte.
         let _ = unsafe { madvise(page.as_ptr().cast(), HUGE, Advice::LinuxHugepage) };
-        let start = page.as_ptr().expose_provenance();
-        lock(&MAPPED).spare.extend((CHUNK..HUGE).step_by(CHUNK).map(|at| start + at));
+        lock(&MAPPED).add(page.as_ptr().expose_provenance());
         Some(page)
     }
 
@@ -260,9 +264,11 @@ mod linux {
             fn take(&mut self) {
                 let chunk = self.mapped.take().unwrap_or_else(|| {
                     self.lowest -= HUGE;
-                    let parts = if self.mapped.out > MANY { PARTS } else { 1 };
-                    self.pages.insert(self.lowest, parts);
-                    self.mapped.spare.extend((1..parts).map(|part| self.lowest + part * CHUNK));
+                    let is_huge = self.mapped.out > MANY;
+                    self.pages.insert(self.lowest, if is_huge { PARTS } else { 1 });
+                    if is_huge {
+                        self.mapped.add(self.lowest);
+                    }
                     self.lowest
                 });
                 self.out.push(chunk);
