@@ -402,13 +402,14 @@ fn wanted(len: usize, bits: u32, floor: u32) -> u32 {
     fitting.max(floor)
 }
 
-/// The most that contention can ask for: 128 buckets (4 KiB), with many cores 512.
+/// The most that contention can ask for: 256 buckets a core (8 KiB), 512 to 4096 in all. Each time that threads go on
+/// meeting there are four times as many, so where few meet there are few.
 fn most_bits() -> u32 {
     use std::sync::OnceLock;
     static MOST: OnceLock<u32> = OnceLock::new();
     *MOST.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        (64 * cores).clamp(128, 512).ilog2()
+        (256 * cores).clamp(512, 4096).ilog2()
     })
 }
 
@@ -607,7 +608,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     /// numbers. Never waits; one caller resizes at a time, and others go on meanwhile. One call makes 16 buckets of one at
     /// most (128 where there were none).
     ///
-    /// Buckets that contention asked for (at most 512) outlast the contention, and are given back only when the table
+    /// Buckets that contention asked for (at most 4096) outlast the contention, and are given back only when the table
     /// is found empty, by some thousands of calls, without more of it: names that come and go in an otherwise empty
     /// directory would else build and tear them down all the time.
     #[inline]
