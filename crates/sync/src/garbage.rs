@@ -1,4 +1,4 @@
-//! Garbage: what was retired and waits for readers, over `crossbeam-epoch`.
+//! Garbage: what was retired and waits for readers, and their guards.
 //!
 //! Freeing touches what is freed. When the thread that passes a grace period frees whatever it finds, it pulls other
 //! threads' objects into its core's cache, and they pull the memory back when they use it again. Measured, that doubles the
@@ -7,14 +7,14 @@
 //!
 //! 1. A thread collects what it retires in a *bag*. Full bags wait in a queue of its own, each for a grace period; others do
 //!    when the thread only reads, and when they are heavy or hold something that others may wait for.
-//! 2. One in [`ROUND`] bags, and now and then while it only reads, the thread frees some of the bags whose period is over, and
-//!    begins another period if none is under way and enough waits.
+//! 2. One in [`ROUND`] bags, and now and then while it only reads, the thread begins a period if none is under way and enough
+//!    waits, ends the one that is if it can, and frees some of the bags whose period is over.
 //! 3. Queues are behind locks, which nobody else wants mostly. A thread that frees bags looks now and then whether another
 //!    one's have waited much longer than they must: their owner may be asleep, or have ended. [`collect`], [`collect_all`] and
 //!    [`back_pressure`] free everybody's. What a thread that sleeps has in the bag that it was filling (fewer than [`BAG`]
 //!    objects, and less than [`HEAVY_BYTES`]) stays there until it wakes.
 //!
-//! Frees run inside [`pin`] (when the thread holds no guard yet), [`collect`], [`collect_all`] and [`back_pressure`].
+//! Frees run inside [`pin`] (when the thread holds no guard), [`collect`], [`collect_all`] and [`back_pressure`].
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,9 +25,11 @@ use std::{
     },
 };
 
-use crate::{facade, grace::Graces, reclaim};
-
-pub(crate) type Inner = crossbeam_epoch::Guard;
+use crate::{
+    facade,
+    grace::{Graces, Slot},
+    reclaim,
+};
 
 /// Objects in a full bag.
 const BAG: usize = 20;
@@ -37,7 +39,7 @@ const HEAVY_BYTES: usize = 64 << 10;
 const ROUND: u32 = 4;
 /// It frees so many at once, so that what is freed finds room where it is made again (`blocks`); more if very many wait.
 const GUST: usize = 2 * ROUND as usize;
-/// So many bags are worth a grace period, which costs all threads some hundred nanoseconds.
+/// So many bags are worth a grace period, of which all threads hear, at some hundred nanoseconds each.
 const ENOUGH: usize = 8;
 /// After so many guards it does so while something waits, though it retires nothing.
 const READS: u32 = 512;
@@ -191,7 +193,96 @@ fn homes() -> impl Iterator<Item = &'static Home> {
     HOMES[..INHABITED.load(Ordering::Relaxed)].iter().chain([&HOMES[SHARED]])
 }
 
-/// What a thread has of its own.
+/// What a thread has of its own to say that it reads. It needs no destructor, so it is there as long as the thread is.
+struct Reading {
+    /// Where it says so, once it has.
+    slot: Cell<Option<&'static Slot>>,
+    guards: Cell<usize>,
+    /// Guards until the thread goes on with what waits.
+    countdown: Cell<u32>,
+    /// Its other locals are gone: from now on it has a slot only while it reads.
+    ends: Cell<bool>,
+}
+
+std::thread_local!(static READING: Reading = const { Reading::new() });
+
+impl Reading {
+    const fn new() -> Self {
+        Self { slot: Cell::new(None), guards: Cell::new(0), countdown: Cell::new(IDLE_READS), ends: Cell::new(false) }
+    }
+
+    #[inline]
+    fn enter(&self) {
+        let guards = self.guards.get();
+        if guards == 0 {
+            let countdown = self.countdown.get();
+            if countdown == 0 {
+                go_on();
+            }
+            // Not what it was before, which may have changed.
+            self.countdown.set(self.countdown.get().saturating_sub(1));
+            self.slot.get().unwrap_or_else(|| self.claim()).enter(&GRACES);
+        }
+        self.guards.set(guards + 1);
+    }
+
+    #[inline]
+    fn leave(&self) {
+        let guards = self.guards.get() - 1;
+        self.guards.set(guards);
+        if guards == 0 {
+            if let Some(slot) = self.slot.get() {
+                slot.leave();
+            }
+            if self.ends.get() {
+                self.give_back();
+            }
+        }
+    }
+
+    #[cold]
+    fn claim(&self) -> &'static Slot {
+        // Which sees to it that the slot is given back.
+        if LOCAL.try_with(|_| ()).is_err() {
+            self.ends.set(true);
+        }
+        let slot = GRACES.claim();
+        self.slot.set(Some(slot));
+        slot
+    }
+
+    #[cold]
+    fn give_back(&self) {
+        self.ends.set(true);
+        if self.guards.get() == 0
+            && let Some(slot) = self.slot.take()
+        {
+            slot.give_back();
+        }
+    }
+}
+
+/// A guard: it belongs to its thread.
+pub(crate) struct Inner(());
+
+#[inline]
+pub(crate) fn pin() -> Inner {
+    READING.with(Reading::enter);
+    Inner(())
+}
+
+impl Drop for Inner {
+    #[inline]
+    fn drop(&mut self) {
+        READING.with(Reading::leave);
+    }
+}
+
+fn is_pinned() -> bool {
+    READING.with(|reading| reading.guards.get() > 0)
+}
+
+/// What a thread has of its own besides.
 struct Local {
     number: usize,
     /// What was retired lately.
@@ -202,9 +293,7 @@ struct Local {
     bag_bytes: Cell<usize>,
     /// Bags that were filled since the last time.
     filled: Cell<u32>,
-    /// Guards until the thread goes on with what waits.
-    countdown: Cell<u32>,
-    /// How often it did.
+    /// How often the thread went on with what waits.
     times: Cell<u32>,
     /// Whose queue it looked at last.
     visited: Cell<usize>,
@@ -227,8 +316,8 @@ impl Local {
             INHABITED.fetch_max(number + 1, Ordering::Relaxed);
         }
         let (bag, fills, bag_bytes) = (RefCell::default(), Cell::new(&HOMES[number]), Cell::new(0));
-        let (filled, countdown, times) = (Cell::new(0), Cell::new(IDLE_READS), Cell::new(0));
-        Self { number, bag, fills, bag_bytes, filled, countdown, times, visited: Cell::new(0) }
+        let (filled, times, visited) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Self { number, bag, fills, bag_bytes, filled, times, visited }
     }
 
     fn home(&self) -> &'static Home {
@@ -250,7 +339,7 @@ impl Local {
             let filled = self.filled.get() + 1;
             self.filled.set(filled);
             if filled >= ROUND {
-                self.countdown.set(0);
+                READING.with(|reading| reading.countdown.set(0));
             }
         }
     }
@@ -279,24 +368,27 @@ impl Local {
         before
     }
 
-    /// Goes on with what waits. The caller's guard is the thread's first.
-    fn go_on(&self, guard: &Inner) {
+    /// Goes on with what waits. The thread holds no guard. Returns after how many it is to do so again.
+    fn go_on(&self) -> u32 {
         let reads = self.filled.replace(0) < ROUND;
         if reads {
             // It may be long until this bag is full.
             self.seal();
         }
-        self.home().free_ripe(0, GUST.max(self.home().waiting() / 16));
         let waiting = self.home().waiting();
         let times = self.times.get().wrapping_add(1);
         self.times.set(times);
         let idle = reads && waiting == 0;
         let left_behind = (idle || times.is_multiple_of(VISIT)) && self.visit();
         if left_behind || waiting >= if reads { 1 } else { ENOUGH } {
-            begin(guard);
+            GRACES.begin();
         }
-        if self.filled.get() < ROUND {
-            self.countdown.set(if idle { IDLE_READS } else { READS });
+        GRACES.try_end();
+        self.home().free_ripe(0, GUST.max(waiting / 16));
+        match () {
+            () if self.filled.get() >= ROUND => 0,
+            () if idle => IDLE_READS,
+            () => READS,
         }
     }
 
@@ -320,37 +412,22 @@ impl Drop for Local {
         if self.number != SHARED {
             self.home().owned.store(false, Ordering::Release);
         }
+        READING.with(Reading::give_back);
     }
 }
 
-/// Begins a grace period, unless one is under way.
-fn begin(guard: &Inner) {
-    if let Some(period) = GRACES.begin() {
-        guard.defer(move || GRACES.end(period));
-        // Not before the scheme hears of it.
-        guard.flush();
-    }
-}
-
-#[inline]
-pub(crate) fn pin() -> Inner {
-    let due = LOCAL.try_with(|local| {
-        let countdown = local.countdown.get();
-        local.countdown.set(countdown.saturating_sub(1));
-        countdown == 0
-    });
-    // Without its locals, the thread is ending.
-    if due.unwrap_or(false) { pin_and_go_on() } else { crossbeam_epoch::pin() }
-}
-
+/// The thread holds no guard.
 #[cold]
-fn pin_and_go_on() -> Inner {
-    let first = !crossbeam_epoch::is_pinned();
-    let guard = crossbeam_epoch::pin();
-    if first {
-        let _ = LOCAL.try_with(|local| local.go_on(&guard));
-    }
-    guard
+fn go_on() {
+    // Without its locals, the thread is ending.
+    let again = LOCAL.try_with(Local::go_on).unwrap_or(IDLE_READS);
+    READING.with(|reading| reading.countdown.set(again));
+}
+
+/// Begins a grace period if none is under way, and ends the one that is if it can: what waits is nearer to being freed.
+fn push_periods() {
+    GRACES.begin();
+    GRACES.try_end();
 }
 
 /// # Safety
@@ -380,8 +457,7 @@ pub(crate) fn retired_bytes() -> usize {
     homes().map(|home| home.bytes.load(Ordering::Relaxed)).sum::<isize>().max(0) as usize
 }
 
-/// So many rounds in which nothing of this thread's was freed, and nobody was at it: somebody reads. (A grace period takes
-/// the scheme three steps, after one that may be under way.)
+/// So many rounds in which nothing of this thread's was freed, and nobody was at it: somebody reads.
 const COLLECT_ROUNDS: usize = 32;
 /// Rounds besides. Objects that own objects are freed one generation after the other; and while others are freeing what was
 /// retired here, a file's contents may take them long.
@@ -424,7 +500,7 @@ impl Idle {
 
 /// Until what this thread has retired is freed, and what waits in the homes of the `idle`, and what that frees in turn.
 fn collect_with(idle: &Idle) {
-    if crossbeam_epoch::is_pinned() {
+    if is_pinned() {
         return;
     }
     let period = GRACES.next();
@@ -457,12 +533,8 @@ fn collect_with(idle: &Idle) {
 /// Goes on with what waits in all queues, and with this thread's bag, full or not; says whether something was freed of its own or
 /// of the `idle`. It holds no guard.
 fn push_on(idle: &Idle) -> bool {
-    let guard = crossbeam_epoch::pin();
     seal();
-    begin(&guard);
-    guard.flush();
-    // What is freed may retire what somebody waits for: another period need not wait for this thread.
-    drop(guard);
+    push_periods();
     let number = number();
     let counts = |home: &Home| {
         let is = |other: &'static Home| std::ptr::eq(other, home);
@@ -478,7 +550,7 @@ pub(crate) fn seal() {
 
 pub(crate) fn back_pressure(limit_bytes: usize) {
     let mut spins = 0_u32;
-    while retired_bytes() >= limit_bytes.max(1) && !crossbeam_epoch::is_pinned() {
+    while retired_bytes() >= limit_bytes.max(1) && !is_pinned() {
         push_on(&Idle::none());
         seal();
         if homes().all(Home::is_done) {

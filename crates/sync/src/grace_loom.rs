@@ -1,97 +1,144 @@
-//! Grace periods, model-checked: with a scheme of one reader, who is waited for by looking whether he is there.
+//! Grace periods, model-checked, with the threads that read.
 
 use loom::{
     cell::UnsafeCell,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering, fence},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
 };
 
-use super::Graces;
+use super::{Graces, Slot};
 
 /// An object that can be found as long as it is linked.
 struct World {
     graces: Graces,
     linked: AtomicBool,
-    reading: AtomicBool,
     object: UnsafeCell<u32>,
 }
 
 impl World {
-    fn read(&self) {
-        // As an epoch scheme pins: announced, then a fence.
-        self.reading.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+    fn new() -> Arc<Self> {
+        Arc::new(Self { graces: Graces::new(), linked: AtomicBool::new(true), object: UnsafeCell::new(1) })
+    }
+
+    fn read(&self, slot: &Slot) {
+        slot.enter(&self.graces);
         if self.linked.load(Ordering::Acquire) {
             // SAFETY: what the model checks: it is not freed meanwhile.
             self.object.with(|object| assert_eq!(unsafe { *object }, 1));
         }
-        self.reading.store(false, Ordering::Release);
+        slot.leave();
     }
 
-    /// A period, which is over if nobody reads at an instant after its beginning.
-    fn period(&self) {
-        if let Some(period) = self.graces.begin()
-            && !self.reading.load(Ordering::Acquire)
-        {
-            self.graces.end(period);
+    fn push(&self) {
+        self.graces.begin();
+        self.graces.try_end();
+    }
+
+    /// Unlinked, and freed if the period that it waits for is over by then. Says whether it was.
+    fn retire(&self) -> bool {
+        self.linked.store(false, Ordering::Relaxed);
+        let period = self.graces.next();
+        self.push();
+        let over = self.graces.over() >= period;
+        if over {
+            // SAFETY: what the model checks: nobody else is at it.
+            self.object.with_mut(|object| unsafe { *object = 0 });
         }
+        over
     }
 }
 
-/// An object is unlinked and freed while one reads and another one begins periods.
+/// An object is unlinked and freed while one reads and another one pushes periods.
 ///
-/// Seen to fail: `next` that gives the period that began last; `next` without its fence; `begin` without its own; `end` that
-/// is Relaxed.
+/// Seen to fail: `next` that gives the period that began last; `next`, `try_end` or `enter` without its fence; an end that is
+/// Relaxed.
 #[test]
 fn nothing_is_freed_that_can_be_found() {
     loom::model(|| {
-        let world = Arc::new(World {
-            graces: Graces::new(),
-            linked: AtomicBool::new(true),
-            reading: AtomicBool::new(false),
-            object: UnsafeCell::new(1),
-        });
-        let [reader, other] = [World::read, |world: &World| {
-            world.period();
-            world.period();
-        }]
-        .map(|work| {
+        let world = World::new();
+        let reader = thread::spawn({
             let world = world.clone();
-            thread::spawn(move || work(&world))
+            move || world.read(world.graces.claim())
         });
-        world.linked.store(false, Ordering::Relaxed);
-        let period = world.graces.next();
-        if world.graces.over() >= period {
-            // SAFETY: what the model checks: nobody else is at it.
-            world.object.with_mut(|object| unsafe { *object = 0 });
-        }
+        let other = thread::spawn({
+            let world = world.clone();
+            move || world.push()
+        });
+        world.retire();
         reader.join().unwrap();
         other.join().unwrap();
     });
 }
 
-/// Periods that two threads begin follow one another.
+/// The same with a reader who comes back, and whose slot goes to another thread in between.
+///
+/// Seen to fail: a look, or `leave`, that is Relaxed; `enter` by a store, which ends what the release before it began.
+#[test]
+fn a_slot_tells_of_all_who_had_it() {
+    loom::model(|| {
+        let world = World::new();
+        let reader = thread::spawn({
+            let world = world.clone();
+            move || {
+                let slot = world.graces.claim();
+                world.read(slot);
+                slot.give_back();
+                world.read(world.graces.claim());
+            }
+        });
+        world.retire();
+        reader.join().unwrap();
+    });
+}
+
+/// A slot is one thread's at a time, and there are no more than there were threads at one time.
+///
+/// Seen to fail: a claim by a load and a store; slots that are not claimed again.
+#[test]
+fn slots_belong_to_one_thread_each() {
+    loom::model(|| {
+        let graces = Arc::new(Graces::new());
+        let read = |graces: &Graces| {
+            let slot = graces.claim();
+            assert_eq!(slot.since.load(Ordering::Relaxed), 0, "somebody else has it");
+            slot.enter(graces);
+            slot.leave();
+            slot.give_back();
+            assert!(graces.slots().count() <= 2);
+        };
+        let other = thread::spawn({
+            let graces = graces.clone();
+            move || read(&graces)
+        });
+        read(&graces);
+        read(&graces);
+        other.join().unwrap();
+    });
+}
+
+/// Periods that two threads push follow one another, and what is over stays over.
 ///
 /// Seen to fail: `begin` while one is under way; `begin` by a load and a store.
 #[test]
 fn one_period_at_a_time() {
     loom::model(|| {
-        let world = Arc::new((Graces::new(), AtomicBool::new(false)));
-        let begin = |(graces, under_way): &(Graces, AtomicBool)| {
-            if let Some(period) = graces.begin() {
-                assert!(!under_way.swap(true, Ordering::SeqCst), "two are under way");
-                under_way.store(false, Ordering::SeqCst);
-                graces.end(period);
-            }
+        let graces = Arc::new(Graces::new());
+        let push = |graces: &Graces| {
+            let before = graces.over();
+            graces.begin();
+            graces.try_end();
+            let after = graces.over();
+            // Nobody reads: the one that was under way, or its own, is over.
+            assert!(after > before && after <= 2, "{before}, {after}");
         };
         let other = thread::spawn({
-            let world = world.clone();
-            move || begin(&world)
+            let graces = graces.clone();
+            move || push(&graces)
         });
-        begin(&world);
+        push(&graces);
         other.join().unwrap();
     });
 }

@@ -15,7 +15,7 @@ pub(crate) enum Class {
     Own,
     /// The allocator's: from the entry of `malloc`, `free` or their kin to their return, and code of `pando_sync`'s blocks.
     Allocator,
-    /// The reclaimer's: code of `crossbeam-epoch`, and of what `pando_sync` builds on it.
+    /// The reclaimer's: code of `pando_sync`'s guards, grace periods and garbage.
     Reclamation,
 }
 
@@ -109,13 +109,11 @@ impl<'a> Collector<'a> {
 
 /// Modules whose code is the allocator's or the reclaimer's, wherever it was inlined: as in the names of functions, and as in
 /// the paths of sources (what was inlined may have lost its module's name, or its source).
-const MODULES: [(&str, &str, Class); 6] = [
+const MODULES: [(&str, &str, Class); 4] = [
     ("pando_sync::blocks", "sync/src/blocks.rs", Class::Allocator),
     ("pando_sync::reclaim", "sync/src/reclaim.rs", Class::Reclamation),
     ("pando_sync::garbage", "sync/src/garbage.rs", Class::Reclamation),
     ("pando_sync::grace", "sync/src/grace.rs", Class::Reclamation),
-    ("crossbeam_epoch", "/crossbeam-epoch-", Class::Reclamation),
-    ("crossbeam_utils", "/crossbeam-utils-", Class::Reclamation),
 ];
 
 fn class(frames: &[Frame]) -> Class {
