@@ -41,7 +41,7 @@ const ROUND: u32 = 4;
 const GUST: usize = 2 * ROUND as usize;
 /// So many bags are worth a grace period, of which all threads hear, at some hundred nanoseconds each.
 const ENOUGH: usize = 8;
-/// After so many guards it does so while something waits, though it retires nothing.
+/// After so many guards, those within others not counted, it does so while something waits, though it retires nothing.
 const READS: u32 = 512;
 /// And after so many while nothing of its own does, for the sake of others.
 const IDLE_READS: u32 = 2048;
@@ -86,6 +86,7 @@ impl Ripe {
     fn free(mut self) {
         // It goes before this does: what is retired is there when nobody is freeing any more.
         let _heir = Heir::new(self.home);
+        let _freeing = Freeing::new();
         while let Some(Retired(ptr, bytes, free)) = self.bag.items.pop() {
             account(-(bytes as isize));
             // SAFETY: the contract of `retire`, and the grace period has passed.
@@ -202,24 +203,31 @@ struct Reading {
     countdown: Cell<u32>,
     /// Its other locals are gone: from now on it has a slot only while it reads.
     ends: Cell<bool>,
+    /// It is freeing garbage, and waits for none: that might be what it frees.
+    frees: Cell<bool>,
 }
 
 std::thread_local!(static READING: Reading = const { Reading::new() });
 
 impl Reading {
     const fn new() -> Self {
-        Self { slot: Cell::new(None), guards: Cell::new(0), countdown: Cell::new(IDLE_READS), ends: Cell::new(false) }
+        Self {
+            slot: Cell::new(None),
+            guards: Cell::new(0),
+            countdown: Cell::new(IDLE_READS),
+            ends: Cell::new(false),
+            frees: Cell::new(false),
+        }
     }
 
     #[inline]
     fn enter(&self) {
+        if self.guards.get() == 0 && self.countdown.get() == 0 {
+            go_on();
+        }
+        // Not before: what is freed ought not to take a guard, but if it does, and keeps it, there is one.
         let guards = self.guards.get();
         if guards == 0 {
-            let countdown = self.countdown.get();
-            if countdown == 0 {
-                go_on();
-            }
-            // Not what it was before, which may have changed.
             self.countdown.set(self.countdown.get().saturating_sub(1));
             self.slot.get().unwrap_or_else(|| self.claim()).enter(&GRACES);
         }
@@ -278,8 +286,31 @@ impl Drop for Inner {
     }
 }
 
+#[cfg(test)]
 fn is_pinned() -> bool {
     READING.with(|reading| reading.guards.get() > 0)
+}
+
+/// Whether this thread can wait until all is freed that may be: it holds no guard, and is not freeing something itself.
+fn may_wait() -> bool {
+    READING.with(|reading| reading.guards.get() == 0 && !reading.frees.get())
+}
+
+/// Until it is dropped, this thread frees.
+struct Freeing {
+    before: bool,
+}
+
+impl Freeing {
+    fn new() -> Self {
+        Self { before: READING.with(|reading| reading.frees.replace(true)) }
+    }
+}
+
+impl Drop for Freeing {
+    fn drop(&mut self) {
+        READING.with(|reading| reading.frees.set(self.before));
+    }
 }
 
 /// What a thread has of its own besides.
@@ -419,6 +450,10 @@ impl Drop for Local {
 /// The thread holds no guard.
 #[cold]
 fn go_on() {
+    if !may_wait() {
+        // What is freed frees no more: no stack grows with the garbage.
+        return;
+    }
     // Without its locals, the thread is ending.
     let again = LOCAL.try_with(Local::go_on).unwrap_or(IDLE_READS);
     READING.with(|reading| reading.countdown.set(again));
@@ -500,7 +535,7 @@ impl Idle {
 
 /// Until what this thread has retired is freed, and what waits in the homes of the `idle`, and what that frees in turn.
 fn collect_with(idle: &Idle) {
-    if is_pinned() {
+    if !may_wait() {
         return;
     }
     let period = GRACES.next();
@@ -550,7 +585,7 @@ pub(crate) fn seal() {
 
 pub(crate) fn back_pressure(limit_bytes: usize) {
     let mut spins = 0_u32;
-    while retired_bytes() >= limit_bytes.max(1) && !is_pinned() {
+    while retired_bytes() >= limit_bytes.max(1) && may_wait() {
         push_on(&Idle::none());
         seal();
         if homes().all(Home::is_done) {
