@@ -103,7 +103,7 @@ mod tests {
         for (script, signal, says) in
             [("kill -INT $$", Some(2), "sh ended with signal: 2"), ("exit 3", None, "sh ended with exit status: 3")]
         {
-            let error = ended("sh", Command::new("sh").args(["-c", script]).status().expect("a shell"));
+            let error = ended("sh", Command::new("/bin/sh").args(["-c", script]).status().expect("a shell"));
             assert!(error.to_string().starts_with(says), "{error}");
             assert_eq!(ended_by(&error), signal);
         }

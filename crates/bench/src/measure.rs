@@ -232,8 +232,9 @@ mod tests {
     #[test]
     fn children_are_counted_apart() {
         let before = Used::by_children().expect("getrusage");
-        let done =
-            std::process::Command::new("sh").args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]).status();
+        let done = std::process::Command::new("/bin/sh")
+            .args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"])
+            .status();
         assert!(done.expect("a shell").success());
         assert!(!Used::by_children().expect("getrusage").since(before).cpu.is_zero());
     }

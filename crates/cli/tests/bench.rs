@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{pando, signals, skipped};
+use common::{has, pando, signals, skipped};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// One test at a time: each measures with as many threads as there are cores.
@@ -186,6 +186,9 @@ fn mktree_makes_a_directory() {
 #[test]
 fn seeds_are_run_again() {
     let _alone = alone();
+    if !has(&["find", "git"]) {
+        return;
+    }
     let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
     let target = format!("dir={}", temp.path().join("new").display());
     let output = run(&["seeds", "mem", &target, "--scale", "100000"]);
@@ -433,6 +436,9 @@ fn refusals_have_an_exit_code() {
 #[test]
 fn git_has_a_repository_of_its_own() {
     let _alone = alone();
+    if !has(&["git"]) {
+        return;
+    }
     let [temp, callers] = [(); 2].map(|()| tempfile::tempdir().expect("a temporary directory"));
     let target = format!("dir={}", temp.path().display());
     let args = ["git-diff", &target, "--set", "files=10", "--threads", "1"];
@@ -574,7 +580,7 @@ fn a_thread_that_cannot_be_started_is_a_failure() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let target = format!("dir={}", temp.path().display());
     for workload in ["crunl", "unlink-private"] {
-        let mut limited = Command::new("sh");
+        let mut limited = Command::new("/bin/sh");
         limited.args(["-c", "ulimit -v 2000000 && exec \"$0\" \"$@\""]).arg(env!("CARGO_BIN_EXE_pando"));
         limited.args(["bench", workload, &target, "--threads", "16"]).args(SHORT);
         let output = limited.env("RUST_MIN_STACK", (256 << 20).to_string()).output().expect("it ends");

@@ -231,7 +231,7 @@ fn too_few_open_files_leave_no_dead_mount() {
     let temp = tempfile::tempdir().unwrap();
     for limit in 4..14 {
         let grove = temp.path().join(limit.to_string());
-        let mut shell = Command::new("sh");
+        let mut shell = Command::new("/bin/sh");
         shell.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" mount --threads 2 \"$1\"")]);
         shell.arg(env!("CARGO_BIN_EXE_pando")).arg(&grove).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut server = shell.spawn().unwrap();
@@ -257,7 +257,7 @@ fn too_little_room_for_threads_leaves_a_mount_that_works() {
     let grove = temp.path().join("grove");
     // Room for five stacks, of which two are not for serving; and one place to allocate from, which takes none of it.
     let (stack, room) = (256 << 20, (5 * 256 + 200) << 10);
-    let mut shell = Command::new("sh");
+    let mut shell = Command::new("/bin/sh");
     shell.args(["-c", &format!("ulimit -v {room}; exec \"$0\" mount --io-uring never --threads 8 \"$1\"")]);
     shell.arg(env!("CARGO_BIN_EXE_pando")).arg(&grove).stdout(Stdio::piped()).stderr(Stdio::piped());
     shell.env("RUST_MIN_STACK", stack.to_string()).env("MALLOC_ARENA_MAX", "1");

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use common::{can_mount, copy_to, said, skipped};
+use common::{can_mount, copy_to, has, said};
 use tempfile::TempDir;
 
 /// A place where `pando` can be run by a user of no rights, in a space of mounts of its own.
@@ -22,11 +22,8 @@ impl Place {
         if !can_mount() {
             return None;
         }
-        for needed in ["unshare", "setpriv", "fusermount3", "mknod"] {
-            if let Err(error) = Command::new(needed).arg("--help").output() {
-                skipped(&format!("{needed}: {error}"));
-                return None;
-            }
+        if !has(&["unshare", "setpriv", "fusermount3", "mount"]) {
+            return None;
         }
         let open = fs::Permissions::from_mode(0o755);
         let temp = tempfile::Builder::new().permissions(open).tempdir().unwrap();
@@ -39,9 +36,9 @@ impl Place {
     /// Runs `script` as nobody, after root has `prepared`; both are for a shell. The device is open to all.
     fn run(&self, prepared: &str, script: &str) -> Output {
         let private = "rm -f fuse && mknod -m 666 fuse c 10 229 && mount --bind fuse /dev/fuse";
-        let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups sh -c \"$1\"";
+        let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups /bin/sh -c \"$1\"";
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+        command.args(["--mount", "--propagation", "private", "/bin/sh", "-c"]);
         command.args([&format!("{private} && {prepared} && {nobody}"), "sh", script]);
         command.current_dir(self.temp.path()).env_remove("RUST_LOG").output().unwrap()
     }

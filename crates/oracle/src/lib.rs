@@ -23,7 +23,7 @@
 //! A failure is shrunk: operations are left out as long as it still fails, and what is left is printed with both
 //! answers. Without root a user name space is used, and there are no other users in it; where that is forbidden too,
 //! or there is no util-linux, nothing is tested. Where the machine has policies of its own for links and sticky directories
-//! (`fs.protected_*`), what they concern is left out. The output says `skipped:` and why; with `PANDO_ORACLE_REQUIRED=1` it
+//! (`fs.protected_*`), what they concern is left out. The output says `skipped:` and why; with `PANDO_NO_SKIP=1` it
 //! fails.
 #![forbid(unsafe_code)]
 

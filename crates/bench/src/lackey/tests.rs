@@ -2,7 +2,6 @@
 //! they do not.
 
 use std::{
-    process::Command,
     sync::{
         atomic::{AtomicU64, Ordering},
         mpsc::channel,
@@ -13,7 +12,7 @@ use std::{
 use super::{in_marks, order, tell, trace};
 use crate::{
     conflicts::touched::{Class, Collector, Touched},
-    failure::{Failure, say},
+    failure::Failure,
     halt::Halt,
     lackey::{Event, Symbols, Traced},
 };
@@ -93,10 +92,7 @@ fn a_seeded_conflict_is_found_and_private_work_is_clean() {
         println!("{}", seeded());
         return;
     }
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        assert!(std::env::var_os("PANDO_NO_SKIP").is_none_or(|value| value != "1"), "valgrind is missing");
-        // Past the test harness, which keeps to itself what a test prints that passes.
-        say("skipped: no valgrind here");
+    if !pandofs_testkit::has(&["valgrind"]) {
         return;
     }
     let name = "lackey::tests::a_seeded_conflict_is_found_and_private_work_is_clean";

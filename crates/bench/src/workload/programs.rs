@@ -186,6 +186,9 @@ mod tests {
 
     #[test]
     fn git_takes_the_one_repository_that_is_somebody_elses() {
+        if !pandofs_testkit::has(&["git"]) || !pandofs_testkit::is_root() {
+            return;
+        }
         let temp = scratch();
         let [one, other, link] = ["one", "other", "link"].map(|name| temp.path().join(name));
         for root in [&one, &other] {
@@ -193,9 +196,8 @@ mod tests {
             std::fs::write(root.join("file"), "data").expect("writing");
             commit(root).expect("a repository");
             // As a mount may show them.
-            let given = [root, &root.join(".git")].map(|path| std::os::unix::fs::chown(path, Some(65534), None));
-            if given.iter().any(Result::is_err) {
-                return;
+            for path in [root, &root.join(".git")] {
+                std::os::unix::fs::chown(path, Some(65534), None).expect("chown");
             }
         }
         std::os::unix::fs::symlink(&one, &link).expect("a link");
@@ -207,6 +209,9 @@ mod tests {
 
     #[test]
     fn git_need_not_read_files_to_know_them() {
+        if !pandofs_testkit::has(&["git"]) {
+            return;
+        }
         let temp = scratch();
         let target: TargetSpec = format!("dir={}", temp.path().display()).parse().expect("a target");
         let session = target.target().open().expect("it opens");

@@ -19,7 +19,7 @@ use std::{
     sync::OnceLock,
 };
 
-use common::{Mounted, can_mount, pando, said, skipped};
+use common::{Mounted, can_mount, has, is_root, pando, said, skipped};
 use requests::alone;
 use rustix::{
     mount::{MountFlags, mount_remount},
@@ -159,19 +159,10 @@ fn compile(to: &Path, options: &[&str]) -> bool {
     status.success()
 }
 
-/// Whether a program is there; if not, says so.
-fn has(program: &str) -> bool {
-    let found = pando_boost::program::find(OsStr::new(program), std::env::var_os("PATH").as_deref()).is_some();
-    if !found {
-        skipped(&format!("no {program} here"));
-    }
-    found
-}
-
 #[test]
 fn each_way_to_list_a_directory_is_noticed_and_unchanged() {
     let _alone = alone();
-    if !can_mount() || !has("cc") {
+    if !can_mount() || !has(&["cc"]) {
         return;
     }
     let store = Store::new(&[]);
@@ -187,7 +178,7 @@ fn each_way_to_list_a_directory_is_noticed_and_unchanged() {
 #[test]
 fn a_walk_that_keeps_to_one_file_system_tells_of_no_other() {
     let _alone = alone();
-    if !can_mount() || !has("cc") {
+    if !can_mount() || !has(&["cc"]) {
         return;
     }
     let store = Store::new(&[]);
@@ -200,7 +191,7 @@ fn a_walk_that_keeps_to_one_file_system_tells_of_no_other() {
 #[test]
 fn programs_that_fork_thread_change_root_unshare_close_all_or_drop_privileges_still_work() {
     let _alone = alone();
-    if !can_mount() || !has("cc") {
+    if !can_mount() || !has(&["cc"]) {
         return;
     }
     let store = Store::new(&["--allow-other"]);
@@ -232,20 +223,21 @@ fn real_programs_print_the_same() {
     let scan = "import os,sys\nfor e in os.scandir(sys.argv[1]): print(e.name,e.stat(follow_symlinks=False).st_size)";
     let perl = "opendir(D,$ARGV[0]); for(readdir D){@s=lstat \"$ARGV[0]/$_\"; print \"$_ $s[7]\\n\"}";
     let copy = "d=$(mktemp -d) && rsync -a \"$1/\" $d && (cd $d && find . -printf '%P %s %m %T@\\n' | sort); rm -r $d";
-    let ours: [(&str, &[&str]); 10] = [
-        ("ls", &["-l", tree]),
-        ("ls", &["-lR", tree]),
-        ("find", &[tree, "-printf", "%P %s %m %i %T@\\n"]),
-        ("du", &["-a", tree]),
-        ("tar", &["cf", "-", "-C", tree, "."]),
-        ("rsync", &["-an", "--out-format=%n %l", &format!("{tree}/"), "/nowhere/"]),
-        ("sh", &["-c", copy, "sh", tree]),
-        ("python3", &["-c", walk, tree]),
-        ("python3", &["-c", scan, tree]),
-        ("perl", &["-e", perl, tree]),
+    // The programs that must be installed, and the command.
+    let ours: [(&[&str], &str, &[&str]); 10] = [
+        (&["ls"], "ls", &["-l", tree]),
+        (&["ls"], "ls", &["-lR", tree]),
+        (&["find"], "find", &[tree, "-printf", "%P %s %m %i %T@\\n"]),
+        (&["du"], "du", &["-a", tree]),
+        (&["tar"], "tar", &["cf", "-", "-C", tree, "."]),
+        (&["rsync"], "rsync", &["-an", "--out-format=%n %l", &format!("{tree}/"), "/nowhere/"]),
+        (&["rsync", "find"], "/bin/sh", &["-c", copy, "sh", tree]),
+        (&["python3"], "python3", &["-c", walk, tree]),
+        (&["python3"], "python3", &["-c", scan, tree]),
+        (&["perl"], "perl", &["-e", perl, tree]),
     ];
-    for (program, args) in ours {
-        if has(program) {
+    for (needed, program, args) in ours {
+        if has(needed) {
             // rsync's copy ends in a listing of its own, on a fast disk: the totals count both.
             same_and_ahead(&store, program, args, |_| true);
         }
@@ -257,7 +249,7 @@ fn real_programs_print_the_same() {
 #[test]
 fn git_says_the_same() {
     let _alone = alone();
-    if !can_mount() || !has("git") {
+    if !can_mount() || !has(&["git"]) {
         return;
     }
     let store = Store::new(&[]);
@@ -333,8 +325,8 @@ fn exit_codes_are_the_programs_own() {
         let output = pando(&["boost", "--", program]).args(args).output().unwrap();
         (output.status.code().unwrap(), said(&output))
     };
-    assert_eq!(codes("sh", &["-c", "exit 3"]), (3, String::new()));
-    assert_eq!(codes("sh", &["-c", "kill -9 $$"]), (137, String::new()));
+    assert_eq!(codes("/bin/sh", &["-c", "exit 3"]), (3, String::new()));
+    assert_eq!(codes("/bin/sh", &["-c", "kill -9 $$"]), (137, String::new()));
     let (code, errors) = codes("no-such-program-here", &[]);
     assert!(code == 127 && errors.contains("no-such-program-here: no such program"), "{code} {errors}");
     let (code, errors) = codes("/nowhere/at/all", &[]);
@@ -380,7 +372,7 @@ fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
 fn told_to_end(preparation: &str) -> String {
     let script =
         format!("trap 'echo caught; exit 9' TERM; {preparation} echo ready; while :; do read -r x || exit 1; done");
-    let mut child = pando(&["boost", "--", "sh", "-c", &script]);
+    let mut child = pando(&["boost", "--", "/bin/sh", "-c", &script]);
     let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
@@ -413,18 +405,20 @@ fn ignored_signals_stay_ignored() {
         command.arg(format!("--ignore-signal={signals}")).arg(env!("CARGO_BIN_EXE_pando")).args(args);
         command.output().expect("env")
     };
-    let output = ignoring("HUP,INT,XFSZ", &["boost", "--", "grep", "SigIgn:", "/proc/self/status"]);
-    let mask = u64::from_str_radix(text(&output.stdout).split_whitespace().nth(1).expect("a mask"), 16).unwrap();
+    let output = ignoring("HUP,INT,XFSZ", &["boost", "--", "cat", "/proc/self/status"]);
+    let status = text(&output.stdout);
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
+    let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
     let ignored = [Signal::HUP, Signal::INT, Signal::XFSZ].map(|signal| mask >> (signal.as_raw() - 1) & 1);
     assert_eq!(ignored, [1; 3], "{mask:x}");
-    let output = ignoring("CHLD", &["boost", "--", "sh", "-c", "exit 3"]);
+    let output = ignoring("CHLD", &["boost", "--", "/bin/sh", "-c", "exit 3"]);
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
 }
 
 #[test]
 fn what_cannot_be_boosted_runs_and_is_named() {
     let _alone = alone();
-    if !has("cc") {
+    if !has(&["cc"]) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -447,7 +441,7 @@ fn what_cannot_be_boosted_runs_and_is_named() {
         let (output, log) = parted(boosted(&program, &["readdir", "/"]).output().unwrap());
         assert!(output.status.success() && log.contains("AddressSanitizer"), "{log} {}", said(&output));
     }
-    if rustix::process::geteuid().is_root() {
+    if is_root() {
         let program = directory.path().join("setuid");
         fs::copy(probe(), &program).unwrap();
         std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
@@ -462,7 +456,7 @@ fn what_cannot_be_boosted_runs_and_is_named() {
 fn another_preload_stays_and_nothing_of_ours_is_left() {
     let _alone = alone();
     let script = "echo $LD_PRELOAD; ls $PANDO_BOOST; echo $PANDO_BOOST";
-    let output = boosted("sh", &["-c", script]).env("LD_PRELOAD", "libc.so.6").output().unwrap();
+    let output = boosted("/bin/sh", &["-c", script]).env("LD_PRELOAD", "libc.so.6").output().unwrap();
     let lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
     let [preload, listed, board] = &lines[..] else { panic!("{lines:?} {}", said(&output)) };
     let ours = preload.strip_prefix("libc.so.6:").expect("the one before comes first");
@@ -482,7 +476,7 @@ fn what_a_killed_helper_left_is_removed_by_the_next() {
     };
     // The program ends with its input, whoever is killed.
     let start = || {
-        let mut command = pando(&["boost", "--", "sh", "-c", "echo $PANDO_BOOST; read -r _"]);
+        let mut command = pando(&["boost", "--", "/bin/sh", "-c", "echo $PANDO_BOOST; read -r _"]);
         command.env("TMPDIR", temp.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     };
     let (mut killed, mut alive) = (start(), start());
@@ -512,7 +506,8 @@ fn nobody_else_can_send_to_the_helper() {
     let _alone = alone();
     let temp = tempfile::tempdir().unwrap();
     fs::set_permissions(temp.path(), Permissions::from_mode(0o777)).unwrap();
-    let mut command = pando(&["boost", "--", "sh", "-c", "echo $PANDO_BOOST; cat /proc/net/unix; echo; read -r _; :"]);
+    let mut command =
+        pando(&["boost", "--", "/bin/sh", "-c", "echo $PANDO_BOOST; cat /proc/net/unix; echo; read -r _; :"]);
     let mut child = command.env("TMPDIR", temp.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     let lines: Vec<String> = lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
@@ -523,7 +518,7 @@ fn nobody_else_can_send_to_the_helper() {
     let abstract_name = |line: &&String| line.contains(" @") && line.contains(name);
     assert_eq!(lines.iter().find(abstract_name), None, "reachable past its directory");
     assert_eq!(fs::metadata(socket.parent().unwrap()).unwrap().permissions().mode() & 0o7777, 0o700);
-    if rustix::process::geteuid().is_root() {
+    if is_root() {
         let by = |user| Command::new("test").arg("-S").arg(&socket).uid(user).status().unwrap().success();
         assert!(by(0) && !by(65534));
     }
@@ -535,8 +530,8 @@ fn nobody_else_can_send_to_the_helper() {
 #[test]
 fn children_in_a_new_root_hear_nothing_of_it() {
     let _alone = alone();
-    if !rustix::process::geteuid().is_root() {
-        return skipped("not root");
+    if !is_root() || !has(&["ldd"]) {
+        return;
     }
     let root = tempfile::tempdir().unwrap();
     let needed = Command::new("ldd").arg("/bin/ls").output().expect("ldd");
@@ -560,7 +555,7 @@ fn children_in_a_new_root_hear_nothing_of_it() {
     };
     lists();
     // There, but not to be loaded there: as where the C library is older.
-    let library = boosted("sh", &["-c", "echo $LD_PRELOAD"]).env_remove("LD_PRELOAD").output().unwrap();
+    let library = boosted("/bin/sh", &["-c", "echo $LD_PRELOAD"]).env_remove("LD_PRELOAD").output().unwrap();
     let library = root.path().join(text(&library.stdout).trim_end().strip_prefix('/').expect("a path"));
     fs::create_dir_all(library.parent().unwrap()).unwrap();
     fs::write(&library, "").unwrap();
@@ -570,7 +565,7 @@ fn children_in_a_new_root_hear_nothing_of_it() {
 #[test]
 fn programs_of_another_c_library_are_boosted_too() {
     let _alone = alone();
-    if !can_mount() || !has("musl-gcc") {
+    if !can_mount() || !has(&["musl-gcc"]) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -591,7 +586,7 @@ fn it_ends_by_the_signal_that_ended_the_program() {
     let _alone = alone();
     for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
         let script = format!("kill -{} $$", signal.as_raw());
-        let (output, log) = parted(boosted("sh", &["-c", &script]).output().unwrap());
+        let (output, log) = parted(boosted("/bin/sh", &["-c", &script]).output().unwrap());
         assert_eq!(output.status.signal(), Some(signal.as_raw()), "{}", output.status);
         assert!(log.contains("boosted posts="), "{log}");
     }
@@ -601,9 +596,9 @@ fn it_ends_by_the_signal_that_ended_the_program() {
 fn signals_of_what_the_program_starts_do_not_come_back_to_it() {
     let _alone = alone();
     // What sends it stays until it is told to end: one that is gone is nobody's child.
-    let send = "trap 'echo again' USR1; exec 3<&0; sh -c 'kill -USR1 '$PPID'; echo sent; read -r x <&3' &";
+    let send = "trap 'echo again' USR1; exec 3<&0; /bin/sh -c 'kill -USR1 '$PPID'; echo sent; read -r x <&3' &";
     let script = format!("trap 'echo caught; exit 9' TERM; {send} while :; do wait; read -r x || exit 1; done");
-    let mut child = pando(&["boost", "--", "sh", "-c", &script]);
+    let mut child = pando(&["boost", "--", "/bin/sh", "-c", &script]);
     let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     assert_eq!(lines.next().unwrap().unwrap(), "sent");
@@ -618,10 +613,7 @@ fn signals_of_what_the_program_starts_do_not_come_back_to_it() {
 #[test]
 fn nobody_but_the_helper_is_told() {
     let _alone = alone();
-    if !rustix::process::geteuid().is_root() {
-        return skipped("not root");
-    }
-    if !has("python3") || !has("unshare") {
+    if !is_root() || !has(&["python3", "unshare", "mount"]) {
         return;
     }
     let listen = "import os, socket, subprocess\n\
@@ -632,6 +624,6 @@ fn nobody_but_the_helper_is_told() {
         try: print('told:', listener.recv(64))\n\
         except BlockingIOError: print('nothing')\n";
     let script = "mount -t tmpfs none ${PANDO_BOOST%/*}/sockets && exec python3 -c \"$0\"";
-    let output = boosted("unshare", &["--mount", "sh", "-c", script, listen]).output().unwrap();
+    let output = boosted("unshare", &["--mount", "/bin/sh", "-c", script, listen]).output().unwrap();
     assert_eq!(text(&output.stdout), "nothing\n", "{}", said(&output));
 }

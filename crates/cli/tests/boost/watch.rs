@@ -14,7 +14,7 @@ use rustix::{
 
 use crate::{
     AHEAD, FILES, Store,
-    common::{can_mount, pando, said, skipped},
+    common::{can_mount, is_root, pando, said, skipped},
     count, one_of, parted,
     requests::alone,
 };
@@ -144,6 +144,9 @@ fn a_watch_ends_with_its_mount() {
 #[test]
 fn a_mount_that_cannot_be_watched_is_an_error_with_a_remedy() {
     let _alone = alone();
+    if !is_root() {
+        return;
+    }
     let output = pando(&["boost", "--watch", "/nowhere/at/all"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("/nowhere/at/all: No such file"), "{}", said(&output));

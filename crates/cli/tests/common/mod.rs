@@ -3,12 +3,14 @@
 
 use std::{
     fs,
-    io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{Arc, Once},
 };
 
+#[allow(unused_imports)] // Each test binary uses its part.
+pub use pandofs_testkit::{has, is_root, skipped};
 use rustix::{io::Errno, process::Signal};
 use tempfile::TempDir;
 
@@ -63,20 +65,13 @@ pub fn said(output: &Output) -> String {
 /// Whether this machine lets us mount. If not, says why, and fails where a skip is not allowed.
 pub fn can_mount() -> bool {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    let reason = match device {
-        Err(error) => format!("/dev/fuse: {error}"),
-        Ok(_) if !rustix::process::geteuid().is_root() => "not root".to_owned(),
-        Ok(_) => return true,
-    };
-    skipped(&reason);
-    false
-}
-
-/// Says that a test is skipped, and why; fails where that is not allowed. Past the test harness, which keeps to itself
-/// what a test prints that passes.
-pub fn skipped(reason: &str) {
-    assert!(std::env::var_os("PANDO_NO_SKIP").is_none_or(|value| value != "1"), "must not skip: {reason}");
-    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+    match device {
+        Err(error) => {
+            skipped(&format!("/dev/fuse: {error}"));
+            false
+        }
+        Ok(_) => is_root(),
+    }
 }
 
 /// A served tree.

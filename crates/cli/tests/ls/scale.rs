@@ -120,8 +120,8 @@ fn fill(root: &Path, count: usize) {
 
 #[test]
 fn json_and_find_agree_on_a_large_directory() {
-    if !rustix::process::geteuid().is_root() {
-        return crate::common::skipped("devices and owners need root");
+    if !crate::common::is_root() || !crate::common::has(&["find"]) {
+        return;
     }
     let count = entries();
     on_each_empty_file_system(count as u64, |kind, root| {

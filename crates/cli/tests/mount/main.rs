@@ -462,7 +462,7 @@ fn the_line_says_how_to_leave() {
     let line = String::from_utf8(output.stdout).unwrap();
     let leave = line.trim_end().strip_suffix(')').unwrap().rsplit_once("to leave: pando ").unwrap().1;
     let shell =
-        Command::new("sh").args(["-c", &format!("\"$0\" {leave}"), env!("CARGO_BIN_EXE_pando")]).output().unwrap();
+        Command::new("/bin/sh").args(["-c", &format!("\"$0\" {leave}"), env!("CARGO_BIN_EXE_pando")]).output().unwrap();
     assert!(shell.status.success(), "{leave}: {}", said(&shell));
     assert!(!run(&["umount", grove.to_str().unwrap()]).status.success(), "it is unmounted");
 }

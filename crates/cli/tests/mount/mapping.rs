@@ -38,7 +38,7 @@ fn a_mapping_that_does_not_fit_is_no_success() {
                   m[:] = b'x' * (1 << 20)\nm.flush()";
     let program = Command::new("python3").args(["-c", script]).current_dir(mounted.root()).output();
     let Some(done) = program.ok().filter(|done| !said(done).contains("ModuleNotFoundError")) else {
-        return skipped("no python3 here, or one without mmap");
+        return skipped("not installed: python3 with mmap");
     };
     assert!(!done.status.success() && said(&done).contains("No space left on device"), "{}", said(&done));
     mounted.umount();
@@ -65,7 +65,7 @@ fn what_is_written_to_a_mapping_is_no_hole() {
                     except OSError as e: print(e.strerror)";
     let program = Command::new("python3").args(["-c", script]).current_dir(mounted.root()).output();
     let Some(done) = program.ok().filter(|done| !said(done).contains("ModuleNotFoundError")) else {
-        return skipped("no python3 here, or one without mmap");
+        return skipped("not installed: python3 with mmap");
     };
     let each = "1 1 9 1048576\nNo such device or address\n";
     assert_eq!(String::from_utf8_lossy(&done.stdout), each.repeat(2), "{}", said(&done));

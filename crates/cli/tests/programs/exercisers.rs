@@ -3,8 +3,8 @@
 
 use crate::{
     assert_all_given_back,
-    common::{Mounted, can_mount},
-    have, shell, unmounted,
+    common::{Mounted, can_mount, has},
+    shell, unmounted,
 };
 
 /// What stress-ng exercises, all of it at the same time, with sizes that leave room for many rounds. Nothing that changes more
@@ -19,7 +19,7 @@ const SIZES: &str = "--dirdeep-inodes 5000 --fallocate-bytes 16M --hdd-bytes 16M
 /// As root and as somebody else. `PANDO_STRESS_NG_SECONDS` says for how long, each time.
 #[test]
 fn stress_ng_finds_nothing() {
-    if !can_mount() || !have(&["stress-ng", "setpriv"]) {
+    if !can_mount() || !has(&["stress-ng", "setpriv"]) {
         return;
     }
     let mounted = Mounted::new(&["--allow-other", "--mode", "1777"]);
@@ -42,7 +42,7 @@ fn stress_ng_finds_nothing() {
 /// Blocks that say themselves where they belong, written in each way there is, and read again.
 #[test]
 fn fio_reads_what_it_wrote() {
-    if !can_mount() || !have(&["fio"]) {
+    if !can_mount() || !has(&["fio"]) {
         return;
     }
     let mounted = Mounted::new(&[]);
@@ -71,7 +71,7 @@ fn fio_reads_what_it_wrote() {
 /// that to a helper, which knows no file system that is mounted already.
 #[test]
 fn pjdfstest_finds_nothing() {
-    if !can_mount() || !have(&["pjdfstest"]) {
+    if !can_mount() || !has(&["pjdfstest"]) {
         return;
     }
     let mounted = Mounted::new(&["--allow-other", "--mode", "1777", "-o", "suid,dev"]);
@@ -104,7 +104,7 @@ fn pjdfstest_finds_nothing() {
 /// `PANDO_FSX_OPERATIONS` says how often, `PANDO_FSX_SEED` which; it says how to do the same again if it finds something.
 #[test]
 fn fsx_reads_what_it_wrote() {
-    if !can_mount() || !have(&["fsx"]) {
+    if !can_mount() || !has(&["fsx"]) {
         return;
     }
     let mounted = Mounted::new(&[]);

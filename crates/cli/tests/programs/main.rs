@@ -19,7 +19,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{Mounted, can_mount, skipped};
+use common::{Mounted, can_mount, has, skipped};
 use rustix::{
     fs::{CWD, Dev, FileType, Mode, XattrFlags, makedev, mknodat},
     mount::{UnmountFlags, unmount},
@@ -36,7 +36,7 @@ fn shell(dir: &Path, script: &str, args: &[&OsStr]) -> String {
         command.env_remove(name);
     }
     let output = command
-        .args(["--kill-after=10", HANG_SECONDS, "sh", "-euc", script, "sh"])
+        .args(["--kill-after=10", HANG_SECONDS, "/bin/sh", "-euc", script, "sh"])
         .args(args)
         .current_dir(dir)
         .env("LC_ALL", "C")
@@ -49,17 +49,6 @@ fn shell(dir: &Path, script: &str, args: &[&OsStr]) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {script}\n{said}\n{errors}", output.status);
     said
-}
-
-/// Whether programs are there; if not, says so.
-fn have(programs: &[&str]) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
-    let missing: Vec<&str> = programs.iter().copied().filter(|program| !there(program)).collect();
-    if !missing.is_empty() {
-        skipped(&format!("no {}", missing.join(", ")));
-    }
-    missing.is_empty()
 }
 
 /// A tar of real files of this machine, `entries` of them or more, with their directories and symbolic links; none if it
@@ -132,7 +121,7 @@ fn assert_all_given_back(mounted: &Mounted) {
 
 #[test]
 fn a_tar_of_ten_thousand_files_comes_out_as_it_went_in() {
-    if !can_mount() || !have(&["tar", "diff", "rsync", "find"]) {
+    if !can_mount() || !has(&["tar", "diff", "cmp", "rsync", "find"]) {
         return;
     }
     let temp = tempfile::tempdir().expect("a directory");
@@ -163,7 +152,7 @@ fn a_tar_of_ten_thousand_files_comes_out_as_it_went_in() {
 
 #[test]
 fn git_keeps_its_history() {
-    if !can_mount() || !have(&["git", "tar", "diff"]) {
+    if !can_mount() || !has(&["git", "tar", "diff", "find"]) {
         return;
     }
     let temp = tempfile::tempdir().expect("a directory");
@@ -217,7 +206,7 @@ fn git_keeps_its_history() {
 
 #[test]
 fn sqlite_keeps_what_was_committed() {
-    if !can_mount() || !have(&["sqlite3"]) {
+    if !can_mount() || !has(&["sqlite3"]) {
         return;
     }
     let mounted = Mounted::new(&[]);
@@ -259,7 +248,7 @@ fn sqlite_keeps_what_was_committed() {
 #[test]
 fn cargo_builds_a_crate() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    if !can_mount() || !(Path::new(&cargo).is_file() || have(&["cargo"])) {
+    if !can_mount() || !(Path::new(&cargo).is_file() || has(&["cargo"])) || !has(&["grep"]) {
         return;
     }
     let mounted = Mounted::new(&[]);
@@ -396,7 +385,7 @@ fn xattrs(tree: &Path) -> BTreeSet<String> {
 
 #[test]
 fn rsync_from_ext4_and_back_loses_nothing() {
-    if !can_mount() || !have(&["rsync", "mkfs.ext4", "mount", "getfattr", "find"]) {
+    if !can_mount() || !has(&["rsync", "mkfs.ext4", "mount", "getfattr", "find", "diff", "cmp"]) {
         return;
     }
     let Some(ext4) = Ext4::new() else { return };

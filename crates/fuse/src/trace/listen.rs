@@ -308,7 +308,7 @@ mod tests {
     /// Any user may listen where a server should.
     #[test]
     fn root_believes_only_root_and_who_mounted_the_tree() {
-        if !rustix::process::geteuid().is_root() {
+        if !pandofs_testkit::is_root() {
             return;
         }
         let stranger = rustix::process::Uid::from_raw(65534);

@@ -7,12 +7,7 @@ use std::{
     process::Command,
 };
 
-/// Says that a test is skipped, and why; fails where that is not allowed. Past the test harness, which keeps to itself
-/// what a test prints that passes.
-pub fn skipped(reason: &str) {
-    assert!(std::env::var_os("PANDO_NO_SKIP").is_none_or(|value| value != "1"), "must not skip: {reason}");
-    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
-}
+pub use pandofs_testkit::skipped;
 
 /// Something mounted in a temporary directory, from an image if it needs one.
 pub struct Mounted {
@@ -95,7 +90,11 @@ impl Drop for Bound {
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| format!("{:?}: {error}", command.get_program()))?;
+    let program = command.get_program().display().to_string();
+    let output = command.output().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("not installed: {program}"),
+        _ => format!("{program}: {error}"),
+    })?;
     if output.status.success() {
         return Ok(());
     }
