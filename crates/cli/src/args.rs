@@ -8,7 +8,7 @@ use clap::{
 };
 use clap_complete::Shell;
 
-use crate::{deferred::Deferred, mount_flags::MountFlag, size, slow::SlowArgs, warm::WarmArgs};
+use crate::{deferred::Deferred, mount_flags::MountFlag, size, slow::SlowArgs, tree_limits, warm::WarmArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,12 +93,17 @@ pub struct MountArgs {
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// How much the files may hold, as in 512M or 1.5G [default: half of the memory]
-    #[arg(long, value_parser = size::parse, allow_negative_numbers = true)]
+    /// How much the files may hold, as in 512M, 1.5G or 25% of the memory [default: half of the memory]
+    ///
+    /// The memory is the machine's, or what a control group allows the server (memory.max, memory.high; the smallest of its own
+    /// and those above), without what the server itself needs: 28 MiB with two threads, and 64 MiB for what was just removed.
+    #[arg(long, value_parser = parse_size, allow_negative_numbers = true)]
     pub size: Option<u64>,
 
     /// How many inodes (files, directories, links; a hard link is one, and 1 KiB of extended attributes) there may be
-    /// [default: half of the memory in KiB]
+    /// [default: as many as fit into the memory beside full files, about 120,000 for each GiB]
+    ///
+    /// k, m and g multiply by powers of 1024, as in 500k.
     #[arg(long, value_name = "N", value_parser = parse_inodes, allow_negative_numbers = true)]
     pub inodes: Option<u64>,
 
@@ -204,10 +209,21 @@ pub fn any_path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
+/// As tmpfs has it: also a part of the memory.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let Some(percent) = text.strip_suffix('%') else { return size::parse(text) };
+    let percent = percent.parse().ok().filter(|percent| (1..=1000).contains(percent));
+    let percent = percent.ok_or("a part of the memory is a whole number from 1 to 1000, as in 25%")?;
+    tree_limits::percentage(percent).ok_or_else(|| "/proc/meminfo does not say how much memory there is".into())
+}
+
 fn parse_inodes(text: &str) -> Result<u64, String> {
-    text.parse().ok().filter(|&inodes| inodes > 0).ok_or_else(|| {
-        "a number of inodes is a whole number from 1 on, without a unit, as in 1000000 (the root directory is one)"
-            .into()
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = ["", "k", "m", "g"].iter().position(|known| unit.eq_ignore_ascii_case(known));
+    let inodes = unit.and_then(|unit| number.parse::<u64>().ok()?.checked_mul(1 << (10 * unit)));
+    inodes.filter(|&inodes| inodes > 0).ok_or_else(|| {
+        "a number of inodes is a whole number from 1 on, as in 1000000 or 500k (the root directory is one)".into()
     })
 }
 
@@ -274,6 +290,8 @@ mod tests {
         let args = mount(&["--size", "1G", "--inodes", "10", "--mode", "1777", "--attr-timeout", "0.5", "g"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (Some(1 << 30), Some(10), 0o1777));
         assert_eq!(args.attr_timeout, Duration::from_millis(500));
+        let args = mount(&["--size", "50%", "--inodes", "2m", "g"]).unwrap();
+        assert!(args.size.is_some_and(|bytes| bytes > 1 << 20) && args.inodes == Some(2 << 20));
         let args = mount(&["-o", "suid,dev", "-o", "ro", "--threads", "3", "-d", "g"]).unwrap();
         assert_eq!(args.options, [MountFlag::Suid, MountFlag::Dev, MountFlag::ReadOnly]);
         assert_eq!((args.threads, args.daemon), (NonZeroUsize::new(3), true));
@@ -293,7 +311,11 @@ mod tests {
             (&["--size", "-1", "g"], "starts with a number"),
             (&["--inodes", "0", "g"], "from 1 on"),
             (&["--inodes", "abc", "g"], "whole number"),
-            (&["--inodes", "1k", "g"], "without a unit"),
+            (&["--inodes", "1q", "g"], "whole number"),
+            (&["--inodes", "k", "g"], "whole number"),
+            (&["--inodes", "99999999999g", "g"], "whole number"),
+            (&["--size", "0%", "g"], "1 to 1000"),
+            (&["--size", "x%", "g"], "1 to 1000"),
             (&["--inodes", "-1", "g"], "from 1 on"),
             (&["--uid", "4294967295", "g"], "0 to 4294967294"),
             (&["--gid", "4294967295", "g"], "0 to 4294967294"),

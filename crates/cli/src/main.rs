@@ -9,6 +9,7 @@ mod failure;
 mod generate;
 mod log;
 mod ls;
+mod memory_limits;
 mod mount;
 mod mount_flags;
 mod mount_point;
@@ -19,6 +20,7 @@ mod signals;
 mod size;
 mod slow;
 mod trace;
+mod tree_limits;
 mod umount;
 mod warm;
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use pando_fuse::{DeviceTransport, RingTransport, Server, ServerOptions, Transport, trace::TraceListener, unmount};
-use pando_memfs::{INODE_BYTES, MemFs, MemOptions};
+use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::Vfs;
 use rustix::io::Errno;
 use signal_hook::iterator::Signals;
@@ -19,10 +19,10 @@ use crate::{
     args::{IoUring, MountArgs},
     daemon,
     failure::{Failure, Result, say},
-    generate, mount_flags, mount_point, mount_refused,
+    generate, memory_limits, mount_flags, mount_point, mount_refused,
     mountinfo::{self, Mount},
     quote::for_shell,
-    signals, slow,
+    signals, slow, tree_limits,
 };
 
 /// Mounts a tree and serves it until it is unmounted.
@@ -39,7 +39,7 @@ pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
     }
     asked.mount.readdirplus = !args.slow.no_readdirplus;
     let slow = slow::store(&args.slow, tracing::enabled!(tracing::Level::INFO))?;
-    let vfs = tree(args)?;
+    let vfs = tree(args, asked.mount.threads.get())?;
     let server = Server::new(vfs.clone(), ServerOptions { valid: args.attr_timeout, birth_times: args.birth_times });
     let server = match &slow {
         Some(slow) => server.with_store(slow.store()),
@@ -90,23 +90,17 @@ fn transport(io_uring: IoUring) -> Box<dyn Transport> {
     }
 }
 
-fn tree(args: &MountArgs) -> Result<Vfs> {
-    let half_of_memory = half_of_memory();
-    let memfs = MemFs::new(MemOptions {
-        size_bytes: Some(args.size.unwrap_or(half_of_memory)),
-        inodes: Some(args.inodes.unwrap_or(half_of_memory / INODE_BYTES)),
-    });
+fn tree(args: &MountArgs, threads: usize) -> Result<Vfs> {
+    let memory = memory_limits::smallest();
+    let asked = MemOptions { size_bytes: args.size, inodes: args.inodes };
+    if let Some(warning) = tree_limits::warning(asked, threads, memory.as_ref()) {
+        say(format_args!("pando: {}: {warning}", for_shell(&args.dir)));
+    }
+    let memfs = MemFs::new(tree_limits::choose(asked, threads, memory.as_ref()));
     let uid = args.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
     let gid = args.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
     Vfs::with_root_attributes(memfs, uid, gid, args.mode)
         .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))
-}
-
-/// The default limits leave the machine usable when the tree is full, as tmpfs's do.
-fn half_of_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    let bytes = info.totalram.saturating_mul(info.mem_unit.into());
-    (bytes / 2).max(1 << 20)
 }
 
 /// The one line that says where, what, and how to leave.
