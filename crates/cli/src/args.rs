@@ -1,6 +1,6 @@
 //! The command line: every command and option, with the help that teaches them.
 
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
@@ -8,7 +8,14 @@ use clap::{
 };
 use clap_complete::Shell;
 
-use crate::{deferred::Deferred, mount_flags::MountFlag, size, slow::SlowArgs, tree_limits, warm::WarmArgs};
+use crate::{
+    deferred::Deferred,
+    mount_options::{self, MountOption},
+    size,
+    slow::SlowArgs,
+    tree_limits,
+    warm::WarmArgs,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,14 +87,52 @@ first.
 Root mounts by itself; other users need fusermount3 (package fuse3). In a container, give it the device:
   docker run --device /dev/fuse --cap-add SYS_ADMIN ...
 
-Options as in fstab go after -o: suid, dev, noexec, ro, noatime, sync, dirsync, allow_other, nonempty, and their \
-opposites. Unless root asks otherwise, setuid bits have no effect and device nodes are not devices (nosuid, nodev).
+Mount options (-o), separated by commas; one that has a comma in it is written in double quotes:
+  suid, dev        setuid bits and device nodes mean something [default: not; of
+                   mount(8), as for any file system, unless nosuid, nodev are said]
+  noexec, ro       nothing is executed, nothing is changed
+  noatime          reading leaves no time of access; nodiratime: nor listing
+  sync, dirsync, lazytime, nosymfollow, context=LABEL
+                   the kernel is told, as of any file system
+  fsname=NAME      the source in df and findmnt [default: pandofs]
+  max_read=BYTES   the largest read
+  remount          change a mounted tree: ro, rw, noexec, nodev, sync ...
+  size=2G, nr_inodes=1m, mode=1777, uid=0, gid=0, threads=4, attr_timeout=1 ...
+                   each long option, with _ for -; one of the command line wins
+  defaults, relatime, nofail, noauto, user, _netdev, x-* ...
+                   for mount(8), systemd, or so in any case
+strictatime and iversion are taken, and said to have no effect. nodiratime, lazytime and nosymfollow are for root. A user \
+of `user` in fstab mounts through fusermount3.
+
+For mount(8), fstab and systemd, install a link; it serves in the background:
+  ln -s \"$(command -v pando)\" /sbin/mount.fuse.pandofs
+  mount -t fuse.pandofs NAME /mnt/grove -o size=2G,allow_other
+NAME is the source that mount tables show. A line of /etc/fstab:
+  scratch /mnt/grove fuse.pandofs size=2G,mode=1777,allow_other,nofail 0 0
+The directory has to be there, unless x-mount.mkdir is among the options. systemd makes a mount unit of the line. With \
+x-systemd.automount it mounts when somebody goes there, x-systemd.requires=UNIT and x-systemd.after=UNIT order it, \
+x-systemd.mount-timeout=SECONDS limits the wait, and nofail lets the machine start without. The same as a unit, \
+/etc/systemd/system/mnt-grove.mount:
+  [Unit]
+  Description=A tree in memory
+  [Mount]
+  What=scratch
+  Where=/mnt/grove
+  Type=fuse.pandofs
+  Options=size=2G,mode=1777,allow_other
+  [Install]
+  WantedBy=multi-user.target
+Then: systemctl enable --now mnt-grove.mount. Its memory counts against the unit: MemoryMax= in a drop-in bounds size.
+
+`mount -o remount,ro DIR` works with that link; without it say `mount -i -o remount,ro DIR`, or `pando mount -o remount,ro DIR`. \
+What is not asked for stays as it is. What the server was told when it began (size, times of access, suid, allow_other) \
+cannot change.
 
 Exit codes: 0 mounted, served and unmounted (with --daemon: mounted), 1 it failed, 2 the command line is wrong.";
 
 /// Options of `pando mount`.
 #[derive(Debug, Args)]
-#[command(after_long_help = MOUNT_HELP)]
+#[command(after_long_help = MOUNT_HELP, args_override_self = true)]
 pub struct MountArgs {
     /// The directory to mount on; made if it is missing
     #[arg(value_name = "DIR")]
@@ -125,10 +170,10 @@ pub struct MountArgs {
     #[arg(long, value_parser = parse_mode, allow_negative_numbers = true, default_value = "755")]
     pub mode: u32,
 
-    /// Mount options, separated by commas: suid, dev, noexec, ro, noatime, sync ... (see --help)
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',', value_parser = MountFlag::parse,
-          long_help = "Mount options, separated by commas: suid, dev, noexec, ro, noatime, sync ... (see below)")]
-    pub options: Vec<MountFlag>,
+    /// Mount options, separated by commas: ro, noexec, fsname=NAME, size=2G ... (see --help)
+    #[arg(short = 'o', value_name = "OPTIONS", value_parser = parse_options, action = clap::ArgAction::Append,
+          long_help = "Mount options, separated by commas: ro, noexec, fsname=NAME, size=2G ... (see below)")]
+    pub options: Vec<Vec<MountOption>>,
 
     /// Mount over a directory that has entries (they are hidden until it is unmounted)
     #[arg(long)]
@@ -202,6 +247,32 @@ pub struct VersionArgs {
     /// As a JSON object: {"name", "version", "os", "arch"}
     #[arg(long)]
     pub json: bool,
+}
+
+/// Reads the command line. Words after `-o` that stand for options of the command are read as these, in front of those that are
+/// on the line.
+///
+/// # Errors
+/// What clap has to say of it, which may be help.
+pub fn read(line: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let cli = Cli::try_parse_from(&line)?;
+    let Command::Mount(Deferred(args)) = &cli.command else { return Ok(cli) };
+    let own = args.options.iter().flatten().filter_map(|option| match option {
+        MountOption::Own(option) => Some(OsString::from(option)),
+        _ => None,
+    });
+    let mut own = own.peekable();
+    if own.peek().is_none() {
+        return Ok(cli);
+    }
+    // Nothing but -v stands before the command.
+    let begin = line.iter().position(|word| word == "mount").map_or(line.len(), |position| position + 1);
+    let line = line[..begin].iter().cloned().chain(own).chain(line[begin..].iter().cloned());
+    Cli::try_parse_from(line)
+}
+
+fn parse_options(text: &str) -> Result<Vec<MountOption>, String> {
+    mount_options::parse_all(text)
 }
 
 /// Any path, also an empty one: that there is no such file is said like that of another, and the rest is done.
@@ -293,7 +364,7 @@ mod tests {
         let args = mount(&["--size", "50%", "--inodes", "2m", "g"]).unwrap();
         assert!(args.size.is_some_and(|bytes| bytes > 1 << 20) && args.inodes == Some(2 << 20));
         let args = mount(&["-o", "suid,dev", "-o", "ro", "--threads", "3", "-d", "g"]).unwrap();
-        assert_eq!(args.options, [MountFlag::Suid, MountFlag::Dev, MountFlag::ReadOnly]);
+        assert_eq!(args.options.concat().len(), 3);
         assert_eq!((args.threads, args.daemon), (NonZeroUsize::new(3), true));
     }
 

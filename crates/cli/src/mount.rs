@@ -19,7 +19,9 @@ use crate::{
     args::{IoUring, MountArgs},
     daemon,
     failure::{Failure, Result, say},
-    generate, memory_limits, mount_flags, mount_point, mount_refused,
+    generate, memory_limits,
+    mount_options::Asked,
+    mount_point, mount_refused,
     mountinfo::{self, Mount},
     quote::for_shell,
     signals, slow, tree_limits,
@@ -29,15 +31,15 @@ use crate::{
 ///
 /// # Errors
 /// It cannot be mounted, each reason with its remedy, or the device failed.
-pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
-    let mut asked = mount_flags::fold(&args.options, args.threads);
-    asked.mount.allow_other |= args.allow_other;
+pub fn run(args: &MountArgs, asked: Asked, in_background: bool) -> Result<ExitCode> {
     let shown = for_shell(&args.dir);
-    let (mut prepared, held) = mount_point::prepare(&args.dir, args.nonempty || asked.nonempty)?;
+    let (mut prepared, held) = mount_point::prepare(&args.dir, args.nonempty)?;
     if prepared.cleaned {
         say(format_args!("pando: {shown}: cleaned a mount left dead by a server that was killed"));
     }
-    asked.mount.readdirplus = !args.slow.no_readdirplus;
+    for (word, why) in &asked.without_effect {
+        say(format_args!("pando: {shown}: -o {word} has no effect: {why}"));
+    }
     let slow = slow::store(&args.slow, tracing::enabled!(tracing::Level::INFO))?;
     let vfs = tree(args, asked.mount.threads.get())?;
     let server = Server::new(vfs.clone(), ServerOptions { valid: args.attr_timeout, birth_times: args.birth_times });
