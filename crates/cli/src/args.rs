@@ -87,7 +87,8 @@ first.
 Root mounts by itself; other users need fusermount3 (package fuse3). In a container, give it the device:
   docker run --device /dev/fuse --cap-add SYS_ADMIN ...
 
-Mount options (-o), separated by commas; one that has a comma in it is written in double quotes:
+Mount options:
+-o takes these, separated by commas; one that has a comma in it is written in double quotes.
   suid, dev        setuid bits and device nodes mean something [default: not; of
                    mount(8), as for any file system, unless nosuid, nodev are said]
   noexec, ro       nothing is executed, nothing is changed
@@ -104,7 +105,8 @@ Mount options (-o), separated by commas; one that has a comma in it is written i
 strictatime and iversion are taken, and said to have no effect. nodiratime, lazytime and nosymfollow are for root. A user \
 of `user` in fstab mounts through fusermount3.
 
-For mount(8), fstab and systemd, install a link; it serves in the background:
+Fstab and systemd:
+mount(8) and systemd mount through a link to the command; the tree is served in the background.
   ln -s \"$(command -v pando)\" /sbin/mount.fuse.pandofs
   mount -t fuse.pandofs NAME /mnt/grove -o size=2G,allow_other
 NAME is the source that mount tables show. A line of /etc/fstab:
@@ -124,6 +126,7 @@ x-systemd.mount-timeout=SECONDS limits the wait, and nofail lets the machine sta
   WantedBy=multi-user.target
 Then: systemctl enable --now mnt-grove.mount. Its memory counts against the unit: MemoryMax= in a drop-in bounds size.
 
+Remounting:
 `mount -o remount,ro DIR` works with that link; without it say `mount -i -o remount,ro DIR`, or `pando mount -o remount,ro DIR`. \
 What is not asked for stays as it is. What the server was told when it began (size, times of access, suid, allow_other) \
 cannot change.
@@ -363,6 +366,8 @@ mod tests {
         assert_eq!(args.attr_timeout, Duration::from_millis(500));
         let args = mount(&["--size", "50%", "--inodes", "2m", "g"]).unwrap();
         assert!(args.size.is_some_and(|bytes| bytes > 1 << 20) && args.inodes == Some(2 << 20));
+        let args = mount(&["--size", "1M", "--fault", "read=EIO", "--size", "2M", "--fault", "open=EIO", "g"]).unwrap();
+        assert_eq!((args.size, args.slow.fault.len()), (Some(2 << 20), 2), "the later one; but of lists all");
         let args = mount(&["-o", "suid,dev", "-o", "ro", "--threads", "3", "-d", "g"]).unwrap();
         assert_eq!(args.options.concat().len(), 3);
         assert_eq!((args.threads, args.daemon), (NonZeroUsize::new(3), true));

@@ -221,7 +221,10 @@ fn own(key: &str, value: Option<&str>) -> Option<MountOption> {
 fn unknown(word: &str, key: &str) -> String {
     match INSTEAD.iter().find(|(known, _)| *known == key) {
         Some((_, remedy)) => format!("{word}: {remedy}"),
-        None => format!("there is no mount option {word:?}; `pando mount --help` has those there are"),
+        None => format!(
+            "there is no mount option {word:?}: there are ro, noexec, suid, dev, noatime, sync, fsname=NAME, size=BYTES and more \
+             (see pando mount --help)"
+        ),
     }
 }
 

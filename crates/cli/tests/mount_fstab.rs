@@ -11,7 +11,7 @@ use std::{
     process::{Command, Output},
 };
 
-use common::{can_mount, copy_to, said, skipped};
+use common::{can_mount, copy_to, run, said, skipped};
 use requests::alone;
 use tempfile::TempDir;
 
@@ -49,7 +49,8 @@ impl Place {
     /// Runs a script for `sh` where /sbin has the helper alone, and takes away what it leaves mounted. `line DIR` is what the
     /// mount table has of a directory.
     fn run(&self, script: &str) -> Output {
-        let begin = "mount --bind sbin /sbin && PATH=$PWD/bin:$PATH || exit 99\n\
+        // Copies of mounts that others have made would keep these in use.
+        let begin = "umount --all --lazy --types fuse.pandofs; mount --bind sbin /sbin && PATH=$PWD/bin:$PATH || exit 99\n\
             line() { grep \" $PWD/$1 \" /proc/self/mountinfo; }\n\
             trap 'code=$?; umount --quiet --lazy a b c || :; exit $code' EXIT\n";
         let mut command = Command::new("unshare");
@@ -134,6 +135,20 @@ fn lines_of_fstab_are_mounted() {
     }
     assert_eq!(lines[3], "1770 7 8");
     assert_eq!(lines[4].split_whitespace().collect::<Vec<_>>(), ["3072", "2048"]);
+}
+
+/// The examples of the help, which the manual page has too.
+#[test]
+fn the_lines_of_the_help_mount() {
+    let _alone = alone();
+    let Some(place) = Place::new(&[]) else { return };
+    let help = String::from_utf8(run(&["mount", "--help"]).stdout).unwrap();
+    let line = help.lines().find(|line| line.contains(" fuse.pandofs size=")).expect("a line for fstab");
+    fs::write(place.path("fstab"), line.trim().replace("/mnt/grove", &place.path("a")) + "\n").unwrap();
+    let of_unit = |key: &str| help.lines().find_map(|line| line.trim().strip_prefix(key)).expect("a key of the unit");
+    let unit = format!("mount -t {} {} b -o {}", of_unit("Type="), of_unit("What="), of_unit("Options="));
+    let shown = place.shown(&format!("mount -a -T $PWD/fstab; {unit}; line a; line b"));
+    assert!(shown.lines().count() == 2 && shown.lines().all(|line| line.contains("fuse.pandofs scratch")), "{shown}");
 }
 
 #[test]
