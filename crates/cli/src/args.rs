@@ -1,6 +1,6 @@
 //! The command line: every command and option, with the help that teaches them.
 
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
@@ -8,7 +8,14 @@ use clap::{
 };
 use clap_complete::Shell;
 
-use crate::{deferred::Deferred, mount_flags::MountFlag, size, slow::SlowArgs, warm::WarmArgs};
+use crate::{
+    deferred::Deferred,
+    mount_options::{self, MountOption},
+    size,
+    slow::SlowArgs,
+    tree_limits,
+    warm::WarmArgs,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,25 +87,71 @@ first.
 Root mounts by itself; other users need fusermount3 (package fuse3). In a container, give it the device:
   docker run --device /dev/fuse --cap-add SYS_ADMIN ...
 
-Options as in fstab go after -o: suid, dev, noexec, ro, noatime, sync, dirsync, allow_other, nonempty, and their \
-opposites. Unless root asks otherwise, setuid bits have no effect and device nodes are not devices (nosuid, nodev).
+Mount options:
+-o takes these, separated by commas; one that has a comma in it is written in double quotes.
+  suid, dev        setuid bits and device nodes mean something [default: not; of
+                   mount(8), as for any file system, unless nosuid, nodev are said]
+  noexec, ro       nothing is executed, nothing is changed
+  noatime          reading leaves no time of access; nodiratime: nor listing
+  sync, dirsync, lazytime, nosymfollow, context=LABEL
+                   the kernel is told, as of any file system
+  fsname=NAME      the source in df and findmnt [default: pandofs]
+  max_read=BYTES   the largest read
+  remount          change a mounted tree: ro, rw, noexec, nodev, sync ...
+  size=2G, nr_inodes=1m, mode=1777, uid=0, gid=0, threads=4, attr_timeout=1 ...
+                   each long option, with _ for -; one of the command line wins
+  defaults, relatime, nofail, noauto, user, _netdev, x-* ...
+                   for mount(8), systemd, or so in any case
+strictatime and iversion are taken, and said to have no effect. nodiratime, lazytime and nosymfollow are for root. A user \
+of `user` in fstab mounts through fusermount3.
+
+Fstab and systemd:
+mount(8) and systemd mount through a link to the command; the tree is served in the background.
+  ln -s \"$(command -v pando)\" /sbin/mount.fuse.pandofs
+  mount -t fuse.pandofs NAME /mnt/grove -o size=2G,allow_other
+NAME is the source that mount tables show. A line of /etc/fstab:
+  scratch /mnt/grove fuse.pandofs size=2G,mode=1777,allow_other,nofail 0 0
+The directory has to be there, unless x-mount.mkdir is among the options. systemd makes a mount unit of the line. With \
+x-systemd.automount it mounts when somebody goes there, x-systemd.requires=UNIT and x-systemd.after=UNIT order it, \
+x-systemd.mount-timeout=SECONDS limits the wait, and nofail lets the machine start without. The same as a unit, \
+/etc/systemd/system/mnt-grove.mount:
+  [Unit]
+  Description=A tree in memory
+  [Mount]
+  What=scratch
+  Where=/mnt/grove
+  Type=fuse.pandofs
+  Options=size=2G,mode=1777,allow_other
+  [Install]
+  WantedBy=multi-user.target
+Then: systemctl enable --now mnt-grove.mount. Its memory counts against the unit: MemoryMax= in a drop-in bounds size.
+
+Remounting:
+`mount -o remount,ro DIR` works with that link; without it say `mount -i -o remount,ro DIR`, or `pando mount -o remount,ro DIR`. \
+What is not asked for stays as it is. What the server was told when it began (size, times of access, suid, allow_other) \
+cannot change.
 
 Exit codes: 0 mounted, served and unmounted (with --daemon: mounted), 1 it failed, 2 the command line is wrong.";
 
 /// Options of `pando mount`.
 #[derive(Debug, Args)]
-#[command(after_long_help = MOUNT_HELP)]
+#[command(after_long_help = MOUNT_HELP, args_override_self = true)]
 pub struct MountArgs {
     /// The directory to mount on; made if it is missing
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// How much the files may hold, as in 512M or 1.5G [default: half of the memory]
-    #[arg(long, value_parser = size::parse, allow_negative_numbers = true)]
+    /// How much the files may hold, as in 512M, 1.5G or 25% of the memory [default: half of the memory]
+    ///
+    /// The memory is the machine's, or what a control group allows the server (memory.max, memory.high; the smallest of its own
+    /// and those above), without what the server itself needs: 28 MiB with two threads, and 64 MiB for what was just removed.
+    #[arg(long, value_parser = parse_size, allow_negative_numbers = true)]
     pub size: Option<u64>,
 
     /// How many inodes (files, directories, links; a hard link is one, and 1 KiB of extended attributes) there may be
-    /// [default: half of the memory in KiB]
+    /// [default: as many as fit into the memory beside full files, about 120,000 for each GiB]
+    ///
+    /// k, m and g multiply by powers of 1024, as in 500k.
     #[arg(long, value_name = "N", value_parser = parse_inodes, allow_negative_numbers = true)]
     pub inodes: Option<u64>,
 
@@ -120,10 +173,10 @@ pub struct MountArgs {
     #[arg(long, value_parser = parse_mode, allow_negative_numbers = true, default_value = "755")]
     pub mode: u32,
 
-    /// Mount options, separated by commas: suid, dev, noexec, ro, noatime, sync ... (see --help)
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',', value_parser = MountFlag::parse,
-          long_help = "Mount options, separated by commas: suid, dev, noexec, ro, noatime, sync ... (see below)")]
-    pub options: Vec<MountFlag>,
+    /// Mount options, separated by commas: ro, noexec, fsname=NAME, size=2G ... (see --help)
+    #[arg(short = 'o', value_name = "OPTIONS", value_parser = parse_options, action = clap::ArgAction::Append,
+          long_help = "Mount options, separated by commas: ro, noexec, fsname=NAME, size=2G ... (see below)")]
+    pub options: Vec<Vec<MountOption>>,
 
     /// Mount over a directory that has entries (they are hidden until it is unmounted)
     #[arg(long)]
@@ -199,15 +252,52 @@ pub struct VersionArgs {
     pub json: bool,
 }
 
+/// Reads the command line. Words after `-o` that stand for options of the command are read as these, in front of those that are
+/// on the line.
+///
+/// # Errors
+/// What clap has to say of it, which may be help.
+pub fn read(line: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let cli = Cli::try_parse_from(&line)?;
+    let Command::Mount(Deferred(args)) = &cli.command else { return Ok(cli) };
+    let own = args.options.iter().flatten().filter_map(|option| match option {
+        MountOption::Own(option) => Some(OsString::from(option)),
+        _ => None,
+    });
+    let mut own = own.peekable();
+    if own.peek().is_none() {
+        return Ok(cli);
+    }
+    // Nothing but -v stands before the command.
+    let begin = line.iter().position(|word| word == "mount").map_or(line.len(), |position| position + 1);
+    let line = line[..begin].iter().cloned().chain(own).chain(line[begin..].iter().cloned());
+    Cli::try_parse_from(line)
+}
+
+fn parse_options(text: &str) -> Result<Vec<MountOption>, String> {
+    mount_options::parse_all(text)
+}
+
 /// Any path, also an empty one: that there is no such file is said like that of another, and the rest is done.
 pub fn any_path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
+/// As tmpfs has it: also a part of the memory.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let Some(percent) = text.strip_suffix('%') else { return size::parse(text) };
+    let percent = percent.parse().ok().filter(|percent| (1..=1000).contains(percent));
+    let percent = percent.ok_or("a part of the memory is a whole number from 1 to 1000, as in 25%")?;
+    tree_limits::percentage(percent).ok_or_else(|| "/proc/meminfo does not say how much memory there is".into())
+}
+
 fn parse_inodes(text: &str) -> Result<u64, String> {
-    text.parse().ok().filter(|&inodes| inodes > 0).ok_or_else(|| {
-        "a number of inodes is a whole number from 1 on, without a unit, as in 1000000 (the root directory is one)"
-            .into()
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = ["", "k", "m", "g"].iter().position(|known| unit.eq_ignore_ascii_case(known));
+    let inodes = unit.and_then(|unit| number.parse::<u64>().ok()?.checked_mul(1 << (10 * unit)));
+    inodes.filter(|&inodes| inodes > 0).ok_or_else(|| {
+        "a number of inodes is a whole number from 1 on, as in 1000000 or 500k (the root directory is one)".into()
     })
 }
 
@@ -274,8 +364,12 @@ mod tests {
         let args = mount(&["--size", "1G", "--inodes", "10", "--mode", "1777", "--attr-timeout", "0.5", "g"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (Some(1 << 30), Some(10), 0o1777));
         assert_eq!(args.attr_timeout, Duration::from_millis(500));
+        let args = mount(&["--size", "50%", "--inodes", "2m", "g"]).unwrap();
+        assert!(args.size.is_some_and(|bytes| bytes > 1 << 20) && args.inodes == Some(2 << 20));
+        let args = mount(&["--size", "1M", "--fault", "read=EIO", "--size", "2M", "--fault", "open=EIO", "g"]).unwrap();
+        assert_eq!((args.size, args.slow.fault.len()), (Some(2 << 20), 2), "the later one; but of lists all");
         let args = mount(&["-o", "suid,dev", "-o", "ro", "--threads", "3", "-d", "g"]).unwrap();
-        assert_eq!(args.options, [MountFlag::Suid, MountFlag::Dev, MountFlag::ReadOnly]);
+        assert_eq!(args.options.concat().len(), 3);
         assert_eq!((args.threads, args.daemon), (NonZeroUsize::new(3), true));
     }
 
@@ -293,7 +387,11 @@ mod tests {
             (&["--size", "-1", "g"], "starts with a number"),
             (&["--inodes", "0", "g"], "from 1 on"),
             (&["--inodes", "abc", "g"], "whole number"),
-            (&["--inodes", "1k", "g"], "without a unit"),
+            (&["--inodes", "1q", "g"], "whole number"),
+            (&["--inodes", "k", "g"], "whole number"),
+            (&["--inodes", "99999999999g", "g"], "whole number"),
+            (&["--size", "0%", "g"], "1 to 1000"),
+            (&["--size", "x%", "g"], "1 to 1000"),
             (&["--inodes", "-1", "g"], "from 1 on"),
             (&["--uid", "4294967295", "g"], "0 to 4294967294"),
             (&["--gid", "4294967295", "g"], "0 to 4294967294"),

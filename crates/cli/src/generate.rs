@@ -80,10 +80,17 @@ fn page(command: &Command) -> io::Result<String> {
     Ok(format!("{before}\n.SH NOTES\n{}.SH {after}", with_tables(notes)))
 }
 
-/// Notes of which what is indented, as tables are, stays as it is. It is as wide as a terminal, with nothing before it.
+/// Notes of which what is indented, as tables are, stays as it is. It is as wide as a terminal, with nothing before it. A line of
+/// up to three words and a colon is a title.
 fn with_tables(notes: &str) -> String {
     let (mut text, mut in_table) = (".in 0\n".to_owned(), false);
     for line in notes.lines() {
+        let title = line.strip_suffix(':').filter(|title| title.split(' ').count() <= 3 && !title.starts_with(' '));
+        if let Some(title) = title {
+            let end_of_table = if std::mem::take(&mut in_table) { ".fi\n" } else { "" };
+            text.push_str(&format!("{end_of_table}.SS {title}\n.in 0\n"));
+            continue;
+        }
         let is_table = line.starts_with(' ') || (in_table && line.is_empty());
         if is_table != in_table {
             text.push_str(if is_table { ".nf\n" } else { ".fi\n" });

@@ -9,35 +9,42 @@ mod failure;
 mod generate;
 mod log;
 mod ls;
+mod memory_limits;
 mod mount;
-mod mount_flags;
+mod mount_helper;
+mod mount_options;
 mod mount_point;
 mod mount_refused;
 mod mountinfo;
 mod quote;
+mod remount;
 mod signals;
 mod size;
 mod slow;
 mod trace;
+mod tree_limits;
 mod umount;
 mod warm;
 
-use std::process::ExitCode;
-
-use clap::Parser;
+use std::{ffi::OsString, process::ExitCode};
 
 use crate::{
-    args::{Cli, Command},
+    args::{Command, MountArgs},
+    daemon::Started,
     deferred::Deferred,
 };
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    if mount_helper::is_called() {
+        signals::start();
+        return mount_helper::run();
+    }
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let cli = args::read(line.clone()).unwrap_or_else(|message| message.exit());
     log::start(cli.verbose);
     signals::start();
     let result = match cli.command {
-        Command::Mount(Deferred(args)) if args.daemon && !daemon::is_child() => daemon::start(),
-        Command::Mount(Deferred(args)) => mount::run(&args, args.daemon),
+        Command::Mount(Deferred(args)) => mount(&args, &line),
         Command::Umount(Deferred(args)) => umount::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(Deferred(args)) => Ok(pando_bench::cli::run(args, signals::ending())),
         Command::Boost(Deferred(args)) => boost::run(&args),
@@ -55,4 +62,22 @@ fn main() -> ExitCode {
         failure::say(failure);
         ExitCode::FAILURE
     })
+}
+
+/// Mounts, in the background if that was asked for; or changes what is mounted.
+fn mount(args: &MountArgs, line: &[OsString]) -> failure::Result<ExitCode> {
+    let asked = mount_options::fold(args)?;
+    if asked.remount {
+        return remount::run(args, &asked).map(|()| ExitCode::SUCCESS);
+    }
+    if !args.daemon || daemon::is_child() {
+        return mount::run(args, asked, args.daemon);
+    }
+    match daemon::start(&line[1..])? {
+        Started::Ready(ready) => {
+            generate::show(&ready);
+            Ok(ExitCode::SUCCESS)
+        }
+        Started::Failed(code) => Ok(ExitCode::from(code)),
+    }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use pando_fuse::{DeviceTransport, RingTransport, Server, ServerOptions, Transport, trace::TraceListener, unmount};
-use pando_memfs::{INODE_BYTES, MemFs, MemOptions};
+use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::Vfs;
 use rustix::io::Errno;
 use signal_hook::iterator::Signals;
@@ -19,27 +19,29 @@ use crate::{
     args::{IoUring, MountArgs},
     daemon,
     failure::{Failure, Result, say},
-    generate, mount_flags, mount_point, mount_refused,
+    generate, memory_limits,
+    mount_options::Asked,
+    mount_point, mount_refused,
     mountinfo::{self, Mount},
     quote::for_shell,
-    signals, slow,
+    signals, slow, tree_limits,
 };
 
 /// Mounts a tree and serves it until it is unmounted.
 ///
 /// # Errors
 /// It cannot be mounted, each reason with its remedy, or the device failed.
-pub fn run(args: &MountArgs, in_background: bool) -> Result<ExitCode> {
-    let mut asked = mount_flags::fold(&args.options, args.threads);
-    asked.mount.allow_other |= args.allow_other;
+pub fn run(args: &MountArgs, asked: Asked, in_background: bool) -> Result<ExitCode> {
     let shown = for_shell(&args.dir);
-    let (mut prepared, held) = mount_point::prepare(&args.dir, args.nonempty || asked.nonempty)?;
+    let (mut prepared, held) = mount_point::prepare(&args.dir, args.nonempty)?;
     if prepared.cleaned {
         say(format_args!("pando: {shown}: cleaned a mount left dead by a server that was killed"));
     }
-    asked.mount.readdirplus = !args.slow.no_readdirplus;
+    for (word, why) in &asked.without_effect {
+        say(format_args!("pando: {shown}: -o {word} has no effect: {why}"));
+    }
     let slow = slow::store(&args.slow, tracing::enabled!(tracing::Level::INFO))?;
-    let vfs = tree(args)?;
+    let vfs = tree(args, asked.mount.threads.get())?;
     let server = Server::new(vfs.clone(), ServerOptions { valid: args.attr_timeout, birth_times: args.birth_times });
     let server = match &slow {
         Some(slow) => server.with_store(slow.store()),
@@ -90,23 +92,17 @@ fn transport(io_uring: IoUring) -> Box<dyn Transport> {
     }
 }
 
-fn tree(args: &MountArgs) -> Result<Vfs> {
-    let half_of_memory = half_of_memory();
-    let memfs = MemFs::new(MemOptions {
-        size_bytes: Some(args.size.unwrap_or(half_of_memory)),
-        inodes: Some(args.inodes.unwrap_or(half_of_memory / INODE_BYTES)),
-    });
+fn tree(args: &MountArgs, threads: usize) -> Result<Vfs> {
+    let memory = memory_limits::smallest();
+    let asked = MemOptions { size_bytes: args.size, inodes: args.inodes };
+    if let Some(warning) = tree_limits::warning(asked, threads, memory.as_ref()) {
+        say(format_args!("pando: {}: {warning}", for_shell(&args.dir)));
+    }
+    let memfs = MemFs::new(tree_limits::choose(asked, threads, memory.as_ref()));
     let uid = args.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
     let gid = args.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
     Vfs::with_root_attributes(memfs, uid, gid, args.mode)
         .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))
-}
-
-/// The default limits leave the machine usable when the tree is full, as tmpfs's do.
-fn half_of_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    let bytes = info.totalram.saturating_mul(info.mem_unit.into());
-    (bytes / 2).max(1 << 20)
 }
 
 /// The one line that says where, what, and how to leave.

@@ -198,8 +198,9 @@ fn check(dir: &Path, prepared: &mut Prepared, nonempty: bool) -> Result<Held> {
     if !nonempty {
         let mut entries = std::fs::read_dir(held.path()).map_err(|error| Failure::system(&shown, &error))?;
         if entries.next().is_some() {
-            return Err(Failure::new(format!("{shown}: not empty: mounting would hide what is in it"))
-                .remedy("choose another directory, or add --nonempty to hide its entries until it is unmounted"));
+            return Err(Failure::new(format!("{shown}: not empty: mounting would hide what is in it")).remedy(
+                "choose another directory, or add --nonempty (-o nonempty) to hide its entries until it is unmounted",
+            ));
         }
     }
     Ok(held)

@@ -23,10 +23,14 @@ pub struct Mount {
     pub parent: u32,
     /// The superblock's device number, `major:minor`: one superblock, one number, for as long as it lives.
     pub device: String,
+    /// What of its file system is mounted: a directory, the root of most.
+    pub root: PathBuf,
     /// Where it is.
     pub point: PathBuf,
     /// Its options, as `rw,nosuid,relatime`.
     pub options: String,
+    /// Those of its superblock, as `rw,sync,user_id=0`.
+    pub options_of_superblock: String,
     /// The type with its subtype, as `fuse.pandofs`.
     pub kind: String,
     /// The user who has mounted it, where the file system tells (FUSE).
@@ -44,9 +48,14 @@ impl Mount {
         shown(OsStr::new(&self.kind))
     }
 
-    /// Whether `option` is in effect.
+    /// Whether `option` is in effect for this mount.
     pub fn has(&self, option: &str) -> bool {
         self.options.split(',').any(|found| found == option)
+    }
+
+    /// Whether `option` is in effect for the superblock.
+    pub fn has_of_superblock(&self, option: &str) -> bool {
+        self.options_of_superblock.split(',').any(|found| found == option)
     }
 }
 
@@ -97,7 +106,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ');
     let mut text = || std::str::from_utf8(fields.next()?).ok();
     let (id, parent, device) = (text()?.parse().ok()?, text()?.parse().ok()?, text()?.to_owned());
-    let point = unescape(fields.nth(1)?);
+    let mut path = || Some(PathBuf::from(OsString::from_vec(unescape(fields.next()?))));
+    let (root, point) = (path()?, path()?);
     let options = String::from_utf8_lossy(fields.next()?).into_owned();
     let mut of_superblock = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = of_superblock.next()?;
@@ -109,8 +119,10 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         id,
         parent,
         device,
-        point: PathBuf::from(OsString::from_vec(point)),
+        root,
+        point,
         options,
+        options_of_superblock: String::from_utf8_lossy(options_of_superblock).into_owned(),
         kind: String::from_utf8_lossy(&unescape(kind)).into_owned(),
         owner,
     })
@@ -149,6 +161,7 @@ mod tests {
         assert_eq!((mounts[1].device.as_str(), mounts[1].is_ours()), ("0:33", true));
         assert_eq!((mounts[1].id, mounts[1].parent), (40, 22));
         assert_eq!((mounts[0].owner, mounts[1].owner), (None, Some(1000)));
+        assert!(mounts[1].root == Path::new("/") && mounts[1].has_of_superblock("group_id=7"));
         assert!(mounts[1].has("rw") && mounts[1].has("nosuid") && !mounts[1].has("suid"));
         assert_eq!((mounts[2].kind.as_str(), mounts[2].is_ours()), ("tmpfs", false));
     }

@@ -53,7 +53,7 @@ fn mount_directly(mount_point: &Path, options: &MountOptions) -> io::Result<Owne
     let mut data = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
     for word in words_for_fuse(options) {
         data.push(',');
-        data.push_str(word);
+        data.push_str(&word);
     }
     let data = CString::new(data)?;
     rustix::mount::mount(options.source.as_str(), mount_point, "fuse", flags(options), data.as_c_str())?;
@@ -61,16 +61,16 @@ fn mount_directly(mount_point: &Path, options: &MountOptions) -> io::Result<Owne
 }
 
 /// What FUSE itself is told. `default_permissions`: the kernel checks permission bits.
-fn words_for_fuse(options: &MountOptions) -> Vec<&'static str> {
-    let mut words = vec!["subtype=pandofs", "default_permissions"];
-    if options.allow_other {
-        words.push("allow_other");
-    }
+fn words_for_fuse(options: &MountOptions) -> Vec<String> {
+    let mut words = vec!["subtype=pandofs".to_owned(), "default_permissions".to_owned()];
+    words.extend(options.allow_other.then(|| "allow_other".to_owned()));
+    words.extend(options.max_read.map(|bytes| format!("max_read={bytes}")));
+    words.extend(options.labels.iter().cloned());
     words
 }
 
-/// What every file system is told: for mount(2) as a flag, for the helper as a word.
-fn common(options: &MountOptions) -> [(bool, MountFlags, &'static str); 7] {
+/// What every file system is told: for mount(2) as a flag, for the helper as a word, if it knows one.
+fn common(options: &MountOptions) -> [(bool, MountFlags, &'static str); 10] {
     [
         (!options.suid, MountFlags::NOSUID, "nosuid"),
         (!options.dev, MountFlags::NODEV, "nodev"),
@@ -79,6 +79,9 @@ fn common(options: &MountOptions) -> [(bool, MountFlags, &'static str); 7] {
         (options.no_atime, MountFlags::NOATIME, "noatime"),
         (options.sync, MountFlags::SYNCHRONOUS, "sync"),
         (options.dir_sync, MountFlags::DIRSYNC, "dirsync"),
+        (options.no_dir_atime, MountFlags::NODIRATIME, ""),
+        (options.lazy_time, MountFlags::LAZYTIME, ""),
+        (options.no_symfollow, MountFlags::NOSYMFOLLOW, ""),
     ]
 }
 
@@ -88,11 +91,12 @@ fn flags(options: &MountOptions) -> MountFlags {
 
 fn words_for_helper(options: &MountOptions) -> String {
     let common = common(options);
-    let common = common.iter().filter(|(on, ..)| *on).map(|(_, _, word)| *word);
-    // The helper's words are separated by commas; a backslash keeps one that belongs to the source.
-    let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
-    let words: Vec<&str> = words_for_fuse(options).into_iter().chain(common).collect();
-    format!("fsname={source},{}", words.join(","))
+    let common = common.iter().filter(|(on, _, word)| *on && !word.is_empty()).map(|(_, _, word)| (*word).to_owned());
+    let source = format!("fsname={}", options.source);
+    // The helper's words are separated by commas; a backslash keeps one that belongs to a word.
+    let escaped = |word: String| word.replace('\\', "\\\\").replace(',', "\\,");
+    let words: Vec<String> = [source].into_iter().chain(words_for_fuse(options)).chain(common).map(escaped).collect();
+    words.join(",")
 }
 
 fn mount_by_helper(mount_point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
@@ -161,12 +165,17 @@ mod tests {
             dev: true,
             read_only: true,
             allow_other: true,
+            no_dir_atime: true,
+            lazy_time: true,
+            no_symfollow: true,
+            max_read: Some(8192),
             source: "a,b\\c".into(),
             ..MountOptions::default()
         };
-        assert_eq!(flags(&asked), MountFlags::RDONLY);
+        let unknown_to_helper = MountFlags::NODIRATIME | MountFlags::LAZYTIME | MountFlags::NOSYMFOLLOW;
+        assert_eq!(flags(&asked), MountFlags::RDONLY | unknown_to_helper);
         let words = words_for_helper(&asked);
-        assert_eq!(words, "fsname=a\\,b\\\\c,subtype=pandofs,default_permissions,allow_other,ro");
+        assert_eq!(words, "fsname=a\\,b\\\\c,subtype=pandofs,default_permissions,allow_other,max_read=8192,ro");
     }
 
     #[test]

@@ -21,10 +21,20 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Reading does not change access times: a matter of the server's.
     pub no_atime: bool,
+    /// Nor does listing directories: a matter of the server's as well.
+    pub no_dir_atime: bool,
     /// Writes wait until they are durable.
     pub sync: bool,
     /// Changes of directories wait until they are durable.
     pub dir_sync: bool,
+    /// Changes of times alone may be written down late, where they are.
+    pub lazy_time: bool,
+    /// Paths through symbolic links of the tree are refused.
+    pub no_symfollow: bool,
+    /// The most bytes of one read. None: as many as a request holds.
+    pub max_read: Option<u32>,
+    /// What a security module is told, as in `context="LABEL"`.
+    pub labels: Vec<String>,
     /// Hand out attributes along with names (READDIRPLUS), as a good server does; a naive one does not.
     pub readdirplus: bool,
     /// Threads that read requests. One alone cannot wait for room that is about to come back. Through io_uring there is at most
@@ -42,8 +52,13 @@ impl Default for MountOptions {
             exec: true,
             read_only: false,
             no_atime: false,
+            no_dir_atime: false,
             sync: false,
             dir_sync: false,
+            lazy_time: false,
+            no_symfollow: false,
+            max_read: None,
+            labels: Vec::new(),
             readdirplus: true,
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         }

@@ -4,10 +4,9 @@
 //! counts here is what they can grow into: free memory, and contents of files that were not used lately. The same goes
 //! for control groups, whose limit the inodes and names count against.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
+
+use crate::memory_limits::{self, Group, number};
 
 /// What an entry takes in the caches, roughly: its inode and its name. See the help of `pando warm`.
 pub const ENTRY_BYTES: u64 = 1536;
@@ -38,94 +37,41 @@ pub struct Memory {
     groups: Vec<Group>,
 }
 
-/// A control group, and the names of its files.
-#[derive(Debug)]
-struct Group {
-    dir: PathBuf,
-    files: &'static Files,
-}
-
-#[derive(Debug)]
-struct Files {
-    limits: &'static [&'static str],
-    current: &'static str,
-    inactive: &'static str,
-}
-
-const V2: Files =
-    Files { limits: &["memory.max", "memory.high"], current: "memory.current", inactive: "inactive_file" };
-const V1: Files =
-    Files { limits: &["memory.limit_in_bytes"], current: "memory.usage_in_bytes", inactive: "total_inactive_file" };
-
 impl Memory {
     /// That of this process.
     pub fn here() -> Self {
-        let of_process = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Self { meminfo: "/proc/meminfo".into(), groups: groups(&of_process, Path::new("/sys/fs/cgroup")) }
+        Self { meminfo: "/proc/meminfo".into(), groups: memory_limits::groups() }
     }
 
     /// The room there is now: the least of what the machine and the control groups have. None if nothing is known.
     pub fn room(&self) -> Option<Room> {
         let machine = machine(&fs::read_to_string(&self.meminfo).unwrap_or_default());
-        let groups = self.groups.iter().flat_map(Group::rooms);
+        let groups = self.groups.iter().flat_map(rooms);
         machine.into_iter().chain(groups).min_by_key(|room| room.bytes)
     }
 }
 
-/// The groups that this process is in, with all those above. Groups that cannot be seen from here have no directory.
-fn groups(of_process: &str, mounted: &Path) -> Vec<Group> {
-    let mut groups = Vec::new();
-    for line in of_process.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let (roots, files): (&[&str], &'static Files) = match controllers {
-            "" => (&["", "unified"], &V2),
-            _ if controllers.split(',').any(|controller| controller == "memory") => (&["memory"], &V1),
-            _ => continue,
-        };
-        for root in roots {
-            let root = mounted.join(root);
-            let lowest = root.join(path.trim_start_matches('/'));
-            let dirs = lowest.ancestors().take_while(|dir| dir.starts_with(&root));
-            let seen = dirs.filter(|dir| dir.join(files.current).exists());
-            groups.extend(seen.map(|dir| Group { dir: dir.to_owned(), files }));
-        }
-    }
-    groups
-}
-
-/// A number after its name, as in `MemFree:  1234 kB` and `inactive_file 1234`.
-fn number(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim_start_matches(':').split_whitespace().next()?.parse().ok()
-}
-
 fn machine(meminfo: &str) -> Option<Room> {
     let kib = |name| number(meminfo, name);
-    let (total, free) = (kib("MemTotal:")?, kib("MemFree:")?);
-    let idle = kib("Inactive(file):").unwrap_or(0);
+    let (total, free) = (kib("MemTotal")?, kib("MemFree")?);
+    let idle = kib("Inactive(file)").unwrap_or(0);
     let bytes = (free + idle).saturating_sub(total / RESERVE) * 1024;
     Some(Room { bytes, bound_by: "the machine's memory".into() })
 }
 
-impl Group {
-    fn rooms(&self) -> impl Iterator<Item = Room> {
-        let read = |name: &str| fs::read_to_string(self.dir.join(name)).unwrap_or_default();
-        let current = read(self.files.current).trim().parse::<u64>().ok();
-        let idle = number(&read("memory.stat"), self.files.inactive).unwrap_or(0);
-        self.files.limits.iter().filter_map(move |name| {
-            // "max" is no limit.
-            let limit = fs::read_to_string(self.dir.join(name)).ok()?.trim().parse::<u64>().ok()?;
-            let used = current?.saturating_sub(idle);
-            let bytes = limit.saturating_sub(used).saturating_sub(limit / RESERVE);
-            Some(Room { bytes, bound_by: format!("{name} of {}", self.dir.display()) })
-        })
-    }
+/// What is left below each limit of a group.
+fn rooms(group: &Group) -> impl Iterator<Item = Room> {
+    let used = group.used_bytes();
+    group.limits().filter_map(move |limit| {
+        let bytes = limit.bytes.saturating_sub(used?).saturating_sub(limit.bytes / RESERVE);
+        Some(Room { bytes, bound_by: limit.set_by })
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{memory_limits::groups_of, mountinfo};
 
     #[test]
     fn the_machine_has_what_is_free_or_idle() {
@@ -152,7 +98,12 @@ mod tests {
         dir("memory/x", &[("memory.usage_in_bytes", "500\n"), ("memory.limit_in_bytes", "9223372036854771712\n")]);
         let meminfo = temp.path().join("meminfo");
         fs::write(&meminfo, "MemTotal: 1000000 kB\nMemFree: 900000 kB\n").unwrap();
-        let memory = |of_process| Memory { meminfo: meminfo.clone(), groups: groups(of_process, temp.path()) };
+        let top = temp.path().display();
+        let table = format!(
+            "30 23 0:26 / {top} rw - cgroup2 cgroup2 rw\n31 30 0:27 / {top}/memory rw - cgroup cgroup rw,memory\n"
+        );
+        let mounts = mountinfo::parse(table.as_bytes());
+        let memory = |of_process| Memory { meminfo: meminfo.clone(), groups: groups_of(of_process, &mounts) };
 
         let room = memory("0::/a/b\n").room().unwrap();
         assert_eq!((room.bytes, room.entries()), (3200 - 1000 - 100, 1));

@@ -88,10 +88,16 @@ impl Mounted {
 
     /// Mounts on `grove` in an existing directory.
     pub fn again(temp: TempDir, options: &[&str]) -> Self {
+        Self::by(pando(&[]), temp, options)
+    }
+
+    /// As [`Mounted::again`], by a command that becomes `pando`.
+    pub fn by(mut command: Command, temp: TempDir, options: &[&str]) -> Self {
         let grove = temp.path().join("grove");
         // The gate runs tests both ways.
         let io_uring = std::env::var("PANDO_TEST_IO_URING").unwrap_or_else(|_| "auto".into());
-        let mut child = pando(&["mount", "--io-uring", &io_uring])
+        let mut child = command
+            .args(["mount", "--io-uring", &io_uring])
             .args(options)
             .arg(&grove)
             .stdout(Stdio::piped())

@@ -1,6 +1,6 @@
 //! Open files.
 
-use pando_vfs::{Error, OpenFlags, Result, Seek};
+use pando_vfs::{Error, FileKind, OpenFlags, Result, Seek};
 
 use super::{Caller, Server};
 
@@ -20,7 +20,10 @@ impl Server {
     /// See [`Server`].
     pub fn open(&self, caller: Caller, node: u64, flags: u32) -> Result<u64> {
         self.guarded("open", || {
-            let (dentry, flags) = (self.nodes.get(node)?, self.handle_flags(flags));
+            let (dentry, mut flags) = (self.nodes.get(node)?, self.handle_flags(flags));
+            if self.no_dir_atime && dentry.kind() == FileKind::Directory {
+                flags |= OpenFlags::NOATIME;
+            }
             if flags.contains(OpenFlags::TRUNC) && !caller.keeps_privileges() {
                 self.vfs.drop_privileges(&dentry)?;
             }

@@ -90,6 +90,8 @@ pub struct Server {
     options: ServerOptions,
     /// Reading leaves no time of access.
     no_atime: bool,
+    /// Nor does listing a directory.
+    no_dir_atime: bool,
     /// Setuid and setgid bits are honoured: the kernel says which of them go, and when.
     suid: bool,
     /// What counts requests, and can be slow; a plain mount has none.
@@ -108,6 +110,7 @@ impl Server {
             room: Room::new(NonZeroUsize::MIN),
             options,
             no_atime: false,
+            no_dir_atime: false,
             suid: false,
             store: None,
         }
@@ -117,7 +120,8 @@ impl Server {
     /// when it mounted. And where several threads read its requests, what finds no room just after something was removed
     /// may wait until the kernel has given that up.
     pub(crate) fn mounted(self, options: &MountOptions) -> Self {
-        Self { no_atime: options.no_atime, suid: options.suid, room: Room::new(options.threads), ..self }
+        let MountOptions { no_atime, no_dir_atime, suid, threads, .. } = *options;
+        Self { no_atime, no_dir_atime, suid, room: Room::new(threads), ..self }
     }
 
     /// Of so many threads that answer requests, all but one may wait for room here. So one alone does not: what finds none is

@@ -1,0 +1,219 @@
+//! The default limits of a mount in a control group: the tree says ENOSPC before the kernel kills its server.
+
+mod common;
+mod requests;
+
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use common::{Mounted, can_mount, heed, run, said, skipped};
+use requests::alone;
+use rustix::fs::XattrFlags;
+
+const MIB: u64 = 1 << 20;
+
+/// What the control group of each test allows.
+const LIMIT: u64 = 256 * MIB;
+
+/// Longer than this test would be one with the defaults of a machine without a limit.
+const MOST_FILES: usize = 2_000_000;
+
+/// A control group with a limit on memory; it is removed at the end.
+struct Group {
+    dir: PathBuf,
+}
+
+impl Group {
+    /// None, and says why, where no such group can be made.
+    fn new() -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("it is there");
+        let mut reasons = String::from("no control group with a limit on memory:");
+        for line in mounts.lines() {
+            let Some((mount, superblock)) = line.split_once(" - cgroup") else { continue };
+            let limit = if superblock.starts_with('2') { "memory.max" } else { "memory.limit_in_bytes" };
+            let top = mount.split(' ').nth(4).expect("a mount point");
+            let dir = Path::new(top).join(format!("pando-test-{}", std::process::id()));
+            match fs::create_dir(&dir).and_then(|()| Self::limit(&dir, limit)) {
+                Ok(()) => return Some(Self { dir }),
+                Err(error) => reasons += &format!(" {}: {error};", dir.join(limit).display()),
+            }
+            let _ = fs::remove_dir(&dir);
+        }
+        skipped(&reasons);
+        None
+    }
+
+    fn limit(dir: &Path, name: &str) -> io::Result<()> {
+        // Not fs::write, which would make the file on something that is no control group.
+        let set = |name: &str, bytes: u64| {
+            fs::OpenOptions::new().write(true).open(dir.join(name))?.write_all(bytes.to_string().as_bytes())
+        };
+        set(name, LIMIT)?;
+        // Missing where there is no accounting of swap.
+        let (swap, most) =
+            if name == "memory.max" { ("memory.swap.max", 0) } else { ("memory.memsw.limit_in_bytes", LIMIT) };
+        let _ = set(swap, most);
+        Ok(())
+    }
+
+    /// A command that puts itself into the group and becomes `program`.
+    fn command(&self, program: &str) -> Command {
+        heed();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.dir.join("cgroup.procs")).arg(program);
+        command.env_remove("RUST_LOG").stdin(Stdio::null());
+        command
+    }
+
+    /// A mount whose server is in the group, and nothing else.
+    fn mounted(&self, options: &[&str]) -> Mounted {
+        Mounted::by(self.command(env!("CARGO_BIN_EXE_pando")), tempfile::tempdir().unwrap(), options)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
+
+/// Tells that there is no room from everything else: a killed server has another errno.
+fn is_full<T>(result: io::Result<T>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => true,
+        Err(error) => panic!("neither done nor full: {error}"),
+    }
+}
+
+fn contents(file: usize) -> Vec<u8> {
+    (0..MIB as usize).map(|i| ((i * 7 + file * 13) % 251) as u8).collect()
+}
+
+/// Fills it with files of 1 MiB; answers how many are whole.
+fn fill_with_data(root: &Path) -> usize {
+    (0..).find(|&file| is_full(fs::write(root.join(format!("data{file}")), contents(file)))).unwrap()
+}
+
+/// One page in each 256 KiB of a file, which needs the most beside its pages.
+fn fill_with_sparse_pages(root: &Path) {
+    let file = fs::File::create(root.join("sparse")).unwrap();
+    (0..).find(|page| is_full(file.write_all_at(&[7; 4096], (page * 64 + 63) * 4096))).unwrap();
+    file.sync_all().unwrap();
+}
+
+fn name(file: usize) -> String {
+    format!("{file:0>250}")
+}
+
+/// Fills it with empty files of long names; answers how many there are.
+fn fill_with_names(root: &Path) -> usize {
+    let made = (0..MOST_FILES).find(|&file| {
+        let dir = root.join(format!("dir{}", file / 10_000));
+        file % 10_000 == 0 && is_full(fs::create_dir(&dir)) || is_full(fs::File::create(dir.join(name(file))))
+    });
+    made.expect("it is full in the end")
+}
+
+/// Fills it with small extended attributes, which need the most for each inode that they are counted as.
+fn fill_with_attributes(root: &Path) {
+    let attribute = |path: &Path, number: usize| {
+        rustix::fs::setxattr(path, format!("user.{number}"), b"", XattrFlags::empty()).map_err(io::Error::from)
+    };
+    let full = (0..MOST_FILES).find(|&file| {
+        let path = root.join(name(file));
+        is_full(fs::File::create(&path)) || (0..20).any(|number| is_full(attribute(&path, number)))
+    });
+    full.expect("it is full in the end");
+}
+
+fn assert_reads_back(root: &Path, data: usize, names: usize) {
+    for file in 0..data {
+        assert!(fs::read(root.join(format!("data{file}"))).unwrap() == contents(file), "data{file}");
+    }
+    let mut found = 0;
+    for dir in (0..names.div_ceil(10_000)).map(|dir| root.join(format!("dir{dir}"))) {
+        found += fs::read_dir(dir).unwrap().map(Result::unwrap).count();
+    }
+    assert_eq!(found, names);
+    assert!((0..names).step_by(97).all(|file| root.join(format!("dir{}", file / 10_000)).join(name(file)).exists()));
+}
+
+#[test]
+fn a_tree_full_of_data_fits_into_the_group() {
+    let _alone = alone();
+    let Some(group) = Group::new() else { return };
+    let mounted = group.mounted(&[]);
+    let data = fill_with_data(&mounted.root());
+    assert!(data as u64 >= LIMIT / MIB / 4, "a default of use: {data} MiB");
+    assert_reads_back(&mounted.root(), data, 0);
+    mounted.umount();
+}
+
+#[test]
+fn a_tree_full_of_names_fits_into_the_group() {
+    let _alone = alone();
+    let Some(group) = Group::new() else { return };
+    let mounted = group.mounted(&[]);
+    let names = fill_with_names(&mounted.root());
+    assert!(names >= 10_000, "a default of use: {names} files");
+    assert_reads_back(&mounted.root(), 0, names);
+    mounted.umount();
+}
+
+#[test]
+fn a_tree_full_of_both_fits_into_the_group() {
+    let _alone = alone();
+    let Some(group) = Group::new() else { return };
+    let mounted = group.mounted(&[]);
+    let data = fill_with_data(&mounted.root());
+    let names = fill_with_names(&mounted.root());
+    assert_reads_back(&mounted.root(), data, names);
+    // The memory of what is removed serves for what is of another size.
+    for entry in fs::read_dir(mounted.root()).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
+    fill_with_sparse_pages(&mounted.root());
+    fill_with_attributes(&mounted.root());
+    assert!(common::names(&mounted.root()).len() > names / 3);
+    mounted.umount();
+}
+
+/// As in a container: what the kernel keeps for programs that use the tree is charged to the same group.
+#[test]
+fn programs_in_the_group_fill_it_as_well() {
+    let _alone = alone();
+    let Some(group) = Group::new() else { return };
+    let mounted = group.mounted(&[]);
+    let fill = "cd \"$0\" && mkdir names && ! cat /dev/zero > data && \
+        ! seq -f names/%0250.0f 1000000 | xargs -n 500 sh -c 'touch \"$@\" 2> /dev/null || exit 255' sh";
+    let filled = group.command("sh").args(["-c", fill]).arg(mounted.root()).output().unwrap();
+    assert!(filled.status.success() && said(&filled).contains("No space left"), "{}", said(&filled));
+    let data = fs::metadata(mounted.path("data")).unwrap().len();
+    let full = rustix::fs::statfs(mounted.root()).unwrap();
+    assert!(data >= LIMIT / 4 && full.f_ffree == 0 && full.f_files >= 10_000, "{data}: {full:?}");
+    assert_eq!(fs::read_dir(mounted.path("names")).unwrap().count() as u64, full.f_files - 3);
+    mounted.umount();
+}
+
+#[test]
+fn a_size_that_the_group_does_not_allow_is_warned_of() {
+    let _alone = alone();
+    let Some(group) = Group::new() else { return };
+    let mut mounted = group.mounted(&["--size", "1G"]);
+    assert_eq!(rustix::fs::statfs(mounted.root()).unwrap().f_blocks * 4096, 1 << 30, "it is obeyed");
+    assert!(run(&["umount", mounted.root().to_str().unwrap()]).status.success());
+    let (_, errors) = mounted.ended();
+    let dir = group.dir.display().to_string();
+    assert!(errors.contains("--size") && errors.contains(&dir) && errors.contains("kill"), "{errors}");
+    group.mounted(&["--size", "50M", "--inodes", "1000"]).umount();
+}
