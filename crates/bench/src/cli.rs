@@ -354,8 +354,8 @@ fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, h
     }
     let once = json.as_ref().filter(|json| !json.is_regular());
     let outcome = outcome.and(once.map_or(Ok(()), |json| report::json::write(&rows, begun, json)));
-    let busy = report::busy(begun.load).map_or_else(String::new, |busy| busy + "\n");
-    print(&format!("{}{busy}seed: {}\n", report::table::render(&rows), begun.seed))?;
+    let advice = report::load_advice(begun.load).map_or_else(String::new, |advice| advice + "\n");
+    print(&format!("{}seed: {}\n{advice}", report::table::render(&rows), begun.seed))?;
     outcome?;
     if rows.iter().all(|row| row.figures.is_err()) {
         return Err(Failure::Refused("nothing could be measured".into()));

@@ -67,7 +67,7 @@ impl Group {
     /// A command that puts itself into the group and becomes `program`.
     fn command(&self, program: &str) -> Command {
         heed();
-        let mut command = Command::new("sh");
+        let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.dir.join("cgroup.procs")).arg(program);
         command.env_remove("RUST_LOG").stdin(Stdio::null());
         command

@@ -52,6 +52,7 @@ pub(super) fn page(records: &[Record], bytes: &[Bytes], seen: Option<&Seen>, com
     page.switches(records);
     page.footprint(bytes);
     page.conflicts(seen);
+    page.foot(records);
     page.html.push_str("</main></body></html>\n");
     page
 }
@@ -129,8 +130,18 @@ impl Page {
              first.</p>",
             escape(command)
         );
-        if let Some(busy) = records.first().and_then(|record| report::busy(record.load_before)) {
-            let _ = write!(self.html, "<p><b>{busy}</b></p>");
+    }
+
+    /// What a reader should know of the run, below the figures.
+    fn foot(&mut self, records: &[Record]) {
+        if let Some(advice) = records.first().and_then(|record| report::load_advice(record.load_before)) {
+            let _ = write!(self.html, "<p>{advice}</p>");
+        }
+        if records.iter().any(|record| record.ops_per_s.is_some_and(|rate| rate.is_noisy())) {
+            self.html.push_str(
+                "<p>Where a spread is given, the repeats differ by so much of their median: compare CPU ns/op \
+                 instead, or run it again with a larger <code>--repeat</code>.</p>",
+            );
         }
     }
 
@@ -226,10 +237,11 @@ impl Page {
                 let _ = write!(self.html, "<td colspan=\"4\">{}</td></tr>", escape(why));
                 continue;
             };
-            let noisy = if rate.is_noisy() { " <small>noisy</small>" } else { "" };
+            let spread = format!(" <small>spread {:.0} %</small>", rate.spread() * 100.0);
+            let spread = if rate.is_noisy() { spread.as_str() } else { "" };
             let _ = write!(
                 self.html,
-                "<td><b>{}</b> <small>({}–{})</small>{noisy}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                "<td><b>{}</b> <small>({}–{})</small>{spread}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
                 short(rate.median),
                 short(rate.min),
                 short(rate.max),

@@ -29,15 +29,16 @@ impl Run {
     }
 }
 
-/// With more load than this before a run begins, somebody has used the machine. The kernel does not say who, and a run leaves a
-/// trace of itself for a minute.
-const BUSY: f64 = 0.5;
+/// With more load than this before a run begins, the machine was in use. The kernel does not say by which
+/// program: the build of this one counts as well.
+const BUSY_LOAD: f64 = 0.5;
 
-/// What is to be said of the load before a run.
-pub(crate) fn busy(load: Option<f64>) -> Option<String> {
-    let load = load.filter(|load| *load > BUSY)?;
+/// What a reader should know of the load before a run, and do about it.
+pub(crate) fn load_advice(load: Option<f64>) -> Option<String> {
+    let load = load.filter(|load| *load > BUSY_LOAD)?;
     Some(format!(
-        "BUSY: the machine was used in the minute before the run, by others or by another run (load {load:.1}); measure on a quiet one."
+        "The machine was in use in the minute before this run, perhaps by a build (load {load:.1}): \
+         for figures to keep, run it again on a quiet machine."
     ))
 }
 

@@ -34,8 +34,8 @@ pub(crate) fn render(rows: &[Row]) -> String {
     }
     if rows.iter().any(|row| row.figures.as_ref().is_ok_and(|figures| figures.ops_per_s.is_noisy())) {
         text.push_str(
-            "NOISY: the repeats differ by more than 20 % of the median; something else used the machine, or the target \
-             is erratic. Trust CPU ns/op, or measure again.\n",
+            "spread: the repeats of this row differ by so much of their median; compare CPU ns/op instead, or run it \
+             again with a larger --repeat.\n",
         );
     }
     text
@@ -101,7 +101,7 @@ fn cells(row: &Row, latency: bool) -> Vec<String> {
     cells.push((figures.peak_bytes >> 20).to_string());
     cells.extend([figures.ratio_to_first, figures.scaling].map(|ratio| ratio.map_or_else(String::new, times)));
     let noise = figures.ops_per_s.is_noisy();
-    cells.push(if noise { format!("NOISY: {:.0} %", figures.ops_per_s.spread() * 100.0) } else { String::new() });
+    cells.push(if noise { format!("spread {:.0} %", figures.ops_per_s.spread() * 100.0) } else { String::new() });
     cells
 }
 
@@ -140,7 +140,7 @@ mod tests {
     fn noise_limits_and_what_is_missing_are_said() {
         let rows = report::rows(&report::tests::results());
         let text = render(&rows);
-        assert!(text.contains("NOISY: 150 %"), "{text}");
+        assert!(text.contains("spread 150 %") && text.contains("run it again"), "{text}");
         assert!(text.contains("map:b (limit)"), "{text}");
         assert!(text.contains("1.50 (1.00-2.00)"), "{text}");
         assert!(text.contains("2.0 ns/op"), "{text}");
@@ -148,7 +148,7 @@ mod tests {
         assert!(missing.contains("n/a") && missing.contains("does not have this"), "{text}");
         assert!(text.contains("crunl a 1: names 1.000 (0.250000 waited)"), "{text}");
         let calm = render(&rows[4..5]);
-        assert!(!calm.contains("NOISY"), "{calm}");
+        assert!(!calm.contains("spread"), "{calm}");
     }
 
     #[test]
