@@ -3,10 +3,12 @@
 
 mod args;
 mod boost;
+mod characters;
 mod daemon;
 mod deferred;
 mod failure;
 mod generate;
+mod glibc_widths;
 mod log;
 mod ls;
 mod mount;
@@ -32,7 +34,14 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nobody may be listening.
+            let _ = error.print();
+            return ls::words::exit_code(&error).into();
+        }
+    };
     log::start(cli.verbose);
     signals::start();
     let result = match cli.command {
