@@ -19,7 +19,7 @@ use bitflags::bitflags;
 
 use crate::{
     Result,
-    layout::Layout,
+    types::layout::Layout,
     types::{FileKind, RenameFlags, StatFs, Timestamp},
 };
 

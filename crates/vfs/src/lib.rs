@@ -167,59 +167,35 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod attr;
-mod backed;
 pub mod bulk;
-mod by_number;
-mod context;
-mod create;
-mod cred;
-mod dentry;
-mod directory;
-mod dpath;
+mod caches;
 mod driver;
-mod error;
-mod evict;
-mod file;
-mod file_state;
 pub mod fs;
-mod held;
-mod icache;
-mod inode;
-mod layout;
-mod links;
-mod load;
-mod locks;
-mod name;
-mod namei;
-mod nodes;
-mod open;
-mod permit;
-mod prefixes;
+mod handles;
+mod objects;
+mod operations;
 #[doc(hidden)]
 pub mod probe;
-mod readdir;
-mod remove;
-mod rename;
-mod superblock;
-mod times;
 pub mod trace;
 mod types;
-mod vfs;
-mod xattr;
-mod xattr_map;
 
-pub use context::{At, Context};
-pub use cred::Credentials;
-pub use dentry::DentryRef;
 pub use driver::{AttrMask, Backing, Charge, Driver, FileData, NodeAttr, Scanned, Xattr};
-pub use error::{Error, Result};
-pub use file::File;
-pub use layout::Layout;
-pub use name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX};
-pub use types::*;
-pub use vfs::Vfs;
-pub use xattr::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
+pub use handles::{
+    context::{At, Context},
+    vfs::Vfs,
+};
+pub use objects::dentry::DentryRef;
+pub use operations::{
+    file::File,
+    xattr::{XATTR_NAME_MAX, XATTR_SIZE_MAX},
+};
+pub use types::{
+    cred::Credentials,
+    error::{Error, Result},
+    layout::Layout,
+    name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX},
+    stat::*,
+};
 
 /// The README's examples, as tests.
 #[cfg(doctest)]

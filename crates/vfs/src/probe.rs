@@ -5,7 +5,7 @@
 
 use pando_sync::{collect, pin};
 
-use crate::{DentryRef, Driver, Result, Vfs, held::make_proxies, locks::Lockable};
+use crate::{DentryRef, Driver, Result, Vfs, handles::held::make_proxies, operations::locks::Lockable};
 
 /// Something that lies in memory, for naming what an address belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]

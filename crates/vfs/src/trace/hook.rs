@@ -19,7 +19,8 @@ use super::{
     record::{BASES, Written, write_base, write_op},
 };
 use crate::{
-    At, Context, DentryRef, Error, File, Result, Vfs, dentry::Dentry, dpath::whole_path, superblock::NameSpace,
+    At, Context, DentryRef, Error, File, Result, Vfs, objects::dentry::Dentry, objects::superblock::NameSpace,
+    operations::dpath::whole_path,
 };
 
 /// More threads than this at once are not recorded: a bound on memory.

@@ -1,0 +1,502 @@
+//! Attributes: stat, access, chmod, chown, utimens, truncate.
+
+use pando_sync::{Guard, LifeState, NameGuard, SeqGuard, pin};
+
+use crate::{
+    At, AttrMask, Backing, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    caches::backed::{attr_of, refresh_inode},
+    objects::dentry::Dentry,
+    objects::inode::{Body, Inode, PermView},
+    operations::create::{S_ISGID, S_ISUID, S_IXGRP},
+    operations::locks::{breathe, look},
+    operations::namei::{walk, walk_and_tell},
+    operations::permit::revoking,
+    trace::TraceOp,
+    types::{Access, FileKind, Walk},
+};
+
+/// What a directory's size counts per entry, `.` and `..` too, as tmpfs has it.
+const DIRENT_BYTES: u64 = 20;
+/// The unit in which reading and writing goes best.
+const BLOCK_BYTES: u32 = 4096;
+
+/// Everything about an inode. Takes no lock and counts nothing.
+pub(crate) fn stat_of(inode: &Inode, guard: &Guard) -> Stat {
+    stat_there(inode, guard)
+}
+
+/// [`stat_of`], written where it stays: what was just written piece by piece is not copied without waiting for it.
+#[inline(always)]
+fn stat_there(inode: &Inode, guard: &Guard) -> Stat {
+    let perm = inode.perm(guard);
+    let (mut nlink, mut size, mut blocks, mut rdev, mut stamp) = (inode.links.count(), inode.size(), 0, 0, i64::MIN);
+    match &inode.body {
+        Body::Directory(directory) => {
+            let census = directory.census();
+            let removed = matches!(directory.life.state(guard), LifeState::Removed);
+            nlink = if removed { 0 } else { u32::try_from(census.subdirs).map_or(u32::MAX, |n| n.saturating_add(2)) };
+            if directory.backed.is_none() {
+                size = census.entries.saturating_add(2).saturating_mul(DIRENT_BYTES);
+            }
+            stamp = census.stamp;
+        }
+        Body::File(_) => blocks = inode.blocks(),
+        Body::Special(device) => rdev = u64::from(*device),
+        Body::Symlink(_) => {}
+    }
+    Stat {
+        dev: inode.shard.sb.id,
+        ino: inode.ino,
+        kind: inode.kind,
+        mode: perm.mode,
+        nlink,
+        uid: perm.uid,
+        gid: perm.gid,
+        rdev,
+        size,
+        blocks,
+        blksize: BLOCK_BYTES,
+        atime: Timestamp(inode.times.atime(guard)),
+        mtime: Timestamp(inode.times.mtime(guard, stamp)),
+        ctime: Timestamp(inode.times.ctime(stamp)),
+        btime: Timestamp(inode.times.btime()),
+    }
+}
+
+impl Vfs {
+    /// Everything about the inode at a path (statx). Answered without a lock, a count or a write.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG.
+    #[doc(alias = "statx")]
+    pub fn stat(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Stat> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Stat, (context, at, path), || {
+            let tell = |dentry: &Dentry, guard: &Guard| stat_there(dentry.inode(), guard);
+            walk_and_tell(self.name_space(), (context, at, path, flags), tell)
+        })
+    }
+
+    /// Everything about the inode of a dentry (fstat).
+    #[must_use]
+    pub fn getattr(&self, dentry: &DentryRef) -> Stat {
+        self.traced_always(TraceOp::Stat, dentry, || dentry.stat())
+    }
+
+    /// Whether the caller may do `want` with the file at a path (faccessat).
+    ///
+    /// # Errors
+    /// EACCES, and those of the walk.
+    pub fn access(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        want: Access,
+        flags: Walk,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Access, (context, at, path), || {
+            look(self.name_space(), |guard| {
+                let inode = walk(self.name_space(), context, &at, path, flags, guard)?.to_ref().inode();
+                Ok(context.check(inode, &inode.perm(guard), want)?)
+            })
+        })
+    }
+
+    /// Changes the permission bits (fchmodat).
+    ///
+    /// # Errors
+    /// EPERM for others than the owner, EOPNOTSUPP for a symbolic link, and those of the walk.
+    pub fn chmod(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, mode: u32, flags: Walk) -> Result<()> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Setattr, (context, at, path), || {
+            let dentry = self.lookup_at(context, at, path, flags)?;
+            change(context, &dentry, &SetAttr { mode: Some(mode), ..SetAttr::default() })
+        })
+    }
+
+    /// Changes owner and group (fchownat). A regular file loses setuid, its capabilities, and setgid if its group may execute
+    /// it.
+    ///
+    /// # Errors
+    /// EPERM: only the capable give files away, owners may choose among their groups; EINVAL for 2^32 - 1, which is nobody's;
+    /// and those of the walk.
+    pub fn chown(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        flags: Walk,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Setattr, (context, at, path), || {
+            let dentry = self.lookup_at(context, at, path, flags)?;
+            breathe();
+            context.writable()?;
+            // Also where neither is to change: that is a change of its own.
+            chown_inode(context, dentry.0.inode(), uid, gid)
+        })
+    }
+
+    /// Sets the times (utimensat).
+    ///
+    /// # Errors
+    /// EPERM for others than the owner; EACCES when both are "now" and the caller may not write; those of the walk.
+    pub fn utimens(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        atime: SetTime,
+        mtime: SetTime,
+        flags: Walk,
+    ) -> Result<()> {
+        if atime == SetTime::Omit && mtime == SetTime::Omit {
+            // Linux does not even look at the path then.
+            return Ok(());
+        }
+        let path = path.as_ref();
+        self.traced(TraceOp::Setattr, (context, at, path), || {
+            let dentry = self.lookup_at(context, at, path, flags)?;
+            change(context, &dentry, &SetAttr { atime, mtime, ..SetAttr::default() })
+        })
+    }
+
+    /// Cuts or grows a regular file (truncate).
+    ///
+    /// # Errors
+    /// EISDIR, EINVAL for anything else that is no regular file or a size beyond 2^63 - 1, EACCES, ENOSPC, those of the walk.
+    pub fn truncate(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Truncate, (context, at, path), || self.truncate_at(context, at, path, size))
+    }
+
+    fn truncate_at(&self, context: &Context, at: At<'_>, path: &[u8], size: u64) -> Result<()> {
+        if size > i64::MAX as u64 {
+            return Err(Error::Invalid);
+        }
+        let dentry = self.lookup_at(context, at, path, Walk::empty())?;
+        may_truncate(context, dentry.0.inode(), size, Stamp::IfChanged)
+    }
+
+    /// Changes several attributes of a dentry, each with its own checks, in the order size, owner, mode, times.
+    ///
+    /// # Errors
+    /// Those of truncate, chown, chmod and utimens; what came before the failing one is done.
+    pub fn setattr(&self, context: &Context, dentry: &DentryRef, change_to: &SetAttr) -> Result<Stat> {
+        self.traced_itself(TraceOp::Setattr, dentry, || change(context, dentry, change_to).map(|()| dentry.stat()))
+    }
+
+    /// Takes setuid from a regular file, and setgid if the group may execute, as a write of somebody who is not capable does:
+    /// for servers of which the caller is capable, and the one behind him is not. The other bits stay whatever they are by then.
+    ///
+    /// # Errors
+    /// Those of a backing.
+    pub fn drop_privileges(&self, dentry: &DentryRef) -> Result<()> {
+        let inode = dentry.0.inode();
+        if inode.kind != FileKind::File || !is_privileged(&inode.perm(&pin())) {
+            return Ok(());
+        }
+        self.traced_itself(TraceOp::Setattr, dentry, || {
+            breathe();
+            change_perm(inode, AttrMask::empty(), unprivileged)
+        })
+    }
+}
+
+impl DentryRef {
+    /// Everything about its inode: [`Vfs::getattr`] without being traced, for who answers more with it than it was asked.
+    #[must_use]
+    pub fn stat(&self) -> Stat {
+        stat_of(self.0.inode(), &pin())
+    }
+}
+
+/// Changes several attributes.
+fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
+    breathe();
+    context.writable()?;
+    let inode = dentry.0.inode();
+    if let Some(size) = to.size {
+        let stamp = if to.if_resized { Stamp::IfChanged } else { Stamp::Always };
+        may_truncate(context, inode, size, stamp)?;
+    }
+    if to.uid.is_some() || to.gid.is_some() {
+        chown_inode(context, inode, to.uid, to.gid)?;
+    }
+    if let Some(mode) = to.mode {
+        chmod_inode(context, inode, mode)?;
+    }
+    set_times(context, inode, to.atime, to.mtime)
+}
+
+fn chmod_inode(context: &Context, inode: &Inode, mode: u32) -> Result<()> {
+    if inode.kind == FileKind::Symlink {
+        return Err(Error::NotSupported);
+    }
+    change_perm(inode, AttrMask::MODE, |perm| {
+        if !context.owns(&perm) {
+            return Err(Error::NotPermitted);
+        }
+        let foreign_group = !context.capable() && !context.cred.in_group(perm.gid);
+        let cut = if foreign_group { S_ISGID } else { 0 };
+        Ok(PermView { mode: mode & 0o7777 & !cut, ..perm })
+    })
+}
+
+fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    if [uid, gid].contains(&Some(u32::MAX)) {
+        return Err(Error::Invalid);
+    }
+    let mut meant = AttrMask::empty();
+    meant.set(AttrMask::UID, uid.is_some());
+    meant.set(AttrMask::GID, gid.is_some());
+    let change = |perm: PermView| {
+        let owner = context.cred.uid == perm.uid;
+        let uid_ok = uid.is_none_or(|uid| owner && uid == perm.uid);
+        let gid_ok = gid.is_none_or(|gid| owner && (gid == perm.gid || context.cred.in_group(gid)));
+        if !(context.capable() || uid_ok && gid_ok) {
+            return Err(Error::NotPermitted);
+        }
+        let mode = if inode.is_dir() { perm.mode } else { without_privileges(perm.mode, context, perm.gid) };
+        if mode != perm.mode && !context.owns(&perm) {
+            // Even a chown that changes no owner takes these bits away, which only the owner may.
+            return Err(Error::NotPermitted);
+        }
+        Ok(PermView { mode, uid: uid.unwrap_or(perm.uid), gid: gid.unwrap_or(perm.gid) })
+    };
+    if inode.is_dir() {
+        return change_perm(inode, meant, change);
+    }
+    change(inode.perm(&pin()))?;
+    inode.drop_capabilities()?;
+    change_perm(inode, meant, change)?;
+    // Those that were given meanwhile were given to what it was before.
+    inode.drop_capabilities()
+}
+
+/// Changes mode, owner and group as a whole; a backing agrees first, and hears of what is `meant`, and of privileges that
+/// go with it. No guard and no lock is held.
+fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
+    let sb = &inode.shard.sb;
+    if !meant.contains(AttrMask::MODE) && is_privileged(&inode.perm(&pin())) && sb.driver.backing().is_some() {
+        // What is left of the mode is stored, too: so it is the mode that others have given it.
+        refresh_inode(&sb.name_space, inode)?;
+    }
+    revoking(inode, change, |change, takes_away| {
+        let mut now = Timestamp::now().0;
+        let _order = store_first(inode, meant | AttrMask::MODE | AttrMask::CTIME, |attr| {
+            let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
+            let mode = if new.mode == attr.mode { AttrMask::empty() } else { AttrMask::MODE };
+            (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
+            now = store_ctime(attr, now);
+            Ok(meant | mode | AttrMask::CTIME)
+        })?;
+        // Stored, it is what it was when it was asked for: who changes it holds the same lock.
+        {
+            // Who may go through a directory is a part of what paths lead to, and remembered with the sequence.
+            let mut paths = (takes_away && !inode.is_backed()).then(|| sb.name_space.rename_seq.lock());
+            let guard = pin();
+            let _changing = paths.as_mut().map(SeqGuard::write);
+            inode.change_perm(&guard, change)?;
+        }
+        inode.touch_as_stored(now);
+        Ok(())
+    })
+}
+
+/// A change of attributes is stamped, later than what was seen. Says with what.
+fn store_ctime(attr: &mut NodeAttr, now: i64) -> i64 {
+    attr.ctime = Timestamp(now.max(attr.ctime.0.saturating_add(1)));
+    attr.ctime.0
+}
+
+/// Stores changed attributes in the backing, if there is one: those, of `which`, that `change` says it has changed. What it
+/// refuses does not happen. Changes of one inode come one after the other: the lock that orders them is returned, to be held
+/// until the cache is changed too.
+fn store_first<'i>(
+    inode: &'i Inode,
+    which: AttrMask,
+    change: impl FnOnce(&mut NodeAttr) -> Result<AttrMask>,
+) -> Result<Option<NameGuard<'i>>> {
+    let sb = &inode.shard.sb;
+    let Some(backing) = sb.ask_backing() else { return Ok(None) };
+    let order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
+    let mut unstored = Unstored::take(inode, which);
+    let mut attr = attr_of(inode, &pin());
+    let changed = change(&mut attr)?;
+    backing.setattr(inode.ino, &attr, changed)?;
+    unstored.what.remove(changed);
+    Ok(Some(order))
+}
+
+/// What was taken from what only the cache knows: stored now, it is no more known better here, unless it changes again. What of
+/// it is not stored goes back, also if the backing panics. The inode's lock is held.
+struct Unstored<'i> {
+    inode: &'i Inode,
+    what: AttrMask,
+}
+
+impl<'i> Unstored<'i> {
+    fn take(inode: &'i Inode, which: AttrMask) -> Self {
+        Self { inode, what: inode.take_dirty(which) }
+    }
+}
+
+impl Drop for Unstored<'_> {
+    fn drop(&mut self) {
+        self.inode.set_dirty(self.what);
+    }
+}
+
+/// Stores the times that only the cache knows, if there are any. No guard is held.
+pub(crate) fn store_times(inode: &Inode) -> Result<()> {
+    let sb = &inode.shard.sb;
+    match sb.ask_backing().filter(|_| !inode.dirty().is_empty()) {
+        Some(backing) => {
+            let _order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
+            store_dirty(inode, backing)
+        }
+        None => Ok(()),
+    }
+}
+
+/// As [`store_times`]; the caller holds the inode's lock.
+pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
+    let mut unstored = Unstored::take(inode, AttrMask::all());
+    if unstored.what.is_empty() {
+        return Ok(());
+    }
+    let attr = attr_of(inode, &pin());
+    match backing.setattr(inode.ino, &attr, unstored.what) {
+        // Others have removed it: there is nothing to store it in.
+        Ok(()) | Err(Error::NoEntry | Error::Stale) => {}
+        Err(error) => return Err(error),
+    }
+    unstored.what = AttrMask::empty();
+    Ok(())
+}
+
+/// A mode without setuid, and without setgid where that means privilege.
+fn without_privileges(mode: u32, context: &Context, gid: u32) -> u32 {
+    let keep_setgid = mode & S_IXGRP == 0 && (context.capable() || context.cred.in_group(gid));
+    mode & !S_ISUID & if keep_setgid { !0 } else { !S_ISGID }
+}
+
+fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -> Result<()> {
+    if atime == SetTime::Omit && mtime == SetTime::Omit {
+        return Ok(());
+    }
+    let perm = inode.perm(&pin());
+    if !context.owns(&perm) {
+        if atime != SetTime::Now || mtime != SetTime::Now {
+            return Err(Error::NotPermitted);
+        }
+        context.check(inode, &perm, Access::WRITE)?;
+    }
+    let now = Timestamp::now();
+    let value = |time| match time {
+        SetTime::Omit => None,
+        SetTime::Now => Some(now),
+        SetTime::At(time) => Some(time),
+    };
+    let (atime, mtime) = (value(atime), value(mtime));
+    let mut changed = AttrMask::CTIME;
+    changed.set(AttrMask::ATIME, atime.is_some());
+    changed.set(AttrMask::MTIME, mtime.is_some());
+    let mut ctime = now.0;
+    let _order = store_first(inode, changed, |attr| {
+        attr.atime = atime.unwrap_or(attr.atime);
+        attr.mtime = mtime.unwrap_or(attr.mtime);
+        ctime = store_ctime(attr, ctime);
+        Ok(changed)
+    })?;
+    inode.times.set(&pin(), atime, mtime, inode.striped_stamp(), now.0);
+    inode.touch_as_stored(ctime);
+    Ok(())
+}
+
+/// When a truncation is a modification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stamp {
+    /// Whatever the size was (ftruncate, O_TRUNC).
+    Always,
+    /// If the size changes, or there are pages to go through (truncate).
+    IfChanged,
+}
+
+/// As [`truncate_inode`], if the caller may write to it and it is a regular file.
+fn may_truncate(context: &Context, inode: &Inode, size: u64, stamp: Stamp) -> Result<()> {
+    match inode.kind {
+        FileKind::File => {}
+        FileKind::Directory => return Err(Error::IsDirectory),
+        _ => return Err(Error::Invalid),
+    }
+    context.check(inode, &inode.perm(&pin()), Access::WRITE)?;
+    truncate_inode(inode, size, context.capable(), stamp)
+}
+
+/// Changes the size of a regular file. Waits for the data lock; the caller holds no guard.
+pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Stamp) -> Result<()> {
+    if size > i64::MAX as u64 {
+        return Err(Error::Invalid);
+    }
+    let state = inode.file_state()?;
+    drop_privileges_first(inode, capable)?;
+    state.change(inode, |data| {
+        let old = inode.size();
+        let now = Timestamp::now().0;
+        drop_privileges(inode, capable);
+        let untouched = size == old && stamp == Stamp::IfChanged && data.blocks() == 0;
+        data.truncate(old, size)?;
+        if untouched {
+            return Ok(());
+        }
+        state.resize(inode, data, size);
+        inode.times.modified(now);
+        inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
+        Ok(())
+    })
+}
+
+/// Contents are about to change: capabilities go, and setuid, and setgid of what the group may execute, unless the writer is
+/// capable. A backing knows before one byte of them does; without one, [`drop_privileges`] is soon enough. No guard and no lock
+/// is held.
+pub(crate) fn drop_privileges_first(inode: &Inode, capable: bool) -> Result<()> {
+    if !inode.is_backed() {
+        return Ok(());
+    }
+    inode.drop_capabilities()?;
+    if capable || !is_privileged(&inode.perm(&pin())) {
+        return Ok(());
+    }
+    change_perm(inode, AttrMask::empty(), unprivileged)
+}
+
+/// Contents change, with the data locked: what is there of privileges goes. With a backing, those that were given since
+/// [`drop_privileges_first`], but for capabilities.
+pub(crate) fn drop_privileges(inode: &Inode, capable: bool) {
+    inode.drop_capabilities_in_memory();
+    if capable {
+        return;
+    }
+    let guard = pin();
+    if is_privileged(&inode.perm(&guard)) {
+        // Infallible: the change never refuses.
+        let _ = inode.change_perm(&guard, unprivileged);
+        inode.set_dirty(AttrMask::MODE);
+    }
+}
+
+fn is_privileged(perm: &PermView) -> bool {
+    perm.mode & S_ISUID != 0 || perm.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
+}
+
+/// Without setuid, and without setgid if the group may execute; otherwise that is no privilege, but a mark for locking.
+fn unprivileged(perm: PermView) -> Result<PermView> {
+    let setgid = if perm.mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+    Ok(PermView { mode: perm.mode & !(S_ISUID | setgid), ..perm })
+}
