@@ -228,16 +228,6 @@ impl Fs {
         self.vfs.rmdir(&self.context, At::Cwd, bytes(&path))
     }
 
-    /// Removes a directory and everything in it. A symbolic link is removed, not followed: neither at the path's end
-    /// nor within, also if somebody puts it there meanwhile. What others remove meanwhile is no error.
-    ///
-    /// # Errors
-    /// ENOTDIR if it is neither directory nor symbolic link, ENOTEMPTY if others keep adding to it, and those of
-    /// [`Fs::remove_file`] and [`Fs::remove_dir`]. What was removed before the failure stays removed.
-    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        remove_all::remove_dir_all(self, path.as_ref())
-    }
-
     /// Moves a file or directory, over what is at the new path if that can be replaced.
     ///
     /// # Errors
@@ -306,19 +296,6 @@ impl Fs {
     pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
         self.vfs.chmod(&self.context, At::Cwd, bytes(&path), mode, Walk::empty())
     }
-
-    /// The entries of a directory, without `.` and `..`, in no order that means anything.
-    ///
-    /// What is there from the first to the last call of the iterator is met exactly once, whatever is made and removed
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// ENOTDIR, EACCES, and those of the walk; the iterator's items: ENOENT when the directory was removed.
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
-        let dir = self.vfs.open(&self.context, At::Cwd, bytes(&path), flags, 0)?;
-        Ok(ReadDir::new(self.clone(), path.as_ref().to_owned(), dir))
-    }
 }
 
 /// A path from the name space's bytes.
@@ -356,24 +333,4 @@ fn write_all(file: &File, mut data: &[u8]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-impl Stat {
-    /// Whether it is a directory.
-    #[must_use]
-    pub fn is_dir(&self) -> bool {
-        self.kind == crate::FileKind::Directory
-    }
-
-    /// Whether it is a regular file.
-    #[must_use]
-    pub fn is_file(&self) -> bool {
-        self.kind == crate::FileKind::File
-    }
-
-    /// Whether it is a symbolic link (as only [`Fs::symlink_metadata`] and `NOFOLLOW` show one).
-    #[must_use]
-    pub fn is_symlink(&self) -> bool {
-        self.kind == crate::FileKind::Symlink
-    }
 }

@@ -111,7 +111,7 @@
 //! **Seeking** stores the position, and nothing else; reads and writes finish by compare-and-swap, so that a seek that
 //! came after them stands ([`pando_sync::Position`]).
 //!
-//! **A tree with a [`Backing`]** is a cache of what was asked for lately: see [`Driver`] and the modules `backed` and `evict`.
+//! **A tree with a [`Backing`]** is a cache of what was asked for lately: see [`Driver`] and the modules `caches::ask` and `caches::evict`.
 //!
 //! # Which paths write shared lines, and how to see it
 //!
@@ -182,18 +182,15 @@ mod types;
 pub use driver::{AttrMask, Backing, Charge, Driver, FileData, NodeAttr, Scanned, Xattr};
 pub use handles::{
     context::{At, Context},
+    file::File,
     vfs::Vfs,
 };
 pub use objects::dentry::DentryRef;
-pub use operations::{
-    file::File,
-    xattr::{XATTR_NAME_MAX, XATTR_SIZE_MAX},
-};
 pub use types::{
     cred::Credentials,
     error::{Error, Result},
     layout::Layout,
-    name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX},
+    name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX},
     stat::*,
 };
 

@@ -37,8 +37,8 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+mod event;
 mod hook;
-mod op;
 mod record;
 
 use std::{
@@ -48,49 +48,11 @@ use std::{
 
 use pando_sync::{lock, ring::RingReader};
 
-pub(crate) use self::hook::{Place, Tracing};
-pub use self::op::{TraceOp, TraceOps};
-use self::{hook::Session, record::Bases};
-use crate::{Error, Result, Vfs};
-
-/// What is traced, and how much of it is kept for the reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TraceOptions {
-    /// Only these operations.
-    pub ops: TraceOps,
-    /// Only those that fail.
-    pub errors_only: bool,
-    /// Only those that take at least so long.
-    pub min_latency: Duration,
-    /// How many bytes of facts wait for the reader, for each thread that does something. Rounded up to a power of two; at
-    /// least 16 KiB, at most 16 MiB. A fact is some 64 bytes.
-    pub ring_bytes: usize,
-}
-
-impl Default for TraceOptions {
-    fn default() -> Self {
-        Self { ops: TraceOps::all(), errors_only: false, min_latency: Duration::ZERO, ring_bytes: 256 << 10 }
-    }
-}
-
-/// One operation, as it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// What was done.
-    pub op: TraceOp,
-    /// When it began, since the trace began.
-    pub start: Duration,
-    /// How long it took.
-    pub latency: Duration,
-    /// Why it failed, if it did.
-    pub error: Option<Error>,
-    /// To what; beyond 4096 bytes it is cut.
-    pub path: Vec<u8>,
-    /// Where to: the new path of a rename, the new name of a link, the target of a symbolic link.
-    pub second: Option<Vec<u8>>,
-    /// By which thread: numbers in the order in which threads were first seen.
-    pub thread: u32,
-}
+pub use self::event::Event;
+pub(crate) use self::hook::Place;
+use self::record::Bases;
+pub use crate::types::trace_op::{TraceOp, TraceOps, TraceOptions};
+use crate::{Error, Result, Vfs, objects::tracing::Session};
 
 /// The reading end of a trace; the trace ends when it is dropped.
 ///

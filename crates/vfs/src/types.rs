@@ -4,6 +4,8 @@ pub(crate) mod cred;
 pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod name;
+pub(crate) mod part;
 pub(crate) mod stat;
+pub(crate) mod trace_op;
 
 pub use stat::*;

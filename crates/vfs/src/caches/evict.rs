@@ -14,86 +14,24 @@
 //!    the entry goes on, and what was condemned wrongly is reprieved ([`crate::caches::icache`]).
 //! 6. *Its number is handed out*: that is a reference, too ([`crate::caches::nodes`]).
 
-use std::{
-    collections::BTreeMap,
-    ops::Bound,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::sync::{Arc, PoisonError};
 
 use pando_sync::{Counted, Guard, NameGuard, NameKey, Node, Shared, lock, pin};
 
 use crate::{
     DentryRef, Error, Result,
-    caches::backed::unbind,
-    caches::icache::Condemned,
-    objects::dentry::{Dentry, Slot},
-    objects::inode::Inode,
-    objects::superblock::{NameSpace, SuperBlock},
-    operations::attr::{store_dirty, store_times},
-    operations::locks::Lockable,
+    caches::{
+        binding::unbind,
+        icache::Condemned,
+        write_back::{store_dirty, store_times},
+    },
+    objects::{
+        dentry::{Dentry, Slot},
+        inode::Inode,
+        lockable::Lockable,
+        superblock::{NameSpace, SuperBlock},
+    },
 };
-
-/// Links looked at with the table locked once.
-const BATCH: usize = 64;
-
-/// The further links that are in the cache of a tree with a backing. Nobody else would find them.
-#[derive(Default)]
-pub(crate) struct CachedLinks {
-    next: AtomicU64,
-    table: Mutex<LinkTable>,
-}
-
-#[derive(Default)]
-struct LinkTable {
-    links: BTreeMap<u64, Counted<Dentry>>,
-    /// Where the search for idle links goes on.
-    hand: u64,
-}
-
-impl CachedLinks {
-    /// A number that no link has had.
-    pub(crate) fn next_id(&self) -> u64 {
-        // Relaxed: the numbers order nothing.
-        self.next.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    fn table(&self) -> MutexGuard<'_, LinkTable> {
-        lock(&self.table)
-    }
-
-    /// A dentry was bound; first dentries do not stand here. The caller holds its name's lock.
-    pub(crate) fn add(&self, dentry: &Counted<Dentry>) {
-        if let Some(id) = dentry.link_id() {
-            self.table().links.insert(id, dentry.clone());
-        }
-    }
-
-    /// A dentry is bound no more. The caller holds its name's lock.
-    pub(crate) fn remove(&self, dentry: &Dentry) {
-        if let Some(id) = dentry.link_id() {
-            let removed = self.table().links.remove(&id);
-            drop(removed);
-        }
-    }
-
-    /// All of them, out of the table: the tree is taken down.
-    pub(crate) fn take(&self) -> impl Iterator<Item = Counted<Dentry>> + use<> {
-        std::mem::take(&mut self.table().links).into_values()
-    }
-
-    /// Some links, from where the last batch ended; and whether that was the end.
-    fn batch(&self) -> (Vec<Counted<Dentry>>, bool) {
-        let mut table = self.table();
-        let after = (Bound::Excluded(table.hand), Bound::Unbounded);
-        let batch: Vec<_> = table.links.range(after).take(BATCH).map(|(id, link)| (*id, link.clone())).collect();
-        let ended = batch.len() < BATCH;
-        table.hand = if ended { 0 } else { batch[batch.len() - 1].0 };
-        (batch.into_iter().map(|(_, link)| link).collect(), ended)
-    }
-}
 
 /// How an eviction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

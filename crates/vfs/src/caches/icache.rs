@@ -3,30 +3,17 @@
 //! It holds a reference to each, and an eviction takes out those that nobody else refers to. Two want to take one out: an
 //! eviction, and whoever takes the last name away (nobody can come to it any more). Who marks the entry as leaving does it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pando_sync::{Counted, Guard, Shared, pin};
 
-use crate::{
-    objects::by_number::{ByNumber, Entry},
-    objects::dentry::Dentry,
+use crate::objects::{
+    by_number::{ByNumber, Entry},
+    dentry::Dentry,
+    tables::InodeCache,
 };
 
-/// The inodes of a tree with a backing that are in its cache.
-pub(crate) struct InodeCache {
-    /// With whether the entry is leaving.
-    table: ByNumber<AtomicBool>,
-    /// Where the search for idle inodes goes on.
-    hand: AtomicU64,
-    /// How many were evicted: whoever knew attributes before one of them may know old ones.
-    evictions: AtomicU64,
-}
-
 impl InodeCache {
-    pub(crate) fn new(key: (u64, u64)) -> Self {
-        Self { table: ByNumber::new(key), hand: AtomicU64::new(0), evictions: AtomicU64::new(0) }
-    }
-
     /// The inode of a number, unless it is not known here, or is on its way out.
     pub(crate) fn get(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
         self.table.get(ino, guard)

@@ -10,17 +10,22 @@
 
 use std::sync::Arc;
 
-use pando_sync::{BlockBox, Counted, Guard, OpCell, Unlinked, pin};
+use pando_sync::{BlockBox, Counted, Guard, pin};
 
 use crate::{
     Charge, Error, NodeAttr, Result,
-    caches::backed::{adopt, attr_of, change_count, miss, move_here, refresh_inode, unbind_stale},
-    caches::evict::take_out,
-    objects::dentry::{Dentry, Slot},
-    objects::directory::Directory,
-    objects::inode::{Body, Inode},
-    objects::superblock::{NameSpace, SuperBlock},
-    operations::create::shard_of,
+    caches::{
+        binding::{adopt, bind_loaded, change_count, unbind_stale},
+        evict::take_out,
+        refresh::{move_here, refresh_inode},
+    },
+    objects::{
+        dentry::Dentry,
+        directory::Directory,
+        inode::{Body, Inode},
+        stat::attr_of,
+        superblock::{NameSpace, SuperBlock},
+    },
 };
 
 /// A name that the cache does not know. The caller is the only one who asks for it now.
@@ -75,7 +80,7 @@ fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], how: How
     let is_known = |guard: &Guard| -> Result<bool> {
         let directory = inode.directory()?;
         let known = directory.slot(hash, name, guard).is_some();
-        Ok(known || miss(dir.as_shared(), inode, directory, hash, name, guard).is_ok())
+        Ok(known || directory.is_known_absent(hash, name, guard))
     };
     if is_known(&pin())? {
         return Ok(Loaded::Done);
@@ -145,7 +150,11 @@ enum Found {
 fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, guard: &Guard) -> Result<Option<Found>> {
     sb.expect_open()?;
     let found = |known: Counted<Dentry>| {
-        Some(if known.is_dir() { Found::Elsewhere(known) } else { Found::Link(Dentry::new_link(known)) })
+        Some(if known.is_dir() {
+            Found::Elsewhere(known)
+        } else {
+            Found::Link(Dentry::new_link(known, sb.links.next_id()))
+        })
     };
     if let Some(known) = sb.inodes.get(attr.ino, guard) {
         return Ok(found(known));
@@ -157,7 +166,7 @@ fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, gua
     {
         return Ok(found(known));
     }
-    let shard = shard_of(sb, guard)?;
+    let shard = sb.shard(guard)?;
     sb.driver.charge(Charge::Inode)?;
     let dentry = Counted::new(Dentry::new(Inode::loaded(shard, attr, body_of(sb, attr))));
     // Concurrent loads by two names: one inode wins, and both use it (P7).
@@ -173,7 +182,7 @@ fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, gua
         return Ok(None);
     }
     let single = attr.nlink <= 1 || dentry.is_dir();
-    Ok(Some(Found::New(if single { dentry } else { Dentry::new_link(dentry) })))
+    Ok(Some(Found::New(if single { dentry } else { Dentry::new_link(dentry, sb.links.next_id()) })))
 }
 
 fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
@@ -184,33 +193,6 @@ fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
         Symlink => Body::Symlink(attr.target.clone()),
         _ => Body::Special(attr.rdev),
     }
-}
-
-/// Binds a name to what the backing says. The caller holds the name's lock.
-pub(crate) fn bind_loaded(
-    dir: &Counted<Dentry>,
-    directory: &Directory,
-    hash: u64,
-    name: &[u8],
-    dentry: Counted<Dentry>,
-    guard: &Guard,
-) -> Result<()> {
-    dir.sb().expect_open()?;
-    let anchor = directory.anchor(dir.as_shared(), guard)?;
-    let slot = Unlinked::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
-    drop(dentry.place.replace(Some(slot.reference())));
-    let node = directory.insert(hash, name, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
-    if directory.life.keep_alive(guard) {
-        node.to_ref().value.publish(guard);
-        directory.entry_cached(true, guard);
-        dentry.sb().links.add(&dentry);
-        return Ok(());
-    }
-    if node.to_ref().value.retract().is_some() {
-        directory.remove(node, guard);
-        directory.detach();
-    }
-    Err(Error::NoEntry)
 }
 
 /// What a directory's cached names, and the inodes of its tree, were at some instant: numbers that only rise.

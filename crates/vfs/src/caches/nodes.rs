@@ -6,22 +6,16 @@
 //! Of the dentries of an inode, the one that was found last stands here: what is done by number has its path. If its name is
 //! gone, the first one is as good, which every other leads to.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pando_sync::{Counted, Guard, Unlinked, pin};
 
-use crate::{
-    DentryRef, Error, Result, Vfs,
-    objects::by_number::{ByNumber, Numbered},
-    objects::dentry::Dentry,
-    operations::dpath::is_bound,
+use crate::objects::{
+    by_number::{ByNumber, Numbered},
+    dentry::Dentry,
+    path::is_bound,
+    tables::Nodes,
 };
-
-/// The inodes whose numbers are known outside, with how often each was handed out. Zero is dead: the entry is about to
-/// leave the table.
-pub(crate) struct Nodes {
-    table: ByNumber<AtomicU64>,
-}
 
 impl Numbered<AtomicU64> {
     /// Counts `n` more, unless it is dead.
@@ -39,10 +33,6 @@ impl Numbered<AtomicU64> {
 }
 
 impl Nodes {
-    pub(crate) fn new(key: (u64, u64)) -> Self {
-        Self { table: ByNumber::new(key) }
-    }
-
     /// The inode of a number that was handed out.
     pub(crate) fn get(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
         let found = self.table.get(ino, guard)?;
@@ -56,7 +46,7 @@ impl Nodes {
     }
 
     /// Whether that is a new entry.
-    fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) -> bool {
+    pub(crate) fn remember(&self, dentry: &Counted<Dentry>, lookups: u64) -> bool {
         // Put after the guard is gone: an inode's last put may wait.
         let (mut _left, mut _unused, mut _former) = (None, None, None);
         let guard = pin();
@@ -82,7 +72,7 @@ impl Nodes {
     }
 
     /// Counts `lookups` less, if the number is known: whether a link has left that holds a nameless inode, until it is reclaimed.
-    fn forget(&self, ino: u64, lookups: u64) -> Option<bool> {
+    pub(crate) fn forget(&self, ino: u64, lookups: u64) -> Option<bool> {
         // Put after the guard is gone.
         let left = {
             let guard = pin();
@@ -95,48 +85,5 @@ impl Nodes {
     /// Forgets all that was handed out.
     pub(crate) fn forget_all(&self) {
         self.table.clear(|lookups| lookups.store(0, Ordering::Relaxed));
-    }
-}
-
-impl Vfs {
-    /// The inode of a number that was handed out ([`Vfs::remember`]). No lock, one count.
-    ///
-    /// Numbers of memory drivers are unique in the whole name space; a backing brings numbers of its own. What may have the
-    /// number of something else [`Vfs::remember`] refuses.
-    #[must_use]
-    pub fn iget(&self, ino: u64) -> Option<DentryRef> {
-        self.superblocks(|sb| sb.nodes.get(ino, &pin())).map(DentryRef)
-    }
-
-    /// Says that the number of a dentry's inode was handed out `lookups` times: it can be found by it from now on. None at all
-    /// asks whether it may be handed out.
-    ///
-    /// # Errors
-    /// EXDEV in a mounted tree, if it or the root's has a backing: something else may have the same number.
-    pub fn remember(&self, dentry: &DentryRef, lookups: u64) -> Result<()> {
-        let sb = dentry.0.sb();
-        if !sb.is_root() && (dentry.0.inode().is_backed() || self.root().0.inode().is_backed()) {
-            return Err(Error::CrossDevice);
-        }
-        if lookups > 0 && sb.nodes.remember(&dentry.0, lookups) {
-            // Who takes a tree down closes it, and then forgets all: he sees the entry, or it is seen here that he was before.
-            fence(Ordering::SeqCst);
-            if sb.expect_open().is_err() {
-                sb.nodes.forget_all();
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes back `lookups` of what [`Vfs::remember`] counted.
-    pub fn forget(&self, ino: u64, lookups: u64) {
-        if self.superblocks(|sb| sb.nodes.forget(ino, lookups)) == Some(true) {
-            pando_sync::collect();
-        }
-    }
-
-    /// Takes everything back: whoever knew numbers is gone.
-    pub fn forget_all(&self) {
-        self.roots().iter().for_each(|root| root.0.sb().nodes.forget_all());
     }
 }

@@ -25,10 +25,7 @@ use std::cell::RefCell;
 use pando_sync::{Guard, IndexAddress, Shared, Weak, prefetch};
 
 use crate::{
-    At, Context,
-    objects::dentry::Dentry,
-    objects::directory::Directory,
-    objects::superblock::NameSpace,
+    objects::{dentry::Dentry, directory::Directory, superblock::NameSpace},
     types::name::{NameHash, equal, last_slash},
 };
 
@@ -62,7 +59,7 @@ struct Way {
 /// One entry.
 #[repr(C, align(64))]
 struct Entry {
-    /// Of [`Context::identity`]; zero for none.
+    /// Of [`Context::identity`](crate::Context::identity); zero for none.
     context: u64,
     sequence: u64,
     way: Option<Way>,
@@ -99,24 +96,20 @@ struct Table {
 std::thread_local!(static REMEMBERED: RefCell<Table> = const { RefCell::new(Table::NEW) });
 
 impl<'p> Prefix<'p> {
-    /// What is before the path's last component, and that component; none if there is nothing to remember, or too little, or
-    /// the way begins at a directory that may be another each time.
+    /// What is before the path's last component, and that component; none if there is nothing to remember, or too little.
+    /// `context`: the caller's [identity](crate::Context::identity), asked for if there is something to remember.
     #[inline]
     pub(crate) fn of(
-        at: &At<'_>,
         path: &'p [u8],
-        context: &Context,
+        context: impl FnOnce() -> Option<u64>,
         name_space: &NameSpace,
     ) -> Option<(Self, &'p [u8])> {
-        if matches!(at, At::Dir(_)) && !path.starts_with(b"/") {
-            return None;
-        }
         let cut = last_slash(path)?;
         let last = &path[cut + 1..];
         if cut == 0 || cut > LONGEST || last.is_empty() {
             return None;
         }
-        let (context, sequence) = (context.identity()?, name_space.rename_seq.sequence());
+        let (context, sequence) = (context()?, name_space.rename_seq.sequence());
         Some((Self { bytes: &path[..cut], context, sequence }, last))
     }
 
@@ -244,7 +237,7 @@ mod tests {
     use pando_sync::pin;
 
     use super::*;
-    use crate::{Credentials, Vfs, Walk, driver::tests::Nothing};
+    use crate::{At, Context, Credentials, Vfs, Walk, driver::tests::Nothing};
 
     /// Seen to fail: a way that tells of the index for good that its directory had at first.
     #[test]

@@ -6,9 +6,8 @@ use pando_sync::Shared;
 
 use crate::{
     Credentials, DentryRef, Error, FileKind, Result, Vfs,
-    objects::dentry::Dentry,
-    objects::inode::{Inode, PermView},
-    types::{Access, Resolve},
+    objects::{dentry::Dentry, inode::Inode},
+    types::{Access, Resolve, cred::PermView},
 };
 
 /// Who calls, and from where: credentials, umask, root and working directory, and what paths and calls may not do. One per

@@ -1,36 +1,24 @@
 //! How an open file holds its dentry: by its count, or, if many open it at the same time, by a core's proxy.
 //!
 //! Each open writes the dentry's count, and each close: one line, that all who use one file fight for. When openers have
-//! been in one another's way, the dentry gets proxies ([`Proxies`]), and from then on openers count on a line of
+//! been in one another's way, the dentry gets proxies ([`pando_sync::Proxies`]), and from then on openers count on a line of
 //! their core. The proxies hold the dentry, which holds them: they are made under the lock of its name, if the name is
 //! bound still, and let go of by whoever takes the name away, under the same lock, or takes the tree down, which is closed
 //! then. A tree with a backing has none: its cache counts who uses what.
 
 use std::cell::Cell;
 
-use pando_sync::{Counted, Guard, NameGuard, NameKey, Proxies, Proxy, Shared, pin};
+use pando_sync::{Counted, NameGuard, NameKey, Proxy, pin};
 
-use crate::{
-    objects::dentry::{Dentry, DentryRef},
-    objects::superblock::NameSpace,
-    operations::locks::{Step, Stop},
+use crate::objects::{
+    dentry::{Dentry, DentryRef},
+    superblock::NameSpace,
 };
-
-/// A dentry's proxies.
-pub(crate) type DentryProxies = Proxies<DentryRef>;
 
 /// What an open file holds.
 pub(crate) enum Held {
     Itself(DentryRef),
     Proxy(Counted<Proxy<DentryRef>>),
-}
-
-/// What was found to be open, and whether others were in the way of that. (Filled in by an attempt, and not its result: pointers
-/// that are packed with an error are moved in pieces, and each move waits for the one before.)
-#[derive(Default)]
-pub(crate) struct Opened {
-    held: Option<Held>,
-    contended: bool,
 }
 
 impl Held {
@@ -61,41 +49,11 @@ impl Held {
     }
 }
 
-impl Opened {
-    /// Holds what was just found; if it died since, the next attempt finds what is there now.
-    #[inline]
-    pub(crate) fn find(&mut self, found: Shared<'_, Dentry>, guard: &Guard) -> Step<()> {
-        if let Some(proxy) = found.to_ref().proxies.mine(guard) {
-            self.held = Some(Held::Proxy(proxy));
-        } else {
-            let (dentry, contended) = found.get_noting().ok_or(Stop::Again)?;
-            *self = Self { held: Some(Held::Itself(DentryRef(dentry))), contended };
-        }
-        Ok(())
-    }
-
-    /// What was made by the caller.
-    #[inline]
-    pub(crate) fn made(&mut self, dentry: Counted<Dentry>) {
-        self.held = Some(Held::Itself(DentryRef(dentry)));
-    }
-
-    /// What was found or made; if this was hard, it will be easier for those who come later. No guard and no lock is held.
-    #[inline]
-    pub(crate) fn take(self, name_space: &NameSpace) -> Held {
-        let held = self.held.expect("an attempt that succeeds finds or makes something");
-        if self.contended {
-            note_contention(&held.dentry().0, name_space);
-        }
-        held
-    }
-}
-
 /// Of so many openers that a thread found in its way, one counts.
 const PATIENCE: u32 = 8;
 
 #[cold]
-fn note_contention(dentry: &Counted<Dentry>, name_space: &NameSpace) {
+pub(crate) fn note_contention(dentry: &Counted<Dentry>, name_space: &NameSpace) {
     std::thread_local!(static REPORTS: Cell<u32> = const { Cell::new(0) });
     let reports = REPORTS.get();
     REPORTS.set(reports.wrapping_add(1));
@@ -121,7 +79,7 @@ pub(crate) fn make_proxies<'n>(dentry: &Counted<Dentry>, lock: impl FnOnce(NameK
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{At, Context, Credentials, Vfs, driver::tests::Nothing, operations::locks::Lockable};
+    use crate::{At, Context, Credentials, Vfs, driver::tests::Nothing, objects::lockable::Lockable};
 
     /// A backing may be asked with the lock held in which such a name falls. Seen to hang: with a lock that is waited for.
     #[test]

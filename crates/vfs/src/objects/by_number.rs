@@ -195,7 +195,7 @@ mod tests {
                 for _ in 0..100_000 {
                     let guard = pin();
                     let entry = table.entry(ino, &guard).expect("there");
-                    drop(entry.to_ref().set_dentry(&Dentry::new_link(first.clone()), &guard));
+                    drop(entry.to_ref().set_dentry(&Dentry::new_link(first.clone(), 0), &guard));
                 }
             });
             while !replacing.is_finished() {

@@ -6,17 +6,11 @@
 //!
 //! The first dentry of an inode holds the inode itself; further hard links hold a reference to the first.
 
-use pando_sync::{Counted, Guard, Node, Object, OpCell, Shared};
+use pando_sync::{Counted, Guard, Node, Object, OpCell, Proxies, Shared};
 
 use crate::{
     Error, Result,
-    handles::held::DentryProxies,
-    objects::directory::Directory,
-    objects::inode::Inode,
-    objects::superblock::SuperBlock,
-    operations::attr::stat_of,
-    operations::locks::{Stop, look},
-    operations::namei::lookup,
+    objects::{directory::Directory, inode::Inode, superblock::SuperBlock},
     types::name::Name,
 };
 
@@ -65,7 +59,7 @@ const _: () = assert!(std::mem::offset_of!(Dentry, place) == 128);
 
 enum Target {
     Own(Inode),
-    /// The first dentry, and this one's number among [`crate::caches::evict::CachedLinks`].
+    /// The first dentry, and this one's number among [`crate::objects::tables::CachedLinks`].
     Link(Counted<Dentry>, u64),
 }
 
@@ -103,11 +97,10 @@ impl Dentry {
         Self { place: OpCell::new(None), target: Target::Own(inode), proxies: DentryProxies::new() }
     }
 
-    /// A further dentry of an inode.
-    pub(crate) fn new_link(first: Counted<Self>) -> Counted<Self> {
+    /// A further dentry of an inode. `id`: its number among the cached links; 0 in a tree in memory, where nobody asks, and
+    /// all would write one line.
+    pub(crate) fn new_link(first: Counted<Self>, id: u64) -> Counted<Self> {
         debug_assert!(matches!(first.target, Target::Own(_)), "links go to the first dentry");
-        // The numbers are for the cache of a tree with a backing; elsewhere nobody asks, and all would write one line.
-        let id = if first.inode().is_backed() { first.sb().links.next_id() } else { 0 };
         Counted::new(Self { place: OpCell::new(None), target: Target::Link(first, id), proxies: DentryProxies::new() })
     }
 
@@ -206,15 +199,6 @@ impl DentryRef {
         self.0.inode().kind
     }
 
-    /// What a name in this directory is bound to, and its attributes; a backing is asked if the cache does not know.
-    pub(crate) fn child(&self, name: &[u8]) -> Result<Option<(crate::Stat, DentryRef)>> {
-        look(&self.0.sb().name_space, |guard| {
-            let Some(found) = lookup(self.0.share(guard), name, guard)? else { return Ok(None) };
-            let held = found.get().ok_or(Stop::Again)?;
-            Ok(Some((stat_of(held.inode(), guard), DentryRef(held))))
-        })
-    }
-
     /// Whether both are the same dentry (the same name of the same inode).
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
@@ -227,3 +211,6 @@ impl std::fmt::Debug for DentryRef {
         f.debug_struct("DentryRef").field("ino", &self.ino()).field("kind", &self.kind()).finish()
     }
 }
+
+/// A dentry's proxies.
+pub(crate) type DentryProxies = Proxies<DentryRef>;

@@ -10,10 +10,11 @@ use pando_sync::{
 
 use crate::{
     Error, Result,
-    caches::backed::BackedDir,
-    objects::dentry::{Anchor, Dentry, Slot},
-    probe::Part,
-    types::name::equal,
+    objects::{
+        backed_dir::BackedDir,
+        dentry::{Anchor, Dentry, Slot},
+    },
+    types::{name::equal, part::Part},
 };
 
 /// A directory's own part of its inode. The first line is what walks through it read and changes of names do not write.
@@ -302,6 +303,12 @@ impl Directory {
                 return Err(Error::NoEntry);
             }
         }
+    }
+
+    /// Whether nothing needs to be asked about a name that is not bound here: it is known to be absent, the directory was
+    /// removed, or the table is all there is.
+    pub(crate) fn is_known_absent(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
+        self.backed.as_ref().is_none_or(|backed| backed.is_absent(hash, name, guard) || self.is_removed(guard))
     }
 
     /// Whether it was removed: nothing is in it, and nothing will be.

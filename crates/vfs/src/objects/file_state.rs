@@ -17,7 +17,7 @@ use pando_sync::{
 use crate::{
     Error, FileData, Layout, Result,
     objects::inode::{Body, Inode},
-    probe::Part,
+    types::part::Part,
 };
 
 /// The contents of a regular file, made when they are first needed. First what is read without the lock: by stat and by

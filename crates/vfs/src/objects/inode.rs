@@ -17,30 +17,21 @@ use std::sync::{
     atomic::{AtomicU8, AtomicU64, Ordering, fence},
 };
 
-use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, Object, lock};
+use pando_sync::{AtomicCounted, BlockBox, Counted, Guard, lock};
 
 use crate::{
     AttrMask, Charge, Error, FileKind, NodeAttr, Result,
-    caches::backed::BackedDir,
-    objects::directory::{Directory, Subdirs},
-    objects::file_state::FileState,
-    objects::links::Links,
-    objects::superblock::Shard,
-    objects::times::Times,
-    objects::xattr_map::{Xattrs, cost_of},
-    probe::Part,
+    objects::{
+        backed_dir::BackedDir,
+        directory::{Directory, Subdirs},
+        file_state::FileState,
+        links::Links,
+        superblock::Shard,
+        times::Times,
+        xattr_map::{Xattrs, cost_of},
+    },
+    types::{cred::PermView, part::Part},
 };
-
-/// Mode, owner and group: one record, changed as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PermView {
-    /// 07777.
-    pub mode: u32,
-    pub uid: u32,
-    pub gid: u32,
-}
-
-impl Object for PermView {}
 
 /// What an inode holds, by kind.
 pub(crate) enum Body {
@@ -320,6 +311,11 @@ impl Inode {
         }
     }
 
+    /// Whether extended attributes are cached.
+    pub(crate) fn has_xattrs(&self) -> bool {
+        !self.xattrs.is_none()
+    }
+
     /// The size in bytes: one untorn load.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
@@ -389,8 +385,11 @@ impl Drop for Inode {
     /// Attributes are paid back now: until here somebody may have set one, who had found the inode before its last reference
     /// was put.
     fn drop(&mut self) {
-        if self.has_xattrs() && !self.backed {
-            self.take_xattrs(|name, value| self.shard.sb.driver.release(cost_of(name, value)));
+        if self.has_xattrs()
+            && !self.backed
+            && let Some(xattrs) = self.xattrs.swap(None)
+        {
+            xattrs.take(|name, value| self.shard.sb.driver.release(cost_of(name, value)));
         }
     }
 }

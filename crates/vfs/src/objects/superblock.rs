@@ -13,13 +13,18 @@ use std::{
 };
 
 use pando_sync::{
-    AtomicCounted, ClassMutex, Counted, Flights, NameKey, NameLocks, Object, Padded, SeqRwLock, assert_unpinned,
-    lock_order::LockClass,
+    AtomicCounted, ClassMutex, Counted, Flights, Guard, NameKey, NameLocks, Object, Padded, SeqRwLock, assert_unpinned,
+    lock_order::LockClass, stripe_hint,
 };
 
 use crate::{
-    Backing, Driver, Error, Result, caches::backed::Question, caches::evict::CachedLinks, caches::icache::InodeCache,
-    caches::nodes::Nodes, objects::dentry::Dentry, probe::Part, trace::Tracing, types::name::NameHash,
+    Backing, Driver, Error, Result,
+    objects::{
+        dentry::Dentry,
+        tables::{CachedLinks, InodeCache, Nodes},
+        tracing::Tracing,
+    },
+    types::{name::NameHash, part::Part},
 };
 
 /// Inode numbers are handed to shards in runs of this many.
@@ -32,6 +37,9 @@ const PERMISSION_LOCKS: usize = 32;
 pub(crate) const ROOT_INO: u64 = 1;
 /// The number of the name space's own tree, which is made first.
 const ROOT_SB: u64 = 1;
+
+/// What is asked of a backing: about a name in a directory, or about all that is cached of the directory.
+pub(crate) type Question = (u64, Box<[u8]>);
 
 /// What all superblocks of one `Vfs` share: the locks of the name space. Lock order: the crate's documentation.
 pub(crate) struct NameSpace {
@@ -187,6 +195,15 @@ impl SuperBlock {
     #[inline]
     pub(crate) fn expect_open(&self) -> Result<()> {
         if self.shards.is_none() { Err(Error::Stale) } else { Ok(()) }
+    }
+
+    /// The shard of this thread.
+    ///
+    /// # Errors
+    /// ESTALE once the tree is being taken down.
+    pub(crate) fn shard(&self, guard: &Guard) -> Result<Arc<Shard>> {
+        let shards = self.shards.load(guard).ok_or(Error::Stale)?.to_ref();
+        Ok(shards.of_thread(stripe_hint()).clone())
     }
 
     /// The lock that a name has of its own. In a tree with a backing each has one from the start.

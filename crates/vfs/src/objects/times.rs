@@ -170,10 +170,13 @@ mod tests {
     use crate::{
         FileKind,
         driver::tests::Nothing,
-        objects::directory::Directory,
-        objects::inode::{Body, Inode, PermView},
-        objects::superblock::{NameSpace, Shard, SuperBlock},
-        operations::attr::stat_of,
+        objects::{
+            directory::Directory,
+            inode::{Body, Inode},
+            stat::stat_of,
+            superblock::{NameSpace, Shard, SuperBlock},
+        },
+        types::cred::PermView,
     };
 
     /// What was stamped before, by a clock that was ahead, is older than what is set now.

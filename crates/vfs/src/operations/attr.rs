@@ -1,67 +1,27 @@
 //! Attributes: stat, access, chmod, chown, utimens, truncate.
 
-use pando_sync::{Guard, LifeState, NameGuard, SeqGuard, pin};
+use pando_sync::{Guard, SeqGuard, pin};
 
 use crate::{
-    At, AttrMask, Backing, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
-    caches::backed::{attr_of, refresh_inode},
-    objects::dentry::Dentry,
-    objects::inode::{Body, Inode, PermView},
-    operations::create::{S_ISGID, S_ISUID, S_IXGRP},
-    operations::locks::{breathe, look},
-    operations::namei::{walk, walk_and_tell},
-    operations::permit::revoking,
+    At, AttrMask, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    caches::{refresh::refresh_inode, write_back::store_first},
+    objects::{
+        dentry::Dentry,
+        inode::Inode,
+        stat::{stat_of, stat_there},
+    },
+    operations::{
+        locks::{breathe, look},
+        namei::{walk, walk_and_tell},
+        permit::revoking,
+    },
     trace::TraceOp,
-    types::{Access, FileKind, Walk},
+    types::{
+        Access, FileKind, Walk,
+        cred::PermView,
+        stat::{S_ISGID, S_ISUID, S_IXGRP},
+    },
 };
-
-/// What a directory's size counts per entry, `.` and `..` too, as tmpfs has it.
-const DIRENT_BYTES: u64 = 20;
-/// The unit in which reading and writing goes best.
-const BLOCK_BYTES: u32 = 4096;
-
-/// Everything about an inode. Takes no lock and counts nothing.
-pub(crate) fn stat_of(inode: &Inode, guard: &Guard) -> Stat {
-    stat_there(inode, guard)
-}
-
-/// [`stat_of`], written where it stays: what was just written piece by piece is not copied without waiting for it.
-#[inline(always)]
-fn stat_there(inode: &Inode, guard: &Guard) -> Stat {
-    let perm = inode.perm(guard);
-    let (mut nlink, mut size, mut blocks, mut rdev, mut stamp) = (inode.links.count(), inode.size(), 0, 0, i64::MIN);
-    match &inode.body {
-        Body::Directory(directory) => {
-            let census = directory.census();
-            let removed = matches!(directory.life.state(guard), LifeState::Removed);
-            nlink = if removed { 0 } else { u32::try_from(census.subdirs).map_or(u32::MAX, |n| n.saturating_add(2)) };
-            if directory.backed.is_none() {
-                size = census.entries.saturating_add(2).saturating_mul(DIRENT_BYTES);
-            }
-            stamp = census.stamp;
-        }
-        Body::File(_) => blocks = inode.blocks(),
-        Body::Special(device) => rdev = u64::from(*device),
-        Body::Symlink(_) => {}
-    }
-    Stat {
-        dev: inode.shard.sb.id,
-        ino: inode.ino,
-        kind: inode.kind,
-        mode: perm.mode,
-        nlink,
-        uid: perm.uid,
-        gid: perm.gid,
-        rdev,
-        size,
-        blocks,
-        blksize: BLOCK_BYTES,
-        atime: Timestamp(inode.times.atime(guard)),
-        mtime: Timestamp(inode.times.mtime(guard, stamp)),
-        ctime: Timestamp(inode.times.ctime(stamp)),
-        btime: Timestamp(inode.times.btime()),
-    }
-}
 
 impl Vfs {
     /// Everything about the inode at a path (statx). Answered without a lock, a count or a write.
@@ -312,72 +272,6 @@ fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Resu
 fn store_ctime(attr: &mut NodeAttr, now: i64) -> i64 {
     attr.ctime = Timestamp(now.max(attr.ctime.0.saturating_add(1)));
     attr.ctime.0
-}
-
-/// Stores changed attributes in the backing, if there is one: those, of `which`, that `change` says it has changed. What it
-/// refuses does not happen. Changes of one inode come one after the other: the lock that orders them is returned, to be held
-/// until the cache is changed too.
-fn store_first<'i>(
-    inode: &'i Inode,
-    which: AttrMask,
-    change: impl FnOnce(&mut NodeAttr) -> Result<AttrMask>,
-) -> Result<Option<NameGuard<'i>>> {
-    let sb = &inode.shard.sb;
-    let Some(backing) = sb.ask_backing() else { return Ok(None) };
-    let order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
-    let mut unstored = Unstored::take(inode, which);
-    let mut attr = attr_of(inode, &pin());
-    let changed = change(&mut attr)?;
-    backing.setattr(inode.ino, &attr, changed)?;
-    unstored.what.remove(changed);
-    Ok(Some(order))
-}
-
-/// What was taken from what only the cache knows: stored now, it is no more known better here, unless it changes again. What of
-/// it is not stored goes back, also if the backing panics. The inode's lock is held.
-struct Unstored<'i> {
-    inode: &'i Inode,
-    what: AttrMask,
-}
-
-impl<'i> Unstored<'i> {
-    fn take(inode: &'i Inode, which: AttrMask) -> Self {
-        Self { inode, what: inode.take_dirty(which) }
-    }
-}
-
-impl Drop for Unstored<'_> {
-    fn drop(&mut self) {
-        self.inode.set_dirty(self.what);
-    }
-}
-
-/// Stores the times that only the cache knows, if there are any. No guard is held.
-pub(crate) fn store_times(inode: &Inode) -> Result<()> {
-    let sb = &inode.shard.sb;
-    match sb.ask_backing().filter(|_| !inode.dirty().is_empty()) {
-        Some(backing) => {
-            let _order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
-            store_dirty(inode, backing)
-        }
-        None => Ok(()),
-    }
-}
-
-/// As [`store_times`]; the caller holds the inode's lock.
-pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
-    let mut unstored = Unstored::take(inode, AttrMask::all());
-    if unstored.what.is_empty() {
-        return Ok(());
-    }
-    let attr = attr_of(inode, &pin());
-    match backing.setattr(inode.ino, &attr, unstored.what) {
-        // Others have removed it: there is nothing to store it in.
-        Ok(()) | Err(Error::NoEntry | Error::Stale) => {}
-        Err(error) => return Err(error),
-    }
-    unstored.what = AttrMask::empty();
-    Ok(())
 }
 
 /// A mode without setuid, and without setgid where that means privilege.

@@ -6,21 +6,33 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pando_sync::{BlockBox, Counted, Guard, Node, OpCell, Shared, Unlinked, stripe_hint};
+use pando_sync::{BlockBox, Counted, Guard, Node, OpCell, Shared, Unlinked};
 
 use crate::{
     At, AttrMask, Charge, Context, DentryRef, Driver, Error, FileKind, NodeAttr, Result, Timestamp, Vfs,
-    caches::backed::{Call, adopt, change_count, check_fresh, find, note_refusal, unbind_stale},
-    objects::dentry::{Dentry, Slot},
-    objects::directory::Directory,
-    objects::inode::{Body, Inode, PermView},
-    objects::superblock::{Shard, SuperBlock},
-    operations::locks::{Lockable, Locks, Step, Stop, in_need_of_space, look, run},
-    operations::namei::{Parent, lookup, walk, walk_parent},
-    operations::permit::may_change,
+    caches::binding::{adopt, change_count, unbind_stale},
+    objects::{
+        dentry::{Dentry, Slot},
+        directory::Directory,
+        inode::{Body, Inode},
+        lockable::Lockable,
+        superblock::{Shard, SuperBlock},
+    },
+    operations::{
+        backed::{check_fresh, find, note_refusal},
+        locks::{Locks, in_need_of_space, look, run},
+        namei::{lookup, walk, walk_parent},
+        parent::Parent,
+        permit::may_change,
+        step::{Call, Step, Stop},
+    },
     trace::{Place, TraceOp},
-    types::name::check_path,
-    types::{Access, Walk},
+    types::{
+        Access, Walk,
+        cred::PermView,
+        name::check_path,
+        stat::{MODE_BITS, S_ISGID, S_ISVTX, S_IXGRP},
+    },
 };
 
 /// What is to be made.
@@ -52,13 +64,6 @@ impl Make<'_> {
         }
     }
 }
-
-/// The permission bits that mknod, mkdir and open take.
-pub(crate) const MODE_BITS: u32 = 0o7777;
-pub(crate) const S_ISVTX: u32 = 0o1000;
-pub(crate) const S_ISGID: u32 = 0o2000;
-pub(crate) const S_ISUID: u32 = 0o4000;
-pub(crate) const S_IXGRP: u32 = 0o010;
 
 impl Vfs {
     /// Makes a directory (mkdirat).
@@ -235,7 +240,7 @@ impl Vfs {
             // In a removed directory there is no room to ask for.
             inode.link_comes().or_else(|error| Err(dir.directory()?.refusal(error, guard)))?;
             let now = Timestamp::now().0;
-            let dentry = Dentry::new_link(Dentry::first(&old.0));
+            let dentry = Dentry::new_link(Dentry::first(&old.0), if backed { sb.links.next_id() } else { 0 });
             let bound = dir.directory()?.anchor(parent.dir, guard).and_then(|anchor| {
                 let slot = Unlinked::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
                 dentry.place.fill(slot.reference());
@@ -272,7 +277,7 @@ impl Vfs {
             }
             context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
             let perm = new_perm(context, dir, FileKind::File, mode, guard);
-            let shard = shard_of(sb, guard)?;
+            let shard = sb.shard(guard)?;
             sb.driver.charge(Charge::Inode)?;
             // From here on the inode pays back when it is dropped with its dentry.
             let inode = Inode::new(shard, FileKind::File, perm, Make::File.body(), 0, Timestamp::now().0);
@@ -312,7 +317,7 @@ pub(crate) fn make_at(
     }
     // All that can fail comes before the inode, which only its dentry pays back. In a tree that was taken down, nobody would let
     // go of an anchor.
-    let shard = match shard_of(sb, guard) {
+    let shard = match sb.shard(guard) {
         // What the backing has made comes in: who closes the tree waits for the name's lock.
         Err(_) if locks.answered() => parent.shard.clone(),
         shard => shard?,
@@ -536,12 +541,6 @@ impl Drop for Credit<'_> {
     }
 }
 
-/// The shard of this thread.
-pub(crate) fn shard_of(sb: &SuperBlock, guard: &Guard) -> Result<Arc<Shard>> {
-    let shards = sb.shards.load(guard).ok_or(Error::Stale)?.to_ref();
-    Ok(shards.of_thread(stripe_hint()).clone())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering::SeqCst;
@@ -580,7 +579,7 @@ mod tests {
         let file = vfs.mknod(&context, At::Cwd, "f", 0o644, 0).expect("made");
         let (root, guard) = (vfs.root(), pando_sync::pin());
         let parent = root.0.inode();
-        let link = Dentry::new_link(file.0.clone());
+        let link = Dentry::new_link(file.0.clone(), 0);
         let seen = link.share(&guard);
         let anchor = parent.directory().and_then(|dir| dir.anchor(root.0.as_shared(), &guard)).expect("a directory");
         let slot = Unlinked::new(Slot::new(anchor, b"f", OpCell::new_pending(link.clone())));

@@ -14,69 +14,16 @@ use pando_sync::{ClassGuard, Guard, LockGrain, MAX_NAMES, NameGuard, NameKey, Se
 
 use crate::{
     Error, Result,
-    caches::backed::{Ask, Call, Pinned},
-    objects::inode::{Inode, PermView},
-    objects::superblock::{NameSpace, SuperBlock},
-    operations::namei::Parent,
+    objects::{
+        lockable::Lockable,
+        superblock::{NameSpace, SuperBlock},
+    },
+    operations::{
+        parent::Parent,
+        step::{Call, Pinned, Step, Stop},
+    },
+    types::cred::PermView,
 };
-
-/// Why an attempt ended without a result.
-pub(crate) enum Stop {
-    /// It failed.
-    Error(Error),
-    /// It wants a lock that is taken.
-    Wait,
-    /// Permissions of the directory of this number are being taken away, by somebody who waits for this operation's locks.
-    Revoked(u64),
-    /// What it works on has changed under it: another attempt sees a consistent picture.
-    Again,
-    /// Directories kept changing their places while a step up was taken in a root of one's own.
-    Moved,
-    /// Only the backing knows: it is asked, without a guard, and the next attempt finds the answer.
-    Ask(Box<Ask>),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
-    }
-}
-
-/// What an attempt yields.
-pub(crate) type Step<T> = std::result::Result<T, Stop>;
-
-/// What can be locked: a name, or an inode of a tree with a backing ([`SuperBlock::inode_key`]).
-#[derive(Clone, Copy)]
-pub(crate) struct Lockable<'g> {
-    pub key: NameKey,
-    /// Says of a name's key, once that is locked, whether it stands.
-    grain: Option<&'g LockGrain>,
-}
-
-impl<'g> Lockable<'g> {
-    /// The name of this hash in `dir`: a lock of its own, or that of all names in there.
-    #[inline]
-    pub(crate) fn name(dir: &'g Inode, hash: u64) -> Result<Self> {
-        let (grain, own) = (&dir.directory()?.grain, dir.shard.sb.key(dir.ino, hash));
-        Ok(Self { key: grain.key(own.dir, own.hash), grain: Some(grain) })
-    }
-
-    /// The attributes of an inode, and its number of names.
-    pub(crate) fn inode(inode: &Inode) -> Self {
-        Self::number(&inode.shard.sb, inode.ino)
-    }
-
-    /// The same, of the inode of this number.
-    pub(crate) fn number(sb: &SuperBlock, ino: u64) -> Self {
-        Self { key: sb.inode_key(ino), grain: None }
-    }
-
-    /// Whether its lock, which is held, is what everybody locks for this.
-    #[inline]
-    fn stands(&self) -> bool {
-        self.grain.is_none_or(|grain| grain.stands(self.key))
-    }
-}
 
 /// What an attempt needs locked.
 #[derive(Clone, Copy)]
@@ -168,7 +115,7 @@ impl<'v> Locks<'v> {
     pub(crate) fn call(&mut self, parents: &[Parent<'_>], call: impl FnOnce() -> Call) -> Step<u64> {
         match self.answer {
             Some(answer) => Ok(answer?),
-            None => Err(Stop::Ask(Box::new(Ask::Change(Pinned::new(parents)?, call())))),
+            None => Err(Stop::Change(Box::new((Pinned::new(parents)?, call())))),
         }
     }
 
@@ -367,20 +314,19 @@ fn run_attempts<T>(
                 locks.forget_refusal();
                 std::thread::yield_now();
             }
-            Err(Stop::Ask(ask)) => match *ask {
-                Ask::Change(parents, call) => {
-                    pinned = parents;
-                    *told = Some(call.sb().clone());
-                    locks.answer = Some(call.make());
-                }
-                question => {
-                    // A question takes a name's lock itself. What the backing has already done is not left alone with it.
-                    debug_assert!(!matches!(locks.answer, Some(Ok(_))), "a question after the change was made");
-                    locks.forget_refusal();
-                    locks.release();
-                    question.answer(name_space)?;
-                }
-            },
+            Err(Stop::Change(change)) => {
+                let (parents, call) = *change;
+                pinned = parents;
+                *told = Some(call.sb().clone());
+                locks.answer = Some(call.make());
+            }
+            Err(Stop::Ask(question)) => {
+                // A question takes a name's lock itself. What the backing has already done is not left alone with it.
+                debug_assert!(!matches!(locks.answer, Some(Ok(_))), "a question after the change was made");
+                locks.forget_refusal();
+                locks.release();
+                question.answer(name_space)?;
+            }
         }
     }
 }
@@ -422,7 +368,7 @@ pub(crate) fn look_again(name_space: &NameSpace, stop: Stop, moved: &mut u32) ->
         Stop::Ask(question) => question.answer(name_space)?,
         Stop::Moved => *moved += 1,
         // What was found died: whoever takes it away may need the processor to go on.
-        Stop::Again | Stop::Wait | Stop::Revoked(_) => std::thread::yield_now(),
+        Stop::Again | Stop::Wait | Stop::Revoked(_) | Stop::Change(_) => std::thread::yield_now(),
     }
     Ok(())
 }

@@ -7,15 +7,23 @@ use pando_sync::{Guard, Node, OPTIMISTIC_TRIES, Shared, pin};
 
 use crate::{
     At, Context, Error, Result,
-    caches::backed::{check_fresh, miss},
     caches::prefixes::Prefix,
-    objects::dentry::{Dentry, Slot},
-    objects::directory::Directory,
-    objects::inode::Body,
-    objects::superblock::NameSpace,
-    operations::locks::{Step, Stop, hold_still, look_again},
-    types::name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, is_name, skip_slashes, split},
-    types::{Access, Resolve, Walk},
+    objects::{
+        dentry::{Dentry, Slot},
+        directory::Directory,
+        inode::Body,
+        superblock::NameSpace,
+    },
+    operations::{
+        backed::{check_fresh, miss},
+        locks::{hold_still, look_again},
+        parent::{Last, Parent, Seen, hash_in},
+        step::{Step, Stop},
+    },
+    types::{
+        Access, Resolve, Walk,
+        name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, is_name, skip_slashes, split},
+    },
 };
 
 /// What a walk is to end at.
@@ -27,70 +35,6 @@ enum Goal {
     Parent { follow: bool },
 }
 
-/// The directory of the last component, and that component.
-#[derive(Clone, Copy)]
-pub(crate) struct Parent<'g> {
-    pub dir: Shared<'g, Dentry>,
-    pub last: Last<'g>,
-    /// The path ended in a slash: only a directory will do.
-    pub slash: bool,
-    /// The hash of that name, if the walk has needed it.
-    pub hash: Option<u64>,
-    /// What the walk has seen there, if it looked.
-    pub seen: Option<Seen<'g>>,
-}
-
-/// What one look at a name has found.
-#[derive(Clone, Copy)]
-pub(crate) struct Seen<'g> {
-    /// What it was bound to, across a mount if there is one.
-    pub dentry: Option<Shared<'g, Dentry>>,
-}
-
-impl Seen<'_> {
-    fn is_link(&self) -> bool {
-        self.dentry.is_some_and(|child| matches!(child.to_ref().inode().body, Body::Symlink(_)))
-    }
-}
-
-/// The last component of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Last<'g> {
-    Name(&'g [u8]),
-    Dot,
-    DotDot,
-    Root,
-}
-
-impl<'g> Parent<'g> {
-    /// As [`Parent::name`], however long: a rename asks for the old name before it asks whether the new one is too long.
-    pub(crate) fn any_name(&self, otherwise: Error) -> Result<&'g [u8]> {
-        match self.last {
-            Last::Name(name) => Ok(name),
-            _ => Err(otherwise),
-        }
-    }
-
-    /// The hash of its name, which this is.
-    #[inline]
-    pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {
-        debug_assert!(self.hash.is_none_or(|hash| hash == hash_in(self.dir, name)), "the hash of another name");
-        self.hash.unwrap_or_else(|| hash_in(self.dir, name))
-    }
-
-    /// The name to be made, removed or moved; `otherwise` for `.`, `..` and the root.
-    pub(crate) fn name(&self, otherwise: Error) -> Result<&'g [u8]> {
-        match self.last {
-            // Asked last: the directories of all names come before the names.
-            Last::Name(name) if name.len() > NAME_MAX => {
-                Err(self.dir.to_ref().directory()?.refusal(Error::NameTooLong, &pin()))
-            }
-            Last::Name(name) => Ok(name),
-            _ => Err(otherwise),
-        }
-    }
-}
-
 /// Walks to a dentry.
 pub(crate) fn walk<'g>(
     name_space: &'g NameSpace,
@@ -100,7 +44,7 @@ pub(crate) fn walk<'g>(
     flags: Walk,
     guard: &'g Guard,
 ) -> Step<Shared<'g, Dentry>> {
-    let prefix = Prefix::of(at, path, context, name_space);
+    let prefix = prefix_of(at, path, context, name_space);
     if let Some((prefix, name)) = prefix
         && let Some((dir, hash)) = prefix.recall(name, name_space, guard)
         && let Some(end) = end_there(context, dir, (name, hash), flags, guard)
@@ -113,6 +57,20 @@ pub(crate) fn walk<'g>(
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
     Ok(Walker::new(name_space, context, start, prefix, guard).run(start, path, goal)?.dir)
+}
+
+/// What of a path may be remembered: nothing if it begins at a directory that may be another each time.
+#[inline]
+fn prefix_of<'p>(
+    at: &At<'_>,
+    path: &'p [u8],
+    context: &Context,
+    name_space: &NameSpace,
+) -> Option<(Prefix<'p>, &'p [u8])> {
+    if matches!(at, At::Dir(_)) && !path.starts_with(b"/") {
+        return None;
+    }
+    Prefix::of(path, || context.identity(), name_space)
 }
 
 /// Where a walk ends that has come to the directory of the last component; none if there is more to it than one look.
@@ -162,7 +120,7 @@ pub(crate) fn walk_parent<'g>(
     follow: bool,
     guard: &'g Guard,
 ) -> Step<Parent<'g>> {
-    let prefix = Prefix::of(at, path, context, name_space);
+    let prefix = prefix_of(at, path, context, name_space);
     if let Some((prefix, name)) = prefix
         && let Some((dir, hash)) = prefix.recall(name, name_space, guard)
         && is_name(name)
@@ -387,12 +345,6 @@ pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard)
 /// As [`lookup`], for whoever is going to make the name, unless it is there.
 pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: (&[u8], u64), guard: &'g Guard) -> Step<Seen<'g>> {
     look_with(dir, name, guard, Directory::slot_to_change)
-}
-
-/// The hash of a name in a directory.
-fn hash_in(dir: Shared<'_, Dentry>, name: &[u8]) -> u64 {
-    let inode = dir.to_ref().inode();
-    inode.shard.sb.hash(inode.ino, name)
 }
 
 /// Within those who look once in a walk; [`lookup`] and [`look_at`] are functions of their own.

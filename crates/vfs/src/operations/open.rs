@@ -4,14 +4,22 @@ use pando_sync::{Guard, pin};
 
 use crate::{
     At, Context, DentryRef, Error, File, Result, Vfs,
-    handles::held::{Held, Opened},
+    handles::held::Held,
     objects::inode::Inode,
-    operations::attr::{Stamp, truncate_inode},
-    operations::create::{MODE_BITS, Make, S_ISVTX, make_at},
-    operations::locks::{Step, Stop, look, run},
-    operations::namei::{Last, look_at, same_tree, walk, walk_parent},
+    operations::{
+        attr::{Stamp, truncate_inode},
+        create::{Make, make_at},
+        locks::{look, run},
+        namei::{look_at, same_tree, walk, walk_parent},
+        opened::Opened,
+        parent::Last,
+        step::{Step, Stop},
+    },
     trace::TraceOp,
-    types::{Access, FileKind, OpenFlags, Walk},
+    types::{
+        Access, FileKind, OpenFlags, Walk,
+        stat::{MODE_BITS, S_ISVTX},
+    },
 };
 
 impl Vfs {

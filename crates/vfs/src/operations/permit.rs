@@ -11,9 +11,9 @@ use pando_sync::Guard;
 
 use crate::{
     Context, Error, Result,
-    objects::inode::{Body, Inode, PermView},
-    operations::locks::{Step, Stop},
-    types::Access,
+    objects::inode::{Body, Inode},
+    operations::step::{Step, Stop},
+    types::{Access, cred::PermView},
 };
 
 /// Whether entries may be made in `dir`, or taken out of it. The lock of the entry's name is held.

@@ -13,9 +13,12 @@ use pando_sync::{LifeState, pin};
 use crate::{
     AttrMask, Context, DentryRef, DirEntry, Error, File, Result, Stat, Timestamp,
     caches::load::{Version, fill},
-    objects::inode::Inode,
-    operations::attr::stat_of,
-    operations::namei::{cross, dotdot},
+    objects::{inode::Inode, stat::stat_of},
+    operations::{
+        locks::look,
+        namei::{cross, dotdot, lookup},
+        step::Stop,
+    },
     trace::TraceOp,
     types::{Access, FileKind, OpenFlags},
 };
@@ -182,5 +185,16 @@ impl File {
             entry.plus = self.dentry().child(name).ok().flatten();
         }
         Ok(())
+    }
+}
+
+impl DentryRef {
+    /// What a name in this directory is bound to, and its attributes; a backing is asked if the cache does not know.
+    fn child(&self, name: &[u8]) -> Result<Option<(Stat, DentryRef)>> {
+        look(&self.0.sb().name_space, |guard| {
+            let Some(found) = lookup(self.0.share(guard), name, guard)? else { return Ok(None) };
+            let held = found.get().ok_or(Stop::Again)?;
+            Ok(Some((stat_of(held.inode(), guard), DentryRef(held))))
+        })
     }
 }

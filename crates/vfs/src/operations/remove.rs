@@ -4,14 +4,21 @@ use pando_sync::{Guard, Node, Operation, Shared};
 
 use crate::{
     At, AttrMask, Context, Error, Result, Timestamp, Vfs,
-    caches::backed::{Call, check_fresh, miss},
-    objects::dentry::{Dentry, Slot},
-    objects::inode::{Inode, PermView},
-    operations::create::S_ISVTX,
-    operations::locks::{Lockable, Locks, Step, Stop, run},
-    operations::namei::{Last, Parent, walk_parent},
-    operations::permit::may_change,
+    objects::{
+        dentry::{Dentry, Slot},
+        inode::Inode,
+        lockable::Lockable,
+    },
+    operations::{
+        backed::{check_fresh, miss},
+        locks::{Locks, run},
+        namei::walk_parent,
+        parent::{Last, Parent},
+        permit::may_change,
+        step::{Call, Step, Stop},
+    },
     trace::TraceOp,
+    types::{cred::PermView, stat::S_ISVTX},
 };
 
 impl Vfs {

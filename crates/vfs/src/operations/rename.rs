@@ -11,14 +11,22 @@ use pando_sync::{Counted, Enlisted, Guard, Object, OpCell, Operation, Shared, Un
 
 use crate::{
     At, AttrMask, Context, Error, Result, Timestamp, Vfs,
-    caches::backed::{Call, note_refusal, unbind_stale},
-    objects::dentry::{Dentry, Slot},
-    objects::directory::Directory,
-    objects::inode::Inode,
-    operations::locks::{Lockable, Locks, Step, Stop, run},
-    operations::namei::{Parent, walk_parent},
-    operations::permit::{may_change, may_write},
-    operations::remove::{Bound, forget_name, holds_an_entry, note_gone},
+    caches::binding::unbind_stale,
+    objects::{
+        dentry::{Dentry, Slot},
+        directory::Directory,
+        inode::Inode,
+        lockable::Lockable,
+    },
+    operations::{
+        backed::note_refusal,
+        locks::{Locks, run},
+        namei::walk_parent,
+        parent::Parent,
+        permit::{may_change, may_write},
+        remove::{Bound, forget_name, holds_an_entry, note_gone},
+        step::{Call, Step, Stop},
+    },
     trace::{Place, TraceOp},
     types::{Access, RenameFlags},
 };

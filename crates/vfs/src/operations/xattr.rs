@@ -5,19 +5,17 @@ use std::sync::Arc;
 use pando_sync::pin;
 
 use crate::{
-    At, Context, DentryRef, Error, Result, Timestamp, Vfs,
-    objects::inode::Inode,
-    objects::xattr_map::XattrMap,
-    operations::locks::{Stop, in_need_of_space, look},
-    operations::namei::walk,
+    At, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
+    objects::{inode::Inode, xattr_map::XattrMap},
+    operations::{
+        locks::{in_need_of_space, look},
+        namei::walk,
+        step::Stop,
+    },
     trace::TraceOp,
-    types::{Access, FileKind, Walk, XattrFlags},
+    types::{Access, FileKind, Walk, XattrFlags, stat::S_ISVTX},
 };
 
-/// The longest name of an attribute, with its prefix.
-pub const XATTR_NAME_MAX: usize = 255;
-/// The longest value.
-pub const XATTR_SIZE_MAX: usize = 65536;
 /// The longest list of names, with a NUL behind each.
 const XATTR_LIST_MAX: usize = 65536;
 
@@ -74,11 +72,7 @@ impl Class {
             Self::User if !matches!(inode.kind, FileKind::File | FileKind::Directory) => Err(denied),
             Self::User => {
                 let perm = inode.perm(&pin());
-                if write
-                    && inode.is_dir()
-                    && perm.mode & crate::operations::create::S_ISVTX != 0
-                    && !context.owns(&perm)
-                {
+                if write && inode.is_dir() && perm.mode & S_ISVTX != 0 && !context.owns(&perm) {
                     return Err(Error::NotPermitted);
                 }
                 context.check(inode, &perm, want)

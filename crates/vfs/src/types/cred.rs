@@ -2,7 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::{Access, Error, Result, objects::inode::PermView};
+use pando_sync::Object;
+
+use crate::{Access, Error, Result};
+
+/// Mode, owner and group: one record, changed as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PermView {
+    /// 07777.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl Object for PermView {}
 
 /// The identity that permissions are checked against.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,6 +11,11 @@ pub const PATH_MAX: usize = 4096;
 /// How many symbolic links one walk follows.
 pub const SYMLINKS_MAX: u32 = 40;
 
+/// The longest name of an extended attribute, with its prefix.
+pub const XATTR_NAME_MAX: usize = 255;
+/// The longest value.
+pub const XATTR_SIZE_MAX: usize = 65536;
+
 const INLINE: usize = 22;
 
 /// A name in 24 bytes: up to 22 bytes lie inline, longer ones on the heap.

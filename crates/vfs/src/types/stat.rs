@@ -25,6 +25,12 @@ pub enum FileKind {
 
 /// The bits of a mode that name the kind.
 pub const S_IFMT: u32 = 0o170_000;
+/// The permission bits that mknod, mkdir and open take.
+pub(crate) const MODE_BITS: u32 = 0o7777;
+pub(crate) const S_ISVTX: u32 = 0o1000;
+pub(crate) const S_ISGID: u32 = 0o2000;
+pub(crate) const S_ISUID: u32 = 0o4000;
+pub(crate) const S_IXGRP: u32 = 0o010;
 
 impl FileKind {
     /// The `S_IF*` bits.
@@ -159,6 +165,26 @@ pub struct Stat {
     pub ctime: Timestamp,
     /// Birth.
     pub btime: Timestamp,
+}
+
+impl Stat {
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.kind == FileKind::File
+    }
+
+    /// Whether it is a symbolic link (as only [`crate::fs::Fs::symlink_metadata`] and `NOFOLLOW` show one).
+    #[must_use]
+    pub fn is_symlink(&self) -> bool {
+        self.kind == FileKind::Symlink
+    }
 }
 
 /// Everything statfs says of a superblock.

@@ -1,6 +1,6 @@
 //! What can be traced.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 macro_rules! ops {
     ($($variant:ident = $name:literal, $doc:literal;)*) => {
@@ -55,11 +55,11 @@ ops! {
 
 impl TraceOp {
     /// From its place in [`TraceOp::ALL`].
-    pub(super) fn from_index(index: u8) -> Option<Self> {
+    pub(crate) fn from_index(index: u8) -> Option<Self> {
         Self::ALL.get(usize::from(index)).copied()
     }
 
-    pub(super) fn index(self) -> u8 {
+    pub(crate) fn index(self) -> u8 {
         self as u8
     }
 }
@@ -105,6 +105,26 @@ impl TraceOps {
 impl FromIterator<TraceOp> for TraceOps {
     fn from_iter<I: IntoIterator<Item = TraceOp>>(ops: I) -> Self {
         Self(ops.into_iter().fold(0, |set, op| set | 1 << op.index()))
+    }
+}
+
+/// What is traced, and how much of it is kept for the reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceOptions {
+    /// Only these operations.
+    pub ops: TraceOps,
+    /// Only those that fail.
+    pub errors_only: bool,
+    /// Only those that take at least so long.
+    pub min_latency: Duration,
+    /// How many bytes of facts wait for the reader, for each thread that does something. Rounded up to a power of two; at
+    /// least 16 KiB, at most 16 MiB. A fact is some 64 bytes.
+    pub ring_bytes: usize,
+}
+
+impl Default for TraceOptions {
+    fn default() -> Self {
+        Self { ops: TraceOps::all(), errors_only: false, min_latency: Duration::ZERO, ring_bytes: 256 << 10 }
     }
 }
 
