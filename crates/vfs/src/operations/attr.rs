@@ -11,7 +11,7 @@ use crate::{
         stat::{stat_of, stat_there},
     },
     operations::{
-        locks::{breathe, look},
+        attempt::{breathe, look},
         namei::{walk, walk_and_tell},
         permit::revoking,
     },

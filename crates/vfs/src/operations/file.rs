@@ -12,8 +12,8 @@ use crate::{
     caches::write_back::store_times,
     objects::{inode::Inode, stat::stat_of},
     operations::{
+        attempt::in_need_of_space,
         attr::{Stamp, drop_privileges, drop_privileges_first, truncate_inode},
-        locks::in_need_of_space,
     },
     trace::TraceOp,
     types::{FileKind, OpenFlags},

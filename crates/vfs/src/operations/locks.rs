@@ -1,28 +1,15 @@
-//! How an operation takes its locks without ever waiting under a reclamation guard.
-//!
-//! An operation that changes names is an *attempt*: under a guard it walks, looks, and *tries* its locks. In the common
-//! case it gets them, and goes on under the same guard, without having counted a reference on the directory that it
-//! shares with others. If a lock is taken, the attempt ends; guard and walk are given up, the locks that were wanted
-//! (they are numbers, not objects) are waited for in their order, and the attempt starts again with them in hand.
+//! The locks of an operation. They are tried under a guard, and waited for without one ([`crate::operations::attempt`]).
 //!
 //! Order: topology, names (by stripe), rename sequence. The handle's mutex and the data lock come after and never here.
 //! Who takes permissions of a directory away holds a lock that comes before all of them ([`crate::operations::permit`]).
 
-use std::{slice, sync::Arc};
+use std::slice;
 
-use pando_sync::{ClassGuard, Guard, LockGrain, MAX_NAMES, NameGuard, NameKey, SeqGuard, pin};
+use pando_sync::{ClassGuard, LockGrain, MAX_NAMES, NameGuard, NameKey, SeqGuard};
 
 use crate::{
-    Error, Result,
-    objects::{
-        lockable::Lockable,
-        superblock::{NameSpace, SuperBlock},
-    },
-    operations::{
-        parent::Parent,
-        step::{Call, Pinned, Step, Stop},
-    },
-    types::cred::PermView,
+    objects::{lockable::Lockable, superblock::NameSpace},
+    operations::step::{Step, Stop},
 };
 
 /// What an attempt needs locked.
@@ -46,7 +33,7 @@ impl Wanted {
 
 /// The locks of one operation. Dropping releases them, the last taken first.
 pub(crate) struct Locks<'v> {
-    rename_seq: Option<SeqGuard<'v>>,
+    pub rename_seq: Option<SeqGuard<'v>>,
     names: Option<NameGuard<'v>>,
     topology: Option<ClassGuard<'v>>,
     wanted: Wanted,
@@ -55,33 +42,11 @@ pub(crate) struct Locks<'v> {
     /// What was removed is held by what was removed before, until that is reclaimed (an inode by further links, a file by what
     /// its openers are counted on): reclaimed at once, if nobody reads.
     pub collect: bool,
-    /// What the backing has answered to this operation's change, until the attempt takes it up.
-    answer: Option<Result<u64>>,
-    /// Permissions and times of the inode that the backing was told to make: the next attempt's are younger.
-    pub made: Option<(PermView, i64)>,
     name_space: &'v NameSpace,
 }
 
-/// What an attempt works with: its guard, and what an earlier attempt has pinned.
-#[derive(Clone, Copy)]
-pub(crate) struct Attempt<'g> {
-    pub guard: &'g Guard,
-    pinned: &'g Pinned,
-}
-
-impl<'g> Attempt<'g> {
-    /// The directory and name that this operation is about: pinned, once the backing has been told of the change, and
-    /// by a walk before.
-    pub(crate) fn parent(self, which: usize, walk: impl FnOnce() -> Step<Parent<'g>>) -> Step<Parent<'g>> {
-        match self.pinned.parent(which, self.guard) {
-            Some(parent) => Ok(parent),
-            None => walk(),
-        }
-    }
-}
-
 impl<'v> Locks<'v> {
-    fn new(name_space: &'v NameSpace) -> Self {
+    pub(crate) fn new(name_space: &'v NameSpace) -> Self {
         Self {
             rename_seq: None,
             names: None,
@@ -89,33 +54,7 @@ impl<'v> Locks<'v> {
             wanted: Wanted::NOTHING,
             held: false,
             collect: false,
-            answer: None,
-            made: None,
             name_space,
-        }
-    }
-
-    /// Whether the backing has already made the change: what was checked before is not checked again, and nothing is asked.
-    pub(crate) fn answered(&self) -> bool {
-        self.answer.is_some()
-    }
-
-    /// What the backing has answered, if it has made the change.
-    pub(crate) fn answer(&self) -> Option<u64> {
-        self.answer?.ok()
-    }
-
-    /// A refusal that the operation does not accept: the next attempt asks again.
-    fn forget_refusal(&mut self) {
-        self.answer = self.answer.filter(Result::is_ok);
-    }
-
-    /// Tells the backing of a change, with the locks held that are held now: the attempt ends here, the call is made
-    /// without a guard, and the next attempt, with the same `parents`, comes here again and gets the answer.
-    pub(crate) fn call(&mut self, parents: &[Parent<'_>], call: impl FnOnce() -> Call) -> Step<u64> {
-        match self.answer {
-            Some(answer) => Ok(answer?),
-            None => Err(Stop::Change(Box::new((Pinned::new(parents)?, call())))),
         }
     }
 
@@ -203,7 +142,16 @@ impl<'v> Locks<'v> {
         change()
     }
 
-    fn release(&mut self) {
+    /// The operation is done: nothing is locked any more, and what waits for that is reclaimed.
+    #[inline]
+    pub(crate) fn give_back(&mut self) {
+        self.release();
+        if std::mem::take(&mut self.collect) {
+            pando_sync::collect();
+        }
+    }
+
+    pub(crate) fn release(&mut self) {
         self.rename_seq = None;
         self.names = None;
         self.topology = None;
@@ -211,7 +159,7 @@ impl<'v> Locks<'v> {
     }
 
     /// Waits for what the last attempt wanted. No guard is held.
-    fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.release();
         let wanted = self.wanted;
         if wanted.topology {
@@ -225,158 +173,8 @@ impl<'v> Locks<'v> {
     }
 }
 
-/// Tries again what there was no space for: that of what is gone may wait to be reclaimed. The caller holds no guard, and no
-/// lock but that of an open file's position, which nothing here waits for.
-pub(crate) fn in_need_of_space<T>(change: impl Fn() -> Result<T>) -> Result<T> {
-    breathe();
-    match change() {
-        Err(Error::NoSpace) => {
-            pando_sync::collect_all();
-            change()
-        }
-        done => done,
-    }
-}
-
-/// So many attempts see directories change their places; during the next one none does.
-const MOVED_ATTEMPTS: u32 = 4;
-
-/// Keeps directories in their places for an attempt, if too many have seen them move. It does not wait for other locks.
-pub(crate) fn hold_still(name_space: &NameSpace, moved: u32) -> Option<SeqGuard<'_>> {
-    (moved >= MOVED_ATTEMPTS).then(|| name_space.rename_seq.lock())
-}
-
-/// Runs attempts until one has a result.
-pub(crate) fn run<T>(
-    name_space: &NameSpace,
-    mut attempt: impl for<'g> FnMut(Attempt<'g>, &mut Locks<'_>) -> Step<T>,
-) -> Result<T> {
-    breathe();
-    let mut told = None;
-    let result = run_attempts(name_space, &mut attempt, &mut told);
-    // The last name of an inode may have gone, and nobody had it open.
-    if let Some(sb) = told {
-        sb.drain_forgotten();
-    }
-    result
-}
-
-/// As [`run`]; `told` is the tree whose backing was told of a change.
-fn run_attempts<T>(
-    name_space: &NameSpace,
-    attempt: &mut impl for<'g> FnMut(Attempt<'g>, &mut Locks<'_>) -> Step<T>,
-    told: &mut Option<Arc<SuperBlock>>,
-) -> Result<T> {
-    let mut locks = Locks::new(name_space);
-    let mut pinned = Pinned::default();
-    let mut collected = false;
-    let mut moved = 0;
-    loop {
-        if !locks.answered() {
-            pinned = Pinned::default();
-        }
-        let step = {
-            // Who holds that lock already keeps the others out.
-            let _still = if locks.rename_seq.is_none() { hold_still(name_space, moved) } else { None };
-            attempt(Attempt { guard: &pin(), pinned: &pinned }, &mut locks)
-        };
-        match step {
-            Ok(result) => {
-                let collect = locks.collect;
-                drop(locks);
-                if collect {
-                    pando_sync::collect();
-                }
-                return Ok(result);
-            }
-            Err(Stop::Error(Error::NoSpace)) if !collected => {
-                // A further link that was removed gives its inode back when it is reclaimed: no refusal before that was tried.
-                locks.release();
-                locks.forget_refusal();
-                pando_sync::collect_all();
-                if let Some(sb) = told {
-                    sb.drain_forgotten();
-                }
-                collected = true;
-            }
-            Err(Stop::Error(error)) => return Err(error),
-            Err(Stop::Wait) => locks.wait(),
-            Err(Stop::Revoked(ino)) => {
-                locks.release();
-                name_space.wait_for_permissions(ino);
-            }
-            Err(Stop::Moved) => {
-                locks.release();
-                moved += 1;
-            }
-            // What was found has changed or died: whoever is at it may need the processor to go on.
-            Err(Stop::Again) => {
-                locks.forget_refusal();
-                std::thread::yield_now();
-            }
-            Err(Stop::Change(change)) => {
-                let (parents, call) = *change;
-                pinned = parents;
-                *told = Some(call.sb().clone());
-                locks.answer = Some(call.make());
-            }
-            Err(Stop::Ask(question)) => {
-                // A question takes a name's lock itself. What the backing has already done is not left alone with it.
-                debug_assert!(!matches!(locks.answer, Some(Ok(_))), "a question after the change was made");
-                locks.forget_refusal();
-                locks.release();
-                question.answer(name_space)?;
-            }
-        }
-    }
-}
-
-/// Garbage that waits for readers stays below this: a reader that stalls delays those who make more, and memory does not
-/// grow without bound.
-const RETIRED_MAX_BYTES: usize = 64 << 20;
-
-/// Looks at the garbage now and then, before an operation that will make more. No guard and no lock is held.
-pub(crate) fn breathe() {
-    const OPERATIONS: u32 = 64;
-    std::thread_local!(static COUNT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
-    let count = COUNT.with(|count| count.replace(count.get().wrapping_add(1)));
-    if count.is_multiple_of(OPERATIONS) {
-        pando_sync::back_pressure(RETIRED_MAX_BYTES);
-    }
-}
-
-/// As [`run`], for what only looks: without locks.
-pub(crate) fn look<T>(name_space: &NameSpace, mut attempt: impl for<'g> FnMut(&'g Guard) -> Step<T>) -> Result<T> {
-    let mut moved = 0;
-    loop {
-        let step = {
-            let _still = hold_still(name_space, moved);
-            attempt(&pin())
-        };
-        match step {
-            Ok(result) => return Ok(result),
-            Err(stop) => look_again(name_space, stop, &mut moved)?,
-        }
-    }
-}
-
-/// What is to be done before the next look; `moved` counts those that met directories in motion.
-#[cold]
-pub(crate) fn look_again(name_space: &NameSpace, stop: Stop, moved: &mut u32) -> Result<()> {
-    match stop {
-        Stop::Error(error) => return Err(error),
-        Stop::Ask(question) => question.answer(name_space)?,
-        Stop::Moved => *moved += 1,
-        // What was found died: whoever takes it away may need the processor to go on.
-        Stop::Again | Stop::Wait | Stop::Revoked(_) | Stop::Change(_) => std::thread::yield_now(),
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
     use super::*;
     use crate::{Vfs, driver::tests::Nothing};
 
@@ -411,37 +209,5 @@ mod tests {
             assert!(name_space.names.try_lock(&[name(*hash).key]).is_none());
             locks.release();
         }
-    }
-
-    /// Whoever meets nothing but directories that move is at last let through with all of them kept where they are, also with
-    /// names locked.
-    #[test]
-    fn moves_do_not_keep_a_walk_from_ending() {
-        let name_space = NameSpace::new();
-        let (key, tries) = (NameKey { dir: 1, hash: 2 }, AtomicU32::new(0));
-        let walk = || {
-            let last = tries.fetch_add(1, Ordering::Relaxed) == 100;
-            match name_space.rename_seq.try_lock() {
-                None => Ok(()),
-                Some(_) if last => Err(Stop::Error(Error::Io)),
-                Some(_) => Err(Stop::Moved),
-            }
-        };
-        assert_eq!(look(&name_space, |_| walk()), Ok(()));
-        tries.store(0, Ordering::Relaxed);
-        let held = name_space.names.lock(&[key]);
-        std::thread::scope(|scope| {
-            let changer = scope.spawn(|| {
-                run(&name_space, |_, locks| {
-                    walk()?;
-                    locks.names(&[Lockable { key, grain: None }])
-                })
-            });
-            while tries.load(Ordering::Relaxed) <= MOVED_ATTEMPTS {
-                std::thread::yield_now();
-            }
-            drop(held);
-            assert_eq!(changer.join().expect("no panic"), Ok(()));
-        });
     }
 }

@@ -4,7 +4,7 @@ use pando_sync::pin;
 
 use crate::{
     At, Context, DentryRef, Error, Result, Vfs,
-    operations::{locks::look, namei::walk, step::Stop},
+    operations::{attempt::look, namei::walk, step::Stop},
     trace::TraceOp,
     types::{Access, Walk},
 };

@@ -7,7 +7,7 @@ use crate::{
         vfs::{Mount, RootAttributes, detach, new_tree},
     },
     objects::lockable::Lockable,
-    operations::locks::run,
+    operations::attempt::run,
     trace::TraceOp,
     types::Walk,
 };
@@ -81,8 +81,7 @@ impl Vfs {
 
     /// Attaches a tree: with the lock of the mount point's name, so that nobody removes or moves it meanwhile.
     fn attach(&self, point: &DentryRef, root: &DentryRef) -> Result<()> {
-        run(self.name_space(), |attempt, locks| {
-            let guard = attempt.guard;
+        run(self.name_space(), |guard, locks| {
             // A root (of the name space, or of a mounted tree) has no place: nothing is mounted over it.
             let slot = point.0.place.load(guard).ok_or(Error::Busy)?.to_ref();
             let parent = slot.anchor_dir().to_ref().inode();

@@ -15,9 +15,9 @@ use crate::{
         superblock::NameSpace,
     },
     operations::{
-        backed::{check_fresh, miss},
-        locks::{hold_still, look_again},
+        attempt::{hold_still, look_again},
         parent::{Last, Parent, Seen, hash_in},
+        remote,
         step::{Step, Stop},
     },
     types::{
@@ -90,7 +90,7 @@ fn end_there<'g>(
         .then(|| same_tree(context, dir, child).map(|()| child).map_err(Stop::from))
 }
 
-/// [`walk`] with [`look`](crate::operations::locks::look) around it, for a large answer: `tell` gives it about the dentry that is found,
+/// [`walk`] with [`look`](crate::operations::attempt::look) around it, for a large answer: `tell` gives it about the dentry that is found,
 /// and it is written where it stays.
 pub(crate) fn walk_and_tell<T>(
     name_space: &NameSpace,
@@ -360,16 +360,12 @@ fn look_with<'g>(
     if name.len() > NAME_MAX {
         return Err(directory.refusal(Error::NameTooLong, guard).into());
     }
-    check_fresh(dir, inode, directory)?;
-    match find(directory, hash, name, guard).and_then(|slot| slot.to_ref().value.load(guard)) {
-        Some(child) => Ok(Seen { dentry: Some(cross(child, guard)) }),
-        None => {
-            if directory.backed.is_some() {
-                miss(dir, inode, directory, hash, name, guard)?;
-            }
-            Ok(Seen { dentry: None })
-        }
-    }
+    let child = if directory.backed.is_some() {
+        remote::lookup::cached_or_ask(dir, (name, hash), guard, find)?.map(|(_, child)| child)
+    } else {
+        find(directory, hash, name, guard).and_then(|slot| slot.to_ref().value.load(guard))
+    };
+    Ok(Seen { dentry: child.map(|child| cross(child, guard)) })
 }
 
 /// Down into what is mounted on a directory.

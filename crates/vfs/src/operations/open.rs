@@ -7,13 +7,14 @@ use crate::{
     handles::held::Held,
     objects::inode::Inode,
     operations::{
+        attempt::{change, look},
         attr::{Stamp, truncate_inode},
-        create::{Make, make_at},
-        locks::{look, run},
+        create::make_at,
+        make::Make,
         namei::{look_at, same_tree, walk, walk_parent},
         opened::Opened,
         parent::Last,
-        step::{Step, Stop},
+        step::Commit,
     },
     trace::TraceOp,
     types::{
@@ -101,47 +102,54 @@ impl Vfs {
         let exclusive = flags.contains(OpenFlags::EXCL);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
         let mut opened = Opened::default();
-        let made = run(self.name_space(), |attempt, locks| -> Step<_> {
-            let guard = attempt.guard;
-            let mut parent = attempt.parent(0, || walk_parent(self.name_space(), context, &at, path, follow, guard))?;
-            let otherwise = if exclusive { Error::Exists } else { Error::IsDirectory };
-            // The slash comes before the length of the name.
-            if parent.any_name(otherwise).is_ok() && parent.slash {
-                return Err(Error::IsDirectory.into());
-            }
-            if !matches!(parent.last, Last::Name(_)) {
-                // A step up is taken before it is refused: it may lead where no path of this context may.
-                walk(self.name_space(), context, &at, path, Walk::empty(), guard)?;
-            }
-            let name = parent.name(otherwise)?;
-            let seen = match parent.seen {
-                // What the backing has made is not asked for.
-                _ if locks.answered() => None,
-                Some(seen) => seen.dentry,
-                None => {
-                    let hash = *parent.hash.insert(parent.hash_of(name));
-                    parent.seen.insert(look_at(parent.dir, (name, hash), guard)?).dentry
+        let made = loop {
+            let done = change(self.name_space(), |guard, locks| {
+                let mut place = walk_parent(self.name_space(), context, &at, path, follow, guard)?;
+                let otherwise = if exclusive { Error::Exists } else { Error::IsDirectory };
+                // The slash comes before the length of the name.
+                if place.any_name(otherwise).is_ok() && place.slash {
+                    return Err(Error::IsDirectory.into());
                 }
-            };
-            if let Some(found) = seen {
-                same_tree(context, parent.dir, found)?;
-                if exclusive {
-                    return Err(Error::Exists.into());
+                if !matches!(place.last, Last::Name(_)) {
+                    // A step up is taken before it is refused: it may lead where no path of this context may.
+                    walk(self.name_space(), context, &at, path, Walk::empty(), guard)?;
                 }
-                may_open_in_sticky(context, parent.dir.to_ref().inode(), found.to_ref().inode(), guard)?;
-                opened.find(found, guard)?;
-                return Ok(false);
-            }
-            match make_at(context, parent, Make::File, mode, guard, locks) {
-                Ok(dentry) => {
+                let name = place.name(otherwise)?;
+                let seen = match place.seen {
+                    Some(seen) => seen.dentry,
+                    None => {
+                        let hash = *place.hash.insert(place.hash_of(name));
+                        place.seen.insert(look_at(place.dir, (name, hash), guard)?).dentry
+                    }
+                };
+                if let Some(found) = seen {
+                    same_tree(context, place.dir, found)?;
+                    if exclusive {
+                        return Err(Error::Exists.into());
+                    }
+                    may_open_in_sticky(context, place.dir.to_ref().inode(), found.to_ref().inode(), guard)?;
+                    opened.find(found, guard)?;
+                    return Ok(Commit::Local(false));
+                }
+                Ok(match make_at(context, place, Make::File, mode, guard, locks)? {
+                    Commit::Local(dentry) => {
+                        opened.made(dentry);
+                        Commit::Local(true)
+                    }
+                    Commit::Remote(create) => Commit::Remote(create),
+                })
+            });
+            match done {
+                Ok(Commit::Local(made)) => break made,
+                Ok(Commit::Remote(dentry)) => {
                     opened.made(dentry);
-                    Ok(true)
+                    break true;
                 }
-                // Somebody was quicker: the next attempt opens what is there.
-                Err(Stop::Error(Error::Exists)) if !exclusive => Err(Stop::Again),
-                Err(stop) => Err(stop),
+                // Another thread was quicker: the next attempt opens what is there.
+                Err(Error::Exists) if !exclusive => std::thread::yield_now(),
+                Err(error) => return Err(error),
             }
-        })?;
+        };
         let held = opened.take(self.name_space());
         if made {
             // Whoever makes a file may use it as asked, whatever its mode says.

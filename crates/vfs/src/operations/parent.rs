@@ -52,6 +52,12 @@ impl<'g> Parent<'g> {
         }
     }
 
+    /// Whether a change in there is made in a backing first. An operation asks once.
+    #[inline]
+    pub(crate) fn is_remote(&self) -> bool {
+        self.dir.to_ref().sb().driver.backing().is_some()
+    }
+
     /// The hash of its name, which this is.
     #[inline]
     pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {

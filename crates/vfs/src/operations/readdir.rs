@@ -15,7 +15,7 @@ use crate::{
     caches::load::{Version, fill},
     objects::{inode::Inode, stat::stat_of},
     operations::{
-        locks::look,
+        attempt::look,
         namei::{cross, dotdot, lookup},
         step::Stop,
     },

@@ -8,7 +8,7 @@ use crate::{
     At, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
     objects::{inode::Inode, xattr_map::XattrMap},
     operations::{
-        locks::{in_need_of_space, look},
+        attempt::{in_need_of_space, look},
         namei::walk,
         step::Stop,
     },
