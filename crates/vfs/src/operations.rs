@@ -2,6 +2,7 @@
 
 pub(crate) mod attempt;
 pub(crate) mod attr;
+pub(crate) mod batch;
 pub(crate) mod bound;
 pub(crate) mod create;
 pub(crate) mod dpath;

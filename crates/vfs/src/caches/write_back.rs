@@ -7,23 +7,23 @@ use crate::{
     objects::{inode::Inode, stat::attr_of},
 };
 
-/// Stores changed attributes in the backing, if there is one: those, of `which`, that `change` says it has changed. What it
+/// Stores changed attributes in the backing: those, of `which`, that `change` says it has changed. What it
 /// refuses does not happen. Changes of one inode come one after the other: the lock that orders them is returned, to be held
 /// until the cache is changed too.
 pub(crate) fn store_first<'i>(
     inode: &'i Inode,
     which: AttrMask,
     change: impl FnOnce(&mut NodeAttr) -> Result<AttrMask>,
-) -> Result<Option<NameGuard<'i>>> {
+) -> Result<NameGuard<'i>> {
     let sb = &inode.shard.sb;
-    let Some(backing) = sb.ask_backing() else { return Ok(None) };
+    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
     let mut unstored = Unstored::take(inode, which);
     let mut attr = attr_of(inode, &pin());
     let changed = change(&mut attr)?;
     backing.setattr(inode.ino, &attr, changed)?;
     unstored.what.remove(changed);
-    Ok(Some(order))
+    Ok(order)
 }
 
 /// What was taken from what only the cache knows: stored now, it is no more known better here, unless it changes again. What of

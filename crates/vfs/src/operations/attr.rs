@@ -3,8 +3,7 @@
 use pando_sync::{Guard, SeqGuard, pin};
 
 use crate::{
-    At, AttrMask, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
-    caches::{refresh::refresh_inode, write_back::store_first},
+    At, AttrMask, Context, DentryRef, Error, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
     objects::{
         dentry::Dentry,
         inode::Inode,
@@ -14,11 +13,12 @@ use crate::{
         attempt::{breathe, look},
         namei::{walk, walk_and_tell},
         permit::revoking,
+        remote,
     },
     trace::TraceOp,
     types::{
         Access, FileKind, Walk,
-        cred::PermView,
+        cred::{PermView, is_privileged, unprivileged},
         stat::{S_ISGID, S_ISUID, S_IXGRP},
     },
 };
@@ -238,40 +238,23 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
     inode.drop_capabilities()
 }
 
-/// Changes mode, owner and group as a whole; a backing agrees first, and hears of what is `meant`, and of privileges that
-/// go with it. No guard and no lock is held.
+/// Changes mode, owner and group as a whole; a backing hears of what is `meant`. No guard and no lock is held.
 fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
-    let sb = &inode.shard.sb;
-    if !meant.contains(AttrMask::MODE) && is_privileged(&inode.perm(&pin())) && sb.driver.backing().is_some() {
-        // What is left of the mode is stored, too: so it is the mode that others have given it.
-        refresh_inode(&sb.name_space, inode)?;
+    if inode.shard.sb.driver.backing().is_some() {
+        return remote::attr::change_perm(inode, meant, change);
     }
     revoking(inode, change, |change, takes_away| {
-        let mut now = Timestamp::now().0;
-        let _order = store_first(inode, meant | AttrMask::MODE | AttrMask::CTIME, |attr| {
-            let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
-            let mode = if new.mode == attr.mode { AttrMask::empty() } else { AttrMask::MODE };
-            (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
-            now = store_ctime(attr, now);
-            Ok(meant | mode | AttrMask::CTIME)
-        })?;
-        // Stored, it is what it was when it was asked for: who changes it holds the same lock.
+        let now = Timestamp::now().0;
         {
             // Who may go through a directory is a part of what paths lead to, and remembered with the sequence.
-            let mut paths = (takes_away && !inode.is_backed()).then(|| sb.name_space.rename_seq.lock());
+            let mut paths = takes_away.then(|| inode.shard.sb.name_space.rename_seq.lock());
             let guard = pin();
             let _changing = paths.as_mut().map(SeqGuard::write);
             inode.change_perm(&guard, change)?;
         }
-        inode.touch_as_stored(now);
+        inode.touch(now);
         Ok(())
     })
-}
-
-/// A change of attributes is stamped, later than what was seen. Says with what.
-fn store_ctime(attr: &mut NodeAttr, now: i64) -> i64 {
-    attr.ctime = Timestamp(now.max(attr.ctime.0.saturating_add(1)));
-    attr.ctime.0
 }
 
 /// A mode without setuid, and without setgid where that means privilege.
@@ -298,18 +281,11 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
         SetTime::At(time) => Some(time),
     };
     let (atime, mtime) = (value(atime), value(mtime));
-    let mut changed = AttrMask::CTIME;
-    changed.set(AttrMask::ATIME, atime.is_some());
-    changed.set(AttrMask::MTIME, mtime.is_some());
-    let mut ctime = now.0;
-    let _order = store_first(inode, changed, |attr| {
-        attr.atime = atime.unwrap_or(attr.atime);
-        attr.mtime = mtime.unwrap_or(attr.mtime);
-        ctime = store_ctime(attr, ctime);
-        Ok(changed)
-    })?;
+    if inode.shard.sb.driver.backing().is_some() {
+        return remote::attr::set_times(inode, atime, mtime, now.0);
+    }
     inode.times.set(&pin(), atime, mtime, inode.striped_stamp(), now.0);
-    inode.touch_as_stored(ctime);
+    inode.touch(now.0);
     Ok(())
 }
 
@@ -383,14 +359,4 @@ pub(crate) fn drop_privileges(inode: &Inode, capable: bool) {
         let _ = inode.change_perm(&guard, unprivileged);
         inode.set_dirty(AttrMask::MODE);
     }
-}
-
-fn is_privileged(perm: &PermView) -> bool {
-    perm.mode & S_ISUID != 0 || perm.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
-}
-
-/// Without setuid, and without setgid if the group may execute; otherwise that is no privilege, but a mark for locking.
-fn unprivileged(perm: PermView) -> Result<PermView> {
-    let setgid = if perm.mode & S_IXGRP != 0 { S_ISGID } else { 0 };
-    Ok(PermView { mode: perm.mode & !(S_ISUID | setgid), ..perm })
 }

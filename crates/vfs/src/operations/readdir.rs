@@ -12,46 +12,18 @@ use pando_sync::{LifeState, pin};
 
 use crate::{
     AttrMask, Context, DentryRef, DirEntry, Error, File, Result, Stat, Timestamp,
-    caches::load::{Version, fill},
-    objects::{inode::Inode, stat::stat_of},
+    objects::stat::stat_of,
     operations::{
-        attempt::look,
-        namei::{cross, dotdot, lookup},
-        step::Stop,
+        batch::{AFTER_DOTDOT, BATCH, Batch},
+        namei::{cross, dotdot},
+        remote,
     },
     trace::TraceOp,
-    types::{Access, FileKind, OpenFlags},
+    types::{Access, OpenFlags},
 };
 
 /// Cookies below the first entry's: start, after `.`, after `..`.
 const AFTER_DOT: u64 = 1;
-const AFTER_DOTDOT: u64 = 2;
-/// Entries gathered under one guard.
-const BATCH: usize = 256;
-
-/// One gathered entry; its name lies in the batch's arena.
-struct Gathered {
-    name_end: usize,
-    ino: u64,
-    kind: FileKind,
-    cookie: u64,
-    plus: Option<(Stat, DentryRef)>,
-}
-
-/// Gathered entries and the bytes of their names; reused from batch to batch.
-#[derive(Default)]
-struct Batch {
-    names: Vec<u8>,
-    entries: Vec<Gathered>,
-}
-
-impl Batch {
-    fn push(&mut self, name: &[u8], inode: &Inode, cookie: u64, plus: Option<(Stat, DentryRef)>) {
-        self.names.extend_from_slice(name);
-        self.entries.push(Gathered { name_end: self.names.len(), ino: inode.ino, kind: inode.kind, cookie, plus });
-    }
-}
-
 /// What a scan calls for each entry; with attributes and a reference if they were asked for. False stops the scan.
 type Each<'a> = dyn FnMut(DirEntry<'_>, Option<(&Stat, &DentryRef)>) -> bool + 'a;
 
@@ -131,7 +103,7 @@ impl File {
         }
         if directory.backed.is_some() {
             drop(guard);
-            return self.gather_backed(cookie.max(AFTER_DOTDOT), plus, batch);
+            return remote::readdir::gather(self.dentry(), cookie.max(AFTER_DOTDOT), plus, batch);
         }
         for slot in directory.slots_after(cookie.max(AFTER_DOTDOT), &guard) {
             if batch.entries.len() >= BATCH {
@@ -150,51 +122,5 @@ impl File {
             batch.push(slot.name.as_bytes(), child, slot.position(), plus);
         }
         Ok(())
-    }
-
-    /// The next entries of a tree that is kept elsewhere, in the backing's order and with its cookies. No guard is held.
-    fn gather_backed(&self, cookie: u64, plus: bool, batch: &mut Batch) -> Result<()> {
-        let inode = self.dentry().0.inode();
-        let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
-        let cookie = if cookie == AFTER_DOTDOT { 0 } else { cookie };
-        let before = Version::of(inode)?;
-        let first = batch.entries.len();
-        backing.scan(inode.ino, cookie, &mut |entry| {
-            batch.names.extend_from_slice(entry.name);
-            batch.entries.push(Gathered {
-                name_end: batch.names.len(),
-                ino: entry.ino,
-                kind: entry.kind,
-                cookie: entry.cookie,
-                plus: None,
-            });
-            batch.entries.len() < BATCH
-        })?;
-        if !plus {
-            return Ok(());
-        }
-        let mut name_start = first.checked_sub(1).map_or(0, |last| batch.entries[last].name_end);
-        let mut found = Vec::with_capacity(batch.entries.len() - first);
-        for entry in &batch.entries[first..] {
-            found.push((&batch.names[name_start..entry.name_end], entry.ino));
-            name_start = entry.name_end;
-        }
-        fill(&self.dentry().0, &found, before)?;
-        for (entry, (name, _)) in batch.entries[first..].iter_mut().zip(found) {
-            // One that vanished meanwhile, or cannot be had, is shown without attributes.
-            entry.plus = self.dentry().child(name).ok().flatten();
-        }
-        Ok(())
-    }
-}
-
-impl DentryRef {
-    /// What a name in this directory is bound to, and its attributes; a backing is asked if the cache does not know.
-    fn child(&self, name: &[u8]) -> Result<Option<(Stat, DentryRef)>> {
-        look(&self.0.sb().name_space, |guard| {
-            let Some(found) = lookup(self.0.share(guard), name, guard)? else { return Ok(None) };
-            let held = found.get().ok_or(Stop::Again)?;
-            Ok(Some((stat_of(held.inode(), guard), DentryRef(held))))
-        })
     }
 }

@@ -6,9 +6,11 @@
 //! 2. *Commit*: the backing is told. No guard is held, since it may take its time; the locks are.
 //! 3. *Publish*: the cache takes over what the backing has done. Nothing is checked again: the backing has the last word.
 
+pub(crate) mod attr;
 pub(crate) mod change;
 pub(crate) mod create;
 pub(crate) mod link;
 pub(crate) mod lookup;
+pub(crate) mod readdir;
 pub(crate) mod remove;
 pub(crate) mod rename;

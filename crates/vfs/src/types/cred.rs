@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use pando_sync::Object;
 
-use crate::{Access, Error, Result};
+use crate::{
+    Access, Error, Result,
+    types::stat::{S_ISGID, S_ISUID, S_IXGRP},
+};
 
 /// Mode, owner and group: one record, changed as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +19,17 @@ pub(crate) struct PermView {
 }
 
 impl Object for PermView {}
+
+/// Whether a mode has setuid, or setgid for a group that may execute.
+pub(crate) fn is_privileged(perm: &PermView) -> bool {
+    perm.mode & S_ISUID != 0 || perm.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
+}
+
+/// Without setuid, and without setgid if the group may execute; otherwise that is no privilege, but a mark for locking.
+pub(crate) fn unprivileged(perm: PermView) -> Result<PermView> {
+    let setgid = if perm.mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+    Ok(PermView { mode: perm.mode & !(S_ISUID | setgid), ..perm })
+}
 
 /// The identity that permissions are checked against.
 #[derive(Debug, Clone, PartialEq, Eq)]
