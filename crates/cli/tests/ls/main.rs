@@ -9,6 +9,8 @@ mod faults;
 mod find;
 mod gnu;
 mod limits;
+#[path = "../memory_group/mod.rs"]
+mod memory_group;
 #[allow(dead_code)] // Its other user mounts more than this one.
 #[path = "../../../hostfs/tests/common/mount.rs"]
 mod mount;
