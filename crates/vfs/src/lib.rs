@@ -225,3 +225,8 @@ pub use xattr::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The promises' examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/semantics.md")]
+struct Semantics;
