@@ -83,8 +83,7 @@ fn exit_codes_are_those_of_the_help() {
 fn nonsense_on_the_command_line_is_named() {
     let here = Path::new("/");
     for (arguments, says) in [
-        (&["--time-style=nice"][..], "full-iso"),
-        (&["--sort=colour"], "extension"),
+        (&["-l", "--time-style=nice"][..], "full-iso"),
         (&["--sort-memory=0"], "no bytes"),
         (&["--sort-memory=lots"], "as in 512M"),
         (&["--xattr=some"], "values"),
@@ -96,6 +95,10 @@ fn nonsense_on_the_command_line_is_named() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(said(&output).contains(says), "{arguments:?}: {}", said(&output));
     }
+    // As in ls, a word that means nothing is less serious.
+    let output = ls(&["--sort=colour"], here);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("extension"), "{}", said(&output));
     // The environment is for all listings, and matters where times are shown.
     for (options, code, says) in [("-l", 2, "TIME_STYLE=nice"), ("-t", 0, ""), ("--json", 0, "")] {
         let output = pando(&["ls", options]).env("TIME_STYLE", "nice").output().unwrap();

@@ -12,6 +12,8 @@ mod limits;
 #[allow(dead_code)] // Its other user mounts more than this one.
 #[path = "../../../hostfs/tests/common/mount.rs"]
 mod mount;
+mod option_table;
+mod options;
 #[path = "../requests/mod.rs"]
 mod requests;
 mod scale;
