@@ -198,3 +198,8 @@ pub use types::{
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The promises' examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/semantics.md")]
+struct Semantics;
