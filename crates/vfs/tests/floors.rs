@@ -20,7 +20,7 @@ const FLOORS: [(&str, &str); 10] = [
     ("driver", "the interface to drivers"),
     ("bulk", "records of many entries, for scans"),
     ("objects", "superblock, inode, dentry, directory, contents: data and its invariants"),
-    ("caches", "inodes by number, absent names, path prefixes; loads, write-back, eviction"),
+    ("caches", "inodes by number, negative dentries, path prefixes; loads, write-back, eviction"),
     ("handles", "what callers hold: `Vfs`, `Context`, an open file"),
     ("trace", "what is recorded of operations, and its reader"),
     ("operations", "walk, create, remove, rename, open, read, write, attributes, readdir"),
