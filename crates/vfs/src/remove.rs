@@ -1,5 +1,7 @@
 //! Taking names away: unlink and rmdir.
 
+use std::sync::atomic::{Ordering, fence};
+
 use pando_sync::{Guard, Node, Operation, Shared};
 
 use crate::{
@@ -233,14 +235,21 @@ pub(crate) fn note_gone(parent: &Inode, hash: u64, name: &[u8], guard: &Guard) {
     }
 }
 
-/// A dentry has lost its name for good, whose lock is held: what is kept for those who come to it is let go of, its proxies,
-/// and in a backed tree what the caches know. True if proxies may have to be reclaimed before it can go.
+/// A dentry has lost its name for good, whose lock is held. Its proxies are released, and so is what the tables by number
+/// hold of an inode without a name. True if proxies may have to be reclaimed before it can go.
 pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
     let dentry = dentry.to_ref();
-    let sb = dentry.sb();
+    let (sb, inode) = (dentry.sb(), dentry.inode());
+    if inode.is_dir() {
+        // Of a file, the count of its names does it: see `Inode::set_numbered`.
+        fence(Ordering::SeqCst);
+    }
+    if inode.was_numbered() && inode.is_nameless(guard) {
+        drop(sb.nodes.name_gone(inode.ino, guard));
+    }
     if sb.driver.backing().is_some() {
         sb.links.remove(dentry);
-        if dentry.inode().is_nameless(guard) {
+        if inode.is_nameless(guard) {
             drop(sb.inodes.leave(dentry, guard));
         }
     }

@@ -68,6 +68,8 @@ impl Caller {
 pub struct Attr {
     /// What the kernel is to call it by.
     pub node: u64,
+    /// With `node`, a file handle. The same for all nodes of a mount but the root, and hardly ever that of another mount.
+    pub generation: u32,
     /// Its attributes.
     pub stat: Stat,
 }
@@ -207,7 +209,8 @@ impl Server {
             // what it keeps in inodes.)
             stat.blocks = stat.blocks.max(1);
         }
-        Attr { node: self.nodes.number(stat.ino), stat }
+        let node = self.nodes.number(stat.ino);
+        Attr { node, generation: self.nodes.generation(node), stat }
     }
 
     /// Keeps an open file under a handle.
