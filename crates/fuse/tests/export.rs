@@ -11,7 +11,7 @@ use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{Error, FileKind, Vfs};
 
 const ROOT: u64 = 1;
-const ME: Caller = Caller { uid: 0, gid: 0 };
+const ME: Caller = Caller::new(0, 0);
 const INODES: u64 = 1000;
 
 fn server() -> Server {

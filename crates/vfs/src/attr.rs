@@ -3,7 +3,8 @@
 use pando_sync::{Guard, LifeState, NameGuard, SeqGuard, pin};
 
 use crate::{
-    At, AttrMask, Backing, Context, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    At, AttrMask, Backing, Context, Credentials, DentryRef, Error, NodeAttr, Result, SetAttr, SetTime, Stat, Timestamp,
+    Vfs,
     backed::{attr_of, refresh_inode},
     create::{S_ISGID, S_ISUID, S_IXGRP},
     dentry::Dentry,
@@ -117,7 +118,7 @@ impl Vfs {
     }
 
     /// Changes owner and group (fchownat). A regular file loses setuid, its capabilities, and setgid if its group may execute
-    /// it.
+    /// it or the caller, without being capable, is not in that group.
     ///
     /// # Errors
     /// EPERM: only the capable give files away, owners may choose among their groups; EINVAL for 2^32 - 1, which is nobody's;
@@ -190,19 +191,26 @@ impl Vfs {
         self.traced_itself(TraceOp::Setattr, dentry, || change(context, dentry, change_to).map(|()| dentry.stat()))
     }
 
-    /// Takes setuid from a regular file, and setgid if the group may execute, as a write of somebody who is not capable does:
-    /// for servers of which the caller is capable, and the one behind him is not. The other bits stay whatever they are by then.
+    /// Takes setuid and setgid from a regular file as a write by a caller with the credentials `of_writer` does: for servers
+    /// whose own context is capable while their client is not. The other bits stay whatever they are by then. `of_writer` is
+    /// called only if the file has one of the two bits.
     ///
     /// # Errors
     /// Those of a backing.
-    pub fn drop_privileges(&self, dentry: &DentryRef) -> Result<()> {
+    pub fn drop_privileges(&self, dentry: &DentryRef, of_writer: impl FnOnce() -> Credentials) -> Result<()> {
         let inode = dentry.0.inode();
-        if inode.kind != FileKind::File || !is_privileged(&inode.perm(&pin())) {
+        if inode.kind != FileKind::File || inode.perm(&pin()).mode & (S_ISUID | S_ISGID) == 0 {
+            return Ok(());
+        }
+        let cred = of_writer();
+        let perm = inode.perm(&pin());
+        let writer = Writer::new(cred.capable, &cred, &perm);
+        if writer.leaves(perm) == perm {
             return Ok(());
         }
         self.traced_itself(TraceOp::Setattr, dentry, || {
             breathe();
-            change_perm(inode, AttrMask::empty(), unprivileged)
+            change_perm(inode, AttrMask::empty(), |perm| Ok(writer.leaves(perm)))
         })
     }
 }
@@ -261,7 +269,7 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
         if !(context.capable() || uid_ok && gid_ok) {
             return Err(Error::NotPermitted);
         }
-        let mode = if inode.is_dir() { perm.mode } else { without_privileges(perm.mode, context, perm.gid) };
+        let mode = if inode.is_dir() { perm.mode } else { after_chown(&perm, &context.cred) };
         if mode != perm.mode && !context.owns(&perm) {
             // Even a chown that changes no owner takes these bits away, which only the owner may.
             return Err(Error::NotPermitted);
@@ -282,7 +290,8 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
 /// go with it. No guard and no lock is held.
 fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
     let sb = &inode.shard.sb;
-    if !meant.contains(AttrMask::MODE) && is_privileged(&inode.perm(&pin())) && sb.driver.backing().is_some() {
+    let privileged = inode.perm(&pin()).mode & (S_ISUID | S_ISGID) != 0;
+    if !meant.contains(AttrMask::MODE) && privileged && sb.driver.backing().is_some() {
         // What is left of the mode is stored, too: so it is the mode that others have given it.
         refresh_inode(&sb.name_space, inode)?;
     }
@@ -380,10 +389,45 @@ pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
     Ok(())
 }
 
-/// A mode without setuid, and without setgid where that means privilege.
-fn without_privileges(mode: u32, context: &Context, gid: u32) -> u32 {
-    let keep_setgid = mode & S_IXGRP == 0 && (context.capable() || context.cred.in_group(gid));
-    mode & !S_ISUID & if keep_setgid { !0 } else { !S_ISGID }
+/// The mode after a chown: also a capable caller takes setuid away, and setgid if the group may execute.
+fn after_chown(perm: &PermView, cred: &Credentials) -> u32 {
+    let keep_setgid = perm.mode & S_IXGRP == 0 && (cred.capable || cred.in_group(perm.gid));
+    perm.mode & !S_ISUID & if keep_setgid { !0 } else { !S_ISGID }
+}
+
+/// The caller that changes the contents of a file, as far as setuid and setgid depend on it. Analogous to
+/// `setattr_should_drop_suidgid()` in fs/attr.c.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writer {
+    capable: bool,
+    /// The caller's own group; and that of the file, if the caller was in it when it was asked.
+    groups: [u32; 2],
+}
+
+impl Writer {
+    fn new(capable: bool, cred: &Credentials, perm: &PermView) -> Self {
+        let shared = if cred.in_group(perm.gid) { perm.gid } else { cred.gid };
+        Self { capable, groups: [cred.gid, shared] }
+    }
+
+    /// The caller of `context`, of which more is asked only if it is not capable.
+    #[inline]
+    pub(crate) fn of(context: &Context, inode: &Inode) -> Self {
+        if context.capable() {
+            return Self { capable: true, groups: [0; 2] };
+        }
+        Self::new(false, &context.cred, &inode.perm(&pin()))
+    }
+
+    /// What a change of contents leaves: setuid goes, and so does setgid if the group may execute or the caller is not in it.
+    fn leaves(self, perm: PermView) -> PermView {
+        if self.capable {
+            return perm;
+        }
+        let keep_setgid = perm.mode & S_IXGRP == 0 && self.groups.contains(&perm.gid);
+        let setgid = if keep_setgid { 0 } else { S_ISGID };
+        PermView { mode: perm.mode & !(S_ISUID | setgid), ..perm }
+    }
 }
 
 fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -> Result<()> {
@@ -436,20 +480,20 @@ fn may_truncate(context: &Context, inode: &Inode, size: u64, stamp: Stamp) -> Re
         _ => return Err(Error::Invalid),
     }
     context.check(inode, &inode.perm(&pin()), Access::WRITE)?;
-    truncate_inode(inode, size, context.capable(), stamp)
+    truncate_inode(inode, size, Writer::of(context, inode), stamp)
 }
 
 /// Changes the size of a regular file. Waits for the data lock; the caller holds no guard.
-pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Stamp) -> Result<()> {
+pub(crate) fn truncate_inode(inode: &Inode, size: u64, writer: Writer, stamp: Stamp) -> Result<()> {
     if size > i64::MAX as u64 {
         return Err(Error::Invalid);
     }
     let state = inode.file_state()?;
-    drop_privileges_first(inode, capable)?;
+    drop_privileges_first(inode, writer)?;
     state.change(inode, |data| {
         let old = inode.size();
         let now = Timestamp::now().0;
-        drop_privileges(inode, capable);
+        drop_privileges(inode, writer);
         let untouched = size == old && stamp == Stamp::IfChanged && data.blocks() == 0;
         data.truncate(old, size)?;
         if untouched {
@@ -462,41 +506,32 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
     })
 }
 
-/// Contents are about to change: capabilities go, and setuid, and setgid of what the group may execute, unless the writer is
-/// capable. A backing knows before one byte of them does; without one, [`drop_privileges`] is soon enough. No guard and no lock
-/// is held.
-pub(crate) fn drop_privileges_first(inode: &Inode, capable: bool) -> Result<()> {
+/// Contents are about to change: capabilities go, and so does what [`Writer::leaves`] does not leave. A backing knows before one
+/// byte of them does; without one, [`drop_privileges`] is soon enough. No guard and no lock is held.
+pub(crate) fn drop_privileges_first(inode: &Inode, writer: Writer) -> Result<()> {
     if !inode.is_backed() {
         return Ok(());
     }
     inode.drop_capabilities()?;
-    if capable || !is_privileged(&inode.perm(&pin())) {
+    let perm = inode.perm(&pin());
+    if writer.leaves(perm) == perm {
         return Ok(());
     }
-    change_perm(inode, AttrMask::empty(), unprivileged)
+    change_perm(inode, AttrMask::empty(), |perm| Ok(writer.leaves(perm)))
 }
 
 /// Contents change, with the data locked: what is there of privileges goes. With a backing, those that were given since
 /// [`drop_privileges_first`], but for capabilities.
-pub(crate) fn drop_privileges(inode: &Inode, capable: bool) {
+pub(crate) fn drop_privileges(inode: &Inode, writer: Writer) {
     inode.drop_capabilities_in_memory();
-    if capable {
+    if writer.capable {
         return;
     }
     let guard = pin();
-    if is_privileged(&inode.perm(&guard)) {
+    let perm = inode.perm(&guard);
+    if writer.leaves(perm) != perm {
         // Infallible: the change never refuses.
-        let _ = inode.change_perm(&guard, unprivileged);
+        let _ = inode.change_perm(&guard, |perm| Ok(writer.leaves(perm)));
         inode.set_dirty(AttrMask::MODE);
     }
-}
-
-fn is_privileged(perm: &PermView) -> bool {
-    perm.mode & S_ISUID != 0 || perm.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
-}
-
-/// Without setuid, and without setgid if the group may execute; otherwise that is no privilege, but a mark for locking.
-fn unprivileged(perm: PermView) -> Result<PermView> {
-    let setgid = if perm.mode & S_IXGRP != 0 { S_ISGID } else { 0 };
-    Ok(PermView { mode: perm.mode & !(S_ISUID | setgid), ..perm })
 }

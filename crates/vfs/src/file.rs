@@ -10,7 +10,7 @@ use pando_sync::{Position, pin};
 
 use crate::{
     AttrMask, Context, DentryRef, Error, FileData, Layout, Result, Seek, Stat, Timestamp,
-    attr::{Stamp, drop_privileges, drop_privileges_first, stat_of, store_times, truncate_inode},
+    attr::{Stamp, Writer, drop_privileges, drop_privileges_first, stat_of, store_times, truncate_inode},
     held::Held,
     inode::Inode,
     locks::in_need_of_space,
@@ -31,8 +31,8 @@ pub struct File {
     /// [`OpenFlags`]. Atomic: a single independent value.
     flags: AtomicU32,
     kind: FileKind,
-    /// Writes keep setuid and setgid.
-    capable: bool,
+    /// Decides whether writes keep setuid and setgid. Of a handle that does not write, it means nothing.
+    writer: Writer,
     /// Reading leaves no time of access, whatever the flags say.
     read_only: bool,
     position: Position,
@@ -72,9 +72,9 @@ impl File {
     pub(crate) fn new(held: Held, flags: OpenFlags, context: &Context) -> Self {
         let keep = !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC);
         let kind = held.dentry().kind();
+        let writer = Writer::of(context, held.dentry().0.inode());
         let flags = AtomicU32::new((flags & keep).bits());
-        let (capable, read_only) = (context.capable(), context.read_only);
-        Self { held, flags, kind, capable, read_only, position: Position::new(0) }
+        Self { held, flags, kind, writer, read_only: context.read_only, position: Position::new(0) }
     }
 
     fn inode(&self) -> &Inode {
@@ -287,7 +287,7 @@ impl File {
 
     /// Before bytes are written, if there are any.
     fn drop_privileges_first(&self, len: usize) -> Result<()> {
-        if len == 0 { Ok(()) } else { drop_privileges_first(self.inode(), self.capable) }
+        if len == 0 { Ok(()) } else { drop_privileges_first(self.inode(), self.writer) }
     }
 
     /// Writes, and says where.
@@ -308,7 +308,7 @@ impl File {
             if room == 0 {
                 return Err(Error::TooBig);
             }
-            drop_privileges(inode, self.capable);
+            drop_privileges(inode, self.writer);
             // Stamped before, also if there turns out to be no space: as Linux does.
             inode.times.modified(Timestamp::now().0);
             inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
@@ -424,7 +424,7 @@ impl File {
         if !self.flags().writes() || self.kind != FileKind::File {
             return Err(Error::Invalid);
         }
-        truncate_inode(self.inode(), size, self.capable, Stamp::Always)
+        truncate_inode(self.inode(), size, self.writer, Stamp::Always)
     }
 
     /// Allocates or frees space (fallocate): `KEEP_SIZE` (1) and `PUNCH_HOLE` (2, with KEEP_SIZE).
@@ -458,7 +458,7 @@ impl File {
         let inode = self.inode();
         let state = inode.file_state()?;
         let change = |contents: &mut dyn FileData| {
-            drop_privileges(inode, self.capable);
+            drop_privileges(inode, self.writer);
             let size = inode.size();
             if mode & PUNCH_HOLE != 0 {
                 // Beyond the end too: the last page as a whole, and what was allocated there.
@@ -477,7 +477,7 @@ impl File {
             inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
             Ok(())
         };
-        drop_privileges_first(inode, self.capable)?;
+        drop_privileges_first(inode, self.writer)?;
         in_need_of_space(|| state.change(inode, change))
     }
 

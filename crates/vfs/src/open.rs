@@ -4,7 +4,7 @@ use pando_sync::{Guard, pin};
 
 use crate::{
     At, Context, DentryRef, Error, File, Result, Vfs,
-    attr::{Stamp, truncate_inode},
+    attr::{Stamp, Writer, truncate_inode},
     create::{MODE_BITS, Make, S_ISVTX, make_at},
     held::{Held, Opened},
     inode::Inode,
@@ -193,7 +193,7 @@ fn check_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> 
 
 fn truncate_on_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
     if flags.contains(OpenFlags::TRUNC) && inode.kind == FileKind::File {
-        truncate_inode(inode, 0, context.capable(), Stamp::Always)?;
+        truncate_inode(inode, 0, Writer::of(context, inode), Stamp::Always)?;
     }
     Ok(())
 }

@@ -5,3 +5,5 @@ mod common;
 mod handles;
 #[path = "../requests/mod.rs"]
 mod requests;
+mod setgid;
+mod trees;

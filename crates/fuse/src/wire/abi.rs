@@ -104,6 +104,8 @@ pub(crate) mod fattr {
     pub(crate) const HANDLE: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    /// The caller may not keep setuid and setgid bits on what changes its size.
+    pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// `FOPEN_*`: how an opened file behaves.
