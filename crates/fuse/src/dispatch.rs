@@ -301,8 +301,9 @@ impl Turn<'_, '_> {
             size: has(fattr::SIZE).then_some(asked.size),
             atime: set(fattr::ATIME, fattr::ATIME_NOW, asked.atime, asked.atime_nsec),
             mtime: set(fattr::MTIME, fattr::MTIME_NOW, asked.mtime, asked.mtime_nsec),
-            // ftruncate(2) says which handle it goes through.
-            if_resized: has(fattr::SIZE) && !has(fattr::HANDLE),
+            // ftruncate(2) says which handle it goes through. An open with O_TRUNC does not, so that it looks like truncate(2) to
+            // nothing, and of the two it is the one that must leave its time, also on an empty file.
+            if_resized: has(fattr::SIZE) && !has(fattr::HANDLE) && asked.size > 0,
         };
         // The flag comes with a size, and says nothing of what a chown takes away.
         let caller = if has(fattr::SIZE) { self.changer(has(fattr::KILL_SUIDGID)) } else { self.caller };

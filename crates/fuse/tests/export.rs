@@ -99,7 +99,11 @@ fn a_forget_beside_a_removal_leaves_nothing() {
         };
         let node = made.unwrap().node;
         let go = AtomicBool::new(false);
-        let wait = || while !go.load(Ordering::Acquire) {};
+        let wait = || {
+            while !go.load(Ordering::Acquire) {
+                std::hint::spin_loop()
+            }
+        };
         thread::scope(|scope| {
             scope.spawn(|| {
                 wait();

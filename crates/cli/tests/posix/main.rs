@@ -6,4 +6,5 @@ mod handles;
 #[path = "../requests/mod.rs"]
 mod requests;
 mod setgid;
+mod times;
 mod trees;

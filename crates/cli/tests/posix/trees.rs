@@ -136,14 +136,6 @@ impl Tree {
         Self::Library(Vfs::with_root_attributes(MemFs::new(MemOptions::default()), 0, 0, 0o1777).unwrap())
     }
 
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Tmpfs(_) => "tmpfs",
-            Self::Mount(_) => "mount",
-            Self::Library(_) => "library",
-        }
-    }
-
     /// A directory for a case, open to all; where the kernel sees it, its path.
     pub fn case(&self, number: usize) -> Case<'_> {
         let name = format!("case-{number}");
@@ -208,7 +200,7 @@ impl Case<'_> {
         assert_eq!(self.apply(ROOT, op), Ok(()), "{op:?}");
     }
 
-    /// An object by its path; the directory of the case by an empty one. Symbolic links are not followed.
+    /// An object by its path. Symbolic links are not followed.
     pub fn object(&self, path: &str) -> Object {
         match self {
             Self::Kernel(dir) => {
@@ -216,8 +208,7 @@ impl Case<'_> {
                 Object::Kernel(rustix::fs::open(dir.join(path), flags, Mode::empty()).unwrap())
             }
             Self::Library(vfs, dir) => {
-                let walk = Walk::NOFOLLOW | Walk::EMPTY_PATH;
-                Object::Library(vfs.lookup(&context(vfs, ROOT), At::Dir(dir), path, walk).unwrap())
+                Object::Library(vfs.lookup(&context(vfs, ROOT), At::Dir(dir), path, Walk::NOFOLLOW).unwrap())
             }
         }
     }
