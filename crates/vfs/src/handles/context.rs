@@ -2,12 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pando_sync::Shared;
+use pando_sync::{Shared, pin};
 
 use crate::{
     Credentials, DentryRef, Error, FileKind, Result, Vfs,
     objects::{dentry::Dentry, inode::Inode},
-    types::{Access, Resolve, cred::PermView},
+    types::{
+        Access, Resolve,
+        cred::{PermView, Writer},
+    },
 };
 
 /// Who calls, and from where: credentials, umask, root and working directory, and what paths and calls may not do. One per
@@ -213,6 +216,12 @@ impl Context {
     /// Whether the capabilities of root are had.
     pub(crate) fn capable(&self) -> bool {
         self.checked_by_caller || self.cred.capable
+    }
+
+    /// This caller as one that changes the contents of a file.
+    #[inline]
+    pub(crate) fn writer(&self, inode: &Inode) -> Writer {
+        if self.capable() { Writer::CAPABLE } else { Writer::new(false, &self.cred, &inode.perm(&pin())) }
     }
 
     pub(crate) fn root_dentry(&self) -> Shared<'_, Dentry> {

@@ -9,7 +9,7 @@ use crate::{
     caches::write_back::store_times,
     handles::held::Held,
     objects::inode::Inode,
-    types::{FileKind, OpenFlags},
+    types::{FileKind, OpenFlags, cred::Writer},
 };
 
 /// An open file description. Threads may share it: reads and writes with its position are atomic against each other.
@@ -20,8 +20,8 @@ pub struct File {
     /// [`OpenFlags`]. Atomic: a single independent value.
     flags: AtomicU32,
     pub(crate) kind: FileKind,
-    /// Writes keep setuid and setgid.
-    pub(crate) capable: bool,
+    /// Decides whether writes keep setuid and setgid. Of a handle that does not write, it means nothing.
+    pub(crate) writer: Writer,
     /// Reading leaves no time of access, whatever the flags say.
     read_only: bool,
     pub(crate) position: Position,
@@ -61,9 +61,9 @@ impl File {
     pub(crate) fn new(held: Held, flags: OpenFlags, context: &Context) -> Self {
         let keep = !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC);
         let kind = held.dentry().kind();
+        let writer = context.writer(held.dentry().0.inode());
         let flags = AtomicU32::new((flags & keep).bits());
-        let (capable, read_only) = (context.capable(), context.read_only);
-        Self { held, flags, kind, capable, read_only, position: Position::new(0) }
+        Self { held, flags, kind, writer, read_only: context.read_only, position: Position::new(0) }
     }
 
     pub(crate) fn inode(&self) -> &Inode {

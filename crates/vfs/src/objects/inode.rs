@@ -46,6 +46,8 @@ pub(crate) enum Body {
 const ADOPTED: u8 = 1;
 /// In memory: capabilities were given to it at some time.
 const CAPABLE: u8 = 2;
+/// In memory: its number was handed out at some time.
+const NUMBERED: u8 = 4;
 
 /// The inode: first what a walk through it reads, then what stat reads besides.
 #[repr(C)]
@@ -61,7 +63,7 @@ pub(crate) struct Inode {
     backed: bool,
     /// What the backing does not know yet ([`AttrMask`]): stored before an eviction, and by fsync.
     dirty: AtomicU8,
-    /// [`ADOPTED`], [`CAPABLE`].
+    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`].
     flags: AtomicU8,
     pub links: Links,
     size: AtomicU64,
@@ -143,6 +145,19 @@ impl Inode {
         } else {
             self.flags.fetch_and(!ADOPTED, Ordering::Release);
         }
+    }
+
+    /// Its number is about to be handed out.
+    pub(crate) fn set_numbered(&self) {
+        // SeqCst: with `Links::down`. The thread that removes the last name sees the flag, or its removal is seen afterwards.
+        if !self.backed && self.flags.load(Ordering::Relaxed) & NUMBERED == 0 {
+            self.flags.fetch_or(NUMBERED, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether its number was ever handed out, so that its entry must leave with its last name.
+    pub(crate) fn was_numbered(&self) -> bool {
+        self.flags.load(Ordering::SeqCst) & NUMBERED != 0
     }
 
     /// Capabilities are about to be given to it, in memory.

@@ -78,7 +78,8 @@ impl Links {
         loop {
             debug_assert!(word & Self::MAX > 0, "a link was taken away that was never there");
             let new = (word & Self::MAX).saturating_sub(1) | (word & Self::LINKED);
-            match self.0.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
+            // SeqCst: with `Inode::set_numbered`.
+            match self.0.compare_exchange_weak(word, new, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(old) => return (old & Self::MAX) as u32,
                 Err(now) => word = now,
             }

@@ -3,7 +3,7 @@
 use pando_sync::{Guard, SeqGuard, pin};
 
 use crate::{
-    At, AttrMask, Context, DentryRef, Error, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
+    At, AttrMask, Context, Credentials, DentryRef, Error, Result, SetAttr, SetTime, Stat, Timestamp, Vfs,
     objects::{
         dentry::Dentry,
         inode::Inode,
@@ -18,7 +18,7 @@ use crate::{
     trace::TraceOp,
     types::{
         Access, FileKind, Walk,
-        cred::{PermView, is_privileged, unprivileged},
+        cred::{PermView, Writer},
         stat::{S_ISGID, S_ISUID, S_IXGRP},
     },
 };
@@ -77,7 +77,7 @@ impl Vfs {
     }
 
     /// Changes owner and group (fchownat). A regular file loses setuid, its capabilities, and setgid if its group may execute
-    /// it.
+    /// it or the caller, without being capable, is not in that group.
     ///
     /// # Errors
     /// EPERM: only the capable give files away, owners may choose among their groups; EINVAL for 2^32 - 1, which is nobody's;
@@ -150,19 +150,26 @@ impl Vfs {
         self.traced_itself(TraceOp::Setattr, dentry, || change(context, dentry, change_to).map(|()| dentry.stat()))
     }
 
-    /// Takes setuid from a regular file, and setgid if the group may execute, as a write of somebody who is not capable does:
-    /// for servers of which the caller is capable, and the one behind him is not. The other bits stay whatever they are by then.
+    /// Takes setuid and setgid from a regular file as a write by a caller with the credentials `of_writer` does: for servers
+    /// whose own context is capable while their client is not. The other bits stay whatever they are by then. `of_writer` is
+    /// called only if the file has one of the two bits.
     ///
     /// # Errors
     /// Those of a backing.
-    pub fn drop_privileges(&self, dentry: &DentryRef) -> Result<()> {
+    pub fn drop_privileges(&self, dentry: &DentryRef, of_writer: impl FnOnce() -> Credentials) -> Result<()> {
         let inode = dentry.0.inode();
-        if inode.kind != FileKind::File || !is_privileged(&inode.perm(&pin())) {
+        if inode.kind != FileKind::File || inode.perm(&pin()).mode & (S_ISUID | S_ISGID) == 0 {
+            return Ok(());
+        }
+        let cred = of_writer();
+        let perm = inode.perm(&pin());
+        let writer = Writer::new(cred.capable, &cred, &perm);
+        if writer.leaves(perm) == perm {
             return Ok(());
         }
         self.traced_itself(TraceOp::Setattr, dentry, || {
             breathe();
-            change_perm(inode, AttrMask::empty(), unprivileged)
+            change_perm(inode, AttrMask::empty(), |perm| Ok(writer.leaves(perm)))
         })
     }
 }
@@ -221,7 +228,7 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
         if !(context.capable() || uid_ok && gid_ok) {
             return Err(Error::NotPermitted);
         }
-        let mode = if inode.is_dir() { perm.mode } else { without_privileges(perm.mode, context, perm.gid) };
+        let mode = if inode.is_dir() { perm.mode } else { after_chown(&perm, &context.cred) };
         if mode != perm.mode && !context.owns(&perm) {
             // Even a chown that changes no owner takes these bits away, which only the owner may.
             return Err(Error::NotPermitted);
@@ -257,10 +264,10 @@ fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Resu
     })
 }
 
-/// A mode without setuid, and without setgid where that means privilege.
-fn without_privileges(mode: u32, context: &Context, gid: u32) -> u32 {
-    let keep_setgid = mode & S_IXGRP == 0 && (context.capable() || context.cred.in_group(gid));
-    mode & !S_ISUID & if keep_setgid { !0 } else { !S_ISGID }
+/// The mode after a chown: also a capable caller takes setuid away, and setgid if the group may execute.
+fn after_chown(perm: &PermView, cred: &Credentials) -> u32 {
+    let keep_setgid = perm.mode & S_IXGRP == 0 && (cred.capable || cred.in_group(perm.gid));
+    perm.mode & !S_ISUID & if keep_setgid { !0 } else { !S_ISGID }
 }
 
 fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -> Result<()> {
@@ -306,20 +313,20 @@ fn may_truncate(context: &Context, inode: &Inode, size: u64, stamp: Stamp) -> Re
         _ => return Err(Error::Invalid),
     }
     context.check(inode, &inode.perm(&pin()), Access::WRITE)?;
-    truncate_inode(inode, size, context.capable(), stamp)
+    truncate_inode(inode, size, context.writer(inode), stamp)
 }
 
 /// Changes the size of a regular file. Waits for the data lock; the caller holds no guard.
-pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Stamp) -> Result<()> {
+pub(crate) fn truncate_inode(inode: &Inode, size: u64, writer: Writer, stamp: Stamp) -> Result<()> {
     if size > i64::MAX as u64 {
         return Err(Error::Invalid);
     }
     let state = inode.file_state()?;
-    drop_privileges_first(inode, capable)?;
+    drop_privileges_first(inode, writer)?;
     state.change(inode, |data| {
         let old = inode.size();
         let now = Timestamp::now().0;
-        drop_privileges(inode, capable);
+        drop_privileges(inode, writer);
         let untouched = size == old && stamp == Stamp::IfChanged && data.blocks() == 0;
         data.truncate(old, size)?;
         if untouched {
@@ -332,31 +339,32 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, capable: bool, stamp: Sta
     })
 }
 
-/// Contents are about to change: capabilities go, and setuid, and setgid of what the group may execute, unless the writer is
-/// capable. A backing knows before one byte of them does; without one, [`drop_privileges`] is soon enough. No guard and no lock
-/// is held.
-pub(crate) fn drop_privileges_first(inode: &Inode, capable: bool) -> Result<()> {
+/// Contents are about to change: capabilities go, and so does what [`Writer::leaves`] does not leave. A backing knows before one
+/// byte of them does; without one, [`drop_privileges`] is soon enough. No guard and no lock is held.
+pub(crate) fn drop_privileges_first(inode: &Inode, writer: Writer) -> Result<()> {
     if !inode.is_backed() {
         return Ok(());
     }
     inode.drop_capabilities()?;
-    if capable || !is_privileged(&inode.perm(&pin())) {
+    let perm = inode.perm(&pin());
+    if writer.leaves(perm) == perm {
         return Ok(());
     }
-    change_perm(inode, AttrMask::empty(), unprivileged)
+    change_perm(inode, AttrMask::empty(), |perm| Ok(writer.leaves(perm)))
 }
 
 /// Contents change, with the data locked: what is there of privileges goes. With a backing, those that were given since
 /// [`drop_privileges_first`], but for capabilities.
-pub(crate) fn drop_privileges(inode: &Inode, capable: bool) {
+pub(crate) fn drop_privileges(inode: &Inode, writer: Writer) {
     inode.drop_capabilities_in_memory();
-    if capable {
+    if writer.capable {
         return;
     }
     let guard = pin();
-    if is_privileged(&inode.perm(&guard)) {
+    let perm = inode.perm(&guard);
+    if writer.leaves(perm) != perm {
         // Infallible: the change never refuses.
-        let _ = inode.change_perm(&guard, unprivileged);
+        let _ = inode.change_perm(&guard, |perm| Ok(writer.leaves(perm)));
         inode.set_dirty(AttrMask::MODE);
     }
 }

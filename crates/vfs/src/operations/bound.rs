@@ -1,5 +1,7 @@
 //! A name found bound in a directory, and how it is taken away.
 
+use std::sync::atomic::{Ordering, fence};
+
 use pando_sync::{Counted, Guard, Node, Operation, Shared};
 
 use crate::{
@@ -120,10 +122,20 @@ impl<'g> Bound<'g> {
     }
 }
 
-/// A dentry has lost its name for good, whose lock is held: its proxies are released. True if they may have to be reclaimed
-/// before it can be freed.
-pub(crate) fn forget_name(dentry: Shared<'_, Dentry>) -> bool {
-    dentry.to_ref().proxies.collapse()
+/// A dentry has lost its name for good, and the caller holds the name's lock. Its proxies are released,
+/// and so is its entry by number, if the inode has no other name. True if proxies may have to be
+/// reclaimed before it can be freed.
+pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
+    let dentry = dentry.to_ref();
+    let inode = dentry.inode();
+    if inode.is_dir() {
+        // For a file, the count of its names does it: see `Inode::set_numbered`.
+        fence(Ordering::SeqCst);
+    }
+    if inode.was_numbered() && inode.is_nameless(guard) {
+        drop(dentry.sb().nodes.name_gone(inode.ino, guard));
+    }
+    dentry.proxies.collapse()
 }
 
 /// Whether a directory whose removal has begun holds an entry: pending ones are published, and count.

@@ -191,7 +191,7 @@ impl File {
 
     /// Before bytes are written, if there are any.
     fn drop_privileges_first(&self, len: usize) -> Result<()> {
-        if len == 0 { Ok(()) } else { drop_privileges_first(self.inode(), self.capable) }
+        if len == 0 { Ok(()) } else { drop_privileges_first(self.inode(), self.writer) }
     }
 
     /// Writes, and says where.
@@ -212,7 +212,7 @@ impl File {
             if room == 0 {
                 return Err(Error::TooBig);
             }
-            drop_privileges(inode, self.capable);
+            drop_privileges(inode, self.writer);
             // Stamped before, also if there turns out to be no space: as Linux does.
             inode.times.modified(Timestamp::now().0);
             inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
@@ -328,7 +328,7 @@ impl File {
         if !self.flags().writes() || self.kind != FileKind::File {
             return Err(Error::Invalid);
         }
-        truncate_inode(self.inode(), size, self.capable, Stamp::Always)
+        truncate_inode(self.inode(), size, self.writer, Stamp::Always)
     }
 
     /// Allocates or frees space (fallocate): `KEEP_SIZE` (1) and `PUNCH_HOLE` (2, with KEEP_SIZE).
@@ -362,7 +362,7 @@ impl File {
         let inode = self.inode();
         let state = inode.file_state()?;
         let change = |contents: &mut dyn FileData| {
-            drop_privileges(inode, self.capable);
+            drop_privileges(inode, self.writer);
             let size = inode.size();
             if mode & PUNCH_HOLE != 0 {
                 // Beyond the end too: the last page as a whole, and what was allocated there.
@@ -381,7 +381,7 @@ impl File {
             inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
             Ok(())
         };
-        drop_privileges_first(inode, self.capable)?;
+        drop_privileges_first(inode, self.writer)?;
         in_need_of_space(|| state.change(inode, change))
     }
 

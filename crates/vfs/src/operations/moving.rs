@@ -249,7 +249,7 @@ impl<'g> Move<'g> {
         } else {
             victim.link_gone();
         }
-        locks.collect = forget_name(target.dentry) || victim.links.are_gone();
+        locks.collect = forget_name(target.dentry, guard) || victim.links.are_gone();
         drop(replaced);
         Ok(())
     }

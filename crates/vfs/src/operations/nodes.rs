@@ -7,7 +7,9 @@ use pando_sync::pin;
 use crate::{DentryRef, Error, Result, Vfs};
 
 impl Vfs {
-    /// The inode of a number that was handed out ([`Vfs::remember`]). No lock, one count.
+    /// The inode of a number that was handed out ([`Vfs::remember`]), also if it was forgotten since, as
+    /// long as it has a name or a count. An inode of a backing is found only while it is counted. The call
+    /// takes no lock and changes one count.
     ///
     /// Numbers of memory drivers are unique in the whole name space; a backing brings numbers of its own. What may have the
     /// number of something else [`Vfs::remember`] refuses.
@@ -36,7 +38,8 @@ impl Vfs {
         Ok(())
     }
 
-    /// Takes back `lookups` of what [`Vfs::remember`] counted.
+    /// Takes back `lookups` of what [`Vfs::remember`] counted. With the last one, an inode without a name
+    /// is released.
     pub fn forget(&self, ino: u64, lookups: u64) {
         if self.superblocks(|sb| sb.nodes.forget(ino, lookups)) == Some(true) {
             pando_sync::collect();

@@ -209,7 +209,7 @@ fn check_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> 
 
 fn truncate_on_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
     if flags.contains(OpenFlags::TRUNC) && inode.kind == FileKind::File {
-        truncate_inode(inode, 0, context.capable(), Stamp::Always)?;
+        truncate_inode(inode, 0, context.writer(inode), Stamp::Always)?;
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ impl Vfs {
             let bound = locked(place, name, guard, locks)?;
             bound.may_delete(context, Some(false), guard)?;
             let gone = bound.take_file(guard)?;
-            locks.collect = forget_name(bound.dentry) || bound.inode().links.are_gone();
+            locks.collect = forget_name(bound.dentry, guard) || bound.inode().links.are_gone();
             drop(gone);
             Ok(Commit::Local(()))
         })
@@ -80,7 +80,7 @@ impl Vfs {
             bound.may_delete(context, Some(true), guard)?;
             bound.expect_no_mount()?;
             let gone = bound.take_dir(holds_an_entry, guard)?;
-            locks.collect = forget_name(bound.dentry);
+            locks.collect = forget_name(bound.dentry, guard);
             drop(gone);
             Ok(Commit::Local(()))
         })

@@ -20,15 +20,34 @@ pub(crate) struct PermView {
 
 impl Object for PermView {}
 
-/// Whether a mode has setuid, or setgid for a group that may execute.
-pub(crate) fn is_privileged(perm: &PermView) -> bool {
-    perm.mode & S_ISUID != 0 || perm.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
+/// The caller that changes the contents of a file, as far as setuid and setgid depend on it.
+/// Analogous to `setattr_should_drop_suidgid()` in fs/attr.c.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writer {
+    pub capable: bool,
+    /// The caller's own group; and the file's group, if the caller was in it when the writer was made.
+    groups: [u32; 2],
 }
 
-/// Without setuid, and without setgid if the group may execute; otherwise that is no privilege, but a mark for locking.
-pub(crate) fn unprivileged(perm: PermView) -> Result<PermView> {
-    let setgid = if perm.mode & S_IXGRP != 0 { S_ISGID } else { 0 };
-    Ok(PermView { mode: perm.mode & !(S_ISUID | setgid), ..perm })
+impl Writer {
+    /// A caller with root's capabilities.
+    pub(crate) const CAPABLE: Self = Self { capable: true, groups: [0; 2] };
+
+    pub(crate) fn new(capable: bool, cred: &Credentials, perm: &PermView) -> Self {
+        let shared = if cred.in_group(perm.gid) { perm.gid } else { cred.gid };
+        Self { capable, groups: [cred.gid, shared] }
+    }
+
+    /// What a change of the contents leaves. Setuid is cleared. So is setgid, if the group may execute
+    /// the file or the caller is not in the group.
+    pub(crate) fn leaves(self, perm: PermView) -> PermView {
+        if self.capable {
+            return perm;
+        }
+        let keep_setgid = perm.mode & S_IXGRP == 0 && self.groups.contains(&perm.gid);
+        let setgid = if keep_setgid { 0 } else { S_ISGID };
+        PermView { mode: perm.mode & !(S_ISUID | setgid), ..perm }
+    }
 }
 
 /// The identity that permissions are checked against.

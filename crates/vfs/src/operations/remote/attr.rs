@@ -7,13 +7,17 @@ use crate::{
     caches::{refresh::refresh_inode, write_back::store_first},
     objects::inode::Inode,
     operations::permit::revoking,
-    types::cred::{PermView, is_privileged},
+    types::{
+        cred::PermView,
+        stat::{S_ISGID, S_ISUID},
+    },
 };
 
 /// Changes mode, owner and group as a whole. The backing hears of what is `meant`, and of privileges that go with it. No guard
 /// and no lock is held.
 pub(crate) fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
-    if !meant.contains(AttrMask::MODE) && is_privileged(&inode.perm(&pin())) {
+    let privileged = inode.perm(&pin()).mode & (S_ISUID | S_ISGID) != 0;
+    if !meant.contains(AttrMask::MODE) && privileged {
         // What is left of the mode is stored, too: so it is the mode that others have given it.
         refresh_inode(&inode.shard.sb.name_space, inode)?;
     }

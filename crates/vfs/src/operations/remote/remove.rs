@@ -79,5 +79,5 @@ pub(crate) fn forget_cached(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
     if dentry.to_ref().inode().is_nameless(guard) {
         drop(sb.inodes.leave(dentry.to_ref(), guard));
     }
-    forget_name(dentry)
+    forget_name(dentry, guard)
 }
