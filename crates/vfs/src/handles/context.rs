@@ -218,10 +218,15 @@ impl Context {
         self.checked_by_caller || self.cred.capable
     }
 
-    /// This caller as one that changes the contents of a file.
+    /// This caller as one that changes the contents of a file. The group of the file is looked at only
+    /// for a caller with supplementary groups.
     #[inline]
     pub(crate) fn writer(&self, inode: &Inode) -> Writer {
-        if self.capable() { Writer::CAPABLE } else { Writer::new(false, &self.cred, &inode.perm(&pin())) }
+        let (capable, cred) = (self.capable(), &self.cred);
+        if capable || cred.groups.is_empty() {
+            return Writer::alone(capable, cred);
+        }
+        Writer::new(false, cred, &inode.perm(&pin()))
     }
 
     pub(crate) fn root_dentry(&self) -> Shared<'_, Dentry> {

@@ -30,8 +30,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A caller with root's capabilities.
-    pub(crate) const CAPABLE: Self = Self { capable: true, groups: [0; 2] };
+    /// A caller without supplementary groups, or one with root's capabilities.
+    pub(crate) fn alone(capable: bool, cred: &Credentials) -> Self {
+        Self { capable, groups: [cred.gid; 2] }
+    }
 
     pub(crate) fn new(capable: bool, cred: &Credentials, perm: &PermView) -> Self {
         let shared = if cred.in_group(perm.gid) { perm.gid } else { cred.gid };
