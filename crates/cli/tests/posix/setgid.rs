@@ -115,7 +115,7 @@ fn privileges_of_a_file_go_as_on_tmpfs() {
     for options in [&["--allow-other", "--mode", "1777"][..], &["--allow-other", "--mode", "1777", "-o", "suid"]] {
         let tree = Tree::Mount(Mounted::new(options));
         compare(&tree, |(what, done, mode)| {
-            // What the kernel does before it asks for these cannot be seen here: README, differences.
+            // What the kernel does before it asks for these cannot be seen here: docs/semantics.md, differences.
             let refused_all_the_same = what.contains("Fallocate(16");
             let unanswered = what.starts_with("Chown(\"f\", None, None)");
             Some((what, done.or(if unanswered { Ok(()) } else { done }), if refused_all_the_same { 0 } else { mode }))

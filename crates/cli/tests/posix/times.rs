@@ -22,7 +22,7 @@ const NONE: RenameFlags = RenameFlags::empty();
 const OBJECTS: [&str; 11] =
     [".", "empty", "full", "hole", "linked", "alias", "marked", "symlink", "dir", "dir/inner", "other-dir"];
 
-/// What the mount is known to do otherwise: README, differences.
+/// What the mount is known to do otherwise: docs/semantics.md, differences.
 type OnMount = Option<&'static str>;
 
 fn rows() -> Vec<(Op, OnMount)> {
