@@ -536,8 +536,8 @@ mod tests {
     /// It would nest where a thread ends: see [`reclaim::release`].
     #[test]
     #[cfg(all(debug_assertions, not(miri)))]
-    #[should_panic(expected = "a guard is taken by what is let go of")]
-    fn what_is_let_go_of_takes_no_guard() {
+    #[should_panic(expected = "a guard is taken by an object that is being released")]
+    fn taking_a_guard_while_releasing_panics() {
         struct Pinning;
         impl Object for Pinning {
             fn last_put(&self) {

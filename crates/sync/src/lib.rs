@@ -83,11 +83,12 @@ pub use proxies::{Proxies, Proxy};
 pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, collect_all, flush_retired, pin, retired_bytes};
 pub use revocable::{Revocable, Revocation};
-pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, SeqGuard, SeqRwLock, WriteGuard};
+pub use seq_rw_lock::{Mode, SeqGuard, SeqRwLock, WriteGuard};
 pub use siphash::siphash13;
 pub use split_table::{IndexAddress, Inserted, Node, Rejected, Removed, SplitTable, Unlinked};
 pub use striped::Striped;
 pub use tally::{Counter, Stamp, Sum};
+pub use tuning::OPTIMISTIC_TRIES;
 pub use weak::Weak;
 
 /// A small number that differs between threads that run at the same time, for choosing a stripe.

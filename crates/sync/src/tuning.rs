@@ -47,3 +47,96 @@ pub(crate) const COLLECT_MORE: usize = 100_000;
 pub(crate) const PRESSURE_YIELDS: u32 = 64;
 /// for so long each time.
 pub(crate) const PRESSURE_SLEEP: Duration = Duration::from_micros(100);
+
+// Locks (`seq_rw_lock`, `fair_lock`, `biased_rw_lock`). Waiting by spinning is cheaper than a context
+// switch only while it is shorter than one. Barging keeps a lock busy while a woken thread gets ready,
+// and a bound on it keeps the head of the queue from starving.
+
+/// How often [`SeqRwLock::read`](crate::SeqRwLock::read) is optimistic before it blocks.
+pub const OPTIMISTIC_TRIES: usize = if cfg!(loom) { 1 } else { 4 };
+
+/// How often a reader that meets a writer looks again before it yields the CPU.
+pub(crate) const READER_SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
+
+/// How many newcomers may pass the head of the queue.
+pub(crate) const BARGES: u32 = if cfg!(loom) { 1 } else { 16 };
+
+/// Condition variables of a fair lock, used one after the other, so that a wake-up for the head of
+/// the queue wakes few other threads.
+pub(crate) const WAKE_GROUPS: u64 = if cfg!(loom) { 2 } else { 8 };
+
+// Adaptive structures (`striped`, `biased_rw_lock`, `flights`, `tally`, `weak`). A value stays on one
+// cache line until threads were seen to contend for it several times: one meeting is chance. What has
+// been lost by then is a small multiple of what the change costs.
+
+/// How much contention is reported before a value is striped.
+pub(crate) const STRIPE_AFTER: u64 = if cfg!(loom) { 1 } else { 8 };
+
+/// How often readers contend, for each stripe, before the lock is biased.
+pub(crate) const BIAS_AFTER: u64 = if cfg!(loom) { 1 } else { 8 };
+
+/// Tables of requests, so that different keys seldom meet. A request costs far more than the lock of
+/// its table.
+pub(crate) const FLIGHT_TABLES: usize = if cfg!(loom) { 1 } else { 16 };
+
+/// How often a sum collects the stripes before it stops trying to find two collections equal.
+pub(crate) const COUNTER_COLLECTIONS: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// Deaths of counted objects are counted by address, in so many places.
+pub(crate) const DEATH_STRIPES: usize = if cfg!(loom) { 2 } else { 512 };
+
+// Memory blocks (`blocks`). The magazines of a thread hold what one batch of the reclaimer frees, so
+// that most blocks are allocated again by the thread that freed them. Of blocks larger than 512 bytes a
+// thread keeps little: 96 KiB of pages, and at most 450 KiB of all smaller ones.
+
+/// How many full magazines a depot keeps.
+pub(crate) const DEPOT_MAGAZINES: usize = 16;
+
+/// How many blocks a magazine holds.
+pub(crate) const MAGAZINE_BLOCKS: u32 = 32;
+
+/// How many full magazines a thread keeps besides the one in use.
+pub(crate) const SPARE_MAGAZINES: usize = 16;
+
+/// So many chunks of a size are kept although all of their blocks are free: retired objects are freed
+/// in batches.
+pub(crate) const FREE_CHUNKS: usize = 2;
+
+/// As [`MAGAZINE_BLOCKS`], for blocks that are larger than 512 bytes.
+pub(crate) const LARGE_MAGAZINE_BLOCKS: u32 = 8;
+
+/// As [`SPARE_MAGAZINES`], for blocks that are larger than 512 bytes.
+pub(crate) const LARGE_SPARE_MAGAZINES: usize = 2;
+
+/// As [`FREE_CHUNKS`], for pages: 4 MiB for the next file.
+pub(crate) const FREE_PAGE_CHUNKS: usize = 16;
+
+// Hash tables (`split_table`). Most directories are small, so a short list has no buckets. Contention
+// asks for buckets before the number of elements does, and an empty table without contention gives
+// them back, more slowly, so that it does not go back and forth. Counting is sampled, so that the
+// count is not itself a contended cache line.
+
+/// A list of so few elements has no buckets unless there is contention.
+pub(crate) const LIST_MAX: usize = 8;
+
+/// One call makes a table so many times larger at most, as a power of two: the length that it is
+/// told may be wrong.
+pub(crate) const GROWTH_BITS: u32 = 4;
+
+/// So many reports of contention ask for more buckets.
+pub(crate) const CONTENDED_AFTER: usize = if cfg!(loom) { 1 } else { 8 };
+
+/// The first contention asks for `2^CONTENDED_BITS` buckets, more of it for more.
+pub(crate) const CONTENDED_BITS: u32 = if cfg!(loom) { 1 } else { 7 };
+
+/// So many samples of an empty table without contention free the buckets that contention asked for.
+pub(crate) const DECAY_SAMPLES: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// So many neighbouring bucket heads are linked together.
+pub(crate) const LINKED_TOGETHER: usize = if cfg!(loom) { 2 } else { 16 };
+
+/// One in so many calls is a sample.
+pub(crate) const SAMPLE_EVERY: u32 = 64;
+
+/// Cache lines of an element that a look-up prefetches: that of the name, and two of the object.
+pub(crate) const PREFETCHED: usize = 3;
