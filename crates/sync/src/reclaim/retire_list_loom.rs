@@ -89,6 +89,9 @@ impl World {
 
 /// Two threads own a list, one after the other or one of them the shared list. Each retires an object,
 /// frees what it finds, and ends. What they leave is freed by a third thread.
+///
+/// Seen to fail: a thread that ends without a flush; a claim by a load and a store. Not seen to fail: the
+/// list given back before the flush, or by a Relaxed store.
 #[test]
 fn each_object_is_freed_once_when_threads_end() {
     loom::model(|| {
@@ -111,6 +114,10 @@ fn each_object_is_freed_once_when_threads_end() {
 
 /// A thread frees a list's bags while another one asks whether all of it is freed. The first object
 /// retires the second one when it is freed.
+///
+/// Seen to fail: `is_done` that asks for the queue last, or for the queue alone; a Relaxed load, or a Relaxed
+/// decrement, of `freeing`; a bag counted after the queue's lock was released; a bag copied under one hold of
+/// the lock and removed under another; what freeing retires put elsewhere.
 #[test]
 fn a_list_that_is_done_has_freed_everything() {
     loom::model(|| {
@@ -137,6 +144,8 @@ fn a_list_that_is_done_has_freed_everything() {
 }
 
 /// A thread reads under a guard while another one fills a bag with what it unlinks, and frees it.
+///
+/// Seen to fail: a bag that waits for the period that began last; a bag freed one period early.
 #[test]
 fn a_bag_waits_for_readers_of_all_its_objects() {
     loom::model(|| {
