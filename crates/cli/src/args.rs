@@ -26,7 +26,7 @@ Examples:
 Exit codes: 0 done, 1 it failed (the message says what and why), 2 the command line is wrong.";
 
 /// The place of an option behind those of the command itself, before --help.
-const LAST: usize = 998;
+pub const LAST: usize = 998;
 
 /// A POSIX file-system tree in user space in which different names change in parallel, and tools around it
 #[derive(Debug, Parser)]

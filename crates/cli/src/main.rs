@@ -3,10 +3,12 @@
 
 mod args;
 mod boost;
+mod characters;
 mod daemon;
 mod deferred;
 mod failure;
 mod generate;
+mod glibc_widths;
 mod log;
 mod ls;
 mod memory_limits;
@@ -40,7 +42,14 @@ fn main() -> ExitCode {
         return mount_helper::run();
     }
     let line: Vec<OsString> = std::env::args_os().collect();
-    let cli = args::read(line.clone()).unwrap_or_else(|message| message.exit());
+    let cli = match args::read(line.clone()) {
+        Ok(cli) => cli,
+        Err(message) => {
+            // Nobody may be listening.
+            let _ = message.print();
+            return ls::words::exit_code(&message).into();
+        }
+    };
     log::start(cli.verbose);
     signals::start();
     let result = match cli.command {

@@ -13,7 +13,7 @@ const SERVER_BYTES: u64 = 16 << 20;
 /// A thread of the server: its buffers (through io_uring four of 1.1 MiB), its stack, and memory that it keeps for reuse.
 const THREAD_BYTES: u64 = 6 << 20;
 
-/// What was removed and waits for readers: see the README on limits.
+/// What was removed and waits for readers: docs/semantics.md has the limits.
 const RETIRED_BYTES: u64 = 64 << 20;
 
 /// What 4096 bytes of the size limit take at most: the page, and what leads to it if it is alone in 256 KiB of its file

@@ -1,17 +1,13 @@
 //! The default limits of a mount in a control group: the tree says ENOSPC before the kernel kills its server.
 
 mod common;
+mod memory_group;
 mod requests;
 
-use std::{
-    fs,
-    io::{self, Write},
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::{fs, io, os::unix::fs::FileExt, path::Path};
 
-use common::{Mounted, can_mount, heed, run, said, skipped};
+use common::{Mounted, can_mount, run, said};
+use memory_group::MemoryGroup;
 use requests::alone;
 use rustix::fs::XattrFlags;
 
@@ -23,66 +19,14 @@ const LIMIT: u64 = 256 * MIB;
 /// Longer than this test would be one with the defaults of a machine without a limit.
 const MOST_FILES: usize = 2_000_000;
 
-/// A control group with a limit on memory; it is removed at the end.
-struct Group {
-    dir: PathBuf,
+/// None where nothing can be mounted, or no group be made.
+fn group() -> Option<MemoryGroup> {
+    if can_mount() { MemoryGroup::new(LIMIT) } else { None }
 }
 
-impl Group {
-    /// None, and says why, where no such group can be made.
-    fn new() -> Option<Self> {
-        if !can_mount() {
-            return None;
-        }
-        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("it is there");
-        let mut reasons = String::from("no control group with a limit on memory:");
-        for line in mounts.lines() {
-            let Some((mount, superblock)) = line.split_once(" - cgroup") else { continue };
-            let limit = if superblock.starts_with('2') { "memory.max" } else { "memory.limit_in_bytes" };
-            let top = mount.split(' ').nth(4).expect("a mount point");
-            let dir = Path::new(top).join(format!("pando-test-{}", std::process::id()));
-            match fs::create_dir(&dir).and_then(|()| Self::limit(&dir, limit)) {
-                Ok(()) => return Some(Self { dir }),
-                Err(error) => reasons += &format!(" {}: {error};", dir.join(limit).display()),
-            }
-            let _ = fs::remove_dir(&dir);
-        }
-        skipped(&reasons);
-        None
-    }
-
-    fn limit(dir: &Path, name: &str) -> io::Result<()> {
-        // Not fs::write, which would make the file on something that is no control group.
-        let set = |name: &str, bytes: u64| {
-            fs::OpenOptions::new().write(true).open(dir.join(name))?.write_all(bytes.to_string().as_bytes())
-        };
-        set(name, LIMIT)?;
-        // Missing where there is no accounting of swap.
-        let (swap, most) =
-            if name == "memory.max" { ("memory.swap.max", 0) } else { ("memory.memsw.limit_in_bytes", LIMIT) };
-        let _ = set(swap, most);
-        Ok(())
-    }
-
-    /// A command that puts itself into the group and becomes `program`.
-    fn command(&self, program: &str) -> Command {
-        heed();
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.dir.join("cgroup.procs")).arg(program);
-        command.env_remove("RUST_LOG").stdin(Stdio::null());
-        command
-    }
-
-    /// A mount whose server is in the group, and nothing else.
-    fn mounted(&self, options: &[&str]) -> Mounted {
-        Mounted::by(self.command(env!("CARGO_BIN_EXE_pando")), tempfile::tempdir().unwrap(), options)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.dir);
-    }
+/// A mount whose server is in the group, and nothing else.
+fn mounted_in(group: &MemoryGroup, options: &[&str]) -> Mounted {
+    Mounted::by(group.command(env!("CARGO_BIN_EXE_pando")), tempfile::tempdir().unwrap(), options)
 }
 
 /// Tells that there is no room from everything else: a killed server has another errno.
@@ -150,8 +94,8 @@ fn assert_reads_back(root: &Path, data: usize, names: usize) {
 #[test]
 fn a_tree_full_of_data_fits_into_the_group() {
     let _alone = alone();
-    let Some(group) = Group::new() else { return };
-    let mounted = group.mounted(&[]);
+    let Some(group) = group() else { return };
+    let mounted = mounted_in(&group, &[]);
     let data = fill_with_data(&mounted.root());
     assert!(data as u64 >= LIMIT / MIB / 4, "a default of use: {data} MiB");
     assert_reads_back(&mounted.root(), data, 0);
@@ -161,8 +105,8 @@ fn a_tree_full_of_data_fits_into_the_group() {
 #[test]
 fn a_tree_full_of_names_fits_into_the_group() {
     let _alone = alone();
-    let Some(group) = Group::new() else { return };
-    let mounted = group.mounted(&[]);
+    let Some(group) = group() else { return };
+    let mounted = mounted_in(&group, &[]);
     let names = fill_with_names(&mounted.root());
     assert!(names >= 10_000, "a default of use: {names} files");
     assert_reads_back(&mounted.root(), 0, names);
@@ -172,8 +116,8 @@ fn a_tree_full_of_names_fits_into_the_group() {
 #[test]
 fn a_tree_full_of_both_fits_into_the_group() {
     let _alone = alone();
-    let Some(group) = Group::new() else { return };
-    let mounted = group.mounted(&[]);
+    let Some(group) = group() else { return };
+    let mounted = mounted_in(&group, &[]);
     let data = fill_with_data(&mounted.root());
     let names = fill_with_names(&mounted.root());
     assert_reads_back(&mounted.root(), data, names);
@@ -192,8 +136,8 @@ fn a_tree_full_of_both_fits_into_the_group() {
 #[test]
 fn programs_in_the_group_fill_it_as_well() {
     let _alone = alone();
-    let Some(group) = Group::new() else { return };
-    let mounted = group.mounted(&[]);
+    let Some(group) = group() else { return };
+    let mounted = mounted_in(&group, &[]);
     let fill = "cd \"$0\" && mkdir names && ! cat /dev/zero > data && \
         ! seq -f names/%0250.0f 1000000 | xargs -n 500 sh -c 'touch \"$@\" 2> /dev/null || exit 255' sh";
     let filled = group.command("sh").args(["-c", fill]).arg(mounted.root()).output().unwrap();
@@ -208,12 +152,12 @@ fn programs_in_the_group_fill_it_as_well() {
 #[test]
 fn a_size_that_the_group_does_not_allow_is_warned_of() {
     let _alone = alone();
-    let Some(group) = Group::new() else { return };
-    let mut mounted = group.mounted(&["--size", "1G"]);
+    let Some(group) = group() else { return };
+    let mut mounted = mounted_in(&group, &["--size", "1G"]);
     assert_eq!(rustix::fs::statfs(mounted.root()).unwrap().f_blocks * 4096, 1 << 30, "it is obeyed");
     assert!(run(&["umount", mounted.root().to_str().unwrap()]).status.success());
     let (_, errors) = mounted.ended();
     let dir = group.dir.display().to_string();
     assert!(errors.contains("--size") && errors.contains(&dir) && errors.contains("kill"), "{errors}");
-    group.mounted(&["--size", "50M", "--inodes", "1000"]).umount();
+    mounted_in(&group, &["--size", "50M", "--inodes", "1000"]).umount();
 }

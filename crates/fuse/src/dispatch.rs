@@ -84,7 +84,7 @@ impl Dispatch {
             debug!(opcode = header.opcode, "not served");
             return Reply::Now(Err(Error::NotImplemented));
         };
-        let caller = Caller { uid: header.uid, gid: header.gid };
+        let caller = Caller { tid: header.pid, ..Caller::new(header.uid, header.gid) };
         // Unwind safety: what is used afterwards of all this is a number of bytes. (The server unwinds each operation by
         // itself; this is for what lies between.)
         let served = catch_unwind(AssertUnwindSafe(|| {
@@ -301,11 +301,20 @@ impl Turn<'_, '_> {
             size: has(fattr::SIZE).then_some(asked.size),
             atime: set(fattr::ATIME, fattr::ATIME_NOW, asked.atime, asked.atime_nsec),
             mtime: set(fattr::MTIME, fattr::MTIME_NOW, asked.mtime, asked.mtime_nsec),
-            // ftruncate(2) says which handle it goes through.
-            if_resized: has(fattr::SIZE) && !has(fattr::HANDLE),
+            // ftruncate(2) says which handle it goes through. An open with O_TRUNC does not, so that it looks like truncate(2) to
+            // nothing, and of the two it is the one that must leave its time, also on an empty file.
+            if_resized: has(fattr::SIZE) && !has(fattr::HANDLE) && asked.size > 0,
         };
-        let attr = self.dispatch.server.setattr(self.caller, self.node, &change)?;
+        // The flag comes with a size, and says nothing of what a chown takes away.
+        let caller = if has(fattr::SIZE) { self.changer(has(fattr::KILL_SUIDGID)) } else { self.caller };
+        let attr = self.dispatch.server.setattr(caller, self.node, &change)?;
         self.answer.put(&attr_out(&attr, self.dispatch.valid()))
+    }
+
+    /// The caller of a request that changes contents, and of which the kernel says that privileges go, or stay, if it says
+    /// either.
+    fn changer(&self, privileges_go: bool) -> Caller {
+        Caller { keeps_privileges: self.dispatch.clear_privileges.then_some(!privileges_go), ..self.caller }
     }
 
     fn readlink(&mut self) -> Result<()> {
@@ -341,13 +350,17 @@ impl Turn<'_, '_> {
         let server = &self.dispatch.server;
         let ReadWriteIn { handle, offset, size, read_write_flags, flags, .. } = self.request.args.structure()?;
         let data = self.request.args.data(size)?;
-        let drop_privileges = self.dispatch.clear_privileges && read_write_flags & WRITE_KILL_SUIDGID != 0;
+        let mut caller = self.changer(read_write_flags & WRITE_KILL_SUIDGID != 0);
+        if read_write_flags & WRITE_CACHE != 0 {
+            // Pages of a mapping: on Linux, writing to one takes nothing away.
+            caller.keeps_privileges = Some(true);
+        }
         let written = server.asked(Operation::Write, None, || {
             // A part is an EIO to the kernel if it was to be written past its cache.
             if flags & OpenFlags::DIRECT.bits() != 0 || read_write_flags & WRITE_CACHE != 0 {
-                server.write_back(handle, offset, data, drop_privileges)
+                server.write_back(caller, handle, offset, data)
             } else {
-                server.write(handle, offset, data, drop_privileges)
+                server.write(caller, handle, offset, data)
             }
         });
         self.after(Work::One(Operation::Write));

@@ -110,7 +110,7 @@ fn malformed_requests_have_their_errno() {
         (Opcode::Lookup as u32, none, Error::Invalid),
         (Opcode::Lookup as u32, b"no end", Error::Invalid),
         (Opcode::Lookup as u32, b"a/b\0", Error::Invalid),
-        (Opcode::Lookup as u32, b"..\0", Error::Invalid),
+        (Opcode::Unlink as u32, b"..\0", Error::Invalid),
         (Opcode::Mkdir as u32, b"short", Error::Invalid),
         (Opcode::Rename2 as u32, &[0; 16], Error::Invalid),
         (Opcode::Write as u32, long.as_bytes(), Error::Invalid),

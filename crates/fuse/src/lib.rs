@@ -16,6 +16,7 @@
 //! | difficulty | answered by |
 //! | --- | --- |
 //! | a node number must lead to its inode as long as the kernel may use it | the tree's table of numbers that were handed out, with look-up counts (`nodes`) |
+//! | a file handle comes back after the kernel has forgotten its node | that table keeps numbers of inodes in memory until the last name is gone; look-ups of `.` and `..` by node (`server::namespace`) |
 //! | an entry that did not fit in a readdirplus reply must not be counted, nor any of a reply that failed | `server::dir`, `nodes::Handout` |
 //! | a panic must cost one request, not the mount | [`Server`]: each request is unwound on its own and answered EIO |
 //! | the kernel caches for a long time, rightly: the tree changes only through this mount | [`ServerOptions`] says how long |

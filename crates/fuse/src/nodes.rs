@@ -1,11 +1,17 @@
 //! Node numbers: what the kernel calls an inode by.
 //!
 //! A node number is the inode's number, except that the kernel calls the root 1: if the tree numbers its root
-//! otherwise, the two numbers change places. The tree keeps what the kernel counts ([`Vfs::remember`]); numbers are not
-//! reused while the tree lives, so generations are all 0.
+//! otherwise, the two numbers change places. The tree keeps what the kernel counts ([`Vfs::remember`]).
+//!
+//! A file handle (`name_to_handle_at`, NFS) is a node number and a generation. It may come back after the kernel has
+//! forgotten the node, so a tree in memory finds an inode by its number as long as the inode has a name. Numbers are not
+//! reused while a tree lives, so all nodes of a mount have one generation. It is drawn at random: a handle of another mount is
+//! stale here. The root's is 0, which the kernel insists on.
 //!
 //! Where trees are mounted in each other and one of them has a backing, two inodes may have one number: of such trees only
 //! the root's is served, or those that have no backing, and no name leads into the others (EXDEV).
+
+use std::hash::{BuildHasher, RandomState};
 
 use pando_vfs::{DentryRef, Error, Result, Vfs};
 
@@ -16,21 +22,31 @@ const ROOT: u64 = 1;
 pub(crate) struct Nodes {
     vfs: Vfs,
     root: DentryRef,
+    generation: u32,
 }
 
 impl Nodes {
     pub(crate) fn new(vfs: Vfs) -> Self {
         let root = vfs.root();
-        Self { vfs, root }
+        // The kernel keeps it in a signed word of 32 bits.
+        let generation = (RandomState::new().hash_one(0) >> 33) as u32 | 1;
+        Self { vfs, root, generation }
     }
 
     /// The inode that the kernel means by `node`.
+    ///
+    /// # Errors
+    /// ESTALE if the number was never handed out, or the inode has neither a count nor a name.
     pub(crate) fn get(&self, node: u64) -> Result<DentryRef> {
         if node == ROOT {
             return Ok(self.root.clone());
         }
-        // The kernel counts it, so it is remembered: an unknown number is a malformed request.
         self.vfs.iget(self.number(node)).ok_or(Error::Stale)
+    }
+
+    /// What distinguishes `node` from a node of another mount that has the same number.
+    pub(crate) fn generation(&self, node: u64) -> u32 {
+        if node == ROOT { 0 } else { self.generation }
     }
 
     /// From inode number to node number, and back.

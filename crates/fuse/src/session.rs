@@ -140,6 +140,7 @@ impl Session {
 /// executed, and what it refuses then must not have been truncated.
 fn wanted(readdirplus: bool, asks_each_time: bool, clear_privileges: bool, rings: bool) -> InitFlags {
     let mut wanted = InitFlags::ASYNC_READ
+        | InitFlags::EXPORT_SUPPORT
         | InitFlags::BIG_WRITES
         | InitFlags::MAX_PAGES
         | InitFlags::PARALLEL_DIROPS

@@ -19,7 +19,7 @@ use crate::sys;
 /// without /proc.
 pub enum Way<'a> {
     /// By its name in the directory (Linux 6.13).
-    At(BorrowedFd<'a>, &'a CStr),
+    At { dir: BorrowedFd<'a>, name: &'a CStr, follow: bool },
     /// By a descriptor of the entry itself, which the calls for paths find under /proc: unlike those for descriptors
     /// they take one that was opened with `O_PATH`, and no other is to be had for symbolic links, devices and
     /// unreadable files.
@@ -27,15 +27,16 @@ pub enum Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    pub fn to(dir: BorrowedFd<'a>, name: &'a CStr) -> Result<Self, Errno> {
+    pub fn to(dir: BorrowedFd<'a>, name: &'a CStr, follow: bool) -> Result<Self, Errno> {
         if sys::has_xattrat() {
-            return Ok(Self::At(dir, name));
+            return Ok(Self::At { dir, name, follow });
         }
-        Self::by_proc(dir, name)
+        Self::by_proc(dir, name, follow)
     }
 
-    fn by_proc(dir: BorrowedFd<'_>, name: &CStr) -> Result<Self, Errno> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fn by_proc(dir: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<Self, Errno> {
+        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+        flags.set(OFlags::NOFOLLOW, !follow);
         let held = retry(|| rustix::fs::openat(dir, name, flags, Mode::empty()))?;
         let mut path = [0; 32];
         let mut rest = &mut path[..31];
@@ -47,7 +48,7 @@ impl<'a> Way<'a> {
 
     pub fn list(&self, list: &mut [u8]) -> Result<usize, Errno> {
         match self {
-            Self::At(dir, name) => sys::listxattrat(*dir, name, list),
+            Self::At { dir, name, follow } => sys::listxattrat(*dir, name, *follow, list),
             Self::Proc { path, .. } => match rustix::fs::listxattr(c_path(path), list) {
                 Err(Errno::NOENT) if rustix::fs::lstat(c_path(path)).is_err() => Err(Errno::NOSYS),
                 listed => listed,
@@ -57,7 +58,7 @@ impl<'a> Way<'a> {
 
     pub fn value(&self, xattr: &CStr, value: &mut [u8]) -> Result<usize, Errno> {
         match self {
-            Self::At(dir, name) => sys::getxattrat(*dir, name, xattr, value),
+            Self::At { dir, name, follow } => sys::getxattrat(*dir, name, *follow, xattr, value),
             Self::Proc { path, .. } => rustix::fs::getxattr(c_path(path), xattr, value),
         }
     }
@@ -84,6 +85,11 @@ pub fn short_first(
 
 /// Asks for what a name is, not for where it leads. Nothing is mounted by looking.
 pub const UNFOLLOWED: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
+
+/// Asks for what a name is, or for what it leads to if `follow`. Nothing is mounted by looking.
+pub const fn looking(follow: bool) -> AtFlags {
+    if follow { AtFlags::NO_AUTOMOUNT } else { UNFOLLOWED }
+}
 
 /// What statx says of a path, as the records of a scan have it: what is had of a directory itself, and of what is no
 /// directory. A symbolic link is followed if `follows`. Nothing is mounted by looking.
@@ -163,7 +169,7 @@ mod tests {
         let fd = std::fs::File::open(dir.path()).unwrap();
         for (name, has) in expected {
             let name = std::ffi::CString::new(name).unwrap();
-            for way in [Way::to(fd.as_fd(), &name).unwrap(), Way::by_proc(fd.as_fd(), &name).unwrap()] {
+            for way in [Way::to(fd.as_fd(), &name, false).unwrap(), Way::by_proc(fd.as_fd(), &name, false).unwrap()] {
                 let mut list = [0; 256];
                 let len = way.list(&mut list).unwrap_or(0);
                 let names: Vec<_> =
@@ -178,7 +184,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(Way::by_proc(fd.as_fd(), c"nothing").err(), Some(Errno::NOENT));
+        assert_eq!(Way::by_proc(fd.as_fd(), c"nothing", false).err(), Some(Errno::NOENT));
         let mut path = [0; 32];
         path[..8].copy_from_slice(b"/nowhere");
         let nowhere = Way::Proc { _held: fd.into(), path };

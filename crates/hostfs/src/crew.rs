@@ -19,7 +19,7 @@ pub(crate) struct Crew {
 impl Crew {
     pub fn new(options: &Options) -> Self {
         // Each thread holds a part and pages.
-        let each = 1 + Asked::new(options.mask, options.fields).pages();
+        let each = 1 + Asked::new(options.mask, options.fields, options.follow).pages();
         let most = (options.budget_bytes / PAGE_BYTES).saturating_sub(RESERVE + 3) / (2 * each);
         let pace = Pace::new(options.workers, options.order, most.max(1));
         Self { pace: Arc::new(pace), pool: Arc::new(Pool::new()) }

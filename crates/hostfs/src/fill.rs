@@ -26,7 +26,7 @@ use rustix::{
 
 use crate::{
     arena::Arena,
-    calls::{UNFOLLOWED, Way, attr_of, retry, short_first},
+    calls::{Way, attr_of, looking, retry, short_first},
 };
 
 /// What listxattr is offered first, and getxattr: the kernel allocates, and for values clears, as much as it is
@@ -79,10 +79,12 @@ const CAPABILITY: &CStr = c"security.capability";
 pub struct Asked {
     mask: Mask,
     statx: StatxFlags,
+    /// Whether links are followed.
+    follow: bool,
 }
 
 impl Asked {
-    pub fn new(mask: Mask, fields: Fields) -> Self {
+    pub fn new(mask: Mask, fields: Fields, follow: bool) -> Self {
         let mut statx = StatxFlags::from_bits_retain(fields.bits());
         if mask.wants_xattrs() {
             statx |= StatxFlags::INO | StatxFlags::CTIME;
@@ -90,7 +92,7 @@ impl Asked {
         if mask.wants_links() || mask.contains(Mask::CAPABILITIES) {
             statx |= StatxFlags::TYPE | StatxFlags::MODE;
         }
-        Self { mask, statx }
+        Self { mask, statx, follow }
     }
 
     /// Pages that a thread holds besides its part: one for what has no bound, and one for a list of extended attributes.
@@ -286,7 +288,7 @@ impl Filler<'_> {
     /// What only a symbolic link has. Without room nothing is left behind; with `alone` the target says E2BIG.
     fn link(&self, name: &CStr, kind: Option<FileKind>, part: &mut Part, alone: bool) -> Result<LinkAnswer, NoRoom> {
         let mut link = LinkAnswer::default();
-        if kind != Some(FileKind::Symlink) {
+        if kind != Some(FileKind::Symlink) || self.asked.follow {
             return Ok(link);
         }
         if self.asked.mask.contains(Mask::LINK_TARGETS) {
@@ -324,7 +326,8 @@ impl Filler<'_> {
         self.asked.mask.contains(Mask::CAPABILITIES)
             && mode & 0o111 != 0
             && FileKind::from_mode(mode) == Some(FileKind::File)
-            && Way::to(self.dir, name).is_ok_and(|way| retry(|| way.value(CAPABILITY, &mut [])).is_ok())
+            && Way::to(self.dir, name, self.asked.follow)
+                .is_ok_and(|way| retry(|| way.value(CAPABILITY, &mut [])).is_ok())
     }
 
     /// Whether what was read of links still holds, if an entry taken for one thing turns out to have these attributes.
@@ -334,7 +337,7 @@ impl Filler<'_> {
 
     #[inline]
     fn ask(&self, name: &CStr) -> Result<Statx, Errno> {
-        retry(|| rustix::fs::statx(self.dir, name, UNFOLLOWED, self.asked.statx))
+        retry(|| rustix::fs::statx(self.dir, name, looking(self.asked.follow), self.asked.statx))
     }
 
     fn statx(&self, name: &CStr) -> Result<Attr, Errno> {
@@ -360,7 +363,7 @@ impl Filler<'_> {
         list: &mut [u8],
         valueless: bool,
     ) -> Result<Result<Step, Errno>, NoRoom> {
-        let way = match Way::to(self.dir, name) {
+        let way = match Way::to(self.dir, name, self.asked.follow) {
             Ok(way) => way,
             Err(errno) => return Ok(Err(errno)),
         };

@@ -45,6 +45,9 @@ pub struct Options {
     pub fields: Fields,
     /// Whether `.` and `..` are entries as well.
     pub dots: bool,
+    /// Whether symbolic links are followed: attributes and extended attributes are those of what a link leads to, and a
+    /// walk enters directories through links. Nothing that only links have is asked for then.
+    pub follow: bool,
     /// Memory for names and answers, in bytes; [`MIN_BUDGET_BYTES`] at least. The stacks of threads are not in it.
     pub budget_bytes: usize,
     /// How many calls may wait at the same time.
@@ -60,6 +63,7 @@ impl Default for Options {
             mask: Mask::STAT,
             fields: Fields::all(),
             dots: false,
+            follow: false,
             budget_bytes: 64 << 20,
             workers: Workers::Auto,
             order: Order::Auto,

@@ -31,25 +31,27 @@ pub fn getdents64(dir: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno
     result(unsafe { libc::syscall(libc::SYS_getdents64, dir.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) })
 }
 
-/// The names of the extended attributes of `name` in `dir`, each with a zero byte behind it. Symbolic links are not
-/// followed.
-pub fn listxattrat(dir: BorrowedFd<'_>, name: &CStr, list: &mut [u8]) -> Result<usize, Errno> {
+fn at_flags(follow: bool) -> libc::c_int {
+    if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW }
+}
+
+/// The names of the extended attributes of `name` in `dir`, each with a zero byte behind it.
+pub fn listxattrat(dir: BorrowedFd<'_>, name: &CStr, follow: bool, list: &mut [u8]) -> Result<usize, Errno> {
     // SAFETY: `name` ends with a zero byte, and the kernel writes at most `len` bytes to `list`; both are borrowed
     // for the time of the call.
     result(unsafe {
-        libc::syscall(
-            SYS_LISTXATTRAT,
-            dir.as_raw_fd(),
-            name.as_ptr(),
-            libc::AT_SYMLINK_NOFOLLOW,
-            list.as_mut_ptr(),
-            list.len(),
-        )
+        libc::syscall(SYS_LISTXATTRAT, dir.as_raw_fd(), name.as_ptr(), at_flags(follow), list.as_mut_ptr(), list.len())
     })
 }
 
-/// The value of an extended attribute of `name` in `dir`. Symbolic links are not followed.
-pub fn getxattrat(dir: BorrowedFd<'_>, name: &CStr, xattr: &CStr, value: &mut [u8]) -> Result<usize, Errno> {
+/// The value of an extended attribute of `name` in `dir`.
+pub fn getxattrat(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    follow: bool,
+    xattr: &CStr,
+    value: &mut [u8],
+) -> Result<usize, Errno> {
     let mut args =
         XattrArgs { value: value.as_mut_ptr() as u64, size: u32::try_from(value.len()).unwrap_or(u32::MAX), flags: 0 };
     // SAFETY: both names end with a zero byte; `args` has the size that is passed, and names a buffer of which the
@@ -59,7 +61,7 @@ pub fn getxattrat(dir: BorrowedFd<'_>, name: &CStr, xattr: &CStr, value: &mut [u
             SYS_GETXATTRAT,
             dir.as_raw_fd(),
             name.as_ptr(),
-            libc::AT_SYMLINK_NOFOLLOW,
+            at_flags(follow),
             xattr.as_ptr(),
             &raw mut args,
             size_of::<XattrArgs>(),
@@ -72,6 +74,6 @@ pub fn has_xattrat() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
         // A filter of system calls may answer EPERM for what it does not know; the root directory itself never does.
-        !matches!(listxattrat(rustix::fs::CWD, c"/", &mut []), Err(Errno::NOSYS | Errno::PERM))
+        !matches!(listxattrat(rustix::fs::CWD, c"/", false, &mut []), Err(Errno::NOSYS | Errno::PERM))
     })
 }

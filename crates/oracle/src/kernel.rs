@@ -24,8 +24,8 @@ use crate::{
 /// A tmpfs that this process is confined to, and its open handles.
 pub struct Kernel {
     slots: [Option<OwnedFd>; SLOTS + 1],
-    /// Who opened each.
-    openers: [Who; SLOTS + 1],
+    /// Who opened each, and what group it had then.
+    openers: [(Who, u32); SLOTS + 1],
     /// `/proc/self/fd`, opened while it could be.
     handles: OwnedFd,
     who: Who,
@@ -52,7 +52,7 @@ impl Kernel {
         rustix::process::umask(KernelMode::from_raw_mode(0o022));
         Ok(Self {
             slots: Default::default(),
-            openers: [Who::Root; SLOTS + 1],
+            openers: [(Who::Root, 0); SLOTS + 1],
             handles,
             who: Who::Root,
             style: *style,
@@ -64,8 +64,8 @@ impl Kernel {
     /// - opening a pipe or a device, which would wait for somebody or reach a driver that is not the file system;
     /// - a user's link to what is not its own, where the machine has a policy of its own for that;
     /// - a user's link by handle, which Linux allows or not by the history of the process's credentials;
-    /// - a change of contents by another than opened the file: whether that takes setuid away is a question of who
-    ///   writes to Linux, and of who opened to pandofs, whose handles know nobody else;
+    /// - a change of contents by another caller than the one that opened the file, or after a chgrp: whether that takes setuid
+    ///   and setgid away depends on the writer on Linux, and on the opener in pandofs, whose handles know nobody else;
     /// - a seek in the last pages that a file can have, where tmpfs answers 2^63, and a write there by position, which it
     ///   does not find again;
     /// - a seek in a directory, where positions mean nothing to others;
@@ -83,20 +83,27 @@ impl Kernel {
                 }
             },
             Op::LinkHandle { .. } => self.who != Who::Root,
-            Op::Write { slot, len, .. } => self.openers[*slot] != self.who || self.writes_last_pages(*slot, *len),
+            Op::Write { slot, len, .. } => self.is_not_opener(*slot) || self.writes_last_pages(*slot, *len),
             Op::Writev { slot, lens, offset: None, .. } => {
-                self.openers[*slot] != self.who || self.writes_last_pages(*slot, lens.iter().sum())
+                self.is_not_opener(*slot) || self.writes_last_pages(*slot, lens.iter().sum())
             }
             Op::Pwrite { slot, .. }
             | Op::Writev { slot, .. }
             | Op::Ftruncate { slot, .. }
-            | Op::Fallocate { slot, .. } => self.openers[*slot] != self.who,
+            | Op::Fallocate { slot, .. } => self.is_not_opener(*slot),
             Op::Lseek { whence: Whence::Data | Whence::Hole, offset, .. } if *offset > LAST_SEEK => true,
             Op::Lseek { slot, .. } => self.slots[*slot]
                 .as_ref()
                 .is_some_and(|fd| fs::fstat(fd).is_ok_and(|stat| stat.st_mode & S_IFMT == S_IFDIR)),
             _ => false,
         }
+    }
+
+    /// Whether another caller, or one with another view of the group, opened the file.
+    fn is_not_opener(&self, slot: usize) -> bool {
+        let gid = self.slots[slot].as_ref().and_then(|fd| fs::fstat(fd).ok()).map(|stat| stat.st_gid);
+        let (opener, gid_then) = self.openers[slot];
+        opener != self.who || gid.is_some_and(|gid| gid != gid_then)
     }
 
     /// Whether a write at the position, or at the end, comes to where holes are not looked for.
@@ -165,8 +172,8 @@ impl Kernel {
                 let at = self.at(place)?;
                 let flags = OFlags::from_bits_retain(flags.0) | OFlags::CLOEXEC;
                 let opened = fs::openat(at, &*place.path, flags, KernelMode::from_raw_mode(mode.0))?;
+                self.openers[slot] = (self.who, fs::fstat(&opened)?.st_gid);
                 self.slots[slot] = Some(opened);
-                self.openers[slot] = self.who;
                 Answer::Done
             }
             Op::Close { slot } => self.slots[slot].take().map(|_| Answer::Done).ok_or(Errno::BADF)?,

@@ -6,8 +6,6 @@
 //! - Times that a clock set. Times that utimens set are compared to the nanosecond; of the others, whether they
 //!   changed since the last snapshot.
 //! - The order of a directory's entries, and so any part of a listing: whole listings are compared, sorted.
-//! - setgid of regular files that the group may not execute: it means nothing, and whether a write takes it away is a
-//!   question of who writes to Linux, and pandofs's handles do not know.
 //! - The atime of symbolic links: a walk of pandofs writes nothing, so following a link does not touch it.
 //! - The errno of a seek beyond the greatest position: tmpfs says EINVAL, pandofs EOVERFLOW, which is what POSIX says.
 //! - statfs: space and inodes where they are not limited.
@@ -400,14 +398,10 @@ pub const S_IFIFO: u32 = 0o010_000;
 impl Facts {
     /// What is compared of an inode, in a tree that may be kept elsewhere.
     pub fn new(raw: RawStat, kept_elsewhere: bool) -> Self {
-        const SETGID: u32 = 0o2000;
-        const GROUP_EXECUTE: u32 = 0o010;
         let kind = raw.mode & S_IFMT;
-        let means_nothing = kind == S_IFREG && raw.mode & (SETGID | GROUP_EXECUTE) == SETGID;
-        let mode = if means_nothing { raw.mode & !SETGID } else { raw.mode };
         let explicit = |time: i64| (time < CLOCKS_BEGIN_NS).then_some(time);
         Self {
-            mode: Mode(mode),
+            mode: Mode(raw.mode),
             nlink: raw.nlink,
             uid: raw.uid,
             gid: raw.gid,

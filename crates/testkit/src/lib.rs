@@ -1,9 +1,9 @@
 //! What the tests of all crates share: skips that are counted, and programs that may be missing.
 //!
-//! A test that needs something which this machine lacks returns early and calls [`skipped`]. libtest
-//! has no such outcome, so the call does three things: it prints the reason past libtest's capture,
-//! it fails the test if `PANDO_NO_SKIP=1` (the gate sets it), and it adds a line to a log. The test
-//! binary `skips` of this crate runs last in `cargo test --workspace` and prints that log as one
+//! A test that needs something which this machine lacks calls [`skipped`] and returns early.
+//! libtest has no such outcome. So the call prints the reason past libtest's capture, and adds a
+//! line to a log. With `PANDO_NO_SKIP=1`, which the gate sets, it fails the test instead. The test
+//! binary `skips` of this crate runs last in `cargo test --workspace`. It prints the log as one
 //! summary.
 
 use std::{
@@ -30,8 +30,8 @@ pub fn skipped(reason: &str) {
     let _ = skip.note();
 }
 
-/// The name of the running test: libtest gives it to the thread. Without libtest, or with one thread,
-/// it is the name of the test binary.
+/// The name of the running test, which libtest gives to the thread. Without libtest, or with one
+/// thread, it is the name of the test binary.
 fn running() -> String {
     let named = thread::current().name().filter(|name| *name != "main").map(str::to_owned);
     let binary = || {

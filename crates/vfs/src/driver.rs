@@ -19,8 +19,7 @@ use bitflags::bitflags;
 
 use crate::{
     Result,
-    layout::Layout,
-    types::{FileKind, RenameFlags, StatFs, Timestamp},
+    types::{FileKind, RenameFlags, StatFs, Timestamp, layout::Layout},
 };
 
 /// A driver: what stands behind a superblock.

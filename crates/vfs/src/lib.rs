@@ -111,7 +111,7 @@
 //! **Seeking** stores the position, and nothing else; reads and writes finish by compare-and-swap, so that a seek that
 //! came after them stands ([`pando_sync::Position`]).
 //!
-//! **A tree with a [`Backing`]** is a cache of what was asked for lately: see [`Driver`] and the modules `backed` and `evict`.
+//! **A tree with a [`Backing`]** is a cache of what was asked for lately: see [`Driver`] and the modules `caches::ask` and `caches::evict`.
 //!
 //! # Which paths write shared lines, and how to see it
 //!
@@ -167,61 +167,39 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod attr;
-mod backed;
 pub mod bulk;
-mod by_number;
-mod context;
-mod create;
-mod cred;
-mod dentry;
-mod directory;
-mod dpath;
+mod caches;
 mod driver;
-mod error;
-mod evict;
-mod file;
-mod file_state;
 pub mod fs;
-mod held;
-mod icache;
-mod inode;
-mod layout;
-mod links;
-mod load;
-mod locks;
-mod name;
-mod namei;
-mod nodes;
-mod open;
-mod permit;
-mod prefixes;
+mod handles;
+mod objects;
+mod operations;
 #[doc(hidden)]
 pub mod probe;
-mod readdir;
-mod remove;
-mod rename;
-mod superblock;
-mod times;
 pub mod trace;
 mod types;
-mod vfs;
-mod xattr;
-mod xattr_map;
 
-pub use context::{At, Context};
-pub use cred::Credentials;
-pub use dentry::DentryRef;
 pub use driver::{AttrMask, Backing, Charge, Driver, FileData, NodeAttr, Scanned, Xattr};
-pub use error::{Error, Result};
-pub use file::File;
-pub use layout::Layout;
-pub use name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX};
-pub use types::*;
-pub use vfs::Vfs;
-pub use xattr::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
+pub use handles::{
+    context::{At, Context},
+    file::File,
+    vfs::Vfs,
+};
+pub use objects::dentry::DentryRef;
+pub use types::{
+    cred::Credentials,
+    error::{Error, Result},
+    layout::Layout,
+    name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX},
+    stat::*,
+};
 
 /// The README's examples, as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The promises' examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/semantics.md")]
+struct Semantics;

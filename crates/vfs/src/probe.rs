@@ -3,27 +3,10 @@
 //!
 //! Not part of the stable interface.
 
+pub use crate::types::part::Part;
 use pando_sync::{collect, pin};
 
-use crate::{DentryRef, Driver, Result, Vfs, held::make_proxies, locks::Lockable};
-
-/// Something that lies in memory, for naming what an address belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    /// Type and field, as in `Inode.times`.
-    pub name: &'static str,
-    /// Where it begins.
-    pub address: usize,
-    /// How long it is.
-    pub bytes: usize,
-}
-
-impl Part {
-    /// Where `value` lies.
-    pub(crate) fn of<T>(name: &'static str, value: &T) -> Self {
-        Self { name, address: std::ptr::from_ref(value).addr(), bytes: size_of::<T>() }
-    }
-}
+use crate::{DentryRef, Driver, Result, Vfs, handles::held::make_proxies, objects::lockable::Lockable};
 
 /// As [`Vfs::with_root_attributes`], with a hash key that is no secret: names fall into the same buckets and locks in each run.
 ///

@@ -260,38 +260,6 @@ fn capabilities_that_are_given_in_the_midst_of_a_change_go_with_it() {
     }
 }
 
-/// A name that a rename has found free stays so: who wants to make it waits for its lock.
-#[test]
-fn nothing_comes_between_a_rename_and_a_free_name() {
-    type Make = fn(&Vfs, &Context) -> Result<()>;
-    let makes: [Make; 3] = [
-        |vfs, context| vfs.mkdir(context, At::Cwd, "/new", 0o755).map(drop),
-        |vfs, context| vfs.link(context, At::Cwd, "/other", At::Cwd, "/new", Walk::empty()).map(drop),
-        |vfs, context| vfs.rename(context, At::Cwd, "/other", At::Cwd, "/new", RenameFlags::NOREPLACE),
-    ];
-    for make in makes {
-        let (interrupted, interruption) = interrupted();
-        let vfs = Vfs::new(interrupted).expect("a new tree");
-        let context = Context::new(&vfs, Credentials::root());
-        for path in ["/old", "/other"] {
-            vfs.mknod(&context, At::Cwd, path, 0o100_600, 0).expect("made");
-        }
-        let (made, told) = mpsc::channel();
-        let (others, theirs) = (vfs.clone(), context.clone());
-        let meanwhile = move || {
-            let maker = thread::spawn(move || made.send(make(&others, &theirs)).expect("awaited"));
-            // Long enough to see that it is made, if nobody waits.
-            (0..1000).take_while(|_| !maker.is_finished()).for_each(|_| thread::yield_now());
-        };
-        // A rename asks for the backing first before its names are locked, and again when it has looked at them.
-        let again = interruption.clone();
-        *interruption.lock().expect("no panic") =
-            Some(Box::new(move || *again.lock().expect("no panic") = Some(Box::new(meanwhile))));
-        let renamed = vfs.rename(&context, At::Cwd, "/old", At::Cwd, "/new", RenameFlags::empty());
-        assert_eq!((renamed, told.recv()), (Ok(()), Ok(Err(Error::Exists))));
-    }
-}
-
 #[test]
 fn a_tree_that_is_not_mounted_is_given_back() {
     let driver = |inodes| Arc::new(MemFs::new(MemOptions { inodes, ..MemOptions::default() }));

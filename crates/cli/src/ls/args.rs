@@ -1,71 +1,70 @@
 //! The command line of `pando ls`, and the help that teaches it.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum, parser::ValueSource};
+use clap::{
+    Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum,
+    builder::{OsStringValueParser, ValueParser},
+};
 
-use super::{columns::parse_width, time::TimeStyle};
-use crate::quote::Quoting;
-use crate::{args::any_path, size};
+use super::{
+    choices::Choices,
+    columns::{parse_tab, parse_width},
+    scale::Scale,
+    words::Words,
+};
+use crate::{
+    args::{LAST, any_path},
+    quote::Quoting,
+    size,
+};
 
 /// What differs from ls, the formats, and the exit status: the rest of the manual page.
 const LONG_HELP: &str = include_str!("help.txt");
 
-/// What `pando ls` is asked for. Some options depend on their order on the command line, which clap does not keep.
+/// What `pando ls` is asked for.
 #[derive(Debug)]
 pub struct LsArgs {
     /// The options, as if those that others take back had not been there.
     pub options: Options,
-    /// The last of the formats of ls.
-    pub format: Option<Format>,
-}
-
-/// A format that ls has, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// -l and those that imply it.
-    Long,
-    /// -1 and --zero.
-    Lines,
-    /// -C
-    Columns,
+    /// What counts of the options that take each other back.
+    pub choices: Choices,
 }
 
 impl Args for LsArgs {
     fn augment_args(command: Command) -> Command {
-        Options::augment_args(command)
+        let command = with_posix_order(Options::augment_args(command));
+        if command.get_arguments().any(|arg| arg.get_id() == "verbose") {
+            command.mut_arg("verbose", verbosity)
+        } else {
+            command.arg(verbosity(Arg::new("verbose")))
+        }
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        Options::augment_args_for_update(command)
+        Self::augment_args(command)
     }
+}
+
+/// The option of all commands that is -v elsewhere, and has only its long name here.
+fn verbosity(arg: Arg) -> Arg {
+    let help = "Say more on stderr: once what happens, twice each request refused, three times all";
+    arg.short(None).long("verbose").action(ArgAction::Count).display_order(LAST).help(help).long_help(help)
+}
+
+/// With POSIXLY_CORRECT, options end with the first path, as getopt(3) has it.
+fn with_posix_order(command: Command) -> Command {
+    if std::env::var_os("POSIXLY_CORRECT").is_none() {
+        return command;
+    }
+    command.mut_arg("paths", |arg| arg.trailing_var_arg(true).allow_hyphen_values(true))
 }
 
 impl FromArgMatches for LsArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut options = Options::from_arg_matches(matches)?;
-        let place = |id: &str| {
-            let given = matches.value_source(id) == Some(ValueSource::CommandLine);
-            if given { matches.indices_of(id).and_then(Iterator::last) } else { None }
-        };
-        let unordered = place("as_is");
-        if unordered.is_some() {
-            let follows = |id: &str| place(id) > unordered;
-            if !["sort", "unsorted", "by_size", "by_time", "by_extension"].into_iter().any(follows) {
-                options.unsorted = true;
-            }
-            if !follows("almost_all") {
-                (options.all, options.almost_all) = (true, false);
-            }
-            options.size &= follows("size");
-            if !follows("color") {
-                options.color = When::Never;
-            }
-        }
-        if place("full_time") > place("time_style") {
-            options.time_style = Some(TimeStyle::FullIso);
-        }
-        Ok(Self { options, format: last_format(place) })
+        let options = Options::from_arg_matches(matches)?;
+        let choices = Choices::new(matches, &options);
+        Ok(Self { options, choices })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -74,26 +73,10 @@ impl FromArgMatches for LsArgs {
     }
 }
 
-/// The format that comes last; but lines are not asked for after the long format, and -f takes only that one back.
-fn last_format(place: impl Fn(&str) -> Option<usize>) -> Option<Format> {
-    let long = ["long", "no_owner", "no_group", "numeric", "full_time"].map(|id| (place(id), id));
-    let mut places =
-        long.into_iter().chain(["one", "zero", "columns", "as_is"].map(|id| (place(id), id))).collect::<Vec<_>>();
-    places.retain(|(place, _)| place.is_some());
-    places.sort_unstable();
-    places.into_iter().fold(None, |format, (_, id)| match (id, format) {
-        ("one" | "zero", Some(Format::Long)) => format,
-        ("one" | "zero", _) => Some(Format::Lines),
-        ("columns", _) => Some(Format::Columns),
-        ("as_is", Some(Format::Long)) => None,
-        ("as_is", _) => format,
-        _ => Some(Format::Long),
-    })
-}
-
 /// Options of `pando ls`.
 #[derive(Debug, Args)]
-#[command(disable_help_flag = true, args_override_self = true, after_long_help = LONG_HELP)]
+#[command(disable_help_flag = true, args_override_self = true, infer_long_args = true, after_long_help = LONG_HELP,
+          version, disable_version_flag = true)]
 #[allow(clippy::struct_excessive_bools)] // Each is a switch of the command line.
 pub struct Options {
     /// What to list [default: the working directory]
@@ -116,14 +99,26 @@ pub struct Options {
     #[arg(hide_short_help = true, long)]
     pub author: bool,
     /// Like -l with numbers for owners and groups
-    #[arg(short = 'n', long = "numeric-uid-gid")]
+    #[arg(hide_short_help = true, short = 'n', long = "numeric-uid-gid")]
     pub numeric: bool,
     /// In columns, as on a terminal
     #[arg(short = 'C')]
     pub columns: bool,
+    /// In columns, sorted across
+    #[arg(short = 'x')]
+    pub across: bool,
+    /// In lines, separated by commas
+    #[arg(short = 'm')]
+    pub commas: bool,
     /// One entry per line, as into a pipe (after -l: nothing)
     #[arg(short = '1')]
     pub one: bool,
+    /// across (-x), commas (-m), horizontal (-x), long (-l), single-column (-1), verbose (-l), vertical (-C)
+    #[arg(long, value_name = "WORD", hide_short_help = true, hide_possible_values = true, value_parser = FORMATS)]
+    pub format: Option<Format>,
+    /// With -l: at the end, where the names are in the output, for Emacs
+    #[arg(hide_short_help = true, short = 'D', long)]
+    pub dired: bool,
     /// One JSON object per line and entry (see --help)
     #[arg(long, conflicts_with = "csv", long_help = "One JSON object per line and entry (see below)")]
     pub json: bool,
@@ -131,16 +126,30 @@ pub struct Options {
     #[arg(long, long_help = "Comma-separated values, with a header (see below)")]
     pub csv: bool,
     /// End lines with a zero byte, names as they are, no colours
-    #[arg(short = '0', long = "zero")]
+    #[arg(hide_short_help = true, long)]
     pub zero: bool,
+    /// Like --zero; with -R and without -l, paths and no headers
+    #[arg(short = '0')]
+    pub zero_paths: bool,
 
     /// Entries whose names begin with a dot too
     #[arg(short = 'a', long)]
     pub all: bool,
     /// The same without . and ..
-    #[arg(short = 'A', long, overrides_with = "all")]
+    #[arg(short = 'A', long)]
     pub almost_all: bool,
-    /// Like -aU, without -l, -s and --color before it
+    /// No entries whose names end with ~
+    #[arg(hide_short_help = true, short = 'B', long)]
+    pub ignore_backups: bool,
+    /// No entries whose names match the shell pattern
+    #[arg(short = 'I', long, value_name = "PATTERN", allow_hyphen_values = true, action = ArgAction::Append,
+          value_parser = any_text())]
+    pub ignore: Vec<OsString>,
+    /// The same, unless -a or -A is there
+    #[arg(hide_short_help = true, long, value_name = "PATTERN", allow_hyphen_values = true, action = ArgAction::Append,
+          value_parser = any_text())]
+    pub hide: Vec<OsString>,
+    /// Like -aU, without -l, -s, --color and --hyperlink before it
     #[arg(hide_short_help = true, short = 'f')]
     pub as_is: bool,
     /// Directories themselves, not what is in them
@@ -150,55 +159,116 @@ pub struct Options {
     #[arg(short = 'R', long)]
     pub recursive: bool,
     /// With -R: do not enter directories on other file systems
-    #[arg(short = 'x', long)]
+    #[arg(long)]
     pub one_file_system: bool,
+    /// What links lead to instead of the links
+    #[arg(short = 'L', long)]
+    pub dereference: bool,
+    /// The same for links on the command line
+    #[arg(hide_short_help = true, short = 'H', long)]
+    pub dereference_command_line: bool,
+    /// The same for links on the command line that lead to directories
+    #[arg(hide_short_help = true, long)]
+    pub dereference_command_line_symlink_to_dir: bool,
     /// Extended attributes: names, or values as well [default: values]
     #[arg(long, value_name = "WHAT", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "values")]
     pub xattr: Option<XattrLevel>,
+    /// The security context (SELinux); ? where there is none
+    #[arg(hide_short_help = true, short = 'Z', long)]
+    pub context: bool,
 
     /// Sizes as in 1.5K, 20M, 3.0G
     #[arg(short = 'h', long)]
     pub human_readable: bool,
+    /// The same in powers of 1000
+    #[arg(hide_short_help = true, long)]
+    pub si: bool,
+    /// Sizes in units of SIZE, as in K, 1000, MB, si
+    #[arg(long, value_name = "SIZE", hide_short_help = true, allow_hyphen_values = true, value_parser = parse_scale)]
+    pub block_size: Option<Scale>,
+    /// Occupied space in KiB, whatever the environment says
+    #[arg(hide_short_help = true, short = 'k', long)]
+    pub kibibytes: bool,
     /// Inode numbers
     #[arg(short = 'i', long)]
     pub inode: bool,
     /// Occupied space, in KiB
     #[arg(short = 's', long)]
     pub size: bool,
-    /// Append one of */=@| by what the entry is
-    #[arg(short = 'F', long)]
-    pub classify: bool,
-    /// Names as they are, on a terminal too
-    #[arg(hide_short_help = true, short = 'N', long, overrides_with = "quoting_style")]
-    pub literal: bool,
-    /// How names look [default: shell-escape on a terminal, else literal]
-    #[arg(long, value_name = "STYLE", hide_short_help = true)]
-    pub quoting_style: Option<Quoting>,
-    /// Colour names by LS_COLORS: auto, always or never
-    #[arg(long, value_name = "WHEN", hide_possible_values = true, num_args = 0..=1, require_equals = true,
-          default_value = "auto", default_missing_value = "always")]
-    pub color: When,
-    /// Width of the screen in columns; 0 is no limit
-    #[arg(short = 'w', long, value_name = "COLS", value_parser = parse_width)]
-    pub width: Option<usize>,
 
-    /// By none, name, size, time, extension or inode [default: name; --json, --csv: none]
-    #[arg(long, value_name = "WORD", hide_possible_values = true,
-          overrides_with_all = ["unsorted", "by_size", "by_time", "by_extension"])]
+    /// Append one of */=@| by what the entry is
+    #[arg(short = 'F')]
+    pub classify_always: bool,
+    /// The same: always, auto or never
+    #[arg(long, value_name = "WHEN", hide_short_help = true, hide_possible_values = true, num_args = 0..=1,
+          require_equals = true, default_missing_value = "always", action = ArgAction::Append, value_parser = WHEN)]
+    pub classify: Vec<When>,
+    /// The same without *
+    #[arg(hide_short_help = true, long)]
+    pub file_type: bool,
+    /// Append / to directories
+    #[arg(short = 'p')]
+    pub slash: bool,
+    /// none, slash (-p), file-type or classify (-F)
+    #[arg(long, value_name = "WORD", hide_short_help = true, hide_possible_values = true, value_parser = INDICATORS)]
+    pub indicator_style: Option<Indicators>,
+    /// Names as they are, on a terminal too
+    #[arg(hide_short_help = true, short = 'N', long)]
+    pub literal: bool,
+    /// Names with the escapes of C
+    #[arg(hide_short_help = true, short = 'b', long)]
+    pub escape: bool,
+    /// Names as strings of C
+    #[arg(hide_short_help = true, short = 'Q', long)]
+    pub quote_name: bool,
+    /// How names look [default: shell-escape on a terminal, else literal]
+    #[arg(long, value_name = "STYLE", hide_short_help = true, value_parser = QUOTING)]
+    pub quoting_style: Option<Quoting>,
+    /// A question mark for what cannot be printed, as on a terminal
+    #[arg(hide_short_help = true, short = 'q', long)]
+    pub hide_control_chars: bool,
+    /// What cannot be printed as it is
+    #[arg(hide_short_help = true, long)]
+    pub show_control_chars: bool,
+    /// Colour names by LS_COLORS: always, auto or never
+    #[arg(long, value_name = "WHEN", hide_possible_values = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "always", value_parser = WHEN)]
+    pub color: Option<When>,
+    /// Names as links, for terminals that have them: always, auto or never
+    #[arg(long, value_name = "WHEN", hide_short_help = true, hide_possible_values = true, num_args = 0..=1,
+          require_equals = true, default_missing_value = "always", value_parser = WHEN)]
+    pub hyperlink: Option<When>,
+    /// Width of the screen in columns; 0 is no limit
+    #[arg(short = 'w', long, value_name = "COLS", allow_hyphen_values = true, value_parser = parse_width)]
+    pub width: Option<usize>,
+    /// Tab stops are so far apart; 0 is no tabs
+    #[arg(hide_short_help = true, short = 'T', long = "tabsize", value_name = "COLS", allow_hyphen_values = true,
+          value_parser = parse_tab)]
+    pub tab: Option<usize>,
+
+    /// By none, size, time, version, extension, width, name or inode [default: name; --json, --csv: none]
+    // A word that is cut short is not cut off by --sort-memory, which ls does not have.
+    #[arg(long, aliases = ["so", "sor"], value_name = "WORD", hide_possible_values = true, value_parser = SORTS)]
     pub sort: Option<SortBy>,
     /// No order: print entries as they are read, in bounded memory
-    #[arg(short = 'U', overrides_with_all = ["sort", "by_size", "by_time", "by_extension"])]
+    #[arg(short = 'U')]
     pub unsorted: bool,
     /// Largest first
-    #[arg(short = 'S', overrides_with_all = ["sort", "unsorted", "by_time", "by_extension"])]
+    #[arg(short = 'S')]
     pub by_size: bool,
     /// Newest first
-    #[arg(short = 't', overrides_with_all = ["sort", "unsorted", "by_size", "by_extension"])]
+    #[arg(short = 't')]
     pub by_time: bool,
+    /// By numbers within names
+    #[arg(short = 'v')]
+    pub by_version: bool,
     /// By what follows the last dot
-    #[arg(hide_short_help = true, short = 'X', overrides_with_all = ["sort", "unsorted", "by_size", "by_time"])]
+    #[arg(hide_short_help = true, short = 'X')]
     pub by_extension: bool,
+    /// Directories first, in any order but none
+    #[arg(hide_short_help = true, long)]
+    pub group_directories_first: bool,
     /// The order reversed
     #[arg(short = 'r', long)]
     pub reverse: bool,
@@ -207,18 +277,17 @@ pub struct Options {
     pub sort_memory: Option<u64>,
 
     /// Time to show and to sort by: mtime, atime, ctime or btime
-    #[arg(long, value_name = "WHICH", hide_possible_values = true, default_value = "mtime",
-          overrides_with_all = ["ctime", "atime"])]
-    pub time: WhichTime,
+    #[arg(long, value_name = "WHICH", hide_possible_values = true, value_parser = TIMES)]
+    pub time: Option<WhichTime>,
     /// Like --time=ctime
-    #[arg(hide_short_help = true, short = 'c', overrides_with_all = ["time", "atime"])]
+    #[arg(hide_short_help = true, short = 'c')]
     pub ctime: bool,
     /// Like --time=atime
-    #[arg(hide_short_help = true, short = 'u', overrides_with_all = ["time", "ctime"])]
+    #[arg(hide_short_help = true, short = 'u')]
     pub atime: bool,
     /// full-iso, long-iso, iso, locale, or +FORMAT as in date(1)
-    #[arg(long, value_name = "STYLE", value_parser = TimeStyle::parse)]
-    pub time_style: Option<TimeStyle>,
+    #[arg(long, value_name = "STYLE", allow_hyphen_values = true)]
+    pub time_style: Option<String>,
     /// Like -l --time-style=full-iso
     #[arg(long, hide_short_help = true)]
     pub full_time: bool,
@@ -229,7 +298,66 @@ pub struct Options {
     /// Print all help, with the formats and the differences from ls
     #[arg(long, action = ArgAction::HelpLong)]
     pub help: Option<bool>,
+    /// Print the version
+    #[arg(long, aliases = ["v", "ve", "ver"], hide_short_help = true, action = ArgAction::Version)]
+    pub version: Option<bool>,
 }
+
+fn any_text() -> ValueParser {
+    OsStringValueParser::new().into()
+}
+
+fn parse_scale(text: &str) -> Result<Scale, &'static str> {
+    Scale::parse(text).map_err(|_| "a size is a number, a unit or both, as in K, 1000, 2MB, MiB, human-readable or si")
+}
+
+/// A format that ls has, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// -l and those that imply it.
+    Long,
+    /// -1 and --zero.
+    Lines,
+    /// -C
+    Columns,
+    /// -x
+    Across,
+    /// -m
+    Commas,
+}
+
+const FORMATS: Words<Format> = Words::new(&[
+    ("verbose", Format::Long),
+    ("long", Format::Long),
+    ("commas", Format::Commas),
+    ("horizontal", Format::Across),
+    ("across", Format::Across),
+    ("vertical", Format::Columns),
+    ("single-column", Format::Lines),
+]);
+
+/// Which characters behind a name say what it is. Each includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Indicators {
+    /// None.
+    None,
+    /// `/`
+    Slash,
+    /// `=`, `@` and `|`
+    FileType,
+    /// `*`
+    Classify,
+}
+
+const INDICATORS: Words<Indicators> = Words::new(&[
+    ("none", Indicators::None),
+    ("slash", Indicators::Slash),
+    ("file-type", Indicators::FileType),
+    ("classify", Indicators::Classify),
+]);
+
+/// The words for quoting styles, on the command line and in the environment.
+pub const QUOTING: Words<Quoting> = Words::new(&Quoting::WORDS);
 
 /// How much of the extended attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -241,49 +369,86 @@ pub enum XattrLevel {
 }
 
 /// When to do something that depends on the terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// If standard output is a terminal
-    #[value(alias = "tty", alias = "if-tty")]
+    /// If standard output is a terminal.
     Auto,
-    /// Always
-    #[value(alias = "yes", alias = "force")]
+    /// Always.
     Always,
-    /// Never
-    #[value(alias = "no", alias = "none")]
+    /// Never.
     Never,
 }
 
+const WHEN: Words<When> = Words::new(&[
+    ("always", When::Always),
+    ("yes", When::Always),
+    ("force", When::Always),
+    ("never", When::Never),
+    ("no", When::Never),
+    ("none", When::Never),
+    ("auto", When::Auto),
+    ("tty", When::Auto),
+    ("if-tty", When::Auto),
+]);
+
+impl When {
+    /// Whether it is to be done, on a terminal or elsewhere.
+    pub fn holds(self, terminal: bool) -> bool {
+        self == Self::Always || (self == Self::Auto && terminal)
+    }
+}
+
 /// The order of the entries of a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortBy {
-    /// As they are read
+    /// As they are read.
     None,
-    /// By name
+    /// By name.
     Name,
-    /// Largest first
+    /// Largest first.
     Size,
-    /// Newest first
+    /// Newest first.
     Time,
-    /// By what follows the last dot
+    /// By numbers within names.
+    Version,
+    /// By what follows the last dot.
     Extension,
-    /// By inode number
+    /// By the width of the names on the screen.
+    Width,
+    /// By inode number.
     Inode,
 }
 
+const SORTS: Words<SortBy> = Words::new(&[
+    ("none", SortBy::None),
+    ("time", SortBy::Time),
+    ("size", SortBy::Size),
+    ("extension", SortBy::Extension),
+    ("version", SortBy::Version),
+    ("width", SortBy::Width),
+])
+.and(&[("name", SortBy::Name), ("inode", SortBy::Inode)]);
+
 /// One of the times of an inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhichTime {
-    /// Last change of contents
-    #[value(alias = "modification")]
+    /// Last change of contents.
     Mtime,
-    /// Last access
-    #[value(alias = "access", alias = "use")]
+    /// Last access.
     Atime,
-    /// Last change of contents or attributes
-    #[value(alias = "status")]
+    /// Last change of contents or attributes.
     Ctime,
-    /// Birth
-    #[value(name = "btime", alias = "birth", alias = "creation")]
+    /// Birth.
     Btime,
 }
+
+const TIMES: Words<WhichTime> = Words::new(&[
+    ("atime", WhichTime::Atime),
+    ("access", WhichTime::Atime),
+    ("use", WhichTime::Atime),
+    ("ctime", WhichTime::Ctime),
+    ("status", WhichTime::Ctime),
+    ("birth", WhichTime::Btime),
+    ("creation", WhichTime::Btime),
+])
+.and(&[("mtime", WhichTime::Mtime), ("modification", WhichTime::Mtime), ("btime", WhichTime::Btime)]);

@@ -10,8 +10,10 @@ use pando_vfs::{
 use rustix::io::Errno;
 
 use super::{
+    args::Indicators,
+    choices::Follows,
     entry::{Entry, EntryXattrs, LinkEnd, encode_xattr},
-    order::Key,
+    order::Sorted,
     plan::Plan,
 };
 
@@ -20,6 +22,8 @@ pub struct Argument<'a> {
     /// As it was given.
     pub path: &'a Path,
     attr: Attr,
+    /// It is what a link leads to, if the path is one.
+    followed: bool,
     target: Option<Vec<u8>>,
     link_end: LinkEnd,
     xattrs: Vec<u8>,
@@ -28,22 +32,28 @@ pub struct Argument<'a> {
 }
 
 impl<'a> Argument<'a> {
-    /// Looks at what a path names. A link is followed where ls does: without -l, -d and -F, and if it leads to a
-    /// directory.
+    /// Looks at what a path names. Unless it is said which links are followed, it is those to directories, without -l, -d
+    /// and -F.
     ///
     /// # Errors
     /// As statx(2).
     pub fn new(path: &'a Path, plan: &Plan) -> io::Result<Self> {
-        let follows = !plan.directory && !plan.classify && !plan.long;
-        let followed = if follows { Some(attributes(path, true)) } else { None };
-        let attr = match followed {
-            Some(Ok(attr)) if attr.kind() == Some(FileKind::Directory) => attr,
-            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => attributes(path, false)?,
+        let shows_links = plan.directory || plan.indicators == Indicators::Classify || plan.long;
+        let follows = plan.follows.or((!shows_links).then_some(Follows::ArgumentDirectories));
+        let (attr, followed) = match (follows, follows.map(|_| attributes(path, true))) {
+            (Some(Follows::ArgumentDirectories), Some(Ok(attr))) if attr.kind() == Some(FileKind::Directory) => {
+                (attr, true)
+            }
+            (Some(Follows::ArgumentDirectories), Some(Err(error))) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error);
+            }
+            (Some(Follows::Arguments | Follows::Always), Some(attr)) => (attr?, true),
+            _ => (attributes(path, false)?, false),
         };
         let mut argument = Self {
             path,
             attr,
+            followed,
             target: None,
             link_end: LinkEnd::Unknown,
             xattrs: Vec::new(),
@@ -82,11 +92,18 @@ impl<'a> Argument<'a> {
 
     fn read_xattrs(&mut self, values: bool) -> rustix::io::Result<()> {
         let mut list = vec![0; pando_vfs::XATTR_SIZE_MAX];
-        let len = rustix::fs::llistxattr(self.path, &mut list)?;
+        let len = match self.followed {
+            true => rustix::fs::listxattr(self.path, &mut list)?,
+            false => rustix::fs::llistxattr(self.path, &mut list)?,
+        };
         let mut room = vec![0; if values { pando_vfs::XATTR_SIZE_MAX } else { 0 }];
         for name in list[..len].split_inclusive(|&byte| byte == 0) {
             let name = CStr::from_bytes_with_nul(name).map_err(|_| Errno::IO)?;
-            let value = match values.then(|| rustix::fs::lgetxattr(self.path, name, &mut room)) {
+            let mut value_of = |name| match self.followed {
+                true => rustix::fs::getxattr(self.path, name, &mut room),
+                false => rustix::fs::lgetxattr(self.path, name, &mut room),
+            };
+            let value = match values.then(|| value_of(name)) {
                 None => XattrValue::NotRead,
                 // Gone since the list was read.
                 Some(Err(Errno::NODATA)) => continue,
@@ -118,8 +135,7 @@ impl<'a> Argument<'a> {
     }
 
     /// What it is sorted by.
-    pub fn key(&self, plan: &Plan) -> (Key, &[u8]) {
-        let entry = Entry { attr: Some(Cow::Borrowed(&self.attr)), ..self.entry(plan) };
-        (plan.order.key(&entry), self.path.as_os_str().as_bytes())
+    pub fn sorted(&self, plan: &Plan) -> Sorted<'_> {
+        plan.order.sorted(&Entry { attr: Some(Cow::Borrowed(&self.attr)), ..self.entry(plan) })
     }
 }

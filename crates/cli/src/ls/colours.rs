@@ -455,6 +455,8 @@ pub struct Brush<'p> {
     /// Where it wrote the first sequence of a cell. Which of all those in cells is printed first is not known yet.
     in_cell: Option<usize>,
     cells: bool,
+    /// How many bytes of sequences it wrote.
+    pub written: u64,
     /// Whether files with several names have their colour: in ls, only where it looks at files for another reason.
     pub hard_links: bool,
 }
@@ -462,7 +464,7 @@ pub struct Brush<'p> {
 impl<'p> Brush<'p> {
     /// Nothing written yet. With `cells`, all is written into those of columns.
     pub fn new(palette: &'p Palette, cells: bool) -> Self {
-        Self { palette, used: false, in_cell: None, cells, hard_links: true }
+        Self { palette, used: false, in_cell: None, cells, written: 0, hard_links: true }
     }
 
     /// Where the first sequence begins in the cell that was made last.
@@ -476,8 +478,10 @@ impl<'p> Brush<'p> {
             self.in_cell.get_or_insert(out.len());
         } else if !used {
             out.extend_from_slice(&self.palette.after);
+            self.written += self.palette.after.len() as u64;
         }
         out.extend_from_slice(sequence);
+        self.written += sequence.len() as u64;
     }
 
     /// Begins text that is no name.
@@ -510,6 +514,7 @@ impl<'p> Brush<'p> {
     pub fn end(&mut self, painted: Painted, out: &mut Vec<u8>) -> bool {
         if painted.0 {
             out.extend_from_slice(&self.palette.after);
+            self.written += self.palette.after.len() as u64;
         }
         painted.0
     }

@@ -1,4 +1,5 @@
-//! Columns, filled one after the other, each as wide as its widest entry: as many as fit into the line.
+//! Columns, filled one after the other or across, each as wide as its widest entry: as many as fit into the line. And
+//! lines in which commas separate entries.
 
 use super::human::spaces;
 
@@ -6,15 +7,27 @@ use super::human::spaces;
 const GAP: usize = 2;
 /// One character and the gap.
 const MIN_COLUMN: usize = 3;
-const TAB: usize = 8;
+
+/// Where the next entry stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Below, in a column.
+    Down,
+    /// In the next column.
+    Across,
+    /// Behind a comma.
+    Commas,
+}
 
 /// How wide the screen is.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     /// Columns of the screen; 0 is no limit.
     pub width: usize,
-    /// Whether gaps may be filled with tabs. (A tab would take the colour of a background with it.)
-    pub tabs: bool,
+    /// How far apart tab stops are; 0 if gaps are not filled with tabs. (A tab would take the colour of a background with
+    /// it.)
+    pub tab: usize,
+    pub layout: Layout,
     /// What ends a line.
     pub eol: u8,
 }
@@ -24,6 +37,20 @@ pub struct Screen {
 /// # Errors
 /// It is no number.
 pub fn parse_width(text: &str) -> Result<usize, String> {
+    parse_number(text, "a width is a number").map(|width| width.unwrap_or(0))
+}
+
+/// Reads the distance of tab stops, likewise. What is too large is an error.
+///
+/// # Errors
+/// It is no number that fits.
+pub fn parse_tab(text: &str) -> Result<usize, String> {
+    const NUMBER: &str = "the distance of tab stops is a number";
+    parse_number(text, NUMBER)?.ok_or_else(|| NUMBER.to_owned())
+}
+
+/// A number; none if it is too large.
+fn parse_number(text: &str, error: &str) -> Result<Option<usize>, String> {
     let digits = text.trim_start();
     let digits = digits.strip_prefix('+').unwrap_or(digits);
     let (digits, radix) = match digits.strip_prefix('0') {
@@ -32,9 +59,9 @@ pub fn parse_width(text: &str) -> Result<usize, String> {
         _ => (digits, 10),
     };
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
-        return Err("a width is a number".to_owned());
+        return Err(error.to_owned());
     }
-    Ok(usize::from_str_radix(digits, radix).unwrap_or(0))
+    Ok(usize::from_str_radix(digits, radix).ok().filter(|&number| number <= isize::MAX as usize))
 }
 
 impl Screen {
@@ -110,51 +137,89 @@ impl Cells {
 
     /// Lays out what waits, and empties it. `clear` comes after coloured names that may have run over the edge.
     pub fn flush(&mut self, screen: Screen, clear: &[u8], out: &mut Vec<u8>) {
-        if screen.width == 0 {
-            return self.flush_line(screen, out);
+        if self.cells.is_empty() {
+            return;
         }
-        let widths = self.widths(screen.width);
+        match screen.layout {
+            Layout::Commas => self.flush_separated(b',', screen, clear, out),
+            _ if screen.width == 0 => self.flush_separated(b' ', screen, clear, out),
+            Layout::Down => self.flush_down(screen, clear, out),
+            Layout::Across => self.flush_across(screen, clear, out),
+        }
+        self.text.clear();
+        self.cells.clear();
+    }
+
+    /// Prints an entry that begins in this column.
+    fn put_at(&mut self, index: usize, at: usize, screen: Screen, clear: &[u8], out: &mut Vec<u8>) {
+        let name = self.cells[index].name as usize;
+        let tail = self.put(index, out);
+        if screen.is_left_by(at, name) {
+            out.extend_from_slice(clear);
+        }
+        out.extend_from_slice(tail);
+    }
+
+    fn flush_down(&mut self, screen: Screen, clear: &[u8], out: &mut Vec<u8>) {
+        let widths = self.widths(screen);
         let count = self.cells.len();
-        let rows = count.div_ceil(widths.len().max(1));
+        let rows = count.div_ceil(widths.len());
         for row in 0..rows {
             let mut at = 0;
             for (column, index) in (row..count).step_by(rows).enumerate() {
-                let Cell { width, name, .. } = self.cells[index];
-                let tail = self.put(index, out);
-                if screen.is_left_by(at, name as usize) {
-                    out.extend_from_slice(clear);
-                }
-                out.extend_from_slice(tail);
+                self.put_at(index, at, screen, clear, out);
                 if index + rows < count {
-                    indent(at + width, at + widths[column], screen.tabs, out);
+                    indent(at + self.cells[index].width, at + widths[column], screen.tab, out);
                     at += widths[column];
                 }
             }
             out.push(screen.eol);
         }
-        self.text.clear();
-        self.cells.clear();
     }
 
-    /// All in one line.
-    fn flush_line(&mut self, screen: Screen, out: &mut Vec<u8>) {
+    fn flush_across(&mut self, screen: Screen, clear: &[u8], out: &mut Vec<u8>) {
+        let widths = self.widths(screen);
+        let mut at = 0;
         for index in 0..self.cells.len() {
-            let last = index + 1 == self.cells.len();
-            let tail = self.put(index, out);
-            out.extend_from_slice(tail);
-            out.extend_from_slice(if last { std::slice::from_ref(&screen.eol) } else { b"  " });
+            let column = index % widths.len();
+            if column > 0 {
+                indent(at + self.cells[index - 1].width, at + widths[column - 1], screen.tab, out);
+                at += widths[column - 1];
+            } else if index > 0 {
+                out.push(screen.eol);
+                at = 0;
+            }
+            self.put_at(index, at, screen, clear, out);
         }
-        self.text.clear();
-        self.cells.clear();
+        out.push(screen.eol);
+    }
+
+    /// As many in a line as fit, with a character and a space after each.
+    fn flush_separated(&mut self, separator: u8, screen: Screen, clear: &[u8], out: &mut Vec<u8>) {
+        let mut at = 0;
+        for index in 0..self.cells.len() {
+            let width = if screen.width == 0 { 0 } else { self.cells[index].width };
+            if index > 0 {
+                let fits = screen.width == 0 || at + width + GAP < screen.width;
+                at = if fits { at + GAP } else { 0 };
+                out.extend_from_slice(&[separator, if fits { b' ' } else { screen.eol }]);
+            }
+            self.put_at(index, at, screen, clear, out);
+            at += width;
+        }
+        out.push(screen.eol);
     }
 
     /// The widths of the most columns that fit.
-    fn widths(&self, screen: usize) -> Vec<usize> {
+    fn widths(&self, screen: Screen) -> Vec<usize> {
         let count = self.cells.len();
-        let mut columns = count.min(screen.div_ceil(MIN_COLUMN));
+        let mut columns = count.min(screen.width.div_ceil(MIN_COLUMN));
         while columns > 1 {
             // More columns with as many rows would stay empty: they take room and change nothing else.
-            let used = count.div_ceil(count.div_ceil(columns));
+            let used = match screen.layout {
+                Layout::Across => columns,
+                _ => count.div_ceil(count.div_ceil(columns)),
+            };
             if let Some(widths) = self.widths_of(used, screen) {
                 return widths;
             }
@@ -164,17 +229,17 @@ impl Cells {
     }
 
     /// The widths of this many columns, if they fit.
-    fn widths_of(&self, columns: usize, screen: usize) -> Option<Vec<usize>> {
+    fn widths_of(&self, columns: usize, screen: Screen) -> Option<Vec<usize>> {
         let rows = self.cells.len().div_ceil(columns);
         let mut widths = vec![MIN_COLUMN; columns];
         let mut line = MIN_COLUMN * columns;
-        for (column, cells) in self.cells.chunks(rows).enumerate() {
-            let widest = cells.iter().map(|cell| cell.width).max().unwrap_or(0);
-            let wanted = widest + if column + 1 == columns { 0 } else { GAP };
+        for (index, cell) in self.cells.iter().enumerate() {
+            let column = if screen.layout == Layout::Across { index % columns } else { index / rows };
+            let wanted = cell.width + if column + 1 == columns { 0 } else { GAP };
             if wanted > widths[column] {
                 line += wanted - widths[column];
                 widths[column] = wanted;
-                if line >= screen {
+                if line >= screen.width {
                     return None;
                 }
             }
@@ -185,13 +250,13 @@ impl Cells {
 }
 
 /// Moves from one column of the screen to another.
-fn indent(mut from: usize, to: usize, tabs: bool, out: &mut Vec<u8>) {
+fn indent(mut from: usize, to: usize, tab: usize, out: &mut Vec<u8>) {
     while from < to {
-        if tabs && to / TAB > (from + 1) / TAB {
+        if tab != 0 && to / tab > (from + 1) / tab {
             out.push(b'\t');
-            from += TAB - from % TAB;
+            from += tab - from % tab;
         } else {
-            let stop = if tabs { from + 1 } else { to };
+            let stop = if tab != 0 { from + 1 } else { to };
             spaces(stop - from, out);
             from = stop;
         }
@@ -202,14 +267,14 @@ fn indent(mut from: usize, to: usize, tabs: bool, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn laid_out(names: &[&str], width: usize, tabs: bool) -> String {
+    fn laid_out(names: &[&str], width: usize, tab: usize) -> String {
         let mut cells = Cells::default();
         for name in names {
             cells.text().extend_from_slice(name.as_bytes());
             cells.end(name.len());
         }
         let mut out = Vec::new();
-        cells.flush(Screen { width, tabs, eol: b'\n' }, b"", &mut out);
+        cells.flush(Screen { width, tab, layout: Layout::Down, eol: b'\n' }, b"", &mut out);
         assert_eq!(cells.len(), 0);
         String::from_utf8(out).unwrap()
     }
@@ -218,18 +283,18 @@ mod tests {
     #[test]
     fn columns_are_those_of_gnu_ls() {
         let names = ["a", "bb", "ccc", "dddd", "eeeee", "ffffff", "g"];
-        assert_eq!(laid_out(&names, 80, false), "a  bb  ccc  dddd  eeeee  ffffff  g\n");
-        assert_eq!(laid_out(&names, 20, false), "a    dddd    g\nbb   eeeee\nccc  ffffff\n");
-        assert_eq!(laid_out(&names, 20, true), "a    dddd    g\nbb   eeeee\nccc  ffffff\n");
-        assert_eq!(laid_out(&names, 1, false), "a\nbb\nccc\ndddd\neeeee\nffffff\ng\n");
-        assert_eq!(laid_out(&[], 80, false), "");
-        assert_eq!(laid_out(&["one"], 2, false), "one\n");
-        assert_eq!(laid_out(&names, 0, false), "a  bb  ccc  dddd  eeeee  ffffff  g\n");
+        assert_eq!(laid_out(&names, 80, 0), "a  bb  ccc  dddd  eeeee  ffffff  g\n");
+        assert_eq!(laid_out(&names, 20, 0), "a    dddd    g\nbb   eeeee\nccc  ffffff\n");
+        assert_eq!(laid_out(&names, 20, 8), "a    dddd    g\nbb   eeeee\nccc  ffffff\n");
+        assert_eq!(laid_out(&names, 1, 0), "a\nbb\nccc\ndddd\neeeee\nffffff\ng\n");
+        assert_eq!(laid_out(&[], 80, 0), "");
+        assert_eq!(laid_out(&["one"], 2, 0), "one\n");
+        assert_eq!(laid_out(&names, 0, 0), "a  bb  ccc  dddd  eeeee  ffffff  g\n");
     }
 
     #[test]
     fn gaps_are_filled_with_tabs_where_they_reach_a_stop() {
-        let text = laid_out(&["a", "long-long-name", "b", "c"], 20, true);
+        let text = laid_out(&["a", "long-long-name", "b", "c"], 20, 8);
         assert_eq!(text, "a\t\tb\nlong-long-name\tc\n");
     }
 }

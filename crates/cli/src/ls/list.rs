@@ -18,17 +18,18 @@ use super::{
     argument::Argument,
     colours::Palette,
     columns::Cells,
+    dired::Dired,
     entry::{Entry, EntryXattrs, LinkEnd},
     failed::Status,
     long::write_total,
     output::Output,
-    plan::{Form, Hidden, Plan},
+    plan::{Form, Plan},
     row::Rows,
     sorter::Sorter,
 };
 use crate::{
     failure::{Failure, Result},
-    quote::{Quote, Quoting, in_message},
+    quote::in_message,
 };
 
 /// Entries that are laid out in columns together.
@@ -47,6 +48,8 @@ pub struct Lister<'p> {
     blocks: u64,
     /// Where the total goes if the directory ends with this batch. Until that is known nothing is written.
     total_at: Option<usize>,
+    /// How many places of names were noted before that.
+    names_from: usize,
     /// The places in the listing of directories that will be entered, by their positions.
     ranks: HashMap<u64, u64>,
     /// Whether directories have their name on top, and whether one was printed.
@@ -67,6 +70,7 @@ impl<'p> Lister<'p> {
             position: 0,
             blocks: 0,
             total_at: None,
+            names_from: 0,
             ranks: HashMap::new(),
             headers: false,
             printed: false,
@@ -101,7 +105,7 @@ impl<'p> Lister<'p> {
         }
         let plan = self.plan;
         if plan.order.sorts() {
-            arguments.sort_by(|one, other| plan.order.compare(one.key(plan), other.key(plan)));
+            arguments.sort_by(|one, other| plan.order.compare(one.sorted(plan), other.sorted(plan)));
         }
         let (directories, others): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.is_listed(plan));
         self.rows.begin(None);
@@ -206,6 +210,7 @@ impl<'p> Lister<'p> {
         }
         let waits = self.plan.has_total() && !self.plan.order.sorts();
         self.total_at = waits.then_some(self.out.buffer.len());
+        self.names_from = self.rows.dired.as_ref().map_or(0, Dired::len);
     }
 
     fn print_header(&mut self, path: &[u8]) {
@@ -214,13 +219,10 @@ impl<'p> Lister<'p> {
             out.push(b'\n');
         }
         self.printed = true;
-        // A colon at the end of an unquoted name would be read as the header's own.
-        let style = match self.plan.quote.style {
-            Quoting::ShellEscape if path.contains(&b':') => Quoting::ShellEscapeAlways,
-            style => style,
-        };
-        Quote { style, at: false, ..self.plan.quote }.write(path, out);
-        out.extend_from_slice(b":\n");
+        if let Some(dired) = &mut self.rows.dired {
+            dired.flushed = self.out.flushed;
+        }
+        self.rows.write_directory(path, out);
     }
 
     fn batch(&mut self, path: &Path, batch: &Batch) -> Result<()> {
@@ -234,7 +236,7 @@ impl<'p> Lister<'p> {
             if plan.aligns() {
                 for record in batch.iter() {
                     let entry = entry_of(&record, 0);
-                    if is_shown(plan, entry.name) {
+                    if !plan.leaves_out(entry.name) {
                         self.measure(&entry);
                     }
                 }
@@ -242,7 +244,7 @@ impl<'p> Lister<'p> {
         }
         for (position, record) in (begin..).zip(batch.iter()) {
             let entry = entry_of(&record, position);
-            if !is_shown(self.plan, entry.name) {
+            if self.plan.leaves_out(entry.name) {
                 continue;
             }
             self.report(&entry, Some(path));
@@ -308,6 +310,9 @@ impl<'p> Lister<'p> {
                 self.cells.flush(self.plan.screen, self.plan.clear(), &mut self.out.buffer);
             }
         } else {
+            if let Some(dired) = &mut self.rows.dired {
+                dired.flushed = self.out.flushed;
+            }
             self.rows.write(entry, &mut self.out.buffer);
         }
         if self.total_at.is_some() {
@@ -323,6 +328,11 @@ impl<'p> Lister<'p> {
             let at = self.total_at.take().unwrap_or(self.out.buffer.len());
             let mut total = Vec::new();
             write_total(self.blocks, self.plan, &mut total);
+            if let Some(dired) = &mut self.rows.dired
+                && at < self.out.buffer.len()
+            {
+                dired.shift(self.names_from, total.len());
+            }
             self.out.buffer.splice(at..at, total);
         }
         self.flush_if_due()
@@ -349,8 +359,8 @@ impl<'p> Lister<'p> {
 
     /// Puts directories that will be entered into the order of the listing, and leaves out those that it does not show.
     fn order(&mut self, children: &mut Children) {
-        if self.plan.hidden == Hidden::Skip {
-            children.retain(|child| is_shown(self.plan, child.name));
+        if self.plan.leaves_some_out() {
+            children.retain(|child| !self.plan.leaves_out(child.name));
         }
         match self.plan.order.by {
             SortBy::None => {}
@@ -362,10 +372,6 @@ impl<'p> Lister<'p> {
             }
         }
     }
-}
-
-fn is_shown(plan: &Plan, name: &[u8]) -> bool {
-    plan.hidden != Hidden::Skip || name.first() != Some(&b'.')
 }
 
 #[inline(always)]

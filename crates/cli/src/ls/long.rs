@@ -1,13 +1,18 @@
 //! The long format: mode, links, owner, group, size, time, name. Formatted by hand into one buffer, with nothing
 //! allocated for an entry.
 
-use pando_vfs::{FileKind, bulk::Attr};
+use pando_vfs::{
+    FileKind,
+    bulk::{Attr, XattrValue},
+};
 
 use super::{
+    columns::Layout,
     entry::Entry,
-    human::{digits, human, right, spaces, width},
+    human::{right, spaces, width},
     owner::Owners,
-    plan::Plan,
+    plan::{Form, Plan},
+    scale::Scale,
     time::Clock,
 };
 
@@ -17,8 +22,6 @@ pub struct LookUps {
     pub owners: Owners,
     /// Texts of times.
     pub clock: Clock,
-    /// Whether labels of SELinux count (`.` after the mode).
-    pub selinux: bool,
     /// What was written last before a size.
     pub written: Written,
 }
@@ -52,6 +55,7 @@ pub struct Widths {
     nlink: usize,
     user: usize,
     group: usize,
+    context: usize,
     size: usize,
     major: usize,
     minor: usize,
@@ -94,51 +98,61 @@ fn mode_text(kind: Option<FileKind>, mode: u32) -> [u8; 10] {
     text
 }
 
-/// `+` for an access list, `.` for a label of SELinux alone.
+/// `+` for an access list, `.` for a security context alone.
 #[inline]
-fn mark(entry: &Entry<'_>, selinux: bool) -> u8 {
-    if entry.xattrs.is_empty() { b' ' } else { mark_of(entry, selinux) }
+fn mark(entry: &Entry<'_>) -> u8 {
+    if entry.xattrs.is_empty() { b' ' } else { mark_of(entry) }
 }
 
-fn mark_of(entry: &Entry<'_>, selinux: bool) -> u8 {
+fn mark_of(entry: &Entry<'_>) -> u8 {
     let mut mark = b' ';
     for xattr in entry.xattrs.clone() {
         match xattr.name {
             b"system.posix_acl_access" | b"system.posix_acl_default" => return b'+',
-            b"security.selinux" if selinux => mark = b'.',
+            CONTEXT => mark = b'.',
             _ => {}
         }
     }
     mark
 }
 
+/// The extended attribute that holds the security context.
+const CONTEXT: &[u8] = b"security.selinux";
+
+/// The security context, to its first zero byte; a question mark where there is none.
+fn context<'a>(entry: &Entry<'a>) -> &'a [u8] {
+    let value = entry.xattrs.clone().find(|xattr| xattr.name == CONTEXT).map(|xattr| xattr.value);
+    match value {
+        Some(XattrValue::Bytes(value)) => value.split(|&byte| byte == 0).next().unwrap_or_default(),
+        _ => b"?",
+    }
+}
+
 fn is_device(kind: Option<FileKind>) -> bool {
     matches!(kind, Some(FileKind::CharDevice | FileKind::BlockDevice))
 }
 
-/// 512-byte units as KiB.
-fn kib(blocks: u64) -> u64 {
-    blocks.div_ceil(2)
-}
-
-fn human_width(bytes: u128) -> usize {
-    let mut text = Vec::with_capacity(8);
-    human(bytes, &mut text);
-    text.len()
-}
+/// What blocks are counted in.
+const BLOCK_BYTES: u64 = 512;
 
 impl Widths {
-    /// Makes room for an entry's numbers that come before the name in every format (`-i`, `-s`).
+    /// Makes room for what comes before an entry's name in every format (`-i`, `-s`, and `-Z` where it is not long). Between
+    /// commas nothing is aligned.
     #[inline]
     pub fn measure_frills(&mut self, entry: &Entry<'_>, plan: &Plan) {
+        if plan.form == Form::Columns && plan.screen.layout == Layout::Commas {
+            return;
+        }
+        if plan.context {
+            self.context = self.context.max(context(entry).len());
+        }
         if plan.inode {
             self.ino = self.ino.max(entry.known_ino().map_or(1, width));
         }
         if plan.blocks
             && let Some(attr) = entry.attr()
         {
-            let blocks = if plan.human { human_width(u128::from(attr.blocks) * 512) } else { width(kib(attr.blocks)) };
-            self.blocks = self.blocks.max(blocks);
+            self.blocks = self.blocks.max(plan.block_scale.width(attr.blocks, BLOCK_BYTES));
         }
     }
 
@@ -146,9 +160,9 @@ impl Widths {
     #[inline]
     pub fn measure(&mut self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps) {
         self.measure_frills(entry, plan);
-        self.quotes |= plan.quote.needs_quotes(entry.name);
+        self.quotes |= plan.aligns_quotes() && plan.quote.needs_quotes(entry.name);
         let Some(attr) = entry.attr() else { return };
-        self.marks |= mark(entry, look.selinux) != b' ';
+        self.marks |= mark(entry) != b' ';
         self.nlink = self.nlink.max(width(u64::from(attr.nlink)));
         let owners = Some((attr.uid, attr.gid));
         if self.owners != owners {
@@ -160,8 +174,7 @@ impl Widths {
             self.minor = self.minor.max(width(u64::from(attr.rdev_minor)));
             self.size = self.size.max(self.major + 2 + self.minor);
         } else {
-            let size = if plan.human { human_width(u128::from(attr.size)) } else { width(attr.size) };
-            self.size = self.size.max(size);
+            self.size = self.size.max(plan.file_scale.width(attr.size, 1));
         }
     }
 
@@ -185,9 +198,15 @@ impl Widths {
         }
         if plan.blocks {
             match entry.attr() {
-                Some(attr) if plan.human => right_human(u128::from(attr.blocks) * 512, self.blocks, out),
-                attr => number_or_unknown(attr.map(|attr| kib(attr.blocks)), self.blocks, out),
+                Some(attr) => plan.block_scale.right(attr.blocks, BLOCK_BYTES, self.blocks, out),
+                None => number_or_unknown(None, self.blocks, out),
             }
+            out.push(b' ');
+        }
+        if plan.context && plan.form != Form::Long {
+            let text = context(entry);
+            spaces(self.context.saturating_sub(text.len()), out);
+            out.extend_from_slice(text);
             out.push(b' ');
         }
         out.len() - begin
@@ -197,15 +216,22 @@ impl Widths {
     /// from behind the owners, if they are shown.
     pub fn write(&self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps, out: &mut Vec<u8>) -> usize {
         let mut begin = out.len();
+        if plan.dired {
+            out.extend_from_slice(INDENT);
+        }
         self.write_frills(entry, plan, out);
         let Some(attr) = entry.attr() else {
-            self.write_unknown(entry, plan, look, out);
+            if plan.owner || plan.group || plan.author || plan.context {
+                begin = self.write_unknown(entry, plan, look, out);
+            } else {
+                self.write_unknown(entry, plan, look, out);
+            }
             return out.len() - begin;
         };
         let shared = Shared {
             kind: entry.kind,
             mode: attr.mode,
-            mark: self.marks.then(|| mark(entry, look.selinux)),
+            mark: self.marks.then(|| mark(entry)),
             nlink: attr.nlink,
             uid: attr.uid,
             gid: attr.gid,
@@ -215,7 +241,10 @@ impl Widths {
             self.write_shared(shared, plan, look);
         }
         out.extend_from_slice(&look.written.text);
-        if plan.owner || plan.group || plan.author {
+        if plan.context {
+            write_context(context(entry), self.context, out);
+        }
+        if plan.owner || plan.group || plan.author || plan.context {
             begin = out.len();
         }
         self.write_size(entry.kind, attr, plan, out);
@@ -262,36 +291,41 @@ impl Widths {
             right(u64::from(attr.rdev_major), self.major + blank, out);
             out.extend_from_slice(b", ");
             right(u64::from(attr.rdev_minor), self.minor, out);
-        } else if plan.human {
-            right_human(u128::from(attr.size), self.size, out);
-        } else {
+        } else if plan.file_scale == Scale::BYTES {
             right(attr.size, self.size, out);
+        } else {
+            plan.file_scale.right(attr.size, 1, self.size, out);
         }
     }
 
-    /// What could not be had is a question mark.
-    fn write_unknown(&self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps, out: &mut Vec<u8>) {
+    /// What could not be had is a question mark. Answers where the columns behind the owners begin.
+    fn write_unknown(&self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps, out: &mut Vec<u8>) -> usize {
         out.push(letter(entry.kind));
         out.extend_from_slice(if self.marks { b"??????????" } else { b"?????????" });
         out.push(b' ');
-        let mut unknown = |width: usize, left: bool| {
+        let unknown = |width: usize, left: bool, out: &mut Vec<u8>| {
             spaces(if left { 0 } else { width.saturating_sub(1) }, out);
             out.push(b'?');
             spaces(if left { width.saturating_sub(1) } else { 0 }, out);
             out.push(b' ');
         };
-        unknown(self.nlink, false);
+        unknown(self.nlink, false, out);
         if plan.owner {
-            unknown(self.user, true);
+            unknown(self.user, true, out);
         }
         if plan.group {
-            unknown(self.group, true);
+            unknown(self.group, true, out);
         }
         if plan.author {
-            unknown(self.user, true);
+            unknown(self.user, true, out);
         }
-        unknown(self.size, false);
-        unknown(look.clock.width(), false);
+        if plan.context {
+            unknown(self.context, true, out);
+        }
+        let begin = out.len();
+        unknown(self.size, false, out);
+        unknown(look.clock.width(), false, out);
+        begin
     }
 }
 
@@ -317,24 +351,22 @@ fn number_or_unknown(number: Option<u64>, width: usize, out: &mut Vec<u8>) {
     }
 }
 
-fn right_human(bytes: u128, width: usize, out: &mut Vec<u8>) {
-    let begin = out.len();
-    human(bytes, out);
-    let len = out.len() - begin;
-    if let Some(missing) = width.checked_sub(len).filter(|&missing| missing > 0) {
-        spaces(missing, out);
-        out[begin..].rotate_right(missing);
-    }
+fn write_context(context: &[u8], width: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(context);
+    spaces(width.saturating_sub(context.len()), out);
+    out.push(b' ');
 }
+
+/// What lines begin with if it is said at the end where the names are.
+pub const INDENT: &[u8] = b"  ";
 
 /// Appends the line that says how much the entries of a directory occupy.
 pub fn write_total(blocks: u64, plan: &Plan, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"total ");
-    if plan.human {
-        human(u128::from(blocks) * 512, out);
-    } else {
-        digits(kib(blocks), out);
+    if plan.dired {
+        out.extend_from_slice(INDENT);
     }
+    out.extend_from_slice(b"total ");
+    plan.block_scale.write(blocks, BLOCK_BYTES, out);
     out.push(plan.screen.eol);
 }
 
@@ -352,7 +384,7 @@ mod tests {
             (b"\x0fsystem.nfs4_acl\x00", b' '),
         ] {
             let entry = Entry { xattrs: EntryXattrs::Kept(xattrs), ..example(b"x") };
-            assert_eq!(mark(&entry, true), marked, "{}", xattrs.escape_ascii());
+            assert_eq!(mark(&entry), marked, "{}", xattrs.escape_ascii());
         }
     }
 

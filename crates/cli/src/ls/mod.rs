@@ -1,24 +1,29 @@
 //! `pando ls`: lists directories of the host, from the record stream of `pando-hostfs`.
 //!
 //! ```text
-//!  args -> plan        what was asked for, resolved once
+//!  args, words -> choices -> plan     what was asked for, resolved once
 //!  argument            the paths on the command line
 //!  list                directories: records in, entries to the sorter or straight to the rows
-//!  sorter, order       entries in order, within a stated memory
+//!  pattern             which entries are left out
+//!  sorter, order, version     entries in order, within a stated memory
 //!  row                 an entry in the form asked for, with the help of
 //!    long, columns, json, csv    the forms
-//!    quote, colours, time, human, owner    the parts of a line
+//!    quote, colours, hyperlink, time, scale, owner    the parts of a line
+//!    dired             where the names are in the output
 //!  output, interrupt, failed    to stdout in large pieces, and no colour stays; to stderr, and the exit status
 //! ```
 
 pub mod args;
 mod argument;
+mod choices;
 mod colours;
 mod columns;
 mod csv;
+mod dired;
 mod entry;
 mod failed;
 mod human;
+mod hyperlink;
 mod interrupt;
 mod json;
 mod list;
@@ -26,10 +31,14 @@ mod long;
 mod order;
 mod output;
 mod owner;
+mod pattern;
 mod plan;
 mod row;
+mod scale;
 mod sorter;
 mod time;
+mod version;
+pub mod words;
 
 use std::{
     path::{Path, PathBuf},

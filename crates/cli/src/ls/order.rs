@@ -2,10 +2,14 @@
 
 use std::cmp::Ordering;
 
+use pando_vfs::FileKind;
+
 use super::{
     args::{SortBy, WhichTime},
-    entry::Entry,
+    entry::{Entry, LinkEnd},
+    version,
 };
+use crate::quote::Quote;
 
 /// An order.
 #[derive(Debug, Clone, Copy)]
@@ -16,11 +20,26 @@ pub struct Order {
     pub time: WhichTime,
     /// The other way round.
     pub reverse: bool,
+    /// Directories, and links to directories, come before everything else, in any order but none.
+    pub directories_first: bool,
+    /// How names are shown, for [`SortBy::Width`].
+    pub names: Quote,
+    /// Names without quotes are indented.
+    pub aligns_quotes: bool,
 }
 
 /// Two numbers that order most entries by themselves, before anything else is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u64, u64);
+
+/// What an entry is sorted by.
+#[derive(Debug, Clone, Copy)]
+pub struct Sorted<'a> {
+    /// It comes before the others, also where the order is reversed.
+    pub first: bool,
+    pub key: Key,
+    pub name: &'a [u8],
+}
 
 /// Bytes as a number of the same order; shorter ones are filled with zeros.
 fn prefix(bytes: &[u8]) -> u64 {
@@ -41,11 +60,39 @@ impl Order {
         self.by != SortBy::None
     }
 
+    /// Whether directories come first.
+    pub fn groups(&self) -> bool {
+        self.directories_first && self.sorts()
+    }
+
+    /// Whether an entry comes before the others.
+    pub fn is_first(&self, entry: &Entry<'_>) -> bool {
+        let leads_to_directory = || match entry.link_end {
+            LinkEnd::Mode(mode) => FileKind::from_mode(mode) == Some(FileKind::Directory),
+            LinkEnd::Unknown | LinkEnd::Nothing => false,
+        };
+        self.groups() && (entry.kind == Some(FileKind::Directory) || leads_to_directory())
+    }
+
+    /// What an entry is sorted by.
+    pub fn sorted<'a>(&self, entry: &Entry<'a>) -> Sorted<'a> {
+        Sorted { first: self.is_first(entry), key: self.key(entry), name: entry.name }
+    }
+
+    /// The width of a name. Names without quotes are one column wider where one is in quotes; where none is, that makes no
+    /// difference.
+    fn width(&self, name: &[u8]) -> u64 {
+        let indented = self.aligns_quotes && !self.names.needs_quotes(name);
+        (self.names.write(name, &mut Vec::new()) + usize::from(indented)) as u64
+    }
+
     /// The key of an entry. Entries without attributes are as if all their attributes were zero.
     pub fn key(&self, entry: &Entry<'_>) -> Key {
         match self.by {
             SortBy::None => Key(entry.position, 0),
             SortBy::Name => Key(prefix(entry.name), prefix(entry.name.get(8..).unwrap_or_default())),
+            SortBy::Width => Key(self.width(entry.name), prefix(entry.name)),
+            SortBy::Version => Key(0, 0),
             SortBy::Size => Key(!entry.attr().map_or(0, |attr| attr.size), prefix(entry.name)),
             SortBy::Inode => Key(entry.attr().map_or(entry.ino, |attr| attr.ino), prefix(entry.name)),
             SortBy::Extension => {
@@ -60,26 +107,40 @@ impl Order {
         }
     }
 
-    /// Compares two entries by their keys and their names.
-    pub fn compare(&self, one: (Key, &[u8]), other: (Key, &[u8])) -> Ordering {
+    /// Compares two entries.
+    pub fn compare(&self, one: Sorted<'_>, other: Sorted<'_>) -> Ordering {
         let by_name = || match self.by {
-            SortBy::Extension => extension(one.1).cmp(extension(other.1)).then_with(|| one.1.cmp(other.1)),
-            _ => one.1.cmp(other.1),
+            SortBy::Extension => extension(one.name).cmp(extension(other.name)),
+            SortBy::Version => version::compare(one.name, other.name),
+            _ => Ordering::Equal,
         };
-        let order = one.0.cmp(&other.0).then_with(by_name);
-        if self.reverse { order.reverse() } else { order }
+        let order = one.key.cmp(&other.key).then_with(by_name).then_with(|| one.name.cmp(other.name));
+        let order = if self.reverse { order.reverse() } else { order };
+        other.first.cmp(&one.first).then(order)
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
-    use crate::ls::entry::tests::example;
+    use crate::{ls::entry::tests::example, quote::Quoting};
+
+    /// An order without anything special.
+    pub fn plain(by: SortBy, reverse: bool) -> Order {
+        Order {
+            by,
+            time: WhichTime::Mtime,
+            reverse,
+            directories_first: false,
+            names: Quote::new(Quoting::Literal),
+            aligns_quotes: false,
+        }
+    }
 
     /// A directory that something is mounted on has another number in the directory above it.
     #[test]
     fn inodes_are_sorted_by_the_number_that_is_shown() {
-        let order = Order { by: SortBy::Inode, time: WhichTime::Mtime, reverse: false };
+        let order = plain(SortBy::Inode, false);
         let numbered = |read, found| {
             let mut entry = Entry { ino: read, ..example(b"n") };
             entry.attr.as_mut().unwrap().to_mut().ino = found;

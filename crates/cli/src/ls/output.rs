@@ -18,6 +18,8 @@ const FLUSH_AFTER: Duration = Duration::from_millis(50);
 pub struct Output {
     /// Appended to by whoever has something to print.
     pub buffer: Vec<u8>,
+    /// Bytes that were in the buffer and are written.
+    pub flushed: u64,
     written: Instant,
     restorer: Option<Restorer>,
 }
@@ -25,7 +27,7 @@ pub struct Output {
 impl Output {
     /// Nothing written yet. `restorer`: for a terminal that is written to in colours.
     pub fn new(restorer: Option<Restorer>) -> Self {
-        Self { buffer: Vec::with_capacity(FLUSH_BYTES + (16 << 10)), written: Instant::now(), restorer }
+        Self { buffer: Vec::with_capacity(FLUSH_BYTES + (16 << 10)), flushed: 0, written: Instant::now(), restorer }
     }
 
     /// Writes if there is enough to be worth a call.
@@ -62,6 +64,7 @@ impl Output {
                 Err(errno) => return Err(errno.into()),
             }
         }
+        self.flushed += self.buffer.len() as u64;
         self.buffer.clear();
         self.written = Instant::now();
         Ok(())

@@ -2,19 +2,24 @@
 
 use std::{env, io::IsTerminal, os::unix::ffi::OsStrExt};
 
-use clap::ValueEnum;
 use pando_hostfs::{Descent, Fields, Mask, Options, WalkOptions};
 
 use super::{
-    args::{Format, LsArgs, Options as Args, SortBy, When, WhichTime, XattrLevel},
+    args::{Format, Indicators, LsArgs, Options as Args, QUOTING, SortBy, WhichTime, XattrLevel},
+    choices::{Choices, Follows},
     colours::Palette,
-    columns::{Screen, parse_width},
+    columns::{Layout, Screen, parse_tab, parse_width},
     failed::Status,
     interrupt::Restorer,
     order::Order,
+    pattern::Pattern,
+    scale::Scale,
     time::TimeStyle,
 };
-use crate::quote::{Quote, Quoting, in_message, locale_is_utf8};
+use crate::{
+    characters::locale_is_utf8,
+    quote::{Quote, Quoting, in_message},
+};
 
 /// The form of the listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +59,21 @@ pub struct Plan {
     pub recursive: bool,
     pub one_file_system: bool,
     pub xattr: Option<XattrLevel>,
-    pub human: bool,
+    /// Units of blocks, and of sizes of files.
+    pub block_scale: Scale,
+    pub file_scale: Scale,
     pub inode: bool,
     pub blocks: bool,
-    pub classify: bool,
+    pub context: bool,
+    pub indicators: Indicators,
+    /// None: by the format.
+    pub follows: Option<Follows>,
+    pub hyperlink: bool,
+    /// Where names are is said at the end.
+    pub dired: bool,
+    /// Entries that are not listed, and those that are not listed unless all are.
+    pub ignored: Vec<Pattern>,
+    pub unless_all: Vec<Pattern>,
     pub numeric: bool,
     pub owner: bool,
     pub group: bool,
@@ -99,67 +115,98 @@ fn warn(text: &str) {
     Status::Well.say(Status::Well, text);
 }
 
+fn tab_width(args: &Args) -> usize {
+    const TAB: usize = 8;
+    let from_env = || {
+        let text = env::var_os("TABSIZE")?;
+        let tab = text.to_str().and_then(|text| parse_tab(text).ok());
+        if tab.is_none() {
+            let text = in_message(text.as_bytes());
+            warn(&format!("ignoring invalid tab size in environment variable TABSIZE: {text}"));
+        }
+        tab
+    };
+    args.tab.or_else(from_env).unwrap_or(TAB)
+}
+
 impl Plan {
     /// Resolves the arguments.
     ///
     /// # Errors
-    /// The environment asks for a style that is none; the text says which.
+    /// The arguments do not go together, or ask for a style of times that is none; the text says which.
     pub fn new(args: &LsArgs) -> Result<Self, String> {
         let terminal = std::io::stdout().is_terminal();
-        let LsArgs { options: args, format } = args;
-        let long = *format == Some(Format::Long);
-        let form = match () {
-            () if args.json => Form::Json,
-            () if args.csv => Form::Csv,
-            () if long => Form::Long,
-            // Attributes have lines of their own, below the name.
-            () if args.xattr.is_some() => Form::Lines,
-            () if *format == Some(Format::Columns) || (format.is_none() && terminal) => Form::Columns,
-            () => Form::Lines,
-        };
-        let colour = match args.color {
-            When::Always => !args.zero,
-            When::Never => false,
-            When::Auto => terminal && !args.zero && env::var_os("TERM").is_none_or(|term| term != "dumb"),
-        };
+        let LsArgs { options: args, choices } = args;
+        let long = choices.format == Some(Format::Long);
+        let form = form_of(args, choices, terminal);
         let machine = matches!(form, Form::Json | Form::Csv);
-        let colours = if colour && !machine { Palette::from_env(warn) } else { None };
-        let is_wide = form == Form::Columns || (colour && !machine);
+        let colour = choices.color.holds(terminal) && !machine;
+        let colours = if colour { Palette::from_env(warn) } else { None };
+        let is_wide = form == Form::Columns || colour;
         let width = if is_wide { screen_width(args, terminal) } else { DEFAULT_WIDTH };
-        let time = match (args.ctime, args.atime) {
-            (true, _) => WhichTime::Ctime,
-            (_, true) => WhichTime::Atime,
-            _ => args.time,
-        };
-        Ok(Self {
+        let tab = if form == Form::Columns { tab_width(args) } else { 0 };
+        let time = choices.time.unwrap_or(WhichTime::Mtime);
+        let hyperlink = choices.hyperlink.holds(terminal) && !machine;
+        let dired = args.dired && form == Form::Long && !hyperlink;
+        if dired && choices.zero {
+            return Err("--dired and --zero do not go together".to_owned());
+        }
+        let (block_scale, file_scale) = scales(args, choices);
+        let patterns = |given: &[std::ffi::OsString]| given.iter().map(|text| Pattern::new(text.as_bytes())).collect();
+        let mut ignored: Vec<Pattern> = patterns(&args.ignore);
+        if args.ignore_backups {
+            ignored.extend([Pattern::new(b"*~"), Pattern::new(b".*~")]);
+        }
+        let mut plan = Self {
             form,
             long,
-            hidden: match (args.all, args.almost_all) {
-                (true, _) => Hidden::All,
-                (false, true) => Hidden::AlmostAll,
-                (false, false) => Hidden::Skip,
-            },
+            hidden: choices.hidden,
             directory: args.directory,
             recursive: args.recursive && !args.directory,
             one_file_system: args.one_file_system,
             xattr: args.xattr,
-            human: args.human_readable,
+            block_scale,
+            file_scale,
             inode: args.inode,
-            blocks: args.size,
-            classify: args.classify,
+            blocks: choices.blocks,
+            context: args.context,
+            indicators: choices.indicators,
+            follows: choices.follows,
+            hyperlink,
+            dired,
+            ignored,
+            unless_all: if choices.hidden == Hidden::Skip { patterns(&args.hide) } else { Vec::new() },
             numeric: args.numeric,
             owner: !args.no_owner,
             group: !args.no_group && !args.hide_group,
             author: args.author,
             time,
-            time_style: if form == Form::Long { time_style(args)? } else { TimeStyle::Locale },
-            order: Order { by: sort_by(args, machine, long), time, reverse: args.reverse },
+            time_style: if form == Form::Long { time_style(choices)? } else { TimeStyle::Locale },
+            order: Order {
+                by: sort_by(choices, machine, long),
+                time,
+                reverse: args.reverse,
+                directories_first: args.group_directories_first,
+                names: Quote::new(Quoting::Literal),
+                aligns_quotes: false,
+            },
             sort_memory: args.sort_memory,
-            quote: quote(args, terminal, machine),
-            screen: Screen { width, tabs: colours.is_none() && width != 0, eol: if args.zero { 0 } else { b'\n' } },
+            quote: quote(choices, terminal, machine),
+            screen: Screen {
+                width,
+                tab: if colours.is_none() { tab } else { 0 },
+                layout: match choices.format {
+                    Some(Format::Across) => Layout::Across,
+                    Some(Format::Commas) => Layout::Commas,
+                    _ => Layout::Down,
+                },
+                eol: if choices.zero { 0 } else { b'\n' },
+            },
             colours,
-            paths: args.zero && args.recursive && form == Form::Lines,
-        })
+            paths: args.zero_paths && args.recursive && form == Form::Lines,
+        };
+        (plan.order.names, plan.order.aligns_quotes) = (plan.quote, plan.aligns_quotes());
+        Ok(plan)
     }
 
     /// How wide a text is on the screen.
@@ -179,20 +226,53 @@ impl Plan {
 
     /// Whether targets of links are read.
     pub fn wants_target(&self) -> bool {
-        self.long
+        self.long && !self.follows_all()
+    }
+
+    /// Whether all links are followed.
+    pub fn follows_all(&self) -> bool {
+        self.follows == Some(Follows::Always)
+    }
+
+    /// Whether an entry of a directory is left out for its name.
+    pub fn leaves_out(&self, name: &[u8]) -> bool {
+        let is_hidden = self.hidden == Hidden::Skip && name.first() == Some(&b'.');
+        let utf8 = self.quote.utf8;
+        is_hidden
+            || self.ignored.iter().any(|pattern| pattern.matches(name, utf8))
+            || self.unless_all.iter().any(|pattern| pattern.matches(name, utf8))
+    }
+
+    /// Whether some entries of a directory may be left out for their names.
+    pub fn leaves_some_out(&self) -> bool {
+        self.hidden == Hidden::Skip || !self.ignored.is_empty()
+    }
+
+    /// How the names of directories above their entries are quoted. A colon at the end of an unquoted name would be read
+    /// as the header's own.
+    pub fn header_quote(&self) -> Quote {
+        Quote { marks: b":", ..self.quote }
+    }
+
+    /// How names are quoted that are not there for their own sake.
+    pub fn shell_quote(&self) -> Quote {
+        Quote { style: Quoting::ShellEscape, marks: b"", ..self.quote }
     }
 
     /// Whether it is looked at what links lead to.
     pub fn wants_link_end(&self) -> bool {
         let long = self.form == Form::Long;
-        (self.classify && long) || self.colours.as_ref().is_some_and(|colours| colours.wants_link_end(long))
+        let asked = (self.indicators >= Indicators::FileType && long) || self.order.groups();
+        let coloured = self.colours.as_ref().is_some_and(|colours| colours.wants_link_end(long));
+        !self.follows_all() && (asked || coloured)
     }
 
     /// Whether ls would look at regular files, and not only at their names and kinds.
     pub fn wants_files(&self) -> bool {
         let by_attributes = matches!(self.order.by, SortBy::Size | SortBy::Time);
-        let shown = self.long || self.blocks || self.classify;
-        by_attributes || shown || self.colours.as_ref().is_some_and(Palette::wants_modes)
+        let shown = self.long || self.blocks || self.context || self.hyperlink;
+        let classified = self.indicators == Indicators::Classify;
+        by_attributes || shown || classified || self.colours.as_ref().is_some_and(Palette::wants_modes)
     }
 
     /// Whether executables are asked for capabilities, and for nothing else of the kind.
@@ -220,8 +300,8 @@ impl Plan {
 
     /// Whether names that follow no quoted ones are indented, so that they begin in one column.
     pub fn aligns_quotes(&self) -> bool {
-        let aligned = self.form == Form::Long || (self.form == Form::Columns && self.screen.width != 0);
-        aligned && self.quote.style == Quoting::ShellEscape
+        let columns = self.form == Form::Columns && self.screen.layout != Layout::Commas;
+        (self.form == Form::Long || (columns && self.screen.width != 0)) && self.quote.quotes_some()
     }
 
     /// What the record stream is asked for.
@@ -230,6 +310,7 @@ impl Plan {
             mask: self.mask(),
             fields: self.fields(),
             dots: self.hidden == Hidden::All,
+            follow: self.follows_all(),
             ..Options::default()
         };
         let descent = if self.order.by == SortBy::None { Descent::AsFound } else { Descent::Sorted };
@@ -238,11 +319,15 @@ impl Plan {
 
     fn mask(&self) -> Mask {
         let coloured = self.colours.as_ref().is_some_and(Palette::wants_directory_modes);
-        let shown = self.wants_files() || self.inode || self.order.by == SortBy::Inode || coloured;
+        let numbered = self.inode || self.order.by == SortBy::Inode;
+        // What links lead to is not said by the directory that they are in.
+        let kinds =
+            self.recursive || self.colours.is_some() || self.indicators != Indicators::None || self.order.groups();
+        let shown = self.wants_files() || numbered || coloured || (self.follows_all() && kinds);
         let mut mask = Mask::empty();
         mask.set(Mask::STAT, shown);
         mask.set(Mask::XATTR_NAMES, self.wants_xattr_names());
-        mask.set(Mask::XATTR_VALUES, self.xattr == Some(XattrLevel::Values));
+        mask.set(Mask::XATTR_VALUES, self.xattr == Some(XattrLevel::Values) || self.context);
         mask.set(Mask::LINK_TARGETS, self.wants_target());
         mask.set(Mask::LINK_ENDS, self.wants_link_end());
         mask.set(Mask::CAPABILITIES, self.looks_for_capabilities());
@@ -253,7 +338,7 @@ impl Plan {
         // The marks of access lists are had from the names of extended attributes: one more call for each entry. A
         // listing that streams does without; its columns would shift at the first mark.
         let marks = self.form == Form::Long && self.order.sorts();
-        marks || self.xattr.is_some()
+        marks || self.xattr.is_some() || self.context
     }
 
     fn fields(&self) -> Fields {
@@ -277,52 +362,70 @@ impl Plan {
     }
 }
 
-fn time_style(args: &Args) -> Result<TimeStyle, String> {
-    match (&args.time_style, env::var("TIME_STYLE")) {
-        (Some(style), _) => Ok(style.clone()),
-        (None, Ok(style)) if !style.is_empty() => {
-            TimeStyle::parse(&style).map_err(|error| format!("TIME_STYLE={style}: {error}"))
-        }
+fn form_of(args: &Args, choices: &Choices, terminal: bool) -> Form {
+    match choices.format {
+        _ if args.json => Form::Json,
+        _ if args.csv => Form::Csv,
+        Some(Format::Long) => Form::Long,
+        // Attributes have lines of their own, below the name.
+        _ if args.xattr.is_some() => Form::Lines,
+        Some(Format::Columns | Format::Across | Format::Commas) => Form::Columns,
+        None if terminal => Form::Columns,
+        _ => Form::Lines,
+    }
+}
+
+/// Units of blocks, and of sizes of files.
+fn scales(args: &Args, choices: &Choices) -> (Scale, Scale) {
+    if let Some(scale) = choices.scale {
+        return (scale, scale);
+    }
+    let (blocks, files) = Scale::from_env();
+    (if args.kibibytes { Scale::KIB } else { blocks }, files)
+}
+
+fn time_style(choices: &Choices) -> Result<TimeStyle, String> {
+    match (&choices.time_style, env::var("TIME_STYLE")) {
+        (Some(style), _) => TimeStyle::parse(style).map_err(|error| format!("--time-style={style}: {error}")),
+        (None, Ok(style)) => TimeStyle::parse(&style).map_err(|error| format!("TIME_STYLE={style}: {error}")),
         _ => Ok(TimeStyle::Locale),
     }
 }
 
 /// ls sorts by the time that was asked for, if it is not shown.
-fn sort_by(args: &Args, machine: bool, long: bool) -> SortBy {
-    let time_asked = args.ctime || args.atime || args.time != WhichTime::Mtime;
-    match () {
-        () if args.unsorted => SortBy::None,
-        () if args.by_size => SortBy::Size,
-        () if args.by_time => SortBy::Time,
-        () if args.by_extension => SortBy::Extension,
-        () => args.sort.unwrap_or(match (machine, time_asked && !long) {
-            (true, _) => SortBy::None,
-            (false, true) => SortBy::Time,
-            (false, false) => SortBy::Name,
-        }),
-    }
+fn sort_by(choices: &Choices, machine: bool, long: bool) -> SortBy {
+    choices.sort.unwrap_or(match (machine, choices.time.is_some() && !long) {
+        (true, _) => SortBy::None,
+        (false, true) => SortBy::Time,
+        (false, false) => SortBy::Name,
+    })
 }
 
 fn quoting_from_env() -> Option<Quoting> {
     let word = env::var_os("QUOTING_STYLE")?;
-    let style = word.to_str().and_then(|word| Quoting::from_str(word, false).ok());
-    // Styles that only ls has are left to it.
-    let of_ls = ["shell", "shell-always", "c", "escape", "locale", "clocale"].iter().any(|style| word == *style);
-    if style.is_none() && !of_ls {
+    let style = word.to_str().and_then(|word| QUOTING.find(word));
+    if style.is_none() {
         let word = in_message(word.as_bytes());
         warn(&format!("ignoring invalid value of environment variable QUOTING_STYLE: {word}"));
     }
     style
 }
 
-fn quote(args: &Args, terminal: bool, machine: bool) -> Quote {
-    let style = match () {
-        () if args.zero || args.literal || machine => Quoting::Literal,
-        () => args.quoting_style.or_else(quoting_from_env).unwrap_or(if terminal {
-            Quoting::ShellEscape
-        } else {
-            Quoting::Literal
-        }),
+fn quote(choices: &Choices, terminal: bool, machine: bool) -> Quote {
+    let default = if terminal { Quoting::ShellEscape } else { Quoting::Literal };
+    let style = match choices.quoting {
+        _ if machine => Quoting::Literal,
+        Some(style) => style,
+        None => quoting_from_env().unwrap_or(default),
     };
-    Quote { style, utf8: locale_is_utf8(), hide: terminal && !args.zero, at: args.classify }
+    // What says behind a name what it is. As in ls, a space is one more of them where it is escaped.
+    let marks: &[u8] = match (choices.indicators, style == Quoting::Escape) {
+        (Indicators::None | Indicators::Slash, false) => b"",
+        (Indicators::None | Indicators::Slash, true) => b" ",
+        (Indicators::FileType, false) => b"*=>@|",
+        (Indicators::FileType, true) => b"*=>@| ",
+        (Indicators::Classify, false) => b"=>@|",
+        (Indicators::Classify, true) => b"=>@| ",
+    };
+    Quote { style, utf8: locale_is_utf8(), hide: choices.hide.unwrap_or(terminal) && !machine, marks }
 }

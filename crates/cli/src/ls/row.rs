@@ -1,26 +1,34 @@
 //! One entry in the form that was asked for.
 
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+
 use pando_vfs::{FileKind, bulk::XattrValue};
 
 use super::{
+    args::Indicators,
     colours::{Brush, Painted},
     columns::Cells,
     csv,
+    dired::Dired,
     entry::{Entry, LinkEnd},
     human::spaces,
+    hyperlink::{self, Hyperlinks},
     json::{self, Shown},
-    long::{LookUps, Widths, Written},
+    long::{INDENT, LookUps, Widths, Written},
     owner::Owners,
     plan::{Form, Plan},
     time::Clock,
 };
-use crate::quote::{Quote, Quoting};
+use crate::quote::Quote;
 
 /// Renders entries.
 pub struct Rows<'p> {
     plan: &'p Plan,
     look: LookUps,
     brush: Option<Brush<'p>>,
+    links: Option<Hyperlinks>,
+    /// Where the names are, if that is to be said.
+    pub dired: Option<Dired>,
     /// How wide the columns of the directory at hand are.
     pub widths: Widths,
     /// What comes before the names of the directory at hand, in forms that have paths.
@@ -34,15 +42,17 @@ fn last_part(path: &[u8]) -> &[u8] {
     &path[begin..end]
 }
 
-fn class(kind: Option<FileKind>, mode: u32) -> Option<u8> {
-    match kind? {
-        FileKind::Directory => Some(b'/'),
-        FileKind::Symlink => Some(b'@'),
-        FileKind::Fifo => Some(b'|'),
-        FileKind::Socket => Some(b'='),
-        FileKind::File if mode & 0o111 != 0 => Some(b'*'),
-        _ => None,
-    }
+/// The character that says what something is. None: it is not known what it is, or it has none.
+fn class(kind: Option<FileKind>, mode: u32, indicators: Indicators) -> Option<u8> {
+    let (letter, from) = match kind? {
+        FileKind::Directory => (b'/', Indicators::Slash),
+        FileKind::Symlink => (b'@', Indicators::FileType),
+        FileKind::Fifo => (b'|', Indicators::FileType),
+        FileKind::Socket => (b'=', Indicators::FileType),
+        FileKind::File if mode & 0o111 != 0 => (b'*', Indicators::Classify),
+        _ => return None,
+    };
+    (indicators >= from).then_some(letter)
 }
 
 /// A name that was written.
@@ -51,21 +61,22 @@ struct Text {
     /// How many columns it takes.
     width: usize,
     bytes: usize,
-    /// Whether a colour ended with it.
+    /// How many of them are spaces before it.
+    indent: usize,
+    /// Whether a colour ended with it, and in how many bytes.
     coloured: bool,
+    after: usize,
 }
 
 impl<'p> Rows<'p> {
     /// Renders as planned.
     pub fn new(plan: &'p Plan) -> Self {
         let brush = plan.colours.as_ref().map(|palette| Brush::new(palette, plan.form == Form::Columns));
-        let look = LookUps {
-            owners: Owners::new(),
-            clock: Clock::new(plan.time_style.clone()),
-            selinux: std::path::Path::new("/sys/fs/selinux/enforce").exists(),
-            written: Written::default(),
-        };
-        Self { plan, look, brush, widths: Widths::default(), prefix: Vec::new() }
+        let look =
+            LookUps { owners: Owners::new(), clock: Clock::new(plan.time_style.clone()), written: Written::default() };
+        let links = plan.hyperlink.then(Hyperlinks::new);
+        let dired = plan.dired.then(Dired::default);
+        Self { plan, look, brush, links, dired, widths: Widths::default(), prefix: Vec::new() }
     }
 
     /// Begins a directory with this path; none for arguments.
@@ -113,6 +124,7 @@ impl<'p> Rows<'p> {
             Form::Json | Form::Csv => return self.write_machine(entry, out),
         }
         let name = self.write_name(entry, out);
+        self.note_name(name, out.len());
         self.clear_after(column, name, out);
         self.write_class(entry, out);
         if plan.form == Form::Long {
@@ -135,6 +147,15 @@ impl<'p> Rows<'p> {
         if name.coloured { cells.end_coloured(width, name.bytes, class, first) } else { cells.end(width) }
     }
 
+    /// Notes where a name lies that was just written.
+    fn note_name(&mut self, name: Text, end: usize) {
+        if let Some(dired) = &mut self.dired {
+            let from = end - name.after - name.bytes + name.indent;
+            let uncounted = self.brush.as_ref().map_or(0, |brush| brush.written) - name.after as u64;
+            dired.add_name(from, end - name.after, uncounted);
+        }
+    }
+
     fn begin_text(&mut self, out: &mut Vec<u8>) {
         if let Some(brush) = &mut self.brush {
             brush.begin_text(out);
@@ -147,24 +168,73 @@ impl<'p> Rows<'p> {
         let indented = self.widths.quotes && self.plan.aligns_quotes() && !quote.needs_quotes(entry.name);
         spaces(usize::from(indented), out);
         let painted = self.brush.as_mut().map(|brush| brush.begin_name(entry, out));
-        let text = self.write_painted(entry.name, painted, out);
-        Text { width: text.width + usize::from(indented), bytes: text.bytes + usize::from(indented), ..text }
+        let path = self.links.as_ref().and_then(|_| self.absolute(entry));
+        let unlinked_quotes = self.widths.quotes && self.plan.aligns_quotes() && !indented;
+        let text = self.write_painted(entry.name, painted, path.as_deref().map(|path| (path, unlinked_quotes)), out);
+        let indent = usize::from(indented);
+        Text { width: text.width + indent, bytes: text.bytes + indent, indent, ..text }
     }
 
-    fn write_painted(&mut self, text: &[u8], painted: Option<Painted>, out: &mut Vec<u8>) -> Text {
+    /// The path of an entry that a link leads to.
+    fn absolute(&self, entry: &Entry<'_>) -> Option<std::path::PathBuf> {
+        let path = [&self.prefix, entry.name].concat();
+        hyperlink::canonical(Path::new(OsStr::from_bytes(&path))).ok()
+    }
+
+    /// A text in its colour, and as a link to a path, perhaps without the quotes.
+    fn write_painted(
+        &mut self,
+        text: &[u8],
+        painted: Option<Painted>,
+        link: Option<(&Path, bool)>,
+        out: &mut Vec<u8>,
+    ) -> Text {
         let begin = out.len();
         let width = self.plan.quote.write(text, out);
         let bytes = out.len() - begin;
+        if let (Some((path, unlinked_quotes)), Some(links)) = (link, &self.links) {
+            let quoted = out.split_off(begin);
+            let quotes = usize::from(unlinked_quotes);
+            out.extend_from_slice(&quoted[..quotes]);
+            links.begin(path, out);
+            out.extend_from_slice(&quoted[quotes..bytes - quotes]);
+            out.extend_from_slice(hyperlink::END);
+            out.extend_from_slice(&quoted[bytes - quotes..]);
+        }
+        let end = out.len();
         let coloured = match (&mut self.brush, painted) {
             (Some(brush), Some(painted)) => brush.end(painted, out),
             _ => false,
         };
-        Text { width, bytes, coloured }
+        Text { width, bytes, indent: 0, coloured, after: out.len() - end }
     }
 
-    fn clear_after(&self, column: usize, text: Text, out: &mut Vec<u8>) {
+    /// Appends the name of a directory above its entries.
+    pub fn write_directory(&mut self, path: &[u8], out: &mut Vec<u8>) {
+        if self.dired.is_some() {
+            out.extend_from_slice(INDENT);
+        }
+        let absolute = self.links.as_ref().and_then(|_| hyperlink::canonical(Path::new(OsStr::from_bytes(path))).ok());
+        if let (Some(links), Some(absolute)) = (&self.links, &absolute) {
+            links.begin(absolute, out);
+        }
+        let begin = out.len();
+        self.plan.header_quote().write(path, out);
+        if let Some(dired) = &mut self.dired {
+            dired.add_directory(begin, out.len(), self.brush.as_ref().map_or(0, |brush| brush.written));
+        }
+        if absolute.is_some() {
+            out.extend_from_slice(hyperlink::END);
+        }
+        out.extend_from_slice(b":\n");
+    }
+
+    fn clear_after(&mut self, column: usize, text: Text, out: &mut Vec<u8>) {
         if text.coloured && self.plan.screen.is_left_by(column, text.bytes) {
             out.extend_from_slice(self.plan.clear());
+            if let Some(brush) = &mut self.brush {
+                brush.written += self.plan.clear().len() as u64;
+            }
         }
     }
 
@@ -173,7 +243,7 @@ impl<'p> Rows<'p> {
         // A link in the long format shows what its target is instead.
         let linked = self.plan.form == Form::Long && entry.kind == Some(FileKind::Symlink);
         let mode = entry.attr().map_or(0, |attr| attr.mode);
-        let class = class(entry.kind, mode).filter(|_| self.plan.classify && !linked);
+        let class = class(entry.kind, mode, self.plan.indicators).filter(|_| !linked);
         out.extend(class);
         usize::from(class.is_some())
     }
@@ -184,10 +254,12 @@ impl<'p> Rows<'p> {
         let Some(target) = entry.target else { return };
         out.extend_from_slice(ARROW);
         let painted = self.brush.as_mut().map(|brush| brush.begin_target(entry, out));
-        let text = self.write_painted(target, painted, out);
+        let path = self.links.as_ref().and_then(|_| self.absolute(entry));
+        let unlinked_quotes = self.widths.quotes && self.plan.aligns_quotes() && self.plan.quote.needs_quotes(target);
+        let text = self.write_painted(target, painted, path.as_deref().map(|path| (path, unlinked_quotes)), out);
         self.clear_after(column + ARROW.len(), text, out);
         if let LinkEnd::Mode(mode) = entry.link_end
-            && let Some(class) = class(FileKind::from_mode(mode), mode).filter(|_| self.plan.classify)
+            && let Some(class) = class(FileKind::from_mode(mode), mode, self.plan.indicators)
         {
             out.push(class);
         }
@@ -195,7 +267,7 @@ impl<'p> Rows<'p> {
 
     /// Names and values are quoted always: a value is anything.
     fn write_xattrs(&self, entry: &Entry<'_>, out: &mut Vec<u8>) {
-        let quote = Quote { style: Quoting::ShellEscape, at: false, ..self.plan.quote };
+        let quote: Quote = self.plan.shell_quote();
         for xattr in entry.xattrs.clone() {
             out.push(b'\t');
             quote.write(xattr.name, out);
@@ -236,6 +308,9 @@ impl<'p> Rows<'p> {
     pub fn write_end(&self, out: &mut Vec<u8>) {
         if let Some(brush) = &self.brush {
             brush.finish(out);
+        }
+        if let Some(dired) = &self.dired {
+            dired.write(self.plan, out);
         }
     }
 

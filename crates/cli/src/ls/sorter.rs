@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{
     entry::Entry,
-    order::{Key, Order},
+    order::{Key, Order, Sorted},
 };
 use crate::{
     failure::{Failure, Result},
@@ -46,6 +46,8 @@ struct Place {
     chunk: u32,
     at: u32,
     len: u32,
+    /// It comes before the others.
+    first: bool,
 }
 
 /// Takes entries in any order and gives them back in one.
@@ -83,12 +85,12 @@ impl Sorter {
         let mut encoded = std::mem::take(&mut self.encoded);
         encoded.clear();
         entry.encode(&mut encoded);
-        let result = self.keep(self.order.key(entry), &encoded);
+        let result = self.keep(self.order.sorted(entry), &encoded);
         self.encoded = encoded;
         result.map_err(|error| temporary(&error))
     }
 
-    fn keep(&mut self, key: Key, encoded: &[u8]) -> io::Result<()> {
+    fn keep(&mut self, Sorted { first, key, .. }: Sorted<'_>, encoded: &[u8]) -> io::Result<()> {
         if self.chunks.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < encoded.len()) {
             self.add_chunk(encoded.len())?;
         }
@@ -100,7 +102,7 @@ impl Sorter {
         }
         let chunk = self.chunks.len() - 1;
         let into = &mut self.chunks[chunk];
-        self.places.push(Place { key, chunk: chunk as u32, at: into.len() as u32, len: encoded.len() as u32 });
+        self.places.push(Place { key, chunk: chunk as u32, at: into.len() as u32, len: encoded.len() as u32, first });
         into.extend_from_slice(encoded);
         Ok(())
     }
@@ -140,8 +142,11 @@ impl Sorter {
     fn sort(&mut self) {
         let (order, chunks) = (self.order, &self.chunks);
         self.places.sort_unstable_by(|one, other| {
-            let name = |place: &Place| Entry::decode_name(bytes(chunks, place));
-            order.compare((one.key, name(one)), (other.key, name(other)))
+            let sorted = |place: &Place| {
+                let name = Entry::decode_name(bytes(chunks, place));
+                Sorted { first: place.first, key: place.key, name }
+            };
+            order.compare(sorted(one), sorted(other))
         });
     }
 
@@ -232,6 +237,7 @@ fn write_entry(out: &mut impl Write, entry: &[u8]) -> io::Result<()> {
 /// The next entry of a run. Ordered so that the one that comes first is the greatest: the heap has that on top.
 struct Head {
     order: Order,
+    first: bool,
     key: Key,
     entry: Vec<u8>,
     run: usize,
@@ -253,7 +259,10 @@ impl PartialOrd for Head {
 
 impl Ord for Head {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let [one, another] = [other, self].map(|head| (head.key, Entry::decode_name(&head.entry)));
+        let [one, another] = [other, self].map(|head| {
+            let name = Entry::decode_name(&head.entry);
+            Sorted { first: head.first, key: head.key, name }
+        });
         self.order.compare(one, another).then_with(|| other.run.cmp(&self.run))
     }
 }
@@ -286,8 +295,8 @@ impl Merge {
         }
         entry.resize(u32::from_ne_bytes(len) as usize, 0);
         self.runs[run].read_exact(&mut entry)?;
-        let key = self.order.key(&Entry::decode(&entry));
-        self.heads.push(Head { order: self.order, key, entry, run });
+        let Sorted { first, key, .. } = self.order.sorted(&Entry::decode(&entry));
+        self.heads.push(Head { order: self.order, first, key, entry, run });
         Ok(())
     }
 
@@ -303,10 +312,7 @@ impl Merge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ls::{
-        args::{SortBy, WhichTime},
-        entry::tests::example,
-    };
+    use crate::ls::{args::SortBy, entry::tests::example, order::tests::plain};
 
     /// Numbers that look like chance and are the same in each run.
     fn scrambled(index: u64) -> u64 {
@@ -314,7 +320,7 @@ mod tests {
     }
 
     fn sorted(by: SortBy, reverse: bool, count: u64, memory: u64) -> (Vec<(u64, Vec<u8>)>, bool) {
-        let order = Order { by, time: WhichTime::Mtime, reverse };
+        let order = plain(by, reverse);
         let mut sorter = Sorter::new(order, Some(memory));
         for index in 0..count {
             let name =

@@ -2,6 +2,7 @@
 //! is the part of the calendar in which the zone's offset does not change.
 
 use std::{
+    borrow::Cow,
     env, fs,
     io::{self, Read},
     path::Path,
@@ -15,7 +16,7 @@ use jiff::{
 };
 use pando_vfs::bulk::Time;
 
-use super::human::spaces;
+use super::{human::spaces, words::Words};
 
 /// How times look.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,13 +51,14 @@ impl TimeStyle {
             }
             text = style;
         }
-        Ok(match text {
-            "full-iso" => Self::FullIso,
-            "long-iso" => Self::LongIso,
-            "iso" => Self::Iso,
-            "locale" => Self::Locale,
-            other => {
-                let format = other.strip_prefix('+').ok_or("a style is full-iso, long-iso, iso, locale or +FORMAT")?;
+        const STYLES: Words<u8> = Words::new(&[("full-iso", 0), ("long-iso", 1), ("iso", 2), ("locale", 3)]);
+        Ok(match STYLES.find(text) {
+            Some(0) => Self::FullIso,
+            Some(1) => Self::LongIso,
+            Some(2) => Self::Iso,
+            Some(_) => Self::Locale,
+            None => {
+                let format = text.strip_prefix('+').ok_or("a style is full-iso, long-iso, iso, locale or +FORMAT")?;
                 let (old, recent) = format.split_once('\n').unwrap_or((format, format));
                 if recent.contains('\n') {
                     return Err("a format has one line, or two: for times that are not recent, and for those that are"
@@ -204,7 +206,8 @@ impl Clock {
         let recent = self.is_recent(time);
         if let TimeStyle::Format { old, recent: format } = &self.style {
             let format = if recent { format } else { old };
-            let text = Timestamp::new(time.secs, time.nanos as i32).and_then(|at| formatted(format, at, &self.zone));
+            let format = with_seconds(format, time);
+            let text = Timestamp::new(time.secs, time.nanos as i32).and_then(|at| formatted(&format, at, &self.zone));
             out.extend_from_slice(text.ok()?.as_bytes());
             return Some(());
         }
@@ -297,6 +300,25 @@ impl Clock {
 fn formatted(format: &str, at: Timestamp, zone: &TimeZone) -> Result<String, jiff::Error> {
     let config = Config::new().custom(PosixCustom::new());
     BrokenDownTime::from(&at.to_zoned(zone.clone())).to_string_with_config(&config, format)
+}
+
+/// A format in which `%s` is the second that a time before 1970 lies in: jiff rounds it up.
+fn with_seconds(format: &str, time: Time) -> Cow<'_, str> {
+    if time.secs >= 0 || time.nanos == 0 {
+        return format.into();
+    }
+    let (mut text, mut rest) = (String::new(), format);
+    while let Some(percent) = rest.find('%') {
+        let (before, conversion) = rest.split_at(percent);
+        text.push_str(before);
+        let len = 1 + conversion[1..].chars().next().map_or(0, char::len_utf8);
+        match &conversion[..len] {
+            "%s" => text.push_str(itoa::Buffer::new().format(time.secs)),
+            other => text.push_str(other),
+        }
+        rest = &conversion[len..];
+    }
+    (text + rest).into()
 }
 
 /// A format without the E and O that ask for the years of an era or for digits of another script: the POSIX locale has

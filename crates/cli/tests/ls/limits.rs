@@ -2,9 +2,9 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Read},
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output, Stdio},
 };
 
@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::{
     common::{copy_to, has, pando, said, skipped},
+    memory_group::MemoryGroup,
     mount::Mounted,
     scale,
 };
@@ -83,8 +84,7 @@ fn exit_codes_are_those_of_the_help() {
 fn nonsense_on_the_command_line_is_named() {
     let here = Path::new("/");
     for (arguments, says) in [
-        (&["--time-style=nice"][..], "full-iso"),
-        (&["--sort=colour"], "extension"),
+        (&["-l", "--time-style=nice"][..], "full-iso"),
         (&["--sort-memory=0"], "no bytes"),
         (&["--sort-memory=lots"], "as in 512M"),
         (&["--xattr=some"], "values"),
@@ -96,6 +96,10 @@ fn nonsense_on_the_command_line_is_named() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(said(&output).contains(says), "{arguments:?}: {}", said(&output));
     }
+    // As in ls, a word that means nothing is less serious.
+    let output = ls(&["--sort=colour"], here);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("extension"), "{}", said(&output));
     // The environment is for all listings, and matters where times are shown.
     for (options, code, says) in [("-l", 2, "TIME_STYLE=nice"), ("-t", 0, ""), ("--json", 0, "")] {
         let output = pando(&["ls", options]).env("TIME_STYLE", "nice").output().unwrap();
@@ -246,52 +250,15 @@ fn memory_does_not_grow_with_the_directories_that_wait_for_their_turn() {
     assert_eq!(list_all(command, &mounted.path(), count, false).1, count + 1);
 }
 
-/// A control group whose memory is limited, of either version; it ends with the test.
-struct Group {
-    dir: PathBuf,
-}
-
-impl Group {
-    /// None, and it is said, if that cannot be had here.
-    fn with_limit(bytes: u64) -> Option<Self> {
-        let name = format!("pando-ls-{}", std::process::id());
-        let versions = [
-            ("/sys/fs/cgroup", "memory.max"),
-            ("/sys/fs/cgroup/unified", "memory.max"),
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-        ];
-        let mut reasons = Vec::new();
-        for (mount, limit) in versions {
-            let group = Self { dir: Path::new(mount).join(&name) };
-            let made = fs::create_dir(&group.dir)
-                .and_then(|()| fs::OpenOptions::new().write(true).open(group.dir.join(limit)))
-                .and_then(|mut file| write!(file, "{bytes}"));
-            match made {
-                Ok(()) => return Some(group),
-                Err(error) => reasons.push(format!("{mount}: {error}")),
-            }
-        }
-        skipped(&format!("no control group with a limit: {}", reasons.join(", ")));
-        None
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.dir);
-    }
-}
-
 #[test]
 fn in_a_small_control_group_nothing_is_lost() {
     let count = scale::many();
     // Before the group has its limit: what the names take is not the listing's.
     let Some(mounted) = many(count) else { return };
-    let Some(group) = Group::with_limit(64 << 20) else { return };
+    let Some(group) = MemoryGroup::new(64 << 20) else { return };
     for options in [&["-U"][..], &["-lU"], &["-l"], &["-l", "--sort-memory=4M"]] {
-        let mut command = Command::new("/bin/sh");
-        let script = "echo $$ >\"$1\"/cgroup.procs || exit 9; shift; exec \"$0\" ls \"$@\"";
-        command.args(["-c", script, env!("CARGO_BIN_EXE_pando")]).arg(&group.dir).args(options);
+        let mut command = group.command(env!("CARGO_BIN_EXE_pando"));
+        command.arg("ls").args(options);
         let sorted = !options.iter().any(|option| option.contains('U'));
         let peak = list_many(command, &mounted.path(), count, sorted);
         scale::say(format_args!("{count} entries, {options:?}, a group of 64 MiB: {peak} KiB at most"));

@@ -9,9 +9,13 @@ mod faults;
 mod find;
 mod gnu;
 mod limits;
+#[path = "../memory_group/mod.rs"]
+mod memory_group;
 #[allow(dead_code)] // Its other user mounts more than this one.
 #[path = "../../../hostfs/tests/common/mount.rs"]
 mod mount;
+mod option_table;
+mod options;
 #[path = "../requests/mod.rs"]
 mod requests;
 mod scale;

@@ -147,7 +147,7 @@ mod tests {
         assert!(mkdir(b"two\0", Some(0)).0, "it is tried once more");
         assert_eq!(mkdir(b"two\0", Some(100)), (false, -28), "it has been tried for long enough");
         assert_eq!(mkdir(b"two\0", None), (false, -28), "it is not kept");
-        dispatch.server.rmdir(crate::Caller { uid: 0, gid: 0 }, 1, b"one").unwrap();
+        dispatch.server.rmdir(crate::Caller::new(0, 0), 1, b"one").unwrap();
         assert!(mkdir(b"two\0", Some(1)).0, "the kernel has not forgotten the other");
     }
 }

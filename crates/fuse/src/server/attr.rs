@@ -4,6 +4,14 @@ use pando_vfs::{At, DentryRef, Error, Result, SetAttr, StatFs, Walk};
 
 use super::{Attr, Caller, Server};
 
+/// Setuid and setgid.
+pub(super) const SETUID_SETGID: u32 = 0o6000;
+
+/// Whether a change of attributes takes privileges away by itself.
+fn changes_more_than_mode(change: &SetAttr) -> bool {
+    change.size.is_some() || change.uid.is_some() || change.gid.is_some()
+}
+
 impl Server {
     /// Attributes of `node`.
     ///
@@ -24,11 +32,20 @@ impl Server {
                 self.change_nothing(caller, &dentry)?;
                 return Ok(self.attr_of(&dentry));
             }
-            if change.size.is_some() && !caller.keeps_privileges() {
-                self.vfs.drop_privileges(&dentry)?;
+            let before = dentry.stat().mode;
+            if change.size.is_some() {
+                self.take_privileges(caller, &dentry)?;
             }
-            let stat = self.vfs.setattr(&self.context(caller, 0), &dentry, change)?;
-            Ok(self.attr_from(stat))
+            let context = self.context_of(self.credentials_for(caller, &dentry, change));
+            let Some(mode) = change.mode.filter(|_| changes_more_than_mode(change) && before & SETUID_SETGID != 0)
+            else {
+                return Ok(self.attr_from(self.vfs.setattr(&context, &dentry, change)?));
+            };
+            // The kernel takes away what it knows of, with the same request. What goes besides must not come back with that mode.
+            let stat = self.vfs.setattr(&context, &dentry, &SetAttr { mode: None, ..*change })?;
+            let taken = before & !stat.mode & SETUID_SETGID;
+            let mode = SetAttr { mode: Some(mode & !taken), ..SetAttr::default() };
+            Ok(self.attr_from(self.vfs.setattr(&context, &dentry, &mode)?))
         })
     }
 
@@ -36,13 +53,14 @@ impl Server {
     /// file is changed that has privileges, of whatever kind, by whomever. Requests do not tell which, and nobody has asked
     /// whether the caller may.
     fn change_nothing(&self, caller: Caller, dentry: &DentryRef) -> Result<()> {
-        // There the kernel says which privileges go, in a request of its own.
-        const SETUID_SETGID: u32 = 0o6000;
-        let kernel_clears = self.suid && dentry.stat().mode & SETUID_SETGID != 0;
-        if kernel_clears {
+        let privileged = dentry.stat().mode & SETUID_SETGID != 0;
+        let cred = if privileged { caller.full_credentials() } else { caller.credentials() };
+        // It may be a write that keeps them; otherwise the kernel says what goes where setuid bits mean something.
+        if self.suid && privileged && cred.capable {
             return Ok(());
         }
-        let context = self.context(caller, 0).checked_by_caller(false);
+        // Root may, also without CAP_FSETID.
+        let context = self.context_of(cred).checked_by_caller(caller.uid == 0);
         match self.vfs.chown(&context, At::Dir(dentry), b"", None, None, Walk::EMPTY_PATH | Walk::NOFOLLOW) {
             // What the caller is about to do may be his to do, and takes them away itself.
             Err(Error::NotPermitted) => Ok(()),

@@ -24,8 +24,8 @@ impl Server {
             if self.no_dir_atime && dentry.kind() == FileKind::Directory {
                 flags |= OpenFlags::NOATIME;
             }
-            if flags.contains(OpenFlags::TRUNC) && !caller.keeps_privileges() {
-                self.vfs.drop_privileges(&dentry)?;
+            if flags.contains(OpenFlags::TRUNC) {
+                self.take_privileges(caller, &dentry)?;
             }
             let file = self.vfs.open_dentry(&self.context(caller, 0), &dentry, flags)?;
             self.keep(file)
@@ -60,13 +60,12 @@ impl Server {
         })
     }
 
-    /// Writes at `offset`; answers how many bytes were written. `drop_privileges`: the writer may not keep setuid and
-    /// setgid bits on the file.
+    /// Writes at `offset`; answers how many bytes were written.
     ///
     /// # Errors
     /// ENOSPC when not one byte fits, EFBIG; see [`Server`].
-    pub fn write(&self, handle: u64, offset: u64, data: &[u8], drop_privileges: bool) -> Result<usize> {
-        match self.write_until(handle, offset, data, drop_privileges)? {
+    pub fn write(&self, caller: Caller, handle: u64, offset: u64, data: &[u8]) -> Result<usize> {
+        match self.write_until(caller, handle, offset, data)? {
             (0, Err(error)) => Err(error),
             // What was written before counts; the error comes again with the next write.
             (written, _) => Ok(written),
@@ -78,17 +77,17 @@ impl Server {
     ///
     /// # Errors
     /// ENOSPC when not all fits, EFBIG; see [`Server`].
-    pub fn write_back(&self, handle: u64, offset: u64, data: &[u8], drop_privileges: bool) -> Result<usize> {
-        let (written, ended) = self.write_until(handle, offset, data, drop_privileges)?;
+    pub fn write_back(&self, caller: Caller, handle: u64, offset: u64, data: &[u8]) -> Result<usize> {
+        let (written, ended) = self.write_until(caller, handle, offset, data)?;
         ended.map(|()| written)
     }
 
     /// How many bytes could be written, and what came in the way of the others.
-    fn write_until(&self, handle: u64, offset: u64, data: &[u8], drop_privileges: bool) -> Result<(usize, Result<()>)> {
+    fn write_until(&self, caller: Caller, handle: u64, offset: u64, data: &[u8]) -> Result<(usize, Result<()>)> {
         self.guarded("write", || {
             self.with_file(handle, |file| {
-                if drop_privileges {
-                    self.vfs.drop_privileges(file.dentry())?;
+                if !data.is_empty() {
+                    self.take_privileges(caller, file.dentry())?;
                 }
                 let mut written = 0;
                 while written < data.len() {
@@ -118,9 +117,7 @@ impl Server {
     pub fn fallocate(&self, caller: Caller, handle: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
         self.guarded("fallocate", || {
             self.with_file(handle, |file| {
-                if !caller.keeps_privileges() {
-                    self.vfs.drop_privileges(file.dentry())?;
-                }
+                self.take_privileges(caller, file.dentry())?;
                 self.room.make(|| file.fallocate(mode, offset, len))
             })
         })

@@ -1,6 +1,7 @@
 //! What the answers are: each request of the kernel in terms of the tree.
 
 mod attr;
+mod caller;
 mod dir;
 mod file;
 mod handles;
@@ -25,6 +26,7 @@ use handles::Handles;
 use mappable::Mappable;
 use room::Room;
 
+pub use caller::Caller;
 pub use slow::REQUESTS_XATTR;
 pub use xattr::SERVER_PID_XATTR;
 
@@ -46,28 +48,13 @@ impl Default for ServerOptions {
     }
 }
 
-/// Whose request it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-}
-
-impl Caller {
-    /// Whether files keep setuid and setgid when this caller changes their size. Not all requests say who has CAP_FSETID;
-    /// root is taken to have it, and nobody else.
-    fn keeps_privileges(self) -> bool {
-        self.uid == 0
-    }
-}
-
 /// An inode as the kernel is told of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
     /// What the kernel is to call it by.
     pub node: u64,
+    /// With `node`, a file handle. The same for all nodes of a mount but the root, and hardly ever that of another mount.
+    pub generation: u32,
     /// Its attributes.
     pub stat: Stat,
 }
@@ -192,12 +179,11 @@ impl Server {
 
     /// In whose name the tree is changed. The kernel has checked permission already.
     fn context(&self, caller: Caller, umask: u32) -> Context {
-        let cred = if caller.uid == 0 {
-            Credentials { gid: caller.gid, ..Credentials::root() }
-        } else {
-            Credentials::user(caller.uid, caller.gid, &[])
-        };
-        Context::new(&self.vfs, cred).with_umask(umask).checked_by_caller(true)
+        self.context_of(caller.credentials()).with_umask(umask)
+    }
+
+    fn context_of(&self, cred: Credentials) -> Context {
+        Context::new(&self.vfs, cred).checked_by_caller(true)
     }
 
     fn attr_of(&self, dentry: &DentryRef) -> Attr {
@@ -211,7 +197,8 @@ impl Server {
             // what it keeps in inodes.)
             stat.blocks = stat.blocks.max(1);
         }
-        Attr { node: self.nodes.number(stat.ino), stat }
+        let node = self.nodes.number(stat.ino);
+        Attr { node, generation: self.nodes.generation(node), stat }
     }
 
     /// Keeps an open file under a handle.

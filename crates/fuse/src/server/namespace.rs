@@ -7,13 +7,20 @@ use super::{Attr, Caller, Server, component};
 impl Server {
     /// The node of `name` in `parent`; none if there is no such name, which the kernel may remember as well.
     ///
+    /// A file handle that the kernel has no inode of comes as `.`, which is `parent` itself, of whatever kind. `..` is the
+    /// directory that `parent`, a directory, lies in.
+    ///
     /// # Errors
     /// EXDEV where a tree is mounted that is not served; see [`Server`].
     pub fn lookup(&self, caller: Caller, parent: u64, name: &[u8]) -> Result<Option<Attr>> {
         self.guarded("lookup", || {
             let dir = self.nodes.get(parent)?;
+            if name == b"." {
+                return self.hand_out(&dir).map(Some);
+            }
+            let name = if name == b".." { name } else { component(name)? };
             let context = self.context(caller, 0);
-            match self.vfs.lookup(&context, At::Dir(&dir), component(name)?, Walk::NOFOLLOW) {
+            match self.vfs.lookup(&context, At::Dir(&dir), name, Walk::NOFOLLOW) {
                 Ok(dentry) => self.hand_out(&dentry).map(Some),
                 Err(Error::NoEntry) => Ok(None),
                 Err(error) => Err(error),

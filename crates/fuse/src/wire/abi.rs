@@ -74,6 +74,8 @@ bitflags::bitflags! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
+        /// Look-ups of `.` and `..` are answered, by node.
+        const EXPORT_SUPPORT = 1 << 4;
         const BIG_WRITES = 1 << 5;
         const DONT_MASK = 1 << 6;
         const HAS_IOCTL_DIR = 1 << 11;
@@ -102,6 +104,8 @@ pub(crate) mod fattr {
     pub(crate) const HANDLE: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    /// The caller may not keep setuid and setgid bits on what changes its size.
+    pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// `FOPEN_*`: how an opened file behaves.

@@ -115,11 +115,11 @@ expires! {
     StatxOut: attr_valid attr_valid_nsec;
 }
 
-/// A node as it is handed out. Numbers are never reused while a tree lives, so one generation is all there is: 0.
+/// A node as it is handed out.
 pub(crate) fn entry_out(attr: &Attr, valid: Duration) -> EntryOut {
     EntryOut {
         node: attr.node,
-        generation: 0,
+        generation: attr.generation.into(),
         entry_valid: valid.as_secs(),
         attr_valid: valid.as_secs(),
         entry_valid_nsec: valid.subsec_nanos(),
@@ -263,7 +263,7 @@ mod tests {
             ctime: Timestamp(i64::MIN),
             btime: Timestamp(-1),
         };
-        let attr = Attr { node: 8, stat };
+        let attr = Attr { node: 8, generation: 5, stat };
         let (bytes, statx) = (attr_bytes(&attr), statx_out(&attr, Duration::from_millis(1500)));
         assert_eq!((bytes.atime, bytes.atime_nsec), (-2, 800_000_000));
         assert_eq!((statx.btime.secs, statx.btime.nanos), (-1, 999_999_999));

@@ -128,7 +128,7 @@ impl Scan {
 
     /// The same, with these pages and threads.
     pub(crate) fn with(dir: OwnedFd, options: &Options, arena: Arc<Arena>, crew: Crew) -> Self {
-        let asked = Asked::new(options.mask, options.fields);
+        let asked = Asked::new(options.mask, options.fields, options.follow);
         let local = if asked.wants_xattrs() { local_device(dir.as_fd()) } else { None };
         Self {
             dir: Arc::new(dir),

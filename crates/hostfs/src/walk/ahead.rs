@@ -68,7 +68,7 @@ impl Drop for Ahead {
 impl Task {
     fn run(self, enough: &AtomicBool) -> Outcome {
         let meter = Meter::start();
-        let fd = open_dir_on(self.dev, self.expected, self.parent.as_fd(), &self.name)?;
+        let fd = open_dir_on(self.dev, self.expected, self.parent.as_fd(), &self.name, self.options.follow)?;
         let identity = identity_as(fd.as_fd(), self.expected)?;
         let mut scan = Scan::with(fd, &self.options, self.arena.clone(), self.crew.clone());
         let entries = scan.prefetch(enough);

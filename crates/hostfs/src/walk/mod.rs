@@ -298,7 +298,7 @@ impl Walk {
         match current.scan.advance() {
             Ok(true) => {
                 if self.options.descent != Descent::No {
-                    current.gather_children();
+                    current.gather_children(self.options.scan.follow);
                 }
                 self.state = State::Reading(current);
                 Step::Batch
@@ -401,7 +401,7 @@ impl Walk {
             None => self.reopen()?,
         };
         let dev = self.stack.last().map(|level| level.dev).filter(|_| self.options.one_file_system);
-        let fd = open_dir_on(dev, expected, parent.as_fd(), name)?;
+        let fd = open_dir_on(dev, expected, parent.as_fd(), name, self.options.scan.follow)?;
         self.begin(fd, expected)
     }
 
@@ -493,7 +493,7 @@ impl Walk {
     fn reopen_parent(&mut self, level: &Level) {
         let Some(parent) = self.stack.last_mut() else { return };
         let (None, Some(fd)) = (&parent.fd, &level.fd) else { return };
-        if let Ok(fd) = open_dir(fd.as_fd(), c"..")
+        if let Ok(fd) = open_dir(fd.as_fd(), c"..", false)
             && identity(fd.as_fd()).is_ok_and(|found| found == (parent.dev, parent.ino))
         {
             parent.fd = Some(Arc::new(fd));
@@ -507,7 +507,7 @@ impl Walk {
         for level in &self.stack[open + 1..] {
             let name =
                 CString::new(&self.path[level.name_at..level.path_len]).map_err(|_| (Cause::Open, Errno::INVAL))?;
-            let next = open_dir(fd.as_fd(), &name).map_err(|errno| (Cause::Open, errno))?;
+            let next = open_dir(fd.as_fd(), &name, self.options.scan.follow).map_err(|errno| (Cause::Open, errno))?;
             if identity(next.as_fd()) != Ok((level.dev, level.ino)) {
                 return Err((Cause::Swapped, Errno::STALE));
             }
@@ -525,9 +525,9 @@ impl Current {
     }
 
     /// Remembers the directories among the records just read.
-    fn gather_children(&mut self) {
+    fn gather_children(&mut self, follow: bool) {
         for record in self.scan.batch().iter() {
-            if is_directory(self.scan.dir(), &record) {
+            if is_directory(self.scan.dir(), &record, follow) {
                 self.level.children.push(&record, self.read);
             }
             self.read += 1;

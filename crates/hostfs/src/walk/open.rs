@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{Cause, children::Expected};
-use crate::calls::{UNFOLLOWED, attr_of, retry};
+use crate::calls::{attr_of, looking, retry};
 
 /// Device and inode.
 pub(super) type Identity = ((u32, u32), u64);
@@ -24,9 +24,10 @@ pub(super) fn open_root(path: &std::ffi::OsStr) -> Result<OwnedFd, Errno> {
     retry(|| rustix::fs::open(path, FLAGS, Mode::empty()))
 }
 
-/// Opens a directory by its one name, never through a symbolic link.
-pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-    retry(|| rustix::fs::openat(parent, name, FLAGS.union(OFlags::NOFOLLOW), Mode::empty()))
+/// Opens a directory by its one name, and through a symbolic link only if links are followed.
+pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<OwnedFd, Errno> {
+    let flags = if follow { FLAGS } else { FLAGS.union(OFlags::NOFOLLOW) };
+    retry(|| rustix::fs::openat(parent, name, flags, Mode::empty()))
 }
 
 /// The child is on another file system, and left alone for that. (open(2) has no EXDEV.)
@@ -39,15 +40,16 @@ pub(super) fn open_dir_on(
     expected: Option<Expected>,
     parent: BorrowedFd<'_>,
     name: &CStr,
+    follow: bool,
 ) -> Result<OwnedFd, (Cause, Errno)> {
     if let Some(dev) = dev
         && expected.is_none()
-        && let Ok(statx) = retry(|| rustix::fs::statx(parent, name, UNFOLLOWED, StatxFlags::INO))
+        && let Ok(statx) = retry(|| rustix::fs::statx(parent, name, looking(follow), StatxFlags::INO))
         && (statx.stx_dev_major, statx.stx_dev_minor) != dev
     {
         return Err(ELSEWHERE);
     }
-    open_dir(parent, name).map_err(|errno| (Cause::Open, errno))
+    open_dir(parent, name, follow).map_err(|errno| (Cause::Open, errno))
 }
 
 /// What is open.
@@ -68,12 +70,19 @@ pub(super) fn identity_as(fd: BorrowedFd<'_>, expected: Option<Expected>) -> Res
 }
 
 /// Whether a record is a directory that a walk enters.
-pub(super) fn is_directory(dir: BorrowedFd<'_>, record: &Record<'_>) -> bool {
+pub(super) fn is_directory(dir: BorrowedFd<'_>, record: &Record<'_>, follow: bool) -> bool {
     let is = match record.kind() {
+        Some(FileKind::Symlink) if follow && record.attr().is_none() && record.errno().is_none() => {
+            leads_to_directory(dir, record, true)
+        }
         Some(kind) => kind == FileKind::Directory,
         // Neither the directory nor the attributes say it: it is asked for. Opening it may fail still.
-        None => retry(|| rustix::fs::statx(dir, record.name_c(), UNFOLLOWED, StatxFlags::TYPE))
-            .is_ok_and(|statx| attr_of(&statx).kind() == Some(FileKind::Directory)),
+        None => leads_to_directory(dir, record, follow),
     };
     is && record.name() != b"." && record.name() != b".."
+}
+
+fn leads_to_directory(dir: BorrowedFd<'_>, record: &Record<'_>, follow: bool) -> bool {
+    retry(|| rustix::fs::statx(dir, record.name_c(), looking(follow), StatxFlags::TYPE))
+        .is_ok_and(|statx| attr_of(&statx).kind() == Some(FileKind::Directory))
 }

@@ -539,7 +539,7 @@ thread_local! {
 }
 
 fn ask_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    let way = Way::to(dir, name)?;
+    let way = Way::to(dir, name, false)?;
     ask_each_xattr(|list| way.list(list), |xattr, value| way.value(xattr, value))
 }
 

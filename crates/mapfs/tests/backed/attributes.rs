@@ -98,7 +98,7 @@ fn privileges_are_gone_before_contents_change() {
         &|| file.pwrite(b"x", 0).map(drop),
         &|| file.truncate(1),
         &|| file.fallocate(0, 0, 2),
-        &|| vfs.drop_privileges(file.dentry()),
+        &|| vfs.drop_privileges(file.dentry(), || Credentials::user(9, 9, &[])),
     ];
     for (which, change) in changes.iter().enumerate() {
         vfs.chmod(&context, At::Cwd, "/f", 0o6777, FOLLOW).expect("changed");

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use crate::{FileKind, XATTR_SIZE_MAX, name::first_zero};
+use crate::{FileKind, XATTR_SIZE_MAX, types::name::first_zero};
 
 /// Bytes in a page of a batch: the largest attribute value with its name and head fits into one.
 pub const PAGE_BYTES: usize = XATTR_SIZE_MAX + 512;

@@ -5,7 +5,7 @@
 
 use std::io::{IoSlice, IoSliceMut, Read, Result, Seek, SeekFrom, Write};
 
-use crate::{Error, File, file::IOV_MAX};
+use crate::{Error, File, operations::file::IOV_MAX};
 
 /// Where `std` seeks to, as lseek says it.
 fn lseek_of(position: SeekFrom) -> std::result::Result<crate::Seek, Error> {

@@ -4,10 +4,10 @@ use std::{
     collections::VecDeque,
     ffi::OsString,
     os::unix::ffi::{OsStrExt, OsStringExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
-use crate::{At, File, FileKind, Result, Stat, Walk, fs::Fs};
+use crate::{At, File, FileKind, OpenFlags, Result, Stat, Walk, fs::Fs};
 
 /// How many entries are fetched at once.
 const BATCH: usize = 256;
@@ -24,8 +24,23 @@ pub struct ReadDir {
     done: bool,
 }
 
+impl Fs {
+    /// The entries of a directory, without `.` and `..`, in no order that means anything.
+    ///
+    /// What is there from the first to the last call of the iterator is met exactly once, whatever is made and removed
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// ENOTDIR, EACCES, and those of the walk; the iterator's items: ENOENT when the directory was removed.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
+        let dir = self.vfs.open(&self.context, At::Cwd, super::bytes(&path), flags, 0)?;
+        Ok(ReadDir::new(self.clone(), path.as_ref().to_owned(), dir))
+    }
+}
+
 impl ReadDir {
-    pub(super) fn new(fs: Fs, path: PathBuf, dir: File) -> Self {
+    fn new(fs: Fs, path: PathBuf, dir: File) -> Self {
         Self { fs, path, dir, cookie: 0, fetched: VecDeque::new(), done: false }
     }
 

@@ -27,7 +27,19 @@ struct Level {
     rescans: u32,
 }
 
-pub(super) fn remove_dir_all(fs: &Fs, path: &Path) -> Result<()> {
+impl Fs {
+    /// Removes a directory and everything in it. A symbolic link is removed, not followed: neither at the path's end
+    /// nor within, also if somebody puts it there meanwhile. What others remove meanwhile is no error.
+    ///
+    /// # Errors
+    /// ENOTDIR if it is neither directory nor symbolic link, ENOTEMPTY if others keep adding to it, and those of
+    /// [`Fs::remove_file`] and [`Fs::remove_dir`]. What was removed before the failure stays removed.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        remove_dir_all(self, path.as_ref())
+    }
+}
+
+fn remove_dir_all(fs: &Fs, path: &Path) -> Result<()> {
     let bytes = without_slashes(super::bytes(path));
     let stat = fs.vfs.stat(&fs.context, At::Cwd, bytes, Walk::NOFOLLOW)?;
     if stat.is_symlink() {

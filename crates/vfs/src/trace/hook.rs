@@ -2,24 +2,24 @@
 
 use std::{
     cell::RefCell,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use pando_sync::{
     Shared, lock, pin,
-    ring::{RingReader, RingWriter, ring},
+    ring::{RingWriter, ring},
 };
-use quanta::Clock;
 
-use super::{
-    TraceOp, TraceOps, TraceOptions,
-    record::{BASES, Written, write_base, write_op},
-};
+use super::record::{BASES, Written, write_base, write_op};
 use crate::{
-    At, Context, DentryRef, Error, File, Result, Vfs, dentry::Dentry, dpath::whole_path, superblock::NameSpace,
+    At, Context, DentryRef, Error, File, Result, Vfs,
+    objects::{
+        dentry::Dentry,
+        path::whole_path,
+        superblock::NameSpace,
+        tracing::{Session, Tracing},
+    },
+    types::trace_op::TraceOp,
 };
 
 /// More threads than this at once are not recorded: a bound on memory.
@@ -27,72 +27,6 @@ const RINGS_MAX: usize = 256;
 
 /// Room that most operations find enough, in words.
 const ROOM: usize = 24;
-
-/// Whether a name space is traced. On lines of its own: what lies beside it is written.
-#[derive(Default)]
-#[repr(align(128))]
-pub(crate) struct Tracing {
-    /// The session's address; 0: nobody traces. Written under the lock of `session`.
-    pub(super) active: AtomicUsize,
-    pub(super) session: Mutex<Option<Arc<Session>>>,
-}
-
-/// One trace, from its beginning to its end.
-pub(super) struct Session {
-    pub(super) clock: Clock,
-    /// The counter, when it began.
-    pub(super) began: u64,
-    ops: TraceOps,
-    errors_only: bool,
-    /// About the shortest latency, in steps of the counter: the reader looks closer.
-    min_ticks: u64,
-    ring_words: usize,
-    rings: AtomicUsize,
-    threads: AtomicU32,
-    /// Threads that the reader does not know yet.
-    pub(super) joined: Mutex<Vec<(u32, RingReader)>>,
-    /// Operations of threads that got no ring.
-    pub(super) ringless: AtomicU64,
-    pub(super) closed: AtomicBool,
-}
-
-impl Session {
-    pub(super) fn new(options: &TraceOptions) -> Self {
-        let clock = Clock::new();
-        let began = clock.raw();
-        const SCALE: u64 = 1 << 32;
-        let nanos = u128::from(clock.delta_as_nanos(0, SCALE)).max(1);
-        let ticks = options.min_latency.as_nanos().saturating_mul(SCALE.into()) / nanos;
-        Self {
-            began,
-            ops: options.ops,
-            errors_only: options.errors_only,
-            // A little less: the reader's arithmetic is the exact one.
-            min_ticks: u64::try_from(ticks).unwrap_or(u64::MAX).saturating_sub(ticks as u64 >> 10),
-            ring_words: (options.ring_bytes / 8).clamp(1 << 11, 1 << 21),
-            rings: AtomicUsize::new(0),
-            threads: AtomicU32::new(0),
-            joined: Mutex::default(),
-            ringless: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
-            clock,
-        }
-    }
-
-    pub(super) fn address(self: &Arc<Self>) -> usize {
-        Arc::as_ptr(self) as usize
-    }
-
-    /// A thread's ring was read to its end.
-    pub(super) fn ring_gone(&self) {
-        self.rings.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Whether every operation is wanted: then a full ring is known to lose it.
-    fn wants_everything(&self) -> bool {
-        !self.errors_only && self.min_ticks == 0
-    }
-}
 
 /// A thread's part in a trace.
 struct Mine {
@@ -365,7 +299,7 @@ impl File {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Credentials, driver::tests::Nothing};
+    use crate::{Credentials, driver::tests::Nothing, types::trace_op::TraceOptions};
 
     /// A thread that outlives many traces keeps the ring of the last one only.
     #[test]

@@ -1,0 +1,248 @@
+//! File handles (`name_to_handle_at`, NFS): each names its file as long as the file has a name, whatever the kernel has
+//! forgotten.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::{MetadataExt, symlink},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use crate::{
+    common::{Mounted, can_mount, skipped},
+    requests::{Forgetter, alone, forgetter},
+};
+
+/// A process that makes the two calls, since neither the standard library nor rustix has them.
+struct Handles {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Handles {
+    /// None, after saying why, where Python is missing.
+    fn new() -> Option<Self> {
+        let script = include_str!("handles.py");
+        let started = Command::new("python3").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let Ok(mut child) = started else {
+            skipped("no python3 here");
+            return None;
+        };
+        let input = child.stdin.take().expect("a pipe");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        Some(Self { child, input, output })
+    }
+
+    fn ask(&mut self, call: &str) -> String {
+        writeln!(self.input, "{call}").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn take(&mut self, path: &Path) -> String {
+        let handle = self.ask(&format!("take {}", path.display()));
+        assert!(handle.bytes().all(|byte| byte.is_ascii_hexdigit()), "{}: {handle}", path.display());
+        handle
+    }
+
+    /// `KIND INO MODE NLINK`, and the path; or an errno's name, twice.
+    fn open(&mut self, mounted: &Mounted, handle: &str) -> (String, String) {
+        let answer = self.ask(&format!("open {} {handle}", mounted.root().display()));
+        answer.rsplit_once(' ').map_or((answer.clone(), answer.clone()), |(found, path)| (found.into(), path.into()))
+    }
+
+    fn read(&mut self, mounted: &Mounted, handle: &str) -> String {
+        self.ask(&format!("read {} {handle}", mounted.root().display()))
+    }
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a test here needs, or none, after saying why.
+fn needed() -> Option<(Forgetter, Handles)> {
+    if can_mount() { Some((forgetter()?, Handles::new()?)) } else { None }
+}
+
+fn facts(kind: &str, path: &Path) -> String {
+    let found = fs::symlink_metadata(path).unwrap();
+    format!("{kind} {} {:o} {}", found.ino(), found.mode() & 0o7777, found.nlink())
+}
+
+#[test]
+fn handles_outlive_the_kernels_cache() {
+    let _alone = alone();
+    let Some((forgetter, mut handles)) = needed() else { return };
+    let mounted = Mounted::new(&[]);
+    let path = |name: &str| mounted.path(name);
+    fs::create_dir_all(path("a/b/c")).unwrap();
+    fs::write(path("a/b/file"), "contents").unwrap();
+    fs::hard_link(path("a/b/file"), path("a/second")).unwrap();
+    symlink("target", path("a/link")).unwrap();
+    let kinds = [("dir", ""), ("dir", "a"), ("dir", "a/b/c"), ("file", "a/b/file"), ("link", "a/link")];
+    let taken = kinds.map(|(kind, name)| (handles.take(&path(name)), facts(kind, &path(name))));
+    let file = &taken[3].0;
+    for _ in 0..3 {
+        for ((handle, facts), (kind, name)) in taken.iter().zip(kinds) {
+            forgetter.forget();
+            let (found, shown) = handles.open(&mounted, handle);
+            assert_eq!(found, *facts, "{name}");
+            if kind == "dir" {
+                // Found by its parents, each by `..` of the one below, as the kernel knows no path of it any more.
+                assert_eq!(Path::new(&shown).components().as_path(), path(name).components().as_path());
+            }
+        }
+        forgetter.forget();
+        assert_eq!(handles.read(&mounted, file), "contents");
+    }
+
+    // Moved, by itself and with its directory.
+    fs::rename(path("a/b/file"), path("moved")).unwrap();
+    fs::create_dir(path("new")).unwrap();
+    fs::rename(path("a/b"), path("new/b")).unwrap();
+    forgetter.forget();
+    assert_eq!(handles.open(&mounted, file).0, facts("file", &path("moved")));
+    let (found, shown) = handles.open(&mounted, &taken[2].0);
+    assert_eq!((found, Path::new(&shown)), (facts("dir", &path("new/b/c")), &*path("new/b/c")));
+
+    // One name gone, and then the other.
+    fs::remove_file(path("moved")).unwrap();
+    forgetter.forget();
+    assert_eq!(handles.read(&mounted, file), "contents");
+    assert_eq!(handles.open(&mounted, file).0, facts("file", &path("a/second")));
+    fs::remove_file(path("a/second")).unwrap();
+    fs::remove_dir(path("new/b/c")).unwrap();
+    fs::write(path("replacement"), "").unwrap();
+    fs::rename(path("replacement"), path("a/link")).unwrap();
+    for (handle, _) in &taken[2..] {
+        assert_eq!(handles.open(&mounted, handle).0, "ESTALE");
+        forgetter.forget();
+        assert_eq!(handles.open(&mounted, handle).0, "ESTALE");
+    }
+    drop(handles);
+    mounted.umount();
+}
+
+#[test]
+fn a_removed_file_is_found_while_it_is_open() {
+    let _alone = alone();
+    let Some((forgetter, mut handles)) = needed() else { return };
+    let mounted = Mounted::new(&[]);
+    fs::write(mounted.path("file"), "contents").unwrap();
+    let handle = handles.take(&mounted.path("file"));
+    let open = fs::File::open(mounted.path("file")).unwrap();
+    fs::remove_file(mounted.path("file")).unwrap();
+    forgetter.forget();
+    assert_eq!(handles.read(&mounted, &handle), "contents");
+    drop(open);
+    forgetter.forget();
+    assert_eq!(handles.open(&mounted, &handle).0, "ESTALE");
+    // All of it is given back.
+    let used = || rustix::fs::statvfs(mounted.root()).map(|stat| stat.f_files - stat.f_ffree).unwrap();
+    while used() > 1 {
+        thread::yield_now();
+    }
+    drop(handles);
+    mounted.umount();
+}
+
+#[test]
+fn handles_of_others_are_stale() {
+    let _alone = alone();
+    let Some((forgetter, mut handles)) = needed() else { return };
+    let (one, other) = (Mounted::new(&[]), Mounted::new(&[]));
+    for mounted in [&one, &other] {
+        fs::write(mounted.path("file"), "contents").unwrap();
+    }
+    let (mine, theirs) = (handles.take(&one.path("file")), handles.take(&other.path("file")));
+    // As if both files had one number: the node of the one, in two words after the type, and the generation of the other.
+    let theirs = format!("{}{}", &mine[..24], &theirs[24..]);
+    for forget in [false, true] {
+        if forget {
+            forgetter.forget();
+        }
+        assert_eq!(handles.read(&one, &mine), "contents");
+        assert_eq!(handles.open(&one, &theirs).0, "ESTALE");
+    }
+    // Type, node (in two words) and generation: another number in each place.
+    let words: Vec<u32> =
+        (0..mine.len() / 8).map(|at| u32::from_str_radix(&mine[at * 8..at * 8 + 8], 16).unwrap()).collect();
+    for at in 1..words.len() {
+        for forged in [0, 1, words[at] ^ 1 << 24, u32::MAX].into_iter().filter(|&forged| forged != words[at]) {
+            let mut words = words.clone();
+            words[at] = forged;
+            let handle: String = words.iter().map(|word| format!("{word:08x}")).collect();
+            assert_eq!(handles.open(&one, &handle).0, "ESTALE", "{handle}");
+        }
+    }
+    assert_eq!(handles.read(&one, &mine), "contents");
+    drop(handles);
+    one.umount();
+    other.umount();
+}
+
+/// Look-ups by number, while the kernel forgets and asks anew, and while files are moved and removed.
+#[test]
+fn handles_are_found_beside_forgets_and_renames() {
+    const FILES: usize = 100;
+    let _alone = alone();
+    let Some((forgetter, mut handles)) = needed() else { return };
+    let mounted = Mounted::new(&["--threads", "4"]);
+    let path = |at: usize| mounted.path(format!("stays-{at}"));
+    let taken: Vec<String> = (0..FILES)
+        .map(|at| {
+            fs::write(path(at), at.to_string()).unwrap();
+            handles.take(&path(at))
+        })
+        .collect();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                forgetter.forget();
+            }
+        });
+        scope.spawn(|| {
+            for at in (0..FILES).cycle() {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                let name = mounted.path("moved");
+                fs::rename(path(at), &name).unwrap();
+                fs::write(mounted.path("goes"), "").unwrap();
+                fs::remove_file(mounted.path("goes")).unwrap();
+                fs::rename(&name, path(at)).unwrap();
+            }
+        });
+        let _done = SetAtEnd(&done);
+        for _ in 0..20 {
+            for (at, handle) in taken.iter().enumerate() {
+                assert_eq!(handles.read(&mounted, handle), at.to_string());
+            }
+        }
+    });
+    (0..FILES).for_each(|at| fs::remove_file(path(at)).unwrap());
+    for handle in &taken {
+        assert_eq!(handles.open(&mounted, handle).0, "ESTALE");
+    }
+    drop(handles);
+    mounted.umount();
+}
+
+/// Ends the threads beside a test, also if it fails.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

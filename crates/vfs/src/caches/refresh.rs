@@ -1,0 +1,188 @@
+//! What others have changed in a backing is asked for again.
+
+use std::sync::atomic::Ordering;
+
+use pando_sync::{Counted, Node, pin};
+
+use crate::{
+    Error, Result,
+    caches::binding::{bind_loaded, unbind},
+    objects::{
+        backed_dir::BackedDir,
+        dentry::{Dentry, Slot},
+        directory::Directory,
+        inode::{Body, Inode},
+        stat::attr_of,
+        superblock::NameSpace,
+    },
+};
+
+/// So often a directory's attributes are asked for, if subdirectories come and go meanwhile; then their number stays as it is.
+const REFRESHES_MAX: u32 = 8;
+
+/// Somebody else has changed a directory: everything cached of it is asked for again.
+pub(crate) fn refresh(name_space: &NameSpace, dir: &Counted<Dentry>, count: u64) -> Result<()> {
+    let inode = dir.inode();
+    let directory = inode.directory()?;
+    let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
+    backed.forget_absent(&pin());
+    let names: Vec<Box<[u8]>> = {
+        let guard = pin();
+        directory.slots_after(0, &guard).map(|slot| slot.to_ref().name.as_bytes().into()).collect()
+    };
+    for name in names {
+        if let Some(dentry) = refresh_name(name_space, dir, &name)? {
+            refresh_inode(name_space, dentry.inode())?;
+        }
+    }
+    if !directory.is_removed(&pin()) {
+        refresh_inode(name_space, inode)?;
+    }
+    backed.checked.store(count, Ordering::Release);
+    Ok(())
+}
+
+/// A cached name is asked for again, and goes if it leads elsewhere; what it leads to, if that has changed.
+fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<Option<Counted<Dentry>>> {
+    let inode = dir.inode();
+    let sb = &inode.shard.sb;
+    let directory = inode.directory()?;
+    let hash = sb.hash(inode.ino, name);
+    let _lock = name_space.names.lock(&[sb.key(inode.ino, hash)]);
+    let answer = match sb.ask_backing().ok_or(Error::NotSupported)?.lookup(inode.ino, name) {
+        // The directory itself is gone.
+        Err(Error::NoEntry | Error::Stale) => None,
+        answer => answer?,
+    };
+    let guard = pin();
+    let Some(slot) = directory.slot(hash, name, &guard) else { return Ok(None) };
+    let Some(dentry) = slot.to_ref().value.load(&guard).and_then(|dentry| dentry.get()) else { return Ok(None) };
+    match answer {
+        Some(attr) if attr.ino == dentry.inode().ino => {
+            let inode = dentry.inode();
+            let changed = inode.has_xattrs() || attr != attr_of(inode, &guard);
+            Ok(changed.then_some(dentry))
+        }
+        _ => {
+            unbind(directory, slot, &guard);
+            Ok(None)
+        }
+    }
+}
+
+/// Attributes that somebody else has changed are asked for, in the order in which they are changed here.
+pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()> {
+    let sb = &inode.shard.sb;
+    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
+    let _order = name_space.names.lock(&[sb.inode_key(inode.ino)]);
+    let directory = inode.directory().ok();
+    let is_changing = || inode.backed_dir().is_some_and(BackedDir::is_changing);
+    let ask = || {
+        let mut answer = Err(Error::Io);
+        let mut counted = None;
+        for _ in 0..REFRESHES_MAX {
+            let before = directory.map(Directory::subdirs);
+            backing.getattr_many(&[inode.ino], &mut |_, attr| answer = attr)?;
+            // In this order: a change that is over has been counted, and what is under way may be in the answer.
+            if !is_changing() && directory.map(Directory::subdirs) == before {
+                counted = before;
+                break;
+            }
+            std::thread::yield_now();
+        }
+        match answer {
+            Ok(attr) => Ok(Some((attr, counted))),
+            // Gone: whoever has it open keeps what was known of it.
+            Err(Error::NoEntry | Error::Stale) => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    let take_over = |resize: &mut dyn FnMut(u64)| {
+        let Some((attr, counted)) = ask()? else { return Ok(()) };
+        // Before the times: who finds those new does not take the old size for the new one.
+        if attr.size != inode.size() {
+            resize(attr.size);
+        }
+        inode.refresh(&attr, counted, &pin());
+        Ok(())
+    };
+    inode.refresh_xattrs()?;
+    match &inode.body {
+        Body::File(_) => {
+            let state = inode.file_state()?;
+            state.change(inode, |data| take_over(&mut |size| state.resize(inode, data, size)))
+        }
+        _ => take_over(&mut |size| inode.set_size(size)),
+    }
+}
+
+/// A directory that the cache has in another place was moved by somebody else: it leaves that place for this one.
+///
+/// Both names are locked, and ancestors stand still: in the cache, too, a directory has one place and is not below itself.
+pub(crate) fn move_here(
+    name_space: &NameSpace,
+    dir: &Counted<Dentry>,
+    name: &[u8],
+    moved: &Counted<Dentry>,
+) -> Result<()> {
+    let inode = dir.inode();
+    let sb = &inode.shard.sb;
+    let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
+    let directory = inode.directory()?;
+    let hash = sb.hash(inode.ino, name);
+    let _topology = name_space.topology.lock();
+    let old = {
+        let guard = pin();
+        moved.place.load(&guard).and_then(|place| place.get())
+    };
+    let old_ino = |slot: &Counted<Node<Slot>>| slot.anchor.dir.inode().ino;
+    let old_key = old.as_ref().map(|slot| sb.key(old_ino(slot), sb.hash(old_ino(slot), slot.name.as_bytes())));
+    let key = sb.key(inode.ino, hash);
+    let _names = name_space.names.lock(&[key, old_key.unwrap_or(key)]);
+    let leads_here = |dir, name: &[u8]| match backing.lookup(dir, name) {
+        Err(Error::NoEntry | Error::Stale) => Ok(false),
+        answer => Ok(answer?.is_some_and(|attr| attr.ino == moved.inode().ino)),
+    };
+    if !leads_here(inode.ino, name)? {
+        return Ok(());
+    }
+    if let Some(slot) = &old
+        && leads_here(old_ino(slot), slot.name.as_bytes())?
+    {
+        // Moved back between the two answers, or this is the place that the cache has lost: then nothing shows it.
+        let shown = {
+            let guard = pin();
+            slot.value.load(&guard).is_some_and(|shown| shown.ptr_eq(moved.as_shared()))
+        };
+        if shown {
+            // Or it has two places, which no directory has.
+            return if leads_here(inode.ino, name)? { Err(Error::Stale) } else { Ok(()) };
+        }
+    }
+    let mut seq = name_space.rename_seq.lock();
+    let _moving = seq.write();
+    let guard = pin();
+    let still = moved.place.load(&guard);
+    let unmoved = match (&old, still) {
+        (Some(old), Some(still)) => still.ptr_eq(old.as_shared()),
+        (None, None) => true,
+        _ => false,
+    };
+    if !unmoved || directory.slot(hash, name, &guard).is_some() {
+        return Ok(());
+    }
+    let mut up = Some(dir.as_shared());
+    while let Some(above) = up {
+        if above.ptr_eq(moved.as_shared()) {
+            // What the cache knows of the places above is older still.
+            return Err(Error::Stale);
+        }
+        up = above.to_ref().parent(&guard);
+    }
+    if let Some(slot) = still
+        && slot.to_ref().value.load(&guard).is_some_and(|shown| shown.ptr_eq(moved.as_shared()))
+    {
+        unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, &guard);
+    }
+    bind_loaded(dir, directory, hash, name, moved.clone(), &guard)
+}

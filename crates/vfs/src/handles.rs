@@ -1,0 +1,7 @@
+//! What callers hold: the [`Vfs`](vfs::Vfs), a [`Context`](context::Context), an open file.
+
+pub(crate) mod context;
+pub(crate) mod file;
+pub(crate) mod held;
+pub(crate) mod teardown;
+pub(crate) mod vfs;

@@ -1,0 +1,161 @@
+//! The `Vfs`: one name space, from its root on, with what is mounted in it.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pando_sync::{BlockBox, Counted, lock, pin};
+
+use crate::{
+    Backing, Charge, DentryRef, Driver, Result, Timestamp,
+    caches::binding::change_count,
+    handles::teardown::{AtEnd, close_down},
+    objects::{
+        dentry::Dentry,
+        directory::Directory,
+        inode::{Body, Inode},
+        superblock::{NameSpace, SuperBlock},
+    },
+    types::{FileKind, cred::PermView},
+};
+
+/// A name space: a tree, and the trees mounted in it.
+///
+/// Cheap to clone; all clones are the same name space. It has no thread of its own and no state outside itself but the
+/// reclaimer's. When the last clone goes, the trees are taken down; files still open keep what they need. Contexts and
+/// dentries belong to one name space: paths that start in another one's are refused (EXDEV), and what is done to a dentry itself is
+/// done in the tree that it belongs to.
+#[derive(Clone)]
+pub struct Vfs(Arc<Inner>);
+
+struct Inner {
+    name_space: Arc<NameSpace>,
+    root: DentryRef,
+    mounts: Mutex<Vec<Mount>>,
+    /// The last field: what the others let go of is reclaimed.
+    _reclaims: Reclaims,
+}
+
+/// Reclaims what it can when it is dropped: nobody else may ever come to it.
+struct Reclaims;
+
+impl Drop for Reclaims {
+    fn drop(&mut self) {
+        pando_sync::collect_all();
+    }
+}
+
+/// A tree mounted in another.
+pub(crate) struct Mount {
+    pub point: DentryRef,
+    pub root: DentryRef,
+}
+
+impl std::fmt::Debug for Vfs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vfs").field("root", &self.0.root).finish_non_exhaustive()
+    }
+}
+
+impl Vfs {
+    /// A name space whose root is a new tree of `driver`.
+    ///
+    /// # Errors
+    /// ENOSPC when the driver has no room for the root directory.
+    pub fn new(driver: impl Driver) -> Result<Self> {
+        Self::with_root(driver, RootAttributes { uid: 0, gid: 0, mode: 0o755 }, NameSpace::new())
+    }
+
+    /// As [`Vfs::new`], with the owner, group and mode of the root directory.
+    ///
+    /// # Errors
+    /// As [`Vfs::new`].
+    pub fn with_root_attributes(driver: impl Driver, uid: u32, gid: u32, mode: u32) -> Result<Self> {
+        Self::with_root(driver, RootAttributes { uid, gid, mode: mode & 0o7777 }, NameSpace::new())
+    }
+
+    /// See [`crate::probe::vfs_with_hash_key`].
+    pub(crate) fn with_hash_key(driver: impl Driver, uid: u32, gid: u32, mode: u32, key: (u64, u64)) -> Result<Self> {
+        let root = RootAttributes { uid, gid, mode: mode & 0o7777 };
+        Self::with_root(driver, root, NameSpace::with_hash_key(key))
+    }
+
+    fn with_root(driver: impl Driver, root: RootAttributes, name_space: NameSpace) -> Result<Self> {
+        let name_space = Arc::new(name_space);
+        let root = new_tree(Box::new(driver), name_space.clone(), root)?;
+        Ok(Self(Arc::new(Inner { name_space, root, mounts: Mutex::new(Vec::new()), _reclaims: Reclaims })))
+    }
+
+    /// The root directory.
+    #[must_use]
+    pub fn root(&self) -> DentryRef {
+        self.0.root.clone()
+    }
+
+    pub(crate) fn name_space(&self) -> &NameSpace {
+        &self.0.name_space
+    }
+
+    /// As [`Vfs::name_space`], held.
+    pub(crate) fn to_name_space(&self) -> Arc<NameSpace> {
+        self.0.name_space.clone()
+    }
+
+    /// The superblock of the root directory.
+    pub(crate) fn root_sb(&self) -> &SuperBlock {
+        self.0.root.0.sb()
+    }
+
+    pub(crate) fn mounts(&self) -> MutexGuard<'_, Vec<Mount>> {
+        lock(&self.0.mounts)
+    }
+
+    /// The first answer that a superblock gives, the root's first. No guard is held; and `ask` does not wait, since others wait
+    /// for the list of mounts.
+    pub(crate) fn superblocks<T>(&self, mut ask: impl FnMut(&Arc<SuperBlock>) -> Option<T>) -> Option<T> {
+        ask(&self.0.root.0.inode().shard.sb)
+            .or_else(|| self.mounts().iter().find_map(|mount| ask(&mount.root.0.inode().shard.sb)))
+    }
+
+    /// The roots of all trees, the name space's first: for what may wait.
+    pub(crate) fn roots(&self) -> Vec<DentryRef> {
+        std::iter::once(self.root()).chain(self.mounts().iter().map(|mount| mount.root.clone())).collect()
+    }
+}
+
+/// Owner and mode of a new root.
+pub(crate) struct RootAttributes {
+    pub uid: u32,
+    pub gid: u32,
+    pub mode: u32,
+}
+
+pub(crate) fn new_tree(driver: Box<dyn Driver>, name_space: Arc<NameSpace>, root: RootAttributes) -> Result<DentryRef> {
+    // First: the superblock's shards hold it, and it them, so that it would outlive a refusal or a panic.
+    let stored = driver.backing().map(Backing::root).transpose()?;
+    driver.charge(Charge::Inode)?;
+    let sb = SuperBlock::new(driver, name_space);
+    let shard = sb.shard(&pin())?;
+    if let Some(attr) = stored {
+        let body = Body::Directory(BlockBox::new(Directory::backed(change_count(&sb, attr.ino), attr.nlink)));
+        return Ok(DentryRef(Counted::new(Dentry::new(Inode::loaded(shard, &attr, body)))));
+    }
+    let perm = PermView { mode: root.mode, uid: root.uid, gid: root.gid };
+    let body = Body::Directory(BlockBox::new(Directory::new()));
+    let inode = Inode::new(shard, FileKind::Directory, perm, body, 1, Timestamp::now().0);
+    Ok(DentryRef(Counted::new(Dentry::new(inode))))
+}
+
+pub(crate) fn detach(mount: &Mount) {
+    if let Ok(directory) = mount.point.0.directory() {
+        drop(directory.mounted.swap(None));
+    }
+    drop(mount.root.0.sb().covers.swap(None));
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mounts = std::mem::take(&mut *lock(&self.mounts));
+        mounts.iter().for_each(detach);
+        let roots = mounts.iter().rev().map(|mount| &mount.root).chain([&self.root]);
+        drop(roots.map(|root| AtEnd(move || close_down(root))).collect::<Vec<_>>());
+    }
+}

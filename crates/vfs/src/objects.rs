@@ -1,0 +1,17 @@
+//! The objects of a tree: superblock, inode, dentry, directory. They hold data and its invariants.
+
+pub(crate) mod backed_dir;
+pub(crate) mod by_number;
+pub(crate) mod dentry;
+pub(crate) mod directory;
+pub(crate) mod file_state;
+pub(crate) mod inode;
+pub(crate) mod links;
+pub(crate) mod lockable;
+pub(crate) mod path;
+pub(crate) mod stat;
+pub(crate) mod superblock;
+pub(crate) mod tables;
+pub(crate) mod times;
+pub(crate) mod tracing;
+pub(crate) mod xattr_map;

@@ -1,0 +1,26 @@
+//! The operations: what a caller asks of the tree.
+
+pub(crate) mod attempt;
+pub(crate) mod attr;
+pub(crate) mod batch;
+pub(crate) mod bound;
+pub(crate) mod create;
+pub(crate) mod dpath;
+pub(crate) mod file;
+pub(crate) mod locks;
+pub(crate) mod lookup;
+pub(crate) mod make;
+pub(crate) mod mount;
+pub(crate) mod moving;
+pub(crate) mod namei;
+pub(crate) mod nodes;
+pub(crate) mod open;
+pub(crate) mod opened;
+pub(crate) mod parent;
+pub(crate) mod permit;
+pub(crate) mod readdir;
+pub(crate) mod remote;
+pub(crate) mod remove;
+pub(crate) mod rename;
+pub(crate) mod step;
+pub(crate) mod xattr;

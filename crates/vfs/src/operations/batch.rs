@@ -1,0 +1,31 @@
+//! Entries that a scan has gathered, for one call after the other.
+
+use crate::{DentryRef, FileKind, Stat, objects::inode::Inode};
+
+/// The cookie after `..`, which no driver knows. After `.` it is one less.
+pub(crate) const AFTER_DOTDOT: u64 = 2;
+/// Entries gathered under one guard.
+pub(crate) const BATCH: usize = 256;
+
+/// One gathered entry; its name lies in the batch's arena.
+pub(crate) struct Gathered {
+    pub name_end: usize,
+    pub ino: u64,
+    pub kind: FileKind,
+    pub cookie: u64,
+    pub plus: Option<(Stat, DentryRef)>,
+}
+
+/// Gathered entries and the bytes of their names; reused from batch to batch.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub names: Vec<u8>,
+    pub entries: Vec<Gathered>,
+}
+
+impl Batch {
+    pub(crate) fn push(&mut self, name: &[u8], inode: &Inode, cookie: u64, plus: Option<(Stat, DentryRef)>) {
+        self.names.extend_from_slice(name);
+        self.entries.push(Gathered { name_end: self.names.len(), ino: inode.ino, kind: inode.kind, cookie, plus });
+    }
+}

@@ -1,0 +1,341 @@
+//! Making names: mkdir, mknod, symlink, link, and open's O_CREAT and O_TMPFILE.
+//!
+//! Protocol 2 (create against rmdir): all that can fail comes first; the slot is inserted *pending*, seen by nobody;
+//! then the directory's life is looked at. Alive: published, and that store is the instant of the operation. Removed:
+//! the slot is taken back, ENOENT.
+
+use pando_sync::{Counted, Guard, OpCell, Unlinked};
+
+use crate::{
+    At, AttrMask, Charge, Context, DentryRef, Driver, Error, FileKind, Result, Timestamp, Vfs,
+    objects::{
+        dentry::{Dentry, Slot},
+        inode::{Body, Inode},
+        lockable::Lockable,
+    },
+    operations::{
+        attempt::{change, in_need_of_space, look},
+        locks::Locks,
+        make::{Credit, Make, anchor_in, bind, bind_link, may_link, may_link_there, may_make, new_perm},
+        namei::{lookup, walk, walk_parent},
+        parent::Parent,
+        remote,
+        remote::create::Create,
+        step::{Commit, Step, Stop},
+    },
+    trace::{Place, TraceOp},
+    types::{
+        Access, Walk,
+        name::check_path,
+        stat::{MODE_BITS, S_ISVTX},
+    },
+};
+
+impl Vfs {
+    /// Makes a directory (mkdirat).
+    ///
+    /// # Errors
+    /// EEXIST, ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG, ENOSPC.
+    #[doc(alias = "mkdirat")]
+    pub fn mkdir(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, mode: u32) -> Result<DentryRef> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Mkdir, (context, at, path), || {
+            self.make(context, at, path, Make::Directory, mode & (0o777 | S_ISVTX))
+        })
+    }
+
+    /// Makes a file, fifo, socket or device node (mknodat). `mode` holds the kind (`S_IF*`; none: a regular file).
+    ///
+    /// # Errors
+    /// As mkdir; EINVAL for another kind, EPERM for a directory, or for a device without the capability.
+    #[doc(alias = "mknodat")]
+    pub fn mknod(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        mode: u32,
+        rdev: u32,
+    ) -> Result<DentryRef> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Mknod, (context, at, path), || self.mknod_at(context, at, path, mode, rdev))
+    }
+
+    fn mknod_at(&self, context: &Context, at: At<'_>, path: &[u8], mode: u32, rdev: u32) -> Result<DentryRef> {
+        let make = match FileKind::from_mode(mode).ok_or(Error::Invalid)? {
+            FileKind::File => Make::File,
+            FileKind::Directory => return Err(Error::NotPermitted),
+            FileKind::Symlink => return Err(Error::Invalid),
+            kind @ (FileKind::CharDevice | FileKind::BlockDevice) => Make::Special(kind, rdev),
+            kind => Make::Special(kind, 0),
+        };
+        self.make(context, at, path, make, mode & MODE_BITS)
+    }
+
+    /// Makes a symbolic link to `target` (symlinkat).
+    ///
+    /// # Errors
+    /// As mkdir; ENOENT for an empty target, ENAMETOOLONG for one of 4096 bytes or more.
+    #[doc(alias = "symlinkat")]
+    pub fn symlink(
+        &self,
+        context: &Context,
+        target: impl AsRef<[u8]>,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+    ) -> Result<DentryRef> {
+        let (target, path) = (target.as_ref(), path.as_ref());
+        self.traced_two(TraceOp::Symlink, Place::Walk(context, at, path), Place::Text(target), || {
+            self.symlink_at(context, target, at, path)
+        })
+    }
+
+    fn symlink_at(&self, context: &Context, target: &[u8], at: At<'_>, path: &[u8]) -> Result<DentryRef> {
+        if target.is_empty() {
+            return Err(Error::NoEntry);
+        }
+        check_path(target)?;
+        self.make(context, at, path, Make::Symlink(target), 0o777)
+    }
+
+    /// The target of a symbolic link (readlinkat); the link itself is never followed.
+    ///
+    /// # Errors
+    /// EINVAL if it is no symbolic link (ENOENT for an empty path), and those of the walk.
+    pub fn readlink(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        self.traced(TraceOp::Readlink, (context, at, path), || self.readlink_at(context, at, path, flags))
+    }
+
+    fn readlink_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<u8>> {
+        look(self.name_space(), |guard| {
+            let dentry = walk(self.name_space(), context, &at, path, flags | Walk::NOFOLLOW, guard)?;
+            let inode = dentry.to_ref().inode();
+            match &inode.body {
+                Body::Symlink(target) => {
+                    if !context.read_only && inode.times.accessed(guard, i64::MIN, || Timestamp::now().0) {
+                        inode.set_dirty(AttrMask::ATIME);
+                    }
+                    Ok(target.to_vec())
+                }
+                _ => Err(if path.is_empty() { Error::NoEntry } else { Error::Invalid }.into()),
+            }
+        })
+    }
+
+    fn make(&self, context: &Context, at: At<'_>, path: &[u8], make: Make<'_>, mode: u32) -> Result<DentryRef> {
+        let made = change(self.name_space(), |guard, locks| {
+            let place = walk_parent(self.name_space(), context, &at, path, false, guard)?;
+            if place.slash && !matches!(make, Make::Directory) {
+                let taken = lookup(place.dir, place.name(Error::Exists)?, guard)?.is_some();
+                return Err(Stop::Error(if taken { Error::Exists } else { Error::NoEntry }));
+            }
+            make_at(context, place, make, mode, guard, locks)
+        })?;
+        Ok(DentryRef(made.into_inner()))
+    }
+
+    /// Makes a further name for a file (linkat).
+    ///
+    /// # Errors
+    /// EPERM for a directory, EXDEV across superblocks, EEXIST, ENOENT (also for a file whose last name is gone),
+    /// EMLINK from 2^32 names on; otherwise as mkdir.
+    #[doc(alias = "linkat")]
+    pub fn link(
+        &self,
+        context: &Context,
+        old_at: At<'_>,
+        old_path: impl AsRef<[u8]>,
+        new_at: At<'_>,
+        new_path: impl AsRef<[u8]>,
+        flags: Walk,
+    ) -> Result<DentryRef> {
+        let (old_path, new_path) = (old_path.as_ref(), new_path.as_ref());
+        let (old, new) = (Place::Walk(context, old_at, old_path), Place::Walk(context, new_at, new_path));
+        self.traced_two(TraceOp::Link, old, new, || {
+            let old = self.lookup_at(context, old_at, old_path, flags)?;
+            self.link_at(context, &old, new_at, new_path)
+        })
+    }
+
+    fn link_at(&self, context: &Context, old: &DentryRef, new_at: At<'_>, new_path: &[u8]) -> Result<DentryRef> {
+        let made = change(self.name_space(), |guard, locks| {
+            let place = walk_parent(self.name_space(), context, &new_at, new_path, false, guard)?;
+            if place.is_remote() {
+                return remote::link::prepare(context, old, place, guard, locks).map(Commit::Remote);
+            }
+            link_here(context, old, place, guard, locks).map(Commit::Local)
+        })?;
+        Ok(DentryRef(made.into_inner()))
+    }
+
+    /// A file without a name, on the superblock of the directory at `path` (O_TMPFILE).
+    pub(crate) fn make_nameless(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: &[u8],
+        flags: Walk,
+        mode: u32,
+        linkable: bool,
+    ) -> Result<DentryRef> {
+        let attempt = |guard: &Guard| {
+            let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
+            let dir = dentry.to_ref().expect_dir()?;
+            let sb = &dir.shard.sb;
+            if sb.driver.backing().is_some() {
+                return Err(Error::NotSupported.into());
+            }
+            context.check(dir, &dir.perm(guard), Access::WRITE | Access::EXEC)?;
+            let perm = new_perm(context, dir, FileKind::File, mode, guard);
+            let shard = sb.shard(guard)?;
+            sb.driver.charge(Charge::Inode)?;
+            // From here on the inode pays back when it is dropped with its dentry.
+            let inode = Inode::new(shard, FileKind::File, perm, Make::File.body(), 0, Timestamp::now().0);
+            if linkable {
+                inode.links.allow();
+            }
+            Ok(DentryRef(Counted::new(Dentry::new(inode))))
+        };
+        in_need_of_space(|| look(self.name_space(), attempt))
+    }
+}
+
+/// Makes an inode and a name for it in a directory: at once in memory, and in a backing what is to be told to it.
+#[inline]
+pub(crate) fn make_at<'m>(
+    context: &Context,
+    place: Parent<'_>,
+    make: Make<'m>,
+    mode: u32,
+    guard: &Guard,
+    locks: &mut Locks<'_>,
+) -> Step<Commit<Counted<Dentry>, Box<Create<'m>>>> {
+    if place.is_remote() {
+        return remote::create::prepare(context, place, make, mode, guard, locks).map(Commit::Remote);
+    }
+    make_here(context, place, make, mode, guard, locks).map(Commit::Local)
+}
+
+/// Makes an inode and a name for it in memory.
+fn make_here(
+    context: &Context,
+    place: Parent<'_>,
+    make: Make<'_>,
+    mode: u32,
+    guard: &Guard,
+    locks: &mut Locks<'_>,
+) -> Step<Counted<Dentry>> {
+    let (parent, name) = (place.dir.to_ref().expect_dir()?, place.name(Error::Exists)?);
+    let (sb, hash) = (&parent.shard.sb, place.hash_of(name));
+    // A name that is bound from now on is met by the insertion, under the name's lock.
+    expect_free(place, parent, (hash, name), guard)?;
+    locks.names(&[Lockable::name(parent, hash)?])?;
+    may_make(context, parent, make, guard)?;
+    // All that can fail comes before the inode, which only its dentry pays back. In a tree that was taken down, nobody would let
+    // go of an anchor.
+    let shard = sb.shard(guard)?;
+    let anchor = anchor_in(place.dir, guard)?;
+    let (perm, now) = (new_perm(context, parent, make.kind(), mode, guard), Timestamp::now().0);
+    // From here on nothing is refused but the name itself: it is taken by now, or its directory is removed. The inode pays
+    // back when its dentry is let go of.
+    charge_for(&*sb.driver, make)?;
+    // The slot and what it shows are read together, and mostly go together: one allocation. Both are made where they stay.
+    let (slot, place, dentry) = Unlinked::pair(
+        || Dentry::new(Inode::new(shard, make.kind(), perm, make.body(), 1, now)),
+        |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry)),
+    );
+    dentry.place.fill(place);
+    bind(parent, (hash, name), slot, &dentry, now, guard)?;
+    Ok(dentry)
+}
+
+/// That a name in memory shows nothing.
+#[inline]
+fn expect_free(place: Parent<'_>, parent: &Inode, (hash, name): (u64, &[u8]), guard: &Guard) -> Result<()> {
+    let exists = match place.seen {
+        Some(seen) => seen.dentry.is_some(),
+        None => parent.directory()?.lookup(hash, name, guard).is_some(),
+    };
+    if exists { Err(Error::Exists) } else { Ok(()) }
+}
+
+/// Makes a further name for a file in memory.
+fn link_here(
+    context: &Context,
+    old: &DentryRef,
+    place: Parent<'_>,
+    guard: &Guard,
+    locks: &mut Locks<'_>,
+) -> Step<Counted<Dentry>> {
+    let (parent, name) = (place.dir.to_ref().expect_dir()?, place.name(Error::Exists)?);
+    let hash = place.hash_of(name);
+    expect_free(place, parent, (hash, name), guard)?;
+    may_link_there(context, old.0.inode(), place)?;
+    locks.names(&[Lockable::name(parent, hash)?])?;
+    may_link(context, old.0.inode(), parent, guard)?;
+    Ok(bind_link(&old.0, place.dir, (hash, name), 0, guard)?)
+}
+
+/// Pays for an inode of a tree in memory: its dentry gives it back.
+fn charge_for(driver: &dyn Driver, make: Make<'_>) -> Result<()> {
+    let Make::Symlink(target) = make else { return driver.charge(Charge::Inode) };
+    let credit = Credit::take(driver, Charge::Inode)?;
+    driver.charge(Charge::Target(target.len()))?;
+    credit.keep();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use super::*;
+    use crate::{
+        Credentials,
+        driver::tests::Counting,
+        operations::{attempt::run, namei::look_at},
+    };
+
+    /// Who finds at last that others have made the name, and then does nothing more: what he has paid for is given back, not
+    /// held by what was to show it, which waits for readers.
+    #[test]
+    fn who_comes_second_has_nothing_left() {
+        let paid = Arc::new(Counting::default());
+        let vfs = Vfs::new(paid.clone()).expect("a tree");
+        let context = Context::new(&vfs, Credentials::root());
+        for (name, make) in [("f", Make::File), ("d", Make::Directory), ("s", Make::Symlink(b"target"))] {
+            let result = run(vfs.name_space(), |guard, locks| {
+                let mut place = walk_parent(vfs.name_space(), &context, &At::Cwd, name.as_bytes(), false, guard)?;
+                let hash = place.hash_of(name.as_bytes());
+                place.seen = Some(look_at(place.dir, (name.as_bytes(), hash), guard)?);
+                vfs.mkdir(&context, At::Cwd, name, 0o755)?;
+                let before = paid.0.load(SeqCst);
+                let made = make_here(&context, place, make, 0o644, guard, locks).map(drop);
+                assert_eq!(paid.0.load(SeqCst), before, "{name}");
+                made
+            });
+            assert_eq!(result, Err(Error::Exists));
+        }
+    }
+
+    /// The same of a further link, which holds its inode.
+    #[test]
+    fn a_link_that_comes_second_is_dead() {
+        let vfs = Vfs::new(Counting::default()).expect("a tree");
+        let context = Context::new(&vfs, Credentials::root());
+        let file = vfs.mknod(&context, At::Cwd, "f", 0o644, 0).expect("made");
+        let (root, guard) = (vfs.root(), pando_sync::pin());
+        let parent = root.0.inode();
+        let link = Dentry::new_link(file.0.clone(), 0);
+        let seen = link.share(&guard);
+        let anchor = parent.directory().and_then(|dir| dir.anchor(root.0.as_shared(), &guard)).expect("a directory");
+        let slot = Unlinked::new(Slot::new(anchor, b"f", OpCell::new_pending(link.clone())));
+        link.place.fill(slot.reference());
+        let hash = parent.shard.sb.hash(parent.ino, b"f");
+        assert_eq!(bind(parent, (hash, b"f"), slot, &link, 0, &guard), Err(Error::Exists));
+        drop(link);
+        assert!(seen.get().is_none());
+    }
+}

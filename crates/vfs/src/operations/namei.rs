@@ -1,0 +1,423 @@
+//! The path walk: from a path to a dentry, with no lock, no count and no write (P1).
+//!
+//! Each step is linearizable (one look-up in one directory, at one instant), the walk as a whole is not, as in Linux. A step up
+//! under a root of one's own is taken at an instant at which the directory is in that root: it reads the rename sequence.
+
+use pando_sync::{Guard, Node, OPTIMISTIC_TRIES, Shared, pin};
+
+use crate::{
+    At, Context, Error, Result,
+    caches::prefixes::Prefix,
+    objects::{
+        dentry::{Dentry, Slot},
+        directory::Directory,
+        inode::Body,
+        superblock::NameSpace,
+    },
+    operations::{
+        attempt::{hold_still, look_again},
+        parent::{Last, Parent, Seen, hash_in},
+        remote,
+        step::{Step, Stop},
+    },
+    types::{
+        Access, Resolve, Walk,
+        name::{Component, NAME_MAX, SYMLINKS_MAX, check_path, is_name, skip_slashes, split},
+    },
+};
+
+/// What a walk is to end at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// The dentry itself; whether a symbolic link at the end is followed.
+    Target { follow: bool },
+    /// The directory of the last component; whether a symbolic link there is followed to *its* last component.
+    Parent { follow: bool },
+}
+
+/// Walks to a dentry.
+pub(crate) fn walk<'g>(
+    name_space: &'g NameSpace,
+    context: &'g Context,
+    at: &'g At<'_>,
+    path: &'g [u8],
+    flags: Walk,
+    guard: &'g Guard,
+) -> Step<Shared<'g, Dentry>> {
+    let prefix = prefix_of(at, path, context, name_space);
+    if let Some((prefix, name)) = prefix
+        && let Some((dir, hash)) = prefix.recall(name, name_space, guard)
+        && let Some(end) = end_there(context, dir, (name, hash), flags, guard)
+    {
+        return end;
+    }
+    let start = start(name_space, context, at)?;
+    if path.is_empty() && flags.contains(Walk::EMPTY_PATH) {
+        return Ok(start);
+    }
+    let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
+    Ok(Walker::new(name_space, context, start, prefix, guard).run(start, path, goal)?.dir)
+}
+
+/// What of a path may be remembered: nothing if it begins at a directory that may be another each time.
+#[inline]
+fn prefix_of<'p>(
+    at: &At<'_>,
+    path: &'p [u8],
+    context: &Context,
+    name_space: &NameSpace,
+) -> Option<(Prefix<'p>, &'p [u8])> {
+    if matches!(at, At::Dir(_)) && !path.starts_with(b"/") {
+        return None;
+    }
+    Prefix::of(path, || context.identity(), name_space)
+}
+
+/// Where a walk ends that has come to the directory of the last component; none if there is more to it than one look.
+#[inline]
+fn end_there<'g>(
+    context: &Context,
+    dir: Shared<'g, Dentry>,
+    name: (&[u8], u64),
+    flags: Walk,
+    guard: &'g Guard,
+) -> Option<Step<Shared<'g, Dentry>>> {
+    let seen = look_with(dir, name, guard, Directory::slot).ok()?;
+    let Some(child) = seen.dentry else {
+        return is_name(name.0).then_some(Err(Error::NoEntry.into()));
+    };
+    (!seen.is_link() || flags.contains(Walk::NOFOLLOW))
+        .then(|| same_tree(context, dir, child).map(|()| child).map_err(Stop::from))
+}
+
+/// [`walk`] with [`look`](crate::operations::attempt::look) around it, for a large answer: `tell` gives it about the dentry that is found,
+/// and it is written where it stays.
+pub(crate) fn walk_and_tell<T>(
+    name_space: &NameSpace,
+    (context, at, path, flags): (&Context, At<'_>, &[u8], Walk),
+    tell: impl FnOnce(&Dentry, &Guard) -> T,
+) -> Result<T> {
+    let mut moved = 0;
+    loop {
+        let stop = {
+            let _still = hold_still(name_space, moved);
+            let guard = pin();
+            match walk(name_space, context, &at, path, flags, &guard) {
+                Ok(found) => return Ok(tell(found.to_ref(), &guard)),
+                Err(stop) => stop,
+            }
+        };
+        look_again(name_space, stop, &mut moved)?;
+    }
+}
+
+/// Walks to the directory of the last component.
+pub(crate) fn walk_parent<'g>(
+    name_space: &'g NameSpace,
+    context: &'g Context,
+    at: &'g At<'_>,
+    path: &'g [u8],
+    follow: bool,
+    guard: &'g Guard,
+) -> Step<Parent<'g>> {
+    let prefix = prefix_of(at, path, context, name_space);
+    if let Some((prefix, name)) = prefix
+        && let Some((dir, hash)) = prefix.recall(name, name_space, guard)
+        && is_name(name)
+    {
+        let look = || look_with(dir, (name, hash), guard, Directory::slot_to_change);
+        let seen = follow.then(look).transpose()?;
+        if !seen.is_some_and(|seen| seen.is_link()) {
+            return Ok(Parent { dir, last: Last::Name(name), slash: false, hash: Some(hash), seen });
+        }
+    }
+    let start = start(name_space, context, at)?;
+    Walker::new(name_space, context, start, prefix, guard).run(start, path, Goal::Parent { follow })
+}
+
+/// Where a walk starts. What belongs to another [`crate::Vfs`] is refused: it has locks of its own.
+fn start<'g>(name_space: &NameSpace, context: &'g Context, at: &'g At<'_>) -> Result<Shared<'g, Dentry>> {
+    let (start, root) = (at.dentry(context), context.root_dentry());
+    let is_ours = |dentry: Shared<'_, Dentry>| std::ptr::eq(&raw const *dentry.to_ref().sb().name_space, name_space);
+    if is_ours(start) && (start.ptr_eq(root) || is_ours(root)) { Ok(start) } else { Err(Error::CrossDevice) }
+}
+
+struct Walker<'g> {
+    name_space: &'g NameSpace,
+    context: &'g Context,
+    /// What the walk must not leave: the context's root, or, beneath, its own start.
+    top: Shared<'g, Dentry>,
+    guard: &'g Guard,
+    /// The rename sequence at which the walk was within its top: as long as no directory changes its place, it still is.
+    within: Option<u64>,
+    /// How often that had to be found out.
+    climbs: usize,
+    links: u32,
+    /// What is left of the paths that symbolic links interrupted, innermost last.
+    interrupted: Vec<&'g [u8]>,
+    /// What comes before the last component, if it is to be remembered where that leads: names only.
+    prefix: Option<Prefix<'g>>,
+}
+
+impl<'g> Walker<'g> {
+    fn new(
+        name_space: &'g NameSpace,
+        context: &'g Context,
+        start: Shared<'g, Dentry>,
+        prefix: Option<(Prefix<'g>, &'g [u8])>,
+        guard: &'g Guard,
+    ) -> Self {
+        let top = if context.resolve.contains(Resolve::BENEATH) { start } else { context.root_dentry() };
+        let (interrupted, prefix) = (Vec::new(), prefix.map(|(prefix, _)| prefix));
+        Self { name_space, context, top, guard, within: None, climbs: 0, links: 0, interrupted, prefix }
+    }
+
+    /// A target is the `dir` of what is returned, and the rest of it says nothing: one type for both goals, so that it is
+    /// written where it is read.
+    fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Parent<'g>> {
+        check_path(path)?;
+        if path.is_empty() {
+            return Err(Error::NoEntry.into());
+        }
+        let (start, mut path) = self.enter(start, path)?;
+        let mut dir = start;
+        let mut slash = false;
+        loop {
+            let Some((component, rest)) = split(path) else {
+                if let Some(outer) = self.interrupted.pop() {
+                    path = outer;
+                    continue;
+                }
+                // The target; of a walk to a parent: nothing but slashes, or a link to nothing but slashes.
+                return Ok(Parent { dir, last: Last::Root, slash: true, hash: None, seen: None });
+            };
+            let last = rest.is_empty() && self.interrupted.is_empty();
+            slash |= last && path.ends_with(b"/");
+            let inode = dir.to_ref().expect_dir()?;
+            self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
+            if last && let Some(prefix) = self.prefix {
+                prefix.remember(start, dir, self.guard);
+            }
+            if last && let Some(parent) = self.parent(dir, component, slash, goal)? {
+                return Ok(parent);
+            }
+            path = rest;
+            let from = dir;
+            dir = match component {
+                Component::Dot => dir,
+                Component::DotDot => self.up(dir)?,
+                Component::Name(name) => {
+                    let child = lookup(dir, name, self.guard)?.ok_or(Error::NoEntry)?;
+                    let follow = match goal {
+                        _ if !last || slash => true,
+                        Goal::Target { follow } | Goal::Parent { follow } => follow,
+                    };
+                    match &child.to_ref().inode().body {
+                        Body::Symlink(target) if follow => {
+                            path = self.interrupt(rest, target)?;
+                            (dir, path) = self.enter(dir, path)?;
+                            dir
+                        }
+                        Body::Directory(_) => child,
+                        _ if !last || slash => return Err(Error::NotDirectory.into()),
+                        _ => child,
+                    }
+                }
+            };
+            same_tree(self.context, from, dir)?;
+        }
+    }
+
+    /// Whether the walk to a parent ends here.
+    fn parent(
+        &self,
+        dir: Shared<'g, Dentry>,
+        component: Component<'g>,
+        slash: bool,
+        goal: Goal,
+    ) -> Step<Option<Parent<'g>>> {
+        let Goal::Parent { follow } = goal else { return Ok(None) };
+        let (mut hash, mut seen) = (None, None);
+        let last = match component {
+            Component::Dot => Last::Dot,
+            Component::DotDot => Last::DotDot,
+            Component::Name(name) => {
+                // A name with a slash behind it is not looked at: nothing but a directory could be made of it.
+                if follow && !slash && name.len() <= NAME_MAX {
+                    let hashed = hash_in(dir, name);
+                    let look = look_at(dir, (name, hashed), self.guard)?;
+                    if look.is_link() {
+                        return Ok(None);
+                    }
+                    (hash, seen) = (Some(hashed), Some(look));
+                }
+                Last::Name(name)
+            }
+        };
+        Ok(Some(Parent { dir, last, slash, hash, seen }))
+    }
+
+    /// One step up, which does not lead out of the context's root, whatever is moved meanwhile: at one instant, the directory
+    /// was in it. From outside (it was moved out, or was never in) there is no way up.
+    ///
+    /// The way up to the root is climbed once, and again after each change of a directory's place. Since a guard is held, which
+    /// others' memory waits for, that is done a few times only; then the walk is to begin anew, and at last with such changes
+    /// kept out ([`Stop::Moved`]).
+    fn up(&mut self, dir: Shared<'g, Dentry>) -> Step<Shared<'g, Dentry>> {
+        self.prefix = None;
+        let (top, beneath) = (self.top, self.must_not(Resolve::BENEATH));
+        if beneath && dir.ptr_eq(top) {
+            return Err(Error::CrossDevice.into());
+        }
+        if is_root_of_all(top, self.guard) {
+            return Ok(dotdot(dir, None, self.guard));
+        }
+        let moves = &self.name_space.rename_seq;
+        loop {
+            if let Some(since) = self.within {
+                let up = dotdot(dir, Some(top), self.guard);
+                if !moves.read_retry(since) {
+                    return Ok(up);
+                }
+                self.within = None;
+            }
+            if self.climbs == OPTIMISTIC_TRIES {
+                return Err(Stop::Moved);
+            }
+            self.climbs += 1;
+            let begun = moves.read_begin();
+            let is_within = is_within(dir, top, self.guard);
+            if moves.read_retry(begun) {
+                continue;
+            }
+            if !is_within {
+                return Err(if beneath { Error::CrossDevice } else { Error::NoEntry }.into());
+            }
+            self.within = Some(begun);
+        }
+    }
+
+    /// An absolute path starts at the root.
+    fn enter(&self, dir: Shared<'g, Dentry>, path: &'g [u8]) -> Result<(Shared<'g, Dentry>, &'g [u8])> {
+        if !path.starts_with(b"/") {
+            return Ok((dir, path));
+        }
+        if self.must_not(Resolve::BENEATH) {
+            return Err(Error::CrossDevice);
+        }
+        Ok((self.context.root_dentry(), skip_slashes(path)))
+    }
+
+    /// Whether the context forbids this to its paths.
+    #[inline]
+    fn must_not(&self, what: Resolve) -> bool {
+        self.context.resolve.contains(what)
+    }
+
+    /// A symbolic link was met: its target comes first, what is left of the path waits.
+    fn interrupt(&mut self, rest: &'g [u8], target: &'g [u8]) -> Result<&'g [u8]> {
+        self.prefix = None;
+        self.links += 1;
+        if self.links > SYMLINKS_MAX || self.must_not(Resolve::NO_SYMLINKS) {
+            return Err(Error::Loop);
+        }
+        if !rest.is_empty() {
+            self.interrupted.push(rest);
+        }
+        Ok(target)
+    }
+}
+
+/// One step, which may have crossed a mount.
+#[inline]
+pub(crate) fn same_tree(context: &Context, from: Shared<'_, Dentry>, to: Shared<'_, Dentry>) -> Result<()> {
+    if context.resolve.contains(Resolve::NO_XDEV) && !std::ptr::eq(from.to_ref().sb(), to.to_ref().sb()) {
+        return Err(Error::CrossDevice);
+    }
+    Ok(())
+}
+
+/// One step down, across a mount if there is one.
+pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Option<Shared<'g, Dentry>>> {
+    Ok(look_with(dir, (name, hash_in(dir, name)), guard, Directory::slot)?.dentry)
+}
+
+/// As [`lookup`], for whoever is going to make the name, unless it is there.
+pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: (&[u8], u64), guard: &'g Guard) -> Step<Seen<'g>> {
+    look_with(dir, name, guard, Directory::slot_to_change)
+}
+
+/// Within those who look once in a walk; [`lookup`] and [`look_at`] are functions of their own.
+#[inline(always)]
+fn look_with<'g>(
+    dir: Shared<'g, Dentry>,
+    (name, hash): (&[u8], u64),
+    guard: &'g Guard,
+    find: impl FnOnce(&'g Directory, u64, &[u8], &'g Guard) -> Option<Shared<'g, Node<Slot>>>,
+) -> Step<Seen<'g>> {
+    let inode = dir.to_ref().inode();
+    let directory = inode.directory()?;
+    if name.len() > NAME_MAX {
+        return Err(directory.refusal(Error::NameTooLong, guard).into());
+    }
+    let child = if directory.backed.is_some() {
+        remote::lookup::cached_or_ask(dir, (name, hash), guard, find)?.map(|(_, child)| child)
+    } else {
+        find(directory, hash, name, guard).and_then(|slot| slot.to_ref().value.load(guard))
+    };
+    Ok(Seen { dentry: child.map(|child| cross(child, guard)) })
+}
+
+/// Down into what is mounted on a directory.
+#[inline]
+pub(crate) fn cross<'g>(mut dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Shared<'g, Dentry> {
+    while let Body::Directory(dir) = &dentry.to_ref().inode().body
+        && let Some(root) = dir.mounted.load(guard)
+    {
+        dentry = root;
+    }
+    dentry
+}
+
+/// Whether nothing is outside of a directory. That nothing is above it does not say so: it may be the root of a tree that is
+/// mounted no more.
+fn is_root_of_all(dir: Shared<'_, Dentry>, guard: &Guard) -> bool {
+    dir.to_ref().sb().is_root() && dir.to_ref().parent(guard).is_none()
+}
+
+/// What a directory is in: its parent, or what the root of a mounted tree covers. None for the root of all, and for the root of
+/// a tree that is mounted no more.
+fn above<'g>(dir: Shared<'g, Dentry>, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
+    dir.to_ref().parent(guard).or_else(|| dir.to_ref().sb().covers.load(guard))
+}
+
+/// Whether a directory is `root`, or in it. Of one instant, if no directory changes its place meanwhile.
+fn is_within<'g>(mut dir: Shared<'g, Dentry>, root: Shared<'g, Dentry>, guard: &'g Guard) -> bool {
+    while !dir.ptr_eq(root) {
+        let Some(next) = above(dir, guard) else { return false };
+        dir = next;
+    }
+    true
+}
+
+/// One step up: never above `root` (if there is one to keep to) nor into what is mounted there, and from a mounted tree's root
+/// to what it covers.
+pub(crate) fn dotdot<'g>(
+    mut dentry: Shared<'g, Dentry>,
+    root: Option<Shared<'g, Dentry>>,
+    guard: &'g Guard,
+) -> Shared<'g, Dentry> {
+    loop {
+        if root.is_some_and(|root| dentry.ptr_eq(root)) {
+            return dentry;
+        }
+        if let Some(parent) = dentry.to_ref().parent(guard) {
+            let is_root = root.is_some_and(|root| parent.ptr_eq(root));
+            return if is_root { parent } else { cross(parent, guard) };
+        }
+        match dentry.to_ref().sb().covers.load(guard) {
+            Some(covered) => dentry = covered,
+            None => return dentry,
+        }
+    }
+}

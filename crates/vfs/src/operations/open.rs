@@ -1,0 +1,215 @@
+//! open: from a path and flags to an open file description.
+
+use pando_sync::{Guard, pin};
+
+use crate::{
+    At, Context, DentryRef, Error, File, Result, Vfs,
+    handles::held::Held,
+    objects::inode::Inode,
+    operations::{
+        attempt::{change, look},
+        attr::{Stamp, truncate_inode},
+        create::make_at,
+        make::Make,
+        namei::{look_at, same_tree, walk, walk_parent},
+        opened::Opened,
+        parent::Last,
+        step::Commit,
+    },
+    trace::TraceOp,
+    types::{
+        Access, FileKind, OpenFlags, Walk,
+        stat::{MODE_BITS, S_ISVTX},
+    },
+};
+
+impl Vfs {
+    /// Opens, and with O_CREAT makes, a file (openat).
+    ///
+    /// Fifos, sockets and devices open only with O_PATH: ENXIO, since a tree in this process has no pipes or drivers
+    /// (through a mount, the kernel opens them itself).
+    ///
+    /// # Errors
+    /// ENOENT, EEXIST (O_EXCL), EISDIR, ENOTDIR (O_DIRECTORY), ELOOP (also O_NOFOLLOW), EACCES, EPERM (O_NOATIME),
+    /// EINVAL (flags, and O_DIRECT for a directory), ENXIO, ENAMETOOLONG, ENOSPC.
+    #[doc(alias = "openat")]
+    pub fn open(
+        &self,
+        context: &Context,
+        at: At<'_>,
+        path: impl AsRef<[u8]>,
+        flags: OpenFlags,
+        mode: u32,
+    ) -> Result<File> {
+        let path = path.as_ref();
+        let op = if flags.intersects(OpenFlags::CREAT | OpenFlags::TMPFILE) { TraceOp::Create } else { TraceOp::Open };
+        self.traced(op, (context, at, path), || self.open_at(context, at, path, flags, mode))
+    }
+
+    fn open_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<File> {
+        if flags.contains(OpenFlags::PATH) {
+            return self.open_path(context, at, path, flags);
+        }
+        let mode = mode & MODE_BITS;
+        if flags.contains(OpenFlags::TMPFILE) {
+            let writes = flags.bits() & 3 != 0;
+            if !flags.contains(OpenFlags::DIRECTORY) || !writes || flags.contains(OpenFlags::CREAT) {
+                return Err(Error::Invalid);
+            }
+            let walk_flags = if flags.contains(OpenFlags::NOFOLLOW) { Walk::NOFOLLOW } else { Walk::empty() };
+            let dentry = self.make_nameless(context, at, path, walk_flags, mode, !flags.contains(OpenFlags::EXCL))?;
+            return Ok(File::new(Held::Itself(dentry), flags, context));
+        }
+        if flags.contains(OpenFlags::CREAT) {
+            if flags.contains(OpenFlags::DIRECTORY) {
+                return Err(Error::Invalid);
+            }
+            return self.open_or_create(context, at, path, flags, mode);
+        }
+        let nofollow = flags.contains(OpenFlags::NOFOLLOW);
+        let walk_flags = if nofollow { Walk::NOFOLLOW } else { Walk::empty() };
+        open_itself(context, self.hold(context, at, path, walk_flags)?, flags)
+    }
+
+    /// Opens what a dentry is, without a walk: what a server does that keeps its own node table.
+    ///
+    /// # Errors
+    /// As [`Vfs::open`].
+    pub fn open_dentry(&self, context: &Context, dentry: &DentryRef, flags: OpenFlags) -> Result<File> {
+        self.traced_itself(TraceOp::Open, dentry, || open_itself(context, Held::again(dentry), flags))
+    }
+
+    fn open_path(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags) -> Result<File> {
+        let nofollow = flags.contains(OpenFlags::NOFOLLOW);
+        let held = self.hold(context, at, path, if nofollow { Walk::NOFOLLOW } else { Walk::empty() })?;
+        if flags.contains(OpenFlags::DIRECTORY) {
+            held.dentry().0.expect_dir()?;
+        }
+        Ok(File::new(held, flags & (OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW), context))
+    }
+
+    /// Walks a path, and holds what is there.
+    #[inline]
+    fn hold(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Held> {
+        let mut opened = Opened::default();
+        look(self.name_space(), |guard| {
+            opened.find(walk(self.name_space(), context, &at, path, flags, guard)?, guard)
+        })?;
+        Ok(opened.take(self.name_space()))
+    }
+
+    fn open_or_create(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<File> {
+        let exclusive = flags.contains(OpenFlags::EXCL);
+        let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
+        let mut opened = Opened::default();
+        let made = loop {
+            let done = change(self.name_space(), |guard, locks| {
+                let mut place = walk_parent(self.name_space(), context, &at, path, follow, guard)?;
+                let otherwise = if exclusive { Error::Exists } else { Error::IsDirectory };
+                // The slash comes before the length of the name.
+                if place.any_name(otherwise).is_ok() && place.slash {
+                    return Err(Error::IsDirectory.into());
+                }
+                if !matches!(place.last, Last::Name(_)) {
+                    // A step up is taken before it is refused: it may lead where no path of this context may.
+                    walk(self.name_space(), context, &at, path, Walk::empty(), guard)?;
+                }
+                let name = place.name(otherwise)?;
+                let seen = match place.seen {
+                    Some(seen) => seen.dentry,
+                    None => {
+                        let hash = *place.hash.insert(place.hash_of(name));
+                        place.seen.insert(look_at(place.dir, (name, hash), guard)?).dentry
+                    }
+                };
+                if let Some(found) = seen {
+                    same_tree(context, place.dir, found)?;
+                    if exclusive {
+                        return Err(Error::Exists.into());
+                    }
+                    may_open_in_sticky(context, place.dir.to_ref().inode(), found.to_ref().inode(), guard)?;
+                    opened.find(found, guard)?;
+                    return Ok(Commit::Local(false));
+                }
+                Ok(match make_at(context, place, Make::File, mode, guard, locks)? {
+                    Commit::Local(dentry) => {
+                        opened.made(dentry);
+                        Commit::Local(true)
+                    }
+                    Commit::Remote(create) => Commit::Remote(create),
+                })
+            });
+            match done {
+                Ok(Commit::Local(made)) => break made,
+                Ok(Commit::Remote(dentry)) => {
+                    opened.made(dentry);
+                    break true;
+                }
+                // Another thread was quicker: the next attempt opens what is there.
+                Err(Error::Exists) if !exclusive => std::thread::yield_now(),
+                Err(error) => return Err(error),
+            }
+        };
+        let held = opened.take(self.name_space());
+        if made {
+            // Whoever makes a file may use it as asked, whatever its mode says.
+            return Ok(File::new(held, flags, context));
+        }
+        if held.dentry().0.is_dir() {
+            return Err(Error::IsDirectory);
+        }
+        open_itself(context, held, flags)
+    }
+}
+
+/// Opens what is there.
+fn open_itself(context: &Context, held: Held, flags: OpenFlags) -> Result<File> {
+    if !flags.contains(OpenFlags::PATH) {
+        let inode = held.dentry().0.inode();
+        check_open(context, inode, flags)?;
+        truncate_on_open(context, inode, flags)?;
+    }
+    Ok(File::new(held, flags, context))
+}
+
+/// Whether O_CREAT may open what is there already, in a directory where everybody may make entries and take away only their
+/// own: not what others put there, if one would be surprised by it. Linux has a switch for files and for fifos
+/// (`fs.protected_regular`, `fs.protected_fifos`), which is a policy of the machine, and none for the rest.
+fn may_open_in_sticky(context: &Context, dir: &Inode, inode: &Inode, guard: &Guard) -> Result<()> {
+    if matches!(inode.kind, FileKind::File | FileKind::Fifo | FileKind::Directory) {
+        return Ok(());
+    }
+    let (dir, uid) = (dir.perm(guard), inode.perm(guard).uid);
+    let surprising = dir.mode & S_ISVTX != 0 && dir.mode & 0o002 != 0 && uid != dir.uid && uid != context.cred.uid;
+    if surprising { Err(Error::Access) } else { Ok(()) }
+}
+
+/// Whether an inode may be opened so.
+fn check_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
+    let access = flags.access();
+    match inode.kind {
+        FileKind::Symlink if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
+        FileKind::Symlink => return Err(Error::Loop),
+        FileKind::Directory if access.contains(Access::WRITE) => return Err(Error::IsDirectory),
+        FileKind::Directory => {}
+        _ if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
+        _ => {}
+    }
+    let perm = inode.perm(&pin());
+    context.check(inode, &perm, access)?;
+    if flags.contains(OpenFlags::NOATIME) && !context.owns(&perm) {
+        return Err(Error::NotPermitted);
+    }
+    match inode.kind {
+        FileKind::Directory if flags.contains(OpenFlags::DIRECT) => Err(Error::Invalid),
+        FileKind::File | FileKind::Directory => Ok(()),
+        _ => Err(Error::NoDeviceAddress),
+    }
+}
+
+fn truncate_on_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
+    if flags.contains(OpenFlags::TRUNC) && inode.kind == FileKind::File {
+        truncate_inode(inode, 0, context.writer(inode), Stamp::Always)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! readdir: a directory's names, each exactly once (P10).
+//!
+//! Difficulties, and what answers each:
+//! 1. *The directory changes under the scan.* The order of the table never changes, and an entry's position is fixed
+//!    for its life: it is the cookie. Whatever is bound from start to end is met once.
+//! 2. *The callback may wait* (it copies to a user, sends a reply), and nobody waits under a reclamation guard. So
+//!    entries are gathered in batches, into one arena of bytes, and handed out with no guard held.
+//! 3. *The caller stops anywhere*, its buffer being full. An entry that it refuses is not consumed: the cookie of the one before leads back to it.
+//! 4. *The entry of a cookie is gone.* A position needs no entry: the scan goes on after it.
+
+use pando_sync::{LifeState, pin};
+
+use crate::{
+    AttrMask, Context, DentryRef, DirEntry, Error, File, Result, Stat, Timestamp,
+    objects::stat::stat_of,
+    operations::{
+        batch::{AFTER_DOTDOT, BATCH, Batch},
+        namei::{cross, dotdot},
+        remote,
+    },
+    trace::TraceOp,
+    types::{Access, OpenFlags},
+};
+
+/// Cookies below the first entry's: start, after `.`, after `..`.
+const AFTER_DOT: u64 = 1;
+/// What a scan calls for each entry; with attributes and a reference if they were asked for. False stops the scan.
+type Each<'a> = dyn FnMut(DirEntry<'_>, Option<(&Stat, &DentryRef)>) -> bool + 'a;
+
+impl File {
+    /// Calls `each` for the entries after `cookie` (0: from the start, `.` and `..` first) until it returns false.
+    ///
+    /// The entry that it refuses is not consumed. No lock and no guard is held meanwhile: `each` may wait, and may change the directory.
+    ///
+    /// # Errors
+    /// EBADF if not open for reading, ENOTDIR, ENOENT when the directory was removed, EINVAL for a cookie beyond 2^63 - 1.
+    pub fn readdir(&self, cookie: u64, mut each: impl FnMut(DirEntry<'_>) -> bool) -> Result<()> {
+        self.traced(TraceOp::Readdir, || self.scan(cookie, None, &mut |entry, _| each(entry)))
+    }
+
+    /// As [`File::readdir`], with each entry's attributes and a reference to it (none for `.`, `..`, and for what
+    /// vanished meanwhile; none at all if `context` may not search the directory). What a record says is of
+    /// one instant as far as [`Stat`] says.
+    ///
+    /// # Errors
+    /// As [`File::readdir`].
+    pub fn readdir_plus(
+        &self,
+        context: &Context,
+        cookie: u64,
+        mut each: impl FnMut(DirEntry<'_>, Option<(&Stat, &DentryRef)>) -> bool,
+    ) -> Result<()> {
+        self.traced(TraceOp::Readdir, || self.scan(cookie, Some(context), &mut each))
+    }
+
+    fn scan(&self, mut cookie: u64, plus: Option<&Context>, each: &mut Each<'_>) -> Result<()> {
+        if self.flags().contains(OpenFlags::PATH) {
+            return Err(Error::BadHandle);
+        }
+        if i64::try_from(cookie).is_err() {
+            return Err(Error::Invalid);
+        }
+        let mut batch = Batch::default();
+        loop {
+            batch.names.clear();
+            batch.entries.clear();
+            self.gather(cookie, plus, &mut batch)?;
+            let mut name_start = 0;
+            for entry in &batch.entries {
+                let name = &batch.names[name_start..entry.name_end];
+                name_start = entry.name_end;
+                let shown = DirEntry { name, ino: entry.ino, kind: entry.kind, cookie: entry.cookie };
+                if !each(shown, entry.plus.as_ref().map(|(stat, dentry)| (stat, dentry))) {
+                    return Ok(());
+                }
+                cookie = entry.cookie;
+            }
+            if batch.entries.len() < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next entries after a cookie, under one guard.
+    fn gather(&self, cookie: u64, plus: Option<&Context>, batch: &mut Batch) -> Result<()> {
+        let guard = pin();
+        let this = self.dentry().0.as_shared();
+        let inode = this.to_ref().expect_dir()?;
+        let directory = inode.directory()?;
+        if matches!(directory.life.state(&guard), LifeState::Removed) {
+            return Err(Error::NoEntry);
+        }
+        let plus = plus.is_some_and(|context| context.check(inode, &inode.perm(&guard), Access::EXEC).is_ok());
+        if cookie < AFTER_DOT {
+            batch.push(b".", inode, AFTER_DOT, None);
+        }
+        let counts = cookie < AFTER_DOT && !self.no_atime();
+        if counts && inode.times.accessed(&guard, directory.latest_stamp(), || Timestamp::now().0) {
+            inode.set_dirty(AttrMask::ATIME);
+        }
+        if cookie < AFTER_DOTDOT {
+            batch.push(b"..", dotdot(this, None, &guard).to_ref().inode(), AFTER_DOTDOT, None);
+        }
+        if directory.backed.is_some() {
+            drop(guard);
+            return remote::readdir::gather(self.dentry(), cookie.max(AFTER_DOTDOT), plus, batch);
+        }
+        for slot in directory.slots_after(cookie.max(AFTER_DOTDOT), &guard) {
+            if batch.entries.len() >= BATCH {
+                break;
+            }
+            let slot = slot.to_ref();
+            let Some(dentry) = slot.value.load(&guard) else { continue };
+            let child = dentry.to_ref().inode();
+            // What a look-up would find; the name and its number are those of the directory that is mounted on, as getdents
+            // has it.
+            let found = plus.then(|| cross(dentry, &guard));
+            let plus = found
+                .and_then(|found| found.get())
+                .map(DentryRef)
+                .map(|found| (stat_of(found.0.inode(), &guard), found));
+            batch.push(slot.name.as_bytes(), child, slot.position(), plus);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! Changes of attributes that a backing stores before the cache has them.
+
+use pando_sync::pin;
+
+use crate::{
+    AttrMask, NodeAttr, Result, Timestamp,
+    caches::{refresh::refresh_inode, write_back::store_first},
+    objects::inode::Inode,
+    operations::permit::revoking,
+    types::{
+        cred::PermView,
+        stat::{S_ISGID, S_ISUID},
+    },
+};
+
+/// Changes mode, owner and group as a whole. The backing hears of what is `meant`, and of privileges that go with it. No guard
+/// and no lock is held.
+pub(crate) fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
+    let privileged = inode.perm(&pin()).mode & (S_ISUID | S_ISGID) != 0;
+    if !meant.contains(AttrMask::MODE) && privileged {
+        // What is left of the mode is stored, too: so it is the mode that others have given it.
+        refresh_inode(&inode.shard.sb.name_space, inode)?;
+    }
+    revoking(inode, change, |change, _| {
+        let mut now = Timestamp::now().0;
+        let _order = store_first(inode, meant | AttrMask::MODE | AttrMask::CTIME, |attr| {
+            let new = change(PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid })?;
+            let mode = if new.mode == attr.mode { AttrMask::empty() } else { AttrMask::MODE };
+            (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
+            now = store_ctime(attr, now);
+            Ok(meant | mode | AttrMask::CTIME)
+        })?;
+        // Stored, it is what it was when it was asked for: a thread that changes it holds the same lock.
+        inode.change_perm(&pin(), change)?;
+        inode.touch_as_stored(now);
+        Ok(())
+    })
+}
+
+/// Sets the times of access and modification, at the time `now`.
+pub(crate) fn set_times(inode: &Inode, atime: Option<Timestamp>, mtime: Option<Timestamp>, now: i64) -> Result<()> {
+    let mut changed = AttrMask::CTIME;
+    changed.set(AttrMask::ATIME, atime.is_some());
+    changed.set(AttrMask::MTIME, mtime.is_some());
+    let mut ctime = now;
+    let _order = store_first(inode, changed, |attr| {
+        attr.atime = atime.unwrap_or(attr.atime);
+        attr.mtime = mtime.unwrap_or(attr.mtime);
+        ctime = store_ctime(attr, ctime);
+        Ok(changed)
+    })?;
+    inode.times.set(&pin(), atime, mtime, inode.striped_stamp(), now);
+    inode.touch_as_stored(ctime);
+    Ok(())
+}
+
+/// A change of attributes is stamped, later than what was seen. Says with what.
+fn store_ctime(attr: &mut NodeAttr, now: i64) -> i64 {
+    attr.ctime = Timestamp(now.max(attr.ctime.0.saturating_add(1)));
+    attr.ctime.0
+}

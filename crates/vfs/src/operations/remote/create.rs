@@ -1,0 +1,135 @@
+//! Making an inode and its name in a backing.
+
+use std::sync::Arc;
+
+use pando_sync::{BlockBox, Counted, Guard, OpCell, Unlinked};
+
+use crate::{
+    Backing, Charge, Context, Error, NodeAttr, Result, Timestamp,
+    caches::binding::{adopt, change_count},
+    objects::{
+        dentry::{Dentry, Slot},
+        directory::Directory,
+        inode::{Body, Inode},
+        lockable::Lockable,
+        superblock::{Shard, SuperBlock},
+    },
+    operations::{
+        locks::Locks,
+        make::{Credit, Make, bind, may_make, new_perm},
+        parent::Parent,
+        remote::change::{Change, Pinned},
+        remote::lookup::expect_free,
+        step::Step,
+    },
+    types::cred::PermView,
+};
+
+/// An inode that is to be made.
+pub(crate) struct Create<'m> {
+    place: Pinned,
+    make: Make<'m>,
+    perm: PermView,
+    now: i64,
+}
+
+/// Checks whether an inode may be made, and locks its name.
+pub(crate) fn prepare<'m>(
+    context: &Context,
+    place: Parent<'_>,
+    make: Make<'m>,
+    mode: u32,
+    guard: &Guard,
+    locks: &mut Locks<'_>,
+) -> Step<Box<Create<'m>>> {
+    let (parent, name) = (place.dir.to_ref().expect_dir()?, place.name(Error::Exists)?);
+    let hash = expect_free(place, name, guard)?;
+    locks.names(&[Lockable::name(parent, hash)?])?;
+    may_make(context, parent, make, guard)?;
+    parent.shard.sb.expect_open()?;
+    if parent.directory()?.is_removed(guard) {
+        return Err(Error::NoEntry.into());
+    }
+    let perm = new_perm(context, parent, make.kind(), mode, guard);
+    Ok(Box::new(Create { place: Pinned::new(&place, name)?, make, perm, now: Timestamp::now().0 }))
+}
+
+impl Create<'_> {
+    /// The inode's attributes, but for the number.
+    fn attr(&self) -> NodeAttr {
+        let target: Box<[u8]> = if let Make::Symlink(target) = self.make { target.into() } else { Box::default() };
+        let now = Timestamp(self.now);
+        NodeAttr {
+            ino: 0,
+            kind: self.make.kind(),
+            mode: self.perm.mode,
+            uid: self.perm.uid,
+            gid: self.perm.gid,
+            nlink: if matches!(self.make, Make::Directory) { 2 } else { 1 },
+            size: target.len() as u64,
+            rdev: if let Make::Special(_, rdev) = self.make { rdev } else { 0 },
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            target,
+        }
+    }
+
+    /// The inode that the backing has made. It is paid for.
+    fn inode(&self, shard: Arc<Shard>, ino: u64) -> Inode {
+        let body = match self.make {
+            Make::Directory => Body::Directory(BlockBox::new(Directory::backed(change_count(&shard.sb, ino), 2))),
+            _ => self.make.body(),
+        };
+        Inode::loaded(shard, &NodeAttr { ino, ..self.attr() }, body)
+    }
+}
+
+impl Change for Create<'_> {
+    type Ack = u64;
+    type Done = Counted<Dentry>;
+
+    fn sb(&self) -> &Arc<SuperBlock> {
+        &self.place.parent().shard.sb
+    }
+
+    fn commit(&self, backing: &dyn Backing) -> Result<u64> {
+        // Paid for before it is made: what a backing has made is not refused afterwards.
+        let credit = Credit::take(&*self.sb().driver, Charge::Inode)?;
+        let ino = backing.create(self.place.parent().ino, &self.place.name, &self.attr())?;
+        credit.keep();
+        Ok(ino)
+    }
+
+    fn refused(&self, error: Error, guard: &Guard) {
+        self.place.note_refusal(error, guard);
+    }
+
+    fn publish(&self, ino: u64, guard: &Guard, _locks: &mut Locks<'_>) -> Step<Counted<Dentry>> {
+        let (sb, parent) = (self.sb(), self.place.parent());
+        self.place.unbind_stale(guard)?;
+        // What the backing has made comes in: a thread that closes the tree waits for the name's lock.
+        let shard = sb.shard(guard).unwrap_or_else(|_| parent.shard.clone());
+        let anchor = self.place.directory()?.anchor(self.place.dir(guard), guard).inspect_err(|_| {
+            // The directory is removed. The inode is paid back, and the backing will hear that nobody uses it.
+            let dentry = Counted::new(Dentry::new(self.inode(shard.clone(), ino)));
+            adopt(sb, &dentry, guard);
+            drop(sb.inodes.leave(&dentry, guard));
+        })?;
+        let (slot, slot_place, dentry) = Unlinked::pair(
+            || Dentry::new(self.inode(shard, ino)),
+            |dentry| Slot::new(anchor, &self.place.name, OpCell::new_pending(dentry)),
+        );
+        dentry.place.fill(slot_place);
+        // Before anybody can come to it by its name.
+        adopt(sb, &dentry, guard);
+        // The backing may have taken its time since the inode was stamped.
+        let now = Timestamp::now().0;
+        bind(parent, (self.place.hash, &self.place.name), slot, &dentry, now, guard)
+            .inspect_err(|_| drop(sb.inodes.leave(&dentry, guard)))?;
+        self.place.note_present(guard);
+        self.place.entries_changed();
+        Ok(dentry)
+    }
+}

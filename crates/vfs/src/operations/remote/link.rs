@@ -1,0 +1,72 @@
+//! Making a further name of an inode in a backing.
+
+use std::sync::Arc;
+
+use pando_sync::{Counted, Guard};
+
+use crate::{
+    Backing, Context, DentryRef, Error, Result,
+    objects::{dentry::Dentry, lockable::Lockable, superblock::SuperBlock},
+    operations::{
+        locks::Locks,
+        make::{bind_link, may_link, may_link_there},
+        parent::Parent,
+        remote::change::{Change, Pinned},
+        remote::lookup::expect_free,
+        step::Step,
+    },
+};
+
+/// A further name that is to be made.
+pub(crate) struct Link {
+    place: Pinned,
+    old: Counted<Dentry>,
+}
+
+/// Checks whether the name may be made, and locks it, and the inode, whose names are counted.
+pub(crate) fn prepare(
+    context: &Context,
+    old: &DentryRef,
+    place: Parent<'_>,
+    guard: &Guard,
+    locks: &mut Locks<'_>,
+) -> Step<Box<Link>> {
+    let (inode, parent) = (old.0.inode(), place.dir.to_ref().expect_dir()?);
+    let name = place.name(Error::Exists)?;
+    let hash = expect_free(place, name, guard)?;
+    may_link_there(context, inode, place)?;
+    locks.names(&[Lockable::name(parent, hash)?, Lockable::inode(inode)])?;
+    may_link(context, inode, parent, guard)?;
+    if inode.links.count() == 0 {
+        return Err(Error::NoEntry.into());
+    }
+    Ok(Box::new(Link { place: Pinned::new(&place, name)?, old: old.0.clone() }))
+}
+
+impl Change for Link {
+    type Ack = ();
+    type Done = Counted<Dentry>;
+
+    fn sb(&self) -> &Arc<SuperBlock> {
+        &self.place.parent().shard.sb
+    }
+
+    fn commit(&self, backing: &dyn Backing) -> Result<()> {
+        backing.link(self.old.inode().ino, self.place.parent().ino, &self.place.name)
+    }
+
+    fn refused(&self, error: Error, guard: &Guard) {
+        self.place.note_refusal(error, guard);
+    }
+
+    fn publish(&self, (): (), guard: &Guard, _locks: &mut Locks<'_>) -> Step<Counted<Dentry>> {
+        let sb = self.sb();
+        self.place.unbind_stale(guard)?;
+        let name = (self.place.hash, &*self.place.name);
+        let dentry = bind_link(&self.old, self.place.dir(guard), name, sb.links.next_id(), guard)?;
+        self.place.note_present(guard);
+        self.place.entries_changed();
+        sb.links.add(&dentry);
+        Ok(dentry)
+    }
+}

@@ -1,0 +1,57 @@
+//! Entries of a directory that is kept elsewhere, in the backing's order and with its cookies.
+
+use crate::{
+    DentryRef, Error, Result, Stat,
+    caches::load::{Version, fill},
+    objects::stat::stat_of,
+    operations::{
+        attempt::look,
+        batch::{AFTER_DOTDOT, BATCH, Batch, Gathered},
+        namei::lookup,
+        step::Stop,
+    },
+};
+
+/// The next entries of a tree that is kept elsewhere, in the backing's order and with its cookies. No guard is held.
+pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch) -> Result<()> {
+    let inode = dir.0.inode();
+    let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
+    let cookie = if cookie == AFTER_DOTDOT { 0 } else { cookie };
+    let before = Version::of(inode)?;
+    let first = batch.entries.len();
+    backing.scan(inode.ino, cookie, &mut |entry| {
+        batch.names.extend_from_slice(entry.name);
+        batch.entries.push(Gathered {
+            name_end: batch.names.len(),
+            ino: entry.ino,
+            kind: entry.kind,
+            cookie: entry.cookie,
+            plus: None,
+        });
+        batch.entries.len() < BATCH
+    })?;
+    if !plus {
+        return Ok(());
+    }
+    let mut name_start = first.checked_sub(1).map_or(0, |last| batch.entries[last].name_end);
+    let mut found = Vec::with_capacity(batch.entries.len() - first);
+    for entry in &batch.entries[first..] {
+        found.push((&batch.names[name_start..entry.name_end], entry.ino));
+        name_start = entry.name_end;
+    }
+    fill(&dir.0, &found, before)?;
+    for (entry, (name, _)) in batch.entries[first..].iter_mut().zip(found) {
+        // One that vanished meanwhile, or cannot be had, is shown without attributes.
+        entry.plus = child(dir, name).ok().flatten();
+    }
+    Ok(())
+}
+
+/// What a name in this directory is bound to, and its attributes; a backing is asked if the cache does not know.
+fn child(dir: &DentryRef, name: &[u8]) -> Result<Option<(Stat, DentryRef)>> {
+    look(&dir.0.sb().name_space, |guard| {
+        let Some(found) = lookup(dir.0.share(guard), name, guard)? else { return Ok(None) };
+        let held = found.get().ok_or(Stop::Again)?;
+        Ok(Some((stat_of(held.inode(), guard), DentryRef(held))))
+    })
+}

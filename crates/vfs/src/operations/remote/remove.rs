@@ -1,0 +1,83 @@
+//! Removing a name in a backing.
+
+use std::sync::Arc;
+
+use pando_sync::{Guard, Shared};
+
+use crate::{
+    Backing, Context, Error, Result,
+    objects::{dentry::Dentry, lockable::Lockable, superblock::SuperBlock},
+    operations::{
+        bound::{Bound, forget_name},
+        locks::Locks,
+        parent::Parent,
+        remote::change::{Change, Pinned},
+        step::{Step, Stop},
+    },
+};
+
+/// A name that is to be removed.
+pub(crate) struct Remove {
+    place: Pinned,
+    is_dir: bool,
+}
+
+/// Checks whether the name may be removed, and locks it, and the inode, whose names are counted.
+pub(crate) fn prepare<'g>(
+    context: &Context,
+    place: Parent<'g>,
+    name: &'g [u8],
+    is_dir: bool,
+    guard: &'g Guard,
+    locks: &mut Locks<'_>,
+) -> Step<Box<Remove>> {
+    let (parent, hash) = (place.dir.to_ref().expect_dir()?, place.hash_of(name));
+    let found = Bound::ask(place.dir, hash, name, guard)?.ok_or(Error::NoEntry)?;
+    locks.names(&[Lockable::name(parent, hash)?, Lockable::inode(found.inode())])?;
+    let bound = Bound::ask(place.dir, hash, name, guard)?.ok_or(Error::NoEntry)?;
+    if bound.inode().ino != found.inode().ino {
+        return Err(Stop::Again);
+    }
+    bound.may_delete(context, Some(is_dir), guard)?;
+    if is_dir {
+        bound.expect_no_mount()?;
+    }
+    // A thread that takes the tree down would take away what is to be published.
+    parent.shard.sb.expect_open()?;
+    Ok(Box::new(Remove { place: Pinned::new(&place, name)?, is_dir }))
+}
+
+impl Change for Remove {
+    type Ack = ();
+    type Done = ();
+
+    fn sb(&self) -> &Arc<SuperBlock> {
+        &self.place.parent().shard.sb
+    }
+
+    fn commit(&self, backing: &dyn Backing) -> Result<()> {
+        backing.remove(self.place.parent().ino, &self.place.name)
+    }
+
+    fn publish(&self, (): (), guard: &Guard, locks: &mut Locks<'_>) -> Step<()> {
+        let found = Bound::find(self.place.dir(guard), self.place.hash, &self.place.name, guard)?;
+        let bound = found.ok_or(Error::NoEntry)?;
+        // What the cache still shows in a directory that the backing has removed, others have removed.
+        let gone = if self.is_dir { bound.take_dir(|_, _| false, guard)? } else { bound.take_file(guard)? };
+        self.place.note_absent(guard);
+        self.place.entries_changed();
+        locks.collect = forget_cached(bound.dentry, guard) || bound.inode().links.are_gone();
+        drop(gone);
+        Ok(())
+    }
+}
+
+/// A dentry has lost its name for good, whose lock is held: the caches release it. True as of [`forget_name`].
+pub(crate) fn forget_cached(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
+    let sb = dentry.to_ref().sb();
+    sb.links.remove(dentry.to_ref());
+    if dentry.to_ref().inode().is_nameless(guard) {
+        drop(sb.inodes.leave(dentry.to_ref(), guard));
+    }
+    forget_name(dentry, guard)
+}

@@ -1,0 +1,108 @@
+//! Moving a name in a backing.
+
+use std::sync::Arc;
+
+use pando_sync::Guard;
+
+use crate::{
+    Backing, Context, Error, Result,
+    objects::superblock::SuperBlock,
+    operations::{
+        bound::Bound,
+        locks::Locks,
+        moving::{Found, Move, Needs},
+        parent::Parent,
+        remote::change::{Change, Pinned},
+        remote::remove::forget_cached,
+        step::{Commit, Step},
+    },
+    types::RenameFlags,
+};
+
+/// A name that is to be moved.
+pub(crate) struct Rename {
+    old: Pinned,
+    new: Pinned,
+    flags: RenameFlags,
+}
+
+/// Checks whether the name may be moved, and locks both names, and the inode that loses one, whose names are counted.
+/// Nothing is to be done if both are the same file.
+pub(crate) fn prepare<'g>(
+    context: &'g Context,
+    (old, new): (&Parent<'g>, &Parent<'g>),
+    flags: RenameFlags,
+    guard: &'g Guard,
+    locks: &mut Locks<'_>,
+) -> Step<Commit<(), Box<Rename>>> {
+    let find = || -> Step<Found<'g>> {
+        let old_name = old.name(Error::Busy)?;
+        let source = Bound::ask(old.dir, old.hash_of(old_name), old_name, guard)?.ok_or(Error::NoEntry)?;
+        let new_name = new.name(Error::Busy)?;
+        Ok((source, Bound::ask(new.dir, new.hash_of(new_name), new_name, guard)?))
+    };
+    let loses = |(_, target): &Found<'g>| target.as_ref().map(|target| target.inode().ino);
+    let exchange = flags.contains(RenameFlags::EXCHANGE);
+    // The backing may have to be asked, which is done without locks.
+    let found = find()?;
+    let needed = Needs::of(&found, exchange, old.dir.ptr_eq(new.dir), loses(&found));
+    let found = Move::lock((old, new), exchange, needed, find, loses, locks)?;
+    let Some(prepared) = Move::permitted(context, (old, new), found, flags, guard)? else {
+        return Ok(Commit::Local(()));
+    };
+    let (old, new) = (Pinned::new(old, prepared.old.name)?, Pinned::new(new, prepared.new_name)?);
+    Ok(Commit::Remote(Box::new(Rename { old, new, flags })))
+}
+
+impl Change for Rename {
+    type Ack = ();
+    type Done = ();
+
+    fn sb(&self) -> &Arc<SuperBlock> {
+        &self.old.parent().shard.sb
+    }
+
+    fn commit(&self, backing: &dyn Backing) -> Result<()> {
+        let (from, to) = ((self.old.parent().ino, &*self.old.name), (self.new.parent().ino, &*self.new.name));
+        backing.rename(from, to, self.flags)
+    }
+
+    fn refused(&self, error: Error, guard: &Guard) {
+        self.new.note_refusal(error, guard);
+    }
+
+    fn publish(&self, (): (), guard: &Guard, locks: &mut Locks<'_>) -> Step<()> {
+        let source = Bound::find(self.old.dir(guard), self.old.hash, &self.old.name, guard)?.ok_or(Error::NoEntry)?;
+        let target = Bound::find(self.new.dir(guard), self.new.hash, &self.new.name, guard)?;
+        if target.is_none() {
+            self.new.unbind_stale(guard)?;
+        }
+        let moving = Move {
+            old: source,
+            new_dir: self.new.dir(guard),
+            new_parent: self.new.parent(),
+            new_name: &self.new.name,
+            new_hash: self.new.hash,
+            target,
+            exchange: self.flags.contains(RenameFlags::EXCHANGE),
+        };
+        // What the cache still shows in a directory that the backing has replaced, others have removed.
+        moving.carry_out(|_, _| false, locks, guard)?;
+        if let Some(target) = moving.target.as_ref().filter(|_| !moving.exchange) {
+            forget_cached(target.dentry, guard);
+        }
+        if moving.target.is_none() && moving.same_dir() {
+            // There are as many names as before, and the directory has changed: a load that began before is out of date.
+            let directory = self.new.directory()?;
+            directory.count_up(false, guard);
+            directory.count_down(false, guard);
+        }
+        if !moving.exchange {
+            self.old.note_absent(guard);
+        }
+        self.new.note_present(guard);
+        self.old.entries_changed();
+        self.new.entries_changed();
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! rename: what moves, and where to ([`Move`]).
+
+use pando_sync::Guard;
+
+use crate::{
+    At, Context, Error, Result, Vfs,
+    operations::{
+        attempt::change,
+        bound::{Bound, holds_an_entry},
+        locks::Locks,
+        moving::{Found, Move, Needs},
+        namei::walk_parent,
+        parent::Parent,
+        remote,
+        step::{Commit, Step},
+    },
+    trace::{Place, TraceOp},
+    types::RenameFlags,
+};
+
+impl Vfs {
+    /// Moves a name (renameat2): over an existing file or empty directory, exchanging two names, or only if the new
+    /// one is free.
+    ///
+    /// # Errors
+    /// ENOENT, EEXIST (NOREPLACE), ENOTEMPTY, ENOTDIR, EISDIR, EINVAL (into itself; bad flags), EXDEV, EBUSY, EACCES,
+    /// EPERM, ELOOP, ENAMETOOLONG, ENOSPC.
+    #[doc(alias = "renameat2")]
+    pub fn rename(
+        &self,
+        context: &Context,
+        old_at: At<'_>,
+        old_path: impl AsRef<[u8]>,
+        new_at: At<'_>,
+        new_path: impl AsRef<[u8]>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (old_path, new_path) = (old_path.as_ref(), new_path.as_ref());
+        let (old, new) = (Place::Walk(context, old_at, old_path), Place::Walk(context, new_at, new_path));
+        self.traced_two(TraceOp::Rename, old, new, || {
+            self.rename_at(context, (old_at, old_path), (new_at, new_path), flags)
+        })
+    }
+
+    fn rename_at(
+        &self,
+        context: &Context,
+        (old_at, old_path): (At<'_>, &[u8]),
+        (new_at, new_path): (At<'_>, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) || !RenameFlags::all().contains(flags) {
+            return Err(Error::Invalid);
+        }
+        change(self.name_space(), |guard, locks| {
+            let old = walk_parent(self.name_space(), context, &old_at, old_path, false, guard)?;
+            let new = walk_parent(self.name_space(), context, &new_at, new_path, false, guard)?;
+            let places = (&old, &new);
+            Move::expect_movable(context, places, flags)?;
+            if old.is_remote() {
+                return remote::rename::prepare(context, places, flags, guard, locks);
+            }
+            if let Some(prepared) = prepare(context, places, flags, guard, locks)? {
+                prepared.carry_out(holds_an_entry, locks, guard)?;
+            }
+            Ok(Commit::Local(()))
+        })
+        .map(Commit::into_inner)
+    }
+}
+
+/// Locks the names and checks everything, in memory. Mostly it is a file that moves: locked first, its names are looked up once.
+fn prepare<'g>(
+    context: &'g Context,
+    (old, new): (&Parent<'g>, &Parent<'g>),
+    flags: RenameFlags,
+    guard: &'g Guard,
+    locks: &mut Locks<'_>,
+) -> Step<Option<Move<'g>>> {
+    let find = || -> Step<Found<'g>> {
+        let old_name = old.name(Error::Busy)?;
+        let source = Bound::find(old.dir, old.hash_of(old_name), old_name, guard)?.ok_or(Error::NoEntry)?;
+        let new_name = new.name(Error::Busy)?;
+        Ok((source, Bound::find(new.dir, new.hash_of(new_name), new_name, guard)?))
+    };
+    let exchange = flags.contains(RenameFlags::EXCHANGE);
+    let found = Move::lock((old, new), exchange, Needs::default(), find, |_| None, locks)?;
+    Move::permitted(context, (old, new), found, flags, guard)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::{Credentials, Walk, driver::tests::Nothing, operations::attempt::run};
+
+    /// A thread that wants to make the name waits for the rename, and finds it bound. Seen to fail: with the locks released
+    /// before the maker begins.
+    #[test]
+    fn nothing_is_made_between_the_checks_of_a_rename_and_its_instant() {
+        type Make = fn(&Vfs, &Context) -> Result<()>;
+        let makes: [Make; 3] = [
+            |vfs, context| vfs.mkdir(context, At::Cwd, "/new", 0o755).map(drop),
+            |vfs, context| vfs.link(context, At::Cwd, "/other", At::Cwd, "/new", Walk::empty()).map(drop),
+            |vfs, context| vfs.rename(context, At::Cwd, "/other", At::Cwd, "/new", RenameFlags::NOREPLACE),
+        ];
+        for make in makes {
+            let vfs = Vfs::new(Nothing).expect("a tree");
+            let context = Context::new(&vfs, Credentials::root());
+            for path in ["/old", "/other"] {
+                vfs.mknod(&context, At::Cwd, path, 0o100_600, 0).expect("made");
+            }
+            let (at, name_space) = (At::Cwd, vfs.name_space());
+            thread::scope(|scope| {
+                let mut maker = None;
+                let renamed = run(name_space, |guard, locks| {
+                    let old = walk_parent(name_space, &context, &at, b"/old", false, guard)?;
+                    let new = walk_parent(name_space, &context, &at, b"/new", false, guard)?;
+                    let prepared = prepare(&context, (&old, &new), RenameFlags::empty(), guard, locks)?;
+                    let begun = maker.insert(scope.spawn(|| make(&vfs, &context)));
+                    // Long enough to see that it is made, if nobody waits.
+                    (0..1000).take_while(|_| !begun.is_finished()).for_each(|_| thread::yield_now());
+                    prepared.expect("two files").carry_out(holds_an_entry, locks, guard)
+                });
+                let made = maker.map(|maker| maker.join().expect("no panic"));
+                assert_eq!((renamed, made), (Ok(()), Some(Err(Error::Exists))));
+            });
+        }
+    }
+}
