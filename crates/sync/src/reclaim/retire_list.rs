@@ -138,6 +138,7 @@ impl RetireList {
     }
 
     /// How many bags wait.
+    #[cfg(not(loom))]
     pub(super) fn waiting(&self) -> usize {
         facade::lock(&self.queue).len()
     }
@@ -149,8 +150,11 @@ impl RetireList {
 
     /// Whether nothing waits, and everything that waited is freed.
     pub(super) fn is_done(&self) -> bool {
-        // In this order: the thread that took the last bag was counted before.
-        self.waiting() == 0 && self.is_at_rest()
+        // Both under the queue's lock. A thread that frees a bag may put another one here before it is
+        // no longer counted. Looked at one after the other, the queue could be seen empty before that,
+        // and the count be seen down after it.
+        let queue = facade::lock(&self.queue);
+        queue.is_empty() && self.is_at_rest()
     }
 }
 

@@ -115,9 +115,10 @@ fn each_object_is_freed_once_when_threads_end() {
 /// A thread frees a list's bags while another one asks whether all of it is freed. The first object
 /// retires the second one when it is freed.
 ///
-/// Seen to fail: `is_done` that asks for the queue last, or for the queue alone; a Relaxed load, or a Relaxed
-/// decrement, of `freeing`; a bag counted after the queue's lock was released; a bag copied under one hold of
-/// the lock and removed under another; what freeing retires put elsewhere.
+/// Seen to fail: `is_done` that does not hold the queue's lock while it looks at the count, or that looks
+/// at the queue alone; a Relaxed load, or a Relaxed decrement, of `freeing`; a bag counted after the
+/// queue's lock was released; a bag copied under one hold of the lock and removed under another; what
+/// freeing retires put elsewhere.
 #[test]
 fn a_list_that_is_done_has_freed_everything() {
     loom::model(|| {
