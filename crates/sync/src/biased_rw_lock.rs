@@ -8,7 +8,7 @@
 //! the lock, where theirs are a table of the process.
 //!
 //! What a bias costs a writer is about one line from each core. It is given after readers have been in one another's way
-//! [`PATIENCE`] times for each stripe, and so have lost a multiple of that. Until then there are no stripes: a lock that is
+//! [`BIAS_AFTER`] times for each stripe, and so have lost a multiple of that. Until then there are no stripes: a lock that is
 //! not fought for takes no memory for them.
 //!
 //! Why nobody reads what is written: a reader who shares the lock proper keeps writers out. One who has his stripe looks once
@@ -16,6 +16,7 @@
 //! came by, who waits there for him. If he sees it as it was given later, by a reader who shared the lock proper,
 //! he sees all that the writers before that one wrote.
 
+use crate::tuning::BIAS_AFTER;
 use std::{
     cell::UnsafeCell,
     ops::{Deref, DerefMut},
@@ -26,9 +27,6 @@ use crate::{
     facade::{AtomicBool, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, unless_waiting},
     striped::{Striped, my_index, stripe_count},
 };
-
-/// How often readers are in one another's way, for each stripe, before the lock is biased.
-const PATIENCE: u64 = if cfg!(loom) { 1 } else { 8 };
 
 /// The half of [`BiasedRwLock::met`] that says who came last.
 const LAST: u64 = u32::MAX as u64;
@@ -153,7 +151,7 @@ impl<T> BiasedRwLock<T> {
     #[cold]
     fn in_the_way(&self, met: u64) {
         let met = met.wrapping_add(MEETING);
-        let patient = met / MEETING < PATIENCE * stripe_count() as u64;
+        let patient = met / MEETING < BIAS_AFTER * stripe_count() as u64;
         self.met.store(if patient { met } else { 0 }, Ordering::Relaxed);
         if !patient {
             self.bias_shared();
@@ -323,7 +321,7 @@ mod tests {
     #[test]
     fn one_reader_after_the_other_is_no_reason_for_a_bias() {
         let lock = BiasedRwLock::new(0);
-        for _ in 0..10 * PATIENCE * stripe_count() as u64 {
+        for _ in 0..10 * BIAS_AFTER * stripe_count() as u64 {
             thread::scope(|scope| scope.spawn(|| drop(lock.read())).join().expect("no panic"));
             drop(lock.read());
         }
@@ -336,7 +334,7 @@ mod tests {
         // Of two that meet one at least notices, unless both have the same stripe.
         let enough = |lock: &_| {
             (0..100).any(|_| {
-                meet(lock, PATIENCE * stripe_count() as u64);
+                meet(lock, BIAS_AFTER * stripe_count() as u64);
                 is_biased(lock)
             })
         };

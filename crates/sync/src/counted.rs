@@ -165,7 +165,7 @@ impl<T: Object> Counted<T> {
         if !block.refs.put(references) {
             return;
         }
-        reclaim::let_go(|| block.value.last_put());
+        reclaim::release(|| block.value.last_put());
         if block.value.may_be_remembered() {
             weak::note_death(self.block);
         }
@@ -187,7 +187,7 @@ impl<T: Object> Counted<T> {
         // find the pointer; the dead count makes this the only retirement.
         unsafe { reclaim::retire(self.block.as_ptr().cast(), bytes, free::<T>) };
         if is_awaited {
-            reclaim::seal();
+            reclaim::flush_retired();
         }
     }
 
@@ -533,11 +533,11 @@ mod tests {
         }
     }
 
-    /// It would nest where a thread ends: see [`reclaim::let_go`].
+    /// It would nest where a thread ends: see [`reclaim::release`].
     #[test]
     #[cfg(all(debug_assertions, not(miri)))]
-    #[should_panic(expected = "a guard is taken by what is let go of")]
-    fn what_is_let_go_of_takes_no_guard() {
+    #[should_panic(expected = "a guard is taken by an object that is being released")]
+    fn taking_a_guard_while_releasing_panics() {
         struct Pinning;
         impl Object for Pinning {
             fn last_put(&self) {

@@ -6,12 +6,7 @@
 //! is at the head of the queue; after that the lock goes to the head (bounded bypass).
 
 use crate::facade::{self, Condvar, Mutex, MutexGuard};
-
-/// How many newcomers may pass the head of the queue.
-const BARGES: u32 = if cfg!(loom) { 1 } else { 16 };
-
-/// Condition variables, used in turn, so that a wake-up for the head of the queue wakes few others.
-const TURNS: u64 = if cfg!(loom) { 2 } else { 8 };
+use crate::tuning::{BARGES, WAKE_GROUPS};
 
 #[derive(Default)]
 struct Queue {
@@ -47,7 +42,7 @@ impl Queue {
 pub(crate) struct FairLock {
     /// Held for a few instructions only, never while the lock's owner works.
     queue: Mutex<Queue>,
-    turns: [Condvar; TURNS as usize],
+    turns: [Condvar; WAKE_GROUPS as usize],
 }
 
 pub(crate) struct FairGuard<'a>(&'a FairLock);
@@ -81,7 +76,7 @@ impl FairLock {
                 // Woken in vain: a newcomer was faster. Whoever holds the lock wakes again.
                 queue.woken = false;
             }
-            let turn = &self.turns[(ticket % TURNS) as usize];
+            let turn = &self.turns[(ticket % WAKE_GROUPS) as usize];
             queue = turn.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
         queue.head += 1;
@@ -100,7 +95,7 @@ impl Drop for FairGuard<'_> {
             queue.woken = true;
             let head = queue.head;
             drop(queue);
-            self.0.turns[(head % TURNS) as usize].notify_all();
+            self.0.turns[(head % WAKE_GROUPS) as usize].notify_all();
         }
     }
 }

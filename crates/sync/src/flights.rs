@@ -10,6 +10,7 @@
 //!
 //! Nobody waits here while holding a guard or a lock that a leader may need (asserted).
 
+use crate::tuning::FLIGHT_TABLES;
 use std::{
     collections::HashMap,
     hash::{BuildHasher, Hash, RandomState},
@@ -23,9 +24,6 @@ use crate::{
     lock_stats,
     reclaim::assert_unpinned,
 };
-
-/// Tables, so that different keys seldom meet. A flight costs far more than the lock of its table.
-const TABLES: usize = if cfg!(loom) { 1 } else { 16 };
 
 enum State<T> {
     Flying,
@@ -56,7 +54,7 @@ type Table<K, T> = Mutex<HashMap<K, Arc<Flight<T>>>>;
 
 /// Questions that are being asked, by key.
 pub struct Flights<K, T> {
-    tables: [Table<K, T>; TABLES],
+    tables: [Table<K, T>; FLIGHT_TABLES],
     hasher: RandomState,
     waiting: AtomicUsize,
 }

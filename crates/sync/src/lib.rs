@@ -1,9 +1,9 @@
 //! The concurrency primitives of pandofs, each in its own file. What threads share is model-checked by a test beside it, but
-//! for `blocks` and `garbage`, which the model checker does without, and for mutexes, which it brings along.
+//! for `blocks` and the policy of `reclaim`, which the model checker does without, and for mutexes, which it brings along.
 //!
 //! | primitive | file | what it is for |
 //! | --- | --- | --- |
-//! | [`Guard`], [`pin`] | `reclaim`, `garbage`, `grace` | readers that take no lock; freed memory waits for them |
+//! | [`Guard`], [`pin`] | `reclaim` | readers that take no lock; freed memory waits for them |
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
 //! | [`Weak`] | `weak` | what a cache remembers of a counted object, which it does not keep alive |
 //! | `LockRef` | `lock_ref` | a count in one word, dead at zero: that of what is counted |
@@ -41,10 +41,6 @@ mod described;
 mod facade;
 mod fair_lock;
 mod flights;
-#[cfg(not(loom))]
-mod garbage;
-#[cfg_attr(all(loom, not(test)), allow(dead_code))]
-mod grace;
 mod lock_grain;
 pub mod lock_order;
 mod lock_ref;
@@ -66,6 +62,7 @@ mod split_table;
 mod stopper;
 mod striped;
 mod tally;
+mod tuning;
 mod weak;
 
 pub use biased_rw_lock::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
@@ -84,13 +81,14 @@ pub use position::{Io, Position};
 pub use prefetch::prefetch;
 pub use proxies::{Proxies, Proxy};
 pub use quota::{Quota, QuotaFull};
-pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, collect_all, pin, retired_bytes, seal};
+pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, collect_all, flush_retired, pin, retired_bytes};
 pub use revocable::{Revocable, Revocation};
-pub use seq_rw_lock::{Mode, OPTIMISTIC_TRIES, SeqGuard, SeqRwLock, WriteGuard};
+pub use seq_rw_lock::{Mode, SeqGuard, SeqRwLock, WriteGuard};
 pub use siphash::siphash13;
 pub use split_table::{IndexAddress, Inserted, Node, Rejected, Removed, SplitTable, Unlinked};
 pub use striped::Striped;
 pub use tally::{Counter, Stamp, Sum};
+pub use tuning::OPTIMISTIC_TRIES;
 pub use weak::Weak;
 
 /// A small number that differs between threads that run at the same time, for choosing a stripe.

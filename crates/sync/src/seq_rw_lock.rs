@@ -14,6 +14,7 @@
 //! Nobody starves: writers and blocking readers share a lock that lets newcomers pass a waiting thread a bounded number
 //! of times only (`fair_lock`), and [`SeqRwLock::read`] is optimistic a bounded number of times.
 
+use crate::tuning::{OPTIMISTIC_TRIES, READER_SPINS};
 use crate::{
     facade::{AtomicU64, Ordering, fence, thread},
     fair_lock::{FairGuard, FairLock},
@@ -22,12 +23,6 @@ use crate::{
     padded::OwnLine,
     reclaim::assert_unpinned,
 };
-
-/// How often [`SeqRwLock::read`] is optimistic before it blocks.
-pub const OPTIMISTIC_TRIES: usize = if cfg!(loom) { 1 } else { 4 };
-
-/// How often a reader that meets a writer looks again before it yields the processor.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// A sequence lock with optimistic readers, blocking readers, and writers.
 pub struct SeqRwLock {
@@ -165,13 +160,13 @@ impl SeqRwLock {
 
     /// The sequence, if it is even now or soon.
     fn try_begin(&self) -> Option<u64> {
-        for spin in 0..=SPINS {
+        for spin in 0..=READER_SPINS {
             // Acquire: what the writer before has stored is seen.
             let seq = self.seq.0.load(Ordering::Acquire);
             if seq.is_multiple_of(2) {
                 return Some(seq);
             }
-            if spin != SPINS {
+            if spin != READER_SPINS {
                 std::hint::spin_loop();
             }
         }

@@ -9,15 +9,13 @@
 //! is lost. What the parts mean, and how they are merged, is the user's matter; see [`Counter`](crate::Counter),
 //! [`Stamp`](crate::Stamp) and [`Quota`](crate::Quota).
 
+use crate::tuning::STRIPE_AFTER;
 use std::marker::PhantomData;
 
 use crate::{
     Padded,
     facade::{AtomicPtr, AtomicU64, Ordering},
 };
-
-/// How much contention is reported before a value inflates.
-const PATIENCE: u64 = if cfg!(loom) { 1 } else { 8 };
 
 /// The address of an array has its length's logarithm in the low bits that its alignment leaves free.
 const LENGTH_BITS: usize = 0x7f;
@@ -112,7 +110,7 @@ impl<T: Default + Send + Sync> Striped<T> {
             return false;
         }
         // Relaxed: a heuristic.
-        self.reports.fetch_add(1, Ordering::Relaxed) + 1 >= PATIENCE && self.inflate()
+        self.reports.fetch_add(1, Ordering::Relaxed) + 1 >= STRIPE_AFTER && self.inflate()
     }
 
     /// Makes the stripes now, unless there are some or never will be. Without effect on a single core. Returns whether
@@ -224,7 +222,7 @@ mod tests {
     fn inflates_after_some_contention_and_keeps_the_inline_part() {
         let striped = Striped::<AtomicU64>::default();
         striped.mine().fetch_add(5, SeqCst);
-        assert!((1..PATIENCE).all(|_| !striped.note_contention()));
+        assert!((1..STRIPE_AFTER).all(|_| !striped.note_contention()));
         assert!(!striped.is_inflated());
         let seen_alone = striped.mine();
         assert_eq!((striped.note_contention(), striped.is_inflated()), (stripe_count() > 1, stripe_count() > 1));

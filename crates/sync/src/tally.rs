@@ -1,9 +1,7 @@
 //! What striped values are made of: [`Counter`], a count in two monotone halves, and [`Stamp`], a time.
 
 use crate::facade::{AtomicI64, AtomicU64, Ordering};
-
-/// How often [`Counter::sum`] collects before it gives up on finding two collections equal.
-const COLLECTIONS: usize = if cfg!(loom) { 2 } else { 8 };
+use crate::tuning::COUNTER_COLLECTIONS;
 
 /// A count that goes up and down, as two numbers that only grow.
 ///
@@ -85,7 +83,7 @@ impl Counter {
         let difference = |(up, down): (u64, u64)| up.wrapping_sub(down);
         let mut last = collect();
         let mut least = difference(last);
-        for _ in 1..COLLECTIONS {
+        for _ in 1..COUNTER_COLLECTIONS {
             let now = collect();
             if now == last {
                 return Sum { value: difference(now), exact: true };
@@ -197,7 +195,7 @@ mod tests {
     /// quickest of them, and never called exact: not even if all looks find the same.
     #[test]
     fn a_sum_of_what_never_rests_is_that_of_the_quickest_look() {
-        for (during, value) in [([9, 3, 7, 5, 9, 8, 9, 8], 1 + 3), ([2; COLLECTIONS], 1 + 2)] {
+        for (during, value) in [([9, 3, 7, 5, 9, 8, 9, 8], 1 + 3), ([2; COUNTER_COLLECTIONS], 1 + 2)] {
             let (count, calls) = (Counter::new(1), std::cell::Cell::new(0));
             let sum = Counter::sum(|| {
                 let call = calls.replace(calls.get() + 1);

@@ -8,6 +8,7 @@
 //! Only objects that say so ([`Object::may_be_remembered`]) have such pointers: each death of one writes a line that others
 //! read.
 
+use crate::tuning::DEATH_STRIPES;
 use std::ptr::NonNull;
 
 use crate::{
@@ -18,21 +19,19 @@ use crate::{
     reclaim::Guard,
 };
 
-/// Deaths are counted by address, in so many places.
-const STRIPES: usize = if cfg!(loom) { 2 } else { 512 };
 /// Addresses that differ in lower bits only are those of one object.
 const ADDRESS_BITS: u32 = 8;
 
 #[cfg(not(loom))]
-static DEATHS: [OwnLine<AtomicU64>; STRIPES] = [const { OwnLine(AtomicU64::new(0)) }; STRIPES];
+static DEATHS: [OwnLine<AtomicU64>; DEATH_STRIPES] = [const { OwnLine(AtomicU64::new(0)) }; DEATH_STRIPES];
 #[cfg(loom)]
 loom::lazy_static! {
-    static ref DEATHS: [OwnLine<AtomicU64>; STRIPES] = [OwnLine(AtomicU64::new(0)), OwnLine(AtomicU64::new(0))];
+    static ref DEATHS: [OwnLine<AtomicU64>; DEATH_STRIPES] = [OwnLine(AtomicU64::new(0)), OwnLine(AtomicU64::new(0))];
 }
 
 #[inline]
 fn deaths<T>(block: NonNull<Block<T>>) -> &'static AtomicU64 {
-    &DEATHS[(block.addr().get() >> ADDRESS_BITS) % STRIPES].0
+    &DEATHS[(block.addr().get() >> ADDRESS_BITS) % DEATH_STRIPES].0
 }
 
 /// Counts a death: of an object whose count is dead, and that is not retired yet.

@@ -8,7 +8,7 @@ use std::sync::{
     mpsc,
 };
 
-use pando_sync::{Counted, Object, back_pressure, collect, collect_all, pin, retired_bytes, seal};
+use pando_sync::{Counted, Object, back_pressure, collect, collect_all, flush_retired, pin, retired_bytes};
 
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
@@ -99,7 +99,7 @@ fn of_the_idle_to_the_last_generation() {
     let (end, when_to_end) = mpsc::channel::<()>();
     let idle = std::thread::spawn(move || {
         retire(GENERATIONS);
-        seal();
+        flush_retired();
         done.send(()).expect("somebody waits");
         let _ = when_to_end.recv();
     });

@@ -109,11 +109,9 @@ impl<'a> Collector<'a> {
 
 /// Modules whose code is the allocator's or the reclaimer's, wherever it was inlined: as in the names of functions, and as in
 /// the paths of sources (what was inlined may have lost its module's name, or its source).
-const MODULES: [(&str, &str, Class); 4] = [
-    ("pando_sync::blocks", "sync/src/blocks.rs", Class::Allocator),
-    ("pando_sync::reclaim", "sync/src/reclaim.rs", Class::Reclamation),
-    ("pando_sync::garbage", "sync/src/garbage.rs", Class::Reclamation),
-    ("pando_sync::grace", "sync/src/grace.rs", Class::Reclamation),
+const MODULES: [(&str, &str, Class); 2] = [
+    ("pando_sync::blocks", "sync/src/blocks", Class::Allocator),
+    ("pando_sync::reclaim", "sync/src/reclaim", Class::Reclamation),
 ];
 
 fn class(frames: &[Frame]) -> Class {

@@ -1,5 +1,6 @@
 //! What threads share of free blocks: full magazines, and the chunks that blocks are cut from.
 
+use crate::tuning::DEPOT_MAGAZINES;
 use std::{
     ptr::{NonNull, null_mut},
     sync::{
@@ -15,9 +16,6 @@ use super::{
     system::{self, CHUNK},
 };
 use crate::Padded;
-
-/// How many full magazines a depot keeps.
-const MAGAZINES: usize = 16;
 
 /// Where the first chunk was, on a line that nothing is written to.
 static NEAR: Padded<AtomicUsize> = Padded(AtomicUsize::new(0));
@@ -86,7 +84,7 @@ pub(super) struct Depot {
     /// Blocks that are out of their chunks.
     out: usize,
     /// The first `full` of these are magazines, full or nearly so; the others are empty.
-    magazines: [Stack; MAGAZINES],
+    magazines: [Stack; DEPOT_MAGAZINES],
     full: usize,
 }
 
@@ -96,7 +94,7 @@ impl Depot {
         idle: 0,
         chunks: 0,
         out: 0,
-        magazines: [const { Stack::EMPTY }; MAGAZINES],
+        magazines: [const { Stack::EMPTY }; DEPOT_MAGAZINES],
         full: 0,
     };
 }
@@ -166,7 +164,7 @@ impl Depot {
     /// The blocks came from this depot with this class, and are the caller's to give.
     unsafe fn give_many(&mut self, class: usize, stack: Stack) -> (*mut Chunk, bool) {
         let mut empty = null_mut();
-        if self.full < MAGAZINES && stack.len * 2 > rounds(class) {
+        if self.full < DEPOT_MAGAZINES && stack.len * 2 > rounds(class) {
             self.magazines[self.full] = stack;
             self.full += 1;
         } else {
@@ -302,8 +300,8 @@ mod tests {
 
     use super::*;
     use crate::blocks::{
-        BlockBytes, IDLE, LARGE_ROUNDS, LARGE_SPARES, LARGEST, LARGEST_CLASS, PAGES_IDLE, ROUNDS, class_of,
-        magazines::LEAN_ROUNDS, tests::next,
+        BlockBytes, FREE_CHUNKS, FREE_PAGE_CHUNKS, LARGE_MAGAZINE_BLOCKS, LARGE_SPARE_MAGAZINES, LARGEST,
+        LARGEST_CLASS, MAGAZINE_BLOCKS, class_of, magazines::LEAN_ROUNDS, tests::next,
     };
 
     impl Depot {
@@ -349,28 +347,28 @@ mod tests {
         let class = 3;
         // SAFETY: all that is given was taken from this depot, and is given once.
         let give = |depot: &mut Depot, stack| unsafe { depot.give_many(class, stack) };
-        let mut few = Depot::stocked(2 * IDLE);
-        let stack = few.stack(class, ROUNDS);
+        let mut few = Depot::stocked(2 * FREE_CHUNKS);
+        let stack = few.stack(class, MAGAZINE_BLOCKS);
         let block = stack.top();
         assert_eq!((give(&mut few, stack), few.full), ((null_mut(), false), 1), "kept");
         let stack = few.take_many(class).expect("the one that was given");
-        assert_eq!((stack.top(), stack.len, few.full), (block, ROUNDS, 0), "handed on");
+        assert_eq!((stack.top(), stack.len, few.full), (block, MAGAZINE_BLOCKS, 0), "handed on");
         give(&mut few, stack);
-        let stack = few.stack(class, ROUNDS / 2);
+        let stack = few.stack(class, MAGAZINE_BLOCKS / 2);
         assert_eq!(
             (give(&mut few, stack), few.full, few.out),
-            ((null_mut(), false), 1, ROUNDS as usize),
+            ((null_mut(), false), 1, MAGAZINE_BLOCKS as usize),
             "taken apart"
         );
         few.forget();
 
-        let mut many = Depot::stocked(2 * IDLE + 1);
+        let mut many = Depot::stocked(2 * FREE_CHUNKS + 1);
         let used = many.stack(class, (Chunk::blocks(class) * 2) as u32);
-        let stack = many.stack(class, ROUNDS / 2 + 1);
+        let stack = many.stack(class, MAGAZINE_BLOCKS / 2 + 1);
         assert_eq!((give(&mut many, stack), many.full), ((null_mut(), false), 1), "much is out");
         let (mut empty, hoarded) = give(&mut many, used);
-        assert_eq!((hoarded, many.full, many.out, many.chunks), (true, 0, 0, IDLE), "nothing is out");
-        for _ in IDLE..2 * IDLE + 1 {
+        assert_eq!((hoarded, many.full, many.out, many.chunks), (true, 0, 0, FREE_CHUNKS), "nothing is out");
+        for _ in FREE_CHUNKS..2 * FREE_CHUNKS + 1 {
             // SAFETY: the depot has let go of it, and has linked so many.
             unsafe {
                 let chunk = empty;
@@ -409,7 +407,7 @@ mod tests {
         let class = class_of(Layout::new::<[u8; LARGEST]>()).expect("a class");
         let depot = move || locked(&DEPOTS[class].0);
         let kept = move || depot().with_threads();
-        let (spares, rounds) = (LARGE_SPARES * LARGE_ROUNDS as usize, LARGE_ROUNDS as usize);
+        let (spares, rounds) = (LARGE_SPARE_MAGAZINES * LARGE_MAGAZINE_BLOCKS as usize, LARGE_MAGAZINE_BLOCKS as usize);
         let keeps = move || {
             // First, so that it goes last, after this thread's cache.
             LATE.with_borrow_mut(|late| *late = Some(Late));
@@ -420,14 +418,14 @@ mod tests {
             assert_eq!(kept(), before, "those that were kept");
             drop(again);
             // Of each of many chunks something stays, and nearly all goes.
-            let all = many_bytes((2 * PAGES_IDLE + 8) * Chunk::blocks(class));
+            let all = many_bytes((2 * FREE_PAGE_CHUNKS + 8) * Chunk::blocks(class));
             let (stays, goes): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(n, _)| n % 64 == 0);
             drop(goes);
             let lean = kept() - stays.len();
             assert!(lean <= LEAN_ROUNDS as usize, "{lean} blocks are kept");
             drop(stays);
             let chunks = depot().chunks;
-            assert!((PAGES_IDLE..=2 * PAGES_IDLE).contains(&chunks), "{chunks} chunks");
+            assert!((FREE_PAGE_CHUNKS..=2 * FREE_PAGE_CHUNKS).contains(&chunks), "{chunks} chunks");
             drop(many_bytes(100));
             assert!(kept() > spares, "as before");
         };
@@ -442,18 +440,18 @@ mod tests {
         let mut depot = Depot::stocked(20);
         let mut out: Vec<Stack> = std::iter::from_fn(|| depot.take_many(class)).collect();
         // What does not make a magazine goes back.
-        while let Some(last) = out.pop_if(|last| last.len < ROUNDS) {
+        while let Some(last) = out.pop_if(|last| last.len < MAGAZINE_BLOCKS) {
             // SAFETY: just taken.
             assert!(unsafe { depot.give_many(class, last) }.0.is_null());
         }
-        assert!(out.iter().all(|stack| stack.len == ROUNDS));
+        assert!(out.iter().all(|stack| stack.len == MAGAZINE_BLOCKS));
         assert_eq!(depot.chunks, 20);
         let mut given_back = 0;
         // Shuffled, so that each magazine is of many chunks.
         let mut free: Vec<_> = out.iter_mut().flat_map(|stack| std::iter::from_fn(|| stack.pop())).collect();
         while !free.is_empty() {
             let mut stack = Stack::EMPTY;
-            for _ in 0..ROUNDS.min(free.len() as u32) {
+            for _ in 0..MAGAZINE_BLOCKS.min(free.len() as u32) {
                 let block = free.swap_remove(next(&mut seed) % free.len());
                 // SAFETY: taken from this depot, and given once.
                 unsafe { stack.push(block) };
@@ -470,7 +468,7 @@ mod tests {
                 given_back += 1;
             }
         }
-        assert!(depot.chunks <= 2 * IDLE, "{} chunks are kept", depot.chunks);
+        assert!(depot.chunks <= 2 * FREE_CHUNKS, "{} chunks are kept", depot.chunks);
         assert_eq!(given_back + depot.chunks, 20, "none is lost");
         depot.forget();
     }
@@ -496,8 +494,8 @@ mod tests {
                     unsafe { Chunk::give_back(chunk) };
                 }
             }
-            assert_eq!(given_back, 5 - IDLE);
-            for _ in 0..IDLE {
+            assert_eq!(given_back, 5 - FREE_CHUNKS);
+            for _ in 0..FREE_CHUNKS {
                 let chunk = depot.partial;
                 // SAFETY: in the list, and nothing is out.
                 unsafe {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    CLASSES, SPARES,
+    CLASSES, SPARE_MAGAZINES,
     depot::{from_depot, to_depot},
     rounds, spares,
 };
@@ -72,7 +72,7 @@ impl Stack {
 /// A thread's free blocks of one class: the magazine in use, and full ones.
 pub(super) struct Magazines {
     loaded: Cell<Stack>,
-    spares: [Cell<Stack>; SPARES],
+    spares: [Cell<Stack>; SPARE_MAGAZINES],
     full: Cell<usize>,
     /// The depot would rather have what is free.
     lean: Cell<bool>,
@@ -82,7 +82,7 @@ impl Magazines {
     const fn new() -> Self {
         Self {
             loaded: Cell::new(Stack::EMPTY),
-            spares: [const { Cell::new(Stack::EMPTY) }; SPARES],
+            spares: [const { Cell::new(Stack::EMPTY) }; SPARE_MAGAZINES],
             full: Cell::new(0),
             lean: Cell::new(false),
         }

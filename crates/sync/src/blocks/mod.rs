@@ -6,8 +6,8 @@
 //!
 //! So blocks of few sizes come from here. Each thread keeps some *magazines* of free blocks of each size (`magazines`) and
 //! exchanges whole ones with a *depot* (`depot`; Bonwick & Adams, *Magazines and Vmem: extending the slab allocator to many
-//! CPUs and arbitrary resources*, 2001): a short lock once in [`ROUNDS`] calls, and none while a thread frees about as much
-//! as it makes, whoever made it. What was retired is freed in gusts, so a thread has room for one ([`SPARES`]): a magazine
+//! CPUs and arbitrary resources*, 2001): a short lock once in [`MAGAZINE_BLOCKS`] calls, and none while a thread frees about as much
+//! as it makes, whoever made it. What was retired is freed in gusts, so a thread has room for one ([`SPARE_MAGAZINES`]): a magazine
 //! that goes through the depot takes its blocks from one core's cache to another's. The depot keeps a few full magazines.
 //! Otherwise it cuts blocks from chunks, and gives a chunk back to the system (`system`) when all of its blocks are free,
 //! but for a few; full magazines, the thread's too, are taken apart when they would keep chunks from that.
@@ -21,6 +21,9 @@ mod magazines;
 mod owned;
 mod system;
 
+use crate::tuning::{
+    FREE_CHUNKS, FREE_PAGE_CHUNKS, LARGE_MAGAZINE_BLOCKS, LARGE_SPARE_MAGAZINES, MAGAZINE_BLOCKS, SPARE_MAGAZINES,
+};
 use std::{alloc::Layout, ptr::NonNull};
 
 use self::{
@@ -45,17 +48,6 @@ const STEPS: usize = 4;
 const LARGEST_LINED: usize = LINED / LINE;
 /// and of [`LARGEST`]: a page.
 const LARGEST_CLASS: usize = LARGEST_LINED + (LARGEST / LINED).ilog2() as usize * STEPS;
-/// How many blocks a magazine holds.
-const ROUNDS: u32 = 32;
-/// How many full magazines a thread keeps besides the one in use.
-const SPARES: usize = 16;
-/// So many chunks of a size are kept although all of their blocks are free: what was retired is freed in gusts.
-const IDLE: usize = 2;
-/// The first two for blocks that are larger than [`LINED`]: 96 KiB of pages in a thread, and at most 450 KiB of all smaller ones.
-const LARGE_ROUNDS: u32 = 8;
-const LARGE_SPARES: usize = 2;
-/// The third for pages: 4 MiB for the next file.
-const PAGES_IDLE: usize = 16;
 
 /// Which class serves a layout; none: the global allocator.
 #[inline]
@@ -88,15 +80,15 @@ const fn bytes_of(class: usize) -> usize {
 }
 
 const fn rounds(class: usize) -> u32 {
-    if class <= LARGEST_LINED { ROUNDS } else { LARGE_ROUNDS }
+    if class <= LARGEST_LINED { MAGAZINE_BLOCKS } else { LARGE_MAGAZINE_BLOCKS }
 }
 
 const fn spares(class: usize) -> usize {
-    if class <= LARGEST_LINED { SPARES } else { LARGE_SPARES }
+    if class <= LARGEST_LINED { SPARE_MAGAZINES } else { LARGE_SPARE_MAGAZINES }
 }
 
 const fn idle(class: usize) -> usize {
-    if class < LARGEST_CLASS { IDLE } else { PAGES_IDLE }
+    if class < LARGEST_CLASS { FREE_CHUNKS } else { FREE_PAGE_CHUNKS }
 }
 
 /// What a layout becomes in the global allocator.

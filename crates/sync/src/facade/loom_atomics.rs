@@ -141,7 +141,8 @@ macro_rules! number {
 
         #[allow(dead_code, reason = "as much of std's interface for one type as for another")]
         impl $name {
-            atomic!(@writes $value; fetch_add(n: $value), fetch_sub(n: $value), fetch_and(n: $value), fetch_or(n: $value));
+            atomic!(@writes $value; fetch_add(n: $value), fetch_sub(n: $value), fetch_and(n: $value));
+            atomic!(@writes $value; fetch_or(n: $value), fetch_max(n: $value));
         }
     };
 }

@@ -26,6 +26,9 @@
 //! A segment is held by the table and by each LINKING sentinel that the killer had to leave behind (`holders`); the last
 //! to let go retires it, and all its sentinels are unlinked by then.
 
+use crate::tuning::{
+    CONTENDED_AFTER, CONTENDED_BITS, DECAY_SAMPLES, GROWTH_BITS, LINKED_TOGETHER, LIST_MAX, SAMPLE_EVERY,
+};
 use std::{alloc::Layout, ops::RangeInclusive, ptr::NonNull};
 
 use super::{
@@ -48,22 +51,8 @@ const SEGMENTS: usize = (MAX_BITS - BASE_BITS + 1) as usize;
 /// The low bits of a published address, where the bits of indexed buckets are.
 const INDEXED: usize = align_of::<Buckets>() - 1;
 const _: () = assert!(MAX_BITS as usize <= INDEXED);
-/// A list of so few elements has no buckets unless there is contention.
-const LIST: usize = 8;
-/// One call makes a table so many times larger at most, as a power of two: what it is told may be wrong.
-const GROWTH_BITS: u32 = 4;
-/// So many reports of contention ask for more buckets.
-const HOT: usize = if cfg!(loom) { 1 } else { 8 };
-/// The first contention asks for `2^HOT_BITS` buckets, more of it for more.
-const HOT_BITS: u32 = if cfg!(loom) { BASE_BITS } else { 7 };
-/// So many samples of an empty table without contention take back what contention asked for.
-const CALM: usize = if cfg!(loom) { 1 } else { 64 };
-/// So many neighbours are linked together.
-const TOGETHER: usize = if cfg!(loom) { 2 } else { 16 };
 /// A table of up to so many buckets, as a power of two, tells at once where its elements lie.
 const TOLD_BITS: u32 = 10;
-/// One in so many calls is a sample.
-const SAMPLE: u32 = 64;
 
 /// A sentinel.
 #[repr(C, align(32))]
@@ -393,10 +382,10 @@ impl Buckets {
 /// change (after several, if it has far too few), and none before it has left one quarter to two. Zero means no buckets.
 fn wanted(len: usize, bits: u32, floor: u32) -> u32 {
     let buckets = if bits == 0 { 0 } else { 1_usize << bits };
-    let due = len > (2 * buckets).max(LIST) || len < buckets / 4;
+    let due = len > (2 * buckets).max(LIST_MAX) || len < buckets / 4;
     let fitting = match len {
         _ if !due => bits,
-        0..=LIST => 0,
+        0..=LIST_MAX => 0,
         _ => len.ilog2().clamp(BASE_BITS, MAX_BITS.min(bits.max(BASE_BITS) + GROWTH_BITS)),
     };
     fitting.max(floor)
@@ -413,11 +402,11 @@ fn most_bits() -> u32 {
     })
 }
 
-/// True once in `SAMPLE` calls on a thread, so that counting is not itself a contended line.
+/// True once in `SAMPLE_EVERY` calls on a thread, so that counting is not itself a contended line.
 fn sampled() -> bool {
     std::thread_local!(static CALLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
     // The model checker wants every execution alike.
-    cfg!(loom) || CALLS.try_with(|c| c.replace(c.get().wrapping_add(1)).is_multiple_of(SAMPLE)).unwrap_or(false)
+    cfg!(loom) || CALLS.try_with(|c| c.replace(c.get().wrapping_add(1)).is_multiple_of(SAMPLE_EVERY)).unwrap_or(false)
 }
 
 impl<T: Send + Sync + 'static> SplitTable<T> {
@@ -485,8 +474,8 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     #[cold]
     fn link_buckets_around(&self, buckets: &Buckets, index: usize, guard: &Guard) {
         self.link_bucket(buckets, index, guard);
-        let first = index & !(TOGETHER - 1);
-        let behind = first + TOGETHER.min(1 << buckets.bits);
+        let first = index & !(LINKED_TOGETHER - 1);
+        let behind = first + LINKED_TOGETHER.min(1 << buckets.bits);
         for neighbour in first..behind {
             self.link_bucket(buckets, neighbour, guard);
         }
@@ -626,14 +615,14 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         let mut floor = old_floor;
         // Relaxed, all of it: statistics.
         if contended {
-            if bits < most_bits() && self.heat.fetch_add(1, Ordering::Relaxed) + 1 >= HOT {
-                floor = (bits + 2).max(HOT_BITS).min(most_bits());
+            if bits < most_bits() && self.heat.fetch_add(1, Ordering::Relaxed) + 1 >= CONTENDED_AFTER {
+                floor = (bits + 2).max(CONTENDED_BITS).min(most_bits());
             }
         } else if len == 0
             && let Some(b) = buckets
             && floor != 0
             && sampled()
-            && b.calm.fetch_add(1, Ordering::Relaxed) + 1 >= CALM
+            && b.calm.fetch_add(1, Ordering::Relaxed) + 1 >= DECAY_SAMPLES
         {
             floor = 0;
         }
@@ -736,7 +725,7 @@ mod tests {
             let old = buckets(bits);
             bits = wanted(len, bits, 0);
             let new = buckets(bits);
-            assert!(len <= LIST.max(2 * new) && new / 4 <= len, "{len} elements in {new} buckets");
+            assert!(len <= LIST_MAX.max(2 * new) && new / 4 <= len, "{len} elements in {new} buckets");
             if new != old {
                 assert!(len > 2 * old || len < old / 4, "{len} elements were not so many, or few, for {old}");
                 assert!(bits == 0 || (new..2 * new).contains(&len), "{new} buckets do not fit {len} elements");

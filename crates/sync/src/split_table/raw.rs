@@ -15,6 +15,7 @@
 //! F2 is the reason that readers may run through marked links without helping, and that a guard taken before the walk
 //! protects every link of it: none was retired before the guard was made.
 
+use crate::tuning::PREFETCHED;
 use std::ptr::NonNull;
 
 use super::{Node, Unlinked};
@@ -86,8 +87,6 @@ pub(super) fn unmarked(link: *mut Link) -> *mut Link {
 /// (`Unlinked::pair`). A look-up then waits for memory once, and not once for the name and again for the object.
 #[inline]
 pub(super) fn prefetch_element(link: *const Link) {
-    /// The name's line, and two of the object's.
-    const PREFETCHED: usize = 3;
     for line in 0..PREFETCHED {
         prefetch(link.wrapping_byte_add(line * 64));
     }

@@ -330,7 +330,7 @@ impl Directory {
         self.stripes.0.seal();
         self.let_go();
         // The slots of entries that this thread has removed hold the dentry, too: others can reclaim them.
-        pando_sync::seal();
+        pando_sync::flush_retired();
     }
 
     /// Lets go of the directory's own dentry: nothing is in it now. The next name makes a new anchor.

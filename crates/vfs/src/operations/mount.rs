@@ -43,7 +43,7 @@ impl Vfs {
     /// removed last would else hold their directories, which are counted; a thread that goes on, or ends, hands them over by
     /// itself.) It frees nothing itself: others do, as they change names, and [`Vfs::statfs`] does.
     pub fn hand_over(&self) {
-        pando_sync::seal();
+        pando_sync::flush_retired();
     }
 
     /// Mounts a new tree of `driver` on a directory.

@@ -5,7 +5,19 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use crate::{Counted, Object};
+use super::{
+    super::{
+        guards::is_pinned,
+        pressure::{Idle, advance_periods},
+        retire_list::{Bag, RetireList, Retired, SHARED},
+        thread::{account, free_expired, number},
+    },
+    GRACES, LISTS,
+};
+use crate::{
+    Counted, Object,
+    tuning::{BAG, FRESH_PERIODS, HEAVY_BYTES, IDLE_READS, RETIRE_LISTS},
+};
 
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
@@ -45,7 +57,7 @@ fn readers_free_what_was_left_behind() {
     for round in 1.. {
         std::thread::spawn(|| (0..OBJECTS).for_each(|_| drop(Counted::new(Left)))).join().expect("no panic");
         while FREED.load(Ordering::SeqCst) < round * OBJECTS {
-            (0..=super::IDLE_READS).for_each(|_| drop(super::pin()));
+            (0..=IDLE_READS).for_each(|_| drop(super::pin()));
             std::thread::yield_now();
         }
         if HERE.get() {
@@ -65,25 +77,25 @@ fn readers_free_what_waits_elsewhere() {
         HERE.set(true);
     }
     drop(super::pin());
-    let (number, sleeper) = std::sync::mpsc::channel();
+    let (tell_number, sleeper) = std::sync::mpsc::channel();
     let (end, when_to_end) = std::sync::mpsc::channel::<()>();
     let asleep = std::thread::spawn(move || {
-        number.send(super::number()).expect("somebody waits");
+        tell_number.send(number()).expect("somebody waits");
         let _ = when_to_end.recv();
     });
     let mut freed = 0;
-    for home in [super::SHARED, sleeper.recv().expect("no panic")] {
+    for list in [SHARED, sleeper.recv().expect("no panic")] {
         HERE.set(false);
         // Other tests' threads free it too: until this one was the first.
         while !HERE.get() {
-            super::HOMES[home].push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
+            LISTS.get(list).push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
             freed += 1;
             while FREED.load(Ordering::SeqCst) < freed {
                 // What is fresh is left to its owner.
-                for _ in 0..super::FRESH / 4 {
-                    super::push_periods();
+                for _ in 0..FRESH_PERIODS / 4 {
+                    advance_periods();
                 }
-                (0..=super::IDLE_READS).for_each(|_| drop(super::pin()));
+                (0..=IDLE_READS).for_each(|_| drop(super::pin()));
                 std::thread::yield_now();
             }
         }
@@ -101,15 +113,15 @@ fn nothing_is_freed_within_a_guard() {
         HERE.set(true);
     }
     let guard = super::pin();
-    let ripe = super::Bag { period: 0, items: vec![super::Retired(std::ptr::null_mut(), 0, free)] };
-    crate::lock(&super::HOMES[super::number()].queue).push_front(ripe);
-    super::account(1);
-    (0..=super::IDLE_READS).for_each(|_| drop(super::pin()));
+    let expired = Bag { period: 0, items: vec![Retired(std::ptr::null_mut(), 0, free)] };
+    crate::lock(&LISTS.get(number()).queue).push_front(expired);
+    account(1);
+    (0..=IDLE_READS).for_each(|_| drop(super::pin()));
     super::collect();
     super::collect_all();
     super::back_pressure(1);
     assert!(!HERE.get());
-    super::account(-1);
+    account(-1);
     drop(guard);
 }
 
@@ -144,17 +156,17 @@ fn what_may_be_read_is_not_freed() {
 #[test]
 fn who_retires_is_not_idle() {
     fn free(_: *mut ()) {}
-    let number = super::number();
-    if number == super::SHARED {
+    let number = number();
+    if number == SHARED {
         // Nobody's in particular.
         return;
     }
-    let idle = super::Idle::now();
-    let is_idle = || idle.homes().any(|home| std::ptr::eq(home, &super::HOMES[number]));
+    let idle = Idle::now();
+    let is_idle = || idle.lists().any(|list| std::ptr::eq(list, LISTS.get(number)));
     assert!(is_idle());
     // SAFETY: `free` touches nothing.
     unsafe { super::retire(std::ptr::null_mut(), 0, free) };
-    super::seal();
+    super::flush();
     assert!(!is_idle());
 }
 
@@ -179,7 +191,7 @@ fn a_bag_that_is_not_full_is_within_reach() {
         }
     }
     fn reads() {
-        (0..=2 * super::IDLE_READS).for_each(|_| drop(super::pin()));
+        (0..=2 * IDLE_READS).for_each(|_| drop(super::pin()));
     }
     let cases: [(usize, fn()); 4] = [
         (1, || drop(Counted::new(Held::<true>(0)))),
@@ -188,8 +200,8 @@ fn a_bag_that_is_not_full_is_within_reach() {
             reads();
         }),
         // Weighs enough with what it is beside.
-        (2, || (0..2).for_each(|_| drop(Counted::new(Held::<false>(super::HEAVY_BYTES / 2))))),
-        (super::BAG, || (0..super::BAG).for_each(|_| drop(Counted::new(Held::<false>(0))))),
+        (2, || (0..2).for_each(|_| drop(Counted::new(Held::<false>(HEAVY_BYTES / 2))))),
+        (BAG, || (0..BAG).for_each(|_| drop(Counted::new(Held::<false>(0))))),
     ];
     for (objects, retires) in cases {
         let (done, when_done) = std::sync::mpsc::channel();
@@ -231,20 +243,20 @@ fn what_is_out_of_reach_is_not_waited_for() {
 /// What is being freed is not done: who needs what it gives back waits for it. Seen to fail: with the queue alone.
 #[test]
 fn what_is_being_freed_is_not_done() {
-    static HOME: super::Home = super::Home::new();
+    static LIST: RetireList = RetireList::new();
     static FREED: AtomicUsize = AtomicUsize::new(0);
     fn free(_: *mut ()) {
-        assert!(HOME.waiting() == 0 && !HOME.is_done());
+        assert!(LIST.waiting() == 0 && !LIST.is_done());
         FREED.fetch_add(1, Ordering::SeqCst);
     }
-    HOME.push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
+    LIST.push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
     while FREED.load(Ordering::SeqCst) == 0 {
-        assert!(!HOME.is_done());
+        assert!(!LIST.is_done());
         super::collect();
-        HOME.free_ripe(0, usize::MAX);
+        free_expired(&LIST, 0, usize::MAX);
         std::thread::yield_now();
     }
-    assert!(HOME.is_done());
+    assert!(LIST.is_done());
 }
 
 /// A thread without a home of its own waits for nobody who is at what all such threads have retired: there may always be
@@ -261,7 +273,7 @@ fn what_others_have_retired_is_not_waited_for_without_end() {
     }
     struct Small;
     impl Object for Small {}
-    super::HOMES[super::SHARED].push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
+    LISTS.get(SHARED).push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
     // Whoever comes to it first.
     let frees = std::thread::spawn(|| {
         while !FREEING.load(Ordering::SeqCst) {
@@ -275,20 +287,20 @@ fn what_others_have_retired_is_not_waited_for_without_end() {
     let collects = || {
         drop(Counted::new(Small));
         super::collect();
-        super::number()
+        number()
     };
-    let claim = |home: &&super::Home| !home.owned.swap(true, Ordering::Acquire);
+    let claim = |list: &&RetireList| !list.owned.swap(true, Ordering::Acquire);
     let mut claimed = Vec::new();
     loop {
-        claimed.extend(super::HOMES[..super::OWNERS].iter().filter(claim));
+        claimed.extend((0..RETIRE_LISTS).map(|number| LISTS.get(number)).filter(claim));
         // Another test's thread may just have left one.
-        if std::thread::spawn(collects).join().expect("no panic") == super::SHARED {
+        if std::thread::spawn(collects).join().expect("no panic") == SHARED {
             break;
         }
     }
     FREED.store(true, Ordering::SeqCst);
     frees.join().expect("no panic");
-    claimed.into_iter().for_each(|home| home.owned.store(false, Ordering::Release));
+    claimed.into_iter().for_each(|list| list.owned.store(false, Ordering::Release));
 }
 
 /// What is freed for somebody who waits for it may retire what he waits for, too: that is in nobody's way meanwhile.
@@ -297,11 +309,11 @@ fn what_others_have_retired_is_not_waited_for_without_end() {
 fn who_collects_frees_without_a_guard() {
     std::thread_local!(static PINNED: Cell<Option<bool>> = const { Cell::new(None) });
     fn free(_: *mut ()) {
-        PINNED.set(Some(super::is_pinned()));
+        PINNED.set(Some(is_pinned()));
     }
     // Other tests' threads free it too: until this one did.
     while PINNED.get().is_none() {
-        super::HOMES[super::number()].push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
+        LISTS.get(number()).push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
         super::collect();
     }
     assert_eq!(PINNED.get(), Some(false));
@@ -310,7 +322,7 @@ fn who_collects_frees_without_a_guard() {
 /// Who frees another's garbage leaves him what that retires. Seen to fail: without `Heir` (the one who frees has it).
 #[test]
 fn what_is_retired_by_freeing_waits_where_that_waited() {
-    static HOME: super::Home = super::Home::new();
+    static LIST: RetireList = RetireList::new();
     static FREED: AtomicUsize = AtomicUsize::new(0);
     fn child(_: *mut ()) {
         FREED.fetch_add(1, Ordering::SeqCst);
@@ -320,15 +332,15 @@ fn what_is_retired_by_freeing_waits_where_that_waited() {
         unsafe { super::retire(std::ptr::null_mut(), 0, child) };
         FREED.fetch_add(1, Ordering::SeqCst);
     }
-    HOME.push(vec![super::Retired(std::ptr::null_mut(), 0, parent)]);
+    LIST.push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, parent)]);
     while FREED.load(Ordering::SeqCst) == 0 {
         super::collect();
-        HOME.free_ripe(0, usize::MAX);
+        free_expired(&LIST, 0, usize::MAX);
     }
-    assert_eq!((HOME.waiting(), HOME.is_done()), (1, false), "and nobody else comes to it");
-    while !HOME.is_done() {
+    assert_eq!((LIST.waiting(), LIST.is_done()), (1, false), "and nobody else comes to it");
+    while !LIST.is_done() {
         super::collect();
-        HOME.free_ripe(0, usize::MAX);
+        free_expired(&LIST, 0, usize::MAX);
     }
     assert_eq!(FREED.load(Ordering::SeqCst), 2);
 }
@@ -341,27 +353,27 @@ fn a_panic_loses_no_garbage() {
         FREED.fetch_add(1, Ordering::SeqCst);
         assert!(touchy.is_null(), "as the test wants it");
     }
-    let calm = super::Retired(std::ptr::null_mut(), 0, free);
-    let touchy = super::Retired(std::ptr::dangling_mut(), 0, free);
+    let other = Retired(std::ptr::null_mut(), 0, free);
+    let touchy = Retired(std::ptr::dangling_mut(), 0, free);
     // Nobody else comes to this one.
-    static HOME: super::Home = super::Home::new();
-    let home = &HOME;
-    home.push(vec![calm, touchy, calm]);
-    home.push(vec![calm]);
-    let free = || home.free_ripe(0, usize::MAX);
-    let ripen = || {
+    static LIST: RetireList = RetireList::new();
+    let list = &LIST;
+    list.push(GRACES.next(), vec![other, touchy, other]);
+    list.push(GRACES.next(), vec![other]);
+    let free = || free_expired(list, 0, usize::MAX);
+    let expire = || {
         super::collect();
         std::thread::yield_now();
     };
     while std::panic::catch_unwind(std::panic::AssertUnwindSafe(free)).is_ok() {
-        ripen();
+        expire();
     }
-    while home.waiting() > 0 {
+    while list.waiting() > 0 {
         free();
-        ripen();
+        expire();
     }
     assert_eq!(FREED.load(Ordering::SeqCst), 4);
-    assert!(home.is_done());
+    assert!(list.is_done());
 }
 
 /// Threads that drop something as their last act, after their other locals, while much is ripe that retires more when
@@ -378,7 +390,7 @@ fn ending_threads_do_not_nest() {
     drop(guard);
     // Ripe, most of it, and not freed.
     for _ in 0..8 {
-        super::push_periods();
+        advance_periods();
     }
     let end = move || {
         // Before the locals of this module, which are therefore gone first.
@@ -415,9 +427,9 @@ fn the_garbage_of_the_idle_is_collected_to_the_last_generation() {
     let (end, when_to_end) = std::sync::mpsc::channel::<()>();
     let idle = std::thread::spawn(move || {
         // Only then is it nobody else's.
-        let has_home = super::number() != super::SHARED;
+        let has_home = number() != SHARED;
         drop((0..LINKS).fold(None, |next, _| Some(Counted::new(Link { _next: next }))));
-        super::seal();
+        super::flush();
         done.send(has_home).expect("somebody waits");
         let _ = when_to_end.recv();
     });
@@ -454,7 +466,7 @@ fn threads_leave_no_slots_behind() {
         drop(super::pin());
     };
     for thread in [reads, reads_last] {
-        let slots = || super::GRACES.slots().count();
+        let slots = || GRACES.slots().count();
         let before = slots();
         (0..THREADS).for_each(|_| std::thread::spawn(thread).join().expect("no panic"));
         // Other tests have threads, too.
@@ -485,12 +497,12 @@ fn a_guard_that_is_taken_by_what_is_freed_is_one() {
     let frees_and_keeps = || {
         IS_MINE.set(true);
         while KEPT.with_borrow(Option::is_none) {
-            super::HOMES[super::number()].push(vec![super::Retired(std::ptr::null_mut(), 0, free)]);
-            super::push_periods();
-            (0..=super::IDLE_READS).for_each(|_| drop(super::pin()));
+            LISTS.get(number()).push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
+            advance_periods();
+            (0..=IDLE_READS).for_each(|_| drop(super::pin()));
         }
         IS_MINE.set(false);
-        assert!(super::is_pinned());
+        assert!(is_pinned());
         let collects = || {
             // SAFETY: `note` touches nothing.
             unsafe { super::retire(std::ptr::null_mut(), 0, note) };
@@ -499,7 +511,7 @@ fn a_guard_that_is_taken_by_what_is_freed_is_one() {
         std::thread::spawn(collects).join().expect("no panic");
         assert!(!FREED.load(Ordering::SeqCst), "though a guard was there before");
         KEPT.set(None);
-        assert!(!super::is_pinned());
+        assert!(!is_pinned());
     };
     std::thread::spawn(frees_and_keeps).join().expect("no panic");
 }

@@ -91,8 +91,10 @@ impl Graces {
         fence(Ordering::SeqCst);
         // Acquire: what was read under those guards was read before.
         if self.slots().all(|slot| !(1..=begun).contains(&slot.since.load(Ordering::Acquire))) {
-            // Who fails has been forestalled.
-            let _ = self.periods.over.compare_exchange(begun - 1, begun, Ordering::Release, Ordering::Relaxed);
+            // It fails when another thread ended the period first. Wrapping: a late view of `begun` may be 0
+            // although the first period is over, and then it fails too.
+            let before = begun.wrapping_sub(1);
+            let _ = self.periods.over.compare_exchange(before, begun, Ordering::Release, Ordering::Relaxed);
         }
     }
 

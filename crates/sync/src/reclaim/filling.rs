@@ -1,0 +1,114 @@
+//! The bag that a thread fills with what it retires, and the list where that bag goes.
+
+use std::cell::{Cell, RefCell};
+
+use super::{
+    grace::Graces,
+    retire_list::{RetireList, RetireLists, Retired, SHARED},
+};
+use crate::{
+    facade::Ordering,
+    tuning::{BAG, HEAVY_BYTES},
+};
+
+/// A thread's list and its open bag.
+pub(super) struct Filling<'a> {
+    graces: &'a Graces,
+    /// The list of this thread.
+    own: &'a RetireList,
+    /// The number of that list.
+    pub(super) number: usize,
+    /// What was retired lately.
+    bag: RefCell<Vec<Retired>>,
+    /// The size of the objects in the bag.
+    bag_bytes: Cell<usize>,
+    /// The list where the bag is to wait.
+    target: Cell<&'a RetireList>,
+}
+
+impl<'a> Filling<'a> {
+    pub(super) fn new(graces: &'a Graces, lists: &'a RetireLists) -> Self {
+        let number = lists.claim();
+        let own = lists.get(number);
+        let (bag, bag_bytes, target) = (RefCell::default(), Cell::new(0), Cell::new(own));
+        Self { graces, own, number, bag, bag_bytes, target }
+    }
+
+    pub(super) fn own(&self) -> &'a RetireList {
+        self.own
+    }
+
+    /// Whether the open bag holds nothing.
+    #[cfg(not(loom))]
+    pub(super) fn is_empty(&self) -> bool {
+        self.bag.borrow().is_empty()
+    }
+
+    /// Puts an object into the bag. Says whether the bag was full or heavy, and was flushed.
+    #[inline]
+    pub(super) fn retire(&self, retired: Retired) -> bool {
+        let mut bag = self.bag.borrow_mut();
+        if bag.is_empty() {
+            bag.reserve_exact(BAG);
+        }
+        let bytes = self.bag_bytes.get() + retired.1;
+        self.bag_bytes.set(bytes);
+        bag.push(retired);
+        let full = bag.len() == BAG || bytes >= HEAVY_BYTES;
+        if full {
+            drop(bag);
+            self.flush();
+        }
+        full
+    }
+
+    /// Moves the bag into its list: what was retired waits for readers from now on.
+    pub(super) fn flush(&self) {
+        let items = self.bag.take();
+        self.bag_bytes.set(0);
+        if !items.is_empty() {
+            let list = self.target.get();
+            if std::ptr::eq(list, self.own) && self.number != SHARED {
+                // Relaxed: a hint for `Idle`, which tolerates a late view.
+                list.filled.store(list.filled.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            }
+            list.push(self.graces.next(), items);
+        }
+    }
+
+    /// What is retired from now on waits in `list`. Returns where it waited until now.
+    fn retarget(&self, list: &'a RetireList) -> &'a RetireList {
+        let before = self.target.get();
+        if !std::ptr::eq(before, list) {
+            self.flush();
+            self.target.set(list);
+        }
+        before
+    }
+
+    /// Until the result is dropped, what this thread retires waits in `list`.
+    pub(super) fn redirect(&self, list: &'a RetireList) -> Redirected<'_, 'a> {
+        Redirected { filling: self, before: self.retarget(list) }
+    }
+
+    /// The thread ends. What waits is left to other threads.
+    pub(super) fn end(&self) {
+        self.flush();
+        if self.number != SHARED {
+            // Release: pairs with the acquire of the next owner.
+            self.own.owned.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// What this thread retires waits in another list until this is dropped.
+pub(super) struct Redirected<'b, 'a> {
+    filling: &'b Filling<'a>,
+    before: &'a RetireList,
+}
+
+impl Drop for Redirected<'_, '_> {
+    fn drop(&mut self) {
+        self.filling.retarget(self.before);
+    }
+}

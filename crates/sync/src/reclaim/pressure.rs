@@ -1,0 +1,121 @@
+//! Accounting and back-pressure: how much waits, and how a thread waits until it is freed.
+
+use std::sync::atomic::Ordering;
+
+use super::{
+    filling::Filling,
+    guards::may_wait,
+    retire_list::{RetireList, SHARED},
+    scheme::{GRACES, LISTS},
+    thread::{flush, free_expired, number, with_filling},
+};
+use crate::tuning::{COLLECT_MORE, COLLECT_ROUNDS, PRESSURE_SLEEP, PRESSURE_YIELDS, RETIRE_LISTS};
+
+pub(crate) fn retired_bytes() -> usize {
+    LISTS.iter().map(|list| list.bytes.load(Ordering::Relaxed)).sum::<i64>().max(0) as usize
+}
+
+pub(crate) fn collect() {
+    collect_with(&Idle::none());
+}
+
+pub(crate) fn collect_all() {
+    collect_with(&Idle::now());
+}
+
+/// The lists of other threads into which their owners have put nothing since. What waits there now, and
+/// what that frees in turn, is all there will be. What busy threads retire has no end.
+pub(super) struct Idle {
+    lists: usize,
+    filled: [usize; RETIRE_LISTS],
+}
+
+impl Idle {
+    fn none() -> Self {
+        Self { lists: 0, filled: [0; RETIRE_LISTS] }
+    }
+
+    pub(super) fn now() -> Self {
+        let lists = LISTS.used();
+        let mut filled = [0; RETIRE_LISTS];
+        for (filled, number) in filled.iter_mut().zip(0..lists) {
+            *filled = LISTS.get(number).filled.load(Ordering::Relaxed);
+        }
+        Self { lists, filled }
+    }
+
+    pub(super) fn lists(&self) -> impl Iterator<Item = &'static RetireList> {
+        let is_idle = |(list, filled): &(&RetireList, &usize)| list.filled.load(Ordering::Relaxed) == **filled;
+        (0..self.lists).map(|number| LISTS.get(number)).zip(&self.filled).filter(is_idle).map(|(list, _)| list)
+    }
+}
+
+/// Returns when everything that this thread has retired is freed, and what waits in the lists of the
+/// `idle`, and what that frees in turn.
+fn collect_with(idle: &Idle) {
+    if !may_wait() {
+        return;
+    }
+    let period = GRACES.next();
+    let is_done = |filling: &Filling| filling.is_empty() && filling.own().is_done();
+    let all_done = || with_filling(is_done).unwrap_or(true) && idle.lists().all(RetireList::is_done);
+    // A thread that frees some of what was retired here waits for no other. But what the threads without
+    // lists of their own have retired is in the shared list, and some thread may always be freeing there.
+    let is_at_rest = |filling: &Filling| filling.number == SHARED || filling.own().is_at_rest();
+    let all_rest = || with_filling(is_at_rest).unwrap_or(true) && idle.lists().all(RetireList::is_at_rest);
+    let (mut rounds, mut more) = (0, 0);
+    while rounds < COLLECT_ROUNDS {
+        let freed = advance(idle);
+        // What was retired before this call is freed, and what that freed in turn.
+        if GRACES.over() >= period && all_done() {
+            break;
+        }
+        if more == COLLECT_MORE {
+            rounds += 1;
+        } else if freed {
+            (rounds, more) = (0, more + 1);
+        } else if all_rest() {
+            rounds += 1;
+        } else {
+            more += 1;
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Begins a grace period if none is under way, and ends the one that is if it can.
+pub(super) fn advance_periods() {
+    GRACES.begin();
+    GRACES.try_end();
+}
+
+/// Flushes this thread's bag, full or not, and frees what has expired in all lists. Says whether it freed
+/// something of its own or of the `idle`. The thread holds no guard.
+fn advance(idle: &Idle) -> bool {
+    flush();
+    advance_periods();
+    let number = number();
+    let counts = |list: &RetireList| {
+        let is = |other: &'static RetireList| std::ptr::eq(other, list);
+        number != SHARED && is(LISTS.get(number)) || idle.lists().any(is)
+    };
+    LISTS.iter().filter(|list| free_expired(list, 0, usize::MAX) > 0 && counts(list)).count() > 0
+}
+
+pub(crate) fn back_pressure(limit_bytes: usize) {
+    let mut spins = 0_u32;
+    while retired_bytes() >= limit_bytes.max(1) && may_wait() {
+        advance(&Idle::none());
+        flush();
+        if LISTS.iter().all(RetireList::is_done) {
+            // What is left is in the bags of other threads, which may be asleep.
+            break;
+        }
+        spins += 1;
+        if spins < PRESSURE_YIELDS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(PRESSURE_SLEEP);
+        }
+    }
+}
