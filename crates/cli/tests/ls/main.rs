@@ -16,6 +16,7 @@ mod memory_group;
 mod mount;
 mod option_table;
 mod options;
+mod pty;
 #[path = "../requests/mod.rs"]
 mod requests;
 mod scale;

@@ -5,7 +5,6 @@ use std::{
     collections::BTreeSet,
     ffi::OsStr,
     fs,
-    io::Read,
     os::unix::{
         ffi::OsStrExt,
         fs::{PermissionsExt, symlink},
@@ -14,14 +13,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-use rustix::{
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
-};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::{
     common::{copy_to, pando, skipped},
     option_table::{ABOUT, ENVIRONMENTS, Environment, FAILURES, MORE, USES},
+    pty,
     tree::{populate, populate_attributes, set_times},
 };
 
@@ -108,19 +105,13 @@ fn ran(
         let output = command.output().unwrap();
         return (output.stdout, output.status.code());
     }
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap();
-    let theirs = fs::File::options().read(true).write(true).open(OsStr::from_bytes(name.as_bytes())).unwrap();
+    let (mut ours, theirs) = pty::terminal();
     tcsetwinsize(&theirs, Winsize { ws_row: 40, ws_col: 97, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
     let mut child = command.stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
     // The command holds the other end, too, and the terminal would never end.
     drop(command);
-    let mut text = Vec::new();
-    // A terminal that is gone says EIO.
-    let _ = fs::File::from(ours).read_to_end(&mut text);
-    (text, child.wait().unwrap().code())
+    let (text, status) = pty::rest(&mut ours, &mut child);
+    (text, status.code())
 }
 
 /// What differs from GNU ls.

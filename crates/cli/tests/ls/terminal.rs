@@ -1,10 +1,9 @@
 //! How it looks on a terminal, beside GNU ls in the same one: columns, quotes, colours. Seen by tmux.
 
 use std::{
-    ffi::OsStr,
     fs::{self, File},
     io::{Read, Write},
-    os::unix::{ffi::OsStrExt, process::ExitStatusExt},
+    os::unix::process::ExitStatusExt,
     path::Path,
     process::{Child, Command},
     time::{Duration, Instant},
@@ -14,13 +13,13 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{OFlags, fcntl_setfl},
     process::{Pid, Signal, kill_process},
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{OptionalActions, tcgetattr, tcsetattr},
 };
 
 use crate::{
     common::{heed, said, skipped},
     gnu::has_gnu_ls,
+    pty,
     tree::populate,
 };
 
@@ -112,16 +111,12 @@ fn a_terminal_shows_what_gnu_ls_shows() {
 }
 
 /// A terminal that takes what it has room for until somebody reads it, and not by lines: both ends.
-fn terminal() -> (File, File) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap();
-    let theirs = File::options().read(true).write(true).open(OsStr::from_bytes(name.as_bytes())).unwrap();
+fn raw_terminal() -> (File, File) {
+    let (ours, theirs) = pty::terminal();
     let mut modes = tcgetattr(&theirs).unwrap();
     modes.make_raw();
     tcsetattr(&theirs, OptionalActions::Now, &modes).unwrap();
-    (ours.into(), theirs)
+    (ours, theirs)
 }
 
 /// Whether a process is in a state: S, it waits; T, it is stopped.
@@ -134,13 +129,6 @@ fn wait_until(child: &Child, state: char) {
     while !is_in_state(child, state) {
         assert!(begin.elapsed() < PATIENCE, "it is never in state {state}");
     }
-}
-
-/// Reads until the other end is gone, which a terminal says by EIO.
-fn rest(terminal: &mut File) -> Vec<u8> {
-    let mut text = Vec::new();
-    assert_eq!(terminal.read_to_end(&mut text).unwrap_err().raw_os_error(), Some(5));
-    text
 }
 
 /// What a terminal takes before a process is stopped.
@@ -178,7 +166,7 @@ fn a_signal_leaves_no_colour_behind() {
         command
     };
     let started = |options: &[&str]| {
-        let (mut ours, theirs) = terminal();
+        let (mut ours, theirs) = raw_terminal();
         let child = command(options).stdout(theirs).spawn().unwrap();
         ours.read_exact(&mut [0]).unwrap();
         wait_until(&child, 'S');
@@ -188,8 +176,8 @@ fn a_signal_leaves_no_colour_behind() {
     for signal in [Signal::INT, Signal::TERM] {
         let (mut ours, mut child) = started(&[]);
         kill_process(Pid::from_child(&child), signal).unwrap();
-        let text = rest(&mut ours);
-        assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+        let (text, status) = pty::rest(&mut ours, &mut child);
+        assert_eq!(status.signal(), Some(signal.as_raw()));
         assert!(names(&text) < NAMES && text.ends_with(RESET), "{}", text[text.len() - 40..].escape_ascii());
     }
     // Stopped and continued, all comes; and what is ignored stays so.
@@ -198,8 +186,9 @@ fn a_signal_leaves_no_colour_behind() {
     let mut text = until_stopped(&mut ours, &child);
     assert!(text.ends_with(RESET), "{}", text[text.len() - 40..].escape_ascii());
     kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
-    text.extend(rest(&mut ours));
-    assert!(child.wait().unwrap().success() && names(&text) == NAMES);
+    let (more, status) = pty::rest(&mut ours, &mut child);
+    text.extend(more);
+    assert!(status.success() && names(&text) == NAMES);
     // Nothing was cut in two.
     let line = |line: &[u8]| {
         let line = line.strip_prefix(RESET).unwrap_or(line);
@@ -208,7 +197,7 @@ fn a_signal_leaves_no_colour_behind() {
     let odd: Vec<_> = text.split(|&byte| byte == b'\n').filter(|text| !line(text)).collect();
     assert_eq!(odd.len(), 2, "the first and what comes after the last: {odd:?}");
     // Where the terminal takes nothing at all, the second one does not wait for it.
-    let (_ours, mut theirs) = terminal();
+    let (_ours, mut theirs) = raw_terminal();
     fcntl_setfl(&theirs, OFlags::NONBLOCK).unwrap();
     while theirs.write(&[b'x'; 64]).is_ok() {}
     fcntl_setfl(&theirs, OFlags::empty()).unwrap();
@@ -226,6 +215,6 @@ fn a_signal_leaves_no_colour_behind() {
     }
     let (mut ours, mut child) = started(&["--ignore-signal=INT"]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let text = rest(&mut ours);
-    assert!(child.wait().unwrap().success() && names(&text) == NAMES);
+    let (text, status) = pty::rest(&mut ours, &mut child);
+    assert!(status.success() && names(&text) == NAMES);
 }

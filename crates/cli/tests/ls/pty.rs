@@ -1,0 +1,42 @@
+//! A terminal for a command to write to, and all that it wrote.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::Read,
+    os::unix::ffi::OsStrExt,
+    process::{Child, ExitStatus},
+};
+
+use rustix::{
+    io::Errno,
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+};
+
+/// Both ends of a new terminal: the one that the test reads, and the one that the command gets.
+pub fn terminal() -> (File, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let theirs = File::options().read(true).write(true).open(OsStr::from_bytes(name.as_bytes())).unwrap();
+    (ours.into(), theirs)
+}
+
+/// Reads what is left until the command has ended, and answers that and its exit status. Nothing
+/// else may hold the other end.
+///
+/// A terminal says EIO when its other end is closed. But Linux looks for bytes first, and whether the
+/// other end is closed second. Between the two the command may write its last bytes and end: then
+/// EIO comes before them. So this reads once more when the command has ended.
+pub fn rest(terminal: &mut File, child: &mut Child) -> (Vec<u8>, ExitStatus) {
+    let mut text = Vec::new();
+    let mut until_closed = || {
+        let error = terminal.read_to_end(&mut text).unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::IO));
+    };
+    until_closed();
+    let status = child.wait().unwrap();
+    until_closed();
+    (text, status)
+}
