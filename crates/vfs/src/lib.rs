@@ -167,7 +167,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod bulk;
 mod caches;
 mod driver;
 pub mod fs;

@@ -15,10 +15,9 @@ use std::{
 };
 
 /// From below.
-const FLOORS: [(&str, &str); 10] = [
+const FLOORS: [(&str, &str); 9] = [
     ("types", "plain values: errors, names, attributes, flags, credentials"),
     ("driver", "the interface to drivers"),
-    ("bulk", "records of many entries, for scans"),
     ("objects", "superblock, inode, dentry, directory, contents: data and its invariants"),
     ("caches", "inodes by number, negative dentries, path prefixes; loads, write-back, eviction"),
     ("handles", "what callers hold: `Vfs`, `Context`, an open file"),

@@ -2,7 +2,7 @@
 
 use std::{hint::black_box, io, os::fd::OwnedFd};
 
-use pando_hostfs::{Mask, Options, Scan, bulk::XattrValue};
+use pando_scan::{Mask, Options, Scan, XattrValue};
 
 use super::{Level, Listed};
 

@@ -2,11 +2,8 @@
 
 use std::{borrow::Cow, ffi::CStr, io, os::unix::ffi::OsStrExt, path::Path};
 
-use pando_hostfs::attributes;
-use pando_vfs::{
-    FileKind,
-    bulk::{Attr, BulkXattr, Mask, XattrValue},
-};
+use pando_records::{Attr, BulkXattr, FileKind, Mask, XattrValue};
+use pando_scan::attributes;
 use rustix::io::Errno;
 
 use super::{
@@ -91,12 +88,12 @@ impl<'a> Argument<'a> {
     }
 
     fn read_xattrs(&mut self, values: bool) -> rustix::io::Result<()> {
-        let mut list = vec![0; pando_vfs::XATTR_SIZE_MAX];
+        let mut list = vec![0; pando_records::XATTR_SIZE_MAX];
         let len = match self.followed {
             true => rustix::fs::listxattr(self.path, &mut list)?,
             false => rustix::fs::llistxattr(self.path, &mut list)?,
         };
-        let mut room = vec![0; if values { pando_vfs::XATTR_SIZE_MAX } else { 0 }];
+        let mut room = vec![0; if values { pando_records::XATTR_SIZE_MAX } else { 0 }];
         for name in list[..len].split_inclusive(|&byte| byte == 0) {
             let name = CStr::from_bytes_with_nul(name).map_err(|_| Errno::IO)?;
             let mut value_of = |name| match self.followed {

@@ -5,7 +5,7 @@
 
 use std::{env, os::unix::ffi::OsStrExt};
 
-use pando_vfs::FileKind;
+use pando_records::FileKind;
 
 use super::entry::{Entry, LinkEnd};
 

@@ -1,6 +1,6 @@
 //! Comma-separated values (RFC 4180): the columns are the keys of the JSON form. Bytes are written as they are.
 
-use pando_vfs::bulk::XattrValue;
+use pando_records::XattrValue;
 
 use super::{
     entry::Entry,

@@ -2,10 +2,7 @@
 
 use std::borrow::Cow;
 
-use pando_vfs::{
-    FileKind,
-    bulk::{Attr, BulkXattr, Fields, Time, XattrValue, Xattrs},
-};
+use pando_records::{Attr, BulkXattr, Fields, FileKind, Time, XattrValue, Xattrs};
 
 use super::args::WhichTime;
 

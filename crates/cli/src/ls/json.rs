@@ -1,10 +1,7 @@
 //! A JSON object for each entry, on a line of its own. The format is described in the help; [`VERSION`] is its number.
 
 use data_encoding::BASE64;
-use pando_vfs::{
-    FileKind,
-    bulk::{Attr, Fields, Time, XattrValue},
-};
+use pando_records::{Attr, Fields, FileKind, Time, XattrValue};
 
 use super::{entry::Entry, human::digits, owner::Owners};
 

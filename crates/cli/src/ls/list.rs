@@ -6,11 +6,8 @@
 
 use std::{borrow::Cow, collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, process::ExitCode};
 
-use pando_hostfs::{Cause, Children, Event, Scan, Walk};
-use pando_vfs::{
-    FileKind,
-    bulk::{Batch, Record},
-};
+use pando_records::{Batch, FileKind, Record};
+use pando_scan::{Cause, Children, Event, Scan, Walk};
 use rustix::io::Errno;
 
 use super::{
@@ -159,7 +156,7 @@ impl<'p> Lister<'p> {
 
     /// One tree.
     fn walk(&mut self, path: &Path) -> Result<()> {
-        let bad_options = |error: pando_hostfs::Error| Failure::new(error.to_string());
+        let bad_options = |error: pando_scan::Error| Failure::new(error.to_string());
         let mut walk = Walk::open(path, self.plan.walk_options()).map_err(bad_options)?;
         while let Some(event) = walk.next_event() {
             match event {

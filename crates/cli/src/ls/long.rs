@@ -1,10 +1,7 @@
 //! The long format: mode, links, owner, group, size, time, name. Formatted by hand into one buffer, with nothing
 //! allocated for an entry.
 
-use pando_vfs::{
-    FileKind,
-    bulk::{Attr, XattrValue},
-};
+use pando_records::{Attr, FileKind, XattrValue};
 
 use super::{
     columns::Layout,

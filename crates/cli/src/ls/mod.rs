@@ -1,4 +1,4 @@
-//! `pando ls`: lists directories of the host, from the record stream of `pando-hostfs`.
+//! `pando ls`: lists directories of the host, from the record stream of `pando-scan`.
 //!
 //! ```text
 //!  args, words -> choices -> plan     what was asked for, resolved once

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use pando_vfs::FileKind;
+use pando_records::FileKind;
 
 use super::{
     args::{SortBy, WhichTime},

@@ -2,7 +2,7 @@
 
 use std::{env, io::IsTerminal, os::unix::ffi::OsStrExt};
 
-use pando_hostfs::{Descent, Fields, Mask, Options, WalkOptions};
+use pando_scan::{Descent, Fields, Mask, Options, WalkOptions};
 
 use super::{
     args::{Format, Indicators, LsArgs, Options as Args, QUOTING, SortBy, WhichTime, XattrLevel},

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
-use pando_vfs::{FileKind, bulk::XattrValue};
+use pando_records::{FileKind, XattrValue};
 
 use super::{
     args::Indicators,

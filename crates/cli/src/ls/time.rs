@@ -14,7 +14,7 @@ use jiff::{
     fmt::strtime::{BrokenDownTime, Config, PosixCustom},
     tz::TimeZone,
 };
-use pando_vfs::bulk::Time;
+use pando_records::Time;
 
 use super::{human::spaces, words::Words};
 

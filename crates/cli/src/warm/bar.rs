@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
-use pando_hostfs::WarmProgress;
+use pando_scan::WarmProgress;
 
 /// Draws a second, at most.
 const DRAWS: u8 = 10;

@@ -1,4 +1,4 @@
-//! `pando warm`: what will be needed is asked for ahead. The work is `pando_hostfs::Warm`'s; this says how it goes.
+//! `pando warm`: what will be needed is asked for ahead. The work is `pando_scan::Warm`'s; this says how it goes.
 
 mod args;
 mod bar;
@@ -14,7 +14,7 @@ use std::{
 };
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
-use pando_hostfs::{Order, Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};
+use pando_scan::{Order, Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};
 use tracing::{debug, info};
 
 use crate::{

@@ -18,7 +18,7 @@ const FILES: usize = 100;
 
 /// The kernel asks once more by itself when it hears ESTALE: it shows when more answers in a row are stale than threads ask.
 fn stale() -> Vec<String> {
-    let answers = 150..=150 + pando_hostfs::MAX_WORKERS;
+    let answers = 150..=150 + pando_scan::MAX_WORKERS;
     answers.flat_map(|number| ["--fault".to_owned(), format!("lookup=ESTALE@{number}")]).collect()
 }
 

@@ -12,7 +12,7 @@ mod limits;
 #[path = "../memory_group/mod.rs"]
 mod memory_group;
 #[allow(dead_code)] // Its other user mounts more than this one.
-#[path = "../../../hostfs/tests/common/mount.rs"]
+#[path = "../../../scan/tests/common/mount.rs"]
 mod mount;
 mod option_table;
 mod options;

@@ -1,5 +1,6 @@
 //! Names: what may be one, how it is stored, and how a path falls apart into them.
 
+pub use pando_records::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
 use pando_sync::siphash13;
 
 use crate::{Error, Result};
@@ -10,11 +11,6 @@ pub const NAME_MAX: usize = 255;
 pub const PATH_MAX: usize = 4096;
 /// How many symbolic links one walk follows.
 pub const SYMLINKS_MAX: u32 = 40;
-
-/// The longest name of an extended attribute, with its prefix.
-pub const XATTR_NAME_MAX: usize = 255;
-/// The longest value.
-pub const XATTR_SIZE_MAX: usize = 65536;
 
 const INLINE: usize = 22;
 

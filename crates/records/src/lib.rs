@@ -1,0 +1,43 @@
+//! Records of many directory entries: names, attributes, link targets and extended attributes, in an
+//! arena of fixed pages.
+//!
+//! A [`Batch`] holds some entries of one directory, in directory order. A scan fills it. It has two
+//! halves:
+//!
+//! ```text
+//!  Names                                      Parts, each filled by one thread
+//!  +-----------------------------+            +-------------------------------------+
+//!  | entries: place of the name, |   index    | attrs:  Filled, Filled, ...         |
+//!  |          ino, cookie, type  |<-----------+   errno, Attr, place of the rest    |
+//!  | pages:   bytes of names     |            | pages:  target name value name ...  |
+//!  +-----------------------------+            +-------------------------------------+
+//! ```
+//!
+//! The names come first. They never change while threads fill the parts, in any order. A part belongs
+//! to one thread while it grows, so an entry takes no lock and no allocation. All pages have one size
+//! ([`PAGE_BYTES`], room for the largest extended attribute that Linux allows), and are reused.
+//!
+//! The idea of one call that returns names, attributes and extended attributes in a vector of pages
+//! is that of xgetdents (Abhijith Das, "readdirplus-type system call", linux-fsdevel, 2012 to 2014).
+#![forbid(unsafe_code)]
+
+mod attr;
+mod batch;
+mod file_kind;
+mod mask;
+mod names;
+mod page;
+mod part;
+
+pub use attr::{Attr, Fields, Time};
+pub use batch::{Batch, Record};
+pub use file_kind::{FileKind, S_IFMT};
+pub use mask::Mask;
+pub use names::Names;
+pub use page::{PAGE_BYTES, Page};
+pub use part::{BulkXattr, Filled, LinkAnswer, LinkTarget, Mark, PART_ENTRIES, Part, XattrOutcome, XattrValue, Xattrs};
+
+/// The longest name of an extended attribute, with its prefix, in bytes.
+pub const XATTR_NAME_MAX: usize = 255;
+/// The largest value of an extended attribute, in bytes.
+pub const XATTR_SIZE_MAX: usize = 65536;

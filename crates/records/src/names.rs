@@ -1,0 +1,228 @@
+//! The names half of a batch, and pages.
+
+use std::ffi::CStr;
+
+use crate::{FileKind, Page};
+
+/// One entry as the directory has it. Its name lies in a page.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub ino: u64,
+    pub cookie: u64,
+    at: u32,
+    page: u16,
+    len: u16,
+    pub dtype: u8,
+}
+
+impl Entry {
+    /// What it is, if the directory says so.
+    #[inline]
+    pub fn kind(&self) -> Option<FileKind> {
+        match self.dtype {
+            0 => None,
+            dtype => FileKind::from_mode(u32::from(dtype) << 12),
+        }
+    }
+}
+
+/// The names half of a batch.
+#[derive(Debug, Default)]
+pub struct Names {
+    pages: Vec<Page>,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Names {
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Takes an empty page. Names are written into it, each with a zero byte behind it, as getdents leaves them;
+    /// entries pushed from now on are of this page.
+    pub fn push_page(&mut self, mut page: Page) {
+        page.clear();
+        self.pages.push(page);
+    }
+
+    /// An entry of the last page: its name begins at `at`, and the first zero byte ends it, which is one before `end`. What is
+    /// behind that one may be more than padding.
+    ///
+    /// # Panics
+    /// If there is no page, or the name does not lie in it, or no zero byte is there: the caller's mistake.
+    pub fn push_entry(&mut self, at: usize, end: usize, ino: u64, cookie: u64, dtype: u8) {
+        let page = self.pages.len().checked_sub(1).expect("a page comes before its entries");
+        let len =
+            until_zero(&self.pages[page].bytes[at..]).filter(|len| at + len < end).expect("a zero byte ends the name");
+        self.entries.push(Entry {
+            ino,
+            cookie,
+            at: u32::try_from(at).expect("less than a page"),
+            page: u16::try_from(page).expect("a batch has few pages"),
+            len: u16::try_from(len).expect("less than a page"),
+            dtype,
+        });
+    }
+
+    /// How many pages there are.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// The bytes of the last page.
+    #[must_use]
+    pub fn last_page(&self) -> &[u8] {
+        self.pages.last().map_or(&[], Page::bytes)
+    }
+
+    /// The same, to be written. What lies in [`Names::last_used`] are names already.
+    pub fn last_page_mut(&mut self) -> &mut [u8] {
+        self.pages.last_mut().map_or(&mut [], Page::bytes_mut)
+    }
+
+    /// How many bytes of the last page are taken.
+    #[must_use]
+    pub fn last_used(&self) -> usize {
+        self.pages.last().map_or(0, |page| page.used)
+    }
+
+    /// So many bytes of the last page are taken now.
+    pub fn set_last_used(&mut self, used: usize) {
+        if let Some(page) = self.pages.last_mut() {
+            page.used = used;
+        }
+    }
+
+    /// The name of an entry.
+    #[must_use]
+    pub fn name(&self, index: usize) -> &[u8] {
+        self.name_of(&self.entries[index])
+    }
+
+    /// The name of an entry, for a system call.
+    #[must_use]
+    pub fn name_c(&self, index: usize) -> &CStr {
+        self.name_c_of(&self.entries[index])
+    }
+
+    #[inline]
+    pub(crate) fn name_of(&self, entry: &Entry) -> &[u8] {
+        &self.pages[usize::from(entry.page)].bytes[entry.at as usize..][..usize::from(entry.len)]
+    }
+
+    pub(crate) fn name_c_of(&self, entry: &Entry) -> &CStr {
+        let bytes = &self.pages[usize::from(entry.page)].bytes[entry.at as usize..][..=usize::from(entry.len)];
+        CStr::from_bytes_with_nul(bytes).expect("the first zero byte ends the name")
+    }
+
+    /// What an entry is, if the directory says so.
+    #[must_use]
+    pub fn kind(&self, index: usize) -> Option<FileKind> {
+        self.entries[index].kind()
+    }
+
+    /// The inode number of an entry, as the directory has it.
+    #[must_use]
+    pub fn ino(&self, index: usize) -> u64 {
+        self.entries[index].ino
+    }
+
+    /// Empties it, and gives its pages to `recycle`.
+    pub fn clear(&mut self, recycle: impl FnMut(Page)) {
+        self.entries.clear();
+        self.pages.drain(..).for_each(recycle);
+    }
+}
+
+/// Where the first zero byte is. Of sixteen bytes without one that takes a handful of instructions, since compilers make one
+/// comparison of a fold over so many.
+#[inline]
+fn until_zero(bytes: &[u8]) -> Option<usize> {
+    let (chunks, rest) = bytes.as_chunks::<16>();
+    let has_zero = |chunk: &[u8; 16]| chunk.iter().fold(false, |found, &byte| found | (byte == 0));
+    let Some(at) = chunks.iter().position(has_zero) else {
+        return Some(chunks.len() * 16 + rest.iter().position(|&byte| byte == 0)?);
+    };
+    // The lowest byte that borrows is the first zero; those above it may be flagged wrongly.
+    const ONES: u128 = u128::MAX / 255;
+    let word = u128::from_le_bytes(chunks[at]);
+    let flags = word.wrapping_sub(ONES) & !word & ONES << 7;
+    Some(at * 16 + flags.trailing_zeros() as usize / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As getdents has it: padded to eight bytes, with whatever lay there before.
+    #[test]
+    fn names_end_at_their_zero_byte_whatever_lies_around() {
+        for padding in [0_u8, 1, 0x80, 0xff] {
+            let mut names = Names::default();
+            names.push_page(Page::new());
+            let mut at = 0;
+            for len in 1..=255 {
+                let begin = at + 19;
+                let end = at + (19 + len + 1_usize).next_multiple_of(8);
+                let record = &mut names.last_page_mut()[at..end];
+                record.fill(padding);
+                record[19..19 + len].fill(b'n');
+                record[19 + len] = 0;
+                names.push_entry(begin, end, 0, 0, 0);
+                at = end;
+            }
+            for len in 1..=255 {
+                assert_eq!(names.name(len - 1), vec![b'n'; len], "{padding}");
+                assert_eq!(names.name_c(len - 1).count_bytes(), len);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_zero_byte_is_found_wherever_it_is() {
+        for len in 0..60_usize {
+            // Neighbours of zero are what carries confuse.
+            for filler in [1_u8, 0x7f, 0x80, 0x81, 0xff] {
+                let bytes = vec![filler; len];
+                assert_eq!(until_zero(&bytes), None);
+                for at in 0..len {
+                    for next in at..len {
+                        let mut bytes = bytes.clone();
+                        (bytes[at], bytes[next]) = (0, 0);
+                        assert_eq!(until_zero(&bytes), Some(at), "{bytes:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// A server or a damaged image has names with a zero byte inside, and getdents puts another one behind them.
+    #[test]
+    fn names_end_at_their_first_zero_byte_whatever_comes_behind() {
+        for behind in [b'b', 0, 0x80, 0xff] {
+            for record in (24..=280).step_by(8) {
+                for len in 0..record - 19 {
+                    let mut names = Names::default();
+                    names.push_page(Page::new());
+                    let bytes = &mut names.last_page_mut()[..record];
+                    bytes.fill(behind);
+                    bytes[..19].fill(0);
+                    bytes[19..19 + len].fill(b'a');
+                    (bytes[19 + len], bytes[record - 1]) = (0, 0);
+                    names.push_entry(19, record, 0, 0, 0);
+                    assert_eq!(names.name(0), vec![b'a'; len], "{record}, {behind}");
+                    assert_eq!(names.name_c(0).count_bytes(), len);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Bulk metadata of any directory of the host.
+//!
+//! A [`Scan`] reads one directory and hands out batches of records: names, attributes, extended attributes and their
+//! values, as a [`Mask`] asks. A [`Walk`] does so for whole trees. The records are those of [`pando_records`].
+//!
+//! # Example
+//!
+//! ```
+//! use pando_scan::{Mask, Options, Scan, XattrValue};
+//!
+//! let options = Options { mask: Mask::level(3).unwrap(), ..Options::default() };
+//! let mut scan = Scan::open("/etc", &options)?;
+//! while let Some(batch) = scan.next_batch()? {
+//!     for record in batch.iter() {
+//!         if let Some(errno) = record.errno() {
+//!             eprintln!("{}: {}", record.name().escape_ascii(), std::io::Error::from_raw_os_error(errno));
+//!         }
+//!         for xattr in record.xattrs() {
+//!             if let XattrValue::Bytes(value) = xattr.value {
+//!                 println!("{} {}", xattr.name.escape_ascii(), value.len());
+//!             }
+//!         }
+//!     }
+//! }
+//! # Ok::<(), pando_scan::Error>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod arena;
+mod calls;
+mod crew;
+mod device;
+mod dirents;
+mod error;
+mod fill;
+mod job;
+mod meter;
+mod options;
+mod pace;
+mod pool;
+mod scan;
+#[allow(unsafe_code)]
+mod sys;
+mod walk;
+mod warm;
+
+pub use calls::attributes;
+pub use error::{Error, Result};
+pub use options::{MAX_FIXED_WORKERS, MAX_WORKERS, MIN_BUDGET_BYTES, Options, Order, Workers};
+pub use pando_records::{Attr, Batch, BulkXattr, Fields, FileKind, Mask, Record, Time, XattrValue, Xattrs};
+pub use scan::Scan;
+pub use walk::{Cause, Child, Children, Descent, Directory, Event, Failure, Walk, WalkOptions};
+pub use warm::{Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};

@@ -1,0 +1,381 @@
+//! The record stream: one directory, batch after batch.
+
+mod clusters;
+mod jobs;
+
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use pando_records::{Batch, Names, Page, Part};
+use rustix::{
+    fs::{Mode, OFlags, SeekFrom},
+    io::Errno,
+};
+
+use crate::{
+    Error, Options, Result,
+    arena::Arena,
+    calls::retry,
+    crew::{Crew, RESERVE},
+    dirents,
+    fill::{Asked, Filler, NoRoom, Settled, local_device},
+    meter::Meter,
+};
+
+use self::{clusters::ClusterReadahead, jobs::Pending};
+
+/// The least room in a page of names for another read: what FUSE gives at once, and a longest name.
+const NAMES_ROOM: usize = 4096 + 512;
+/// What the entries of a page of names need, if their names are short.
+const PARTS_PER_PAGE: usize = 8;
+/// Entries of a directory that is read ahead: a page of names.
+const AHEAD_ENTRIES: usize = 2000;
+/// After how many entries the caller looks for the first time whether it waits; then after twice as many, and so on.
+const FIRST_LOOK: usize = 8;
+
+/// Reads a directory of the host, in batches of records.
+///
+/// ```
+/// use pando_scan::{Options, Scan};
+///
+/// let mut scan = Scan::open("/", &Options::default())?;
+/// let mut bytes = 0;
+/// while let Some(batch) = scan.next_batch()? {
+///     for record in batch.iter() {
+///         bytes += record.attr().map_or(0, |attr| attr.size);
+///     }
+/// }
+/// # Ok::<(), pando_scan::Error>(())
+/// ```
+pub struct Scan {
+    dir: Arc<OwnedFd>,
+    arena: Arc<Arena>,
+    crew: Crew,
+    asked: Asked,
+    dots: bool,
+    /// Where statx need not be called twice.
+    local: Option<(u32, u32)>,
+    batch: Batch,
+    /// Jobs under way, in directory order.
+    jobs: VecDeque<Pending>,
+    /// Names to be used again.
+    spare: Vec<Arc<Names>>,
+    /// Parts on their way into the batch.
+    parts: Vec<Part>,
+    list: Option<Page>,
+    state: State,
+    /// A failure that comes after the entries that are under way.
+    failed: Option<Errno>,
+    /// So many entries a job may be about, and only one is under way, since one came to its end for want of pages. More
+    /// with each job that does not.
+    most: usize,
+    /// The pages do not suffice for what is under way: the caller goes on alone until it has caught up.
+    is_scarce: bool,
+    /// The batch was read ahead, and not handed out yet.
+    is_ahead: bool,
+    /// The thread that is ahead in the names of the batch.
+    readahead: Option<ClusterReadahead>,
+}
+
+/// What pages the caller has for its answers.
+#[derive(Debug, Clone, Copy)]
+enum Room<'a> {
+    /// All of the budget: what does not fit never will.
+    AllThereIs,
+    /// Those of a directory that is read ahead, until it is enough.
+    ForNow(&'a AtomicBool),
+}
+
+/// How far the directory was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Reading,
+    /// The last read failed, and the caller knows.
+    Failed,
+    End,
+}
+
+impl Scan {
+    /// Begins to read the directory at `path`. A symbolic link there is followed, as opendir does.
+    ///
+    /// # Errors
+    /// [`Error::Open`] with the errno of open (ENOENT, ENOTDIR, EACCES and others); EINVAL for options that make no
+    /// sense.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        options.check()?;
+        let path = path.as_ref();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let dir = retry(|| rustix::fs::open(path, flags, Mode::empty()))
+            .map_err(|errno| Error::Open { path: path.to_owned(), errno: errno.raw_os_error() })?;
+        Self::from_fd(dir, options)
+    }
+
+    /// Begins to read an open directory, from where its descriptor stands.
+    ///
+    /// # Errors
+    /// EINVAL for options that make no sense. A descriptor that is no directory shows with the first batch (ENOTDIR).
+    pub fn from_fd(dir: OwnedFd, options: &Options) -> Result<Self> {
+        options.check()?;
+        Ok(Self::with(dir, options, Arc::new(Arena::new(options.budget_bytes)), Crew::new(options)))
+    }
+
+    /// The same, with these pages and threads.
+    pub(crate) fn with(dir: OwnedFd, options: &Options, arena: Arc<Arena>, crew: Crew) -> Self {
+        let asked = Asked::new(options.mask, options.fields, options.follow);
+        let local = if asked.wants_xattrs() { local_device(dir.as_fd()) } else { None };
+        Self {
+            dir: Arc::new(dir),
+            arena,
+            crew,
+            asked,
+            dots: options.dots,
+            local,
+            batch: Batch::default(),
+            jobs: VecDeque::new(),
+            spare: Vec::new(),
+            parts: Vec::new(),
+            list: None,
+            state: State::Reading,
+            failed: None,
+            most: usize::MAX,
+            is_scarce: false,
+            is_ahead: false,
+            readahead: None,
+        }
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Goes on after the entry that has this cookie; 0 is the start.
+    ///
+    /// # Errors
+    /// As lseek on a directory.
+    pub fn seek(&mut self, cookie: u64) -> Result<()> {
+        self.recycle();
+        rustix::fs::seek(&self.dir, SeekFrom::Start(cookie))
+            .map_err(|errno| Error::Read { errno: errno.raw_os_error() })?;
+        (self.state, self.failed, self.is_scarce) = (State::Reading, None, false);
+        self.is_ahead = false;
+        Ok(())
+    }
+
+    /// The next records, in directory order; none at the end. They are valid until the next call.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if the directory could not be read on: the entries before were all handed out. A further call
+    /// tries once more where the file system stands, and the scan ends if it fails again. What goes wrong with an
+    /// entry is in its record.
+    pub fn next_batch(&mut self) -> Result<Option<&Batch>> {
+        Ok(if self.advance()? { Some(&self.batch) } else { None })
+    }
+
+    /// The batch that [`Scan::next_batch`] gave last.
+    #[must_use]
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    pub(crate) fn shared_dir(&self) -> Arc<OwnedFd> {
+        self.dir.clone()
+    }
+
+    /// Goes on to the next batch; false at the end.
+    pub(crate) fn advance(&mut self) -> Result<bool> {
+        if std::mem::take(&mut self.is_ahead) {
+            return Ok(true);
+        }
+        let from = self.batch.end();
+        let names = self.batch.dismantle(|part| self.arena.give_part(part));
+        if from < names.len() {
+            self.go_on(names, from);
+            return Ok(true);
+        }
+        self.end_readahead();
+        self.keep_spare(names);
+        if self.is_shared() {
+            self.feed();
+        }
+        if !self.jobs.is_empty() {
+            self.next_job();
+            return Ok(true);
+        }
+        self.is_scarce = false;
+        let names = self.read_names(1);
+        if names.is_empty() {
+            self.keep_spare(names);
+            return match self.failed.take() {
+                Some(errno) => Err(Error::Read { errno: errno.raw_os_error() }),
+                None => Ok(false),
+            };
+        }
+        if self.asked.is_names_only() {
+            self.batch.show_names(names);
+        } else {
+            self.go_on(names, 0);
+        }
+        Ok(true)
+    }
+
+    /// Reads the first batch before it is asked for, on the thread that calls; how many entries it has. Once it is
+    /// `enough`, no more are asked for.
+    pub(crate) fn prefetch(&mut self, enough: &AtomicBool) -> usize {
+        let names = self.read_names(AHEAD_ENTRIES);
+        if names.is_empty() {
+            self.keep_spare(names);
+            return 0;
+        }
+        if self.asked.is_names_only() {
+            self.batch.show_names(names);
+        } else {
+            // What does not fit now may do so when it is its turn: there are more pages then.
+            self.answer(&names, 0, AHEAD_ENTRIES, Room::ForNow(enough));
+            self.batch.assemble(names, &mut self.parts, 0);
+        }
+        self.is_ahead = !self.batch.is_empty();
+        self.batch.len()
+    }
+
+    fn keep_spare(&mut self, mut names: Arc<Names>) {
+        if let Some(own) = Arc::get_mut(&mut names) {
+            own.clear(|page| self.arena.give_names(page));
+            self.spare.push(names);
+        }
+    }
+
+    /// Pages that must be left when names are read into another one: for its answers, and those of `before` pages of
+    /// names.
+    fn reserve(&self, before: usize) -> usize {
+        let pages = self.asked.pages();
+        let each = 1 + pages.min(1);
+        let threads = self.crew.pace.threads() * (1 + pages);
+        if before == 0 { RESERVE } else { (before + 1) * PARTS_PER_PAGE * each + threads }
+    }
+
+    /// Reads at least so many names, as far as the pages suffice; none at the end or after a failure.
+    fn read_names(&mut self, least: usize) -> Arc<Names> {
+        let mut shared = self.spare.pop().unwrap_or_default();
+        let names = Arc::get_mut(&mut shared).expect("spare names are nobody's");
+        let mut room = 0;
+        while names.len() < least && self.state != State::End {
+            if room < NAMES_ROOM {
+                let before = names.pages() + self.jobs.iter().map(Pending::pages).sum::<usize>();
+                match self.arena.take_names(self.reserve(before)) {
+                    Some(page) => names.push_page(page),
+                    None if before > 0 => break,
+                    None => {
+                        self.failed = Some(Errno::NOMEM);
+                        break;
+                    }
+                }
+            }
+            match dirents::read(self.dir.as_fd(), names, self.dots) {
+                Ok(None) => self.state = State::End,
+                Ok(Some(left)) => {
+                    self.state = State::Reading;
+                    room = left;
+                }
+                Err(errno) => {
+                    let again = std::mem::replace(&mut self.state, State::Failed) == State::Failed;
+                    if again {
+                        self.state = State::End;
+                    } else {
+                        self.failed = Some(errno);
+                    }
+                    break;
+                }
+            }
+        }
+        shared
+    }
+
+    /// The caller asks for at most so many entries from `from` on, until the pages are used up. If it has all pages
+    /// it asks for at least one, and until the waits show that threads should do the rest.
+    fn answer(&mut self, names: &Names, from: usize, most: usize, room: Room<'_>) {
+        let has_all = matches!(room, Room::AllThereIs);
+        let settled = self.local.and_then(Settled::now);
+        let mut filler = Filler {
+            asked: self.asked,
+            arena: &self.arena,
+            dir: self.dir.as_fd(),
+            names,
+            list: self.list.take(),
+            settled,
+            lately: false,
+        };
+        let mut part = self.arena.take_part().expect("the reserve has a part");
+        let meter = (has_all && !self.crew.pace.is_fixed()).then(Meter::start);
+        let end = names.len().min(from + most);
+        // A small directory is looked at when it ends: a tree may have no others.
+        let mut look = FIRST_LOOK.min(end - from);
+        for index in from..end {
+            if matches!(room, Room::ForNow(enough) if enough.load(Ordering::Relaxed)) {
+                break;
+            }
+            if !part.has_room() {
+                let Some(next) = self.arena.take_part() else { break };
+                self.parts.push(std::mem::replace(&mut part, next));
+            }
+            if let Err(NoRoom) = filler.fill(index, &mut part, has_all && index == from) {
+                break;
+            }
+            let done = index + 1 - from;
+            if done == look
+                && let Some(meter) = &meter
+            {
+                if self.crew.pace.after_inline(meter.read(done as u64)) {
+                    break;
+                }
+                look *= 2;
+            }
+        }
+        self.list = filler.list;
+        self.parts.push(part);
+    }
+
+    /// Has a thread read ahead of the caller, if that pays.
+    fn read_ahead(&mut self, names: &Arc<Names>, from: usize) {
+        if self.readahead.is_none() && self.crew.pace.reads_ahead() {
+            self.readahead = ClusterReadahead::start(&self.crew.pool, &self.dir, names, from);
+        }
+    }
+
+    fn end_readahead(&mut self) {
+        if let Some(cost) = self.readahead.take().and_then(ClusterReadahead::end) {
+            self.crew.pace.after_readahead(cost);
+        }
+    }
+
+    /// Ends what is under way, and takes all pages back.
+    fn recycle(&mut self) {
+        self.end_readahead();
+        self.give_up_jobs(|_| true);
+        for pending in std::mem::take(&mut self.jobs) {
+            if let Pending::GivenUp(names, _) = pending {
+                self.keep_spare(names);
+            }
+        }
+        let names = self.batch.dismantle(|part| self.arena.give_part(part));
+        self.keep_spare(names);
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        self.recycle();
+        self.list.take().into_iter().for_each(|page| self.arena.give_page(page));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Opening one directory, and making sure which one it is.
+
+use std::{
+    ffi::CStr,
+    os::fd::{BorrowedFd, OwnedFd},
+};
+
+use pando_records::{FileKind, Record};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, StatxFlags},
+    io::Errno,
+};
+
+use super::{Cause, children::Expected};
+use crate::calls::{attr_of, looking, retry};
+
+/// Device and inode.
+pub(super) type Identity = ((u32, u32), u64);
+
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
+/// Opens a root, through symbolic links if there are some.
+pub(super) fn open_root(path: &std::ffi::OsStr) -> Result<OwnedFd, Errno> {
+    retry(|| rustix::fs::open(path, FLAGS, Mode::empty()))
+}
+
+/// Opens a directory by its one name, and through a symbolic link only if links are followed.
+pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<OwnedFd, Errno> {
+    let flags = if follow { FLAGS } else { FLAGS.union(OFlags::NOFOLLOW) };
+    retry(|| rustix::fs::openat(parent, name, flags, Mode::empty()))
+}
+
+/// The child is on another file system, and left alone for that. (open(2) has no EXDEV.)
+pub(super) const ELSEWHERE: (Cause, Errno) = (Cause::Open, Errno::XDEV);
+
+/// As [`open_dir`], if it is on this device. Of what is expected that was seen before; with names alone it is not known, and to
+/// open it might mount something.
+pub(super) fn open_dir_on(
+    dev: Option<(u32, u32)>,
+    expected: Option<Expected>,
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    follow: bool,
+) -> Result<OwnedFd, (Cause, Errno)> {
+    if let Some(dev) = dev
+        && expected.is_none()
+        && let Ok(statx) = retry(|| rustix::fs::statx(parent, name, looking(follow), StatxFlags::INO))
+        && (statx.stx_dev_major, statx.stx_dev_minor) != dev
+    {
+        return Err(ELSEWHERE);
+    }
+    open_dir(parent, name, follow).map_err(|errno| (Cause::Open, errno))
+}
+
+/// What is open.
+pub(super) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
+    let statx = retry(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO))?;
+    Ok(((statx.stx_dev_major, statx.stx_dev_minor), statx.stx_ino))
+}
+
+/// What is open, if it is what was expected.
+pub(super) fn identity_as(fd: BorrowedFd<'_>, expected: Option<Expected>) -> Result<Identity, (Cause, Errno)> {
+    let found = identity(fd).map_err(|errno| (Cause::Open, errno))?;
+    match expected {
+        Some(expected) if !expected.automount && (expected.dev, expected.ino) != found => {
+            Err((Cause::Swapped, Errno::STALE))
+        }
+        _ => Ok(found),
+    }
+}
+
+/// Whether a record is a directory that a walk enters.
+pub(super) fn is_directory(dir: BorrowedFd<'_>, record: &Record<'_>, follow: bool) -> bool {
+    let is = match record.kind() {
+        Some(FileKind::Symlink) if follow && record.attr().is_none() && record.errno().is_none() => {
+            leads_to_directory(dir, record, true)
+        }
+        Some(kind) => kind == FileKind::Directory,
+        // Neither the directory nor the attributes say it: it is asked for. Opening it may fail still.
+        None => leads_to_directory(dir, record, follow),
+    };
+    is && record.name() != b"." && record.name() != b".."
+}
+
+fn leads_to_directory(dir: BorrowedFd<'_>, record: &Record<'_>, follow: bool) -> bool {
+    retry(|| rustix::fs::statx(dir, record.name_c(), looking(follow), StatxFlags::TYPE))
+        .is_ok_and(|statx| attr_of(&statx).kind() == Some(FileKind::Directory))
+}

@@ -1,0 +1,111 @@
+//! What a scan allocates: nothing for an entry, and never more than its budget.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    fs,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use pando_scan::{MIN_BUDGET_BYTES, Options, Order, Scan, Workers};
+use rustix::fs::XattrFlags;
+
+mod common;
+
+use common::{MASKS, temp};
+
+/// The system's allocator, counting.
+struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn grew(bytes: usize) {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
+// SAFETY: all is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        grew(layout.size());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        grew(new_size);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.realloc(pointer, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn fill(dir: &Path, count: usize) {
+    for number in 0..count {
+        let path = dir.join(format!("file{number:06}"));
+        if number % 3 == 0 {
+            std::os::unix::fs::symlink("../".repeat(number % 40 + 1), &path).unwrap();
+            continue;
+        }
+        fs::write(&path, b"").unwrap();
+        // Where the file system has none there is less to be read.
+        let _ = rustix::fs::setxattr(&path, "user.grove", b"aspen", XattrFlags::empty());
+    }
+}
+
+/// Entries, allocations, and the most bytes at a time.
+fn measure(dir: &Path, options: &Options) -> (usize, usize, usize) {
+    let (calls, live) = (CALLS.load(Ordering::Relaxed), LIVE.load(Ordering::Relaxed));
+    PEAK.store(live, Ordering::Relaxed);
+    let mut scan = Scan::open(dir, options).unwrap();
+    let (mut entries, mut sum) = (0, 0);
+    while let Some(batch) = scan.next_batch().unwrap() {
+        for record in batch.iter() {
+            entries += 1;
+            sum += record.attr().map_or(0, |attr| attr.size) + record.xattrs().count() as u64;
+            sum += record.link_target().map_or(0, |target| target.unwrap().len() as u64);
+        }
+    }
+    assert!(sum < u64::MAX);
+    drop(scan);
+    (entries, CALLS.load(Ordering::Relaxed) - calls, PEAK.load(Ordering::Relaxed) - live)
+}
+
+/// One test, since the allocator counts for the whole process.
+#[test]
+fn nothing_is_allocated_for_an_entry_and_the_budget_holds() {
+    let (small, large) = (temp(), temp());
+    fill(small.path(), 3000);
+    fill(large.path(), 9000);
+    for mask in MASKS {
+        for workers in [Workers::Fixed(1), Workers::Fixed(4), Workers::Auto] {
+            for (budget_bytes, order) in [
+                (MIN_BUDGET_BYTES, Order::Directory),
+                (4 << 20, Order::Inode),
+                (Options::default().budget_bytes, Order::Directory),
+            ] {
+                let options = Options { mask, budget_bytes, workers, order, ..Options::default() };
+                let (few, few_calls, _) = measure(small.path(), &options);
+                let (many, many_calls, peak) = measure(large.path(), &options);
+                assert_eq!((few, many), (3000, 9000));
+                // What is left comes with a batch: its shared head, and its jobs.
+                let for_each = many_calls.saturating_sub(few_calls) as f64 / (many - few) as f64;
+                assert!(for_each < 0.02, "{for_each} allocations for an entry: {few_calls}, {many_calls}, {options:?}");
+                // Beyond the budget: heads, and the order of asking.
+                assert!(peak < budget_bytes + (256 << 10), "{peak} bytes of {budget_bytes}, {options:?}");
+            }
+        }
+    }
+}
