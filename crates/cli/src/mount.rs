@@ -94,7 +94,7 @@ fn transport(io_uring: IoUring) -> Box<dyn Transport> {
 
 fn tree(args: &MountArgs, threads: usize) -> Result<Vfs> {
     let memory = memory_limits::smallest();
-    let asked = MemOptions { size_bytes: args.size, inodes: args.inodes };
+    let asked = MemOptions::new().size_bytes(args.size).inodes(args.inodes);
     if let Some(warning) = tree_limits::warning(asked, threads, memory.as_ref()) {
         say(format_args!("pando: {}: {warning}", for_shell(&args.dir)));
     }

@@ -28,7 +28,8 @@ const INODE_COST: u64 = 2176;
 const EMPTY_FILE_BYTES: u64 = 256;
 
 /// A limit below this would be of no use.
-const LEAST: MemOptions = MemOptions { size_bytes: Some(1 << 20), inodes: Some(1024) };
+const LEAST_BYTES: u64 = 1 << 20;
+const LEAST_INODES: u64 = 1024;
 
 /// What the kernel cannot know if `/proc` is missing: a small machine.
 const UNKNOWN_BYTES: u64 = 1 << 30;
@@ -42,14 +43,14 @@ pub fn choose(asked: MemOptions, threads: usize, memory: Option<&Limit>) -> MemO
     let half = usable / 2;
     let size_bytes = asked.size_bytes.unwrap_or_else(|| {
         let left = asked.inodes.map_or(usable, |inodes| usable.saturating_sub(inodes.saturating_mul(INODE_COST)));
-        half.min(left / PAGE_COST * 4096).max(LEAST.size_bytes.unwrap_or_default())
+        half.min(left / PAGE_COST * 4096).max(LEAST_BYTES)
     });
     let inodes = asked.inodes.unwrap_or_else(|| {
         let for_data = u128::from(size_bytes) * u128::from(PAGE_COST) / 4096;
         let left = u64::try_from(u128::from(usable).saturating_sub(for_data)).unwrap_or(0);
-        (left / INODE_COST).max(LEAST.inodes.unwrap_or_default())
+        (left / INODE_COST).max(LEAST_INODES)
     });
-    MemOptions { size_bytes: Some(size_bytes), inodes: Some(inodes) }
+    MemOptions::new().size_bytes(size_bytes).inodes(inodes)
 }
 
 /// What to say where a control group allows less than was asked for.
@@ -93,7 +94,7 @@ mod tests {
     }
 
     fn chosen(size_bytes: Option<u64>, inodes: Option<u64>, mib: u64, threads: usize) -> (u64, u64) {
-        let chosen = choose(MemOptions { size_bytes, inodes }, threads, Some(&limit(mib)));
+        let chosen = choose(MemOptions::new().size_bytes(size_bytes).inodes(inodes), threads, Some(&limit(mib)));
         (chosen.size_bytes.unwrap(), chosen.inodes.unwrap())
     }
 
@@ -128,7 +129,9 @@ mod tests {
 
     #[test]
     fn limits_that_a_group_does_not_allow_are_warned_of() {
-        let warned = |size_bytes, inodes, memory| warning(MemOptions { size_bytes, inodes }, 2, Some(&memory));
+        let warned = |size_bytes, inodes, memory| {
+            warning(MemOptions::new().size_bytes(size_bytes).inodes(inodes), 2, Some(&memory))
+        };
         let machine = Limit { is_of_group: false, ..limit(256) };
         for (size, inodes) in [(None, None), (Some(200 << 20), None), (Some(100 << 20), Some(100_000))] {
             assert_eq!(warned(size, inodes, limit(256)), None, "{size:?}, {inodes:?}");

@@ -294,17 +294,16 @@ impl Turn<'_, '_> {
             (true, true) => SetTime::Now,
             (true, false) => SetTime::At(Timestamp::from_parts(secs, nanos)),
         };
-        let change = SetAttr {
-            mode: has(fattr::MODE).then_some(asked.mode & 0o7777),
-            uid: has(fattr::UID).then_some(asked.uid),
-            gid: has(fattr::GID).then_some(asked.gid),
-            size: has(fattr::SIZE).then_some(asked.size),
-            atime: set(fattr::ATIME, fattr::ATIME_NOW, asked.atime, asked.atime_nsec),
-            mtime: set(fattr::MTIME, fattr::MTIME_NOW, asked.mtime, asked.mtime_nsec),
+        let change = SetAttr::new()
+            .mode(has(fattr::MODE).then_some(asked.mode & 0o7777))
+            .uid(has(fattr::UID).then_some(asked.uid))
+            .gid(has(fattr::GID).then_some(asked.gid))
+            .size(has(fattr::SIZE).then_some(asked.size))
+            .atime(set(fattr::ATIME, fattr::ATIME_NOW, asked.atime, asked.atime_nsec))
+            .mtime(set(fattr::MTIME, fattr::MTIME_NOW, asked.mtime, asked.mtime_nsec))
             // ftruncate(2) says which handle it goes through. An open with O_TRUNC does not, so that it looks like truncate(2) to
             // nothing, and of the two it is the one that must leave its time, also on an empty file.
-            if_resized: has(fattr::SIZE) && !has(fattr::HANDLE) && asked.size > 0,
-        };
+            .if_resized(has(fattr::SIZE) && !has(fattr::HANDLE) && asked.size > 0);
         // The flag comes with a size, and says nothing of what a chown takes away.
         let caller = if has(fattr::SIZE) { self.changer(has(fattr::KILL_SUIDGID)) } else { self.caller };
         let attr = self.dispatch.server.setattr(caller, self.node, &change)?;

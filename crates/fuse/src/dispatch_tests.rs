@@ -18,7 +18,7 @@ mod splitmix;
 const ROOT: u64 = 1;
 
 fn dispatch(valid: Duration) -> Dispatch {
-    let vfs = Vfs::new(MemFs::new(MemOptions { size_bytes: Some(1 << 20), inodes: Some(1000) })).unwrap();
+    let vfs = Vfs::new(MemFs::new(MemOptions::new().size_bytes(1 << 20).inodes(1000))).unwrap();
     Dispatch {
         server: Server::new(vfs, ServerOptions { valid, birth_times: !valid.is_zero() }),
         clear_privileges: true,

@@ -1,7 +1,7 @@
 //! Node numbers: what the kernel calls an inode by.
 //!
 //! A node number is the inode's number, except that the kernel calls the root 1: if the tree numbers its root
-//! otherwise, the two numbers change places. The tree keeps what the kernel counts ([`Vfs::remember`]).
+//! otherwise, the two numbers change places. The tree keeps what the kernel counts ([`Exports`]).
 //!
 //! A file handle (`name_to_handle_at`, NFS) is a node number and a generation. It may come back after the kernel has
 //! forgotten the node, so a tree in memory finds an inode by its number as long as the inode has a name. Numbers are not
@@ -13,24 +13,24 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use pando_vfs::{DentryRef, Error, Result, Vfs};
+use pando_vfs::{DentryRef, Error, Exports, Result, Vfs};
 
 /// What the kernel calls the root (`FUSE_ROOT_ID`).
 const ROOT: u64 = 1;
 
 /// The nodes the kernel knows.
 pub(crate) struct Nodes {
-    vfs: Vfs,
+    exports: Exports,
     root: DentryRef,
     generation: u32,
 }
 
 impl Nodes {
-    pub(crate) fn new(vfs: Vfs) -> Self {
+    pub(crate) fn new(vfs: &Vfs) -> Self {
         let root = vfs.root();
         // The kernel keeps it in a signed word of 32 bits.
         let generation = (RandomState::new().hash_one(0) >> 33) as u32 | 1;
-        Self { vfs, root, generation }
+        Self { exports: vfs.exports(), root, generation }
     }
 
     /// The inode that the kernel means by `node`.
@@ -41,7 +41,7 @@ impl Nodes {
         if node == ROOT {
             return Ok(self.root.clone());
         }
-        self.vfs.iget(self.number(node)).ok_or(Error::Stale)
+        self.exports.iget(self.number(node)).ok_or(Error::Stale)
     }
 
     /// What distinguishes `node` from a node of another mount that has the same number.
@@ -63,13 +63,13 @@ impl Nodes {
     pub(crate) fn forget(&self, node: u64, lookups: u64) {
         // The root is never counted: it lives as long as the mount.
         if node != ROOT {
-            self.vfs.forget(self.number(node), lookups);
+            self.exports.forget(self.number(node), lookups);
         }
     }
 
     /// The kernel has gone, and all its counts with it.
     pub(crate) fn forget_all(&self) {
-        self.vfs.forget_all();
+        self.exports.forget_all();
     }
 
     /// Starts an answer that hands out nodes.
@@ -92,7 +92,7 @@ impl Handout<'_> {
     pub(crate) fn count(&mut self, dentry: &DentryRef) -> Result<()> {
         let ino = dentry.ino();
         let is_root = ino == self.nodes.root.ino();
-        self.nodes.vfs.remember(dentry, u64::from(!is_root))?;
+        self.nodes.exports.remember(dentry, u64::from(!is_root))?;
         if !is_root {
             self.counted.push(ino);
         }
@@ -102,7 +102,7 @@ impl Handout<'_> {
     /// Takes back the count of the last one, `dentry`: it is not in the answer after all.
     pub(crate) fn leave_out(&mut self, dentry: &DentryRef) {
         if let Some(ino) = self.counted.pop_if(|last| *last == dentry.ino()) {
-            self.nodes.vfs.forget(ino, 1);
+            self.nodes.exports.forget(ino, 1);
         }
     }
 
@@ -115,7 +115,7 @@ impl Handout<'_> {
 impl Drop for Handout<'_> {
     fn drop(&mut self) {
         for &ino in &self.counted {
-            self.nodes.vfs.forget(ino, 1);
+            self.nodes.exports.forget(ino, 1);
         }
     }
 }

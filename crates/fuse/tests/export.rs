@@ -15,7 +15,7 @@ const ME: Caller = Caller::new(0, 0);
 const INODES: u64 = 1000;
 
 fn server() -> Server {
-    let driver = MemFs::new(MemOptions { size_bytes: None, inodes: Some(INODES) });
+    let driver = MemFs::new(MemOptions::new().inodes(INODES));
     Server::new(Vfs::new(driver).unwrap(), ServerOptions::default())
 }
 

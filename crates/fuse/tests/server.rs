@@ -30,7 +30,7 @@ const O_TRUNC: u32 = 0o1000;
 const INODES: u64 = 10_000;
 
 fn memfs() -> MemFs {
-    MemFs::new(MemOptions { size_bytes: Some(1 << 20), inodes: Some(INODES) })
+    MemFs::new(MemOptions::new().size_bytes(1 << 20).inodes(INODES))
 }
 
 fn server() -> Server {
@@ -369,9 +369,9 @@ fn new_nodes_are_the_callers_under_its_umask() {
 fn changed_contents_lose_privileges() {
     let server = server();
     let (made, handle) = server.create(YOU, ROOT, b"f", 0o777, 0, O_RDWR).unwrap();
-    let marked = |mode| server.setattr(YOU, made.node, &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
+    let marked = |mode| server.setattr(YOU, made.node, &SetAttr::new().mode(mode)).unwrap();
     let mode = || server.getattr(made.node).unwrap().stat.mode;
-    let cut = SetAttr { size: Some(3), ..SetAttr::default() };
+    let cut = SetAttr::new().size(3);
     marked(0o6777);
     server.write(ME, handle, 0, b"xxxx").unwrap();
     server.setattr(ME, made.node, &cut).unwrap();
@@ -391,7 +391,7 @@ fn changed_contents_lose_privileges() {
 fn losing_privileges_undoes_no_chmod() {
     let server = server();
     let (made, _) = server.create(YOU, ROOT, b"f", 0o777, 0, O_RDWR).unwrap();
-    let chmod = |mode| server.setattr(ME, made.node, &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
+    let chmod = |mode| server.setattr(ME, made.node, &SetAttr::new().mode(mode)).unwrap();
     let barrier = Barrier::new(2);
     let undone = thread::scope(|scope| {
         scope.spawn(|| {
@@ -538,7 +538,7 @@ fn a_panic_costs_one_request() {
     quietly(|| {
         assert_eq!(server.write(ME, handle, 0, b"lost"), Err(Error::Io));
         assert_eq!(server.read(handle, 0, &mut [0; 5]), Err(Error::Io));
-        let cut = SetAttr { size: Some(1), ..SetAttr::default() };
+        let cut = SetAttr::new().size(1);
         assert_eq!(server.setattr(ME, made.node, &cut), Err(Error::Io));
         assert_eq!(server.mkdir(ME, ROOT, b"d", 0o755, 0), Err(Error::Io));
         assert_eq!(server.create(ME, ROOT, b"g", 0o644, 0, O_RDWR), Err(Error::Io));

@@ -98,16 +98,9 @@ impl Driver for MapFs {
     fn statfs(&self) -> StatFs {
         let store = self.shared.store();
         let blocks = 1 << 40;
-        StatFs {
-            bsize: 4096,
-            blocks,
-            bfree: blocks,
-            bavail: blocks,
-            files: store.limit(),
-            // The root is there whatever the limit is.
-            ffree: store.limit().saturating_sub(store.len()),
-            namelen: 255,
-        }
+        // The root exists whatever the limit is.
+        let free = store.limit().saturating_sub(store.len());
+        StatFs::new(4096).blocks(blocks, blocks).inodes(store.limit(), free)
     }
 
     /// Counts an inode in the cache: those of the store are limited in `create`.
@@ -215,7 +208,7 @@ impl Backing for MapFs {
                 names.map(entry).collect::<Result<_>>()?
             };
             for (cookie, name, ino, kind) in &batch {
-                if !each(Scanned { name, ino: *ino, kind: *kind, cookie: *cookie }) {
+                if !each(Scanned::new(name, *ino, *kind, *cookie)) {
                     return Ok(());
                 }
                 after = *cookie;

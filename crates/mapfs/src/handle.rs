@@ -127,22 +127,7 @@ impl MapHandle {
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, ENOSPC.
     pub fn create(&self, dir: u64, name: impl AsRef<[u8]>, kind: FileKind, mode: u32) -> Result<u64> {
-        let now = Timestamp::now();
-        let attr = NodeAttr {
-            ino: 0,
-            kind,
-            mode,
-            uid: 0,
-            gid: 0,
-            nlink: 0,
-            size: 0,
-            rdev: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            target: Box::default(),
-        };
+        let attr = NodeAttr::new(0, kind, mode, Timestamp::now());
         self.underneath(&[dir], |store| store.create(dir, name.as_ref(), &attr))
     }
 

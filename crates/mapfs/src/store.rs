@@ -84,22 +84,7 @@ pub(crate) struct Store {
 impl Store {
     /// A root directory and nothing else.
     pub(crate) fn new(limit: u64) -> Self {
-        let now = Timestamp::now();
-        let attr = NodeAttr {
-            ino: ROOT,
-            kind: FileKind::Directory,
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-            nlink: 2,
-            size: 0,
-            rdev: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            target: Box::default(),
-        };
+        let attr = NodeAttr::new(ROOT, FileKind::Directory, 0o755, Timestamp::now());
         let mut store = Self { nodes: HashMap::new(), limit, next_ino: ROOT, next_cookie: FIRST_COOKIE };
         store.insert(&attr);
         store
@@ -129,7 +114,9 @@ impl Store {
         let node = self.node(ino)?;
         let size = if node.attr.kind == FileKind::File { node.bytes.size() } else { node.attr.size };
         let nlink = if node.is_named() { node.attr.nlink } else { 0 };
-        Ok(NodeAttr { size, nlink, ..node.attr.clone() })
+        let mut attr = node.attr.clone();
+        (attr.size, attr.nlink) = (size, nlink);
+        Ok(attr)
     }
 
     /// A directory that has not been removed.
@@ -171,7 +158,8 @@ impl Store {
             FileKind::Directory => 1,
             _ => 0,
         };
-        let attr = NodeAttr { ino, nlink, ..attr.clone() };
+        let mut attr = attr.clone();
+        (attr.ino, attr.nlink) = (ino, nlink);
         self.nodes
             .insert(ino, Node { attr, bytes: Bytes::default(), xattrs: BTreeMap::new(), names: Names::default() });
         ino

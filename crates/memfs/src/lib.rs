@@ -9,7 +9,7 @@
 //! use pando_memfs::{MemFs, MemOptions};
 //! use pando_vfs::{Driver, Error};
 //!
-//! let memfs = MemFs::new(MemOptions { size_bytes: Some(8192), ..MemOptions::default() });
+//! let memfs = MemFs::new(MemOptions::new().size_bytes(8192));
 //! let mut data = memfs.data(2);
 //! assert_eq!(data.write_at(b"far away", 1 << 60), Ok(8)); // a hole costs nothing
 //! assert_eq!(data.write_at(&[1; 8192], 0), Ok(4096)); // only one more page fits
@@ -32,17 +32,44 @@ pub use space::INODE_BYTES;
 
 use crate::{data::MemData, space::Space};
 
-/// How large a [`MemFs`] may grow.
+/// How large a [`MemFs`] may grow. Without a limit, the machine's memory is the limit, and statfs shows
+/// it.
+///
+/// ```
+/// use pando_memfs::MemOptions;
+///
+/// let options = MemOptions::new().size_bytes(64 << 20).inodes(10_000);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct MemOptions {
-    /// What all files hold, in whole pages ([`PAGE_BYTES`]; a part of one counts as one), and targets of symbolic links that
-    /// have 128 bytes or more, a page each. No limit of its own by default: then memory is the limit, and statfs shows the
-    /// machine's.
+    /// The space of all files, in whole pages ([`PAGE_BYTES`]; a part of a page counts as one). The
+    /// target of a symbolic link takes a page if it has 128 bytes or more.
     pub size_bytes: Option<u64>,
-    /// Inodes, the root directory included, and what is accounted as such, with tmpfs's prices: a further hard link is an
-    /// inode, and an inode's worth of extended attributes is 1024 bytes of their names and values, and 40 for each. No limit
-    /// by default.
+    /// The number of inodes, including the root directory. As on tmpfs, each hard link after the first
+    /// counts as an inode. So do 1024 bytes of extended attributes: their names and values, and 40 bytes
+    /// for each.
     pub inodes: Option<u64>,
+}
+
+impl MemOptions {
+    /// No limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`MemOptions::size_bytes`].
+    pub fn size_bytes(mut self, size_bytes: impl Into<Option<u64>>) -> Self {
+        self.size_bytes = size_bytes.into();
+        self
+    }
+
+    /// Sets [`MemOptions::inodes`].
+    pub fn inodes(mut self, inodes: impl Into<Option<u64>>) -> Self {
+        self.inodes = inodes.into();
+        self
+    }
 }
 
 /// A tree in memory: the driver to give to `pando_vfs::Vfs::new`.
@@ -58,7 +85,8 @@ impl MemFs {
         Self { space: Arc::new(Space::new(options)) }
     }
 
-    /// Spreads the limits over the cores now, which contention does in any case: for instruments with one thread.
+    /// Spreads the limits over the CPUs now, as contention does: for benchmarks with one thread.
+    #[cfg(feature = "introspection")]
     #[doc(hidden)]
     #[must_use]
     pub fn as_if_contended(self) -> Self {
@@ -99,7 +127,7 @@ mod tests {
 
     #[test]
     fn inodes_are_counted_exactly() {
-        let memfs = MemFs::new(MemOptions { inodes: Some(3), ..MemOptions::default() });
+        let memfs = MemFs::new(MemOptions::new().inodes(3));
         for _ in 0..3 {
             memfs.charge(Charge::Inode).unwrap();
         }
@@ -114,7 +142,7 @@ mod tests {
 
     #[test]
     fn attributes_are_counted_to_the_byte() {
-        let memfs = MemFs::new(MemOptions { inodes: Some(1), ..MemOptions::default() });
+        let memfs = MemFs::new(MemOptions::new().inodes(1));
         assert_eq!(memfs.charge(Charge::Xattr(1024 - 39)), Err(Error::NoSpace));
         memfs.charge(Charge::Xattr(1024 - 40)).unwrap();
         assert_eq!((memfs.statfs().ffree, memfs.charge(Charge::Xattr(0))), (0, Err(Error::NoSpace)));
@@ -125,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_long_target_is_a_page() {
-        let memfs = MemFs::new(MemOptions { size_bytes: Some(1), ..MemOptions::default() });
+        let memfs = MemFs::new(MemOptions::new().size_bytes(1));
         memfs.charge(Charge::Target(127)).unwrap();
         memfs.charge(Charge::Target(128)).unwrap();
         assert_eq!((memfs.statfs().bfree, memfs.charge(Charge::Target(128))), (0, Err(Error::NoSpace)));
@@ -150,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_page_counts_as_one() {
-        let memfs = MemFs::new(MemOptions { size_bytes: Some(4097), ..MemOptions::default() });
+        let memfs = MemFs::new(MemOptions::new().size_bytes(4097));
         assert_eq!(memfs.statfs().blocks, 2);
     }
 }

@@ -32,6 +32,7 @@ impl Space {
     }
 
     /// Puts the limits into the state that contention would bring about.
+    #[cfg(feature = "introspection")]
     pub(crate) fn spread(&self) {
         self.pages.spread();
         self.inode_bytes.spread();
@@ -96,15 +97,7 @@ impl Space {
             Some(limit) => limit.saturating_sub(inodes),
             None => left_bytes / INODE_BYTES,
         };
-        StatFs {
-            bsize: PAGE_BYTES as u32,
-            blocks: used + bfree,
-            bfree,
-            bavail: bfree,
-            files: inodes + ffree,
-            ffree,
-            namelen: 255,
-        }
+        StatFs::new(PAGE_BYTES as u32).blocks(used + bfree, bfree).inodes(inodes + ffree, ffree)
     }
 }
 
@@ -113,7 +106,7 @@ fn inode_bytes(what: Charge) -> u64 {
     match what {
         Charge::Inode | Charge::Link => INODE_BYTES,
         Charge::Xattr(bytes) => XATTR_BYTES + bytes as u64,
-        Charge::Target(_) => 0,
+        _ => 0,
     }
 }
 

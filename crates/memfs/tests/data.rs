@@ -116,7 +116,7 @@ fn compare_seeks(model: &Model, data: &dyn FileData, at: u64) {
 fn run(seed: u64, base: u64, limit: u64) {
     println!("PANDO_SEED={seed}, base {base:#x}, limit {limit}");
     let mut rng = Rng(seed);
-    let memfs = MemFs::new(MemOptions { size_bytes: Some(limit * PAGE), ..MemOptions::default() });
+    let memfs = MemFs::new(MemOptions::new().size_bytes(limit * PAGE));
     let mut data = memfs.data(2);
     let mut model = Model { base, bytes: Vec::new(), pages: BTreeMap::new(), limit };
     for step in 0..400 {
@@ -202,7 +202,7 @@ fn the_last_byte_of_the_largest_file() {
 #[test]
 fn an_absurd_allocation_fails_at_once() {
     for size_bytes in [None, Some(1 << 20)] {
-        let memfs = MemFs::new(MemOptions { size_bytes, ..MemOptions::default() });
+        let memfs = MemFs::new(MemOptions::new().size_bytes(size_bytes));
         let mut data = memfs.data(2);
         assert_eq!(data.allocate(1, END - 1), Err(Error::NoSpace));
         assert_eq!((data.blocks(), memfs.used_bytes()), (0, 0));
@@ -211,7 +211,7 @@ fn an_absurd_allocation_fails_at_once() {
 
 #[test]
 fn a_range_that_was_allocated_can_be_written_when_all_is_full() {
-    let memfs = MemFs::new(MemOptions { size_bytes: Some(4 * PAGE), ..MemOptions::default() });
+    let memfs = MemFs::new(MemOptions::new().size_bytes(4 * PAGE));
     let (mut kept, mut other) = (memfs.data(2), memfs.data(3));
     kept.allocate(PAGE + 1, 2 * PAGE).unwrap(); // three pages are touched
     assert_eq!(other.write_at(&[1; 2 * PAGE_BYTES], 0), Ok(PAGE_BYTES));
@@ -227,7 +227,7 @@ fn a_range_that_was_allocated_can_be_written_when_all_is_full() {
 #[test]
 fn the_limit_is_exact_between_threads() {
     const LIMIT: u64 = 50;
-    let memfs = MemFs::new(MemOptions { size_bytes: Some(LIMIT * PAGE), ..MemOptions::default() });
+    let memfs = MemFs::new(MemOptions::new().size_bytes(LIMIT * PAGE));
     let (written, done, refused) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..2_u64)
@@ -282,7 +282,7 @@ fn the_limit_is_exact_between_threads() {
 #[test]
 fn pages_of_a_large_file_can_be_had_as_they_go() {
     const PAGES: u64 = 20_000;
-    let memfs = MemFs::new(MemOptions { size_bytes: Some(PAGES * PAGE), ..MemOptions::default() });
+    let memfs = MemFs::new(MemOptions::new().size_bytes(PAGES * PAGE));
     // In how many rounds this thread runs at the right moment is the machine's to say: in one of them it does.
     let gone_in_part = (0..1000).any(|_| {
         let mut data = memfs.data(2);

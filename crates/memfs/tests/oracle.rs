@@ -9,10 +9,11 @@ use pando_vfs::Vfs;
 
 fn main() -> ExitCode {
     run(false, |style| {
-        let driver = MemFs::new(MemOptions {
-            size_bytes: style.limits.map(|limits| limits.bytes),
-            inodes: style.limits.map(|limits| limits.inodes),
-        });
+        let driver = MemFs::new(
+            MemOptions::new()
+                .size_bytes(style.limits.map(|limits| limits.bytes))
+                .inodes(style.limits.map(|limits| limits.inodes)),
+        );
         Subject { vfs: Vfs::new(driver).expect("a tree in memory"), trouble: None }
     })
 }

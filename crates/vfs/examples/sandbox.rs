@@ -1,4 +1,5 @@
-//! A tree for guests that are not trusted: each has a root of its own, room of its own, and one may only look.
+//! A tree for guests that are not trusted: each has a root of its own, room of its own, and one may
+//! only look.
 
 use std::sync::Arc;
 
@@ -6,7 +7,9 @@ use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Driver, Error, Resolve, Result, Vfs, fs::Fs};
 
 /// What a guest may use: 1 MiB in files, and 100 inodes, links and attributes included.
-const ROOM: MemOptions = MemOptions { size_bytes: Some(1 << 20), inodes: Some(100) };
+fn room() -> MemOptions {
+    MemOptions::new().size_bytes(1 << 20).inodes(100)
+}
 
 fn main() -> Result<()> {
     let vfs = Vfs::new(MemFs::new(MemOptions::default()))?;
@@ -16,8 +19,9 @@ fn main() -> Result<()> {
     }
     Fs::with_context(vfs.clone(), host.clone()).write("/shared/manual", "read me\n")?;
 
-    // A tree with limits of its own, mounted where the guest lives. The host keeps the driver, to look at what is used.
-    let room = Arc::new(MemFs::new(ROOM));
+    // A tree with limits of its own, mounted where the guest lives. The host keeps the driver, to
+    // look at what is used.
+    let room = Arc::new(MemFs::new(room()));
     vfs.mount(&host, At::Cwd, "/guest", room.clone())?;
     vfs.chown(&host, At::Cwd, "/guest", Some(1000), Some(1000), pando_vfs::Walk::empty())?;
     let home = vfs.lookup(&host, At::Cwd, "/guest", pando_vfs::Walk::empty())?;

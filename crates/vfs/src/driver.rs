@@ -89,6 +89,7 @@ impl<D: Driver + ?Sized> Driver for Arc<D> {
 /// All that lives as long as somebody wants it to, so that no caller can fill memory with what no limit counts. (Names are
 /// at most 255 bytes of an inode or a link.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Charge {
     /// An inode, with its first name if it has one. Of a tree with a [`Backing`]: one that is in the cache; nothing else is
     /// charged there, since the store has limits of its own.
@@ -103,6 +104,7 @@ pub enum Charge {
 
 /// What a backing knows of an inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeAttr {
     /// Its number in the backing: one identity, never another's as long as anybody here remembers it.
     pub ino: u64,
@@ -130,6 +132,29 @@ pub struct NodeAttr {
     pub btime: Timestamp,
     /// Where a symbolic link leads; empty for anything else.
     pub target: Box<[u8]>,
+}
+
+impl NodeAttr {
+    /// The attributes of an empty inode with one name (a directory: two), owned by root, whose times
+    /// are all `now`. The fields are public.
+    #[must_use]
+    pub fn new(ino: u64, kind: FileKind, mode: u32, now: Timestamp) -> Self {
+        Self {
+            ino,
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            nlink: if kind == FileKind::Directory { 2 } else { 1 },
+            size: 0,
+            rdev: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            target: Box::default(),
+        }
+    }
 }
 
 bitflags! {
@@ -243,6 +268,7 @@ pub type Xattr = (Box<[u8]>, Box<[u8]>);
 
 /// An entry that a backing's scan has met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Scanned<'a> {
     /// The name.
     pub name: &'a [u8],
@@ -252,6 +278,14 @@ pub struct Scanned<'a> {
     pub kind: FileKind,
     /// Where to go on after this entry.
     pub cookie: u64,
+}
+
+impl<'a> Scanned<'a> {
+    /// An entry. Nothing but these four is known of it.
+    #[must_use]
+    pub const fn new(name: &'a [u8], ino: u64, kind: FileKind, cookie: u64) -> Self {
+        Self { name, ino, kind, cookie }
+    }
 }
 
 /// One file's bytes.
@@ -370,7 +404,7 @@ pub(crate) mod tests {
 
     impl Driver for Nothing {
         fn statfs(&self) -> StatFs {
-            StatFs { bsize: 4096, blocks: 0, bfree: 0, bavail: 0, files: 0, ffree: 0, namelen: 255 }
+            StatFs::new(4096)
         }
         fn charge(&self, _what: Charge) -> Result<()> {
             Ok(())

@@ -171,10 +171,14 @@ mod caches;
 mod driver;
 pub mod fs;
 mod handles;
+#[cfg(feature = "introspection")]
+#[doc(hidden)]
+pub mod introspection;
+#[cfg(not(feature = "introspection"))]
+#[allow(dead_code)] // Compiled all the same, so that what only it calls is no dead code.
+mod introspection;
 mod objects;
 mod operations;
-#[doc(hidden)]
-pub mod probe;
 pub mod trace;
 mod types;
 
@@ -185,12 +189,15 @@ pub use handles::{
     vfs::Vfs,
 };
 pub use objects::dentry::DentryRef;
+pub use operations::exports::Exports;
 pub use types::{
     cred::Credentials,
     error::{Error, Result},
+    flags::*,
     layout::Layout,
     name::{NAME_MAX, PATH_MAX, SYMLINKS_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX},
     stat::*,
+    time::*,
 };
 
 /// The README's examples, as tests.

@@ -6,6 +6,7 @@ pub(crate) mod batch;
 pub(crate) mod bound;
 pub(crate) mod create;
 pub(crate) mod dpath;
+pub(crate) mod exports;
 pub(crate) mod file;
 pub(crate) mod locks;
 pub(crate) mod lookup;
@@ -13,7 +14,7 @@ pub(crate) mod make;
 pub(crate) mod mount;
 pub(crate) mod moving;
 pub(crate) mod namei;
-pub(crate) mod nodes;
+
 pub(crate) mod open;
 pub(crate) mod opened;
 pub(crate) mod parent;

@@ -2,10 +2,14 @@
 
 pub(crate) mod cred;
 pub(crate) mod error;
+pub(crate) mod flags;
 pub(crate) mod layout;
 pub(crate) mod name;
 pub(crate) mod part;
 pub(crate) mod stat;
+pub(crate) mod time;
 pub(crate) mod trace_op;
 
+pub use flags::*;
 pub use stat::*;
+pub use time::*;

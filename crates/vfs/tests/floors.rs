@@ -24,7 +24,7 @@ const FLOORS: [(&str, &str); 9] = [
     ("trace", "what is recorded of operations, and its reader"),
     ("operations", "walk, create, remove, rename, open, read, write, attributes, readdir"),
     ("fs", "the layer in the manner of `std::fs`"),
-    ("probe", "introspection, for tests and benchmarks"),
+    ("introspection", "for tests and benchmarks: state and addresses"),
 ];
 
 /// Files that import each other, and why.

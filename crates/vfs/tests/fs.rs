@@ -60,7 +60,7 @@ fn what_memory_does_not_hold_is_not_read() {
 
 #[test]
 fn a_full_file_system_says_so() {
-    let fs = Fs::new(MemFs::new(MemOptions { size_bytes: Some(8192), inodes: Some(3) })).expect("a new tree");
+    let fs = Fs::new(MemFs::new(MemOptions::new().size_bytes(8192).inodes(3))).expect("a new tree");
     assert_eq!(fs.write("/a", vec![1; 8193]), Err(Error::NoSpace));
     assert_eq!(fs.metadata("/a").map(|stat| stat.size), Ok(8192), "what was written stays");
     fs.write("/b", "").expect("an inode is left");

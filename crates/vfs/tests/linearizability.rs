@@ -149,7 +149,7 @@ fn small_world(tree: &Tree, index: usize) -> (Held, Model) {
 fn histories(what: &str, threads: usize, calls: usize, count: usize) {
     let _alone = alone();
     let seed = seed();
-    let options = MemOptions { inodes: Some(INODES), size_bytes: Some(PAGES * 4096) };
+    let options = MemOptions::new().inodes(INODES).size_bytes(PAGES * 4096);
     let tree = Tree::of(Yielding(MemFs::new(options), AtomicU64::new(0)));
     let worlds: Vec<(Held, Model)> = (0..count).map(|index| small_world(&tree, index)).collect();
     let recorded: Vec<Mutex<Vec<Call>>> = (0..count).map(|_| Mutex::default()).collect();

@@ -13,7 +13,8 @@ use std::{
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    At, Charge, Context, Credentials, Driver, Error, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags, probe,
+    At, Charge, Context, Credentials, Driver, Error, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags,
+    introspection,
 };
 
 #[path = "support/interrupted.rs"]
@@ -28,7 +29,7 @@ use watched::{Used, Watched};
 const TRAITS: scenarios::Traits = scenarios::Traits { tmpfile: true, dir_size: true, unique_numbers: true };
 
 fn driver(inodes: Option<u64>) -> impl Driver {
-    MemFs::new(MemOptions { inodes, ..MemOptions::default() })
+    MemFs::new(MemOptions::new().inodes(inodes))
 }
 
 #[test]
@@ -40,7 +41,7 @@ fn a_root_is_as_it_is_asked_for() {
 
 #[test]
 fn what_is_removed_is_given_back() {
-    let options = MemOptions { inodes: Some(100), size_bytes: Some(1 << 20) };
+    let options = MemOptions::new().inodes(100).size_bytes(1 << 20);
     let vfs = Vfs::new(MemFs::new(options)).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     let free = || vfs.statfs(&context, At::Cwd, "/").map(|s| (s.ffree, s.bfree));
@@ -98,7 +99,7 @@ fn collect_until(done: impl Fn() -> bool) {
 
 /// A tree with room for so many inodes and pages, the root included, and its driver.
 fn tree_for(inodes: u64, pages: u64) -> (Arc<MemFs>, Vfs, Context) {
-    let options = MemOptions { inodes: Some(inodes), size_bytes: Some(pages * 4096) };
+    let options = MemOptions::new().inodes(inodes).size_bytes(pages * 4096);
     let memfs = Arc::new(MemFs::new(options));
     let vfs = Vfs::new(memfs.clone()).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
@@ -262,7 +263,7 @@ fn capabilities_that_are_given_in_the_midst_of_a_change_go_with_it() {
 
 #[test]
 fn a_tree_that_is_not_mounted_is_given_back() {
-    let driver = |inodes| Arc::new(MemFs::new(MemOptions { inodes, ..MemOptions::default() }));
+    let driver = |inodes| Arc::new(MemFs::new(MemOptions::new().inodes(inodes)));
     let gone = |driver: &Arc<MemFs>| collect_until(|| Arc::strong_count(driver) == 1);
     let (full, first, second) = (driver(Some(0)), driver(None), driver(None));
     assert_eq!(Vfs::new(full.clone()).err(), Some(Error::NoSpace));
@@ -288,8 +289,9 @@ fn what_many_open_is_given_back() {
     let (memfs, vfs, context) = tree_for(4, 1);
     let free = || memfs.statfs().ffree;
     let open = |path| vfs.open(&context, At::Cwd, path, OpenFlags::CREAT, 0o600).expect("opens");
-    let hot =
-        |path| probe::as_if_opened_by_many(&vfs, &vfs.lookup(&context, At::Cwd, path, Walk::empty()).expect("there"));
+    let hot = |path| {
+        introspection::as_if_opened_by_many(&vfs, &vfs.lookup(&context, At::Cwd, path, Walk::empty()).expect("there"))
+    };
     // Removed, replaced, and as a directory; each is open then, by way of what it is counted on.
     drop((open("/a"), open("/b"), vfs.mkdir(&context, At::Cwd, "/d", 0o700)));
     for path in ["/a", "/b", "/d", "/"] {
@@ -316,7 +318,7 @@ fn what_many_open_is_given_back() {
         hot(path);
     }
     assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
-    probe::as_if_opened_by_many(&vfs, file.dentry());
+    introspection::as_if_opened_by_many(&vfs, file.dentry());
     drop(file);
     collect_until(|| Arc::strong_count(&driver) == 1);
 }
@@ -347,7 +349,7 @@ fn what_many_open_while_it_goes_is_given_back() {
                 while left.load(SeqCst) > 0 {
                     let Ok(file) = vfs.open(context, At::Cwd, "/f", OpenFlags::RDWR, 0) else { continue };
                     if heats {
-                        probe::as_if_opened_by_many(vfs, file.dentry());
+                        introspection::as_if_opened_by_many(vfs, file.dentry());
                     }
                 }
             });
@@ -405,7 +407,7 @@ fn what_is_removed_beside_umount_is_given_back_once() {
     let context = Context::new(&vfs, Credentials::root());
     vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
     for step in 0.. {
-        let memfs = Arc::new(MemFs::new(MemOptions { inodes: Some(INODES), ..MemOptions::default() }));
+        let memfs = Arc::new(MemFs::new(MemOptions::new().inodes(INODES)));
         let besides = |used| BESIDES.with_borrow_mut(|besides| besides(used));
         vfs.mount(&context, At::Cwd, "/m", Watched(memfs.clone(), besides)).expect("mounted");
         let mut dir = vfs.lookup(&context, At::Cwd, "/m", Walk::empty()).expect("there");
@@ -475,8 +477,8 @@ fn nothing_is_made_in_a_tree_that_was_taken_down() {
     assert_eq!(vfs.open(&context, at, "x", flags, 0o600).err(), stale);
     assert_eq!(vfs.link(&context, At::Dir(file.dentry()), "", at, "x", Walk::EMPTY_PATH).err(), stale);
     // Nor is anything that was handed out too late known.
-    assert_eq!(vfs.remember(&dead, 1), Ok(()));
-    vfs.forget(dead.ino(), 1);
+    assert_eq!(vfs.exports().remember(&dead, 1), Ok(()));
+    vfs.exports().forget(dead.ino(), 1);
     drop((dead, file));
     collect_until(|| Arc::strong_count(&driver) == 1);
 }

@@ -17,7 +17,7 @@ type Which = fn(Charge) -> bool;
 
 impl Fragile {
     fn new() -> Self {
-        let options = MemOptions { inodes: Some(100), size_bytes: Some(1 << 20) };
+        let options = MemOptions::new().inodes(100).size_bytes(1 << 20);
         Self(Arc::new(MemFs::new(options)), Arc::default())
     }
 

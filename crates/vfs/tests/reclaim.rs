@@ -3,11 +3,13 @@
 use std::sync::{Arc, Barrier};
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{At, Context, Credentials, Driver, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags, probe};
+use pando_vfs::{
+    At, Context, Credentials, Driver, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags, introspection,
+};
 
 /// A tree in which nothing is free but what was removed while somebody was reading.
 fn full_of_garbage() -> (Vfs, Context) {
-    let vfs = Vfs::new(MemFs::new(MemOptions { inodes: Some(3), size_bytes: Some(4096) })).expect("a new tree");
+    let vfs = Vfs::new(MemFs::new(MemOptions::new().inodes(3).size_bytes(4096))).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     make(&vfs, &context, "/a").expect("made").write(b"x").expect("written");
     vfs.link(&context, At::Cwd, "/a", At::Cwd, "/b", Walk::empty()).expect("linked");
@@ -55,7 +57,7 @@ fn what_waits_is_counted_with_all_that_it_holds() {
 
 /// What goes with a name that is removed, and with the last user, is given back at once, as nobody reads.
 fn what_is_removed_is_free_at_once() {
-    let memfs = Arc::new(MemFs::new(MemOptions { inodes: Some(3), size_bytes: Some(4096) }));
+    let memfs = Arc::new(MemFs::new(MemOptions::new().inodes(3).size_bytes(4096)));
     let vfs = Vfs::new(memfs.clone()).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     let free = || (memfs.statfs().ffree, memfs.statfs().bfree);
@@ -74,7 +76,7 @@ fn what_is_removed_is_free_at_once() {
     vfs.unlink(&context, At::Cwd, "/g").expect("removed");
     // A file that many had opened.
     let file = written("/f");
-    probe::as_if_opened_by_many(&vfs, file.dentry());
+    introspection::as_if_opened_by_many(&vfs, file.dentry());
     let hot = make(&vfs, &context, "/f").expect("opens");
     drop(file);
     vfs.unlink(&context, At::Cwd, "/f").expect("removed");
@@ -86,7 +88,7 @@ fn what_is_removed_is_free_at_once() {
 /// Each directory is held by what is left of the entry in it, which goes with the one above.
 fn what_held_one_another_is_free_at_once() {
     const DEEP: u64 = 64;
-    let memfs = Arc::new(MemFs::new(MemOptions { inodes: Some(2 + DEEP), size_bytes: None }));
+    let memfs = Arc::new(MemFs::new(MemOptions::new().inodes(2 + DEEP)));
     let vfs = Vfs::new(memfs.clone()).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     drop(make(&vfs, &context, "/a").expect("made"));
@@ -114,7 +116,7 @@ fn what_held_one_another_is_free_at_once() {
 /// The same, removed by a thread that does nothing more: who asks need not be the one who removed.
 fn what_another_has_removed_is_free_at_once() {
     const DEEP: u64 = 64;
-    let memfs = Arc::new(MemFs::new(MemOptions { inodes: Some(1 + DEEP), size_bytes: None }));
+    let memfs = Arc::new(MemFs::new(MemOptions::new().inodes(1 + DEEP)));
     let vfs = Vfs::new(memfs).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     for wants_statfs in [true, false] {
@@ -125,7 +127,7 @@ fn what_another_has_removed_is_free_at_once() {
                 let paths = (1..=DEEP as usize).map(|depth| &path[..2 * depth]);
                 paths.clone().for_each(|path| drop(vfs.mkdir(&context, At::Cwd, path, 0o755).expect("room")));
                 paths.rev().for_each(|path| vfs.rmdir(&context, At::Cwd, path).expect("empty"));
-                vfs.hand_over();
+                vfs.thread_idle();
                 removed.wait();
                 asked.wait();
             });

@@ -4,7 +4,7 @@ use std::io;
 
 use pando_vfs::{
     At, Context, Credentials, DentryRef, Error, File, FileKind, OpenFlags, RenameFlags, Result, Seek, Stat, Vfs, Walk,
-    XattrFlags, probe,
+    XattrFlags, introspection,
 };
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +73,7 @@ pub(super) fn make_common(vfs: &Vfs, scene: Scene) -> Result<()> {
     let context = context(vfs);
     vfs.mkdir(&context, At::Cwd, "/work", 0o755)?;
     let both = vfs.mkdir(&context, At::Cwd, "/work/both", 0o755)?;
-    probe::as_if_contended(&both)?;
+    introspection::as_if_contended(&both)?;
     if scene == Scene::Directories {
         return Ok(());
     }
@@ -82,7 +82,7 @@ pub(super) fn make_common(vfs: &Vfs, scene: Scene) -> Result<()> {
     }
     let path = format!("/work/both/{SAME}");
     let file = make_file(vfs, &context, &path)?;
-    probe::as_if_opened_by_many(vfs, file.dentry());
+    introspection::as_if_opened_by_many(vfs, file.dentry());
     for page in 0..8 {
         file.pwrite(&[1; PAGE], page * PAGE as u64)?;
     }
@@ -219,13 +219,13 @@ impl Actor {
         if let Some(file) = self.file(Operation::Read) {
             file.pread(&mut page, 0)?;
             if self.scene == Scene::SameName {
-                probe::as_if_read_by_many(file.dentry())?;
+                introspection::as_if_read_by_many(file.dentry())?;
             }
         }
         if let Some(dir) = self.file(Operation::Readdir) {
             dir.readdir(0, |_| true)?;
         }
-        probe::settle();
+        introspection::settle();
         Ok(())
     }
 

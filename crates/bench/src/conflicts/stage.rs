@@ -7,7 +7,7 @@ use std::{
 };
 
 use pando_memfs::{MemFs, MemOptions};
-use pando_vfs::{Vfs, probe};
+use pando_vfs::{Vfs, introspection};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -94,7 +94,7 @@ fn play(crew: &[Player; 2], key: u32, scene: Scene, staged: &mut Staged, halt: &
     let during = || "tracing the operations".to_owned();
     let memfs = MemFs::new(MemOptions::default()).as_if_contended();
     let hash_key = (HASH_KEY.0, HASH_KEY.1 ^ u64::from(key));
-    let vfs = probe::vfs_with_hash_key(memfs, UID, UID, 0o755, hash_key).during(during)?;
+    let vfs = introspection::vfs_with_hash_key(memfs, UID, UID, 0o755, hash_key).during(during)?;
     make_common(&vfs, scene).during(during)?;
     for player in crew {
         player.tell(Job::Enter(scene, vfs.clone())).during(during)?;
@@ -167,12 +167,12 @@ fn act(actor: &mut Option<(Scene, Actor)>, role: Role, job: Job) -> io::Result<D
 }
 
 fn parts(key: u32, scene: Scene, actor: &Actor) -> io::Result<Vec<Placed>> {
-    let place = |part: probe::Part| Placed {
+    let place = |part: introspection::Part| Placed {
         key,
         scene,
         name: part.name.to_owned(),
         address: part.address as u64,
         bytes: part.bytes as u64,
     };
-    Ok(actor.dentries()?.iter().flat_map(probe::parts).map(place).collect())
+    Ok(actor.dentries()?.iter().flat_map(introspection::parts).map(place).collect())
 }

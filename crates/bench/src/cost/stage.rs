@@ -4,7 +4,8 @@ use std::io;
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    At, Context, Credentials, DentryRef, File, OpenFlags, RenameFlags, Result, Seek, Vfs, Walk, XattrFlags, probe,
+    At, Context, Credentials, DentryRef, File, OpenFlags, RenameFlags, Result, Seek, Vfs, Walk, XattrFlags,
+    introspection,
 };
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +96,7 @@ pub(super) fn run(halt: &Halt) -> std::result::Result<String, Failure> {
 
 impl Tree {
     fn new() -> Result<Self> {
-        let vfs = probe::vfs_with_hash_key(MemFs::new(MemOptions::default()), UID, UID, 0o755, HASH_KEY)?;
+        let vfs = introspection::vfs_with_hash_key(MemFs::new(MemOptions::default()), UID, UID, 0o755, HASH_KEY)?;
         let context = Context::new(&vfs, Credentials::user(UID, UID, &[]));
         let mkdir = |path: &str| vfs.mkdir(&context, At::Cwd, path, 0o755);
         let make =

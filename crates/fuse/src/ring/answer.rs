@@ -132,7 +132,7 @@ mod tests {
     /// What finds no room is asked again for a while, as it was, and then refused.
     #[test]
     fn a_request_that_waits_for_room_stays_as_it_is() {
-        let dispatch = dispatch(MemOptions { size_bytes: None, inodes: Some(2) });
+        let dispatch = dispatch(MemOptions::new().inodes(2));
         let mut answerer = Answerer::new(&dispatch);
         let mut payload = vec![0; MAX_BESIDES_BYTES + MAX_DATA_BYTES];
         let mut mkdir = |name: &[u8], tries| {

@@ -42,9 +42,9 @@ impl Server {
                 return Ok(self.attr_from(self.vfs.setattr(&context, &dentry, change)?));
             };
             // The kernel takes away what it knows of, with the same request. What goes besides must not come back with that mode.
-            let stat = self.vfs.setattr(&context, &dentry, &SetAttr { mode: None, ..*change })?;
+            let stat = self.vfs.setattr(&context, &dentry, &change.mode(None))?;
             let taken = before & !stat.mode & SETUID_SETGID;
-            let mode = SetAttr { mode: Some(mode & !taken), ..SetAttr::default() };
+            let mode = SetAttr::new().mode(mode & !taken);
             Ok(self.attr_from(self.vfs.setattr(&context, &dentry, &mode)?))
         })
     }

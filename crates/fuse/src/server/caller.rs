@@ -95,7 +95,7 @@ impl Server {
         if caller.keeps_privileges == Some(true) {
             return Ok(());
         }
-        self.vfs.drop_privileges(dentry, || caller.full_credentials())
+        self.vfs.file_remove_privs(dentry, || caller.full_credentials())
     }
 
     /// The credentials to change these attributes with. A change of owner or group may keep setgid, which depends on the groups

@@ -90,7 +90,7 @@ impl Server {
     #[must_use]
     pub fn new(vfs: Vfs, options: ServerOptions) -> Self {
         Self {
-            nodes: Nodes::new(vfs.clone()),
+            nodes: Nodes::new(&vfs),
             vfs,
             handles: Handles::new(),
             mappable: Mappable::new(),
@@ -158,7 +158,7 @@ impl Server {
         // the slab's slots are replaced whole, and hand-outs take their counts back when dropped.
         let outcome = catch_unwind(AssertUnwindSafe(run));
         // This thread may be the last one to get a request.
-        self.vfs.hand_over();
+        self.vfs.thread_idle();
         match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {

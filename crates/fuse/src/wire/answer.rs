@@ -246,23 +246,21 @@ mod tests {
 
     #[test]
     fn times_before_1970_are_those_of_the_kernel() {
-        let stat = Stat {
-            dev: 1,
-            ino: 2,
-            kind: FileKind::CharDevice,
-            mode: 0o4755,
-            nlink: 1,
-            uid: 3,
-            gid: 4,
-            rdev: rustix::fs::makedev(0xabc, 0x12345),
-            size: 5,
-            blocks: 6,
-            blksize: 4096,
-            atime: Timestamp::from_parts(-2, 800_000_000),
-            mtime: Timestamp::from_parts(1, 5),
-            ctime: Timestamp(i64::MIN),
-            btime: Timestamp(-1),
-        };
+        let mut stat = Stat::new(FileKind::CharDevice);
+        stat.dev = 1;
+        stat.ino = 2;
+        stat.mode = 0o4755;
+        stat.nlink = 1;
+        stat.uid = 3;
+        stat.gid = 4;
+        stat.rdev = rustix::fs::makedev(0xabc, 0x12345);
+        stat.size = 5;
+        stat.blocks = 6;
+        stat.blksize = 4096;
+        stat.atime = Timestamp::from_parts(-2, 800_000_000);
+        stat.mtime = Timestamp::from_parts(1, 5);
+        stat.ctime = Timestamp(i64::MIN);
+        stat.btime = Timestamp(-1);
         let attr = Attr { node: 8, generation: 5, stat };
         let (bytes, statx) = (attr_bytes(&attr), statx_out(&attr, Duration::from_millis(1500)));
         assert_eq!((bytes.atime, bytes.atime_nsec), (-2, 800_000_000));

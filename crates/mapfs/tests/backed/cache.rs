@@ -225,20 +225,20 @@ fn numbers_that_were_handed_out_stay() {
     let made = vfs.open(&context, At::Cwd, "/f", NEW, 0o644).expect("made");
     let ino = made.dentry().ino();
     made.write(b"kept").expect("written");
-    vfs.remember(made.dentry(), 0).expect("the only tree");
-    assert!(vfs.iget(ino).is_none(), "handed out to nobody");
-    vfs.remember(made.dentry(), 2).expect("the only tree");
+    vfs.exports().remember(made.dentry(), 0).expect("the only tree");
+    assert!(vfs.exports().iget(ino).is_none(), "handed out to nobody");
+    vfs.exports().remember(made.dentry(), 2).expect("the only tree");
     drop(made);
     vfs.unlink(&context, At::Cwd, "/f").expect("removed");
     evict_all(&vfs);
-    let known = vfs.iget(ino).expect("a server still counts it");
+    let known = vfs.exports().iget(ino).expect("a server still counts it");
     assert_eq!(vfs.getattr(&known).size, 4);
     drop(known);
-    vfs.forget(ino, 1);
+    vfs.exports().forget(ino, 1);
     evict_all(&vfs);
-    assert!(vfs.iget(ino).is_some());
-    vfs.forget(ino, 1);
-    assert!(vfs.iget(ino).is_none());
+    assert!(vfs.exports().iget(ino).is_some());
+    vfs.exports().forget(ino, 1);
+    assert!(vfs.exports().iget(ino).is_none());
     evict_down_to(&vfs, &store, 1);
 }
 
@@ -292,13 +292,13 @@ fn a_number_handed_out_while_its_inode_is_to_be_evicted_stays() {
     let numbers = Mutex::new(Vec::new());
     let (vfs, _context, store) = meanwhile(|vfs, context, i| {
         let file = vfs.open(context, At::Cwd, format!("/f{i}"), OpenFlags::RDWR, 0).expect("opens");
-        vfs.remember(file.dentry(), 1).expect("the only tree");
+        vfs.exports().remember(file.dentry(), 1).expect("the only tree");
         numbers.lock().expect("no panic").push(file.dentry().ino());
     });
     evict_all(&vfs);
     for ino in numbers.into_inner().expect("no panic") {
-        assert!(vfs.iget(ino).is_some(), "a server counts {ino}");
-        vfs.forget(ino, 1);
+        assert!(vfs.exports().iget(ino).is_some(), "a server counts {ino}");
+        vfs.exports().forget(ino, 1);
     }
     evict_down_to(&vfs, &store, 1);
 }
@@ -312,7 +312,7 @@ fn a_file_that_others_save_from_its_removal_stays_one() {
     vfs.mkdir(&context, At::Cwd, "/e", 0o755).expect("made");
     let file = vfs.open(&context, At::Cwd, "/d/a", NEW, 0o644).expect("made");
     let (ino, e) = (file.dentry().ino(), vfs.stat(&context, At::Cwd, "/e", FOLLOW).expect("there").ino);
-    vfs.remember(file.dentry(), 1).expect("the only tree");
+    vfs.exports().remember(file.dentry(), 1).expect("the only tree");
     let parked = store.park(Call::Remove);
     std::thread::scope(|scope| {
         let unlinking = scope.spawn(|| vfs.unlink(&context, At::Cwd, "/d/a"));
@@ -322,12 +322,12 @@ fn a_file_that_others_save_from_its_removal_stays_one() {
         unlinking.join().expect("no panic").expect("removed");
     });
     assert_eq!(vfs.stat(&context, At::Cwd, "/e/b", FOLLOW).map(|stat| (stat.ino, stat.nlink)), Ok((ino, 1)));
-    assert_eq!(vfs.iget(ino).map(|known| vfs.getattr(&known).nlink), Some(1));
+    assert_eq!(vfs.exports().iget(ino).map(|known| vfs.getattr(&known).nlink), Some(1));
     assert_eq!(file.stat().nlink, 1);
     vfs.unlink(&context, At::Cwd, "/e/b").expect("removed");
     evict_all(&vfs);
     assert_eq!(file.pwrite(b"kept", 0), Ok(4));
-    vfs.forget(ino, 1);
+    vfs.exports().forget(ino, 1);
     drop(file);
     evict_down_to(&vfs, &store, 1);
 }
@@ -340,13 +340,13 @@ fn nobody_waits_for_an_eviction_to_find_a_number() {
     std::thread::scope(|scope| {
         let evictor = scope.spawn(|| vfs.evict(usize::MAX));
         parked.reached();
-        assert!(vfs.iget(u64::MAX).is_none());
+        assert!(vfs.exports().iget(u64::MAX).is_none());
         drop(parked);
         evictor.join().expect("no panic").expect("evicted");
         let parked = store.park(Call::Setattr);
         let umounting = scope.spawn(|| vfs.umount(&context, At::Cwd, "/m"));
         parked.reached();
-        assert!(vfs.iget(u64::MAX).is_none());
+        assert!(vfs.exports().iget(u64::MAX).is_none());
         drop(parked);
         umounting.join().expect("no panic").expect("taken down");
     });

@@ -3,7 +3,7 @@
 use std::{sync::mpsc, thread, time::Duration};
 
 use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
-use pando_vfs::{At, Error, FileKind, OpenFlags, Result, Stat, Walk, probe::waiting_for_answers};
+use pando_vfs::{At, Error, FileKind, OpenFlags, Result, Stat, Walk, introspection::waiting_for_answers};
 
 use crate::support::{evict_down_to, mounted};
 

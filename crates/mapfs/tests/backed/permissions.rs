@@ -11,7 +11,7 @@ use std::{
 use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
 use pando_vfs::{
     At, Context, Credentials, Error, FileKind, RenameFlags, Result, SetAttr, Vfs, Walk,
-    probe::{is_locked, permissions_wait_for_changes, waiting_for_permissions},
+    introspection::{is_locked, permissions_wait_for_changes, waiting_for_permissions},
 };
 
 use crate::support::{Used, Watched, mounted, names};
@@ -101,7 +101,7 @@ fn is_judged_by_what_it_replaces() -> bool {
         noticing.reached();
         // When it comes to the backing it has looked at what is known now, if that is what it judges by.
         let before = visits.load(SeqCst);
-        let to = SetAttr { mode: Some(0o770), ..SetAttr::default() };
+        let to = SetAttr::new().mode(0o770);
         let closer = scope.spawn(move || vfs.setattr(root, dir, &to).map(|stat| (stat.mode, names(vfs, root, "/d"))));
         until(|| visits.load(SeqCst) > before);
         let telling = store.park(Call::Setattr);

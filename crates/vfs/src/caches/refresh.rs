@@ -140,7 +140,7 @@ pub(crate) fn move_here(
     let key = sb.key(inode.ino, hash);
     let _names = name_space.names.lock(&[key, old_key.unwrap_or(key)]);
     let leads_here = |dir, name: &[u8]| match backing.lookup(dir, name) {
-        Err(Error::NoEntry | Error::Stale) => Ok(false),
+        Err(Error::NoEntry | Error::Stale) => Ok::<_, Error>(false),
         answer => Ok(answer?.is_some_and(|attr| attr.ino == moved.inode().ino)),
     };
     if !leads_here(inode.ino, name)? {

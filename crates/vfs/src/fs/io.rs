@@ -1,7 +1,7 @@
 //! The traits of `std::io` on an open file.
 //!
-//! Also on `&File`, since an open file description may be shared: threads that write through it share its position,
-//! and each single call is atomic against the others.
+//! Also on `&File`, since an open file description may be shared: threads that write through it
+//! share its position, and each single call is atomic against the others.
 
 use std::io::{IoSlice, IoSliceMut, Read, Result, Seek, SeekFrom, Write};
 
@@ -37,7 +37,8 @@ impl Write for &File {
         Ok(self.writev(&buffers[..buffers.len().min(IOV_MAX)])?)
     }
 
-    /// Nothing to do: a write is seen by everybody at once. Durable is another matter: [`File::fsync`].
+    /// Nothing to do: a write is seen by everybody at once. Durable is another matter:
+    /// [`File::fsync`].
     fn flush(&mut self) -> Result<()> {
         Ok(())
     }

@@ -82,7 +82,8 @@ impl OpenOptions {
         self
     }
 
-    /// Makes it, and fails if it is there. Needs `write` or `append`; `create` and `truncate` then say nothing more.
+    /// Makes it, and fails if it is there. Needs `write` or `append`; `create` and `truncate` then
+    /// say nothing more.
     pub const fn create_new(mut self, yes: bool) -> Self {
         self.create_new = yes;
         self
@@ -103,8 +104,8 @@ impl OpenOptions {
     /// Opens the file.
     ///
     /// # Errors
-    /// EINVAL for a combination that makes no sense (nothing asked for, truncating without writing); otherwise as
-    /// [`crate::Vfs::open`].
+    /// EINVAL for a combination that makes no sense (nothing asked for, truncating without
+    /// writing); otherwise as [`crate::Vfs::open`].
     pub fn open(&self, fs: &Fs, path: impl AsRef<Path>) -> Result<File> {
         fs.vfs.open(&fs.context, At::Cwd, super::bytes(&path), self.flags()?, self.mode)
     }

@@ -1,4 +1,4 @@
-//! A directory's entries, as an iterator.
+//! The entries of a directory, as an iterator.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::{At, File, FileKind, OpenFlags, Result, Stat, Walk, fs::Fs};
 
-/// How many entries are fetched at once.
+/// How many entries one readdir call fetches.
 const BATCH: usize = 256;
 
 /// The entries of a directory. Made by [`Fs::read_dir`].
@@ -18,30 +18,39 @@ pub struct ReadDir {
     fs: Fs,
     path: PathBuf,
     dir: File,
+    /// How many directories are above the entries, from the start of a walk.
+    depth: usize,
     cookie: u64,
     fetched: VecDeque<(OsString, u64, FileKind)>,
-    /// The last fetch saw the end, or failed.
+    /// Whether the last fetch reached the end, or failed.
     done: bool,
 }
 
 impl Fs {
-    /// The entries of a directory, without `.` and `..`, in no order that means anything.
+    /// The entries of a directory, without `.` and `..`. Their order means nothing.
     ///
-    /// What is there from the first to the last call of the iterator is met exactly once, whatever is made and removed
-    /// meanwhile.
+    /// An entry that exists during the whole iteration is returned exactly once, whatever other
+    /// threads make and remove.
     ///
     /// # Errors
-    /// ENOTDIR, EACCES, and those of the walk; the iterator's items: ENOENT when the directory was removed.
+    /// ENOTDIR, EACCES, and those of the walk. An item of the iterator: ENOENT if the directory was
+    /// removed.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let flags = OpenFlags::RDONLY | OpenFlags::DIRECTORY;
         let dir = self.vfs.open(&self.context, At::Cwd, super::bytes(&path), flags, 0)?;
-        Ok(ReadDir::new(self.clone(), path.as_ref().to_owned(), dir))
+        Ok(ReadDir::new(self.clone(), path.as_ref().to_owned(), dir, 0))
     }
 }
 
 impl ReadDir {
-    fn new(fs: Fs, path: PathBuf, dir: File) -> Self {
-        Self { fs, path, dir, cookie: 0, fetched: VecDeque::new(), done: false }
+    /// The entries of `dir`, a directory that is `depth` directories below the start of a walk.
+    pub(super) fn new(fs: Fs, path: PathBuf, dir: File, depth: usize) -> Self {
+        Self { fs, path, dir, depth: depth + 1, cookie: 0, fetched: VecDeque::new(), done: false }
+    }
+
+    /// The path of the directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     fn fetch(&mut self) -> Result<()> {
@@ -74,15 +83,15 @@ impl Iterator for ReadDir {
             return Some(Err(error));
         }
         let (name, ino, kind) = self.fetched.pop_front()?;
-        let (fs, path) = (self.fs.clone(), self.path.join(&name));
-        Some(Ok(DirEntry { fs, parent: self.dir.dentry().clone(), path, name, ino, kind }))
+        let (fs, path, depth) = (self.fs.clone(), self.path.join(&name), self.depth);
+        Some(Ok(DirEntry { fs, parent: self.dir.dentry().clone(), path, name, ino, kind, depth }))
     }
 }
 
 impl std::iter::FusedIterator for ReadDir {}
 
-/// One entry of a directory.
-#[derive(Debug)]
+/// An entry of a directory, from [`Fs::read_dir`] or [`Fs::walk`].
+#[derive(Debug, Clone)]
 pub struct DirEntry {
     fs: Fs,
     parent: crate::DentryRef,
@@ -90,6 +99,7 @@ pub struct DirEntry {
     name: OsString,
     ino: u64,
     kind: FileKind,
+    depth: usize,
 }
 
 impl DirEntry {
@@ -99,29 +109,41 @@ impl DirEntry {
         self.name.clone()
     }
 
-    /// The path: what [`Fs::read_dir`] was given, and the name.
+    /// The path: that of the directory that the iterator was made for, and the names below it.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.path.clone()
     }
 
-    /// What it was when it was read.
+    /// The kind of file, at the time when the directory was read.
     #[must_use]
     pub fn file_type(&self) -> FileKind {
         self.kind
     }
 
-    /// The inode's number.
+    /// The inode number.
     #[must_use]
     pub fn ino(&self) -> u64 {
         self.ino
     }
 
-    /// Everything about it, now; a symbolic link is not followed. Found in the directory that was read, also if that
-    /// has moved.
+    /// How many directories there are from the start to the entry, including its own: 1 for an
+    /// entry of [`Fs::read_dir`].
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The directory that was read.
+    pub(super) fn parent(&self) -> &crate::DentryRef {
+        &self.parent
+    }
+
+    /// The current attributes. A symbolic link is not followed. The name is looked up in the
+    /// directory that was read, also if that directory has moved.
     ///
     /// # Errors
-    /// ENOENT when the entry is gone, EACCES.
+    /// ENOENT if the entry was removed, EACCES.
     pub fn metadata(&self) -> Result<Stat> {
         let at = At::Dir(&self.parent);
         self.fs.vfs.stat(&self.fs.context, at, self.name.as_bytes(), Walk::NOFOLLOW)

@@ -1,9 +1,10 @@
 //! Removing a tree.
 //!
 //! Difficulties, and what answers each:
-//! 1. *Somebody swaps a directory for a symbolic link* while we go down: each step starts at the directory that is
-//!    open, takes one name and follows nothing, so we never leave the tree.
-//! 2. *A tree may be deeper than a stack, or than a path may be long*: the way down is a list, one open directory each.
+//! 1. *Somebody swaps a directory for a symbolic link* while we go down: each step starts at the
+//!    directory that is open, takes one name and follows nothing, so we never leave the tree.
+//! 2. *A tree may be deeper than a stack, or than a path may be long*: the way down is a list, one
+//!    open directory each.
 //! 3. *Others remove too*: what is gone is what we wanted.
 //! 4. *Others add*: a directory that is not empty after its scan is scanned again, a few times.
 
@@ -28,12 +29,14 @@ struct Level {
 }
 
 impl Fs {
-    /// Removes a directory and everything in it. A symbolic link is removed, not followed: neither at the path's end
-    /// nor within, also if somebody puts it there meanwhile. What others remove meanwhile is no error.
+    /// Removes a directory and everything in it. A symbolic link is removed, not followed: neither
+    /// at the path's end nor within, also if somebody puts it there meanwhile. What others remove
+    /// meanwhile is no error.
     ///
     /// # Errors
-    /// ENOTDIR if it is neither directory nor symbolic link, ENOTEMPTY if others keep adding to it, and those of
-    /// [`Fs::remove_file`] and [`Fs::remove_dir`]. What was removed before the failure stays removed.
+    /// ENOTDIR if it is neither directory nor symbolic link, ENOTEMPTY if others keep adding to it,
+    /// and those of [`Fs::remove_file`] and [`Fs::remove_dir`]. What was removed before the failure
+    /// stays removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         remove_dir_all(self, path.as_ref())
     }
@@ -71,7 +74,8 @@ fn remove_dir_all(fs: &Fs, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A path with a slash behind it leads through a symbolic link, whoever has put it there: not so without.
+/// A path with a slash behind it leads through a symbolic link, whoever has put it there: not so
+/// without.
 fn without_slashes(path: &[u8]) -> &[u8] {
     let name_end = path.iter().rposition(|byte| *byte != b'/').map(|last| last + 1);
     &path[..name_end.unwrap_or(path.len().min(1))]

@@ -52,7 +52,7 @@ pub(crate) fn take_down(root: &DentryRef) {
         }
         directory.detach();
     }
-    // As `Vfs::remember` has it.
+    // As `Exports::remember` has it.
     fence(Ordering::SeqCst);
     root.0.sb().nodes.forget_all();
     root.0.sb().inodes.clear();

@@ -19,10 +19,11 @@ use crate::{
 
 /// A name space: a tree, and the trees mounted in it.
 ///
-/// Cheap to clone; all clones are the same name space. It has no thread of its own and no state outside itself but the
-/// reclaimer's. When the last clone goes, the trees are taken down; files still open keep what they need. Contexts and
-/// dentries belong to one name space: paths that start in another one's are refused (EXDEV), and what is done to a dentry itself is
-/// done in the tree that it belongs to.
+/// Cheap to clone; all clones are the same name space. It has no thread of its own and no state
+/// outside itself but the reclaimer's. When the last clone goes, the trees are taken down; files
+/// still open keep what they need. Contexts and dentries belong to one name space: paths that start
+/// in another one's are refused (EXDEV), and what is done to a dentry itself is done in the tree
+/// that it belongs to.
 #[derive(Clone)]
 pub struct Vfs(Arc<Inner>);
 
@@ -72,7 +73,7 @@ impl Vfs {
         Self::with_root(driver, RootAttributes { uid, gid, mode: mode & 0o7777 }, NameSpace::new())
     }
 
-    /// See [`crate::probe::vfs_with_hash_key`].
+    /// See [`crate::introspection::vfs_with_hash_key`].
     pub(crate) fn with_hash_key(driver: impl Driver, uid: u32, gid: u32, mode: u32, key: (u64, u64)) -> Result<Self> {
         let root = RootAttributes { uid, gid, mode: mode & 0o7777 };
         Self::with_root(driver, root, NameSpace::with_hash_key(key))
@@ -108,8 +109,8 @@ impl Vfs {
         lock(&self.0.mounts)
     }
 
-    /// The first answer that a superblock gives, the root's first. No guard is held; and `ask` does not wait, since others wait
-    /// for the list of mounts.
+    /// The first answer that a superblock gives, the root's first. No guard is held; and `ask` does
+    /// not wait, since others wait for the list of mounts.
     pub(crate) fn superblocks<T>(&self, mut ask: impl FnMut(&Arc<SuperBlock>) -> Option<T>) -> Option<T> {
         ask(&self.0.root.0.inode().shard.sb)
             .or_else(|| self.mounts().iter().find_map(|mount| ask(&mount.root.0.inode().shard.sb)))
@@ -129,7 +130,8 @@ pub(crate) struct RootAttributes {
 }
 
 pub(crate) fn new_tree(driver: Box<dyn Driver>, name_space: Arc<NameSpace>, root: RootAttributes) -> Result<DentryRef> {
-    // First: the superblock's shards hold it, and it them, so that it would outlive a refusal or a panic.
+    // First: the superblock's shards hold it, and it them, so that it would outlive a refusal or a
+    // panic.
     let stored = driver.backing().map(Backing::root).transpose()?;
     driver.charge(Charge::Inode)?;
     let sb = SuperBlock::new(driver, name_space);

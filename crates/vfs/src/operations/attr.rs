@@ -72,7 +72,7 @@ impl Vfs {
         let path = path.as_ref();
         self.traced(TraceOp::Setattr, (context, at, path), || {
             let dentry = self.lookup_at(context, at, path, flags)?;
-            change(context, &dentry, &SetAttr { mode: Some(mode), ..SetAttr::default() })
+            change(context, &dentry, &SetAttr::new().mode(mode))
         })
     }
 
@@ -121,7 +121,7 @@ impl Vfs {
         let path = path.as_ref();
         self.traced(TraceOp::Setattr, (context, at, path), || {
             let dentry = self.lookup_at(context, at, path, flags)?;
-            change(context, &dentry, &SetAttr { atime, mtime, ..SetAttr::default() })
+            change(context, &dentry, &SetAttr::new().atime(atime).mtime(mtime))
         })
     }
 
@@ -156,7 +156,7 @@ impl Vfs {
     ///
     /// # Errors
     /// Those of a backing.
-    pub fn drop_privileges(&self, dentry: &DentryRef, of_writer: impl FnOnce() -> Credentials) -> Result<()> {
+    pub fn file_remove_privs(&self, dentry: &DentryRef, of_writer: impl FnOnce() -> Credentials) -> Result<()> {
         let inode = dentry.0.inode();
         if inode.kind != FileKind::File || inode.perm(&pin()).mode & (S_ISUID | S_ISGID) == 0 {
             return Ok(());
@@ -322,11 +322,11 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, writer: Writer, stamp: St
         return Err(Error::Invalid);
     }
     let state = inode.file_state()?;
-    drop_privileges_first(inode, writer)?;
+    file_remove_privs_before(inode, writer)?;
     state.change(inode, |data| {
         let old = inode.size();
         let now = Timestamp::now().0;
-        drop_privileges(inode, writer);
+        file_remove_privs(inode, writer);
         let untouched = size == old && stamp == Stamp::IfChanged && data.blocks() == 0;
         data.truncate(old, size)?;
         if untouched {
@@ -340,8 +340,8 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, writer: Writer, stamp: St
 }
 
 /// Contents are about to change: capabilities go, and so does what [`Writer::leaves`] does not leave. A backing knows before one
-/// byte of them does; without one, [`drop_privileges`] is soon enough. No guard and no lock is held.
-pub(crate) fn drop_privileges_first(inode: &Inode, writer: Writer) -> Result<()> {
+/// byte of them does; without one, [`file_remove_privs`] is soon enough. No guard and no lock is held.
+pub(crate) fn file_remove_privs_before(inode: &Inode, writer: Writer) -> Result<()> {
     if !inode.is_backed() {
         return Ok(());
     }
@@ -354,8 +354,8 @@ pub(crate) fn drop_privileges_first(inode: &Inode, writer: Writer) -> Result<()>
 }
 
 /// Contents change, with the data locked: what is there of privileges goes. With a backing, those that were given since
-/// [`drop_privileges_first`], but for capabilities.
-pub(crate) fn drop_privileges(inode: &Inode, writer: Writer) {
+/// [`file_remove_privs_before`], but for capabilities.
+pub(crate) fn file_remove_privs(inode: &Inode, writer: Writer) {
     inode.drop_capabilities_in_memory();
     if writer.capable {
         return;

@@ -39,7 +39,7 @@ impl Vfs {
         if path.len() > limit { Err(Error::Range) } else { Ok(path) }
     }
 
-    fn render(&self, context: &Context, dentry: &DentryRef, limit: usize) -> Result<Rendered> {
+    pub(crate) fn render(&self, context: &Context, dentry: &DentryRef, limit: usize) -> Result<Rendered> {
         self.name_space().rename_seq.read(|_| {
             let guard = pin();
             render(dentry.0.as_shared(), Some(context.root_dentry()), limit, &guard)

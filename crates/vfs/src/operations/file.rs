@@ -13,7 +13,7 @@ use crate::{
     objects::{inode::Inode, stat::stat_of},
     operations::{
         attempt::in_need_of_space,
-        attr::{Stamp, drop_privileges, drop_privileges_first, truncate_inode},
+        attr::{Stamp, file_remove_privs, file_remove_privs_before, truncate_inode},
     },
     trace::TraceOp,
     types::{FileKind, OpenFlags},
@@ -141,7 +141,7 @@ impl File {
             let len = total(buffers)?;
             // Asked again when the position stands still: by then privileges are gone.
             self.check_range(self.position.tell(), len)?;
-            self.drop_privileges_first(len)?;
+            self.file_remove_privs_before(len)?;
             let io = self.position.begin();
             self.check_range(io.position(), len)?;
             let append = self.flags().contains(OpenFlags::APPEND);
@@ -169,7 +169,7 @@ impl File {
             self.writable()?;
             let len = total(buffers)?;
             self.check_range(offset, len)?;
-            self.drop_privileges_first(len)?;
+            self.file_remove_privs_before(len)?;
             let (_, count) = self.write_inode(buffers, len, offset, self.flags().contains(OpenFlags::APPEND))?;
             self.written(count)
         })
@@ -190,8 +190,8 @@ impl File {
     }
 
     /// Before bytes are written, if there are any.
-    fn drop_privileges_first(&self, len: usize) -> Result<()> {
-        if len == 0 { Ok(()) } else { drop_privileges_first(self.inode(), self.writer) }
+    fn file_remove_privs_before(&self, len: usize) -> Result<()> {
+        if len == 0 { Ok(()) } else { file_remove_privs_before(self.inode(), self.writer) }
     }
 
     /// Writes, and says where.
@@ -212,7 +212,7 @@ impl File {
             if room == 0 {
                 return Err(Error::TooBig);
             }
-            drop_privileges(inode, self.writer);
+            file_remove_privs(inode, self.writer);
             // Stamped before, also if there turns out to be no space: as Linux does.
             inode.times.modified(Timestamp::now().0);
             inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
@@ -362,7 +362,7 @@ impl File {
         let inode = self.inode();
         let state = inode.file_state()?;
         let change = |contents: &mut dyn FileData| {
-            drop_privileges(inode, self.writer);
+            file_remove_privs(inode, self.writer);
             let size = inode.size();
             if mode & PUNCH_HOLE != 0 {
                 // Beyond the end too: the last page as a whole, and what was allocated there.
@@ -381,7 +381,7 @@ impl File {
             inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
             Ok(())
         };
-        drop_privileges_first(inode, self.writer)?;
+        file_remove_privs_before(inode, self.writer)?;
         in_need_of_space(|| state.change(inode, change))
     }
 

@@ -26,7 +26,7 @@ impl Vfs {
     }
 
     /// What a superblock has and has left (statfs), by a path on it. What is gone is not counted, as far as nobody reads it
-    /// ([`Vfs::hand_over`]).
+    /// ([`Vfs::thread_idle`]).
     ///
     /// # Errors
     /// Those of the walk.
@@ -39,10 +39,13 @@ impl Vfs {
         })
     }
 
-    /// For a thread that may now wait for long: what it has removed can be reclaimed by others. (Some of the names that it has
-    /// removed last would else hold their directories, which are counted; a thread that goes on, or ends, hands them over by
-    /// itself.) It frees nothing itself: others do, as they change names, and [`Vfs::statfs`] does.
-    pub fn hand_over(&self) {
+    /// A thread calls this before it waits for a long time, as a server's thread does when it has
+    /// answered all requests. Other threads can then free the memory of what it has removed last.
+    ///
+    /// Without the call that memory stays allocated until the thread makes another call or ends, and
+    /// some of the removed names keep their directories, which count as inodes. The call itself frees
+    /// nothing; threads that change names do, and [`Vfs::statfs`].
+    pub fn thread_idle(&self) {
         pando_sync::flush_retired();
     }
 

@@ -1,26 +1,30 @@
-//! What can go wrong, as a type; an errno only at the edge.
+//! The errors of file-system operations. Inside they are a type; at the edge they become an errno.
+
+use std::io::{self, ErrorKind};
 
 /// The result of a file-system operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $name:ident = $errno:literal, $text:literal;)*) => {
-        /// Why an operation failed. Each variant stands for one errno of Linux ([`Error::errno`]).
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
+        /// Why an operation failed. Each variant is one errno of Linux ([`Error::errno`]).
+        ///
+        /// A [`std::io::Error`] is made of it by `?`, and an `Error` of a [`std::io::Error`].
+        # [derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        # [non_exhaustive]
         pub enum Error {
             $(#[doc = $text] $(#[$doc])* $name,)*
         }
 
         impl Error {
             /// The errno of Linux (the generic numbers, as on x86-64 and aarch64).
-            #[must_use]
+            # [must_use]
             pub const fn errno(self) -> i32 {
                 match self { $(Self::$name => $errno,)* }
             }
 
-            /// The error for an errno; one that no file system answers becomes [`Error::Io`].
-            #[must_use]
+            /// The error of an errno. An errno that no file system returns becomes [`Error::Io`].
+            # [must_use]
             pub const fn from_errno(errno: i32) -> Self {
                 match errno { $($errno => Self::$name,)* _ => Self::Io }
             }
@@ -64,6 +68,7 @@ errors! {
     Loop = 40, "too many levels of symbolic links (ELOOP)";
     NoData = 61, "no such attribute (ENODATA)";
     Overflow = 75, "value too large (EOVERFLOW)";
+    InvalidUtf8 = 84, "the contents are not UTF-8 (EILSEQ)";
     NotSupported = 95, "operation not supported (EOPNOTSUPP)";
     Stale = 116, "stale file handle (ESTALE)";
     Quota = 122, "disk quota exceeded (EDQUOT)";
@@ -77,9 +82,60 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<Error> for std::io::Error {
+impl Error {
+    /// The kind that [`std::io::Error`] has for this error: the kind of its errno, and
+    /// [`ErrorKind::InvalidData`] for [`Error::InvalidUtf8`].
+    #[must_use]
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            Self::InvalidUtf8 => ErrorKind::InvalidData,
+            _ => io::Error::from_raw_os_error(self.errno()).kind(),
+        }
+    }
+}
+
+/// The errno is kept ([`io::Error::raw_os_error`]), but for [`Error::InvalidUtf8`]: the kind of
+/// that errno would be lost.
+impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        Self::from_raw_os_error(error.errno())
+        match error {
+            Error::InvalidUtf8 => Self::new(ErrorKind::InvalidData, error),
+            _ => Self::from_raw_os_error(error.errno()),
+        }
+    }
+}
+
+/// By the errno if there is one, by the [`Error`] inside if it was made of one, and otherwise by
+/// the kind. A kind that stands for no errno becomes [`Error::Io`].
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        let inside = error.get_ref().and_then(|inside| inside.downcast_ref::<Self>());
+        if let Some(known) = error.raw_os_error().map(Self::from_errno).or(inside.copied()) {
+            return known;
+        }
+        match error.kind() {
+            ErrorKind::NotFound => Self::NoEntry,
+            ErrorKind::PermissionDenied => Self::Access,
+            ErrorKind::AlreadyExists => Self::Exists,
+            ErrorKind::NotADirectory => Self::NotDirectory,
+            ErrorKind::IsADirectory => Self::IsDirectory,
+            ErrorKind::DirectoryNotEmpty => Self::NotEmpty,
+            ErrorKind::InvalidInput => Self::Invalid,
+            ErrorKind::InvalidData => Self::InvalidUtf8,
+            ErrorKind::StorageFull | ErrorKind::WriteZero => Self::NoSpace,
+            ErrorKind::QuotaExceeded => Self::Quota,
+            ErrorKind::FileTooLarge => Self::TooBig,
+            ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
+            ErrorKind::CrossesDevices => Self::CrossDevice,
+            ErrorKind::TooManyLinks => Self::TooManyLinks,
+            ErrorKind::ResourceBusy => Self::Busy,
+            ErrorKind::Interrupted => Self::Interrupted,
+            ErrorKind::WouldBlock => Self::TryAgain,
+            ErrorKind::Unsupported => Self::NotSupported,
+            ErrorKind::OutOfMemory => Self::NoMemory,
+            ErrorKind::StaleNetworkFileHandle => Self::Stale,
+            _ => Self::Io,
+        }
     }
 }
 
@@ -88,11 +144,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errnos_come_back() {
+    fn every_error_survives_the_conversion_to_an_io_error_and_back() {
         for errno in 0..200 {
             let error = Error::from_errno(errno);
             assert!(error == Error::Io || error.errno() == errno);
+            let io_error = io::Error::from(error);
+            assert_eq!(io_error.kind(), error.kind());
+            assert_eq!(Error::from(io_error), error);
+            // The kind alone is enough, where there is one.
+            let by_kind = Error::from(io::Error::from(error.kind()));
+            assert!(by_kind == error || matches!(by_kind, Error::Io | Error::Access), "{error:?}: {by_kind:?}");
         }
+        let text = io::Error::from(Error::InvalidUtf8);
+        assert_eq!((text.kind(), text.raw_os_error()), (ErrorKind::InvalidData, None));
         assert_eq!(Error::NotEmpty.to_string(), "directory not empty (ENOTEMPTY)");
     }
 }

@@ -1,121 +1,79 @@
-//! The plain types of the interface: kinds, attributes, times, flags.
+//! Attributes: of an inode, of a superblock, of a directory entry, and changes of them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use bitflags::bitflags;
 pub use pando_records::{FileKind, S_IFMT};
 
-/// The permission bits that mknod, mkdir and open take.
+use crate::types::{SetTime, Timestamp};
+
+/// The bits of a mode that mknod, mkdir and open take.
 pub(crate) const MODE_BITS: u32 = 0o7777;
 pub(crate) const S_ISVTX: u32 = 0o1000;
 pub(crate) const S_ISGID: u32 = 0o2000;
 pub(crate) const S_ISUID: u32 = 0o4000;
 pub(crate) const S_IXGRP: u32 = 0o010;
 
-/// A time: nanoseconds since the epoch, as one word (from the year 1677 to 2262).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp(pub i64);
-
-impl Timestamp {
-    /// The wall clock now.
-    #[must_use]
-    pub fn now() -> Self {
-        SystemTime::now().into()
-    }
-
-    /// From whole seconds and nanoseconds (less than 10^9) after them; times beyond the range are clamped.
-    #[must_use]
-    pub const fn from_parts(secs: i64, nanos: u32) -> Self {
-        const MIN: i128 = i64::MIN as i128;
-        const MAX: i128 = i64::MAX as i128;
-        // Exact, and clamped in the end: the range begins and ends in the middle of a second.
-        match secs as i128 * 1_000_000_000 + nanos as i128 {
-            ..=MIN => Self(i64::MIN),
-            MAX.. => Self(i64::MAX),
-            exact => Self(exact as i64),
-        }
-    }
-
-    /// Whole seconds, rounded down.
-    #[must_use]
-    pub const fn secs(self) -> i64 {
-        self.0.div_euclid(1_000_000_000)
-    }
-
-    /// Nanoseconds after [`Timestamp::secs`].
-    #[must_use]
-    pub const fn nanos(self) -> u32 {
-        self.0.rem_euclid(1_000_000_000) as u32
-    }
-}
-
-/// Times beyond the range are clamped.
-impl From<SystemTime> for Timestamp {
-    #[inline]
-    fn from(time: SystemTime) -> Self {
-        match time.duration_since(UNIX_EPOCH) {
-            Ok(since) => Self::from_parts(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
-            Err(before) => Self(i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n)),
-        }
-    }
-}
-
-impl From<Timestamp> for SystemTime {
-    fn from(time: Timestamp) -> Self {
-        let away = Duration::from_nanos(time.0.unsigned_abs());
-        // What 64 bits of nanoseconds can say, a SystemTime can hold.
-        if time.0 >= 0 { UNIX_EPOCH + away } else { UNIX_EPOCH - away }
-    }
-}
-
-/// A time to be set by utimens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SetTime {
-    /// Leave it (`UTIME_OMIT`).
-    #[default]
-    Omit,
-    /// The clock's time (`UTIME_NOW`).
-    Now,
-    /// This time.
-    At(Timestamp),
-}
-
-/// Everything stat says of an inode. Mode, owner and group are of one instant; each of the others is of some instant of the call.
+/// The attributes of an inode, as stat(2) returns them.
+///
+/// Mode, owner and group are read at one instant of the call. Each other attribute is read at some
+/// instant of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stat {
-    /// Which superblock of this name space.
+    /// The number of the superblock in this namespace.
     pub dev: u64,
-    /// The inode's number: never reused while the superblock lives.
+    /// The inode number. It is not reused while the superblock exists.
     pub ino: u64,
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
     /// Permission bits, setuid, setgid, sticky (07777).
     pub mode: u32,
-    /// Names.
+    /// The number of hard links.
     pub nlink: u32,
-    /// Owner.
+    /// The owner.
     pub uid: u32,
-    /// Group.
+    /// The group.
     pub gid: u32,
-    /// The device a device node stands for (Linux's encoding), otherwise 0.
+    /// The device of a device node, in Linux's encoding; otherwise 0.
     pub rdev: u64,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Occupied, in units of 512 bytes.
+    /// The occupied space in units of 512 bytes.
     pub blocks: u64,
-    /// The unit in which reading and writing goes best.
+    /// The preferred size of reads and writes in bytes.
     pub blksize: u32,
-    /// Last access (relatime).
+    /// The last access, updated as with the mount option relatime.
     pub atime: Timestamp,
-    /// Last change of contents.
+    /// The last change of the contents.
     pub mtime: Timestamp,
-    /// Last change of contents or attributes.
+    /// The last change of the contents or the attributes.
     pub ctime: Timestamp,
-    /// Birth.
+    /// The creation.
     pub btime: Timestamp,
 }
 
 impl Stat {
+    /// Attributes that are all 0, for a file of this kind. The fields are public.
+    #[must_use]
+    pub const fn new(kind: FileKind) -> Self {
+        const EPOCH: Timestamp = Timestamp(0);
+        Self {
+            dev: 0,
+            ino: 0,
+            kind,
+            mode: 0,
+            nlink: 0,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            blksize: 0,
+            atime: EPOCH,
+            mtime: EPOCH,
+            ctime: EPOCH,
+            btime: EPOCH,
+        }
+    }
+
     /// Whether it is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
@@ -128,228 +86,156 @@ impl Stat {
         self.kind == FileKind::File
     }
 
-    /// Whether it is a symbolic link (as only [`crate::fs::Fs::symlink_metadata`] and `NOFOLLOW` show one).
+    /// Whether it is a symbolic link. Calls that follow symbolic links never return one.
     #[must_use]
     pub fn is_symlink(&self) -> bool {
         self.kind == FileKind::Symlink
     }
 }
 
-/// Everything statfs says of a superblock.
+/// The attributes of a superblock, as statfs(2) returns them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StatFs {
-    /// Block size in bytes; the counts below are in these.
+    /// The block size in bytes: the unit of the three counts of blocks.
     pub bsize: u32,
     /// All blocks.
     pub blocks: u64,
     /// Free blocks.
     pub bfree: u64,
-    /// Free blocks for the unprivileged.
+    /// Free blocks for unprivileged users.
     pub bavail: u64,
     /// All inodes.
     pub files: u64,
     /// Free inodes.
     pub ffree: u64,
-    /// Longest name in bytes.
+    /// The longest name in bytes.
     pub namelen: u32,
 }
 
-bitflags! {
-    /// How a path is walked. Empty: symbolic links are followed, the last one too, and an empty path is ENOENT.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Walk: u32 {
-        /// A symbolic link as the last component is not followed.
-        const NOFOLLOW = 0x100;
-        /// An empty path means the starting point itself (`AT_EMPTY_PATH`), which need not be a directory: what other calls do
-        /// with a descriptor, every call that takes these flags does with a [`crate::DentryRef`].
-        const EMPTY_PATH = 0x1000;
+impl StatFs {
+    /// No space and no inodes, in blocks of `bsize` bytes; the longest name has 255 bytes.
+    #[must_use]
+    pub const fn new(bsize: u32) -> Self {
+        Self { bsize, blocks: 0, bfree: 0, bavail: 0, files: 0, ffree: 0, namelen: 255 }
     }
 
-    /// What the paths of a [`crate::Context`] must not do (openat2's `RESOLVE_*`): in every call, with one path or two.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Resolve: u64 {
-        /// Lead across a mount, up or down: EXDEV.
-        const NO_XDEV = 0x01;
-        /// Follow a symbolic link, last or not: ELOOP. (Calls that do not follow the last one may name it.)
-        const NO_SYMLINKS = 0x04;
-        /// Leave the directory that the walk starts from: `..` out of it, an absolute path and an absolute link are EXDEV.
-        const BENEATH = 0x08;
+    /// Sets how many blocks there are, and how many are free, for all users.
+    #[must_use]
+    pub const fn blocks(self, all: u64, free: u64) -> Self {
+        Self { blocks: all, bfree: free, bavail: free, ..self }
     }
 
-    /// What access asks for; empty asks whether it is there.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Access: u32 {
-        /// To execute, or to search a directory.
-        const EXEC = 1;
-        /// To write.
-        const WRITE = 2;
-        /// To read.
-        const READ = 4;
-    }
-
-    /// The flags of renameat2.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct RenameFlags: u32 {
-        /// Fail with EEXIST if the new name is taken.
-        const NOREPLACE = 1;
-        /// The two names change places.
-        const EXCHANGE = 2;
-    }
-
-    /// The flags of setxattr.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct XattrFlags: u32 {
-        /// Fail with EEXIST if it is there.
-        const CREATE = 1;
-        /// Fail with ENODATA if it is not there.
-        const REPLACE = 2;
-    }
-
-    /// The `O_*` flags of open, with Linux's values (x86-64). Empty: for reading.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct OpenFlags: u32 {
-        /// Write only.
-        const WRONLY = 0o1;
-        /// Read and write.
-        const RDWR = 0o2;
-        /// Create it if it is not there.
-        const CREAT = 0o100;
-        /// With CREAT: fail if it is there.
-        const EXCL = 0o200;
-        /// Not a controlling terminal: no effect here.
-        const NOCTTY = 0o400;
-        /// Cut a regular file to nothing.
-        const TRUNC = 0o1000;
-        /// Each write goes to the end.
-        const APPEND = 0o2000;
-        /// Do not wait.
-        const NONBLOCK = 0o4000;
-        /// Data is synchronised at each write.
-        const DSYNC = 0o10000;
-        /// Signal-driven: no effect here.
-        const ASYNC = 0o20000;
-        /// Uncached: no effect here, but that directories refuse it.
-        const DIRECT = 0o40000;
-        /// Large offsets: always.
-        const LARGEFILE = 0o100_000;
-        /// It must be a directory.
-        const DIRECTORY = 0o200_000;
-        /// A symbolic link as the last component is an error.
-        const NOFOLLOW = 0o400_000;
-        /// Reading leaves atime alone.
-        const NOATIME = 0o1_000_000;
-        /// Close on exec: the caller's business.
-        const CLOEXEC = 0o2_000_000;
-        /// Everything is synchronised at each write (with DSYNC).
-        const SYNC = 0o4_000_000;
-        /// A reference to the place only.
-        const PATH = 0o10_000_000;
-        /// A file without a name, in the directory given (always with DIRECTORY).
-        const TMPFILE = 0o20_000_000;
+    /// Sets how many inodes there are, and how many are free.
+    #[must_use]
+    pub const fn inodes(self, all: u64, free: u64) -> Self {
+        Self { files: all, ffree: free, ..self }
     }
 }
 
-impl OpenFlags {
-    /// Read only: no bit.
-    pub const RDONLY: Self = Self::empty();
-    const ACCMODE: u32 = 0o3;
-
-    /// Whether reading is asked for.
-    #[must_use]
-    pub const fn reads(self) -> bool {
-        matches!(self.bits() & Self::ACCMODE, 0 | 2)
-    }
-
-    /// Whether writing is asked for.
-    #[must_use]
-    pub const fn writes(self) -> bool {
-        matches!(self.bits() & Self::ACCMODE, 1 | 2)
-    }
-
-    /// What the access mode needs from the permission bits.
-    #[must_use]
-    pub fn access(self) -> Access {
-        let mut access = Access::empty();
-        access.set(Access::READ, self.reads() || self.bits() & Self::ACCMODE == Self::ACCMODE);
-        access.set(Access::WRITE, self.writes() || self.contains(Self::TRUNC) || self.bits() & Self::ACCMODE == 3);
-        access
-    }
-}
-
-/// A change of attributes, several at once as FUSE asks for them.
+/// A change of some attributes of one inode, in one call as FUSE's SETATTR makes it.
+///
+/// ```
+/// use pando_vfs::{SetAttr, SetTime};
+///
+/// let change = SetAttr::new().mode(0o640).mtime(SetTime::Now);
+/// assert_eq!((change.mode, change.uid), (Some(0o640), None));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct SetAttr {
-    /// New permission bits (07777).
+    /// The new permission bits (07777).
     pub mode: Option<u32>,
-    /// New owner.
+    /// The new owner.
     pub uid: Option<u32>,
-    /// New group.
+    /// The new group.
     pub gid: Option<u32>,
-    /// New size.
+    /// The new size.
     pub size: Option<u64>,
-    /// New access time.
+    /// The new atime.
     pub atime: SetTime,
-    /// New modification time.
+    /// The new mtime.
     pub mtime: SetTime,
-    /// Whether a size is a modification only if it is another than before or the file takes space, as truncate(2) has it on
-    /// tmpfs; for ftruncate(2) it always is.
+    /// Whether a size that changes nothing leaves mtime and ctime as they are: true for truncate(2)
+    /// on tmpfs, false for ftruncate(2). A size changes nothing if it is the old size and the file
+    /// occupies no space.
     pub if_resized: bool,
 }
 
-/// Where lseek goes.
+impl SetAttr {
+    /// A change of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the permission bits (07777).
+    pub fn mode(mut self, mode: impl Into<Option<u32>>) -> Self {
+        self.mode = mode.into();
+        self
+    }
+
+    /// Sets the owner.
+    pub fn uid(mut self, uid: impl Into<Option<u32>>) -> Self {
+        self.uid = uid.into();
+        self
+    }
+
+    /// Sets the group.
+    pub fn gid(mut self, gid: impl Into<Option<u32>>) -> Self {
+        self.gid = gid.into();
+        self
+    }
+
+    /// Sets the size.
+    pub fn size(mut self, size: impl Into<Option<u64>>) -> Self {
+        self.size = size.into();
+        self
+    }
+
+    /// Sets atime.
+    pub fn atime(mut self, atime: SetTime) -> Self {
+        self.atime = atime;
+        self
+    }
+
+    /// Sets mtime.
+    pub fn mtime(mut self, mtime: SetTime) -> Self {
+        self.mtime = mtime;
+        self
+    }
+
+    /// Says whether a size that changes nothing leaves the times ([`SetAttr::if_resized`]).
+    pub fn if_resized(mut self, if_resized: bool) -> Self {
+        self.if_resized = if_resized;
+        self
+    }
+}
+
+/// The target of lseek(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
-    /// To this offset.
+    /// This offset.
     Set(i64),
-    /// Relative to the position.
+    /// This offset from the current position.
     Cur(i64),
-    /// Relative to the end.
+    /// This offset from the end of the file.
     End(i64),
-    /// To the next data at or after this offset.
+    /// The next data at or after this offset.
     Data(i64),
-    /// To the next hole at or after this offset (the end counts as one).
+    /// The next hole at or after this offset. The end of the file counts as a hole.
     Hole(i64),
 }
 
-/// One entry of a directory, as readdir sees it.
+/// A directory entry, as readdir returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirEntry<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// The inode's number.
+    /// The inode number.
     pub ino: u64,
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
-    /// Where to go on after this entry: valid for ever.
+    /// The position after this entry, where a later readdir continues. It never becomes invalid.
     pub cookie: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_those_of_the_clock() {
-        for nanos in [0, 1, -1, 1_700_000_000_999_999_999, -1_200_000_000, i64::MAX, i64::MIN] {
-            let time = SystemTime::from(Timestamp(nanos));
-            let exact = match time.duration_since(UNIX_EPOCH) {
-                Ok(since) => i128::try_from(since.as_nanos()),
-                Err(before) => i128::try_from(before.duration().as_nanos()).map(|nanos| -nanos),
-            };
-            let whole = Timestamp(nanos);
-            assert_eq!((exact, Timestamp::from(time)), (Ok(nanos.into()), whole));
-            assert_eq!(Timestamp::from_parts(whole.secs(), whole.nanos()), whole);
-        }
-        for (secs, nanos, clamped) in [
-            (Timestamp(i64::MIN).secs(), 0, i64::MIN),
-            (i64::MIN, 999_999_999, i64::MIN),
-            (i64::MAX, 0, i64::MAX),
-            (Timestamp(i64::MAX).secs(), 999_999_999, i64::MAX),
-        ] {
-            assert_eq!(Timestamp::from_parts(secs, nanos), Timestamp(clamped));
-        }
-        let far = Duration::from_secs(1 << 40);
-        assert_eq!(Timestamp::from(UNIX_EPOCH + far), Timestamp(i64::MAX));
-        assert_eq!(Timestamp::from(UNIX_EPOCH - far), Timestamp(i64::MIN));
-    }
 }

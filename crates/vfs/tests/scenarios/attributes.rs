@@ -35,7 +35,7 @@ fn permissions_are_checked() {
     assert_eq!(vfs.access(&user, At::Cwd, "/tmp/roots", Access::READ, FOLLOW), Ok(()));
     let cut = |context: &Context, path| {
         let found = vfs.lookup(context, At::Cwd, path, FOLLOW).expect("found");
-        vfs.setattr(context, &found, &SetAttr { size: Some(0), ..SetAttr::default() }).map(|stat| stat.size)
+        vfs.setattr(context, &found, &SetAttr::new().size(0)).map(|stat| stat.size)
     };
     assert_eq!((cut(&user, "/tmp/roots"), cut(&user, "/tmp")), (Err(Error::Access), Err(Error::IsDirectory)));
     let checked = user.clone().checked_by_caller(true);
@@ -97,7 +97,7 @@ fn names_are_changed_by_who_may_change_their_directory() {
 #[test]
 fn privileges_of_a_file_go_with_its_contents() {
     let by_request: Change =
-        |vfs, who| vfs.drop_privileges(&vfs.lookup(who, At::Cwd, "/f", FOLLOW)?, || Credentials::user(9, 9, &[]));
+        |vfs, who| vfs.file_remove_privs(&vfs.lookup(who, At::Cwd, "/f", FOLLOW)?, || Credentials::user(9, 9, &[]));
     let (vfs, root) = tree();
     let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
     touch(&vfs, &root, "/f");
@@ -116,7 +116,7 @@ fn privileges_of_a_file_go_with_its_contents() {
     let dir = vfs.mkdir(&root, At::Cwd, "/d", 0o755).expect("made");
     vfs.chmod(&root, At::Cwd, "/d", 0o6777, FOLLOW).expect("given");
     assert_eq!(
-        (vfs.drop_privileges(&dir, || Credentials::user(9, 9, &[])), dir.stat().mode),
+        (vfs.file_remove_privs(&dir, || Credentials::user(9, 9, &[])), dir.stat().mode),
         (Ok(()), 0o6777),
         "of files only"
     );
@@ -233,7 +233,7 @@ fn times_are_set_and_rise() {
     assert_eq!(file.stat().atime, old);
     let empty = vfs.open(&context, At::Cwd, "/empty", RW | OpenFlags::CREAT, 0o644).expect("made");
     for (if_resized, stamped) in [(true, false), (false, true)] {
-        let (before, same) = (empty.stat().mtime, SetAttr { size: Some(0), if_resized, ..SetAttr::default() });
+        let (before, same) = (empty.stat().mtime, SetAttr::new().size(0).if_resized(if_resized));
         let mtime = vfs.setattr(&context, empty.dentry(), &same).expect("set").mtime;
         assert_eq!(mtime > before, stamped);
     }
@@ -379,7 +379,7 @@ fn a_read_only_context_changes_nothing() {
     assert_eq!(vfs.utimens(&reader, At::Cwd, "/file", SetTime::Now, SetTime::Now, FOLLOW), refused);
     assert_eq!(vfs.truncate(&reader, At::Cwd, "/file", 1), refused);
     let file = vfs.lookup(&reader, At::Cwd, "/file", FOLLOW).expect("there");
-    let cut = SetAttr { size: Some(1), ..SetAttr::default() };
+    let cut = SetAttr::new().size(1);
     assert_eq!(vfs.setattr(&reader, &file, &cut).map(drop), refused);
     for name in ["user.a", "trusted.a", "security.a"] {
         assert_eq!(vfs.setxattr(&reader, At::Cwd, "/file", name, b"w", XattrFlags::empty(), FOLLOW), refused);

@@ -88,14 +88,14 @@ fn mounts_are_crossed_and_protected() {
     let root = vfs.lookup(&context, At::Cwd, "/m", FOLLOW).expect("mounted");
     // Numbers that were handed out are found and forgotten in each tree, if none of them may be another's as well.
     let ino = file.dentry().ino();
-    let known = || vfs.iget(ino).is_some();
+    let known = || vfs.exports().iget(ino).is_some();
     let remembered = if TRAITS.unique_numbers { Ok(()) } else { Err(Error::CrossDevice) };
-    assert_eq!(vfs.remember(file.dentry(), 1), remembered);
+    assert_eq!(vfs.exports().remember(file.dentry(), 1), remembered);
     assert_eq!(known(), TRAITS.unique_numbers);
-    vfs.forget(ino, 1);
+    vfs.exports().forget(ino, 1);
     assert_eq!(known(), TRAITS.unique_numbers, "it has a name");
-    assert_eq!(vfs.remember(file.dentry(), 1), remembered);
-    vfs.forget_all();
+    assert_eq!(vfs.exports().remember(file.dentry(), 1), remembered);
+    vfs.exports().forget_all();
     assert!(!known());
     assert_eq!(vfs.mount(&context, At::Cwd, "/m/x/f", driver(None)), Err(Error::NotDirectory));
     vfs.mount(&context, At::Cwd, "/m/x", driver(None)).expect("mounted");

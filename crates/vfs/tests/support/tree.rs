@@ -29,7 +29,7 @@ impl Tree {
 
     /// An empty tree with these limits.
     pub fn with_limits(inodes: u64, pages: u64) -> Self {
-        Self::of(MemFs::new(MemOptions { inodes: Some(inodes), size_bytes: Some(pages * 4096) }))
+        Self::of(MemFs::new(MemOptions::new().inodes(inodes).size_bytes(pages * 4096)))
     }
 
     /// An empty tree of a driver.

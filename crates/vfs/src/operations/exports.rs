@@ -1,0 +1,87 @@
+//! Inodes by number, for servers: found, counted, forgotten ([`crate::objects::tables::Nodes`]).
+
+use std::sync::atomic::{Ordering, fence};
+
+use pando_sync::pin;
+
+use crate::{DentryRef, Error, Result, Vfs};
+
+/// The inodes whose numbers a server has given to its clients, each with a count: FUSE's lookup
+/// count (`nlookup`), or the file handles of an NFS server. Made by [`Vfs::exports`].
+///
+/// An inode with a count stays findable by its number, also when its last name is removed.
+///
+/// ```
+/// use pando_memfs::{MemFs, MemOptions};
+/// use pando_vfs::{At, Context, Credentials, Vfs, Walk};
+///
+/// let vfs = Vfs::new(MemFs::new(MemOptions::new()))?;
+/// let context = Context::new(&vfs, Credentials::root());
+/// let grove = vfs.mkdir(&context, At::Cwd, "/grove", 0o755)?;
+/// let exports = vfs.exports();
+/// exports.remember(&grove, 1)?; // the answer to a LOOKUP carries the number
+/// vfs.rmdir(&context, At::Cwd, "/grove")?;
+/// assert!(exports.iget(grove.ino()).is_some());
+/// exports.forget(grove.ino(), 1); // FORGET
+/// assert!(exports.iget(grove.ino()).is_none());
+/// # Ok::<(), pando_vfs::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Exports(Vfs);
+
+impl Vfs {
+    /// The inodes of this namespace that a server has given out by number. All handles of one
+    /// namespace count together.
+    #[must_use]
+    pub fn exports(&self) -> Exports {
+        Exports(self.clone())
+    }
+}
+
+impl Exports {
+    /// Finds an inode by a number that was given out ([`Exports::remember`]), as long as the inode
+    /// has a name or a count. An inode of a tree with a backing is found only while it is counted.
+    /// The call takes no lock and changes one reference count.
+    ///
+    /// Numbers of memory drivers are unique in the whole namespace. A backing has numbers of its
+    /// own; [`Exports::remember`] refuses an inode whose number may belong to another one.
+    #[must_use]
+    pub fn iget(&self, ino: u64) -> Option<DentryRef> {
+        self.0.superblocks(|sb| sb.nodes.get(ino, &pin())).map(DentryRef)
+    }
+
+    /// Notes that the number of a dentry's inode was given out `lookups` times. [`Exports::iget`]
+    /// finds it from now on. With 0 lookups, the call only checks that the number may be given out.
+    ///
+    /// # Errors
+    /// EXDEV in a mounted tree if this tree or the root's has a backing: another inode may have the
+    /// same number.
+    pub fn remember(&self, dentry: &DentryRef, lookups: u64) -> Result<()> {
+        let sb = dentry.0.sb();
+        if !sb.is_root() && (dentry.0.inode().is_backed() || self.0.root().0.inode().is_backed()) {
+            return Err(Error::CrossDevice);
+        }
+        if lookups > 0 && sb.nodes.remember(&dentry.0, lookups) {
+            // A thread that unmounts the tree closes the superblock and then forgets all numbers.
+            // Either it sees this entry, or this thread sees that the superblock is closed.
+            fence(Ordering::SeqCst);
+            if sb.expect_open().is_err() {
+                sb.nodes.forget_all();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back `lookups` of what [`Exports::remember`] has counted. When the last one is taken
+    /// back, an inode without a name is released.
+    pub fn forget(&self, ino: u64, lookups: u64) {
+        if self.0.superblocks(|sb| sb.nodes.forget(ino, lookups)) == Some(true) {
+            pando_sync::collect();
+        }
+    }
+
+    /// Takes all counts back: the clients are gone.
+    pub fn forget_all(&self) {
+        self.0.roots().iter().for_each(|root| root.0.sb().nodes.forget_all());
+    }
+}
