@@ -52,7 +52,7 @@ pub fn as_if_read_by_many(dentry: &DentryRef) -> Result<()> {
 /// How many threads wait, about now, for what another one is asking a backing: for tests, which look again and again.
 #[must_use]
 pub fn waiting_for_answers(vfs: &Vfs) -> usize {
-    vfs.roots().iter().map(|root| root.0.sb().questions.waiting()).sum()
+    vfs.roots().iter().map(|root| root.0.sb().requests.waiting()).sum()
 }
 
 /// How many threads wait, about now, for somebody who takes permissions of a directory away: for tests, as above.

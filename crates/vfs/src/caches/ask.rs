@@ -31,12 +31,12 @@ impl Ask {
         match self {
             // Whoever else wants the same waits for this answer, and shares it (P7).
             Self::Name(dir, name) => {
-                let (sb, question) = (dir.sb(), (dir.inode().ino, name));
-                sb.questions.ask(&question, || load(name_space, &dir, &question.1))
+                let (sb, request) = (dir.sb(), (dir.inode().ino, name));
+                sb.requests.ask(&request, || load(name_space, &dir, &request.1))
             }
             Self::Changes(dir, count) => {
-                let (sb, question) = (dir.sb(), (dir.inode().ino, Box::default()));
-                sb.questions.ask(&question, || refresh(name_space, &dir, count))
+                let (sb, request) = (dir.sb(), (dir.inode().ino, Box::default()));
+                sb.requests.ask(&request, || refresh(name_space, &dir, count))
             }
         }
     }

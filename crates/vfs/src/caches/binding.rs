@@ -18,7 +18,7 @@ pub(crate) fn adopt(sb: &SuperBlock, dentry: &Counted<Dentry>, guard: &Guard) ->
         dentry.inode().set_adopted(true);
         // It is used again: what its predecessor left to be said is not true any more. Whoever says it just now holds the
         // inode's lock, without which the last name does not go: nothing is freed.
-        lock(&sb.forgotten).remove(&dentry.inode().ino);
+        lock(&sb.pending_forgets).remove(&dentry.inode().ino);
     }
     adopted
 }

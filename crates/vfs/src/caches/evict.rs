@@ -131,7 +131,7 @@ impl SuperBlock {
         let slot = place.filter(|place| shown_at(&dentry, place, &guard));
         if let Ok(directory) = inode.directory() {
             // What came into it since it looked idle holds it, too.
-            directory.let_go();
+            directory.release_parent_refs();
         }
         // Ours and the slot's: with these and no other but the cache's it is condemned.
         let references = 1 + usize::from(slot.is_some());
@@ -149,11 +149,11 @@ impl SuperBlock {
     /// Tells the backing what nobody uses any more. No guard and no lock is held.
     pub(crate) fn drain_forgotten(&self) {
         let Some(backing) = self.ask_backing() else { return };
-        let forgotten = || lock(&self.forgotten);
+        let pending = || lock(&self.pending_forgets);
         loop {
-            let Some(ino) = forgotten().first().copied() else { return };
+            let Some(ino) = pending().first().copied() else { return };
             let _order = self.name_space.names.lock(&[self.inode_key(ino)]);
-            let still = forgotten().remove(&ino);
+            let still = pending().remove(&ino);
             if still {
                 backing.forget(ino);
             }
@@ -174,7 +174,7 @@ impl SuperBlock {
 pub(crate) fn take_out(sb: &SuperBlock, inode: &Inode, condemned: Condemned<'_>, guard: &Guard) {
     // Said before its number is free, and not by its last reference, which may be put after it was loaded again.
     inode.set_adopted(false);
-    lock(&sb.forgotten).insert(inode.ino);
+    lock(&sb.pending_forgets).insert(inode.ino);
     sb.inodes.evict(condemned, guard);
 }
 

@@ -201,7 +201,7 @@ pub(crate) struct Version {
     /// Names that came and went.
     changes: u64,
     /// Names that only left the cache.
-    let_go: u64,
+    dropped: u64,
     evictions: u64,
     /// Of the backing: somebody else's.
     others: u64,
@@ -212,8 +212,8 @@ impl Version {
         let (sb, directory) = (&dir.shard.sb, dir.directory()?);
         // First: what somebody else changes after this may be in the answer that is about to be asked for.
         let others = change_count(sb, dir.ino);
-        let let_go = directory.backed.as_ref().map_or(0, |backed| backed.let_go());
-        Ok(Self { changes: directory.changes(), let_go, evictions: sb.inodes.evictions(), others })
+        let dropped = directory.backed.as_ref().map_or(0, |backed| backed.dropped());
+        Ok(Self { changes: directory.changes(), dropped, evictions: sb.inodes.evictions(), others })
     }
 
     /// Whether nothing has happened to a name since `before`. The caller holds its lock, and nothing is bound.
@@ -221,7 +221,7 @@ impl Version {
     /// Whoever has changed the name, or has seen another one bound here and let it go, has counted that with the name
     /// locked.
     fn same_names(self, before: Self) -> bool {
-        (self.changes, self.let_go) == (before.changes, before.let_go)
+        (self.changes, self.dropped) == (before.changes, before.dropped)
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn refresh(name_space: &NameSpace, dir: &Counted<Dentry>, count: u64)
     let inode = dir.inode();
     let directory = inode.directory()?;
     let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
-    backed.forget_absent(&pin());
+    backed.clear_negative(&pin());
     let names: Vec<Box<[u8]>> = {
         let guard = pin();
         directory.slots_after(0, &guard).map(|slot| slot.to_ref().name.as_bytes().into()).collect()
