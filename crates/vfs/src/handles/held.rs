@@ -69,7 +69,7 @@ pub(crate) fn make_proxies<'n>(dentry: &Counted<Dentry>, lock: impl FnOnce(NameK
     if sb.driver.backing().is_some() {
         return;
     }
-    sb.while_bound(dentry, lock, |_, _| {
+    sb.with_bound_entry(dentry, lock, |_, _| {
         if sb.expect_open().is_ok() {
             dentry.proxies.make(|| DentryRef(dentry.clone()));
         }

@@ -66,8 +66,8 @@ pub(crate) struct Dentry {
     /// The directory entry in which the dentry stands, or stood last. None for a root, and for a
     /// file that never had a name. Guarded by the name lock of the present place.
     pub place: OpCell<Node<Slot>>,
-    /// Per-CPU reference counts, for a file that many threads open at the same time. Made and
-    /// collapsed under the name lock.
+    /// Per-CPU reference counts, for a file that many threads open at the same time. Made under the
+    /// name lock. Collapsed under it, too, or by the shutdown of the tree.
     pub proxies: DentryProxies,
 }
 
