@@ -41,7 +41,7 @@ pub(crate) struct Session {
     /// Threads that the reader has not yet seen, with the reading ends of their rings.
     pub(crate) joined: Mutex<Vec<(u32, RingReader)>>,
     /// The number of operations of threads without a ring. Atomic: a single independent value.
-    pub(crate) ringless: AtomicU64,
+    pub(crate) without_ring: AtomicU64,
     /// Whether the trace has ended. Atomic: a single independent value.
     pub(crate) closed: AtomicBool,
 }
@@ -63,7 +63,7 @@ impl Session {
             rings: AtomicUsize::new(0),
             threads: AtomicU32::new(0),
             joined: Mutex::default(),
-            ringless: AtomicU64::new(0),
+            without_ring: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             clock,
         }
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// The reader has read the ring of an ended thread to its end.
-    pub(crate) fn ring_gone(&self) {
+    pub(crate) fn ring_ended(&self) {
         self.rings.fetch_sub(1, Ordering::Relaxed);
     }
 
