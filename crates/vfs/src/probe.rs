@@ -48,7 +48,7 @@ pub fn as_if_opened_by_many(vfs: &Vfs, dentry: &DentryRef) {
 /// # Errors
 /// EISDIR or EINVAL if it is not a regular file.
 pub fn as_if_read_by_many(dentry: &DentryRef) -> Result<()> {
-    dentry.0.inode().file_state()?.favour_readers();
+    dentry.0.inode().file_state()?.bias_to_readers();
     Ok(())
 }
 

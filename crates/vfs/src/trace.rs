@@ -69,7 +69,7 @@ use crate::{Error, Result, Vfs, objects::tracing::Session};
 pub struct Tracer {
     vfs: Vfs,
     session: Arc<Session>,
-    threads: Vec<Thread>,
+    threads: Vec<TracedThread>,
     min_latency: Duration,
     /// The number of lost operations of threads that have ended.
     lost: u64,
@@ -77,7 +77,7 @@ pub struct Tracer {
 }
 
 /// A traced thread, as the reader sees it.
-struct Thread {
+struct TracedThread {
     number: u32,
     reader: RingReader,
     bases: Bases,
@@ -120,7 +120,7 @@ impl Tracer {
     /// Within one call, the operations are sorted by their start.
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(&Event)) -> usize {
         let mut joined = lock(&self.session.joined);
-        let new = joined.drain(..).map(|(number, reader)| Thread { number, reader, bases: Bases::default() });
+        let new = joined.drain(..).map(|(number, reader)| TracedThread { number, reader, bases: Bases::default() });
         self.threads.extend(new);
         drop(joined);
         // Each thread gets a share, so a busy thread does not hide the others.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pando_sync::{Counted, Guard, Shared, pin};
 
 use crate::objects::{
-    by_number::{ByNumber, Entry},
+    by_number::{ByNumber, NumberedNode},
     dentry::Dentry,
     tables::InodeCache,
 };
@@ -55,7 +55,7 @@ impl InodeCache {
     }
 
     /// The entry of an inode, if the cache has this inode under its number.
-    fn entry_of<'g>(&self, dentry: &Dentry, guard: &'g Guard) -> Option<Shared<'g, Entry<AtomicBool>>> {
+    fn entry_of<'g>(&self, dentry: &Dentry, guard: &'g Guard) -> Option<Shared<'g, NumberedNode<AtomicBool>>> {
         let inode = dentry.inode();
         let is_here = |here: Shared<'_, Dentry>| std::ptr::eq(here.to_ref().inode(), inode);
         self.table.entry(inode.ino, guard).filter(|entry| entry.to_ref().dentry(guard).is_some_and(is_here))
@@ -117,4 +117,4 @@ impl InodeCache {
 
 /// A cache entry whose inode is frozen.
 #[must_use = "threads that find the inode start over until it is evicted"]
-pub(crate) struct Frozen<'g>(Shared<'g, Entry<AtomicBool>>);
+pub(crate) struct Frozen<'g>(Shared<'g, NumberedNode<AtomicBool>>);

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use pando_sync::{Counted, Guard, Shared, Unlinked, pin};
 
 use crate::objects::{
-    by_number::{ByNumber, Entry, Numbered},
+    by_number::{ByNumber, Numbered, NumberedNode},
     dentry::Dentry,
     path::is_bound,
     tables::Nodes,
@@ -48,7 +48,7 @@ impl Numbered<AtomicU64> {
     }
 
     /// Marks an idle entry as dead; true if this call did it.
-    fn kill(&self) -> bool {
+    fn mark_dead(&self) -> bool {
         self.note.compare_exchange(IDLE, DEAD, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
@@ -110,12 +110,12 @@ impl Nodes {
     }
 
     /// Removes an entry that has become idle, unless its inode is in memory and has a name.
-    fn leave_unless_named(&self, entry: Shared<'_, Entry<AtomicU64>>, guard: &Guard) -> Option<Counted<Dentry>> {
+    fn leave_unless_named(&self, entry: Shared<'_, NumberedNode<AtomicU64>>, guard: &Guard) -> Option<Counted<Dentry>> {
         // Pairs with the fence in `name_gone`.
         fence(Ordering::SeqCst);
         let inode = entry.to_ref().dentry(guard)?.to_ref().inode();
         let stays = !inode.is_backed() && !inode.is_nameless(guard);
-        if stays || !entry.to_ref().kill() { None } else { self.table.remove(entry, guard) }
+        if stays || !entry.to_ref().mark_dead() { None } else { self.table.remove(entry, guard) }
     }
 
     /// Removes the entry of an inode in memory that has lost its last name, if the entry is idle. The
@@ -124,7 +124,7 @@ impl Nodes {
         // Pairs with the fence in `leave_unless_named`.
         fence(Ordering::SeqCst);
         let entry = self.table.entry(ino, guard)?;
-        if entry.to_ref().kill() { self.table.remove(entry, guard) } else { None }
+        if entry.to_ref().mark_dead() { self.table.remove(entry, guard) } else { None }
     }
 
     /// Removes all entries.

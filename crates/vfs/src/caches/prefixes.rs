@@ -65,7 +65,7 @@ struct CachedDir {
 
 /// An entry of the cache.
 #[repr(C, align(64))]
-struct Entry {
+struct PrefixEntry {
     /// The [identity](crate::Context::identity) of the context. Zero for an empty entry.
     context: u64,
     sequence: u64,
@@ -74,9 +74,9 @@ struct Entry {
     bytes: [u8; PREFIX_MAX],
 }
 
-const _: () = assert!(size_of::<Entry>() == 192);
+const _: () = assert!(size_of::<PrefixEntry>() == 192);
 
-impl Entry {
+impl PrefixEntry {
     const EMPTY: Self = Self { context: 0, sequence: 0, cached: None, len: 0, bytes: [0; PREFIX_MAX] };
 
     #[inline]
@@ -95,13 +95,13 @@ impl Entry {
 
 /// The cache of one thread. The number of entries is zero or a power of two. Each prefix has two
 /// possible positions.
-struct Table {
-    entries: Vec<Entry>,
+struct PrefixCache {
+    entries: Vec<PrefixEntry>,
     /// How many entries in use were overwritten since the table has its present size.
     displaced: usize,
 }
 
-std::thread_local!(static CACHE: RefCell<Table> = const { RefCell::new(Table::NEW) });
+std::thread_local!(static CACHE: RefCell<PrefixCache> = const { RefCell::new(PrefixCache::NEW) });
 
 impl<'p> Prefix<'p> {
     /// The prefix of a path and its last component. None if the prefix is empty or too long.
@@ -204,7 +204,7 @@ impl CachedDir {
     }
 }
 
-impl Table {
+impl PrefixCache {
     const NEW: Self = Self { entries: Vec::new(), displaced: 0 };
 
     /// The two possible positions of a prefix.
@@ -227,7 +227,7 @@ impl Table {
         let len = self.entries.len();
         if len == 0 || (self.displaced >= len && len < ENTRIES_MAX) {
             let len = if len == 0 { ENTRIES_MIN } else { len * GROWTH };
-            *self = Self { entries: (0..len).map(|_| Entry::EMPTY).collect(), displaced: 0 };
+            *self = Self { entries: (0..len).map(|_| PrefixEntry::EMPTY).collect(), displaced: 0 };
         }
         let positions = self.positions(prefix);
         let is_free = |&place: &usize| !self.entries[place].is_in_use(prefix.sequence, guard);
@@ -258,7 +258,7 @@ mod tests {
         let dir = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("mkdir").0;
         let now = || dir.inode().directory().expect("a directory").index_address(&pin());
         let cached_indexes = || {
-            let of_entry = |entry: &Entry| entry.cached.as_ref().map(|cached| cached.index);
+            let of_entry = |entry: &PrefixEntry| entry.cached.as_ref().map(|cached| cached.index);
             CACHE.with_borrow(|table| table.entries.iter().filter_map(of_entry).collect::<Vec<_>>())
         };
         let mut seen = Vec::new();

@@ -31,7 +31,7 @@ pub(crate) struct Numbered<T> {
 }
 
 /// An entry of the table.
-pub(crate) type Entry<T> = Node<Numbered<T>>;
+pub(crate) type NumberedNode<T> = Node<Numbered<T>>;
 
 impl<T: Send + Sync> Numbered<T> {
     /// The dentry, unless the entry was removed.
@@ -60,7 +60,7 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
     }
 
     /// The entry of a number.
-    pub(crate) fn entry<'g>(&self, ino: u64, guard: &'g Guard) -> Option<Shared<'g, Entry<T>>> {
+    pub(crate) fn entry<'g>(&self, ino: u64, guard: &'g Guard) -> Option<Shared<'g, NumberedNode<T>>> {
         self.table.get(self.hash(ino), |entry| entry.ino == ino, guard)
     }
 
@@ -110,7 +110,7 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
 
     /// Removes an entry and returns its reference. The caller puts it, without a guard if it can.
     /// None if another thread has removed the entry.
-    pub(crate) fn remove(&self, entry: Shared<'_, Entry<T>>, guard: &Guard) -> Option<Counted<Dentry>> {
+    pub(crate) fn remove(&self, entry: Shared<'_, NumberedNode<T>>, guard: &Guard) -> Option<Counted<Dentry>> {
         if !self.table.remove(entry, guard).removed {
             return None;
         }
@@ -119,7 +119,7 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
     }
 
     /// Takes the reference out of an entry that is in no table.
-    pub(crate) fn empty(entry: &Entry<T>) -> Option<Counted<Dentry>> {
+    pub(crate) fn empty(entry: &NumberedNode<T>) -> Option<Counted<Dentry>> {
         entry.dentry.swap(None)
     }
 
@@ -130,7 +130,7 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
         after: u64,
         count: usize,
         guard: &'g Guard,
-    ) -> (Vec<Shared<'g, Entry<T>>>, Option<u64>) {
+    ) -> (Vec<Shared<'g, NumberedNode<T>>>, Option<u64>) {
         let batch: Vec<_> = self.table.iter_after(after, guard).take(count).collect();
         let last = batch.last().filter(|_| batch.len() == count).map(|entry| entry.to_ref().position());
         (batch, last)

@@ -202,7 +202,7 @@ impl Directory {
         if contended {
             self.stripes.0.note_contention();
         }
-        self.adapt_now_and_then(guard);
+        self.adapt_periodically(guard);
     }
 
     /// Stamps a change of the entries (mtime and ctime) on this thread's stripe and returns the
@@ -237,7 +237,7 @@ impl Directory {
     /// Lets the table grow or shrink. A small directory is checked after each change. A large one
     /// has stripes, and counting means reading all of them, so it is checked after every 16th
     /// change of a stripe.
-    fn adapt_now_and_then(&self, guard: &Guard) {
+    fn adapt_periodically(&self, guard: &Guard) {
         let mine = self.stripes.0.mine().entries.changes();
         if !self.stripes.0.is_inflated() || mine.is_multiple_of(16) {
             self.table.adapt(self.approximate_len(), false, guard);

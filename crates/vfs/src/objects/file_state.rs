@@ -69,7 +69,7 @@ impl FileState {
         let Some(layout) = data.layout() else { return store() };
         let layout = Some(layout).filter(|layout| !layout.is_full(after));
         let unchanged = self.layout.holds(|old| match (old, &layout) {
-            (Some(old), Some(new)) => new.is_still(old),
+            (Some(old), Some(new)) => new.is_same_version(old),
             (None, None) => true,
             _ => false,
         });
@@ -101,7 +101,7 @@ impl FileState {
 
     /// Biases the data lock towards readers, as many concurrent readers would do. A reader then
     /// writes only a line of its own CPU, until the next writer.
-    pub(crate) fn favour_readers(&self) {
+    pub(crate) fn bias_to_readers(&self) {
         self.contents.0.bias();
     }
 

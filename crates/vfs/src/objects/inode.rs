@@ -2,7 +2,7 @@
 //!
 //! | field | guarded by |
 //! | --- | --- |
-//! | `ino`, `kind`, `shard`, `birth`, `backed`, `body`'s kind, a symlink's target | immutable |
+//! | `ino`, `kind`, `shard`, `initial_perm`, `backed`, `body`'s kind, a symlink's target | immutable |
 //! | `perm` | atomic pointer to an immutable record: whole for every reader (P11) |
 //! | `links` | one atomic word (protocol 6): `links` |
 //! | `size` | written under the data lock, read atomically without it (P6) |
@@ -59,7 +59,7 @@ pub(crate) struct Inode {
     pub ino: u64,
     perm: AtomicCounted<PermView>,
     /// Mode, owner and group at creation. In force until `perm` holds a record. Immutable.
-    birth: PermView,
+    initial_perm: PermView,
     pub kind: FileKind,
     /// Whether the inode is in a tree with a backing. Immutable.
     backed: bool,
@@ -91,7 +91,7 @@ impl Inode {
             backed: false,
             dirty: AtomicU8::new(0),
             flags: AtomicU8::new(0),
-            birth: perm,
+            initial_perm: perm,
             perm: AtomicCounted::new(None),
             links: Links::new(nlink),
             size: AtomicU64::new(size),
@@ -110,7 +110,7 @@ impl Inode {
             backed: true,
             dirty: AtomicU8::new(0),
             flags: AtomicU8::new(0),
-            birth: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
+            initial_perm: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
             perm: AtomicCounted::new(None),
             links: Links::new(attr.nlink),
             size: AtomicU64::new(attr.size),
@@ -232,7 +232,7 @@ impl Inode {
 
     /// Undoes [`Inode::link_comes`] after the name could not be created.
     pub(crate) fn link_stays_away(&self) {
-        self.pay_back_link(self.links.undo_up());
+        self.release_link_charge(self.links.undo_up());
     }
 
     /// Counts the removal of a name of a file. The count of a file in a backing may be zero
@@ -240,12 +240,12 @@ impl Inode {
     /// `drop_nlink()`.
     pub(crate) fn link_gone(&self) {
         if !self.backed || self.links.count() > 0 {
-            self.pay_back_link(self.links.down());
+            self.release_link_charge(self.links.down());
         }
     }
 
     /// Gives back the charge for one of `were` names.
-    fn pay_back_link(&self, were: u32) {
+    fn release_link_charge(&self, were: u32) {
         if were > 1 && !self.backed {
             self.shard.sb.driver.release(Charge::Link);
         }
@@ -321,7 +321,7 @@ impl Inode {
     #[inline]
     pub(crate) fn perm(&self, guard: &Guard) -> PermView {
         match self.perm.load(guard) {
-            None => self.birth,
+            None => self.initial_perm,
             Some(record) => *record.to_ref(),
         }
     }
@@ -334,7 +334,7 @@ impl Inode {
     ) -> Result<()> {
         loop {
             let now = self.perm.load(guard);
-            let new = change(now.map_or(self.birth, |record| *record.to_ref()))?;
+            let new = change(now.map_or(self.initial_perm, |record| *record.to_ref()))?;
             if self.perm.compare_exchange(now, Some(Counted::new(new))).is_ok() {
                 return Ok(());
             }
@@ -386,7 +386,7 @@ impl Inode {
         // The count is above one only if the whole tree was unmounted, because then the names were
         // not removed one by one.
         if matches!(self.body, Body::Symlink(_)) || self.links.count() > 1 {
-            self.pay_back_rest();
+            self.release_other_charges();
         }
         if self.flags.load(Ordering::Acquire) & ADOPTED != 0 {
             // The backing is told later: this may run under a guard, and the backing may wait.
@@ -402,7 +402,7 @@ impl Inode {
     /// Gives back the charges of an inode in memory other than the one for the inode itself and
     /// those for extended attributes.
     #[cold]
-    fn pay_back_rest(&self) {
+    fn release_other_charges(&self) {
         let driver = &self.shard.sb.driver;
         if self.backed {
             return;

@@ -39,13 +39,13 @@ struct Map {
     map: XattrMap,
     /// After the map was replaced, the bytes of the value that only the replaced map still has.
     /// Atomic: for statistics.
-    outlived: AtomicUsize,
+    replaced_bytes: AtomicUsize,
 }
 
 impl Map {
     /// None if there are no attributes.
     fn of(map: XattrMap) -> Option<Counted<Self>> {
-        (!map.is_empty()).then(|| Counted::new(Self { map, outlived: AtomicUsize::new(0) }))
+        (!map.is_empty()).then(|| Counted::new(Self { map, replaced_bytes: AtomicUsize::new(0) }))
     }
 }
 
@@ -54,7 +54,7 @@ const ENTRY_BYTES: usize = 2 * size_of::<(Arc<[u8]>, Arc<[u8]>)>();
 
 impl Object for Map {
     fn held_bytes(&self) -> usize {
-        self.map.len() * ENTRY_BYTES + self.outlived.load(Ordering::Relaxed)
+        self.map.len() * ENTRY_BYTES + self.replaced_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -80,7 +80,7 @@ impl Xattrs {
             let old = change(&mut map)?;
             if let (Some(now), Some(old)) = (now, &old) {
                 // Relaxed: for statistics.
-                now.to_ref().outlived.store(old.len(), Ordering::Relaxed);
+                now.to_ref().replaced_bytes.store(old.len(), Ordering::Relaxed);
             }
             if self.map.compare_exchange(now, Map::of(map)).is_ok() {
                 return Ok(old);

@@ -110,12 +110,12 @@ impl Bases {
     pub(super) fn decode(&mut self, words: &[u64], clock: &Clock, began: u64, thread: u32) -> Option<Event> {
         let head = words[0];
         if head & 0xff == BASE {
-            let (place, _) = Place::read(&words[1..]);
+            let (place, _) = DecodedPlace::read(&words[1..]);
             self.0[place.number] = place.bytes;
             return None;
         }
-        let (first, rest) = Place::read(&words[3..]);
-        let second = (head >> PLACES_SHIFT > 1).then(|| Place::read(rest).0);
+        let (first, rest) = DecodedPlace::read(&words[3..]);
+        let second = (head >> PLACES_SHIFT > 1).then(|| DecodedPlace::read(rest).0);
         let errno = (head >> ERRNO_SHIFT) as u16;
         let nanos = |from, to| Duration::from_nanos(clock.delta_as_nanos(from, to));
         Some(Event {
@@ -129,7 +129,7 @@ impl Bases {
         })
     }
 
-    fn path(&self, place: Place) -> Vec<u8> {
+    fn path(&self, place: DecodedPlace) -> Vec<u8> {
         if place.whole {
             return place.bytes;
         }
@@ -145,13 +145,13 @@ impl Bases {
     }
 }
 
-struct Place {
+struct DecodedPlace {
     whole: bool,
     number: usize,
     bytes: Vec<u8>,
 }
 
-impl Place {
+impl DecodedPlace {
     /// Decodes the first place in `words`, and returns the words after it.
     fn read(words: &[u64]) -> (Self, &[u64]) {
         let (head, words) = (words[0], &words[1..]);

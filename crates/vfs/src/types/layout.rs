@@ -126,7 +126,7 @@ impl Layout {
     }
 
     /// Whether this layout equals `older`, from which it was made by changes.
-    pub(crate) fn is_still(&self, older: &Self) -> bool {
+    pub(crate) fn is_same_version(&self, older: &Self) -> bool {
         self.version == older.version
     }
 
@@ -204,7 +204,7 @@ mod tests {
                 let all: Vec<bool> = (0..PAGES).map(|page| page_of(&layout, page)).collect();
                 assert_eq!(all, model);
                 let old: Vec<bool> = (0..PAGES).map(|page| page_of(&before, page)).collect();
-                assert!(old == all || !layout.is_still(&before));
+                assert!(old == all || !layout.is_same_version(&before));
                 let within = size.div_ceil(PAGE_BYTES) as usize;
                 if model[within..].iter().all(|data| !data) {
                     assert_eq!(layout.is_full(size), model[..within].iter().all(|data| *data));
