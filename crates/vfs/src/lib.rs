@@ -40,9 +40,10 @@
 //! waits, for a read or write on the same handle. Path rendering takes none in the common case.
 //!
 //! No thread waits for a lock other than a leaf while it holds a reclamation guard. A driver's
-//! [`Backing`] may be called with any of these locks held, except for a position and the leaves, and
-//! never under a guard. There are two exceptions: [`Backing::change_count`] is called under a guard,
-//! and the drop of a superblock calls [`Backing::forget`] under whatever the dropping thread holds.
+//! [`Backing`] may be called with any of these locks held, except for a position and the leaves,
+//! and never under a guard. There are two exceptions: [`Backing::change_count`] is called under a
+//! guard, and the drop of a superblock calls [`Backing::forget`] under whatever the dropping thread
+//! holds.
 //!
 //! # Layout of the data
 //!

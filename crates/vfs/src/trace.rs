@@ -7,9 +7,9 @@
 //! * **A disabled trace costs one load** per operation, of a word that is not written, and a
 //!   predicted branch.
 //! * **A traced thread writes raw records into a ring of its own**: the operation, two readings of
-//!   the time stamp counter, the error, and the path as the caller has given it. Once it
-//!   has joined the trace, the thread takes no lock, waits for no other thread except for paths (see
-//!   below), and shares cache lines only with the reader. If the ring is full, the record is dropped and
+//!   the time stamp counter, the error, and the path as the caller has given it. Once it has joined
+//!   the trace, the thread takes no lock, waits for no other thread except for paths (see below),
+//!   and shares cache lines only with the reader. If the ring is full, the record is dropped and
 //!   counted: [`Tracer::lost`].
 //! * **Paths are rendered once per directory, not once per operation.** The recorded path is the
 //!   path of the directory at which the walk began, followed by the path that the caller has given.
@@ -27,8 +27,8 @@
 //!   Operations that do not pass them take no space in the ring.
 //! * **Memory is bounded**: one ring of a fixed size per thread, for a limited number of threads.
 //!
-//! Not traced: `lseek` with SEEK_SET, SEEK_CUR or SEEK_END (little more than a store), `tell`, close,
-//! and path rendering itself.
+//! Not traced: `lseek` with SEEK_SET, SEEK_CUR or SEEK_END (little more than a store), `tell`,
+//! close, and path rendering itself.
 //!
 //! ```
 //! use pando_memfs::{MemFs, MemOptions};

@@ -11,8 +11,8 @@
 //!    stand in a set, and a thread that loads a number removes it from the set. The thread that
 //!    tells the backing holds the inode's lock, without which no last name can be removed.
 //! 4. *Aliases hold the first dentry.* They have a table of their own, and are evicted before it.
-//! 5. *The inode loses its last name* between the check and the eviction. Then the cache's
-//!    reference is evicted, and one of the counted references belongs to a user. So the cache is
+//! 5. *The inode loses its last name* between the check and the eviction. Then the cache has
+//!    released its reference, and one of the counted references belongs to a user. So the cache is
 //!    checked again under the inode's lock, without which no last name can be removed. A create or
 //!    a load that fails removes or freezes an entry without that lock. There, the thread that marks
 //!    the entry as leaving removes it, and a dentry that was frozen wrongly is unfrozen

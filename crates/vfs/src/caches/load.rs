@@ -207,8 +207,8 @@ fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
     }
 }
 
-/// The state of a directory's cached names and of the tree's inodes at some instant. All fields are
-/// monotonic.
+/// The state of a directory's cached names and of the tree's inodes at some instant. Each change
+/// gives one of the fields a new value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version {
     /// Names that were created or removed.

@@ -41,7 +41,7 @@ impl Numbered<AtomicU64> {
         self.note.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
-    /// Subtracts `n` from the count. True if the entry is idle then.
+    /// Subtracts `n` from the count. True if that makes the entry idle.
     fn count_down(&self, n: u64) -> bool {
         let sub = |now: u64| (now != IDLE && now != DEAD).then(|| now.saturating_sub(n));
         self.note.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sub).is_ok_and(|old| old <= n)
@@ -118,8 +118,8 @@ impl Nodes {
         if stays || !entry.to_ref().mark_dead() { None } else { self.table.remove(entry, guard) }
     }
 
-    /// Removes the entry of an inode in memory that has lost its last name, if the entry is idle. The
-    /// caller puts the reference.
+    /// Removes the entry of an inode in memory that has lost its last name, if the entry is idle.
+    /// The caller puts the reference.
     pub(crate) fn name_gone(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
         // Pairs with the fence in `leave_unless_named`.
         fence(Ordering::SeqCst);

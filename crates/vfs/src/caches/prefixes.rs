@@ -55,8 +55,8 @@ struct CachedDir {
     /// The address of the directory's own part of its inode. Used only to prefetch it, because it
     /// may be freed together with `dir`.
     directory: *const Directory,
-    /// The hash function of the directory's names. With it, a name can be hashed before the inode
-    /// has arrived in the cache.
+    /// The hash function of the directory's names. With it, a name can be hashed while the inode is
+    /// still being fetched from memory.
     names: NameHash,
     /// The address of the directory's index. Used to prefetch the bucket before the directory has
     /// been read.

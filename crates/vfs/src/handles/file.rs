@@ -26,6 +26,8 @@ pub struct File {
     pub(crate) writer: Writer,
     /// Reads do not update atime, whatever the flags say. Immutable.
     read_only: bool,
+    /// The position that threads share: one atomic word, and a lock for reads and writes that use
+    /// it.
     pub(crate) position: Position,
 }
 

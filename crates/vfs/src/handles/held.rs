@@ -6,11 +6,12 @@
 //! ([`pando_sync::Proxies`]), and each opener then counts on a line of its CPU. The technique is
 //! that of Linux's `percpu_ref`.
 //!
-//! The per-CPU counts hold the dentry, and the dentry holds them. So they are created under the
-//! dentry's name lock, and only while the name is bound. The thread that removes the name collapses
-//! them under the same lock. The thread that shuts the tree down collapses them after the tree is
-//! closed, when no others can be created. A tree with a backing has none, because its cache decides
-//! by the reference count which inodes are in use.
+//! The per-CPU counts hold the dentry, and the dentry holds them. The dentry cannot be freed before
+//! this cycle is broken. So the counts are created under the dentry's name lock, and only while the
+//! name is bound. The thread that removes the name collapses them under the same lock. The thread
+//! that shuts the tree down collapses them after the tree is closed, when no others can be created.
+//! A tree with a backing has none, because its cache decides by the reference count which inodes
+//! are in use.
 
 use std::cell::Cell;
 
@@ -56,7 +57,7 @@ impl Held {
     }
 }
 
-/// One of so many openers that have met contention reports it.
+/// A thread acts on one of this many contended opens.
 const REPORT_INTERVAL: u32 = 8;
 
 #[cold]

@@ -18,8 +18,8 @@ pub(crate) struct BackedDir {
     negative: SplitTable<Name>,
     /// The number of negative dentries. Atomic: a single independent value.
     negative_count: AtomicUsize,
-    /// The number of names that were loaded and are cached, without those that were created here.
-    /// Atomic: a single independent value.
+    /// The number of names that were loaded into the cache, minus the number of names that were
+    /// dropped from it. Atomic: a single independent value.
     loaded: AtomicI64,
     /// How often a cached name was dropped from the cache without a change in the backing.
     /// Monotonic. Incremented under the name lock.
@@ -53,7 +53,7 @@ impl BackedDir {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// The number of cached names that were not created here. It may be negative.
+    /// How many more names are cached than were created here. It may be negative.
     pub(crate) fn loaded_len(&self) -> i64 {
         self.loaded.load(Ordering::Relaxed)
     }

@@ -99,8 +99,9 @@ impl Object for Dentry {
         }
     }
 
-    /// The drop of an alias puts its reference to the inode. The drop of an inode with extended
-    /// attributes gives back their charge.
+    /// Whether the drop releases something that other threads may be waiting for. The drop of an
+    /// alias puts its reference to the inode, and the drop of an inode gives back the charge for
+    /// its extended attributes.
     fn is_awaited(&self) -> bool {
         match &self.target {
             Target::Own(inode) => inode.has_xattrs(),

@@ -432,8 +432,8 @@ mod tests {
         assert!(!directory.stripes.0.is_inflated());
     }
 
-    /// `release_parent_refs` does not seal the stripes: a directory that is still in use can get stripes after
-    /// it.
+    /// `release_parent_refs` does not seal the stripes: a directory that is still in use can get
+    /// stripes after it.
     #[test]
     fn live_directory_is_striped_under_contention() {
         let directory = Directory::new();

@@ -2,7 +2,7 @@
 //!
 //! | field | guarded by |
 //! | --- | --- |
-//! | `ino`, `kind`, `shard`, `initial_perm`, `backed`, `body`'s kind, a symlink's target | immutable |
+//! | `ino`, `kind`, `shard`, `initial_perm`, `backed`, `body`'s kind, link target | immutable |
 //! | `perm` | atomic pointer to an immutable record: whole for every reader (P11) |
 //! | `links` | one atomic word (protocol 6): `links` |
 //! | `size` | written under the data lock, read atomically without it (P6) |

@@ -120,10 +120,10 @@ fn place_of<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Option<(Shared<
         if shown.is_some_and(|shown| shown.ptr_eq(dentry)) {
             return Some((slot.anchor_dir(), slot.name.as_bytes(), true));
         }
-        // The name was removed, or the dentry has moved. An entry that has become empty stays empty,
-        // and a move changes entry and place at one instant. So if the place is unchanged and the
-        // entry is empty, the name was removed. If the entry shows another dentry, this one was
-        // exchanged or replaced, and has another place.
+        // The name was removed, or the dentry has moved. An entry that has become empty stays
+        // empty, and a move changes entry and place at one instant. So if the place is unchanged
+        // and the entry is empty, the name was removed. If the entry shows another dentry, this one
+        // was exchanged or replaced, and has another place.
         let again = dentry_ref.place.load(guard)?;
         if again.ptr_eq(place) && shown.is_none() {
             return Some((slot.anchor_dir(), slot.name.as_bytes(), false));

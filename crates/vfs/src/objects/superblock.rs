@@ -134,7 +134,7 @@ pub(crate) struct SuperBlock {
     /// (single-flight).
     pub requests: Flights<Request, Result<()>>,
     /// How often the attributes that others have changed were requested again. A thread that loads
-    /// extended attributes meanwhile sees the change and loads them again.
+    /// extended attributes meanwhile sees the new number and loads them again.
     pub refreshes: AtomicU64,
     /// Held shared by evictions, and exclusively by the thread that shuts the tree down. Both rely
     /// on the references that the caches hold.

@@ -44,7 +44,7 @@ impl Times {
     pub(crate) fn loaded(attr: &NodeAttr) -> Self {
         let now = Timestamp::now().0;
         // A time in the future can only have been set explicitly. It is in force until the next
-        // change, and automatic stamps do not rise above it.
+        // change, and automatic stamps do not start from it.
         let explicit = |time: Timestamp| (time.0 > now).then_some((time.0, now));
         let (atime, mtime) = (explicit(attr.atime), explicit(attr.mtime));
         let record = (atime.is_some() || mtime.is_some()).then(|| Counted::new(ExplicitTimes { atime, mtime }));

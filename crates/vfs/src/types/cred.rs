@@ -93,8 +93,8 @@ impl Credentials {
 
     /// Checks `want` against owner, group and mode.
     pub(crate) fn check(&self, perm: &PermView, is_dir: bool, want: Access) -> Result<()> {
-        // A walk checks this at each step, and most directories may be searched by everybody. Then the
-        // caller's class need not be determined.
+        // A walk checks this at each step, and most directories may be searched by everybody. Then
+        // the caller's class need not be determined.
         if want == Access::EXEC && perm.mode & 0o111 == 0o111 {
             return Ok(());
         }
