@@ -1,4 +1,5 @@
-//! What is kept so that it need not be found again: inodes by number, absent names, remembered prefixes of paths.
+//! The caches: inodes by number, negative dentries, path prefixes. Loads, refreshes, write-back and
+//! eviction for trees with a backing.
 
 pub(crate) mod ask;
 pub(crate) mod binding;

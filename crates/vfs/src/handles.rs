@@ -1,4 +1,5 @@
-//! What callers hold: the [`Vfs`](vfs::Vfs), a [`Context`](context::Context), an open file.
+//! The objects that callers hold: the [`Vfs`](vfs::Vfs), a [`Context`](context::Context), an open
+//! file.
 
 pub(crate) mod context;
 pub(crate) mod file;

@@ -1,16 +1,18 @@
-//! What instruments need and no user: a hash that is the same in each run, the state that contention leaves behind, and
-//! where things lie in memory. `pando bench conflicts` and `pando bench cost` are made with it.
+//! Introspection for tests and benchmarks: a fixed hash key, states that otherwise only contention
+//! causes, and the addresses of objects. `pando bench conflicts` and `pando bench cost` use it.
 //!
 //! Not part of the stable interface.
 
 pub use crate::types::part::Part;
 use pando_sync::{collect, pin};
 
-use crate::{DentryRef, Driver, Result, Vfs, handles::held::make_proxies, objects::lockable::Lockable};
+use crate::{DentryRef, Driver, Result, Vfs, handles::held::make_per_cpu_refs, objects::lockable::Lockable};
 
-/// As [`Vfs::with_root_attributes`], with a hash key that is no secret: names fall into the same buckets and locks in each run.
+/// As [`Vfs::with_root_attributes`], with a hash key that is not secret: names fall into the same
+/// buckets and locks in each run.
 ///
-/// For measurements only. With a key that is known, whoever chooses names can make all of them collide.
+/// For measurements only. If the key is known, a user who chooses names can make all of them
+/// collide.
 ///
 /// # Errors
 /// As [`Vfs::new`].
@@ -18,13 +20,13 @@ pub fn vfs_with_hash_key(driver: impl Driver, uid: u32, gid: u32, mode: u32, key
     Vfs::with_hash_key(driver, uid, gid, mode, key)
 }
 
-/// Puts a directory into the state that contention would bring about: spread over the cores, with buckets. What threads
-/// that work in it at the same time do to it in any case, and one thread alone never does.
+/// Puts a directory into the state that contention would cause: split locks, striped counts, a
+/// table with buckets. A single thread would never cause it.
 ///
 /// # Errors
 /// ENOTDIR.
 pub fn as_if_contended(dir: &DentryRef) -> Result<()> {
-    /// More reports than any part of a directory asks for before it spreads.
+    /// More reports of contention than any part of a directory needs.
     const REPORTS: usize = 64;
     let directory = dir.0.directory()?;
     let guard = pin();
@@ -33,42 +35,48 @@ pub fn as_if_contended(dir: &DentryRef) -> Result<()> {
     Ok(())
 }
 
-/// Puts a file or a directory into the state that many threads bring about which open it at the same time: its references
-/// are counted on a line of each core.
+/// Puts a file or directory into the state that many concurrent opens would cause: it has per-CPU
+/// reference counts.
 pub fn as_if_opened_by_many(vfs: &Vfs, dentry: &DentryRef) {
-    make_proxies(&dentry.0, |name| Some(vfs.name_space().names.lock(&[name])));
+    make_per_cpu_refs(&dentry.0, |name| Some(vfs.name_space().names.lock(&[name])));
 }
 
-/// Puts a file that was written into the state that many threads bring about which read it at the same time: they meet
-/// nobody but writers. The next change of the contents undoes it.
+/// Puts a file that was written into the state that many concurrent readers would cause: the data
+/// lock is biased towards readers, who then contend only with writers. The next change of the
+/// contents undoes it.
 ///
 /// # Errors
-/// EISDIR, EINVAL: it is no regular file.
+/// EISDIR or EINVAL if it is not a regular file.
 pub fn as_if_read_by_many(dentry: &DentryRef) -> Result<()> {
-    dentry.0.inode().file_state()?.favour_readers();
+    dentry.0.inode().file_state()?.bias_to_readers();
     Ok(())
 }
 
-/// How many threads wait, about now, for what another one is asking a backing: for tests, which look again and again.
+/// The approximate number of threads that wait for a request which another thread has made to a
+/// backing. For tests that poll.
 #[must_use]
 pub fn waiting_for_answers(vfs: &Vfs) -> usize {
-    vfs.roots().iter().map(|root| root.0.sb().questions.waiting()).sum()
+    vfs.roots().iter().map(|root| root.0.sb().requests.waiting()).sum()
 }
 
-/// How many threads wait, about now, for somebody who takes permissions of a directory away: for tests, as above.
+/// The approximate number of threads that wait for the end of a revocation of a directory's
+/// permissions. For tests that poll.
 #[must_use]
 pub fn waiting_for_permissions(vfs: &Vfs) -> usize {
     vfs.name_space().waiting_for_permissions()
 }
 
-/// Whether somebody who takes permissions away waits, about now, for a change that they allowed: for tests, as above.
+/// Whether a thread that revokes permissions waits, about now, for a change that they had
+/// permitted. For tests that poll.
 #[must_use]
 pub fn permissions_wait_for_changes(vfs: &Vfs) -> bool {
     vfs.name_space().names.awaited()
 }
 
-/// Whether somebody has the lock of a name in this directory now, or without a name that of the directory's own attributes (of
-/// a tree with a backing): also as one of another name, since locks are striped. For tests in which one may not wait for the other.
+/// Whether any thread holds the lock of a name in this directory. Without a name: the lock of the
+/// directory's own attributes, in a tree with a backing. Locks are striped, so a thread that holds
+/// the lock for another name counts, too. For tests in which one operation may not wait for
+/// another.
 #[must_use]
 pub fn is_locked(dir: &DentryRef, name: Option<&str>) -> bool {
     let inode = dir.0.inode();
@@ -78,15 +86,17 @@ pub fn is_locked(dir: &DentryRef, name: Option<&str>) -> bool {
     sb.name_space.names.try_lock(&[lockable.key]).is_none()
 }
 
-/// Gives back memory that this thread has retired, as far as others let it: what comes next has less to tidy up.
+/// Reclaims the memory that this thread has retired, as far as readers permit, so that later
+/// measurements do not include it.
 pub fn settle() {
     collect();
 }
 
-/// What a dentry consists of, where it lies; from the outside in: a part that lies within another comes after it.
+/// The parts of a dentry and their addresses, from the outside in: a part that lies within another
+/// one follows it.
 #[must_use]
 pub fn parts(dentry: &DentryRef) -> Vec<Part> {
-    /// A counted object has its count behind it.
+    /// A counted object is followed by its count.
     const COUNT_BYTES: usize = size_of::<usize>();
     let guard = pin();
     let inode = dentry.0.inode();
@@ -133,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_names_depends_on_the_key_alone() {
+    fn readdir_order_depends_only_on_the_hash_key() {
         assert_eq!(order(&vfs((1, 2))), order(&vfs((1, 2))));
         assert_ne!(order(&vfs((1, 2))), order(&vfs((1, 3))));
     }
 
     #[test]
-    fn parts_lie_where_they_should_and_contention_adds_stripes() {
+    fn parts_have_addresses_and_contention_adds_stripes() {
         let vfs = vfs((1, 2));
         let context = Context::new(&vfs, Credentials::root());
         let dir = vfs.mkdir(&context, At::Cwd, "d", 0o755).expect("mkdir");
@@ -150,7 +160,7 @@ mod tests {
         as_if_contended(&dir).expect("a directory");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         assert_eq!(find("a stripe of Directory").is_some(), cores > 1);
-        // It is the same directory still.
+        // The directory still works.
         vfs.mkdir(&context, At::Dir(&dir), "e", 0o755).expect("mkdir");
         assert_eq!(vfs.stat(&context, At::Cwd, "d", Walk::empty()).expect("stat").nlink, 3);
     }

@@ -1,155 +1,198 @@
-//! The file-system tree of pandofs: names in parallel, POSIX semantics, no FUSE, embeddable.
+//! The file-system tree of pandofs: POSIX semantics, names change in parallel, embeddable, no FUSE.
 //!
-//! Where to begin: [`fs`] for files in the manner of `std::fs`; [`Vfs`], and a [`Context`] for each who calls, for the calls of
-//! the kernel; [`Driver`] and [`Backing`] for a tree of one's own. An example stands [below](#example), more in `examples/`.
-//! Here follows why it is right.
-//!
-//! # The locks
-//!
-//! A thread takes them in this order only, and debug builds assert it. What is indented is taken while what stands above
-//! it may be held.
+//! # Lock order
 //!
 //! ```text
-//! SuperBlock::evicting           shared by evictions, which lock names; alone by who takes the tree down (not asserted)
-//! NameSpace::permissions         permissions of a directory are taken away: one of them, by its number
-//!   NameSpace::topology          a directory changes its parent: ancestors stand still (P4)
-//!     NameSpace::names           a lock per name, striped; those of an operation at once, by stripe (P2); one for all names of
-//!                                a directory, until threads meet there (pando_sync::LockGrain)
-//!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9), or loses permissions, or
-//!                                at which something is mounted on it
-//!       FileState::contents      as below: attributes are asked for again with the inode's lock, one of the names'
-//!       Xattrs::changing         as below, for the same
-//! File's Position                a read or write with the shared position (P6)
-//!   FileState::contents          a file's contents: shared by readers, exclusive for writers
-//! Xattrs::changing               extended attributes: a backing is told of a change, or asked, and no other lock is taken
-//! SuperBlock::forgotten, questions and links, Vfs's list of mounts, Tracing::session and in it a trace's new threads,
-//! a driver's limits              leaves: held for a few instructions
+//! SuperBlock::evicting       evictions, shared; shutdown of a tree, exclusive (not asserted)
+//! Namespace::permissions     permissions of a directory are revoked; one of 32, by inode number
+//!   topology                 a directory changes its parent: ancestors are stable (P4)
+//!     names                  locks of names and inodes, striped; all of an operation at once (P2)
+//!       rename_seq           a directory moves or loses permissions, or a mount changes (P9)
+//!       FileState::contents  the data lock, when an inode of a backing is refreshed
+//!       Xattrs::changing     the same for extended attributes
+//! File's Position            a read or write at the shared position (P6)
+//!   FileState::contents      the data lock: readers shared, writers exclusive
+//! Xattrs::changing           a backing acknowledges a change of extended attributes, or is asked
+//! leaves                     pending forgets, requests in flight, aliases, the list of mounts, the
+//!                            trace session, a driver's limits: held for a few instructions
 //! ```
 //!
-//! A driver's [`Backing`] is called with any of these held but a position and the leaves, and never under a reclamation
-//! guard, but for [`Backing::change_count`].
+//! # Where to begin
 //!
-//! A path walk, stat, access, a look-up, path rendering in the common case, and every seek but a relative one take none
-//! of them. No lock of a directory is in the way of those who meet there: the names in it have one lock only until two do.
+//! * [`fs`] is a layer in the manner of `std::fs`.
+//! * [`Vfs`] has the system calls, and a [`Context`] is the caller of one.
+//! * [`Driver`] and [`Backing`] are the interface for a tree of your own.
 //!
-//! # The data
+//! The [example](#example) below is a complete program. There are more in `examples/`. The sections
+//! in between explain why the tree is correct.
+//!
+//! # Rules of the locks
+//!
+//! A thread takes locks only in the order above, and debug builds assert it. An indented lock may
+//! be taken while the lock above it is held. An eviction also takes name locks while it holds
+//! `evicting`.
+//!
+//! All names of a directory share one lock until two threads contend for it. Then the lock is split
+//! for good, and each name has a lock of its own, by stripe ([`pando_sync::LockGrain`]). From then
+//! on, threads that change different names of the directory run in parallel.
+//!
+//! Path walk, stat, access, look-ups and seeks take none of these locks; only a relative seek
+//! waits, for a read or write on the same handle. Path rendering takes none in the common case.
+//!
+//! No other lock is taken under a leaf, with one exception: `Exports::forget` may put the last
+//! reference to an inode while it holds the list of mounts, and that takes other leaves and the
+//! data lock, which no thread holds then.
+//!
+//! No thread waits for a lock other than a leaf while it holds a reclamation guard. A driver's
+//! [`Backing`] may be called with any of these locks held, except for a position and the leaves,
+//! and never under a guard. There are two exceptions: [`Backing::change_count`] is called under a
+//! guard, and the drop of a superblock calls [`Backing::forget`] under whatever the dropping thread
+//! holds.
+//!
+//! # Layout of the data
 //!
 //! ```text
-//!  Directory (in its inode)                    one allocation
-//!  +--------------------------+      +----------------------------------------+
-//!  | table: SplitTable<Slot> --+---->| Slot                  | Dentry         |
-//!  | life: alive/being removed |     |  anchor  name         |  place --> Slot|
-//!  | stripes: counts, stamp,   |<----+--'       value -------+> inode         |
-//!  |          anchor           |     |  next, position       |   ino, perm,   |
-//!  +--------------------------+      +-----------------------|   times, body  |
-//!                                                            +----------------+
+//!  Directory (in its inode)                     one allocation
+//!  +---------------------------+      +------------------------------------------+
+//!  | table of entries ---------+----->| directory entry        | dentry          |
+//!  | life: alive/being removed |      |  parent ref,  name     |  place --> entry|
+//!  | stripes: counts, stamp,   |<-----+--'        value -------+> inode          |
+//!  |          parent ref       |      |  next, position        |   ino, perm,    |
+//!  +---------------------------+      +------------------------|   times, body   |
+//!                                                              +-----------------+
 //! ```
 //!
-//! A *slot* stands in a directory's table for a name; `value` says which dentry it shows. A *dentry* is the identity that
-//! an open file keeps; `place` says in which slot it stands now. The first dentry of an inode holds the inode itself, and
-//! lies in one allocation with the slot it was made in; further hard links refer to it. All of them are reference-counted
-//! and may be read under a reclamation guard without being counted ([`pando_sync::Counted`]).
+//! A *directory entry* stands in the table of a directory for a name. Its `value` says which dentry
+//! the name is bound to. A *dentry* is the identity that an open file keeps. Its `place` says in
+//! which directory entry it stands now. The first dentry of an inode contains the inode, and is
+//! allocated together with the directory entry in which it was created. Each other hard link has an
+//! *alias*: a dentry that refers to the first one. All these objects are reference-counted, and may
+//! be read under a reclamation guard without being counted ([`pando_sync::Counted`]).
 //!
-//! What many threads would write on every create is spread: a directory's entry counts, its time stamp, and the *anchor* by
-//! which its slots hold it, are striped once threads contend; inodes hold a *shard* of their superblock, with its own run
-//! of inode numbers, and not the superblock itself.
+//! Words that every create would write are striped once threads contend for them: a directory's
+//! entry counts, its time stamp, and the *parent reference* through which its entries hold it.
+//! Inodes do not hold their superblock. They hold one of its *shards*, each of which has its own
+//! run of inode numbers.
 //!
-//! # How an operation runs
+//! # Life of an operation
 //!
-//! **A look-up** pins a guard, hashes each name (a keyed pseudo-random function, another one in each directory: the cookies of readdir
-//! publish it), finds the slot in the table and reads its value. It writes nothing that another core reads (P1). Its
-//! linearization point is the load of the value, or, when the value is an operation's entry, the load of that
-//! operation's state.
+//! **A look-up** pins a guard. It hashes each name with a keyed pseudo-random function. The key
+//! differs between directories, because the cookies of readdir publish the hashes. It finds the
+//! entry in the table and loads its value. It writes nothing that another core reads (P1). Its
+//! linearization point is the load of the value. If the value belongs to an operation in progress,
+//! the linearization point is the load of that operation's state.
 //!
-//! **A change** is an *attempt* under a guard: walk, look, check, *try* the locks of its names, and do it. If a lock is taken, the
-//! attempt gives everything up, waits for the locks it wanted (they are numbers, so nothing need be kept alive for
-//! them) and begins again with these in hand. So nobody waits under a guard, and nobody counts references on a directory
-//! that others are working in.
+//! **A change** is an *attempt* under a guard: it walks, looks the names up, checks, *tries* the
+//! locks of its names, and makes the change. If a lock is taken, the attempt ends and releases
+//! everything. The thread waits for the locks that it needs, which are numbers, so no object must
+//! be kept alive for them. Then it makes another attempt with these locks held. So no thread waits
+//! under a guard, and no thread counts a reference on a directory in which others work.
 //!
-//! **create** (mkdir, mknod, symlink, link, open) does all that can fail first, inserts the slot *pending*, which nobody sees, and
-//! then asks whether the directory is alive. If so, it publishes: the instant of the operation. If a removal is under
-//! way it aborts the removal; if the removal is done it takes the slot back: ENOENT.
+//! **create** (also mkdir, mknod, symlink, link, open) first does everything that can fail. It
+//! inserts the entry *pending*, so that no look-up sees it. Then it checks that the directory is
+//! alive. If so, it publishes the entry, which is the instant of the operation. If a removal is in
+//! progress, it aborts the removal. If the directory is removed, it takes the entry back: ENOENT.
 //!
-//! **rmdir** puts an operation into the directory's life and looks for entries. A pending one it publishes itself, and
-//! refuses: ENOTEMPTY. If there is none, the commit of the operation is the instant at which the directory and its name are gone.
+//! **rmdir** stores an operation in the directory's life and scans for entries. If it finds a
+//! pending one, it publishes that entry itself and fails with ENOTEMPTY. If it finds none, it
+//! commits the operation. At this instant the directory is removed and its name is unbound.
 //!
-//! **rename** enlists all words that change — the two slots, the place of what moves, the place of what is replaced,
-//! the life of a directory that is replaced — in one operation. Its commit, one compare-and-swap, is the instant (P3). Readers who
-//! meet an entry of it answer from its state and never wait.
+//! **rename** enlists all words that change in one operation: the two directory entries, the place
+//! of the dentry that moves, the place of a dentry that is replaced, and the life of a directory
+//! that is replaced. The commit is one compare-and-swap, and the instant of the rename (P3). A
+//! reader that meets an enlisted word takes its value from the operation's state, and never waits.
 //!
 //! ```text
 //!  create in d                                rmdir d
-//!  insert the slot, pending
+//!  insert the entry, pending
 //!                                             d.life := removing
 //!  fence                                      fence
-//!  read d.life: removing -> abort it          look at the slots: pending -> publish it, abort
+//!  read d.life: removing -> abort it          scan the entries: pending -> publish it, abort
 //!  publish                                    ENOTEMPTY
 //! ```
 //!
-//! Whichever fence comes second, its thread sees what the other did before: both cannot miss each other. The models
-//! are in `pando_sync::op`, with the page of all linearization points.
+//! The thread whose fence comes second sees the word that the other one wrote before its own fence.
+//! So at least one of them sees the other. `pando_sync::op` has the models and all linearization
+//! points.
 //!
-//! **unlink** empties the slot (the instant), takes it out of the table, and counts the link down. **link** counts up
-//! before it inserts: a link count is never too low.
+//! **unlink** empties the directory entry (the instant), removes it from the table, and decrements
+//! the link count. **link** increments the count before it inserts the entry. So a link count is
+//! never too low.
 //!
-//! **A file that many open** at the same time gets proxies ([`pando_sync::Proxies`]), under its name's lock, on which openers
-//! count from then on. They hold the file and it holds them, until its name is taken away: under the same lock.
+//! **open** of a file that many threads open at the same time: the dentry gets per-CPU reference
+//! counts ([`pando_sync::Proxies`]), under its name lock, and later openers use those. The counts
+//! hold the dentry and the dentry holds the counts. The thread that removes the name collapses them
+//! under the same lock, and so does the shutdown of the tree after it is closed.
 //!
-//! **chmod and chown** of a directory: a change of a name is permitted under that name's lock, and what was permitted stands
-//! until the lock is given back. Who takes permissions away says so in the directory, passes once through all name locks,
-//! and then stores the new record, which is the instant: nobody is between check and change. Who finds it said gives the
-//! lock back and waits ([`pando_sync::Revocable`]).
+//! **chmod and chown** of a directory: a change of a name is permitted under the name lock, and the
+//! permission is valid until that lock is released. A thread that takes permissions away marks the
+//! directory, passes once through all name locks, and then stores the new record, which is the
+//! instant. No thread is between its check and its change then. A thread that finds the mark
+//! releases its lock and waits ([`pando_sync::Revocable`]).
 //!
-//! **The way to a directory** is remembered by the thread that has gone it, with the rename sequence that stood before: the
-//! next walk to something in there goes on from the directory, if the sequence still stands and the directory is not removed.
-//! At the instant at which the sequence was read, the whole way was there and open to the caller: the module `prefixes` says
-//! why. What is remembered holds nothing ([`pando_sync::Weak`]) and is written where no other thread reads.
+//! **The path-prefix cache** of a thread has the directories that its walks have passed, with the
+//! rename sequence from before the walk. The next walk to a name in such a directory starts there,
+//! if the sequence is unchanged and the directory is not removed. At the instant at which the
+//! sequence was read, the whole path existed and was open to the caller: the module `prefixes` has
+//! the proof. The cache holds no references ([`pando_sync::Weak`]) and is written where no other
+//! thread reads.
 //!
-//! **Path rendering** climbs from place to place within a window of the rename sequence, and starts over if a directory has
-//! changed its place meanwhile; after four tries it keeps directories in place for the time of one climb.
+//! **Path rendering** climbs from place to place within a window of the rename sequence, and starts
+//! over if a directory has moved meanwhile. After four tries it blocks moves of directories for one
+//! climb.
 //!
-//! **Seeking** stores the position, and nothing else; reads and writes finish by compare-and-swap, so that a seek that
-//! came after them stands ([`pando_sync::Position`]).
+//! **A seek** only stores the position. Reads and writes finish with a compare-and-swap, so a seek
+//! that came after them stays in force ([`pando_sync::Position`]).
 //!
-//! **A tree with a [`Backing`]** is a cache of what was asked for lately: see [`Driver`] and the modules `caches::ask` and `caches::evict`.
+//! **A tree with a [`Backing`]** is a cache of recent answers: see [`Driver`] and the modules
+//! `caches::ask` and `caches::evict`.
 //!
-//! # Which paths write shared lines, and how to see it
+//! # Which paths write shared cache lines
 //!
-//! | operation | lines that another core may want |
+//! In the table, *name* stands for the bucket and the lock of a name (one lock for all names of a
+//! directory until threads contend), and *stripe* for this CPU's stripe of a directory.
+//!
+//! | operation | lines that another core may need |
 //! | --- | --- |
 //! | look-up, stat, access, readdir, d_path | none; a relatime stamp when it is due |
-//! | readdir_plus | each entry's count |
+//! | readdir_plus | each entry's reference count |
 //! | lseek SET, END, DATA, HOLE, tell | the handle's position |
-//! | open, close | the file's count; this core's proxy of it, once openers have been in one another's way |
-//! | create, symlink, mknod | the bucket of the name, the name's lock (one for all of them until threads meet), this core's stripe of the directory |
-//! | mkdir, rmdir | the same, and the directory's own; rmdir also one of 512 lines that say whether what is remembered has died |
-//! | link, unlink | as create, and the file's link count and ctime, and the count of its first dentry |
-//! | rename of a file | the two names' buckets and locks, this core's stripe of each directory, the file's place and ctime |
-//! | rename over a name, exchange | the same of the other file, and its link count if it loses a name |
-//! | rename of a directory | as of a file, and the rename sequence; across parents the topology lock as well |
-//! | read | the file's data lock; this core's stripe of it, once readers have been in one another's way |
-//! | write | the file's data lock and times; all stripes, if there were such readers since the last write |
+//! | open, close | the file's reference count; after contention, this CPU's count of it |
+//! | create, symlink, mknod | name, stripe |
+//! | mkdir | name, stripe, the new directory |
+//! | rmdir | name, stripe, the removed directory, 1 of 512 death counters of `Weak` |
+//! | link, unlink | name, stripe, link count and ctime, reference count of the first dentry |
+//! | rename of a file | both names, both stripes, the file's place and ctime |
+//! | rename over a name, exchange | the same of the other file; its link count if it loses a name |
+//! | rename of a directory | as of a file, the rename sequence; across parents the topology lock |
+//! | read | the data lock; after contention of readers, this CPU's stripe of it |
+//! | write | the data lock, times; all stripes of the lock, if used since the last write |
 //! | chmod, chown, utimens, setxattr | the inode's own |
+//! | chmod, chown that revoke | each stripe of the name locks, the directory, the rename sequence |
 //! | mount, umount | the rename sequence |
-//! | chmod, chown of a directory, if it takes something away | each stripe of the name locks, the directory's own, the rename sequence |
 //!
-//! `perf c2c record` shows them on hardware that counts; `pando bench crunl --threads 1,2` shows what they cost.
+//! `perf c2c record` shows these lines on hardware that counts them.
+//! `pando bench crunl --threads 1,2` shows their cost.
 //!
 //! # Limitations
 //!
-//! * DATA and HOLE seeks of drivers that do not say where data is ([`FileData::layout`]) take a file for one without
-//!   holes while it is being written to: they do not wait.
-//! * Names of one stripe wait for each other (64 stripes a core), also while a backing is told of a change of one of them.
-//! * A chmod or chown that takes permission away in a directory waits for all changes in the name space that a backing is
-//!   being told of, and changes in that directory wait for it.
-//! * Where several threads change a directory, a change may leave its times as they are: what is made is stamped with the
-//!   clock of just before it can be seen; and once the clock was set back, a thread that had changed nothing in there for as
-//!   long as that stamps below what the others have.
-//! * With a backing, the link count of a directory that others change is off by a subdirectory that was just being made or
-//!   removed here when the backing was asked, until others change the directory again.
-//! * A thread that walks many ways remembers up to 4096 of them: 768 KiB, for as long as it lives.
-//! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and devices are names:
-//!   opening one is ENXIO.
+//! * Some drivers do not report where data is ([`FileData::layout`]). There, a DATA or HOLE seek
+//!   during a write takes the file for one without holes, because it does not wait.
+//! * Names in one stripe wait for each other, also while a backing acknowledges a change of one of
+//!   them. There are 64 stripes per core, 4096 at most.
+//! * A chmod or chown that revokes permissions of a directory waits for all changes in the
+//!   namespace that a backing is acknowledging, and changes in that directory wait for it.
+//! * Where several threads change a directory, a change may leave the directory's times as they
+//!   are. A new entry is stamped with the clock from just before it becomes visible. After the
+//!   clock was set back, a thread that has changed nothing in the directory for as long stamps
+//!   below the others.
+//! * With a backing, the link count of a directory that others change can be off by a subdirectory
+//!   that was being created or removed here when the backing was asked, until others change the
+//!   directory again.
+//! * A thread that walks many paths has up to 4096 entries in its path-prefix cache: 768 KiB until
+//!   it ends.
+//! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and
+//!   device nodes are names only: opening one is ENXIO.
 //!
 //! # Example
 //!
@@ -160,7 +203,8 @@
 //! let vfs = Vfs::new(MemFs::new(MemOptions::default()))?;
 //! let context = Context::new(&vfs, Credentials::root());
 //! vfs.mkdir(&context, At::Cwd, "/grove", 0o755)?;
-//! let file = vfs.open(&context, At::Cwd, "/grove/aspen", OpenFlags::RDWR | OpenFlags::CREAT, 0o644)?;
+//! let flags = OpenFlags::RDWR | OpenFlags::CREAT;
+//! let file = vfs.open(&context, At::Cwd, "/grove/aspen", flags, 0o644)?;
 //! file.write(b"one root, many trunks")?;
 //! assert_eq!(vfs.d_path(&context, file.dentry(), 4096)?, b"/grove/aspen");
 //! # Ok::<(), pando_vfs::Error>(())
@@ -200,12 +244,12 @@ pub use types::{
     time::*,
 };
 
-/// The README's examples, as tests.
+/// Tests of the examples in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The promises' examples, as tests.
+/// Tests of the examples in `docs/semantics.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/semantics.md")]
 struct Semantics;

@@ -1,4 +1,5 @@
 //! The objects of a tree: superblock, inode, dentry, directory. They hold data and its invariants.
+//! Operations, on the floor above, change them.
 
 pub(crate) mod backed_dir;
 pub(crate) mod by_number;

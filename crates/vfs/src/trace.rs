@@ -1,25 +1,34 @@
-//! Tracing: what is done to a tree while it is done, with paths, latencies and errors.
+//! Tracing: records the operations on a tree while they run, with paths, latencies and errors.
 //!
-//! The art is to disturb nothing that is watched. (Linux's dentry cache lost its global lock in path rendering in 2013
-//! because tracing that renders paths slowed down what it traced.) So:
+//! A trace must not disturb the operations that it records. (In 2013, Linux's dentry cache lost its
+//! global lock in path rendering, because tracing that renders paths slowed down the traced
+//! program.) So:
 //!
-//! * **Off, it costs one load** of a word that nobody writes, and a branch that is predicted, in each operation.
-//! * **On, a thread writes raw facts into a ring of its own**: operation, two readings of the processor's time stamp counter,
-//!   the error, the path as the caller gave it. Once it takes part it takes no lock, waits for nobody (but for paths, as follows),
-//!   and shares no line with another thread but with the reader. If the ring is full the fact is dropped, and counted: [`Tracer::lost`].
-//! * **Paths are rendered once a directory, not once an operation.** The path shown is that of the directory in which the walk began,
-//!   with the path that was given behind it. The directory's path is rendered by the operation itself (P9), and kept until
-//!   any directory of the name space changes its place: as long as the rename sequence stands still, what was rendered is
-//!   what would be rendered. So each path shown begins with one that was true during the call, not when it was read. One that
-//!   directories keep moving under is rendered after some tries with all of them kept in place, as `d_path` does: it waits for a
-//!   rename of a directory, and such renames wait for it.
-//! * **Operations on handles** ([`File`](crate::File)s, and dentries) render the file's own path each time, since a file may move
-//!   without anybody being told; with a filter, only if it passes. So do all operations in a tree with a backing, where others
-//!   may move directories that nobody here has.
-//! * **Filters that need no path** (operation, errors, latency) are the thread's: what they leave out takes no room.
-//! * **Memory is bounded**: a ring a thread, of a fixed size, and of so many threads.
+//! * **A disabled trace costs one load** per operation, of a word that is not written, and a
+//!   predicted branch.
+//! * **A traced thread writes raw records into a ring of its own**: the operation, two readings of
+//!   the time stamp counter, the error, and the path as the caller has given it. Once it has joined
+//!   the trace, the thread takes no lock, waits for no other thread except for paths (see below),
+//!   and shares cache lines only with the reader. If the ring is full, the record is dropped and
+//!   counted: [`Tracer::lost`].
+//! * **Paths are rendered once per directory, not once per operation.** The recorded path is the
+//!   path of the directory at which the walk began, followed by the path that the caller has given.
+//!   The operation itself renders the directory's path (P9), and the thread keeps it until any
+//!   directory of the namespace is moved: until then the rename sequence is unchanged, and another
+//!   rendering would give the same result. So each recorded path begins with one that was valid
+//!   during the call, and not only when the record was read. If directories keep moving, the
+//!   rendering blocks such moves after a few tries, as `d_path` does. It then waits for a running
+//!   move of a directory, and such moves wait for it.
+//! * **Operations on handles** ([`File`](crate::File)s and dentries) render the file's own path
+//!   each time, because the rename of a file writes nothing global. With a filter, they do so only
+//!   if the operation passes it. Operations in a tree with a backing also render each time, because
+//!   others may move directories that this cache does not have.
+//! * **Filters that need no path** (operation, errors, latency) are applied by the traced thread.
+//!   Operations that do not pass them take no space in the ring.
+//! * **Memory is bounded**: one ring of a fixed size per thread, for a limited number of threads.
 //!
-//! What is not traced: `lseek` to the start, the end, or relative (a store), `tell`, closing a file, path rendering itself.
+//! Not traced: `lseek` with SEEK_SET, SEEK_CUR or SEEK_END (little more than a store), `tell`,
+//! close, and path rendering itself.
 //!
 //! ```
 //! use pando_memfs::{MemFs, MemOptions};
@@ -54,21 +63,21 @@ use self::record::Bases;
 pub use crate::types::trace_op::{TraceOp, TraceOps, TraceOptions};
 use crate::{Error, Result, Vfs, objects::tracing::Session};
 
-/// The reading end of a trace; the trace ends when it is dropped.
+/// The reading end of a trace. Dropping it ends the trace.
 ///
 /// It keeps its [`Vfs`] alive.
 pub struct Tracer {
     vfs: Vfs,
     session: Arc<Session>,
-    threads: Vec<Thread>,
+    threads: Vec<TracedThread>,
     min_latency: Duration,
-    /// Of rings that are gone.
+    /// The number of lost operations of threads that have ended.
     lost: u64,
     words: Vec<u64>,
 }
 
-/// A thread that was seen.
-struct Thread {
+/// A traced thread, as the reader sees it.
+struct TracedThread {
     number: u32,
     reader: RingReader,
     bases: Bases,
@@ -81,12 +90,13 @@ impl std::fmt::Debug for Tracer {
 }
 
 impl Vfs {
-    /// Begins to trace what is done to this name space, by all threads. See [`trace`](crate::trace).
+    /// Begins a trace of the operations of all threads on this namespace. See
+    /// [`trace`](crate::trace).
     ///
-    /// Takes up to a fifth of a second, to learn how fast the processor's counter runs.
+    /// The call takes up to a fifth of a second, to calibrate the time stamp counter.
     ///
     /// # Errors
-    /// EBUSY while another trace of this name space goes on.
+    /// EBUSY while another trace of this namespace is active.
     pub fn trace(&self, options: TraceOptions) -> Result<Tracer> {
         let tracing = &self.name_space().tracing;
         let session = Arc::new(Session::new(&options));
@@ -95,7 +105,7 @@ impl Vfs {
             return Err(Error::Busy);
         }
         *slot = Some(session.clone());
-        // Relaxed: threads that see it go through the lock.
+        // Relaxed: a thread that sees it takes the lock of `session` before it uses the session.
         tracing.active.store(session.address(), Ordering::Relaxed);
         drop(slot);
         let (vfs, min_latency) = (self.clone(), options.min_latency);
@@ -104,15 +114,16 @@ impl Vfs {
 }
 
 impl Tracer {
-    /// Hands over what was recorded, about `limit` operations at most; returns how many. Never waits.
+    /// Calls `each` with the recorded operations, about `limit` of them at most, and returns their
+    /// number. Never waits.
     ///
-    /// In the order in which they began, within one call.
+    /// Within one call, the operations are sorted by their start.
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(&Event)) -> usize {
         let mut joined = lock(&self.session.joined);
-        let new = joined.drain(..).map(|(number, reader)| Thread { number, reader, bases: Bases::default() });
+        let new = joined.drain(..).map(|(number, reader)| TracedThread { number, reader, bases: Bases::default() });
         self.threads.extend(new);
         drop(joined);
-        // A share for each, so that a busy thread does not hide the others.
+        // Each thread gets a share, so a busy thread does not hide the others.
         let share = (limit / self.threads.len().max(1)).max(1);
         let mut events = Vec::new();
         let (session, words, lost) = (&self.session, &mut self.words, &mut self.lost);
@@ -122,7 +133,7 @@ impl Tracer {
                 if !thread.reader.pop(words) {
                     if ended {
                         *lost += thread.reader.lost();
-                        session.ring_gone();
+                        session.ring_ended();
                     }
                     return !ended;
                 }
@@ -136,12 +147,12 @@ impl Tracer {
         events.len()
     }
 
-    /// How many operations were dropped, since the trace began: their thread's ring was full, or there were more than 256
-    /// threads at once.
+    /// The number of operations that were dropped since the trace began. An operation is dropped if
+    /// the ring of its thread is full, or if there are more than 256 threads at once.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let waiting: u64 = self.threads.iter().map(|thread| thread.reader.lost()).sum();
-        self.lost + waiting + self.session.ringless.load(Ordering::Relaxed)
+        self.lost + waiting + self.session.without_ring.load(Ordering::Relaxed)
     }
 }
 
@@ -155,20 +166,21 @@ impl Drop for Tracer {
     }
 }
 
-/// How a reader keeps out of the way: it rests after each look, nine times as long as that took.
+/// How a reader limits its CPU time: after each poll it sleeps nine times as long as the poll took.
 ///
-/// So it takes a tenth of one processor at most, and a flood of operations loses events rather than speed.
+/// So it takes at most a tenth of one CPU, and a burst of operations loses records rather than
+/// speed.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// The shortest rest.
+    /// The shortest sleep.
     pub rest_min: Duration,
 }
 
 impl Pace {
-    /// What goes into one look.
+    /// The limit for one poll, in operations.
     pub const EVENTS: usize = 4096;
 
-    /// The rest after a look that took `busy`.
+    /// The sleep after a poll that took `busy`.
     #[must_use]
     pub fn rest(&self, busy: Duration) -> Duration {
         self.rest_min.max(busy * 9)

@@ -1,4 +1,4 @@
-//! Plain values: errors, names, attributes, flags, credentials. Nothing in here knows a tree.
+//! Plain values: errors, names, attributes, flags, credentials. They know nothing of a tree.
 
 pub(crate) mod cred;
 pub(crate) mod error;

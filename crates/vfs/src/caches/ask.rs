@@ -1,13 +1,17 @@
-//! Trees that are kept elsewhere: what the cache does not know is asked for, and what is not used can be evicted.
+//! Trees with a backing. The cache asks the backing about names and attributes that it does not
+//! have, and can evict inodes that are not in use.
 //!
-//! * *A miss* asks without a guard, and mostly without a lock, once however many want the name (`load`); the walk that
-//!   missed starts over and hits. That a name is *absent* is remembered in a table of its own, beside the directory's.
-//! * *A change* goes to the backing first, under the locks of its names and without a guard, and into the cache when
-//!   the backing has agreed.
-//! * *Somebody else's changes* are noticed by the backing's change count of a directory, looked at on each walk
-//!   through it: another count, and everything cached of the directory is asked for again.
-//! * *Eviction* takes the name's lock, stores what only the cache knows (times), and condemns the dentry at exactly
-//!   the references that the cache itself holds: from then on nobody can get one, and it is taken out.
+//! * *A miss* asks the backing without a guard, and mostly without a lock. Threads that want the
+//!   same name share one request (`load`). The walk that missed then starts over and hits. If there
+//!   is no such name, a *negative dentry* is cached in a separate table of the directory.
+//! * *A change* goes to the backing first, under the locks of its names and without a guard. When
+//!   the backing has acknowledged it, it is applied to the cache.
+//! * *Changes by others* show in the backing's change count of a directory, which each walk through
+//!   the directory compares. If the count has changed, everything cached of the directory is
+//!   requested again (`refresh`).
+//! * *Eviction* takes the name lock, stores the attributes that only the cache has (times), and
+//!   freezes the dentry if only the cache's own references are left. No thread can get a reference
+//!   to a frozen dentry. Then it is removed (`evict`).
 
 use pando_sync::Counted;
 
@@ -17,26 +21,26 @@ use crate::{
     objects::{dentry::Dentry, superblock::NameSpace},
 };
 
-/// What only the backing knows, or must be told.
+/// A request to the backing, made by a walk that cannot go on without the answer.
 pub(crate) enum Ask {
-    /// What a name is bound to.
+    /// The inode that a name is bound to.
     Name(Counted<Dentry>, Box<[u8]>),
-    /// What has changed in a directory, up to a change count.
+    /// The changes in a directory up to a change count.
     Changes(Counted<Dentry>, u64),
 }
 
 impl Ask {
-    /// Asks the backing, and puts what it answers into the cache. No guard and no lock is held.
+    /// Calls the backing and puts the answer into the cache. The caller holds no guard and no lock.
     pub(crate) fn answer(self, name_space: &NameSpace) -> Result<()> {
         match self {
-            // Whoever else wants the same waits for this answer, and shares it (P7).
+            // Other threads with the same request wait for this answer and share it (P7).
             Self::Name(dir, name) => {
-                let (sb, question) = (dir.sb(), (dir.inode().ino, name));
-                sb.questions.ask(&question, || load(name_space, &dir, &question.1))
+                let (sb, request) = (dir.sb(), (dir.inode().ino, name));
+                sb.requests.ask(&request, || load(name_space, &dir, &request.1))
             }
             Self::Changes(dir, count) => {
-                let (sb, question) = (dir.sb(), (dir.inode().ino, Box::default()));
-                sb.questions.ask(&question, || refresh(name_space, &dir, count))
+                let (sb, request) = (dir.sb(), (dir.inode().ino, Box::default()));
+                sb.requests.ask(&request, || refresh(name_space, &dir, count))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Names and inodes of a backing: taken into the cache, and out of it.
+//! Insertion and removal of a backing's names and inodes in the cache.
 
 use pando_sync::{Counted, Guard, Node, OpCell, Shared, Unlinked, lock};
 
@@ -11,14 +11,15 @@ use crate::{
     },
 };
 
-/// Makes an inode the one of its number; false if there is another.
+/// Inserts an inode into the inode cache. False if the cache has another one of the same number.
 pub(crate) fn adopt(sb: &SuperBlock, dentry: &Counted<Dentry>, guard: &Guard) -> bool {
     let adopted = sb.inodes.adopt(dentry, guard);
     if adopted {
         dentry.inode().set_adopted(true);
-        // It is used again: what its predecessor left to be said is not true any more. Whoever says it just now holds the
-        // inode's lock, without which the last name does not go: nothing is freed.
-        lock(&sb.forgotten).remove(&dentry.inode().ino);
+        // The number is in use again, so a pending forget of the previous inode must not reach the
+        // backing. If another thread is sending it just now, that thread holds the inode's lock. No
+        // last name can be removed without that lock, so the backing frees nothing.
+        lock(&sb.pending_forgets).remove(&dentry.inode().ino);
     }
     adopted
 }
@@ -27,7 +28,7 @@ pub(crate) fn change_count(sb: &SuperBlock, ino: u64) -> u64 {
     sb.driver.backing().map_or(0, |backing| backing.change_count(ino))
 }
 
-/// Binds a name to what the backing says. The caller holds the name's lock.
+/// Binds a name to the inode that the backing has given. The caller holds the name lock.
 pub(crate) fn bind_loaded(
     dir: &Counted<Dentry>,
     directory: &Directory,
@@ -54,7 +55,8 @@ pub(crate) fn bind_loaded(
     Err(Error::NoEntry)
 }
 
-/// A name is no more what the cache has: it is asked for when somebody wants it. The caller holds its lock.
+/// Drops a name from the cache. The next walk asks the backing again. The caller holds the name
+/// lock.
 pub(crate) fn unbind(directory: &Directory, slot: Shared<'_, Node<Slot>>, guard: &Guard) {
     if let Some(shown) = slot.to_ref().value.replace(None) {
         shown.sb().links.remove(&shown);
@@ -63,7 +65,8 @@ pub(crate) fn unbind(directory: &Directory, slot: Shared<'_, Node<Slot>>, guard:
     directory.remove(slot, guard);
 }
 
-/// Whatever the cache has of a name, the backing says otherwise. The caller holds the name's lock.
+/// Drops a name from the cache, if it is there, because the backing has another answer. The caller
+/// holds the name lock.
 pub(crate) fn unbind_stale(directory: &Directory, hash: u64, name: &[u8], guard: &Guard) {
     if let Some(slot) = directory.slot(hash, name, guard) {
         unbind(directory, slot, guard);

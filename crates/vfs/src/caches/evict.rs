@@ -1,18 +1,24 @@
-//! Eviction: what nobody uses leaves the cache of a tree that is kept elsewhere.
+//! Eviction: inodes that are not in use leave the cache of a tree with a backing.
 //!
-//! Difficulties, and what answers each:
-//! 1. *Somebody finds it meanwhile.* It is condemned at exactly the references that the cache itself holds: from then on
-//!    nobody can get one, and whoever finds it starts over, until it is out.
-//! 2. *The cache knows what the backing does not* (times). That is stored first, under the locks of the name and of the
-//!    inode, so that no older record comes after a younger one.
-//! 3. *The same number is loaded again* before the backing was told that nobody uses it. The number stands in a set until
-//!    it is told, and whoever loads it takes it out; telling holds the inode's lock, without which no last name goes.
-//! 4. *Further links hold the first dentry.* They stand in a table of their own, and are evicted before it.
-//! 5. *It loses its last name* between the look and the eviction: then the cache's reference is gone, and one of as many as
-//!    there should be is a user's. So the cache is looked at again under the inode's lock, without which no last name goes;
-//!    and where somebody leaves the cache or is condemned without that lock (a create or a load that failed), who marks
-//!    the entry goes on, and what was condemned wrongly is reprieved ([`crate::caches::icache`]).
-//! 6. *Its number is handed out*: that is a reference, too ([`crate::caches::nodes`]).
+//! Difficulties, and the solution of each:
+//! 1. *Another thread looks the inode up meanwhile.* The dentry is frozen if exactly the cache's
+//!    own references are left. From then on no thread can get a reference. A thread that finds the
+//!    dentry starts over until it is removed.
+//! 2. *The cache has attributes that the backing does not have* (times). They are stored first,
+//!    under the locks of the name and of the inode, so an older record never overwrites a younger
+//!    one.
+//! 3. *The same number is loaded again* before the backing was told to forget it. Numbers to forget
+//!    stand in a set, and a thread that loads a number removes it from the set. The thread that
+//!    tells the backing holds the inode's lock, without which no last name can be removed.
+//! 4. *Aliases hold the first dentry.* They have a table of their own, and are evicted before it.
+//! 5. *The inode loses its last name* between the check and the eviction. Then the cache has
+//!    released its reference, and one of the counted references belongs to a user. So the cache is
+//!    checked again under the inode's lock, without which no last name can be removed. A create or
+//!    a load that fails removes or freezes an entry without that lock. There, the thread that marks
+//!    the entry as leaving removes it, and a dentry that was frozen wrongly is unfrozen
+//!    ([`crate::caches::icache`]).
+//! 6. *The inode's number was handed out.* The table of handed-out numbers holds a reference, too
+//!    ([`crate::caches::nodes`]).
 
 use std::sync::{Arc, PoisonError};
 
@@ -22,7 +28,7 @@ use crate::{
     DentryRef, Error, Result,
     caches::{
         binding::unbind,
-        icache::Condemned,
+        icache::Frozen,
         write_back::{store_dirty, store_times},
     },
     objects::{
@@ -33,37 +39,39 @@ use crate::{
     },
 };
 
-/// How an eviction ended.
+/// The result of an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Evicted {
-    Gone,
+    Done,
     InUse,
 }
 
 impl SuperBlock {
-    /// Evicts up to `count` inodes that nobody uses, from where the last eviction stopped; how many went.
+    /// Evicts up to `count` inodes that are not in use, beginning where the last eviction stopped.
+    /// Returns how many were evicted. Analogous to `prune_icache_sb()`.
     pub(crate) fn evict(self: &Arc<Self>, name_space: &NameSpace, count: usize) -> Result<usize> {
         if self.driver.backing().is_none() || count == 0 {
             return Ok(0);
         }
         let _evicting = self.evicting.read().unwrap_or_else(PoisonError::into_inner);
         self.evict_links(name_space, count)?;
-        let (mut gone, mut rounds) = (0, 0);
-        while gone < count && rounds < 2 {
+        let (mut evicted, mut rounds) = (0, 0);
+        while evicted < count && rounds < 2 {
             let (batch, wrapped) = self.inodes.idle_batch(&pin());
             rounds += u32::from(wrapped);
             for dentry in batch {
-                if gone == count {
+                if evicted == count {
                     break;
                 }
-                gone += usize::from(self.evict_one(name_space, dentry)? == Evicted::Gone);
+                evicted += usize::from(self.evict_one(name_space, dentry)? == Evicted::Done);
             }
         }
         self.drain_forgotten();
-        Ok(gone)
+        Ok(evicted)
     }
 
-    /// Lets go of up to `count` further links that nobody uses, one round at most.
+    /// Evicts aliases that are not in use. Looks at about `count` of them, and at each one once at
+    /// most.
     fn evict_links(&self, name_space: &NameSpace, count: usize) -> Result<()> {
         let mut looked = 0;
         loop {
@@ -80,18 +88,19 @@ impl SuperBlock {
 
     fn evict_link(&self, name_space: &NameSpace, link: &Counted<Dentry>) -> Result<()> {
         let evict = |slot: Shared<'_, Node<Slot>>, guard: &Guard| {
-            // Ours, the table's of links, and the slot's.
+            // The references of this function, of the table of aliases, and of the directory entry.
             if Counted::condemn(link, 3) {
                 unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, guard);
             }
             Ok(())
         };
-        self.while_bound(link, |name| Some(name_space.names.lock(&[name])), evict).unwrap_or(Ok(()))
+        self.with_bound_entry(link, |name| Some(name_space.names.lock(&[name])), evict).unwrap_or(Ok(()))
     }
 
-    /// Does something with the lock of a dentry's name, if it has one, `lock` locks it, and nobody moves it meanwhile. No guard is
-    /// held.
-    pub(crate) fn while_bound<'n, T>(
+    /// Calls `work` with the entry in which a dentry stands, under its name lock. None if the
+    /// dentry has no name, if `lock` does not lock it, or if the dentry is moved meanwhile. The
+    /// caller holds no guard.
+    pub(crate) fn with_bound_entry<'n, T>(
         &self,
         dentry: &Counted<Dentry>,
         lock: impl FnOnce(NameKey) -> Option<NameGuard<'n>>,
@@ -100,7 +109,7 @@ impl SuperBlock {
         let key = self.place_key(dentry)?;
         let _lock = lock(key)?;
         if self.place_key(dentry) != Some(key) {
-            // It has moved since.
+            // The dentry has moved.
             return None;
         }
         let guard = pin();
@@ -108,7 +117,7 @@ impl SuperBlock {
         Some(work(slot, &guard))
     }
 
-    /// The lock of the name that a dentry is bound to, or was.
+    /// The key of the name in which a dentry stands, or stood last.
     fn place_key(&self, dentry: &Dentry) -> Option<NameKey> {
         let guard = pin();
         let slot = dentry.place.load(&guard)?.to_ref();
@@ -125,42 +134,44 @@ impl SuperBlock {
         let guard = pin();
         let place = dentry.place.load(&guard);
         if place.is_some_and(|_| self.place_key(&dentry) != Some(keys[1])) {
-            // It has moved since.
+            // The dentry has moved.
             return Ok(Evicted::InUse);
         }
         let slot = place.filter(|place| shown_at(&dentry, place, &guard));
         if let Ok(directory) = inode.directory() {
-            // What came into it since it looked idle holds it, too.
-            directory.let_go();
+            // Names that were cached here after the directory looked idle hold it, too.
+            directory.release_parent_refs();
         }
-        // Ours and the slot's: with these and no other but the cache's it is condemned.
+        // The reference of this function and that of the directory entry. With the cache's own,
+        // these must be all.
         let references = 1 + usize::from(slot.is_some());
         if !inode.dirty().is_empty() {
             return Ok(Evicted::InUse);
         }
-        let Some(condemned) = self.inodes.condemn(&dentry, references, &guard) else { return Ok(Evicted::InUse) };
+        let Some(frozen) = self.inodes.freeze(&dentry, references, &guard) else { return Ok(Evicted::InUse) };
         if let Some(slot) = slot {
             unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, &guard);
         }
-        take_out(self, inode, condemned, &guard);
-        Ok(Evicted::Gone)
+        evict_frozen(self, inode, frozen, &guard);
+        Ok(Evicted::Done)
     }
 
-    /// Tells the backing what nobody uses any more. No guard and no lock is held.
+    /// Tells the backing to forget the pending numbers. The caller holds no guard and no lock.
     pub(crate) fn drain_forgotten(&self) {
         let Some(backing) = self.ask_backing() else { return };
-        let forgotten = || lock(&self.forgotten);
+        let pending = || lock(&self.pending_forgets);
         loop {
-            let Some(ino) = forgotten().first().copied() else { return };
+            let Some(ino) = pending().first().copied() else { return };
             let _order = self.name_space.names.lock(&[self.inode_key(ino)]);
-            let still = forgotten().remove(&ino);
+            let still = pending().remove(&ino);
             if still {
                 backing.forget(ino);
             }
         }
     }
 
-    /// Stores all times that only the cache knows; the first error, after all were tried. No guard and no lock is held.
+    /// Stores all times that only the cache has. Tries all inodes and returns the first error. The
+    /// caller holds no guard and no lock.
     pub(crate) fn store_times(&self, root: &DentryRef) -> Result<()> {
         if self.driver.backing().is_none() {
             return Ok(());
@@ -170,15 +181,16 @@ impl SuperBlock {
     }
 }
 
-/// An inode that was condemned leaves the cache.
-pub(crate) fn take_out(sb: &SuperBlock, inode: &Inode, condemned: Condemned<'_>, guard: &Guard) {
-    // Said before its number is free, and not by its last reference, which may be put after it was loaded again.
+/// Removes a frozen inode from the cache.
+pub(crate) fn evict_frozen(sb: &SuperBlock, inode: &Inode, frozen: Frozen<'_>, guard: &Guard) {
+    // The forget is queued here, before the number can be loaded again. The last put would be too
+    // late: it may run after the number was loaded again.
     inode.set_adopted(false);
-    lock(&sb.forgotten).insert(inode.ino);
-    sb.inodes.evict(condemned, guard);
+    lock(&sb.pending_forgets).insert(inode.ino);
+    sb.inodes.evict(frozen, guard);
 }
 
-/// Whether a slot shows a dentry.
+/// Whether a directory entry shows a dentry.
 fn shown_at(dentry: &Counted<Dentry>, slot: &Shared<'_, Node<Slot>>, guard: &Guard) -> bool {
     slot.to_ref().value.load(guard).is_some_and(|shown| shown.ptr_eq(dentry.as_shared()))
 }

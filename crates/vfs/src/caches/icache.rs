@@ -1,39 +1,45 @@
-//! The inode cache of a tree with a backing: the one inode of each number that is known here.
+//! The inode cache of a tree with a backing: one inode of each number. Analogous to
+//! `inode_hashtable`.
 //!
-//! It holds a reference to each, and an eviction takes out those that nobody else refers to. Two want to take one out: an
-//! eviction, and whoever takes the last name away (nobody can come to it any more). Who marks the entry as leaving does it.
+//! The cache holds a reference to each inode. An eviction removes an inode if nothing else refers
+//! to it. The thread that removes the last name of an inode removes it, too, because no walk can
+//! reach it any more. If both happen at once, the thread that marks the entry as leaving removes
+//! it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pando_sync::{Counted, Guard, Shared, pin};
 
 use crate::objects::{
-    by_number::{ByNumber, Entry},
+    by_number::{ByNumber, NumberedNode},
     dentry::Dentry,
     tables::InodeCache,
 };
 
 impl InodeCache {
-    /// The inode of a number, unless it is not known here, or is on its way out.
+    /// The inode of a number. None if it is not cached, or is being released.
     pub(crate) fn get(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
         self.table.get(ino, guard)
     }
 
-    /// Takes in an inode that was made in a backing or loaded from it; false if its number is there already.
+    /// Inserts an inode that was created in a backing or loaded from it. False if its number is in
+    /// the cache already.
     pub(crate) fn adopt(&self, dentry: &Counted<Dentry>, guard: &Guard) -> bool {
         let entry = ByNumber::make(dentry.clone(), AtomicBool::new(false));
         self.table.insert(entry, guard).map_err(|rejected| drop(ByNumber::empty(&rejected))).is_ok()
     }
 
-    /// A number that rises before each eviction is seen.
+    /// The number of evictions. It is incremented before the effect of an eviction is visible.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::SeqCst)
     }
 
-    /// Some inodes that look idle, from where the last batch ended; and whether that was the end.
+    /// A batch of inodes that look idle, beginning where the last batch ended, and whether the end
+    /// was reached.
     pub(crate) fn idle_batch(&self, guard: &Guard) -> (Vec<Counted<Dentry>>, bool) {
         const BATCH: usize = 64;
-        // Ours, and its slot's. Directories have more, which are let go of if nothing is cached of them.
+        // The cache's reference and that of the directory entry. A directory also has parent
+        // references, which are released if none of its names is cached.
         const IDLE: usize = 2;
         let is_idle = |dentry: Shared<'_, Dentry>| match dentry.to_ref().directory() {
             Ok(directory) => directory.slots_after(0, guard).next().is_none(),
@@ -48,48 +54,50 @@ impl InodeCache {
         (idle.collect(), last.is_none())
     }
 
-    /// The entry of an inode, if it is the one of its number here.
-    fn entry_of<'g>(&self, dentry: &Dentry, guard: &'g Guard) -> Option<Shared<'g, Entry<AtomicBool>>> {
+    /// The entry of an inode, if the cache has this inode under its number.
+    fn entry_of<'g>(&self, dentry: &Dentry, guard: &'g Guard) -> Option<Shared<'g, NumberedNode<AtomicBool>>> {
         let inode = dentry.inode();
         let is_here = |here: Shared<'_, Dentry>| std::ptr::eq(here.to_ref().inode(), inode);
         self.table.entry(inode.ino, guard).filter(|entry| entry.to_ref().dentry(guard).is_some_and(is_here))
     }
 
-    /// If an inode is in the cache, and `references` (this one, and others that the caller answers for) and the cache's are
-    /// all that there are: makes sure that nobody gets another. Its entry is to be [evicted](InodeCache::evict) then.
-    pub(crate) fn condemn<'g>(
+    /// Freezes an inode if it is in the cache and there are no references but the cache's own and
+    /// `references` others, all of which the caller accounts for. From then on no thread can get a
+    /// reference. The caller must [evict](InodeCache::evict) the entry.
+    pub(crate) fn freeze<'g>(
         &self,
         dentry: &Counted<Dentry>,
         references: usize,
         guard: &'g Guard,
-    ) -> Option<Condemned<'g>> {
-        debug_assert!(!dentry.is_link(), "further links are in a table of their own");
+    ) -> Option<Frozen<'g>> {
+        debug_assert!(!dentry.is_link(), "aliases are in a table of their own");
         let entry = self.entry_of(dentry, guard)?;
         if !Counted::condemn(dentry, references + 1) {
             return None;
         }
-        // If it has left meanwhile, one of those references was somebody's.
+        // If another thread has removed the entry meanwhile, one of the counted references was a
+        // user's.
         if entry.to_ref().note.swap(true, Ordering::AcqRel) {
             Counted::reprieve(dentry);
             return None;
         }
-        Some(Condemned(entry))
+        Some(Frozen(entry))
     }
 
-    /// Takes out what was condemned.
-    pub(crate) fn evict(&self, condemned: Condemned<'_>, guard: &Guard) {
+    /// Removes a frozen inode.
+    pub(crate) fn evict(&self, frozen: Frozen<'_>, guard: &Guard) {
         self.evictions.fetch_add(1, Ordering::SeqCst);
-        drop(self.table.remove(condemned.0, guard));
+        drop(self.table.remove(frozen.0, guard));
     }
 
-    /// Takes out an inode that has no name any more: nobody can come to it. The caller puts the reference, without a guard
-    /// if he can.
+    /// Removes an inode that has lost its last name, so no walk can reach it. The caller puts the
+    /// reference, without a guard if it can.
     pub(crate) fn leave(&self, dentry: &Dentry, guard: &Guard) -> Option<Counted<Dentry>> {
         let entry = self.entry_of(dentry, guard)?;
         if entry.to_ref().note.swap(true, Ordering::AcqRel) { None } else { self.table.remove(entry, guard) }
     }
 
-    /// All inodes in the cache; no guard is held.
+    /// All inodes in the cache. The caller holds no guard.
     pub(crate) fn all(&self) -> Vec<Counted<Dentry>> {
         let (mut all, mut after) = (Vec::new(), Some(0));
         while let Some(position) = after {
@@ -101,12 +109,12 @@ impl InodeCache {
         all
     }
 
-    /// The tree is taken down.
+    /// Removes all inodes, because the tree is shut down.
     pub(crate) fn clear(&self) {
         self.table.clear(|_| {});
     }
 }
 
-/// An entry of the cache whose inode nobody gets any more.
-#[must_use = "whoever finds it starts over until it is evicted"]
-pub(crate) struct Condemned<'g>(Shared<'g, Entry<AtomicBool>>);
+/// A cache entry whose inode is frozen.
+#[must_use = "threads that find the inode start over until it is evicted"]
+pub(crate) struct Frozen<'g>(Shared<'g, NumberedNode<AtomicBool>>);

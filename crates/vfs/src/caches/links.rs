@@ -1,4 +1,4 @@
-//! The further links that are in the cache of a tree with a backing.
+//! The cached aliases of a tree with a backing.
 
 use std::{
     ops::Bound,
@@ -12,11 +12,11 @@ use crate::objects::{
     tables::{CachedLinks, LinkTable},
 };
 
-/// Links looked at with the table locked once.
+/// The number of aliases that are visited while the table is locked once.
 const BATCH: usize = 64;
 
 impl CachedLinks {
-    /// A number that no link has had.
+    /// A number that no alias has had.
     pub(crate) fn next_id(&self) -> u64 {
         // Relaxed: the numbers order nothing.
         self.next.fetch_add(1, Ordering::Relaxed) + 1
@@ -26,14 +26,15 @@ impl CachedLinks {
         lock(&self.table)
     }
 
-    /// A dentry was bound; first dentries do not stand here. The caller holds its name's lock.
+    /// Adds an alias after it was bound. No effect for a first dentry. The caller holds the name
+    /// lock.
     pub(crate) fn add(&self, dentry: &Counted<Dentry>) {
         if let Some(id) = dentry.link_id() {
             self.table().links.insert(id, dentry.clone());
         }
     }
 
-    /// A dentry is bound no more. The caller holds its name's lock.
+    /// Removes an alias that is not bound any more. The caller holds the name lock.
     pub(crate) fn remove(&self, dentry: &Dentry) {
         if let Some(id) = dentry.link_id() {
             let removed = self.table().links.remove(&id);
@@ -41,12 +42,12 @@ impl CachedLinks {
         }
     }
 
-    /// All of them, out of the table: the tree is taken down.
+    /// Empties the table, because the tree is shut down.
     pub(crate) fn take(&self) -> impl Iterator<Item = Counted<Dentry>> + use<> {
         std::mem::take(&mut self.table().links).into_values()
     }
 
-    /// Some links, from where the last batch ended; and whether that was the end.
+    /// A batch of aliases, beginning where the last one ended, and whether the end was reached.
     pub(crate) fn batch(&self) -> (Vec<Counted<Dentry>>, bool) {
         let mut table = self.table();
         let after = (Bound::Excluded(table.hand), Bound::Unbounded);

@@ -1,12 +1,16 @@
-//! Taking names into the cache of a tree that is kept elsewhere: one that somebody wants, or many that a scan has found.
+//! Loads of names into the cache of a tree with a backing: one that a walk wants, or many that a
+//! scan has found.
 //!
-//! Difficulties, and what answers each:
-//! 1. *Many want the same name.* One asks, and the others wait and share the answer, the error too (`pando_sync::Flights`).
-//! 2. *The backing may be slow, and a stripe is shared with other names.* It is asked with nothing locked; then the name is
-//!    locked, and the answer counts unless something has happened meanwhile ([`Version`]).
-//! 3. *Something happens all the time.* The second question is asked with the name locked, and with the inode that the
-//!    first answer was about: neither can change then.
-//! 4. *Somebody else changes the tree.* The backing's change count is compared before and after.
+//! Difficulties, and the solution of each:
+//! 1. *Many threads want the same name.* One asks; the others wait and share the answer or the
+//!    error (single-flight, `pando_sync::Flights`).
+//! 2. *The backing may be slow, and a stripe is shared with other names.* The backing is asked with
+//!    no lock held. Then the name is locked, and the answer is valid unless something has changed
+//!    meanwhile ([`Version`]).
+//! 3. *Something changes all the time.* The second request is made with locks held: that of the
+//!    name, and that of the inode in the first answer. Neither can change then.
+//! 4. *Others change the tree in the backing.* The backing's change count is compared before and
+//!    after.
 
 use std::sync::Arc;
 
@@ -16,8 +20,8 @@ use crate::{
     Charge, Error, NodeAttr, Result,
     caches::{
         binding::{adopt, bind_loaded, change_count, unbind_stale},
-        evict::take_out,
-        refresh::{move_here, refresh_inode},
+        evict::evict_frozen,
+        refresh::{move_directory, refresh_inode},
     },
     objects::{
         dentry::Dentry,
@@ -28,45 +32,46 @@ use crate::{
     },
 };
 
-/// A name that the cache does not know. The caller is the only one who asks for it now.
+/// Loads a name that is not cached. By single-flight, no other thread loads it at the same time.
 pub(crate) fn load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<()> {
     dir.sb().drain_forgotten();
-    let mut how = How::Unlocked;
+    let mut locking = Locking::Unlocked;
     loop {
-        match try_load(name_space, dir, name, how)? {
+        match try_load(name_space, dir, name, locking)? {
             Loaded::Done => return Ok(()),
             Loaded::Again(next) => {
-                how = next;
+                locking = next;
                 std::thread::yield_now();
             }
-            Loaded::Elsewhere(moved) => move_here(name_space, dir, name, &moved)?,
+            Loaded::Elsewhere(moved) => move_directory(name_space, dir, name, &moved)?,
             Loaded::Refresh(dentry) => return refresh_inode(name_space, dentry.inode()),
         }
     }
 }
 
-/// How the backing is asked.
+/// The locks that are held during a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
-    /// With nothing locked. The answer counts if nothing has happened meanwhile that could make it an old one.
+enum Locking {
+    /// None. The answer is valid if nothing has happened meanwhile that could make it stale.
     Unlocked,
-    /// With the name locked, and the inode of this number, which the last answer was about. Such an answer counts.
+    /// The name lock, and the lock of the inode with this number, which the last answer was about.
+    /// The answer is valid if it is about the same inode.
     Locked(Option<u64>),
 }
 
-/// How a load ended that failed at nothing.
+/// The result of a load without an error.
 enum Loaded {
-    /// The cache knows the name now, or that there is none.
+    /// The cache has the name now, or a negative dentry.
     Done,
-    /// Something changed meanwhile: ask again, and how.
-    Again(How),
-    /// It is a directory that the cache has in another place.
+    /// Something has changed meanwhile: ask again, with these locks.
+    Again(Locking),
+    /// The name is bound to a directory that the cache has in another place.
     Elsewhere(Counted<Dentry>),
-    /// The inode was known, and the backing knows more of it.
+    /// The inode was cached, and the backing has newer attributes.
     Refresh(Counted<Dentry>),
 }
 
-fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], how: How) -> Result<Loaded> {
+fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], locking: Locking) -> Result<Loaded> {
     let inode = dir.inode();
     let sb = &inode.shard.sb;
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
@@ -75,8 +80,8 @@ fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], how: How
         let key = sb.key(inode.ino, hash);
         name_space.names.lock(&[key, ino.map_or(key, |ino| sb.inode_key(ino))])
     };
-    let mut locks = if let How::Locked(ino) = how { Some(lock(ino)) } else { None };
-    // Somebody else has asked meanwhile, or has made it.
+    let mut locks = if let Locking::Locked(ino) = locking { Some(lock(ino)) } else { None };
+    // Whether another thread has loaded or created the name meanwhile.
     let is_known = |guard: &Guard| -> Result<bool> {
         let directory = inode.directory()?;
         let known = directory.slot(hash, name, guard).is_some();
@@ -92,14 +97,15 @@ fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], how: How
     }
     let guard = pin();
     let found = answer.as_ref().map(|attr| attr.ino);
-    // What an inode was like is known to hold while its lock is held, or as long as nothing was evicted.
-    let evictions = if how == How::Locked(found) { None } else { Some(before.evictions) };
-    if how == How::Unlocked {
+    // An answer about an inode is valid if the inode's lock was held, or if nothing was evicted
+    // since.
+    let evictions = if locking == Locking::Locked(found) { None } else { Some(before.evictions) };
+    if locking == Locking::Unlocked {
         if is_known(&guard)? {
             return Ok(Loaded::Done);
         }
         if !Version::of(inode)?.same_names(before) {
-            return Ok(Loaded::Again(How::Locked(found)));
+            return Ok(Loaded::Again(Locking::Locked(found)));
         }
     }
     let directory = inode.directory()?;
@@ -110,7 +116,7 @@ fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], how: How
             Loaded::Done
         }
         Some(attr) => match dentry_for(sb, &attr, evictions, &guard)? {
-            None => return Ok(Loaded::Again(How::Locked(found))),
+            None => return Ok(Loaded::Again(Locking::Locked(found))),
             Some(Found::Elsewhere(dentry)) => return Ok(Loaded::Elsewhere(dentry)),
             Some(Found::New(dentry)) => {
                 bind_loaded(dir, directory, hash, name, dentry, &guard)?;
@@ -123,30 +129,34 @@ fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], how: How
             }
         },
     };
-    // A refresh that looked at the cache before this was in it did not see it: what is older than the count goes.
+    // A refresh that ran before the insertion has not seen the new entry. So if the change count
+    // has changed, the entry is dropped.
     if change_count(sb, inode.ino) != before.others {
         backed.note_present(hash, name, &guard);
         unbind_stale(directory, hash, name, &guard);
-        return Ok(Loaded::Again(How::Unlocked));
+        return Ok(Loaded::Again(Locking::Unlocked));
     }
     drop(locks);
     Ok(result)
 }
 
-/// What a loaded name is bound to.
+/// The dentry for a loaded name.
 enum Found {
-    /// The first dentry of an inode that was not known, or of one with further names than this: then a link to it.
+    /// A new inode was loaded. This is its first dentry, or, if the inode has several names, an
+    /// alias.
     New(Counted<Dentry>),
-    /// A further link of an inode that was known.
+    /// An alias of an inode that was cached.
     Link(Counted<Dentry>),
-    /// A directory that was known: it has one place only.
+    /// A directory that was cached. It can have only one place.
     Elsewhere(Counted<Dentry>),
 }
 
-/// A dentry for a name of the inode that `attr` describes. None: the number's old inode is on its way out, and whoever
-/// evicts it must come to it; or what `attr` says may be older than what the cache knew before an eviction.
+/// A dentry for a name of the inode that `attr` describes. None in two cases. Either the old inode
+/// of the same number is being released, and the evicting thread must finish first. Or `attr` may
+/// be older than attributes that the cache had before an eviction.
 ///
-/// `evictions`: how many there were before `attr` was asked for; none if the inode's lock has been held since then.
+/// `evictions` is the number of evictions before `attr` was requested. None if the inode's lock was
+/// held since then.
 fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, guard: &Guard) -> Result<Option<Found>> {
     sb.expect_open()?;
     let found = |known: Counted<Dentry>| {
@@ -159,8 +169,9 @@ fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, gua
     if let Some(known) = sb.inodes.get(attr.ino, guard) {
         return Ok(found(known));
     }
-    // It seemed to have lost its last name, since others had made one that was not known here; and somebody outside still
-    // counts it. (A directory has one name: that is gone for good.)
+    // The inode seemed to have lost its last name, because others had created one that this cache
+    // did not know, and a server still counts its number. This cannot happen to a directory: it has
+    // one name, whose removal is final.
     if let Some(known) = sb.nodes.get(attr.ino, guard).filter(|known| !known.is_dir())
         && adopt(sb, &known, guard)
     {
@@ -169,15 +180,16 @@ fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, gua
     let shard = sb.shard(guard)?;
     sb.driver.charge(Charge::Inode)?;
     let dentry = Counted::new(Dentry::new(Inode::loaded(shard, attr, body_of(sb, attr))));
-    // Concurrent loads by two names: one inode wins, and both use it (P7).
+    // Two threads may load one inode by two names. One inode wins, and both use it (P7).
     if !adopt(sb, &dentry, guard) {
         return Ok(sb.inodes.get(attr.ino, guard).and_then(found));
     }
-    // Looked at when it is in: if nothing was evicted until now, no other inode of this number was in and has gone. Else it
-    // goes again, unless somebody has found it already: then it stays the one, and the next answer refreshes it.
+    // Checked after the insertion. If nothing was evicted until now, no other inode of this number
+    // was cached and evicted in between. Otherwise the new inode is removed again. If another
+    // thread has found it already, it stays, and the next answer refreshes it.
     if evictions.is_some_and(|evictions| evictions != sb.inodes.evictions()) {
-        if let Some(condemned) = sb.inodes.condemn(&dentry, 1, guard) {
-            take_out(sb, dentry.inode(), condemned, guard);
+        if let Some(frozen) = sb.inodes.freeze(&dentry, 1, guard) {
+            evict_frozen(sb, dentry.inode(), frozen, guard);
         }
         return Ok(None);
     }
@@ -195,39 +207,43 @@ fn body_of(sb: &SuperBlock, attr: &NodeAttr) -> Body {
     }
 }
 
-/// What a directory's cached names, and the inodes of its tree, were at some instant: numbers that only rise.
+/// The state of a directory's cached names and of the tree's inodes at some instant. Each change
+/// gives one of the fields a new value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// Names that came and went.
+    /// Names that were created or removed.
     changes: u64,
-    /// Names that only left the cache.
-    let_go: u64,
+    /// Names that were dropped from the cache without a change.
+    dropped: u64,
     evictions: u64,
-    /// Of the backing: somebody else's.
+    /// The backing's change count of the directory.
     others: u64,
 }
 
 impl Version {
     pub(crate) fn of(dir: &Inode) -> Result<Self> {
         let (sb, directory) = (&dir.shard.sb, dir.directory()?);
-        // First: what somebody else changes after this may be in the answer that is about to be asked for.
+        // Read first: the answer to the following request may already contain changes that others
+        // make after this.
         let others = change_count(sb, dir.ino);
-        let let_go = directory.backed.as_ref().map_or(0, |backed| backed.let_go());
-        Ok(Self { changes: directory.changes(), let_go, evictions: sb.inodes.evictions(), others })
+        let dropped = directory.backed.as_ref().map_or(0, |backed| backed.dropped());
+        Ok(Self { changes: directory.changes(), dropped, evictions: sb.inodes.evictions(), others })
     }
 
-    /// Whether nothing has happened to a name since `before`. The caller holds its lock, and nothing is bound.
+    /// Whether nothing has happened to a name since `before`. The caller holds its lock, and the
+    /// name is not bound.
     ///
-    /// Whoever has changed the name, or has seen another one bound here and let it go, has counted that with the name
-    /// locked.
+    /// A thread that has changed the name, or has bound it and dropped it again, has counted that
+    /// under the name lock.
     fn same_names(self, before: Self) -> bool {
-        (self.changes, self.let_go) == (before.changes, before.let_go)
+        (self.changes, self.dropped) == (before.changes, before.dropped)
     }
 }
 
-/// Takes many names of a directory into the cache at once, as a scan has found them: one call for all attributes, in
-/// whatever order suits the backing. `before` is from before the scan. What has changed since is left out, and so is
-/// what cannot be had: whoever wants it asks for it alone.
+/// Loads many names of a directory that a scan has found. The attributes of all are requested in
+/// one call, so the backing can choose the order. `before` was taken before the scan. Names that
+/// have changed since are left out, and so are those whose attributes cannot be read. A walk that
+/// wants one of them loads it alone.
 pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Version) -> Result<()> {
     let inode = dir.inode();
     let sb = &inode.shard.sb;
@@ -253,11 +269,13 @@ pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Versio
         let hash = hashed(name);
         let _lock = sb.name_space.names.lock(&[sb.key(inode.ino, hash)]);
         let guard = pin();
-        // Under the name's lock: whoever changed the name since has counted that before he let the lock go.
+        // Checked under the name lock: a thread that has changed the name since has counted that
+        // before it released the lock.
         if directory.slot(hash, name, &guard).is_some() || Version::of(inode)? != before {
             continue;
         }
-        // Inodes that were known may be newer than what was asked for: whoever wants this name asks for it alone.
+        // An inode that was cached may be newer than `attr`. A walk that wants this name loads it
+        // alone.
         let Ok(Some(Found::New(dentry))) = dentry_for(sb, &attr, Some(before.evictions), &guard) else { continue };
         if bind_loaded(dir, directory, hash, name, dentry, &guard).is_ok()
             && change_count(sb, inode.ino) != before.others

@@ -1,24 +1,28 @@
-//! What a thread remembers of its walks: which directory a path's prefix has led to.
+//! The path-prefix cache: each thread caches the directories that path prefixes have led to.
 //!
-//! Whoever works in a deep tree asks for many files of one directory, and walks the same way down each time. The way is
-//! remembered for each thread, by the bytes of the path up to its last slash, so that a walk goes on from where the last one
-//! was: one look instead of one for each component.
+//! A program that works in a deep tree opens many files of one directory, and each walk passes the
+//! same components. The cache maps the bytes of a path up to its last slash to the directory. So
+//! the next walk continues at that directory: one look-up instead of one per component.
 //!
-//! **Why that is right.** A prefix is remembered with the rename sequence that stood before the walk. While the sequence
-//! stands, no directory has changed its place, nor lost permissions, nor changed what is mounted on it: whoever does one of these
-//! writes the sequence around that instant. So the way can only have been cut by removals. A directory is removed when it is
-//! empty; so if the last one of the way is not removed, none of the others is, and at the instant at which the sequence
-//! was read the whole way was there, and open to this caller. Whether the last one is removed is asked each time, and whether
-//! its tree is being taken down, which takes directories apart that are not empty. What is made new is no matter: a name that is
-//! bound stays bound until it is renamed or removed. Nor is it one who may go through that might not before: only what was
-//! open is remembered.
+//! **Why it is correct.** An entry holds the rename sequence from before the walk. A thread that
+//! moves a directory, revokes a directory's permissions, or changes a mount writes the sequence
+//! around that instant. So as long as the sequence is unchanged, only removals can have changed the
+//! path. A directory can be removed only when it is empty. So if the last directory of the prefix
+//! is not removed, none of the others is. Then at the instant at which the sequence was read, the
+//! whole path existed, and the caller could search each directory of it. Each hit checks whether
+//! the last directory is removed, and whether its tree is being shut down, because a shutdown takes
+//! directories apart that are not empty. New names are harmless: a bound name stays bound until it
+//! is renamed or removed. So are permissions that are granted: only paths that were open to the
+//! caller are cached.
 //!
-//! What is not remembered: ways through symbolic links and `..`, since they depend on more than that; ways through a tree with
-//! a backing, which is asked again and again; and ways from one tree into another, which may have one. The directories are
-//! remembered by [`Weak`] pointers: they go when nobody else holds them.
+//! Some paths are not cached. The result of a path with a symbolic link or `..` depends on more
+//! than this. A path in a tree with a backing must be checked against the backing each time, and so
+//! must one that crosses into another tree, which may have a backing. The cache holds no reference
+//! to a directory: it has [`Weak`] pointers, so a directory is freed when nothing else holds it.
 //!
-//! (A table of the system, by path, with permissions remembered apart: Tsai et al., *How to get more value from your file
-//! system directory cache*, SOSP 2015. Here it is the thread's own, so that no walk writes what others read.)
+//! Tsai et al., *How to get more value from your file system directory cache* (SOSP 2015), have one
+//! such table for the system, by path, with permissions cached separately. Here the table belongs
+//! to the thread, so no walk writes a line that others read.
 
 use std::cell::RefCell;
 
@@ -29,15 +33,15 @@ use crate::{
     types::name::{NameHash, equal, last_slash},
 };
 
-/// The longest prefix that is remembered.
-const LONGEST: usize = 127;
-/// How many entries a thread begins with, by how much it has more when these are too few, and how many at most: 3 KiB to
-/// 768 KiB.
-const FEWEST: usize = 16;
+/// The longest prefix that is cached, in bytes.
+const PREFIX_MAX: usize = 127;
+/// The number of entries at first, the growth factor when these are too few, and the maximum: 3 KiB
+/// to 768 KiB.
+const ENTRIES_MIN: usize = 16;
 const GROWTH: usize = 4;
-const MOST: usize = 4096;
+const ENTRIES_MAX: usize = 4096;
 
-/// A prefix of a path, and what it is remembered with.
+/// A prefix of a path, and the key that it is cached with.
 #[derive(Clone, Copy)]
 pub(crate) struct Prefix<'p> {
     bytes: &'p [u8],
@@ -45,32 +49,35 @@ pub(crate) struct Prefix<'p> {
     sequence: u64,
 }
 
-/// Where a prefix has led.
-struct Way {
+/// The directory that a prefix has led to.
+struct CachedDir {
     dir: Weak<Dentry>,
-    /// Where the directory's own part lies: to be asked for before it is wanted, and for nothing else, since it goes with `dir`.
+    /// The address of the directory's own part of its inode. Used only to prefetch it, because it
+    /// may be freed together with `dir`.
     directory: *const Directory,
-    /// How names in there are hashed: known without waiting for the inode.
+    /// The hash function of the directory's names. With it, a name can be hashed while the inode is
+    /// still being fetched from memory.
     names: NameHash,
-    /// Where the directory's index was: asked for as well, before the directory has said where it is.
+    /// The address of the directory's index. Used to prefetch the bucket before the directory has
+    /// been read.
     index: IndexAddress,
 }
 
-/// One entry.
+/// An entry of the cache.
 #[repr(C, align(64))]
-struct Entry {
-    /// Of [`Context::identity`](crate::Context::identity); zero for none.
+struct PrefixEntry {
+    /// The [identity](crate::Context::identity) of the context. Zero for an empty entry.
     context: u64,
     sequence: u64,
-    way: Option<Way>,
+    cached: Option<CachedDir>,
     len: u8,
-    bytes: [u8; LONGEST],
+    bytes: [u8; PREFIX_MAX],
 }
 
-const _: () = assert!(size_of::<Entry>() == 192);
+const _: () = assert!(size_of::<PrefixEntry>() == 192);
 
-impl Entry {
-    const EMPTY: Self = Self { context: 0, sequence: 0, way: None, len: 0, bytes: [0; LONGEST] };
+impl PrefixEntry {
+    const EMPTY: Self = Self { context: 0, sequence: 0, cached: None, len: 0, bytes: [0; PREFIX_MAX] };
 
     #[inline]
     fn is_of(&self, prefix: &Prefix<'_>) -> bool {
@@ -80,24 +87,26 @@ impl Entry {
             && equal(&self.bytes[..prefix.bytes.len()], prefix.bytes)
     }
 
-    /// Whether it might still be of use to somebody.
+    /// Whether the entry may still produce a hit.
     fn is_in_use(&self, sequence: u64, guard: &Guard) -> bool {
-        self.sequence == sequence && self.way.as_ref().is_some_and(|way| way.dir.upgrade(guard).is_some())
+        self.sequence == sequence && self.cached.as_ref().is_some_and(|cached| cached.dir.upgrade(guard).is_some())
     }
 }
 
-/// A thread's entries: a power of two of them, or none. Each prefix has two places.
-struct Table {
-    entries: Vec<Entry>,
-    /// How many entries in use have been overwritten since there are so many.
+/// The cache of one thread. The number of entries is zero or a power of two. Each prefix has two
+/// possible positions.
+struct PrefixCache {
+    entries: Vec<PrefixEntry>,
+    /// How many entries in use were overwritten since the table has its present size.
     displaced: usize,
 }
 
-std::thread_local!(static REMEMBERED: RefCell<Table> = const { RefCell::new(Table::NEW) });
+std::thread_local!(static CACHE: RefCell<PrefixCache> = const { RefCell::new(PrefixCache::NEW) });
 
 impl<'p> Prefix<'p> {
-    /// What is before the path's last component, and that component; none if there is nothing to remember, or too little.
-    /// `context`: the caller's [identity](crate::Context::identity), asked for if there is something to remember.
+    /// The prefix of a path and its last component. None if the prefix is empty or too long.
+    /// `context`, the caller's [identity](crate::Context::identity), is called only for a prefix
+    /// that can be cached.
     #[inline]
     pub(crate) fn of(
         path: &'p [u8],
@@ -106,15 +115,15 @@ impl<'p> Prefix<'p> {
     ) -> Option<(Self, &'p [u8])> {
         let cut = last_slash(path)?;
         let last = &path[cut + 1..];
-        if cut == 0 || cut > LONGEST || last.is_empty() {
+        if cut == 0 || cut > PREFIX_MAX || last.is_empty() {
             return None;
         }
         let (context, sequence) = (context()?, name_space.rename_seq.sequence());
         Some((Self { bytes: &path[..cut], context, sequence }, last))
     }
 
-    /// The directory that it has led to and still does, and that the caller may go through; the hash of a name in there. Of
-    /// what others read, nothing is written.
+    /// Looks the prefix up. On a hit, returns the directory, which the caller may search, and the
+    /// hash of `name` in it. Writes nothing that another thread reads.
     #[inline]
     pub(crate) fn recall<'g>(
         &self,
@@ -122,14 +131,14 @@ impl<'p> Prefix<'p> {
         name_space: &NameSpace,
         guard: &'g Guard,
     ) -> Option<(Shared<'g, Dentry>, u64)> {
-        let found = REMEMBERED.try_with(|table| {
+        let found = CACHE.try_with(|table| {
             let table = table.try_borrow().ok()?;
-            let way = table.find(self)?;
-            way.dir.prefetch();
-            prefetch(way.directory);
-            let hash = way.names.hash(name);
-            way.index.prefetch(hash);
-            Some((way.dir.upgrade(guard)?, hash, way.index))
+            let cached = table.find(self)?;
+            cached.dir.prefetch();
+            prefetch(cached.directory);
+            let hash = cached.names.hash(name);
+            cached.index.prefetch(hash);
+            Some((cached.dir.upgrade(guard)?, hash, cached.index))
         });
         let (dir, hash, index) = found.ok().flatten()?;
         let (directory, sb) = (dir.to_ref().directory().ok()?, dir.to_ref().sb());
@@ -137,14 +146,15 @@ impl<'p> Prefix<'p> {
         if directory.index_address(guard) != index {
             self.put(dir, guard);
         }
-        // A context of another system was used with this one: that is refused, and the sequences are not the same.
+        // The context of another namespace was used with this one. The walk will refuse that. The
+        // sequences of two namespaces are not comparable.
         let is_ours = std::ptr::eq(&raw const *sb.name_space, name_space);
-        // A tree that is taken down, which others hold parts of, comes apart at any place.
+        // A tree that is shut down while others hold parts of it comes apart at any place.
         (!is_removed && is_ours && sb.expect_open().is_ok()).then_some((dir, hash))
     }
 
-    /// Remembers that it leads to `dir`, through which the caller may go: the walk has begun after [`Prefix::of`], at `start`,
-    /// and passed names only.
+    /// Inserts the prefix, which has led from `start` to `dir`. The walk has begun after
+    /// [`Prefix::of`], has passed names only, and the caller may search `dir`.
     #[cold]
     pub(crate) fn remember(&self, start: Shared<'_, Dentry>, dir: Shared<'_, Dentry>, guard: &Guard) {
         let is_changing = !self.sequence.is_multiple_of(2);
@@ -154,18 +164,19 @@ impl<'p> Prefix<'p> {
         self.put(dir, guard);
     }
 
-    /// It leads to `dir`.
+    /// Inserts or replaces the entry of this prefix.
     #[cold]
     fn put(&self, dir: Shared<'_, Dentry>, guard: &Guard) {
-        // Without: the thread is ending.
-        let _ = REMEMBERED.try_with(|table| {
+        // Fails if the thread is ending.
+        let _ = CACHE.try_with(|table| {
             if let Ok(mut table) = table.try_borrow_mut() {
-                table.put(self, Way::to(dir, guard), guard);
+                table.put(self, CachedDir::to(dir, guard), guard);
             }
         });
     }
 
-    /// Where to look for it. Who knows this can make a thread forget, and no more.
+    /// The position of the prefix. A caller that can predict it can displace entries of its own
+    /// thread, and no more.
     #[inline]
     fn hash(&self) -> usize {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -176,7 +187,7 @@ impl<'p> Prefix<'p> {
         let (words, rest) = self.bytes.as_chunks::<8>();
         let all = words.iter().fold(self.context ^ ODD, |state, word| mix(state, u64::from_le_bytes(*word)));
         let tail = match self.bytes.last_chunk::<8>() {
-            // Overlaps what was taken already.
+            // The last word overlaps bytes that were hashed already.
             Some(last) => u64::from_le_bytes(*last),
             None => rest.iter().fold(0, |tail, byte| tail << 8 | u64::from(*byte)),
         };
@@ -184,8 +195,8 @@ impl<'p> Prefix<'p> {
     }
 }
 
-impl Way {
-    /// None if nobody else holds the directory.
+impl CachedDir {
+    /// None if the directory is dead: nothing else holds it.
     fn to(dir: Shared<'_, Dentry>, guard: &Guard) -> Option<Self> {
         let inode = dir.to_ref().inode();
         let (directory, names) = (inode.directory().ok()?, inode.shard.sb.names(inode.ino));
@@ -193,40 +204,40 @@ impl Way {
     }
 }
 
-impl Table {
+impl PrefixCache {
     const NEW: Self = Self { entries: Vec::new(), displaced: 0 };
 
-    /// The two places of a prefix.
+    /// The two possible positions of a prefix.
     #[inline]
-    fn places(&self, prefix: &Prefix<'_>) -> [usize; 2] {
+    fn positions(&self, prefix: &Prefix<'_>) -> [usize; 2] {
         let place = prefix.hash() & (self.entries.len() - 1);
         [place, place ^ 1]
     }
 
     #[inline]
-    fn find(&self, prefix: &Prefix<'_>) -> Option<&Way> {
+    fn find(&self, prefix: &Prefix<'_>) -> Option<&CachedDir> {
         if self.entries.is_empty() {
             return None;
         }
-        let mut entries = self.places(prefix).into_iter().map(|place| &self.entries[place]);
-        entries.find(|entry| entry.is_of(prefix))?.way.as_ref()
+        let mut entries = self.positions(prefix).into_iter().map(|place| &self.entries[place]);
+        entries.find(|entry| entry.is_of(prefix))?.cached.as_ref()
     }
 
-    fn put(&mut self, prefix: &Prefix<'_>, way: Option<Way>, guard: &Guard) {
+    fn put(&mut self, prefix: &Prefix<'_>, cached: Option<CachedDir>, guard: &Guard) {
         let len = self.entries.len();
-        if len == 0 || (self.displaced >= len && len < MOST) {
-            let len = if len == 0 { FEWEST } else { len * GROWTH };
-            *self = Self { entries: (0..len).map(|_| Entry::EMPTY).collect(), displaced: 0 };
+        if len == 0 || (self.displaced >= len && len < ENTRIES_MAX) {
+            let len = if len == 0 { ENTRIES_MIN } else { len * GROWTH };
+            *self = Self { entries: (0..len).map(|_| PrefixEntry::EMPTY).collect(), displaced: 0 };
         }
-        let places = self.places(prefix);
+        let positions = self.positions(prefix);
         let is_free = |&place: &usize| !self.entries[place].is_in_use(prefix.sequence, guard);
-        let place = places.into_iter().find(|&place| self.entries[place].is_of(prefix));
-        let place = place.or_else(|| places.into_iter().find(is_free)).unwrap_or_else(|| {
+        let place = positions.into_iter().find(|&place| self.entries[place].is_of(prefix));
+        let place = place.or_else(|| positions.into_iter().find(is_free)).unwrap_or_else(|| {
             self.displaced += 1;
-            places[0]
+            positions[0]
         });
         let entry = &mut self.entries[place];
-        (entry.context, entry.sequence, entry.way) = (prefix.context, prefix.sequence, way);
+        (entry.context, entry.sequence, entry.cached) = (prefix.context, prefix.sequence, cached);
         entry.bytes[..prefix.bytes.len()].copy_from_slice(prefix.bytes);
         entry.len = prefix.bytes.len() as u8;
     }
@@ -239,23 +250,23 @@ mod tests {
     use super::*;
     use crate::{At, Context, Credentials, Vfs, Walk, driver::tests::Nothing};
 
-    /// Seen to fail: a way that tells of the index for good that its directory had at first.
+    /// Seen to fail: an entry that keeps the first index of its directory for good.
     #[test]
-    fn a_way_tells_of_the_index_that_is_there_now() {
+    fn cached_index_address_is_kept_up_to_date() {
         let vfs = Vfs::new(Nothing).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         let dir = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("mkdir").0;
         let now = || dir.inode().directory().expect("a directory").index_address(&pin());
-        let told = || {
-            let of_entry = |entry: &Entry| entry.way.as_ref().map(|way| way.index);
-            REMEMBERED.with_borrow(|table| table.entries.iter().filter_map(of_entry).collect::<Vec<_>>())
+        let cached_indexes = || {
+            let of_entry = |entry: &PrefixEntry| entry.cached.as_ref().map(|cached| cached.index);
+            CACHE.with_borrow(|table| table.entries.iter().filter_map(of_entry).collect::<Vec<_>>())
         };
         let mut seen = Vec::new();
         for n in 0..200 {
             vfs.mkdir(&context, At::Cwd, format!("/d/{n}"), 0o755).expect("mkdir");
             vfs.stat(&context, At::Cwd, "/d/0", Walk::empty()).expect("there");
             if n > 10 {
-                assert_eq!(told(), [now()], "{n} names");
+                assert_eq!(cached_indexes(), [now()], "{n} names");
                 seen.push(now());
             }
         }

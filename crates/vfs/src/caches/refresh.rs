@@ -1,4 +1,4 @@
-//! What others have changed in a backing is asked for again.
+//! Requests cached names and attributes again after others have changed them in the backing.
 
 use std::sync::atomic::Ordering;
 
@@ -17,15 +17,16 @@ use crate::{
     },
 };
 
-/// So often a directory's attributes are asked for, if subdirectories come and go meanwhile; then their number stays as it is.
+/// How often a directory's attributes are requested while subdirectories are created or removed at
+/// the same time. After that the count of subdirectories stays as it is.
 const REFRESHES_MAX: u32 = 8;
 
-/// Somebody else has changed a directory: everything cached of it is asked for again.
+/// Others have changed a directory: requests everything that is cached of it again.
 pub(crate) fn refresh(name_space: &NameSpace, dir: &Counted<Dentry>, count: u64) -> Result<()> {
     let inode = dir.inode();
     let directory = inode.directory()?;
     let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
-    backed.forget_absent(&pin());
+    backed.clear_negative(&pin());
     let names: Vec<Box<[u8]>> = {
         let guard = pin();
         directory.slots_after(0, &guard).map(|slot| slot.to_ref().name.as_bytes().into()).collect()
@@ -42,7 +43,8 @@ pub(crate) fn refresh(name_space: &NameSpace, dir: &Counted<Dentry>, count: u64)
     Ok(())
 }
 
-/// A cached name is asked for again, and goes if it leads elsewhere; what it leads to, if that has changed.
+/// Requests a cached name again. If it is bound to another inode now, it is dropped from the cache.
+/// Returns the dentry if its inode has changed.
 fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<Option<Counted<Dentry>>> {
     let inode = dir.inode();
     let sb = &inode.shard.sb;
@@ -50,7 +52,7 @@ fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> R
     let hash = sb.hash(inode.ino, name);
     let _lock = name_space.names.lock(&[sb.key(inode.ino, hash)]);
     let answer = match sb.ask_backing().ok_or(Error::NotSupported)?.lookup(inode.ino, name) {
-        // The directory itself is gone.
+        // The directory itself was removed.
         Err(Error::NoEntry | Error::Stale) => None,
         answer => answer?,
     };
@@ -70,7 +72,8 @@ fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> R
     }
 }
 
-/// Attributes that somebody else has changed are asked for, in the order in which they are changed here.
+/// Requests the attributes of an inode that others have changed. The inode's lock orders this with
+/// changes made here.
 pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()> {
     let sb = &inode.shard.sb;
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
@@ -83,7 +86,8 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
         for _ in 0..REFRESHES_MAX {
             let before = directory.map(Directory::subdirs);
             backing.getattr_many(&[inode.ino], &mut |_, attr| answer = attr)?;
-            // In this order: a change that is over has been counted, and what is under way may be in the answer.
+            // In this order: a change that has ended was counted, and a running one may be in the
+            // answer.
             if !is_changing() && directory.map(Directory::subdirs) == before {
                 counted = before;
                 break;
@@ -92,14 +96,16 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
         }
         match answer {
             Ok(attr) => Ok(Some((attr, counted))),
-            // Gone: whoever has it open keeps what was known of it.
+            // The inode was removed. Threads that have it open keep the attributes that were
+            // cached.
             Err(Error::NoEntry | Error::Stale) => Ok(None),
             Err(error) => Err(error),
         }
     };
-    let take_over = |resize: &mut dyn FnMut(u64)| {
+    let apply = |resize: &mut dyn FnMut(u64)| {
         let Some((attr, counted)) = ask()? else { return Ok(()) };
-        // Before the times: who finds those new does not take the old size for the new one.
+        // Before the times: a thread that sees the new times must not take the old size for the new
+        // one.
         if attr.size != inode.size() {
             resize(attr.size);
         }
@@ -110,16 +116,18 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
     match &inode.body {
         Body::File(_) => {
             let state = inode.file_state()?;
-            state.change(inode, |data| take_over(&mut |size| state.resize(inode, data, size)))
+            state.change(inode, |data| apply(&mut |size| state.resize(inode, data, size)))
         }
-        _ => take_over(&mut |size| inode.set_size(size)),
+        _ => apply(&mut |size| inode.set_size(size)),
     }
 }
 
-/// A directory that the cache has in another place was moved by somebody else: it leaves that place for this one.
+/// Others have moved a directory in the backing. It leaves its old place in the cache and gets this
+/// one.
 ///
-/// Both names are locked, and ancestors stand still: in the cache, too, a directory has one place and is not below itself.
-pub(crate) fn move_here(
+/// Both names are locked, and the topology lock keeps ancestors in place. So in the cache, too, a
+/// directory has one place and is not its own descendant.
+pub(crate) fn move_directory(
     name_space: &NameSpace,
     dir: &Counted<Dentry>,
     name: &[u8],
@@ -149,13 +157,14 @@ pub(crate) fn move_here(
     if let Some(slot) = &old
         && leads_here(old_ino(slot), slot.name.as_bytes())?
     {
-        // Moved back between the two answers, or this is the place that the cache has lost: then nothing shows it.
+        // Either the directory was moved back between the two answers, or the cache has dropped the
+        // name at this place. In the second case the entry does not show it.
         let shown = {
             let guard = pin();
             slot.value.load(&guard).is_some_and(|shown| shown.ptr_eq(moved.as_shared()))
         };
         if shown {
-            // Or it has two places, which no directory has.
+            // Or it has two places, which no directory can have.
             return if leads_here(inode.ino, name)? { Err(Error::Stale) } else { Ok(()) };
         }
     }
@@ -174,7 +183,7 @@ pub(crate) fn move_here(
     let mut up = Some(dir.as_shared());
     while let Some(above) = up {
         if above.ptr_eq(moved.as_shared()) {
-            // What the cache knows of the places above is older still.
+            // The cached places above are even older.
             return Err(Error::Stale);
         }
         up = above.to_ref().parent(&guard);

@@ -1,4 +1,4 @@
-//! What only the cache knows of an inode is stored in its backing.
+//! Write-back: stores attributes that only the cache has in the backing.
 
 use pando_sync::{NameGuard, pin};
 
@@ -7,9 +7,10 @@ use crate::{
     objects::{inode::Inode, stat::attr_of},
 };
 
-/// Stores changed attributes in the backing: those, of `which`, that `change` says it has changed. What it
-/// refuses does not happen. Changes of one inode come one after the other: the lock that orders them is returned, to be held
-/// until the cache is changed too.
+/// Stores changed attributes in the backing before the cache is changed. `change` may change the
+/// attributes in `which`, and returns those that it has changed. If the backing refuses, nothing is
+/// changed. Changes of one inode are serialized by its lock. The lock is returned, and the caller
+/// holds it until it has changed the cache, too.
 pub(crate) fn store_first<'i>(
     inode: &'i Inode,
     which: AttrMask,
@@ -26,8 +27,9 @@ pub(crate) fn store_first<'i>(
     Ok(order)
 }
 
-/// What was taken from what only the cache knows: stored now, it is no more known better here, unless it changes again. What of
-/// it is not stored goes back, also if the backing panics. The inode's lock is held.
+/// Dirty bits that were taken from an inode in order to store the attributes. After that they are
+/// dirty again only if they change again. The drop sets the bits of attributes that were not
+/// stored, also if the backing panics. The inode's lock is held.
 struct Unstored<'i> {
     inode: &'i Inode,
     what: AttrMask,
@@ -45,7 +47,7 @@ impl Drop for Unstored<'_> {
     }
 }
 
-/// Stores the times that only the cache knows, if there are any. No guard is held.
+/// Stores the times that only the cache has, if there are any. The caller holds no guard.
 pub(crate) fn store_times(inode: &Inode) -> Result<()> {
     let sb = &inode.shard.sb;
     match sb.ask_backing().filter(|_| !inode.dirty().is_empty()) {
@@ -57,7 +59,7 @@ pub(crate) fn store_times(inode: &Inode) -> Result<()> {
     }
 }
 
-/// As [`store_times`]; the caller holds the inode's lock.
+/// As [`store_times`]. The caller holds the inode's lock.
 pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
     let mut unstored = Unstored::take(inode, AttrMask::all());
     if unstored.what.is_empty() {
@@ -65,7 +67,7 @@ pub(crate) fn store_dirty(inode: &Inode, backing: &dyn Backing) -> Result<()> {
     }
     let attr = attr_of(inode, &pin());
     match backing.setattr(inode.ino, &attr, unstored.what) {
-        // Others have removed it: there is nothing to store it in.
+        // Others have removed the inode.
         Ok(()) | Err(Error::NoEntry | Error::Stale) => {}
         Err(error) => return Err(error),
     }

@@ -1,4 +1,5 @@
-//! The extended attributes of an inode: in memory all there are, of a backing those that were asked for.
+//! The extended attributes of an inode. In memory the cached ones are all there are; with a backing
+//! they are loaded at the first use.
 
 use std::sync::{
     Arc,
@@ -20,8 +21,8 @@ fn stored(backing: &dyn Backing, ino: u64) -> Result<XattrMap> {
 }
 
 impl Inode {
-    /// The extended attributes, as far as they can be had without asking: the outer none says that a backing has to be asked
-    /// ([`Inode::load_xattrs`]), the inner one that there are none.
+    /// The extended attributes, as far as no request is needed. The outer none: the backing must be
+    /// asked ([`Inode::load_xattrs`]). The inner none: there are none.
     pub(crate) fn cached_xattrs<'g>(&self, guard: &'g Guard) -> Option<Option<&'g XattrMap>> {
         match self.xattrs.load(guard) {
             Some(xattrs) => Some(xattrs.to_ref().get(guard)),
@@ -29,8 +30,9 @@ impl Inode {
         }
     }
 
-    /// Changes the extended attributes where no backing is to be told of it: no lock. `change` may run more than once.
-    /// What the attribute `name` was and is to be is paid for by the driver.
+    /// Changes the extended attributes of an inode in memory, without a lock. `change` may run more
+    /// than once. The driver is charged for the new `value` of the attribute `name`, and the charge
+    /// for the old one is released.
     pub(crate) fn change_xattrs(
         &self,
         (name, value): (&[u8], Option<&[u8]>),
@@ -42,7 +44,8 @@ impl Inode {
             self.set_capable();
         }
         let price = value.map(|value| cost_of(name, value));
-        // As on tmpfs: before it is known whether the change can be made, and the old value is still there.
+        // As on tmpfs, the new value is charged for first: before it is known whether the change is
+        // possible, and while the old value is still charged for.
         price.map_or(Ok(()), |price| driver.charge(price))?;
         let changed = match self.xattrs.load(guard) {
             Some(xattrs) => xattrs.to_ref().exchange(change, guard),
@@ -61,7 +64,8 @@ impl Inode {
         }
     }
 
-    /// The extended attributes of a backing, to be looked at or changed. No guard is held.
+    /// The extended attributes of an inode in a backing, for reading or changing. The caller holds
+    /// no guard.
     pub(crate) fn load_xattrs(&self, backing: &dyn Backing) -> Result<Counted<Xattrs>> {
         if let Some(cached) = self.held_xattrs() {
             return Ok(cached);
@@ -69,7 +73,8 @@ impl Inode {
         let refreshes = &self.shard.sb.refreshes;
         let before = refreshes.load(Ordering::SeqCst);
         let kept = self.keep_xattrs(stored(backing, self.ino)?);
-        // A refresh that did not find these yet has been counted: one of the two sees the other.
+        // Pairs with `refresh_xattrs`: either that refresh has found these, or it has been counted
+        // by now.
         fence(Ordering::SeqCst);
         if refreshes.load(Ordering::SeqCst) != before {
             self.reload_xattrs(backing)?;
@@ -77,7 +82,8 @@ impl Inode {
         Ok(kept)
     }
 
-    /// Keeps these, unless somebody else was faster, which is as good: changes are made afterwards only.
+    /// Stores the first map. If another thread has stored one, that is as good, because changes are
+    /// made afterwards only.
     fn keep_xattrs(&self, map: XattrMap) -> Counted<Xattrs> {
         let xattrs = Xattrs::new(map);
         match self.xattrs.compare_exchange(None, Some(xattrs.clone())) {
@@ -90,7 +96,8 @@ impl Inode {
         self.xattrs.load(&pin())?.get()
     }
 
-    /// Somebody else may have changed the extended attributes: those that are cached are asked for again. No guard is held.
+    /// Others may have changed the extended attributes: requests those that are cached again. The
+    /// caller holds no guard.
     pub(crate) fn refresh_xattrs(&self) -> Result<()> {
         let sb = &self.shard.sb;
         sb.refreshes.fetch_add(1, Ordering::SeqCst);
@@ -98,7 +105,8 @@ impl Inode {
         sb.ask_backing().map_or(Ok(()), |backing| self.reload_xattrs(backing))
     }
 
-    /// With the attributes locked, as they are while the backing is told of a change: neither undoes the other.
+    /// Runs under the lock of the attributes, which is also held while the backing acknowledges a
+    /// change. So neither undoes the other.
     fn reload_xattrs(&self, backing: &dyn Backing) -> Result<()> {
         let Some(cached) = self.held_xattrs() else { return Ok(()) };
         cached.change(|map| match stored(backing, self.ino) {
@@ -106,16 +114,19 @@ impl Inode {
                 *map = stored;
                 Ok(())
             }
-            // Gone: whoever has it open keeps what was known of it.
+            // The inode was removed. Threads that have it open keep the attributes that were
+            // cached.
             Err(Error::NoEntry | Error::Stale) => Ok(()),
             Err(error) => Err(error),
         })
     }
 
-    /// Contents or owner change: capabilities were given to what was there before. They go, whoever changes it. No guard is
-    /// held, and no lock but those that come before the extended attributes'.
+    /// Removes file capabilities before contents or owner change, also if root changes them: they
+    /// were granted to the previous contents. The caller holds no guard, and only locks that
+    /// precede the one of the extended attributes. Analogous to `cap_inode_killpriv()`.
     ///
-    /// A backing is not asked for the attributes of what nobody executes: that would be a call for each file that is written.
+    /// A backing is not asked for the attributes of a file without an execute bit, because that
+    /// would be a call for each file that is written.
     pub(crate) fn drop_capabilities(&self) -> Result<()> {
         self.drop_capabilities_in_memory();
         if !self.is_backed() || !self.has_xattrs() && self.perm(&pin()).mode & 0o111 == 0 {
@@ -127,13 +138,14 @@ impl Inode {
             return Ok(());
         }
         xattrs.change(|map| match map.remove(CAPABILITIES).map(|_| backing.set_xattr(self.ino, CAPABILITIES, None)) {
-            // Others were faster.
+            // Others have removed it already.
             None | Some(Err(Error::NoData)) => Ok(()),
             Some(told) => told,
         })
     }
 
-    /// The same, unless a backing has them: there it does nothing. Locks may be held.
+    /// As [`Inode::drop_capabilities`], in memory only. No effect with a backing. The caller may
+    /// hold locks.
     #[inline]
     pub(crate) fn drop_capabilities_in_memory(&self) {
         if self.was_capable() {
@@ -145,7 +157,7 @@ impl Inode {
     fn remove_capabilities(&self, guard: &Guard) {
         if self.cached_xattrs(guard).flatten().is_some_and(|map| map.contains_key(CAPABILITIES)) {
             let remove = |map: &mut XattrMap| Ok(map.remove(CAPABILITIES));
-            // Infallible: what goes is not paid for, and the change never refuses.
+            // Infallible: a removal is not charged for, and this change returns no error.
             let _ = self.change_xattrs((CAPABILITIES, None), remove, guard);
         }
     }

@@ -1,4 +1,4 @@
-//! The caller's context: who asks, and from where in the tree.
+//! The context of a call: the caller's credentials, root and working directory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,11 +13,12 @@ use crate::{
     },
 };
 
-/// Who calls, and from where: credentials, umask, root and working directory, and what paths and calls may not do. One per
-/// task.
+/// The credentials, umask, root and working directory of a caller, and restrictions on its paths
+/// and calls. Use one per task. Analogous to `struct cred` and `struct fs_struct` together.
 ///
-/// A context is also a sandbox, if it is given a root of its own ([`Context::rooted`]), rules for its paths
-/// ([`Context::with_resolve`]), or may change nothing ([`Context::read_only`]). These hold in every call that is given it.
+/// A context is also a sandbox if it has a root of its own ([`Context::rooted`]), rules for its
+/// paths ([`Context::with_resolve`]), or may change nothing ([`Context::read_only`]). These apply
+/// to every call that is given the context.
 ///
 /// ```
 /// use pando_memfs::{MemFs, MemOptions};
@@ -28,7 +29,8 @@ use crate::{
 /// let jail = vfs.mkdir(&host, At::Cwd, "/jail", 0o755)?;
 /// let guest = Context::rooted(&jail, Credentials::user(1000, 1000, &[]))?.read_only(true);
 /// assert_eq!(vfs.stat(&guest, At::Cwd, "../../..", Walk::empty())?.ino, jail.ino());
-/// assert_eq!(vfs.open(&guest, At::Cwd, "/new", OpenFlags::CREAT, 0o644).err(), Some(Error::ReadOnly));
+/// let refused = vfs.open(&guest, At::Cwd, "/new", OpenFlags::CREAT, 0o644).err();
+/// assert_eq!(refused, Some(Error::ReadOnly));
 /// # Ok::<(), pando_vfs::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -40,24 +42,28 @@ pub struct Context {
     pub(crate) checked_by_caller: bool,
     pub(crate) resolve: Resolve,
     pub(crate) read_only: bool,
-    /// Another for each that its paths may lead elsewhere by, or be refused.
+    /// Identifies everything that decides where the context's paths lead and whether they are
+    /// permitted. A context with another root, working directory, rules or credentials has another
+    /// identity.
     identity: Identity,
 }
 
-/// A number that no other context has but copies of this one. Drawn when it has been asked for [`Identity::WALKS`] times: for a
-/// context of a few walks, nothing is worth remembering.
+/// A number that a context shares only with its copies: the key of the path-prefix cache. The
+/// number is allocated when it is asked for the [`Identity::WALKS`]th time, because caching does
+/// not pay off for a context with fewer walks. Atomic: a single independent value.
 #[derive(Debug, Default)]
 struct Identity(AtomicU64);
 
 impl Clone for Identity {
     fn clone(&self) -> Self {
-        // Relaxed: a number, which stands for what the copy has, too.
+        // Relaxed: a number without order. It is valid for the copy, too, which has the same
+        // fields.
         Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
     }
 }
 
 impl Identity {
-    /// Up to here, it is how often it has been asked for, about.
+    /// Below this value, the number counts approximately how often it was asked for.
     const WALKS: u64 = 4;
 
     #[inline]
@@ -72,7 +78,7 @@ impl Identity {
     fn draw(&self, asked: u64) -> Option<u64> {
         static LAST: AtomicU64 = AtomicU64::new(Identity::WALKS);
         if asked + 1 < Self::WALKS {
-            // If another thread has drawn meanwhile, that stands.
+            // If another thread has stored a value meanwhile, that one is in force.
             let _ = self.0.compare_exchange(asked, asked + 1, Ordering::Relaxed, Ordering::Relaxed);
             return None;
         }
@@ -92,8 +98,8 @@ impl Context {
         Self::at(vfs.root(), cred)
     }
 
-    /// A context whose root and working directory are `dir`, with umask 022: no path of it leads out of there, whatever is
-    /// moved meanwhile.
+    /// A context whose root and working directory are `dir`, with umask 022. No path of the context
+    /// leads out of `dir`, even if directories are moved meanwhile.
     ///
     /// # Errors
     /// ENOTDIR.
@@ -109,8 +115,8 @@ impl Context {
         Self { cred, umask: 0o022, root, cwd, checked_by_caller: false, resolve, read_only: false, identity }
     }
 
-    /// What paths lead to, for this context, is what they lead to for every other of the same number. None as long as hardly
-    /// anything was asked for.
+    /// The identity. Two contexts with the same identity resolve each path alike. None during the
+    /// first few walks.
     #[inline]
     pub(crate) fn identity(&self) -> Option<u64> {
         self.identity.get()
@@ -126,7 +132,8 @@ impl Context {
         self.identity = Identity::default();
     }
 
-    /// With these rules for its paths, instead of those that it had. (`with_resolve(context.resolve() | more)` keeps them.)
+    /// Replaces the rules for the paths of this context. To keep the present rules, call
+    /// `with_resolve(context.resolve() | more)`.
     #[must_use]
     pub fn with_resolve(mut self, resolve: Resolve) -> Self {
         self.resolve = resolve;
@@ -134,23 +141,23 @@ impl Context {
         self
     }
 
-    /// Whether it may change nothing, as on a mount that is read-only: what would change a file or a directory, or what is
-    /// mounted, is EROFS, for root too, and reading leaves no time of access. Files that were opened before, or are handed
-    /// over open, stay as they are.
+    /// Whether the context is read-only, like a read-only mount. Calls that would change a file, a
+    /// directory or a mount fail with EROFS, for root too. Reads do not update atime. A file that
+    /// was opened before, or that is passed in already open, keeps its access mode.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// With another umask.
+    /// Replaces the umask.
     #[must_use]
     pub fn with_umask(mut self, umask: u32) -> Self {
         self.umask = umask & 0o777;
         self
     }
 
-    /// With other credentials.
+    /// Replaces the credentials.
     #[must_use]
     pub fn with_credentials(mut self, cred: Credentials) -> Self {
         self.cred = cred;
@@ -158,8 +165,8 @@ impl Context {
         self
     }
 
-    /// Whether the permission bits were checked before the call, by a kernel that mounts this tree with
-    /// `default_permissions`. Credentials then only say who owns what is made.
+    /// Whether a kernel that mounts this tree with `default_permissions` checks the permission bits
+    /// before each call. If so, the credentials only decide who owns new files.
     #[must_use]
     pub fn checked_by_caller(mut self, checked: bool) -> Self {
         self.checked_by_caller = checked;
@@ -173,7 +180,7 @@ impl Context {
         &self.cred
     }
 
-    /// The rules for its paths.
+    /// The rules for the context's paths.
     #[must_use]
     pub fn resolve(&self) -> Resolve {
         self.resolve
@@ -185,15 +192,16 @@ impl Context {
         &self.cwd
     }
 
-    /// The root directory. No path leads out of it, also while directories are moved: in one that was moved out of it, `..`
-    /// is ENOENT. A directory that is named otherwise ([`At::Dir`], the working directory) may be outside, and what is below
-    /// it is had then.
+    /// The root directory. No path leads out of it, even while directories are moved: in a
+    /// directory that was moved out of the root, `..` is ENOENT. A directory that is given as a
+    /// handle ([`At::Dir`], the working directory) may lie outside. Paths that start there reach
+    /// everything below it.
     #[must_use]
     pub fn root(&self) -> &DentryRef {
         &self.root
     }
 
-    /// Checks `want` on an inode.
+    /// Checks whether `want` is permitted on an inode.
     pub(crate) fn check(&self, inode: &Inode, perm: &PermView, want: Access) -> Result<()> {
         if want.contains(Access::WRITE)
             && matches!(inode.kind, FileKind::File | FileKind::Directory | FileKind::Symlink)
@@ -203,23 +211,23 @@ impl Context {
         if self.checked_by_caller { Ok(()) } else { self.cred.check(perm, inode.is_dir(), want) }
     }
 
-    /// Whether anything may be changed at all.
+    /// Succeeds unless the context is read-only (EROFS).
     pub(crate) fn writable(&self) -> Result<()> {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Whether the owner's rights are had.
+    /// Whether the caller has the rights of the owner. Analogous to `inode_owner_or_capable()`.
     pub(crate) fn owns(&self, perm: &PermView) -> bool {
         self.checked_by_caller || self.cred.owns(perm)
     }
 
-    /// Whether the capabilities of root are had.
+    /// Whether the caller has the capabilities of root.
     pub(crate) fn capable(&self) -> bool {
         self.checked_by_caller || self.cred.capable
     }
 
-    /// This caller as one that changes the contents of a file. The group of the file is looked at only
-    /// for a caller with supplementary groups.
+    /// The caller as a [`Writer`] of a file. The group of the file is read only for a caller with
+    /// supplementary groups.
     #[inline]
     pub(crate) fn writer(&self, inode: &Inode) -> Writer {
         let (capable, cred) = (self.capable(), &self.cred);
@@ -234,12 +242,12 @@ impl Context {
     }
 }
 
-/// Where a relative path starts.
+/// The directory at which a relative path starts.
 #[derive(Debug, Clone, Copy)]
 pub enum At<'a> {
-    /// At the working directory (`AT_FDCWD`).
+    /// The working directory (`AT_FDCWD`).
     Cwd,
-    /// At this directory; with an empty path and [`crate::Walk::EMPTY_PATH`], at this very dentry.
+    /// This directory. With an empty path and [`crate::Walk::EMPTY_PATH`], this very dentry.
     Dir(&'a DentryRef),
 }
 

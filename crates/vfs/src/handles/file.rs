@@ -1,4 +1,4 @@
-//! The open file description: what is open, how, and where it stands.
+//! The open file description: the dentry, the flags and the position.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -12,18 +12,22 @@ use crate::{
     types::{FileKind, OpenFlags, cred::Writer},
 };
 
-/// An open file description. Threads may share it: reads and writes with its position are atomic against each other.
+/// An open file description, analogous to `struct file`. Threads may share it: reads and writes at
+/// the shared position are atomic with respect to each other.
 ///
-/// Dropping it closes it; a file without a name goes then.
+/// Dropping it closes the file. A file without a name is freed by its last close.
 pub struct File {
     held: Held,
     /// [`OpenFlags`]. Atomic: a single independent value.
     flags: AtomicU32,
     pub(crate) kind: FileKind,
-    /// Decides whether writes keep setuid and setgid. Of a handle that does not write, it means nothing.
+    /// Decides whether writes keep setuid and setgid. Meaningless for a handle that does not write.
+    /// Immutable.
     pub(crate) writer: Writer,
-    /// Reading leaves no time of access, whatever the flags say.
+    /// Reads do not update atime, whatever the flags say. Immutable.
     read_only: bool,
+    /// The position that threads share: one atomic word, and a lock for reads and writes that use
+    /// it.
     pub(crate) position: Position,
 }
 
@@ -38,20 +42,22 @@ impl std::fmt::Debug for File {
 }
 
 impl Drop for File {
-    /// Of a tree that was taken down, nobody else would store what was done to the file since.
+    /// In a tree that was shut down, nothing else would store the latest changes of the file's
+    /// times.
     #[inline]
     fn drop(&mut self) {
         let inode = self.inode();
         if !inode.dirty().is_empty() {
-            // With the other one, in `close_down`: who closes the tree sees it dirty, or is seen here.
+            // Pairs with the fence in `close_down`. Either the thread that shuts the tree down sees
+            // that the inode is dirty, or this thread sees that the tree is closed.
             fence(Ordering::SeqCst);
             if inode.shard.sb.expect_open().is_err() {
-                // Whoever wants to hear of errors calls `fsync` before.
+                // A caller that needs the error calls `fsync` before.
                 let _ = store_times(inode);
             }
         }
-        if self.held.outlives_name() {
-            self.held.leave_proxy();
+        if self.held.is_unlinked() {
+            self.held.release_per_cpu_ref();
         }
     }
 }
@@ -70,25 +76,26 @@ impl File {
         self.dentry().0.inode()
     }
 
-    /// What is open.
+    /// The dentry that is open.
     #[must_use]
     pub fn dentry(&self) -> &DentryRef {
         self.held.dentry()
     }
 
-    /// How it was opened, without the flags that only the opening needs; and what was set since (F_GETFL).
+    /// The flags with which the file was opened, without those that matter only to open, and with
+    /// later changes (F_GETFL).
     #[must_use]
     #[inline]
     pub fn flags(&self) -> OpenFlags {
         OpenFlags::from_bits_retain(self.flags.load(Ordering::Relaxed))
     }
 
-    /// Sets O_APPEND, O_NONBLOCK, O_DIRECT and O_NOATIME as in `flags`, of which all others are ignored (F_SETFL). What is read
-    /// or written meanwhile is so under the old ones or the new.
+    /// Sets O_APPEND, O_NONBLOCK, O_DIRECT and O_NOATIME as in `flags` and ignores all others
+    /// (F_SETFL). A concurrent read or write uses the old flags or the new ones.
     ///
     /// # Errors
-    /// EBADF for O_PATH, EPERM for O_NOATIME anew if `context` has not the rights of the owner, EINVAL for O_DIRECT of a
-    /// directory.
+    /// EBADF for O_PATH. EPERM if O_NOATIME is newly set and `context` does not have the rights of
+    /// the owner. EINVAL for O_DIRECT on a directory.
     pub fn set_flags(&self, context: &Context, flags: OpenFlags) -> Result<()> {
         let settable = OpenFlags::APPEND | OpenFlags::NONBLOCK | OpenFlags::DIRECT | OpenFlags::NOATIME;
         let now = self.flags();
@@ -105,7 +112,7 @@ impl File {
         Ok(())
     }
 
-    /// Whether reading leaves no time of access.
+    /// Whether reads leave atime unchanged.
     pub(crate) fn no_atime(&self) -> bool {
         self.read_only || self.flags().contains(OpenFlags::NOATIME)
     }

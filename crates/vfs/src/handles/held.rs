@@ -1,10 +1,17 @@
-//! How an open file holds its dentry: by its count, or, if many open it at the same time, by a core's proxy.
+//! The reference of an open file to its dentry: in the dentry's own count or, if many threads open
+//! the file at the same time, in a per-CPU count.
 //!
-//! Each open writes the dentry's count, and each close: one line, that all who use one file fight for. When openers have
-//! been in one another's way, the dentry gets proxies ([`pando_sync::Proxies`]), and from then on openers count on a line of
-//! their core. The proxies hold the dentry, which holds them: they are made under the lock of its name, if the name is
-//! bound still, and let go of by whoever takes the name away, under the same lock, or takes the tree down, which is closed
-//! then. A tree with a backing has none: its cache counts who uses what.
+//! Each open and each close writes the dentry's reference count: one cache line, for which all
+//! users of the file contend. After some contention the dentry gets per-CPU reference counts
+//! ([`pando_sync::Proxies`]), and each opener then counts on a line of its CPU. The technique is
+//! that of Linux's `percpu_ref`.
+//!
+//! The per-CPU counts hold the dentry, and the dentry holds them. The dentry cannot be freed before
+//! this cycle is broken. So the counts are created under the dentry's name lock, and only while the
+//! name is bound. The thread that removes the name collapses them under the same lock. The thread
+//! that shuts the tree down collapses them after the tree is closed, when no others can be created.
+//! A tree with a backing has none, because its cache decides by the reference count which inodes
+//! are in use.
 
 use std::cell::Cell;
 
@@ -15,7 +22,7 @@ use crate::objects::{
     superblock::NameSpace,
 };
 
-/// What an open file holds.
+/// The reference that an open file holds.
 pub(crate) enum Held {
     Itself(DentryRef),
     Proxy(Counted<Proxy<DentryRef>>),
@@ -30,46 +37,48 @@ impl Held {
         }
     }
 
-    /// Whether what is held by way of a proxy is going: its name was taken away.
+    /// Whether the reference is in a per-CPU count, and the file's name has been removed since.
     #[inline]
-    pub(crate) fn outlives_name(&self) -> bool {
+    pub(crate) fn is_unlinked(&self) -> bool {
         matches!(self, Self::Proxy(proxy) if !proxy.object().0.proxies.are_there())
     }
 
-    /// Lets go of the proxy: what it holds it holds until it is reclaimed, which is tried at once.
+    /// Replaces the per-CPU reference by a counted one. The per-CPU count holds the dentry until it
+    /// is reclaimed, which is tried at once.
     #[cold]
-    pub(crate) fn leave_proxy(&mut self) {
+    pub(crate) fn release_per_cpu_ref(&mut self) {
         *self = Self::Itself(self.dentry().clone());
         pando_sync::collect();
     }
 
-    /// Holds once more what is held.
+    /// Another reference to the same dentry.
     pub(crate) fn again(dentry: &DentryRef) -> Self {
         dentry.0.proxies.mine(&pin()).map_or_else(|| Self::Itself(dentry.clone()), Self::Proxy)
     }
 }
 
-/// Of so many openers that a thread found in its way, one counts.
-const PATIENCE: u32 = 8;
+/// A thread acts on one of this many contended opens.
+const REPORT_INTERVAL: u32 = 8;
 
 #[cold]
 pub(crate) fn note_contention(dentry: &Counted<Dentry>, name_space: &NameSpace) {
     std::thread_local!(static REPORTS: Cell<u32> = const { Cell::new(0) });
     let reports = REPORTS.get();
     REPORTS.set(reports.wrapping_add(1));
-    if reports.is_multiple_of(PATIENCE) {
-        // In the same stripe a backing may be asked about another name: who is next in the way tries again.
-        make_proxies(dentry, |name| name_space.names.try_lock(&[name]));
+    if reports.is_multiple_of(REPORT_INTERVAL) {
+        // A thread that holds this stripe may be waiting for a backing, about another name. So this
+        // does not wait; the next opener that meets contention tries again.
+        make_per_cpu_refs(dentry, |name| name_space.names.try_lock(&[name]));
     }
 }
 
-/// Spreads the references of a dentry over the cores, if it has a name and `lock` locks that.
-pub(crate) fn make_proxies<'n>(dentry: &Counted<Dentry>, lock: impl FnOnce(NameKey) -> Option<NameGuard<'n>>) {
+/// Gives a dentry per-CPU reference counts, if it has a name and `lock` locks that name.
+pub(crate) fn make_per_cpu_refs<'n>(dentry: &Counted<Dentry>, lock: impl FnOnce(NameKey) -> Option<NameGuard<'n>>) {
     let sb = dentry.sb();
     if sb.driver.backing().is_some() {
         return;
     }
-    sb.while_bound(dentry, lock, |_, _| {
+    sb.with_bound_entry(dentry, lock, |_, _| {
         if sb.expect_open().is_ok() {
             dentry.proxies.make(|| DentryRef(dentry.clone()));
         }
@@ -81,15 +90,16 @@ mod tests {
     use super::*;
     use crate::{At, Context, Credentials, Vfs, driver::tests::Nothing, objects::lockable::Lockable};
 
-    /// A backing may be asked with the lock held in which such a name falls. Seen to hang: with a lock that is waited for.
+    /// A backing may be called while the lock of this stripe is held. Seen to hang: a lock that is
+    /// waited for.
     #[test]
-    fn an_opener_waits_for_no_name() {
+    fn contended_open_does_not_wait_for_the_name_lock() {
         let vfs = Vfs::new(Nothing).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         let dentry = vfs.mkdir(&context, At::Cwd, "d", 0o755).expect("mkdir").0;
         let (sb, top) = (dentry.sb(), vfs.root());
         let root = top.0.inode();
-        let report = || (0..PATIENCE).for_each(|_| note_contention(&dentry, vfs.name_space()));
+        let report = || (0..REPORT_INTERVAL).for_each(|_| note_contention(&dentry, vfs.name_space()));
         let name = Lockable::name(root, sb.hash(root.ino, b"d")).expect("a directory");
         let locked = vfs.name_space().names.lock(&[name.key]);
         std::thread::scope(|scope| scope.spawn(report).join().expect("no panic"));

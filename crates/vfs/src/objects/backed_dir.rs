@@ -1,4 +1,5 @@
-//! What a directory of a tree that is kept elsewhere has besides: its absent names, and what it counts.
+//! The additional state of a directory in a tree with a backing: its negative dentries and its
+//! counters.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
@@ -6,21 +7,28 @@ use pando_sync::{Guard, Node, Shared, SplitTable, Unlinked};
 
 use crate::types::name::{Name, equal};
 
-/// So many absent names are remembered in a directory; then all are forgotten.
-const ABSENT_MAX: usize = 4096;
+/// The largest number of negative dentries in a directory. When it is reached, all of them are
+/// removed.
+const NEGATIVE_MAX: usize = 4096;
 
-/// What a directory of a backed tree has besides.
+/// The additional state of a directory in a tree with a backing.
 #[derive(Default)]
 pub(crate) struct BackedDir {
-    absent: SplitTable<Name>,
-    absent_count: AtomicUsize,
-    /// Names that were loaded and are cached, less those of them that left the cache: others than made here.
+    /// The negative dentries. Lock-free; a name is inserted under its name lock.
+    negative: SplitTable<Name>,
+    /// The number of negative dentries. Atomic: a single independent value.
+    negative_count: AtomicUsize,
+    /// The number of names that were loaded into the cache, minus the number of names that were
+    /// dropped from it. Atomic: a single independent value.
     loaded: AtomicI64,
-    /// Names that left the cache, though nothing happened to them: a number that only rises.
-    let_go: AtomicU64,
-    /// The backing's change count that the cached names belong to.
+    /// How often a cached name was dropped from the cache without a change in the backing.
+    /// Monotonic. Incremented under the name lock.
+    dropped: AtomicU64,
+    /// The backing's change count at which the cached names were last valid. Atomic: a single
+    /// independent value.
     pub checked: AtomicU64,
-    /// Operations whose change the backing is being told of, or knows of while the cache does not yet.
+    /// The number of running operations whose change the backing may know while the cache does not.
+    /// Atomic.
     pub changing: AtomicUsize,
 }
 
@@ -30,67 +38,71 @@ impl BackedDir {
         Self { checked: AtomicU64::new(change_count), ..Self::default() }
     }
 
-    /// A name was taken into the cache, or has left it. Relaxed: how large the table should be is a hint.
+    /// A name was cached (`more`), or has left the cache. Relaxed: the number is a hint for the
+    /// size of the table.
     pub(crate) fn loaded(&self, more: bool) {
         self.loaded.fetch_add(if more { 1 } else { -1 }, Ordering::Relaxed);
         if !more {
-            self.let_go.fetch_add(1, Ordering::Relaxed);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How many names have left the cache though nothing happened to them. Relaxed: whoever compares two of these has held
-    /// the lock of the name that he asks about before the second.
-    pub(crate) fn let_go(&self) -> u64 {
-        self.let_go.load(Ordering::Relaxed)
+    /// How often a cached name was dropped without a change. Relaxed: a thread that compares two of
+    /// these values has held the lock of the name in question before it reads the second.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
-    /// How many more names are cached than were made here.
+    /// How many more names are cached than were created here. It may be negative.
     pub(crate) fn loaded_len(&self) -> i64 {
         self.loaded.load(Ordering::Relaxed)
     }
 
-    /// Whether the backing may know of a change that the cache does not. Acquire: of those that are over, the cache does.
+    /// Whether the backing may know a change that the cache does not. Acquire: if not, the cache
+    /// shows every change that has ended.
     pub(crate) fn is_changing(&self) -> bool {
         self.changing.load(Ordering::Acquire) > 0
     }
 
-    pub(crate) fn is_absent(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
-        self.absent.get(hash, |absent| equal(absent.as_bytes(), name), guard).is_some()
+    pub(crate) fn is_negative(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
+        self.negative.get(hash, |negative| equal(negative.as_bytes(), name), guard).is_some()
     }
 
-    /// Remembers that there is no such name. The caller holds the name's lock.
+    /// Inserts a negative dentry. The caller holds the name lock.
     pub(crate) fn note_absent(&self, hash: u64, name: &[u8], guard: &Guard) {
-        if self.absent_count.load(Ordering::Relaxed) >= ABSENT_MAX {
-            self.forget_absent(guard);
+        if self.negative_count.load(Ordering::Relaxed) >= NEGATIVE_MAX {
+            self.clear_negative(guard);
         }
         let node = Unlinked::new(Name::new(name));
-        // Before it can be seen: whoever forgets it counts it out.
-        let len = self.absent_count.fetch_add(1, Ordering::Relaxed) + 1;
-        match self.absent.insert(hash, |absent| equal(absent.as_bytes(), name), node, guard) {
-            Ok(_) => self.absent.adapt(len, false, guard),
+        // Counted before the insertion, so that a thread that removes it cannot decrement the count
+        // first.
+        let len = self.negative_count.fetch_add(1, Ordering::Relaxed) + 1;
+        match self.negative.insert(hash, |negative| equal(negative.as_bytes(), name), node, guard) {
+            Ok(_) => self.negative.adapt(len, false, guard),
             Err(_) => {
-                self.absent_count.fetch_sub(1, Ordering::Relaxed);
+                self.negative_count.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// The name is there now. Called after it is bound, under its lock: a reader looks at what is bound first.
+    /// Removes the negative dentry of a name that exists now. Called under the name lock, after the
+    /// name was bound: a reader looks up bound names first.
     pub(crate) fn note_present(&self, hash: u64, name: &[u8], guard: &Guard) {
-        if let Some(node) = self.absent.get(hash, |absent| equal(absent.as_bytes(), name), guard) {
-            self.remove_absent(node, guard);
+        if let Some(node) = self.negative.get(hash, |negative| equal(negative.as_bytes(), name), guard) {
+            self.unlink_negative(node, guard);
         }
     }
 
-    fn remove_absent(&self, node: Shared<'_, Node<Name>>, guard: &Guard) {
-        if self.absent.remove(node, guard).removed {
-            let len = self.absent_count.fetch_sub(1, Ordering::Relaxed) - 1;
-            self.absent.adapt(len, false, guard);
+    fn unlink_negative(&self, node: Shared<'_, Node<Name>>, guard: &Guard) {
+        if self.negative.remove(node, guard).removed {
+            let len = self.negative_count.fetch_sub(1, Ordering::Relaxed) - 1;
+            self.negative.adapt(len, false, guard);
         }
     }
 
-    pub(crate) fn forget_absent(&self, guard: &Guard) {
-        for node in self.absent.iter_after(0, guard) {
-            self.remove_absent(node, guard);
+    pub(crate) fn clear_negative(&self, guard: &Guard) {
+        for node in self.negative.iter_after(0, guard) {
+            self.unlink_negative(node, guard);
         }
     }
 }
@@ -101,21 +113,22 @@ mod tests {
 
     use super::*;
 
-    /// Who forgets an absent name as soon as it is there finds it counted. Seen to fail: counted after it was inserted.
+    /// A thread that removes a negative dentry as soon as it is inserted finds it counted. Seen to
+    /// fail: counted after the insertion.
     #[test]
-    fn an_absent_name_is_counted_before_it_can_be_forgotten() {
+    fn negative_dentry_is_counted_before_insertion() {
         const NOTERS: usize = 4;
         let backed = BackedDir::default();
-        let note = || (0..200_000).for_each(|_| backed.note_absent(0, b"absent", &pin()));
+        let note = || (0..200_000).for_each(|_| backed.note_absent(0, b"negative", &pin()));
         std::thread::scope(|scope| {
             let noters: Vec<_> = (0..NOTERS).map(|_| scope.spawn(note)).collect();
             while noters.iter().any(|noter| !noter.is_finished()) {
-                backed.forget_absent(&pin());
-                // The one that is there, and those that are refused.
-                assert!(backed.absent_count.load(Ordering::Relaxed) <= 1 + NOTERS);
+                backed.clear_negative(&pin());
+                // One that is inserted, and one for each thread whose insertion is refused.
+                assert!(backed.negative_count.load(Ordering::Relaxed) <= 1 + NOTERS);
             }
         });
-        backed.forget_absent(&pin());
-        assert_eq!(backed.absent_count.load(Ordering::Relaxed), 0);
+        backed.clear_negative(&pin());
+        assert_eq!(backed.negative_count.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,5 +1,6 @@
-//! Inodes by number: the table that stands behind [`crate::caches::nodes`] (what was handed out) and [`crate::caches::icache`] (what is
-//! cached of a backing). Looking one up takes no lock and counts nothing (P7).
+//! Inodes by number: the hash table behind [`crate::caches::nodes`] (numbers that were handed out)
+//! and [`crate::caches::icache`] (the inode cache of a backing). A look-up takes no lock and counts
+//! nothing (P7). Analogous to `inode_hashtable` and `find_inode_rcu()` in fs/inode.c.
 
 use pando_sync::{
     AtomicCounted, Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped, Unlinked, pin, siphash13,
@@ -7,32 +8,39 @@ use pando_sync::{
 
 use crate::objects::dentry::Dentry;
 
-/// A table of dentries by the numbers of their inodes, one of each inode, with what its owner notes about it.
+/// A table of dentries by inode number. It has one dentry of each inode, and a note of the table's
+/// owner.
 pub(crate) struct ByNumber<T: Send + Sync + 'static> {
+    /// Lock-free.
     table: SplitTable<Numbered<T>>,
-    /// Of the hash: a backing brings numbers that somebody may have chosen.
+    /// The key of the hash. A backing may bring numbers that an attacker has chosen. Immutable.
     key: (u64, u64),
+    /// The number of entries: striped atomic counters.
     len: Striped<Counter>,
 }
 
-/// An inode in such a table, which holds a reference to it.
+/// An inode in the table. The entry holds a reference to it.
 pub(crate) struct Numbered<T> {
+    /// Immutable.
     ino: u64,
-    /// None once the entry has left the table: the inode must not wait for the entry's reclamation.
+    /// None after the entry was removed: the inode is released at once and does not wait for the
+    /// reclamation of the entry.
     dentry: AtomicCounted<Dentry>,
+    /// State of the table's owner.
     pub note: T,
 }
 
-/// An entry of a table.
-pub(crate) type Entry<T> = Node<Numbered<T>>;
+/// An entry of the table.
+pub(crate) type NumberedNode<T> = Node<Numbered<T>>;
 
 impl<T: Send + Sync> Numbered<T> {
-    /// The inode, unless it has left the table.
+    /// The dentry, unless the entry was removed.
     pub(crate) fn dentry<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
         self.dentry.load(guard)
     }
 
-    /// Holds this dentry of the inode from now on, instead of another one, unless it has left the table. Answers what is left.
+    /// Replaces the dentry by another one of the same inode, unless the entry was removed. Returns
+    /// the reference that is left over.
     pub(crate) fn set_dentry(&self, dentry: &Counted<Dentry>, guard: &Guard) -> Option<Counted<Dentry>> {
         let known = self.dentry(guard)?;
         if known.ptr_eq(dentry.as_shared()) || !std::ptr::eq(known.to_ref().inode(), dentry.inode()) {
@@ -52,11 +60,12 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
     }
 
     /// The entry of a number.
-    pub(crate) fn entry<'g>(&self, ino: u64, guard: &'g Guard) -> Option<Shared<'g, Entry<T>>> {
+    pub(crate) fn entry<'g>(&self, ino: u64, guard: &'g Guard) -> Option<Shared<'g, NumberedNode<T>>> {
         self.table.get(self.hash(ino), |entry| entry.ino == ino, guard)
     }
 
-    /// The inode of a number, unless it is not known here, or is on its way out.
+    /// A counted reference to the inode of a number. None if the number is not in the table, or the
+    /// inode is being released.
     pub(crate) fn get(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
         let entry = self.entry(ino, guard)?.to_ref();
         let mut dentry = entry.dentry(guard)?;
@@ -64,7 +73,8 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
             if let Some(held) = dentry.get() {
                 return Some(held);
             }
-            // Dead: either the inode is, or another dentry of it was put here meanwhile.
+            // The object is dead: the inode was released, or another dentry of it has replaced this
+            // one.
             let now = entry.dentry(guard)?;
             if now.ptr_eq(dentry) {
                 return None;
@@ -73,15 +83,16 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
         }
     }
 
-    /// An entry for an inode, to be inserted: it holds this reference.
+    /// A new entry, not in the table yet. It holds the given reference.
     pub(crate) fn make(dentry: Counted<Dentry>, note: T) -> Unlinked<Numbered<T>> {
         Unlinked::new(Numbered { ino: dentry.inode().ino, dentry: AtomicCounted::new(Some(dentry)), note })
     }
 
-    /// Takes an entry in; gives it back if its number is there already.
+    /// Inserts an entry. Returns it if the number is in the table already.
     pub(crate) fn insert(&self, entry: Unlinked<Numbered<T>>, guard: &Guard) -> Result<(), Unlinked<Numbered<T>>> {
         let ino = entry.ino;
-        // Before it can be seen: whoever takes it out counts it out.
+        // Counted before the insertion, so that a thread that removes the entry cannot decrement
+        // the count first.
         self.counted(true, guard);
         match self.table.insert(self.hash(ino), |other| other.ino == ino, entry, guard) {
             Ok(_) => Ok(()),
@@ -89,16 +100,17 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
                 self.counted(false, guard);
                 Err(node)
             }
-            // That takes two numbers whose hashes agree in 51 bits, under a key that nobody knows, and then some 4000
-            // insertions, of each while the other is there.
+            // This needs two numbers whose hashes agree in 51 bits, under a secret key, and then
+            // some 4000 insertions of each while the other is in the table.
             Err(Rejected::Exhausted { .. }) => {
                 unreachable!("numbers whose keyed hashes agree have used up their places")
             }
         }
     }
 
-    /// Takes an entry out, and its reference, which the caller puts without a guard if he can; none if somebody else does.
-    pub(crate) fn remove(&self, entry: Shared<'_, Entry<T>>, guard: &Guard) -> Option<Counted<Dentry>> {
+    /// Removes an entry and returns its reference. The caller puts it, without a guard if it can.
+    /// None if another thread has removed the entry.
+    pub(crate) fn remove(&self, entry: Shared<'_, NumberedNode<T>>, guard: &Guard) -> Option<Counted<Dentry>> {
         if !self.table.remove(entry, guard).removed {
             return None;
         }
@@ -107,27 +119,28 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
     }
 
     /// Takes the reference out of an entry that is in no table.
-    pub(crate) fn empty(entry: &Entry<T>) -> Option<Counted<Dentry>> {
+    pub(crate) fn empty(entry: &NumberedNode<T>) -> Option<Counted<Dentry>> {
         entry.dentry.swap(None)
     }
 
-    /// Some entries after a position, and the position of the last of them. None: that was the end.
+    /// Up to `count` entries after a position, and the position of the last one. None instead of
+    /// the position: the end was reached.
     pub(crate) fn batch<'g>(
         &'g self,
         after: u64,
         count: usize,
         guard: &'g Guard,
-    ) -> (Vec<Shared<'g, Entry<T>>>, Option<u64>) {
+    ) -> (Vec<Shared<'g, NumberedNode<T>>>, Option<u64>) {
         let batch: Vec<_> = self.table.iter_after(after, guard).take(count).collect();
         let last = batch.last().filter(|_| batch.len() == count).map(|entry| entry.to_ref().position());
         (batch, last)
     }
 
-    /// Takes all entries out; `mark` is told each note before.
+    /// Removes all entries. `mark` is called with each note before the removal.
     pub(crate) fn clear(&self, mark: impl Fn(&T)) {
         let mut after = Some(0);
         while let Some(position) = after {
-            // Put after the guard is gone: an inode's last put may wait.
+            // Declared before the guard, so dropped after it: the last put of an inode may wait.
             let mut _left = Vec::new();
             let guard = pin();
             let (batch, last) = self.batch(position, 1024, &guard);
@@ -156,9 +169,10 @@ mod tests {
     use super::*;
     use crate::{At, Context, Credentials, Vfs, driver::tests::Nothing};
 
-    /// Who takes an entry out as soon as it is there finds it counted. Seen to fail: counted after it was inserted.
+    /// A thread that removes an entry as soon as it is inserted finds it counted. Seen to fail:
+    /// counted after the insertion.
     #[test]
-    fn an_entry_is_counted_before_it_can_be_taken_out() {
+    fn entry_is_counted_before_insertion() {
         let vfs = Vfs::new(Nothing).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         let dentry = vfs.mkdir(&context, At::Cwd, "d", 0o755).expect("mkdir").0;
@@ -181,9 +195,10 @@ mod tests {
         assert_eq!(len(), 0);
     }
 
-    /// Seen to fail: not looked at again, when what was found died before it was counted.
+    /// Seen to fail: a `get` that does not load the dentry again after the one that it found was
+    /// dead.
     #[test]
-    fn a_number_is_found_while_one_dentry_of_it_takes_the_place_of_another() {
+    fn number_is_found_while_its_dentry_is_replaced() {
         let vfs = Vfs::new(Nothing).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         let first = vfs.mknod(&context, At::Cwd, "f", 0o100_600, 0).expect("mknod").0;

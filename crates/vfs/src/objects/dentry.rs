@@ -1,10 +1,16 @@
-//! Dentries and slots: an inode's place in the tree, and a name's place in a directory.
+//! Dentries and directory entries: the place of an inode in the tree, and the place of a name in a
+//! directory.
 //!
-//! A *slot* stands in a directory's table for a name; which dentry it shows is swapped in place. A *dentry* is the
-//! identity that an open file keeps: it knows its inode and, by one atomic pointer, the slot that is its present
-//! place. A file that moves swaps that pointer and touches nothing global.
+//! A *directory entry* stands in the table of a directory for a name. Its `value` says which dentry
+//! the name is bound to, and is replaced in place. A *dentry* is the identity that an open file
+//! keeps. It knows its inode. Its `place`, one atomic pointer, says in which directory entry it
+//! stands now. The rename of a file changes that pointer and writes nothing global.
 //!
-//! The first dentry of an inode holds the inode itself; further hard links hold a reference to the first.
+//! The first dentry of an inode contains the inode itself. The dentries of its other hard links
+//! (*aliases*) hold a reference to the first.
+//!
+//! Linux has one object for both: `struct dentry` has `d_parent`, `d_name` and `d_inode`, and
+//! `d_move()` changes the first two under a sequence count.
 
 use pando_sync::{Counted, Guard, Node, Object, OpCell, Proxies, Shared};
 
@@ -14,22 +20,28 @@ use crate::{
     types::name::Name,
 };
 
-/// A name in a directory. Immutable but for `value`.
+/// A directory entry: a name, and the dentry that it is bound to. Immutable except for `value`.
 pub(crate) struct Slot {
-    /// The directory, by way of a counter of this slot's stripe.
+    /// The directory, through the parent reference of this entry's stripe. Immutable.
     pub anchor: Counted<Anchor>,
+    /// Immutable.
     pub name: Name,
-    /// What the name is bound to. Guarded by the name lock, published by [`OpCell`]'s rules.
+    /// The dentry that the name is bound to. Guarded by the name lock; published by the rules of
+    /// [`OpCell`].
     pub value: OpCell<Dentry>,
 }
 
-// With the list's link and the count: one cache line.
+// With the link of the list and the count, this is one cache line.
 const _: () = assert!(size_of::<Slot>() == 40);
 
-/// What slots hold of their directory: one per stripe, so that names made by different threads count on different lines.
+/// The striped parent reference: a directory has one for each stripe, and the entries of that
+/// stripe hold the directory through it. So threads that create names in one directory count on
+/// different cache lines.
 pub(crate) struct Anchor {
+    /// The directory. Immutable.
     pub dir: Counted<Dentry>,
-    /// With its count it fills more than half a line: so no two anchors, of two stripes say, lie in one.
+    /// With its count, the object fills more than half a cache line. So no two parent references
+    /// lie in one line, and those of two stripes never share one.
     _line: [usize; 3],
 }
 
@@ -43,15 +55,19 @@ const _: () = assert!(size_of::<Anchor>() + size_of::<usize>() > 32);
 
 impl Object for Anchor {}
 
-/// An identity in the tree. Made with its slot, whose line is the one before, it fills lines: the first is what a walk
-/// reads, the second what stat reads besides, and the count, which each open writes unless there are proxies, is in the third.
+/// An identity in the tree. It is allocated together with its directory entry, which fills the
+/// cache line before it. A path walk reads the first line of the dentry, and stat reads the second
+/// as well. The third line has the reference count, which each open writes unless the dentry has
+/// per-CPU reference counts.
 #[repr(C)]
 pub(crate) struct Dentry {
+    /// The inode, or for an alias a reference to the first dentry. Immutable.
     target: Target,
-    /// The present place, or the last one; none for a root and for a file that never had a name. Guarded by the name lock of the
-    /// present place.
+    /// The directory entry in which the dentry stands, or stood last. None for a root, and for a
+    /// file that never had a name. Guarded by the name lock of the present place.
     pub place: OpCell<Node<Slot>>,
-    /// Of a file that many open at the same time.
+    /// Per-CPU reference counts, for a file that many threads open at the same time. Made under the
+    /// name lock. Collapsed under it, too, or by the shutdown of the tree.
     pub proxies: DentryProxies,
 }
 
@@ -59,12 +75,13 @@ const _: () = assert!(std::mem::offset_of!(Dentry, place) == 128);
 
 enum Target {
     Own(Inode),
-    /// The first dentry, and this one's number among [`crate::objects::tables::CachedLinks`].
+    /// The first dentry, and the number of this alias in [`crate::objects::tables::CachedLinks`].
     Link(Counted<Dentry>, u64),
 }
 
 impl Object for Dentry {
-    /// Directories are remembered by those who walk through them ([`crate::caches::prefixes`]).
+    /// The path-prefix caches of threads have [weak](pando_sync::Weak) references to directories
+    /// ([`crate::caches::prefixes`]).
     fn may_be_remembered(&self) -> bool {
         matches!(&self.target, Target::Own(inode) if inode.is_dir())
     }
@@ -82,7 +99,9 @@ impl Object for Dentry {
         }
     }
 
-    /// A further link holds its inode, and an inode its attributes, which are charged for.
+    /// Whether the drop releases something that other threads may be waiting for. The drop of an
+    /// alias puts its reference to the inode, and the drop of an inode gives back the charge for
+    /// its extended attributes.
     fn is_awaited(&self) -> bool {
         match &self.target {
             Target::Own(inode) => inode.has_xattrs(),
@@ -97,8 +116,9 @@ impl Dentry {
         Self { place: OpCell::new(None), target: Target::Own(inode), proxies: DentryProxies::new() }
     }
 
-    /// A further dentry of an inode. `id`: its number among the cached links; 0 in a tree in memory, where nobody asks, and
-    /// all would write one line.
+    /// An alias: a dentry for another hard link of an inode. `id` is its number among the cached
+    /// aliases. It is 0 in a tree in memory, where nothing needs the number and a shared counter
+    /// would be a contended cache line.
     pub(crate) fn new_link(first: Counted<Self>, id: u64) -> Counted<Self> {
         debug_assert!(matches!(first.target, Target::Own(_)), "links go to the first dentry");
         Counted::new(Self { place: OpCell::new(None), target: Target::Link(first, id), proxies: DentryProxies::new() })
@@ -116,7 +136,7 @@ impl Dentry {
         }
     }
 
-    /// The dentry that holds the inode.
+    /// The first dentry of the inode, which contains it.
     pub(crate) fn first(this: &Counted<Self>) -> Counted<Self> {
         match &this.target {
             Target::Own(_) => this.clone(),
@@ -124,7 +144,7 @@ impl Dentry {
         }
     }
 
-    /// Its number among the further links; none for a first dentry.
+    /// The number among the cached aliases. None for a first dentry.
     pub(crate) fn link_id(&self) -> Option<u64> {
         match self.target {
             Target::Own(_) => None,
@@ -132,7 +152,7 @@ impl Dentry {
         }
     }
 
-    /// Whether this is a further link: it holds its inode until it is reclaimed.
+    /// Whether this is an alias. An alias holds its inode until the alias is reclaimed.
     pub(crate) fn is_link(&self) -> bool {
         matches!(self.target, Target::Link(..))
     }
@@ -149,18 +169,19 @@ impl Dentry {
         self.inode().directory()
     }
 
-    /// The directory this dentry lies in (or lay in last); none for a root.
+    /// The directory in which this dentry stands, or stood last. None for a root. Analogous to
+    /// `d_parent`.
     pub(crate) fn parent<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
         let slot = self.place.load(guard)?.to_ref();
         Some(slot.anchor_dir())
     }
 
-    /// As [`Dentry::parent`], held.
+    /// As [`Dentry::parent`], but with a counted reference.
     pub(crate) fn to_parent(&self, guard: &Guard) -> Option<Counted<Dentry>> {
         self.parent(guard)?.get()
     }
 
-    /// The inode, if it is a directory.
+    /// The inode, if it is a directory; ENOTDIR otherwise.
     pub(crate) fn expect_dir(&self) -> Result<&Inode> {
         let inode = self.inode();
         if inode.is_dir() { Ok(inode) } else { Err(Error::NotDirectory) }
@@ -168,38 +189,40 @@ impl Dentry {
 }
 
 impl Slot {
-    /// A slot for a name, to be inserted into the directory that `anchor` belongs to.
+    /// An entry for a name, to be inserted into the directory that the parent reference belongs to.
     pub(crate) fn new(anchor: Counted<Anchor>, name: &[u8], value: OpCell<Dentry>) -> Self {
         Self { anchor, name: Name::new(name), value }
     }
 
-    /// The directory, as long as this slot can be seen.
+    /// The directory. It is alive as long as this entry can be seen.
     pub(crate) fn anchor_dir(&self) -> Shared<'_, Dentry> {
-        // Method-call auto-deref: the node's own anchor keeps the directory alive.
+        // Method-call auto-deref: the parent reference of the node itself keeps the directory
+        // alive.
         self.anchor.dir.as_shared()
     }
 }
 
-/// What a caller holds on to: a dentry, and with it an inode, that stays usable whatever becomes of its names.
+/// A counted reference to a dentry, and with it to an inode. It stays usable when the names of the
+/// inode are removed or renamed.
 ///
-/// Cheap to clone: one count, of this file only.
+/// A clone increments one reference count, which belongs to this file alone.
 #[derive(Clone)]
 pub struct DentryRef(pub(crate) Counted<Dentry>);
 
 impl DentryRef {
-    /// The inode's number.
+    /// The inode number.
     #[must_use]
     pub fn ino(&self) -> u64 {
         self.0.inode().ino
     }
 
-    /// What it is.
+    /// The file type.
     #[must_use]
     pub fn kind(&self) -> crate::FileKind {
         self.0.inode().kind
     }
 
-    /// Whether both are the same dentry (the same name of the same inode).
+    /// Whether both refer to the same dentry: the same name of the same inode.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
         self.0.ptr_eq(&other.0)
@@ -212,5 +235,5 @@ impl std::fmt::Debug for DentryRef {
     }
 }
 
-/// A dentry's proxies.
+/// The per-CPU reference counts of a dentry.
 pub(crate) type DentryProxies = Proxies<DentryRef>;

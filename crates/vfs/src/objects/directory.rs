@@ -1,7 +1,18 @@
-//! The directory: a table of slots, its life, and what is counted about it.
+//! The directory: a table of entries, its life, and striped counts and times.
 //!
-//! Nothing in here takes a lock. Whoever changes a name holds that name's lock; different names meet only in the
-//! table's buckets and in the stripe of their thread.
+//! Nothing in this file takes a lock. A caller that changes a name holds the name lock. Threads
+//! that change different names meet only in the buckets of the table and in the stripe of their
+//! CPU.
+//!
+//! | field | guarded by |
+//! | --- | --- |
+//! | `table` | lock-free; an entry is inserted and removed under the lock of its name |
+//! | `backed` | the option is immutable; for the inside see [`BackedDir`] |
+//! | `mounted` | atomic pointer; written under the rename sequence |
+//! | `life` | one atomic word (protocol 2) |
+//! | `permission` | atomic: a single independent value; written under the permissions lock |
+//! | `grain` | atomic flags, never cleared; the split happens under the directory's single lock |
+//! | `stripes` | atomic words, merged by the reader (protocol 7) |
 
 use pando_sync::{
     AtomicCounted, Counted, Counter, Guard, IndexAddress, Life, LifeState, LockGrain, Node, OwnLine, Rejected,
@@ -17,49 +28,59 @@ use crate::{
     types::{name::equal, part::Part},
 };
 
-/// A directory's own part of its inode. The first line is what walks through it read and changes of names do not write.
+/// The directory's own part of its inode. Path walks read the first cache line. Changes of names do
+/// not write it.
 #[repr(C, align(64))]
 pub(crate) struct Directory {
     table: SplitTable<Slot>,
-    /// Of a tree that is kept elsewhere; none when this table is all there is.
+    /// State that only a tree with a backing needs. None in a tree in memory, where the table is
+    /// the whole directory. The option is immutable.
     pub backed: Option<Box<BackedDir>>,
-    /// The root of the tree that is mounted here.
+    /// The root of the tree that is mounted here. Atomic pointer, written while the rename sequence
+    /// is held for writing.
     pub mounted: AtomicCounted<Dentry>,
-    /// Alive, being removed, removed (protocol 2).
+    /// Alive, being removed, or removed (protocol 2). One atomic word.
     pub life: Life,
-    /// The permission to change its names: stands for whoever has checked it, until it is being taken away.
+    /// The permission to change names in this directory. A thread that has checked it under a name
+    /// lock may rely on it until it releases the lock. The check fails while a revocation runs.
     pub permission: Revocable,
-    /// Whether each name has a lock of its own.
+    /// Adaptive lock granularity: one lock for all names, or split into one lock for each name.
     pub grain: LockGrain,
     stripes: OwnLine<Striped<Stripe>>,
 }
 
 const _: () = assert!(std::mem::offset_of!(Directory, stripes) == 64 && size_of::<Directory>() <= 192);
 
-/// What each name that comes or goes changes: one stripe until threads contend, then one per core.
+/// The words that each creation and removal of a name changes. There is one stripe until threads
+/// contend, then one for each CPU.
 #[derive(Default)]
 struct Stripe {
+    /// The number of entries: creations and removals on this stripe. Atomic.
     entries: Counter,
+    /// The number of subdirectories. Atomic.
     subdirs: Counter,
-    /// The latest change: mtime and ctime of the directory.
+    /// The time of the latest change of an entry. mtime and ctime of the directory are merged from
+    /// the stamps of all stripes.
     stamp: Stamp,
+    /// The parent reference of this stripe, which new entries hold. Atomic pointer.
     anchor: AtomicCounted<Anchor>,
 }
 
-/// A directory's subdirectories, as they were counted at some instant.
+/// The number of subdirectories, as counted at some instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subdirs {
-    /// How often they were counted up or down: a number that only rises.
+    /// How often the number was changed. Monotonic.
     changes: u64,
     count: u64,
 }
 
-/// What a directory holds, at some instant.
+/// The counts and the latest stamp of a directory at some instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Census {
     pub entries: u64,
     pub subdirs: u64,
-    /// The latest change, in nanoseconds since the epoch; `i64::MIN`-like small when there was none.
+    /// The time of the latest change in nanoseconds since the epoch. A value near `i64::MIN` if
+    /// nothing has changed.
     pub stamp: i64,
 }
 
@@ -76,7 +97,8 @@ impl Directory {
         }
     }
 
-    /// A directory of a tree that is kept elsewhere: nothing of it is cached yet. Names are locked while that is asked.
+    /// A directory of a tree with a backing. Nothing of it is cached yet. Each name has its own
+    /// lock from the start, because name locks are held while the backing is asked.
     pub(crate) fn backed(change_count: u64, nlink: u32) -> Self {
         let subdirs = Counter::new(u64::from(nlink.saturating_sub(2)));
         let stripes = OwnLine(Striped::new(Stripe { subdirs, ..Stripe::default() }));
@@ -84,19 +106,19 @@ impl Directory {
         Self { backed, stripes, grain: LockGrain::fine(), ..Self::new() }
     }
 
-    /// The slot of a name, whatever it shows.
+    /// The entry of a name, whether or not a dentry is bound to it.
     #[inline]
     pub(crate) fn slot<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Node<Slot>>> {
         self.table.get(hash, |slot| equal(slot.name.as_bytes(), name), guard)
     }
 
-    /// Where it is found out where a slot lies.
+    /// The address of the table's index. A caller that has it can prefetch the bucket of a name.
     #[inline]
     pub(crate) fn index_address(&self, guard: &Guard) -> IndexAddress {
         self.table.index_address(guard)
     }
 
-    /// As [`Directory::slot`], for whoever is going to remove it.
+    /// As [`Directory::slot`], for a caller that is going to remove the entry.
     #[inline]
     pub(crate) fn slot_to_change<'g>(
         &self,
@@ -107,18 +129,20 @@ impl Directory {
         self.table.get_to_change(hash, |slot| equal(slot.name.as_bytes(), name), guard)
     }
 
-    /// What a name is bound to. No lock, no count, no write (P1).
+    /// The dentry that a name is bound to. Takes no lock, counts nothing and writes nothing (P1).
+    /// Analogous to `__d_lookup_rcu()` in fs/dcache.c.
     #[inline]
     pub(crate) fn lookup<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
         self.slot(hash, name, guard)?.to_ref().value.load(guard)
     }
 
-    /// Puts the slot of `name` into the table; the caller holds the name's lock, and has found no slot of that name, if only
-    /// before he had the lock.
+    /// Inserts the entry of `name` into the table. The caller holds the name lock. It has found no
+    /// entry of that name, possibly before it took the lock.
     ///
     /// # Errors
-    /// EEXIST if there is one after all; ENOSPC when the 4093 positions of a hash are used up: with a keyed hash, only a broken
-    /// one does that. What the slot was to show is let go of.
+    /// EEXIST if there is an entry after all. ENOSPC when the 4093 positions of a hash are used up;
+    /// with a keyed hash, only a broken hash function can cause that. In both cases the dentry that
+    /// the entry should have shown is released.
     pub(crate) fn insert<'g>(
         &self,
         hash: u64,
@@ -139,34 +163,35 @@ impl Directory {
                     Rejected::Exists { node, .. } => (node, Error::Exists),
                     Rejected::Exhausted { node } => (node, Error::NoSpace),
                 };
-                // The slot waits for readers from here on. What it was to show, which is paid for, does not wait with it.
+                // From here on the entry waits for a grace period. The dentry that it should have
+                // shown is charged for, so it is released now.
                 drop(slot.value.take());
                 Err(error)
             }
         }
     }
 
-    /// Takes an emptied slot out of the table.
+    /// Removes an entry without a dentry from the table.
     pub(crate) fn remove(&self, slot: Shared<'_, Node<Slot>>, guard: &Guard) {
         if self.table.remove(slot, guard).contended {
             self.contended(guard);
         }
     }
 
-    /// Another thread was in the way.
+    /// Reports that this thread contended with another one.
     pub(crate) fn contended(&self, guard: &Guard) {
         self.stripes.0.note_contention();
         self.table.adapt(self.approximate_len(), true, guard);
     }
 
-    /// Counts an entry that comes, on this thread's stripe.
+    /// Counts a new entry on this thread's stripe.
     pub(crate) fn count_up(&self, is_dir: bool, guard: &Guard) {
         let stripe = self.stripes.0.mine();
         let contended = stripe.entries.add(1) | (is_dir && stripe.subdirs.add(1));
         self.counted(contended, guard);
     }
 
-    /// Counts an entry that has gone.
+    /// Counts the removal of an entry on this thread's stripe.
     pub(crate) fn count_down(&self, is_dir: bool, guard: &Guard) {
         let stripe = self.stripes.0.mine();
         let contended = stripe.entries.sub(1) | (is_dir && stripe.subdirs.sub(1));
@@ -177,15 +202,18 @@ impl Directory {
         if contended {
             self.stripes.0.note_contention();
         }
-        self.adapt_now_and_then(guard);
+        self.adapt_periodically(guard);
     }
 
-    /// Stamps a change of the entries, mtime and ctime, on this thread's stripe, and says with what: later than that stripe's
-    /// last stamp and than what is `known` besides.
+    /// Stamps a change of the entries (mtime and ctime) on this thread's stripe and returns the
+    /// stamp. The stamp is later than the last one of this stripe and than `known`.
     ///
-    /// `now` was read after the change could be seen, or little before. If a clock that was set back says less than was
-    /// stamped, it is one more than all. (Stripes are not compared else: what a thread stamps that has changed nothing here
-    /// since before the time to which the clock was set back is hidden behind the others' stamps, until they or it go on.)
+    /// The caller has read `now` after the change became visible, or shortly before. If the clock
+    /// was set back and `now` is not later than these, the stamp is one nanosecond after the latest
+    /// of all stripes. Otherwise stripes are not compared. So after the clock was set back by some
+    /// time, a thread that has changed nothing here for as long can stamp below the stamps of other
+    /// stripes. Its change then stays invisible in mtime until one of these threads makes another
+    /// change.
     pub(crate) fn stamp(&self, now: i64, known: i64) -> i64 {
         let stamp = &self.stripes.0.mine().stamp;
         let is_later = now > stamp.get().max(known);
@@ -196,7 +224,8 @@ impl Directory {
         at
     }
 
-    /// A subdirectory came from another directory, or took the place of something else, or the reverse.
+    /// Counts a subdirectory that was moved into this directory or replaced something else (`up`),
+    /// or the reverse.
     pub(crate) fn subdirs_changed(&self, up: bool) {
         let subdirs = &self.stripes.0.mine().subdirs;
         let contended = if up { subdirs.add(1) } else { subdirs.sub(1) };
@@ -205,16 +234,17 @@ impl Directory {
         }
     }
 
-    /// Lets the table grow or shrink: looked at for every change of a small directory, and for each few of a large one,
-    /// where counting means reading all stripes.
-    fn adapt_now_and_then(&self, guard: &Guard) {
+    /// Lets the table grow or shrink. A small directory is checked after each change. A large one
+    /// has stripes, and counting means reading all of them, so it is checked after every 16th
+    /// change of a stripe.
+    fn adapt_periodically(&self, guard: &Guard) {
         let mine = self.stripes.0.mine().entries.changes();
         if !self.stripes.0.is_inflated() || mine.is_multiple_of(16) {
             self.table.adapt(self.approximate_len(), false, guard);
         }
     }
 
-    /// An entry that is there already was taken into the cache, or has left it.
+    /// An existing entry of the backing was cached, or has left the cache.
     pub(crate) fn entry_cached(&self, more: bool, guard: &Guard) {
         if let Some(backed) = &self.backed {
             backed.loaded(more);
@@ -222,14 +252,15 @@ impl Directory {
         }
     }
 
-    /// A backing says how many links the directory has, or had when `known` was: what was counted since stays counted.
+    /// Applies the link count that the backing has given. The directory had `known` subdirectories
+    /// when the backing was asked. Changes that were counted since then stay counted.
     pub(crate) fn set_nlink(&self, nlink: u32, known: Subdirs) {
         let more = u64::from(nlink.saturating_sub(2)).wrapping_sub(known.count).cast_signed();
         let mine = &self.stripes.0.mine().subdirs;
         let _ = if more > 0 { mine.add(more.unsigned_abs()) } else { mine.sub(more.unsigned_abs()) };
     }
 
-    /// Its subdirectories, as they are counted now.
+    /// The number of subdirectories, as counted now.
     pub(crate) fn subdirs(&self) -> Subdirs {
         let counters = || self.stripes.0.all().map(|stripe| &stripe.subdirs);
         let changes = counters().map(Counter::changes).fold(0, u64::wrapping_add);
@@ -238,7 +269,8 @@ impl Directory {
 
     fn approximate_len(&self) -> usize {
         if let Some(backed) = &self.backed {
-            // Of entries that were loaded and then removed, only the removal is among the counted.
+            // An entry that was loaded and then removed is in the striped count only as a removal,
+            // so the sum of both counters is the number of entries.
             let here = self.entries().value.cast_signed();
             return usize::try_from(here.saturating_add(backed.loaded_len())).unwrap_or(0);
         }
@@ -246,7 +278,7 @@ impl Directory {
         usize::try_from(entries).unwrap_or(usize::MAX)
     }
 
-    /// How many names have come and gone: a number that only rises.
+    /// How often an entry was created or removed. Monotonic.
     pub(crate) fn changes(&self) -> u64 {
         self.stripes.0.all().map(|stripe| stripe.entries.changes()).fold(0, u64::wrapping_add)
     }
@@ -255,22 +287,24 @@ impl Directory {
         Counter::sum(|| self.stripes.0.all().map(|stripe| &stripe.entries))
     }
 
-    /// Entries, subdirectories and the latest stamp. Exact when quiescent, never an impossible value.
+    /// Entries, subdirectories and the latest stamp. Exact when the directory is quiescent, and
+    /// never an impossible value.
     pub(crate) fn census(&self) -> Census {
         Census {
             entries: self.entries().value,
-            // Less than none, if a backing has told of one less, and then it is counted here, too.
+            // The difference is negative if the backing has given a count that lacks a
+            // subdirectory, and this cache then counts the removal of that subdirectory as well.
             subdirs: u64::try_from(self.subdirs().count.cast_signed()).unwrap_or(0),
             stamp: self.latest_stamp(),
         }
     }
 
-    /// The latest change of an entry.
+    /// The time of the latest change of an entry.
     pub(crate) fn latest_stamp(&self) -> i64 {
         Stamp::latest(self.stripes.0.all().map(|stripe| &stripe.stamp))
     }
 
-    /// The slots whose position is after `position`, in order.
+    /// The entries whose position is after `position`, in the order of positions.
     pub(crate) fn slots_after<'g>(
         &'g self,
         position: u64,
@@ -279,25 +313,28 @@ impl Directory {
         self.table.iter_after(position, guard)
     }
 
-    /// The anchor of this thread's stripe: what a new slot holds on to. `this` is the directory's dentry.
+    /// The parent reference of this thread's stripe, which a new entry holds. `this` is the dentry
+    /// of the directory.
     ///
     /// # Errors
-    /// ENOENT once the directory is gone.
+    /// ENOENT if the directory has been removed.
     pub(crate) fn anchor(&self, this: Shared<'_, Dentry>, guard: &Guard) -> Result<Counted<Anchor>> {
         let place = &self.stripes.0.mine().anchor;
         loop {
             if let Some(anchor) = place.load(guard) {
                 match anchor.get() {
                     Some(anchor) => return Ok(anchor),
-                    // Just let go of, by a removal or by an eviction that found the directory in use: it has left its place.
+                    // A removal, or an eviction that found the directory in use, has just put this
+                    // reference after taking it out of the stripe.
                     None => continue,
                 }
             }
             let dir = this.get().ok_or(Error::NoEntry)?;
-            // Losing this race to another thread of the same stripe is as good as winning it.
+            // If another thread of the same stripe wins this race, its parent reference is as good.
             let _ = place.compare_exchange(None, Some(Counted::new(Anchor::new(dir))));
-            // A removal that has let go of this place before is seen here: both are exchanges of one word, and the removal
-            // was decided before its own. There is no place that it did not come to: see `detach`.
+            // If `detach` has emptied this stripe before the exchange above, the removal is seen
+            // here. Both are exchanges of one word, and the removal was committed before `detach`
+            // ran. `detach` visits every stripe that can exist: see there.
             if self.is_removed(guard) {
                 self.detach();
                 return Err(Error::NoEntry);
@@ -305,42 +342,48 @@ impl Directory {
         }
     }
 
-    /// Whether nothing needs to be asked about a name that is not bound here: it is known to be absent, the directory was
-    /// removed, or the table is all there is.
+    /// Whether the backing need not be asked about a name that is not bound here. That is so if the
+    /// name has a negative dentry, if the directory was removed, and in a tree in memory.
     pub(crate) fn is_known_absent(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
-        self.backed.as_ref().is_none_or(|backed| backed.is_absent(hash, name, guard) || self.is_removed(guard))
+        self.backed.as_ref().is_none_or(|backed| backed.is_negative(hash, name, guard) || self.is_removed(guard))
     }
 
-    /// Whether it was removed: nothing is in it, and nothing will be.
+    /// Whether the directory was removed. It is empty then, and stays empty. Analogous to
+    /// `IS_DEADDIR()`.
     pub(crate) fn is_removed(&self, guard: &Guard) -> bool {
         matches!(self.life.state(guard), LifeState::Removed)
     }
 
-    /// Why something is refused in here: of a directory that was removed nobody is told more than that.
+    /// The error for an operation that is refused in this directory. If the directory was removed,
+    /// it is ENOENT and nothing else.
     #[cold]
     pub(crate) fn refusal(&self, error: Error, guard: &Guard) -> Error {
         if self.is_removed(guard) { Error::NoEntry } else { error }
     }
 
-    /// The directory was removed: lets go of its dentry for good. From now on only slots that open files keep hold it.
+    /// The directory was removed. Releases the references to its dentry for good. From here on only
+    /// entries that open files keep alive hold it.
     ///
-    /// First there are no more stripes to come, so that every place where an anchor can be made is come to. A creator that
-    /// is late in one of them finds the directory removed afterwards, and calls this again.
+    /// First the stripes are sealed, so no stripe can be added and the loop visits every stripe in
+    /// which a parent reference can be made. A creator that stores a parent reference after that
+    /// finds the directory removed, and calls this function again.
     pub(crate) fn detach(&self) {
         self.stripes.0.seal();
-        self.let_go();
-        // The slots of entries that this thread has removed hold the dentry, too: others can reclaim them.
+        self.release_parent_refs();
+        // The entries that this thread has removed hold the dentry, too. After the flush, other
+        // threads can reclaim them.
         pando_sync::flush_retired();
     }
 
-    /// Lets go of the directory's own dentry: nothing is in it now. The next name makes a new anchor.
-    pub(crate) fn let_go(&self) {
+    /// Releases the parent references of an empty directory. The next creation of a name makes a
+    /// new one.
+    pub(crate) fn release_parent_refs(&self) {
         for stripe in self.stripes.0.all() {
             drop(stripe.anchor.swap(None));
         }
     }
 
-    /// Where it lies.
+    /// Appends the parts of the directory and their addresses.
     pub(crate) fn parts(&self, guard: &Guard, parts: &mut Vec<Part>) {
         parts.push(Part::of("Directory", self));
         parts.push(Part::of("Directory.table", &self.table));
@@ -362,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_while_a_backing_is_asked_stays_counted() {
+    fn counts_during_a_request_survive_set_nlink() {
         let (directory, guard) = (Directory::backed(0, 2), pin());
         let known = directory.subdirs();
         directory.count_up(true, &guard);
@@ -375,9 +418,10 @@ mod tests {
         assert_eq!(directory.census().subdirs, 1);
     }
 
-    /// A late anchor in a stripe that came after the removal's `detach` would hold the directory for ever.
+    /// A parent reference in a stripe that is added after `detach` would hold the directory for
+    /// ever.
     #[test]
-    fn a_removed_directory_gets_no_stripes() {
+    fn removed_directory_is_never_striped() {
         let directory = Directory::new();
         let op = Operation::new();
         let removal = directory.life.begin_removal(&op).expect("alive");
@@ -388,11 +432,12 @@ mod tests {
         assert!(!directory.stripes.0.is_inflated());
     }
 
-    /// But one that was let go of while it was in use still spreads over the cores.
+    /// `release_parent_refs` does not seal the stripes: a directory that is still in use can get
+    /// stripes after it.
     #[test]
-    fn a_directory_that_stays_gets_stripes_when_it_needs_them() {
+    fn live_directory_is_striped_under_contention() {
         let directory = Directory::new();
-        directory.let_go();
+        directory.release_parent_refs();
         (0..64).for_each(|_| directory.contended(&pin()));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         assert_eq!(directory.stripes.0.is_inflated(), cores > 1);

@@ -1,10 +1,10 @@
-//! The contents of a regular file: their lock, and what is read of them without it.
+//! The contents of a regular file: their lock, and the values that are read without it.
 //!
 //! | field | guarded by |
 //! | --- | --- |
 //! | `contents` | its own lock: the data lock |
 //! | `blocks` | written under the data lock, read atomically without it |
-//! | `layout` | changed under the data lock, together with the inode's size, and read without it (P6) |
+//! | `layout` | changed under the data lock, together with the size; read without it (P6) |
 //! | `tracked` | immutable |
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,27 +20,32 @@ use crate::{
     types::part::Part,
 };
 
-/// The contents of a regular file, made when they are first needed. First what is read without the lock: by stat and by
-/// seeks, beside whoever reads and writes.
+/// The contents of a regular file. It is allocated at the first use. The first cache line has the
+/// values that stat and seeks read without the lock, beside threads that read and write the
+/// contents.
 #[repr(C, align(64))]
 pub(crate) struct FileState {
-    /// Occupied space, in units of 512 bytes: stored by whoever changes the contents, so that stat waits for nobody.
+    /// Allocated space in units of 512 bytes. The thread that changes the contents stores it, so
+    /// stat never waits.
     blocks: AtomicU64,
-    /// Where data is; none: everywhere up to the size. Changed with the lock held, read without (P6).
+    /// The ranges that hold data. None: everything up to the size is data. Changed under the data
+    /// lock, read without it (P6).
     layout: Described<Layout>,
-    /// Whether the driver says so; otherwise `layout` means nothing.
+    /// Whether the driver reports where data is. If not, `layout` means nothing. Immutable.
     tracked: bool,
-    /// None once the inode is gone. Lock class `Data`: the last in the order. Readers write to it, too, unless they are many.
+    /// None after the inode's last reference was put. Lock class `Data`: the last in the order. A
+    /// reader also writes to the lock, unless the lock is biased towards readers.
     contents: OwnLine<BiasedRwLock<Option<Box<dyn FileData>>>>,
 }
 
 const _: () = assert!(size_of::<FileState>() == 128);
 
 impl FileState {
-    /// Changes the contents with the data lock held, and publishes what stat shows of them. The caller holds no guard.
+    /// Changes the contents under the data lock and publishes the values that stat reads. The
+    /// caller holds no guard.
     ///
     /// # Errors
-    /// Those of `change`; ESTALE when the inode is gone.
+    /// Those of `change`. ESTALE if the last reference to the inode has been put.
     pub(crate) fn change<T>(&self, inode: &Inode, change: impl FnOnce(&mut dyn FileData) -> Result<T>) -> Result<T> {
         assert_unpinned("a file's data");
         let _order = lock_order::enter(LockClass::Data);
@@ -52,26 +57,28 @@ impl FileState {
         result
     }
 
-    /// Another size of the file, after its contents were changed to it: where data is changes at the same instant. The
-    /// data lock is held exclusively.
+    /// Stores a new size after the contents were changed to it. The layout changes at the same
+    /// instant. The caller holds the data lock exclusively.
     pub(crate) fn resize(&self, inode: &Inode, data: &dyn FileData, size: u64) {
         self.publish(inode.size(), size, data, || inode.set_size(size));
     }
 
-    /// Publishes where data is, if that has changed: not of a file that has no holes and had none.
+    /// Publishes the layout if it has changed. A file that has no holes and had none needs no
+    /// update.
     fn publish(&self, before: u64, after: u64, data: &dyn FileData, store: impl FnOnce()) {
         let Some(layout) = data.layout() else { return store() };
         let layout = Some(layout).filter(|layout| !layout.is_full(after));
         let unchanged = self.layout.holds(|old| match (old, &layout) {
-            (Some(old), Some(new)) => new.is_still(old),
+            (Some(old), Some(new)) => new.is_same_version(old),
             (None, None) => true,
             _ => false,
         });
         if unchanged { store() } else { self.layout.change(before, after, layout, store) }
     }
 
-    /// The size and where data is, at one instant; none: everywhere. Never waits. `Err` hands `look` back, if the driver does
-    /// not say where data is.
+    /// Calls `look` with the size and the layout of one instant. The layout is none if everything
+    /// is data. Never waits. `Err` returns `look` to the caller if the driver does not report where
+    /// data is.
     pub(crate) fn seek<T, L>(&self, inode: &Inode, look: L) -> std::result::Result<T, L>
     where
         L: FnOnce(u64, Option<&Layout>) -> T,
@@ -79,32 +86,34 @@ impl FileState {
         if self.tracked { Ok(self.layout.read(|| inode.size(), look)) } else { Err(look) }
     }
 
-    /// The last reference to the inode is gone: gives the contents back.
+    /// The last reference to the inode was put. Releases the contents.
     pub(crate) fn last_put(&self) {
-        // Nobody does I/O any more (that takes a reference), so nobody holds the lock.
+        // I/O needs a reference to the inode, so no thread holds the lock.
         self.contents.0.write().take();
     }
 
-    /// Where it lies.
+    /// Appends the parts and their addresses.
     pub(crate) fn parts(&self, parts: &mut Vec<Part>) {
         parts.push(Part::of("FileState", self));
         parts.push(Part::of("FileState.contents (its lock)", &self.contents));
         parts.push(Part::of("FileState.blocks", &self.blocks));
     }
 
-    /// Readers need nothing but a line of their core, until somebody writes: as if many had met here.
-    pub(crate) fn favour_readers(&self) {
+    /// Biases the data lock towards readers, as many concurrent readers would do. A reader then
+    /// writes only a line of its own CPU, until the next writer.
+    pub(crate) fn bias_to_readers(&self) {
         self.contents.0.bias();
     }
 
-    /// As [`FileState::look`], unless the contents are being changed.
+    /// As [`FileState::look`], but returns none if a writer holds the lock.
     pub(crate) fn try_look<T>(&self, look: impl FnOnce(&dyn FileData) -> T) -> Option<T> {
         let data = self.contents.0.try_read()?;
         let _order = lock_order::entered_without_waiting(LockClass::Data);
         data.as_ref().map(|data| look(data.as_ref()))
     }
 
-    /// Looks at the contents with the data lock shared. The caller holds no guard.
+    /// Calls `look` with the contents, under the data lock in shared mode. The caller holds no
+    /// guard.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&dyn FileData) -> Result<T>) -> Result<T> {
         assert_unpinned("a file's data");
         let _order = lock_order::enter(LockClass::Data);
@@ -114,7 +123,7 @@ impl FileState {
 }
 
 impl Inode {
-    /// The contents' state, made if need be.
+    /// The state of the contents, allocated if need be.
     pub(crate) fn file_state(&self) -> Result<&FileState> {
         match &self.body {
             Body::File(state) => Ok(state.get_or_init(|| {
@@ -130,8 +139,9 @@ impl Inode {
         }
     }
 
-    /// The contents' state, if there are any contents: none where nothing was ever changed. At that instant the file is empty,
-    /// whatever its size is by now.
+    /// The state of the contents. None if nothing was ever written: at that instant the file is
+    /// empty, even if its size has changed by now. In a tree with a backing the state is always
+    /// allocated.
     pub(crate) fn contents(&self) -> Result<Option<&FileState>> {
         match self.file_state_if_any() {
             None if self.shard.sb.driver.backing().is_some() => self.file_state().map(Some),
@@ -139,7 +149,7 @@ impl Inode {
         }
     }
 
-    /// The contents' state, if there has ever been any.
+    /// The state of the contents, if it has been allocated.
     pub(crate) fn file_state_if_any(&self) -> Option<&FileState> {
         match &self.body {
             Body::File(state) => state.get().map(|boxed| &**boxed),
@@ -147,11 +157,12 @@ impl Inode {
         }
     }
 
-    /// Occupied space in units of 512 bytes: one load, also beside a write.
+    /// Allocated space in units of 512 bytes. One load, also during a write.
     pub(crate) fn blocks(&self) -> u64 {
         match self.file_state_if_any() {
             Some(state) => state.blocks.load(Ordering::Relaxed),
-            // Nothing was ever written, or a backing has it, without holes for all we know.
+            // Nothing was ever written, or the contents are in the backing, which are taken to have
+            // no holes.
             None if self.is_backed() => self.size().div_ceil(512),
             None => 0,
         }

@@ -1,16 +1,16 @@
-//! The inode: what a file *is*, whatever its names.
+//! The inode: the file itself, independent of its names.
 //!
 //! | field | guarded by |
 //! | --- | --- |
-//! | `ino`, `kind`, `shard`, `birth`, `backed`, `body`'s kind, a symlink's target | immutable |
+//! | `ino`, `kind`, `shard`, `initial_perm`, `backed`, `body`'s kind, link target | immutable |
 //! | `perm` | atomic pointer to an immutable record: whole for every reader (P11) |
 //! | `links` | one atomic word (protocol 6): `links` |
 //! | `size` | written under the data lock, read atomically without it (P6) |
 //! | `times` | atomic words, merged by the reader; `btime` is immutable: `times` |
-//! | `dirty` | atomic bits; a fence on either side orders them with what they tell of |
+//! | `dirty` | atomic bits; fences order them with the attributes that they stand for |
 //! | `flags` | atomic: independent bits |
-//! | a file's contents | made once; then `file_state` |
-//! | `xattrs` | an immutable map, replaced under its own lock |
+//! | a file's contents | allocated once; then `file_state` |
+//! | `xattrs` | pointer set once; then an immutable map, replaced as a whole: `xattr_map` |
 
 use std::sync::{
     Arc, OnceLock,
@@ -33,7 +33,7 @@ use crate::{
     types::{cred::PermView, part::Part},
 };
 
-/// What an inode holds, by kind.
+/// The part of an inode that depends on its type.
 pub(crate) enum Body {
     File(OnceLock<BlockBox<FileState>>),
     Directory(BlockBox<Directory>),
@@ -42,37 +42,40 @@ pub(crate) enum Body {
     Special(u32),
 }
 
-/// The backing is to hear when nobody uses the inode any more: it is the one of its number.
+/// The inode cache has this inode under its number. When the inode is released, the backing must be
+/// told to forget the number.
 const ADOPTED: u8 = 1;
-/// In memory: capabilities were given to it at some time.
+/// In memory only: the inode has, or once had, file capabilities.
 const CAPABLE: u8 = 2;
-/// In memory: its number was handed out at some time.
+/// In memory only: the inode's number was handed out to a server at some time.
 const NUMBERED: u8 = 4;
 
-/// The inode: first what a walk through it reads, then what stat reads besides.
+/// The inode. The first cache line has the fields that a path walk reads; stat also reads the
+/// second.
 #[repr(C)]
 pub(crate) struct Inode {
     pub body: Body,
     pub shard: Arc<Shard>,
     pub ino: u64,
     perm: AtomicCounted<PermView>,
-    /// What it was made with; in force until `perm` holds a record.
-    birth: PermView,
+    /// Mode, owner and group at creation. In force until `perm` holds a record. Immutable.
+    initial_perm: PermView,
     pub kind: FileKind,
-    /// Whether a backing knows it.
+    /// Whether the inode is in a tree with a backing. Immutable.
     backed: bool,
-    /// What the backing does not know yet ([`AttrMask`]): stored before an eviction, and by fsync.
+    /// The attributes that the backing does not know yet ([`AttrMask`]). They are stored before an
+    /// eviction and by fsync.
     dirty: AtomicU8,
-    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`].
+    /// [`ADOPTED`], [`CAPABLE`], [`NUMBERED`]. Atomic: independent bits.
     flags: AtomicU8,
     pub links: Links,
     size: AtomicU64,
     pub times: Times,
-    /// None until they are wanted. Once there, they stay.
+    /// None until the first use. Set once, by compare-and-swap.
     pub xattrs: AtomicCounted<Xattrs>,
 }
 
-// There are millions of them. A walk reads the first line, and stat the second besides.
+// There are millions of inodes. A walk reads the first line; stat also reads the second.
 const _: () = assert!(size_of::<Inode>() <= 128);
 const _: () = assert!(std::mem::offset_of!(Inode, links) == 64 && std::mem::offset_of!(Inode, xattrs) <= 128);
 
@@ -88,7 +91,7 @@ impl Inode {
             backed: false,
             dirty: AtomicU8::new(0),
             flags: AtomicU8::new(0),
-            birth: perm,
+            initial_perm: perm,
             perm: AtomicCounted::new(None),
             links: Links::new(nlink),
             size: AtomicU64::new(size),
@@ -99,7 +102,7 @@ impl Inode {
         }
     }
 
-    /// An inode that a backing knows.
+    /// An inode that was loaded from a backing.
     pub(crate) fn loaded(shard: Arc<Shard>, attr: &NodeAttr, body: Body) -> Self {
         Self {
             ino: attr.ino,
@@ -107,7 +110,7 @@ impl Inode {
             backed: true,
             dirty: AtomicU8::new(0),
             flags: AtomicU8::new(0),
-            birth: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
+            initial_perm: PermView { mode: attr.mode, uid: attr.uid, gid: attr.gid },
             perm: AtomicCounted::new(None),
             links: Links::new(attr.nlink),
             size: AtomicU64::new(attr.size),
@@ -118,16 +121,18 @@ impl Inode {
         }
     }
 
-    /// Takes over what somebody else has changed in the backing, but for the size, which a file has together with its layout
-    /// ([`FileState::resize`]). `subdirs`: of a directory, as counted when it was asked, if it is known that it counted the same.
+    /// Applies changes that others have made in the backing. The size is not among them: the size
+    /// of a file changes together with its layout ([`FileState::resize`]). `subdirs` is the
+    /// directory's own count from the time of the request, if that count is known to match the
+    /// answer.
     pub(crate) fn refresh(&self, attr: &NodeAttr, subdirs: Option<Subdirs>, guard: &Guard) {
-        // A write takes setuid and setgid away at once, and the backing may hear of it later.
+        // A write drops setuid and setgid at once. The backing may learn that later.
         const PRIVILEGES: u32 = 0o6000;
         let known = self.dirty();
         let dropped = if known.contains(AttrMask::MODE) { PRIVILEGES & !self.perm(guard).mode } else { 0 };
         let perm = PermView { mode: attr.mode & !dropped, uid: attr.uid, gid: attr.gid };
         if self.perm(guard) != perm {
-            // Infallible: the change never refuses.
+            // Infallible: this change returns no error.
             let _ = self.change_perm(guard, |_| Ok(perm));
         }
         match (&self.body, subdirs) {
@@ -138,7 +143,8 @@ impl Inode {
         self.times.refresh(attr, known, self.striped_stamp(), guard);
     }
 
-    /// The one inode of its number: from now on, the backing is to hear when it goes.
+    /// Marks the inode as the one in the inode cache. If it is, the backing is told to forget the
+    /// number when the inode is released.
     pub(crate) fn set_adopted(&self, adopted: bool) {
         if adopted {
             self.flags.fetch_or(ADOPTED, Ordering::Release);
@@ -147,35 +153,37 @@ impl Inode {
         }
     }
 
-    /// Its number is about to be handed out.
+    /// Called before the inode's number is handed out.
     pub(crate) fn set_numbered(&self) {
-        // SeqCst: with `Links::down`. The thread that removes the last name sees the flag, or its removal is seen afterwards.
+        // SeqCst: pairs with `Links::down`. The thread that removes the last name sees the flag, or
+        // this thread sees the removal afterwards.
         if !self.backed && self.flags.load(Ordering::Relaxed) & NUMBERED == 0 {
             self.flags.fetch_or(NUMBERED, Ordering::SeqCst);
         }
     }
 
-    /// Whether its number was ever handed out, so that its entry must leave with its last name.
+    /// Whether the number was ever handed out. Then the entry by number must be removed together
+    /// with the last name.
     pub(crate) fn was_numbered(&self) -> bool {
         self.flags.load(Ordering::SeqCst) & NUMBERED != 0
     }
 
-    /// Capabilities are about to be given to it, in memory.
+    /// Called before capabilities are set on a file in memory.
     pub(crate) fn set_capable(&self) {
         self.flags.fetch_or(CAPABLE, Ordering::Release);
     }
 
-    /// Whether they ever were.
+    /// Whether capabilities were ever set.
     pub(crate) fn was_capable(&self) -> bool {
         self.flags.load(Ordering::Acquire) & CAPABLE != 0
     }
 
-    /// The latest stamp that a directory's stripes hold; of anything else none.
+    /// The latest stamp of a directory's stripes. The smallest value for any other inode.
     pub(crate) fn striped_stamp(&self) -> i64 {
         self.directory().map_or(i64::MIN, Directory::latest_stamp)
     }
 
-    /// The entries of a directory have changed, as it can be seen by now: mtime and ctime.
+    /// Stamps mtime and ctime of a directory after a change of its entries has become visible.
     pub(crate) fn entries_changed(&self, now: i64) {
         if let Body::Directory(directory) = &self.body {
             let at = directory.stamp(now, self.times.mtime.load(Ordering::Relaxed));
@@ -185,7 +193,7 @@ impl Inode {
         }
     }
 
-    /// Whether it has no name any more. A root has none either, and is not meant.
+    /// Whether the inode has lost its last name. False for a root, although it has no name either.
     pub(crate) fn is_nameless(&self, guard: &Guard) -> bool {
         match &self.body {
             Body::Directory(directory) => directory.is_removed(guard),
@@ -193,11 +201,13 @@ impl Inode {
         }
     }
 
-    /// A further name of a file is about to come: counted, and paid for unless it is the first. What is charged for a
-    /// file in memory is an inode, and a link for each name that it counts but one; while a count changes, rather more.
+    /// Counts a new name of a file before the name exists, and charges for it unless it is the
+    /// first. A file in memory is charged for the inode, and for a link per counted name except
+    /// one. While the count changes, the charge may be too high, never too low. Analogous to
+    /// `inc_nlink()`.
     ///
     /// # Errors
-    /// ENOENT when the last name is gone for good, EMLINK, ENOSPC.
+    /// ENOENT if the last name has been removed for good, EMLINK, ENOSPC.
     pub(crate) fn link_comes(&self) -> Result<()> {
         let driver = &self.shard.sb.driver;
         if self.backed {
@@ -215,66 +225,71 @@ impl Inode {
             if further {
                 driver.release(Charge::Link);
             }
-            // Refused, or else the first name has come or gone since.
+            // Refused. Or the first name was created or removed since the count was read.
             counted?;
         }
     }
 
-    /// The name that [`Inode::link_comes`] was about could not be made.
+    /// Undoes [`Inode::link_comes`] after the name could not be created.
     pub(crate) fn link_stays_away(&self) {
-        self.pay_back_link(self.links.undo_up());
+        self.release_link_charge(self.links.undo_up());
     }
 
-    /// A name of a file is gone. Others may have taken away some that are not known here.
+    /// Counts the removal of a name of a file. The count of a file in a backing may be zero
+    /// already, if others have removed names that this cache does not know. Analogous to
+    /// `drop_nlink()`.
     pub(crate) fn link_gone(&self) {
         if !self.backed || self.links.count() > 0 {
-            self.pay_back_link(self.links.down());
+            self.release_link_charge(self.links.down());
         }
     }
 
-    /// There is one name less than the so many that there were.
-    fn pay_back_link(&self, were: u32) {
+    /// Gives back the charge for one of `were` names.
+    fn release_link_charge(&self, were: u32) {
         if were > 1 && !self.backed {
             self.shard.sb.driver.release(Charge::Link);
         }
     }
 
-    /// Attributes have changed: the change of a name, say. A backing hears of it later.
+    /// Stamps ctime, for example after a name of the inode was changed. A backing is told later.
     pub(crate) fn touch(&self, now: i64) {
         self.stamp(now);
         self.set_dirty(AttrMask::CTIME);
     }
 
-    /// As [`Inode::touch`]; a backing, if there is one, has been told that it was `now`.
+    /// As [`Inode::touch`], but the backing, if there is one, has already been told that ctime is
+    /// `now`.
     pub(crate) fn touch_as_stored(&self, now: i64) {
         if self.stamp(now) != now {
             self.set_dirty(AttrMask::CTIME);
         }
     }
 
-    /// Stamps a change of attributes, also of a directory whose entries have changed later than `now`; says with what.
+    /// Stamps a change of the attributes and returns the stamp. For a directory the stamp is later
+    /// than the latest change of its entries, even if that is later than `now`.
     fn stamp(&self, now: i64) -> i64 {
         self.times.changed(now.max(self.striped_stamp().saturating_add(1)))
     }
 
-    /// Says that the cache knows something of this inode that its backing, if there is one, does not.
+    /// Marks attributes as newer than in the backing. No effect in memory.
     pub(crate) fn set_dirty(&self, what: AttrMask) {
         if !self.backed {
             return;
         }
-        // With the other one, in `take_dirty`: who takes it for dirty no more sees what is new, or is seen here.
+        // Pairs with the fence in `take_dirty`. The thread that clears the bits sees the new
+        // values, or this thread sees the bits cleared.
         fence(Ordering::SeqCst);
         if !self.dirty().contains(what) {
             self.dirty.fetch_or(what.bits(), Ordering::Release);
         }
     }
 
-    /// What the cache knows better than the backing.
+    /// The attributes that are newer here than in the backing.
     pub(crate) fn dirty(&self) -> AttrMask {
         AttrMask::from_bits_retain(self.dirty.load(Ordering::Acquire))
     }
 
-    /// Which of these were dirty; they are clean from here on.
+    /// Clears these dirty bits and returns the ones that were set.
     pub(crate) fn take_dirty(&self, which: AttrMask) -> AttrMask {
         let taken = self.dirty.fetch_and(!which.bits(), Ordering::AcqRel) & which.bits();
         fence(Ordering::SeqCst);
@@ -292,26 +307,26 @@ impl Inode {
         }
     }
 
-    /// Whether it is of a tree with a backing.
+    /// Whether the inode is in a tree with a backing.
     pub(crate) fn is_backed(&self) -> bool {
         self.backed
     }
 
-    /// What a directory of a backed tree has besides; none for all else.
+    /// The additional state of a directory in a tree with a backing. None for anything else.
     pub(crate) fn backed_dir(&self) -> Option<&BackedDir> {
         self.directory().ok()?.backed.as_deref()
     }
 
-    /// Mode, owner and group, whole. No write.
+    /// Mode, owner and group as one consistent record. Writes nothing.
     #[inline]
     pub(crate) fn perm(&self, guard: &Guard) -> PermView {
         match self.perm.load(guard) {
-            None => self.birth,
+            None => self.initial_perm,
             Some(record) => *record.to_ref(),
         }
     }
 
-    /// Changes mode, owner and group in one step; `change` may run more than once.
+    /// Changes mode, owner and group as one record. `change` may run more than once.
     pub(crate) fn change_perm(
         &self,
         guard: &Guard,
@@ -319,7 +334,7 @@ impl Inode {
     ) -> Result<()> {
         loop {
             let now = self.perm.load(guard);
-            let new = change(now.map_or(self.birth, |record| *record.to_ref()))?;
+            let new = change(now.map_or(self.initial_perm, |record| *record.to_ref()))?;
             if self.perm.compare_exchange(now, Some(Counted::new(new))).is_ok() {
                 return Ok(());
             }
@@ -331,19 +346,20 @@ impl Inode {
         !self.xattrs.is_none()
     }
 
-    /// The size in bytes: one untorn load.
+    /// The size in bytes: one load, never torn.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
-        // Acquire: bytes written before the size grew are seen by whoever sees the size.
+        // Acquire: a thread that sees the new size sees the bytes that were written before it grew.
         self.size.load(Ordering::Acquire)
     }
 
-    /// Sets the size. Of a file: by [`FileState::resize`], with the data lock held exclusively.
+    /// Sets the size. For a file only [`FileState::resize`] calls it, with the data lock held
+    /// exclusively.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
     }
 
-    /// Where it lies.
+    /// Appends the parts and their addresses.
     pub(crate) fn parts(&self, parts: &mut Vec<Part>) {
         parts.push(Part::of("Inode.body", &self.body));
         parts.push(Part::of("Inode.perm", &self.perm));
@@ -360,31 +376,33 @@ impl Inode {
         );
     }
 
-    /// The last reference is gone: gives back what must be exact at once.
+    /// The last reference was put. Releases the resources whose limits must be exact at once.
     pub(crate) fn last_put(&self) {
         if let Some(state) = self.file_state_if_any() {
             state.last_put();
         }
         let sb = &self.shard.sb;
         sb.driver.release(Charge::Inode);
-        // More names than one only where the whole tree goes: they were not taken away one by one.
+        // The count is above one only if the whole tree was unmounted, because then the names were
+        // not removed one by one.
         if matches!(self.body, Body::Symlink(_)) || self.links.count() > 1 {
-            self.pay_back_rest();
+            self.release_other_charges();
         }
         if self.flags.load(Ordering::Acquire) & ADOPTED != 0 {
-            // Told later: this may run under a guard, and the backing may wait.
-            lock(&sb.forgotten).insert(self.ino);
+            // The backing is told later: this may run under a guard, and the backing may wait.
+            lock(&sb.pending_forgets).insert(self.ino);
         }
     }
 
-    /// How long a symbolic link's target is.
+    /// The length of a symbolic link's target, in bytes.
     pub(crate) fn target_len(&self) -> usize {
         if let Body::Symlink(target) = &self.body { target.len() } else { 0 }
     }
 
-    /// What an inode in memory was charged for besides itself, but for its attributes.
+    /// Gives back the charges of an inode in memory other than the one for the inode itself and
+    /// those for extended attributes.
     #[cold]
-    fn pay_back_rest(&self) {
+    fn release_other_charges(&self) {
         let driver = &self.shard.sb.driver;
         if self.backed {
             return;
@@ -397,8 +415,8 @@ impl Inode {
 }
 
 impl Drop for Inode {
-    /// Attributes are paid back now: until here somebody may have set one, who had found the inode before its last reference
-    /// was put.
+    /// Gives back the charges for extended attributes. It cannot happen earlier: a thread that had
+    /// found the inode before its last reference was put may have set an attribute until now.
     fn drop(&mut self) {
         if self.has_xattrs()
             && !self.backed

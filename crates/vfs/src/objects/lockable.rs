@@ -1,4 +1,4 @@
-//! What can be locked.
+//! Keys of the name locks.
 
 use pando_sync::{LockGrain, NameKey};
 
@@ -7,33 +7,37 @@ use crate::{
     objects::{inode::Inode, superblock::SuperBlock},
 };
 
-/// What can be locked: a name, or an inode of a tree with a backing ([`SuperBlock::inode_key`]).
+/// What can be locked by key: a name, or an inode of a tree with a backing
+/// ([`SuperBlock::inode_key`]).
 #[derive(Clone, Copy)]
 pub(crate) struct Lockable<'g> {
     pub key: NameKey,
-    /// Says of a name's key, once that is locked, whether it stands.
+    /// The lock granularity of the directory that the name is in. After the key is locked, it says
+    /// whether the key is still valid. None for an inode.
     pub grain: Option<&'g LockGrain>,
 }
 
 impl<'g> Lockable<'g> {
-    /// The name of this hash in `dir`: a lock of its own, or that of all names in there.
+    /// The key of the name with this hash in `dir`: the lock of the name itself, or the single lock
+    /// of all names in the directory.
     #[inline]
     pub(crate) fn name(dir: &'g Inode, hash: u64) -> Result<Self> {
         let (grain, own) = (&dir.directory()?.grain, dir.shard.sb.key(dir.ino, hash));
         Ok(Self { key: grain.key(own.dir, own.hash), grain: Some(grain) })
     }
 
-    /// The attributes of an inode, and its number of names.
+    /// The key of an inode's attributes and link count.
     pub(crate) fn inode(inode: &Inode) -> Self {
         Self::number(&inode.shard.sb, inode.ino)
     }
 
-    /// The same, of the inode of this number.
+    /// As [`Lockable::inode`], by the inode number.
     pub(crate) fn number(sb: &SuperBlock, ino: u64) -> Self {
         Self { key: sb.inode_key(ino), grain: None }
     }
 
-    /// Whether its lock, which is held, is what everybody locks for this.
+    /// Whether the lock, which the caller holds, is still the one that every thread takes for this
+    /// object.
     #[inline]
     pub(crate) fn stands(&self) -> bool {
         self.grain.is_none_or(|grain| grain.stands(self.key))

@@ -1,9 +1,13 @@
-//! Path rendering: the path of an open file or directory, as it was at some instant of the call (P9).
+//! Path rendering: the path of an open file or directory, as it was at some instant of the call
+//! (P9). Analogous to `prepend_path()` in fs/d_path.c.
 //!
-//! Going up from a dentry reads its place, its parent's place, and so on: several words, which must fit together. Only
-//! a directory that changes place can make them unfit, and it writes the rename sequence; so a rendering that saw no such
-//! write is of one instant, and one that did starts over, after a few tries as a blocking reader. The file's own place
-//! is read within the same window: a file that moves touches nothing global.
+//! The climb from a dentry reads the dentry's place, its parent's place, and so on. These words
+//! must be of one instant. Only the move of a directory can make them inconsistent, and such a move
+//! writes the rename sequence. So a rendering that saw no write of the sequence is of one instant.
+//! Otherwise it starts over. After a few tries it blocks writers of the sequence for one climb.
+//!
+//! The place of the file itself is read within the same window, because the rename of a file writes
+//! nothing global.
 
 use pando_sync::{Guard, OPTIMISTIC_TRIES, Shared, pin};
 
@@ -12,10 +16,10 @@ use crate::{
     objects::{dentry::Dentry, superblock::NameSpace},
 };
 
-/// What Linux appends to the path of a file whose name is gone.
+/// The suffix that Linux appends to the path of a file whose name was removed.
 pub(crate) const DELETED: &[u8] = b" (deleted)";
 
-/// A rendering: the path, and what is special about it.
+/// A rendered path.
 pub(crate) struct Rendered {
     pub path: Vec<u8>,
     pub deleted: bool,
@@ -23,12 +27,13 @@ pub(crate) struct Rendered {
 }
 
 impl Rendered {
-    /// A path without a limit has no error.
+    /// Rendering without a limit cannot fail, so this value is never used.
     const UNKNOWN: Self = Self { path: Vec::new(), deleted: false, reachable: false };
 }
 
-/// The whole path of a dentry, from the root of the name space, however long, and the rename sequence under which it was
-/// so: as long as that stands still, it is so for a directory that is not removed.
+/// The path of a dentry from the root of the namespace, of any length, and the rename sequence
+/// under which it was valid. For a directory that is not removed, it stays valid until the sequence
+/// changes.
 pub(crate) fn whole_path(name_space: &NameSpace, dentry: Shared<'_, Dentry>) -> (Vec<u8>, u64) {
     let seq = &name_space.rename_seq;
     let once = || {
@@ -49,14 +54,14 @@ pub(crate) fn whole_path(name_space: &NameSpace, dentry: Shared<'_, Dentry>) -> 
     once()
 }
 
-/// One try: right if no directory changed its place meanwhile.
+/// One try. The result is valid if no directory was moved meanwhile.
 pub(crate) fn render(
     dentry: Shared<'_, Dentry>,
     root: Option<Shared<'_, Dentry>>,
     limit: usize,
     guard: &Guard,
 ) -> Result<Rendered> {
-    // Written from its end, as the walk goes.
+    // Written in reverse, because the climb begins at the last component.
     let mut reversed: Vec<u8> = Vec::with_capacity(128);
     let mut push = |name: &[u8]| {
         reversed.extend(name.iter().rev());
@@ -86,24 +91,25 @@ pub(crate) fn render(
     }
     if reversed.is_empty() {
         reversed.push(b'/');
-        // The root itself, whose name was not looked at.
+        // The root itself, whose name the loop has not read.
         deleted = bound(dentry, guard) == Some(false);
     }
     reversed.reverse();
     Ok(Rendered { path: reversed, deleted, reachable })
 }
 
-/// Whether a dentry is what some name is bound to.
+/// Whether a name is bound to a dentry. The opposite of `d_unlinked()`.
 pub(crate) fn is_bound(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
     bound(dentry, guard) == Some(true)
 }
 
-/// Whether the name that a dentry has or had is bound to it.
+/// Whether the name in which a dentry stands, or stood last, is bound to it.
 fn bound(dentry: Shared<'_, Dentry>, guard: &Guard) -> Option<bool> {
     place_of(dentry, guard).map(|(_, _, bound)| bound)
 }
 
-/// A dentry's parent and name, and whether the name is still bound to it: of one instant.
+/// The parent and the name of a dentry, and whether the name is still bound to it, all of one
+/// instant.
 #[inline(always)]
 fn place_of<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Option<(Shared<'g, Dentry>, &'g [u8], bool)> {
     let dentry_ref = dentry.to_ref();
@@ -114,8 +120,10 @@ fn place_of<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Option<(Shared<
         if shown.is_some_and(|shown| shown.ptr_eq(dentry)) {
             return Some((slot.anchor_dir(), slot.name.as_bytes(), true));
         }
-        // Gone, or moved? A slot that shows nothing never shows anything again, and a move changes slot and place at
-        // one instant: if the place is still this one, the name is gone. A slot that shows another dentry was exchanged.
+        // The name was removed, or the dentry has moved. An entry that has become empty stays
+        // empty, and a move changes entry and place at one instant. So if the place is unchanged
+        // and the entry is empty, the name was removed. If the entry shows another dentry, this one
+        // was exchanged or replaced, and has another place.
         let again = dentry_ref.place.load(guard)?;
         if again.ptr_eq(place) && shown.is_none() {
             return Some((slot.anchor_dir(), slot.name.as_bytes(), false));

@@ -1,4 +1,4 @@
-//! Everything about an inode, as stat and as a backing have it.
+//! All attributes of an inode, in the form of stat and in the form of a backing.
 
 use pando_sync::{Guard, LifeState};
 
@@ -7,17 +7,19 @@ use crate::{
     objects::inode::{Body, Inode},
 };
 
-/// What a directory's size counts per entry, `.` and `..` too, as tmpfs has it.
+/// Each entry, and also `.` and `..`, adds this much to the size of a directory, as on tmpfs
+/// (`BOGO_DIRENT_SIZE`).
 const DIRENT_BYTES: u64 = 20;
-/// The unit in which reading and writing goes best.
+/// The preferred unit of I/O (`st_blksize`).
 const BLOCK_BYTES: u32 = 4096;
 
-/// Everything about an inode. Takes no lock and counts nothing.
+/// All attributes of an inode. Takes no lock and counts no reference.
 pub(crate) fn stat_of(inode: &Inode, guard: &Guard) -> Stat {
     stat_there(inode, guard)
 }
 
-/// [`stat_of`], written where it stays: what was just written piece by piece is not copied without waiting for it.
+/// [`stat_of`], inlined into the caller so that the result is built at its final address. A copy
+/// right after the field-by-field stores would stall on store forwarding.
 #[inline(always)]
 pub(crate) fn stat_there(inode: &Inode, guard: &Guard) -> Stat {
     let perm = inode.perm(guard);
@@ -55,7 +57,7 @@ pub(crate) fn stat_there(inode: &Inode, guard: &Guard) -> Stat {
     }
 }
 
-/// An inode's attributes as a backing stores them.
+/// The attributes of an inode in the form that a backing stores.
 pub(crate) fn attr_of(inode: &Inode, guard: &Guard) -> NodeAttr {
     let stat = stat_of(inode, guard);
     NodeAttr {

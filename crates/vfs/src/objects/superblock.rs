@@ -1,8 +1,9 @@
-//! The superblock: one tree with its driver, and the shards that its inodes hold on to.
+//! The superblock: one tree with its driver, and the shards that its inodes hold.
 //!
-//! Every inode needs its superblock, and millions of inodes counting references on one word would make that word the
-//! busiest line of the system. So inodes hold a *shard*: one per few cores, chosen by the creating thread, with a
-//! count, and a run of inode numbers, of its own.
+//! Every inode needs its superblock. If millions of inodes counted references on one word, that
+//! word would be the most contended cache line of the system. So inodes hold a *shard* instead.
+//! There is one shard per CPU, 64 at most, and the creating thread chooses its own. Each shard has
+//! its own reference count and its own run of inode numbers.
 
 use std::{
     collections::BTreeSet,
@@ -27,39 +28,47 @@ use crate::{
     types::{name::NameHash, part::Part},
 };
 
-/// Inode numbers are handed to shards in runs of this many.
+/// Shards fetch inode numbers in runs of this many.
 const INO_RUN: u64 = 1 << 10;
-/// More shards than this help nobody.
+/// The largest number of shards. More would not reduce contention further.
 const SHARDS_MAX: usize = 64;
-/// So many directories may have permissions taken away at the same time, if a backing takes its time over that.
+/// The number of permissions locks. Up to this many directories can have permissions revoked at the
+/// same time, which matters if a backing is slow to acknowledge that.
 const PERMISSION_LOCKS: usize = 32;
-/// The number of the name space's root: the one that FUSE expects.
+/// The inode number of the namespace's root: the one that FUSE expects.
 pub(crate) const ROOT_INO: u64 = 1;
-/// The number of the name space's own tree, which is made first.
+/// The superblock number of the namespace's own tree, which is created first.
 const ROOT_SB: u64 = 1;
 
-/// What is asked of a backing: about a name in a directory, or about all that is cached of the directory.
-pub(crate) type Question = (u64, Box<[u8]>);
+/// A request to the backing that several threads may share: for a name in a directory, or for
+/// everything that is cached of the directory (then the name is empty).
+pub(crate) type Request = (u64, Box<[u8]>);
 
-/// What all superblocks of one `Vfs` share: the locks of the name space. Lock order: the crate's documentation.
+/// The state that all superblocks of one `Vfs` share: the locks of the namespace. The crate's
+/// documentation has the lock order.
 pub(crate) struct NameSpace {
-    /// Taken by whoever takes permissions of a directory away, and by who waits for that: one of them, by its number.
+    /// Held by a thread that revokes permissions of a directory, and taken by threads that wait for
+    /// the end of that. One of these locks, chosen by inode number.
     permissions: [ClassMutex; PERMISSION_LOCKS],
-    /// How many wait for that.
-    unpermitted: AtomicUsize,
-    /// Taken by a directory that changes parents: ancestors stand still while it is held (P4).
+    /// The number of threads that wait for a revocation. Atomic: a single independent value.
+    revocation_waiters: AtomicUsize,
+    /// Held while a directory changes its parent. No directory's ancestors change while it is held
+    /// (P4). Analogous to `s_vfs_rename_mutex`.
     pub topology: ClassMutex,
-    /// A lock per name, striped (P2).
+    /// Name locks, striped (P2).
     pub names: NameLocks,
-    /// Written around each instant at which what paths lead to changes, but for names that come and go: a directory changes its
-    /// place (P9), or may be gone through by less than before, or what is mounted on it changes.
+    /// The rename sequence, analogous to `rename_lock`. It is held for writing around each instant
+    /// that changes where existing paths lead, except for the creation and removal of names: a
+    /// directory moves (P9), a directory loses permissions, or something is mounted or unmounted.
     pub rename_seq: SeqRwLock,
-    /// Whether all this is watched.
+    /// Whether the namespace is traced.
     pub tracing: Tracing,
-    /// Inode numbers are unique in the whole name space, so that a server may hand them out as node numbers.
+    /// The next run of inode numbers. Numbers are unique in the whole namespace, so a server may
+    /// use them as node numbers. Atomic: a single independent value.
     next_run: AtomicU64,
+    /// The next superblock number. Atomic: a single independent value.
     next_sb: AtomicU64,
-    /// For measurements: the key of all hashes, instead of one that nobody knows.
+    /// For measurements only: a fixed hash key. None: a random, secret key. Immutable.
     hash_key: Option<(u64, u64)>,
 }
 
@@ -67,7 +76,7 @@ impl NameSpace {
     pub(crate) fn new() -> Self {
         Self {
             permissions: std::array::from_fn(|_| ClassMutex::new(LockClass::Permissions)),
-            unpermitted: AtomicUsize::new(0),
+            revocation_waiters: AtomicUsize::new(0),
             topology: ClassMutex::new(LockClass::Topology),
             names: NameLocks::for_this_machine(),
             rename_seq: SeqRwLock::new(),
@@ -78,54 +87,64 @@ impl NameSpace {
         }
     }
 
-    /// Orders the changes of a directory's permissions.
+    /// The permissions lock of a directory. It orders the changes of the directory's permissions.
     pub(crate) fn permissions(&self, ino: u64) -> &ClassMutex {
         &self.permissions[ino as usize % PERMISSION_LOCKS]
     }
 
-    /// Waits for whoever takes permissions of a directory away. No guard and no lock is held.
+    /// Waits until a running revocation of a directory's permissions has ended. No guard and no
+    /// lock is held.
     pub(crate) fn wait_for_permissions(&self, ino: u64) {
-        // Relaxed: for tests, which look again and again.
-        self.unpermitted.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: read only by tests, which poll.
+        self.revocation_waiters.fetch_add(1, Ordering::Relaxed);
         drop(self.permissions(ino).lock());
-        self.unpermitted.fetch_sub(1, Ordering::Relaxed);
+        self.revocation_waiters.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How many do, about now.
+    /// The approximate number of threads in [`NameSpace::wait_for_permissions`].
     pub(crate) fn waiting_for_permissions(&self) -> usize {
-        self.unpermitted.load(Ordering::Relaxed)
+        self.revocation_waiters.load(Ordering::Relaxed)
     }
 
-    /// For measurements: names fall into the same buckets in each run.
+    /// For measurements: with a fixed key, names fall into the same buckets in each run.
     pub(crate) fn with_hash_key(key: (u64, u64)) -> Self {
         Self { hash_key: Some(key), ..Self::new() }
     }
 }
 
-/// One tree.
+/// A superblock: one tree and its driver. Analogous to `struct super_block`.
 pub(crate) struct SuperBlock {
-    /// Its number in the name space: `st_dev`.
+    /// Its number in the namespace: `st_dev`. Immutable.
     pub id: u64,
+    /// Immutable.
     pub driver: Box<dyn Driver>,
+    /// Immutable.
     pub name_space: Arc<NameSpace>,
-    /// The directory that this tree's root covers; none for the root of the name space, and for what is mounted no more.
+    /// The directory that this tree is mounted on. None for the root of the namespace and after
+    /// umount. Atomic pointer, written under the rename sequence.
     pub covers: AtomicCounted<Dentry>,
-    /// Inodes whose numbers were handed out.
+    /// The inodes whose numbers were handed out to a server.
     pub nodes: Nodes,
-    /// Inodes in the cache, of a tree with a backing.
+    /// The inode cache of a tree with a backing.
     pub inodes: InodeCache,
-    /// Numbers of inodes that nobody uses any more, for the backing to hear of. One that is loaded again leaves.
-    pub forgotten: Mutex<BTreeSet<u64>>,
-    /// What the backing is being asked now.
-    pub questions: Flights<Question, Result<()>>,
-    /// How often attributes that others have changed were asked for: whoever loads some at the same time looks again.
+    /// Numbers of released inodes that the backing must still be told to forget. A number that is
+    /// loaded again is removed from the set. Guarded by its own mutex, a leaf.
+    pub pending_forgets: Mutex<BTreeSet<u64>>,
+    /// Requests to the backing that are in flight. Threads with the same request share it
+    /// (single-flight).
+    pub requests: Flights<Request, Result<()>>,
+    /// How often the attributes that others have changed were requested again. A thread that loads
+    /// extended attributes meanwhile sees the new number and loads them again.
     pub refreshes: AtomicU64,
-    /// Shared by evictions, and held alone by who takes the tree down: each counts on the references of the cache.
+    /// Held shared by evictions, and exclusively by the thread that shuts the tree down. Both rely
+    /// on the references that the caches hold.
     pub evicting: RwLock<()>,
-    /// Further links that are in the cache, of a tree with a backing.
+    /// The cached aliases of a tree with a backing.
     pub links: CachedLinks,
-    /// Where new inodes find their shard; none once the tree is being taken down ([`SuperBlock::close`]).
+    /// The shards of new inodes. None after the tree was shut down ([`SuperBlock::close`]). Atomic
+    /// pointer.
     pub shards: AtomicCounted<Shards>,
+    /// The secret key of all hashes in this tree. Immutable.
     keys: (u64, u64),
 }
 
@@ -139,8 +158,8 @@ impl SuperBlock {
             covers: AtomicCounted::new(None),
             nodes: Nodes::new(keys),
             inodes: InodeCache::new(keys),
-            forgotten: Mutex::default(),
-            questions: Flights::new(),
+            pending_forgets: Mutex::default(),
+            requests: Flights::new(),
             refreshes: AtomicU64::new(0),
             evicting: RwLock::default(),
             links: CachedLinks::default(),
@@ -151,47 +170,52 @@ impl SuperBlock {
         sb
     }
 
-    /// Whether this is the name space's own tree, in which all others are mounted.
+    /// Whether this is the namespace's own tree, in which all others are mounted.
     pub(crate) fn is_root(&self) -> bool {
         self.id == ROOT_SB
     }
 
-    /// The backing, if there is one, to be asked or told something: that may wait, so no guard is held (asserted).
+    /// The backing, if there is one, for a call that may wait. The caller holds no guard
+    /// (asserted).
     pub(crate) fn ask_backing(&self) -> Option<&dyn Backing> {
         self.driver.backing().inspect(|_| assert_unpinned("a backing"))
     }
 
-    /// The keyed hash of a name in a directory. A pseudo-random function, and another one in each directory: the
-    /// cookies of readdir publish its values.
+    /// The keyed hash of a name in a directory. It is a pseudo-random function with a different key
+    /// for each directory, because the cookies of readdir publish its values.
     #[inline]
     pub(crate) fn hash(&self, dir_ino: u64, name: &[u8]) -> u64 {
         self.names(dir_ino).hash(name)
     }
 
-    /// How names in this directory are hashed.
+    /// The hash function for the names of a directory.
     #[inline]
     pub(crate) fn names(&self, dir_ino: u64) -> NameHash {
         NameHash::new((self.keys.0 ^ dir_ino, self.keys.1))
     }
 
-    /// The lock of an inode of a tree with a backing: its attributes and its number of names are changed, stored and asked
-    /// for one after the other, and it is not forgotten meanwhile. No name has this hash in the directory of this number.
+    /// The key of an inode's lock, in a tree with a backing. While the lock is held, the inode's
+    /// attributes and link count are not changed, stored or requested by another thread, and the
+    /// backing is not told to forget the inode. The key collides with no name: no name in the
+    /// directory of this number has this hash.
     pub(crate) fn inode_key(&self, ino: u64) -> NameKey {
         self.key(ino, u64::MAX)
     }
 
-    /// Nothing comes into the tree from here on. Whoever makes, moves or loads something asks [`SuperBlock::expect_open`] with
-    /// its name locked: who had asked before has done it when this returns. (As
-    /// [`Revocable`](pando_sync::Revocable), for good.)
+    /// After this call nothing is added to the tree. A thread that creates, moves or loads
+    /// something calls [`SuperBlock::expect_open`] under its name lock. Threads that have called it
+    /// before have finished when this returns. The protocol is that of
+    /// [`Revocable`](pando_sync::Revocable), without an end.
     pub(crate) fn close(&self) {
         drop(self.shards.swap(None));
         self.name_space.names.synchronize();
     }
 
-    /// Whether something may come into the tree. What is permitted with a name locked stands until it is unlocked.
+    /// Fails once the tree is shut down. If it succeeds under a name lock, the caller may add to
+    /// the tree until it releases the lock.
     ///
     /// # Errors
-    /// ESTALE once the tree is being taken down: nobody would let go of what came.
+    /// ESTALE: nothing would release an object that was added after the shutdown.
     #[inline]
     pub(crate) fn expect_open(&self) -> Result<()> {
         if self.shards.is_none() { Err(Error::Stale) } else { Ok(()) }
@@ -200,13 +224,14 @@ impl SuperBlock {
     /// The shard of this thread.
     ///
     /// # Errors
-    /// ESTALE once the tree is being taken down.
+    /// ESTALE once the tree is shut down.
     pub(crate) fn shard(&self, guard: &Guard) -> Result<Arc<Shard>> {
         let shards = self.shards.load(guard).ok_or(Error::Stale)?.to_ref();
         Ok(shards.of_thread(stripe_hint()).clone())
     }
 
-    /// The lock that a name has of its own. In a tree with a backing each has one from the start.
+    /// The key of the lock of one name. In a tree with a backing, each name has its own lock from
+    /// the start.
     pub(crate) fn key(&self, dir_ino: u64, hash: u64) -> NameKey {
         NameKey { dir: dir_ino ^ self.id << 48, hash }
     }
@@ -214,22 +239,24 @@ impl SuperBlock {
 
 impl Drop for SuperBlock {
     fn drop(&mut self) {
-        // Files that were open when the tree was taken down: nobody else is left to say that they are closed.
-        let forgotten = self.forgotten.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Files that were open when the tree was shut down have been closed since. Nothing else
+        // would tell the backing.
+        let pending_forgets = self.pending_forgets.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(backing) = self.driver.backing() {
-            std::mem::take(forgotten).into_iter().for_each(|ino| backing.forget(ino));
+            std::mem::take(pending_forgets).into_iter().for_each(|ino| backing.forget(ino));
         }
     }
 }
 
-/// Keys from the standard library's own random state: the operating system's entropy, with no `unsafe` and no crate.
+/// Keys from the random state of the standard library: entropy of the operating system without
+/// `unsafe` and without another crate.
 fn random_keys() -> (u64, u64) {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let key = || RandomState::new().build_hasher().finish();
     (key(), key())
 }
 
-/// All shards of a superblock. They hold the superblock, and it holds them until it is taken down.
+/// All shards of a superblock. They hold the superblock, and it holds them until it is shut down.
 pub(crate) struct Shards(Box<[Arc<Shard>]>);
 
 impl Object for Shards {}
@@ -247,12 +274,13 @@ impl Shards {
     }
 }
 
-/// A part of a superblock's bookkeeping, on lines of its own.
+/// One shard: a reference to the superblock and a run of inode numbers.
 #[repr(align(128))]
 pub(crate) struct Shard {
+    /// Immutable.
     pub sb: Arc<SuperBlock>,
-    /// The next number of this shard's run, less [`ROOT_INO`].
-    /// What one thread writes: on lines of its own, since every walk reads `Shard::sb`.
+    /// The next number of this shard's run, less [`ROOT_INO`]. Atomic: a single independent value.
+    /// Threads write it, so it lies on other cache lines than `Shard::sb`, which every walk reads.
     next: Padded<AtomicU64>,
 }
 
@@ -263,7 +291,7 @@ impl Shard {
         Self { sb, next: Padded(AtomicU64::new(0)) }
     }
 
-    /// Where it and its superblock lie.
+    /// Appends the shard, the superblock and the locks of the namespace, with their addresses.
     pub(crate) fn parts(&self, parts: &mut Vec<Part>) {
         parts.push(Part::of("Shard", self));
         parts.push(Part::of("SuperBlock", &*self.sb));
@@ -276,17 +304,19 @@ impl Shard {
         parts.push(Part::of("NameSpace.next_run", &self.sb.name_space.next_run));
     }
 
-    /// A number that no inode of this name space has had.
+    /// A number that no inode of this namespace has had.
     ///
-    /// Runs begin at multiples of their length, and the number that begins a run is handed out by whoever fetched the
-    /// run: so a `next` that is such a multiple says that there is no run, or none any more.
+    /// Runs begin at multiples of their length. The thread that fetches a run takes the first
+    /// number of the run itself. So if `next` is a multiple of the length, there is no run yet, or
+    /// the last one is used up.
     pub(crate) fn next_ino(&self) -> u64 {
         // Relaxed: the numbers order nothing.
         let mut next = self.next.0.load(Ordering::Relaxed);
         loop {
             let fetched = next.is_multiple_of(INO_RUN);
             let raw = if fetched { self.sb.name_space.next_run.fetch_add(INO_RUN, Ordering::Relaxed) } else { next };
-            // A thread of the same shard that was quicker leaves a fetched run unused: there are enough.
+            // If another thread of the same shard was faster, the run that this thread has fetched
+            // stays unused. There are enough numbers.
             match self.next.0.compare_exchange(next, raw + 1, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return raw + ROOT_INO,
                 Err(now) => next = now,
@@ -301,7 +331,7 @@ mod tests {
     use crate::driver::tests::Nothing;
 
     #[test]
-    fn numbers_are_handed_out_once_and_the_root_is_the_first() {
+    fn inode_numbers_are_unique_and_root_is_first() {
         let sb = SuperBlock::new(Box::new(Nothing), Arc::new(NameSpace::new()));
         let shards: Vec<_> = (0..3).map(|_| Shard::new(sb.clone())).collect();
         assert_eq!(shards[0].next_ino(), ROOT_INO);

@@ -1,4 +1,4 @@
-//! The tables of a superblock. What is done with them is on the floor of the caches.
+//! The tables of a superblock. Their operations are on the floor of the caches.
 
 use std::{
     collections::BTreeMap,
@@ -12,18 +12,20 @@ use pando_sync::Counted;
 
 use crate::objects::{by_number::ByNumber, dentry::Dentry};
 
-/// The inodes of a tree with a backing that are in its cache.
+/// The inode cache of a tree with a backing.
 pub(crate) struct InodeCache {
-    /// With whether the entry is leaving.
+    /// The entries. The note says whether an entry is leaving the table.
     pub table: ByNumber<AtomicBool>,
-    /// Where the search for idle inodes goes on.
+    /// The position at which the next search for idle inodes begins (a clock hand).
     pub hand: AtomicU64,
-    /// How many were evicted: whoever knew attributes before one of them may know old ones.
+    /// The number of evictions. Attributes that were read before one of them may be stale.
+    /// Monotonic.
     pub evictions: AtomicU64,
 }
 
-/// The inodes whose numbers are known outside, with how often each was handed out. Zero is dead: the entry is about to
-/// leave the table.
+/// The inodes whose numbers were handed out to a server. The note counts how often each was. A
+/// count of `u64::MAX` means that the entry is about to leave the table; zero means that only the
+/// tree's own name keeps it.
 pub(crate) struct Nodes {
     pub table: ByNumber<AtomicU64>,
 }
@@ -40,16 +42,20 @@ impl Nodes {
     }
 }
 
-/// The further links that are in the cache of a tree with a backing. Nobody else would find them.
+/// The cached aliases of a tree with a backing. Eviction finds them here, because no other table
+/// has them.
 #[derive(Default)]
 pub(crate) struct CachedLinks {
+    /// The last number that was given to an alias. Atomic: a single independent value.
     pub next: AtomicU64,
+    /// A leaf of the lock tree. An alias is added and removed under its name lock, too.
     pub table: Mutex<LinkTable>,
 }
 
 #[derive(Default)]
 pub(crate) struct LinkTable {
+    /// The aliases by number. The table holds a reference to each.
     pub links: BTreeMap<u64, Counted<Dentry>>,
-    /// Where the search for idle links goes on.
+    /// The number after which the next search for idle aliases begins (a clock hand).
     pub hand: u64,
 }

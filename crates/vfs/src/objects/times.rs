@@ -1,4 +1,4 @@
-//! The times of an inode: what is stamped, and what is set.
+//! The times of an inode: automatic stamps, and times that utimens has set.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -6,7 +6,8 @@ use pando_sync::{AtomicCounted, Counted, Guard, Object};
 
 use crate::{AttrMask, NodeAttr, Timestamp};
 
-/// Times set by utimens: they hold until an automatic stamp that is younger than the call.
+/// Times that utimens has set, each as (value, time of the call). A value is in force until an
+/// automatic stamp that is younger than the call.
 #[derive(Debug, Clone, Copy)]
 struct ExplicitTimes {
     atime: Option<(i64, i64)>,
@@ -15,8 +16,12 @@ struct ExplicitTimes {
 
 impl Object for ExplicitTimes {}
 
-/// The times of an inode. Automatic stamps only rise, each above the one before, so that a change is seen whatever the clock
-/// says; a time set by utimens holds until the next of them.
+/// The times of an inode. Automatic stamps only rise, each above the one before, so a change is
+/// visible whatever the clock says. A time that utimens has set is in force until the next
+/// automatic stamp.
+///
+/// The fields are atomic words without order among each other; `btime` is immutable. Readers merge
+/// them, for a directory together with the stamps of its stripes.
 pub(crate) struct Times {
     atime: AtomicI64,
     pub mtime: AtomicI64,
@@ -38,7 +43,8 @@ impl Times {
 
     pub(crate) fn loaded(attr: &NodeAttr) -> Self {
         let now = Timestamp::now().0;
-        // A time beyond now can only have been set: it holds until the next change, and is nothing to be raised.
+        // A time in the future can only have been set explicitly. It is in force until the next
+        // change, and automatic stamps do not start from it.
         let explicit = |time: Timestamp| (time.0 > now).then_some((time.0, now));
         let (atime, mtime) = (explicit(attr.atime), explicit(attr.mtime));
         let record = (atime.is_some() || mtime.is_some()).then(|| Counted::new(ExplicitTimes { atime, mtime }));
@@ -51,8 +57,8 @@ impl Times {
         }
     }
 
-    /// The backing's times, as if set by utimens: they hold until a change that is younger than they are. What is `known`
-    /// better here stays.
+    /// Applies the times that the backing has given, as if utimens had set them: each is in force
+    /// until a younger change. The attributes in `known` are newer here and stay.
     pub(crate) fn refresh(&self, attr: &NodeAttr, known: AttrMask, striped: i64, guard: &Guard) {
         let unless_known = |time, which| (!known.contains(which)).then_some(time);
         let (atime, mtime) = (unless_known(attr.atime, AttrMask::ATIME), unless_known(attr.mtime, AttrMask::MTIME));
@@ -63,24 +69,24 @@ impl Times {
         }
     }
 
-    /// The contents changed.
+    /// The contents have changed.
     pub(crate) fn modified(&self, now: i64) {
         raise(&self.mtime, now);
         raise(&self.ctime, now);
     }
 
-    /// The attributes changed; says when.
+    /// The attributes have changed. Returns the stamp.
     pub(crate) fn changed(&self, now: i64) -> i64 {
         raise(&self.ctime, now)
     }
 
-    /// The contents were read: writes only if relatime asks for it, and says so.
-    /// `striped`: as [`Times::mtime`] has it.
+    /// The contents were read. Stamps atime if relatime requires it, and returns whether it did.
+    /// `striped`: see [`Times::mtime`]. Analogous to `relatime_need_update()`.
     pub(crate) fn accessed(&self, guard: &Guard, striped: i64, now: impl FnOnce() -> i64) -> bool {
         const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
         let (atime, mtime, ctime) = (self.atime(guard), self.mtime(guard, striped), self.ctime(striped));
         let now = now();
-        // Older than the last change, or than a day.
+        // atime is not later than the last change, or is at least a day old.
         let due = atime <= mtime || atime <= ctime || now.saturating_sub(atime) >= DAY_NS;
         if due {
             raise(&self.atime, now);
@@ -92,7 +98,8 @@ impl Times {
         merge(self.atime.load(Ordering::Relaxed), self.explicit.load(guard).and_then(|e| e.to_ref().atime))
     }
 
-    /// `striped`: the latest stamp that a directory's stripes hold ([`striped_stamp`](crate::objects::inode::Inode::striped_stamp)).
+    /// `striped` is the latest stamp of a directory's stripes
+    /// ([`striped_stamp`](crate::objects::inode::Inode::striped_stamp)).
     pub(crate) fn mtime(&self, guard: &Guard, striped: i64) -> i64 {
         let auto = self.mtime.load(Ordering::Relaxed).max(striped);
         merge(auto, self.explicit.load(guard).and_then(|e| e.to_ref().mtime))
@@ -106,7 +113,8 @@ impl Times {
         self.btime
     }
 
-    /// utimens: `now` is the clock at the call, `striped` as [`Times::mtime`] has it. ctime is another matter.
+    /// utimens. `now` is the clock at the call; `striped`: see [`Times::mtime`]. The caller stamps
+    /// ctime.
     pub(crate) fn set(
         &self,
         guard: &Guard,
@@ -115,7 +123,7 @@ impl Times {
         striped: i64,
         now: i64,
     ) {
-        // Not before what is stamped by now: the clock may have been set back since.
+        // Not before the present stamps, which may be later than `now` if the clock was set back.
         let atime_at = now.max(self.atime.load(Ordering::Relaxed));
         let mtime_at = now.max(self.mtime.load(Ordering::Relaxed)).max(striped);
         loop {
@@ -129,7 +137,7 @@ impl Times {
                 break;
             }
         }
-        // What is stamped next is later than the call, also by a clock that is set back.
+        // The next stamp is later than the call, even by a clock that is set back.
         if atime.is_some() {
             self.atime.fetch_max(atime_at, Ordering::Relaxed);
         }
@@ -139,7 +147,8 @@ impl Times {
     }
 }
 
-/// `auto` if it is younger than the explicit `(value, set at)`, otherwise the explicit value.
+/// `auto` if it is younger than the call in the explicit `(value, time of the call)`, otherwise the
+/// explicit value.
 fn merge(auto: i64, explicit: Option<(i64, i64)>) -> i64 {
     match explicit {
         Some((value, set_at)) if auto <= set_at => value,
@@ -147,7 +156,8 @@ fn merge(auto: i64, explicit: Option<(i64, i64)>) -> i64 {
     }
 }
 
-/// Raises a stamp to `now`, or by one when the clock has not moved: two changes in a row differ. Says to what.
+/// Raises a stamp to `now`, or by one nanosecond if the clock has not advanced, so that two
+/// successive changes differ. Returns the new stamp.
 fn raise(stamp: &AtomicI64, now: i64) -> i64 {
     let mut old = stamp.load(Ordering::Relaxed);
     loop {
@@ -179,9 +189,9 @@ mod tests {
         types::cred::PermView,
     };
 
-    /// What was stamped before, by a clock that was ahead, is older than what is set now.
+    /// Stamps of a clock that was ahead count as older than a time that is set now.
     #[test]
-    fn times_are_set_also_when_the_clock_was_set_back() {
+    fn utimens_wins_over_stamps_of_a_clock_that_was_ahead() {
         let (times, guard, set) = (Times::new(2000), pin(), |time| Some(Timestamp(time)));
         times.modified(3000);
         times.set(&guard, set(5), set(6), i64::MIN, 1000);
@@ -192,9 +202,10 @@ mod tests {
         assert_eq!(times.mtime(&guard, striped + 1), striped + 1, "changed since");
     }
 
-    /// Older than the last change of contents or attributes, or than a day: then reading is written down.
+    /// A read stamps atime only if it is not later than the last change of contents or attributes,
+    /// or at least a day old.
     #[test]
-    fn reading_is_stamped_as_relatime_has_it() {
+    fn atime_follows_relatime() {
         const DAY: i64 = 24 * 3600 * 1_000_000_000;
         let guard = pin();
         let cases = [
@@ -218,9 +229,9 @@ mod tests {
         }
     }
 
-    /// Nor does what is changed then stay hidden behind what was set before.
+    /// A change after utimens is visible, although the clock was set back in between.
     #[test]
-    fn changes_are_seen_also_when_the_clock_was_set_back() {
+    fn changes_are_visible_after_the_clock_was_set_back() {
         let (times, guard) = (Times::new(1000), pin());
         times.set(&guard, Some(Timestamp(5)), Some(Timestamp(6)), i64::MIN, 3000);
         times.modified(2000);

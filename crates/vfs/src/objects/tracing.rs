@@ -1,4 +1,5 @@
-//! Whether a name space is traced, and the trace that goes on. What is recorded is the business of [`crate::trace`].
+//! Whether a namespace is traced, and the running trace. The records are the business of
+//! [`crate::trace`].
 
 use std::sync::{
     Arc, Mutex,
@@ -10,31 +11,38 @@ use quanta::Clock;
 
 use crate::types::trace_op::{TraceOps, TraceOptions};
 
-/// Whether a name space is traced. On lines of its own: what lies beside it is written.
+/// Whether a namespace is traced. It has cache lines of its own, because its neighbours are written
+/// often.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Tracing {
-    /// The session's address; 0: nobody traces. Written under the lock of `session`.
+    /// The address of the session, or 0 if there is no trace. Written under the lock of `session`.
     pub(crate) active: AtomicUsize,
+    /// The running trace. A leaf of the lock tree.
     pub(crate) session: Mutex<Option<Arc<Session>>>,
 }
 
 /// One trace, from its beginning to its end.
 pub(crate) struct Session {
     pub(crate) clock: Clock,
-    /// The counter, when it began.
+    /// The time stamp counter at the beginning.
     pub(crate) began: u64,
     pub(crate) ops: TraceOps,
     pub(crate) errors_only: bool,
-    /// About the shortest latency, in steps of the counter: the reader looks closer.
+    /// The shortest latency, rounded down, in ticks of the counter. The reader applies the exact
+    /// limit.
     pub(crate) min_ticks: u64,
+    /// The size of each thread's ring, in words of 8 bytes.
     pub(crate) ring_words: usize,
+    /// The number of rings. Atomic: a single independent value.
     pub(crate) rings: AtomicUsize,
+    /// The number of threads so far. Atomic: a single independent value.
     pub(crate) threads: AtomicU32,
-    /// Threads that the reader does not know yet.
+    /// Threads that the reader has not yet seen, with the reading ends of their rings.
     pub(crate) joined: Mutex<Vec<(u32, RingReader)>>,
-    /// Operations of threads that got no ring.
-    pub(crate) ringless: AtomicU64,
+    /// The number of operations of threads without a ring. Atomic: a single independent value.
+    pub(crate) without_ring: AtomicU64,
+    /// Whether the trace has ended. Atomic: a single independent value.
     pub(crate) closed: AtomicBool,
 }
 
@@ -49,13 +57,13 @@ impl Session {
             began,
             ops: options.ops,
             errors_only: options.errors_only,
-            // A little less: the reader's arithmetic is the exact one.
+            // Rounded down: the reader computes exactly.
             min_ticks: u64::try_from(ticks).unwrap_or(u64::MAX).saturating_sub(ticks as u64 >> 10),
             ring_words: (options.ring_bytes / 8).clamp(1 << 11, 1 << 21),
             rings: AtomicUsize::new(0),
             threads: AtomicU32::new(0),
             joined: Mutex::default(),
-            ringless: AtomicU64::new(0),
+            without_ring: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             clock,
         }
@@ -65,12 +73,13 @@ impl Session {
         Arc::as_ptr(self) as usize
     }
 
-    /// A thread's ring was read to its end.
-    pub(crate) fn ring_gone(&self) {
+    /// The reader has read the ring of an ended thread to its end.
+    pub(crate) fn ring_ended(&self) {
         self.rings.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether every operation is wanted: then a full ring is known to lose it.
+    /// Whether every operation is recorded. Then an operation that finds its ring full is lost for
+    /// certain.
     pub(crate) fn wants_everything(&self) -> bool {
         !self.errors_only && self.min_ticks == 0
     }

@@ -1,5 +1,5 @@
-//! An inode's extended attributes, as the cache has them: a map that is never changed, but replaced as a whole. So who
-//! reads an attribute takes no lock and writes nothing.
+//! The cached extended attributes of an inode: an immutable map that is replaced as a whole. So a
+//! reader takes no lock and writes nothing.
 
 use std::{
     collections::BTreeMap,
@@ -16,19 +16,20 @@ use crate::{Charge, Result};
 /// Names and values.
 pub(crate) type XattrMap = BTreeMap<Arc<[u8]>, Arc<[u8]>>;
 
-/// Capabilities of an executable file: who runs it has them.
+/// The capabilities of an executable file. A process that executes the file gains them.
 pub(crate) const CAPABILITIES: &[u8] = b"security.capability";
 
-/// What an attribute of a tree in memory costs.
+/// The charge for an extended attribute, in a tree in memory.
 pub(crate) fn cost_of(name: &[u8], value: &[u8]) -> Charge {
     Charge::Xattr(name.len() + value.len())
 }
 
-/// What an inode has that has, or may have, extended attributes.
+/// The extended attributes of an inode, allocated at the first use.
 pub(crate) struct Xattrs {
-    /// Held while a backing is told of a change. A leaf of the lock tree.
+    /// Serializes changes while a backing acknowledges them. A leaf of the lock tree.
     changing: Mutex<()>,
-    /// None: there are none.
+    /// None: there are no attributes. Atomic pointer. In memory it is replaced by compare-and-swap
+    /// without the lock; with a backing, under `changing`.
     map: AtomicCounted<Map>,
 }
 
@@ -36,23 +37,24 @@ impl Object for Xattrs {}
 
 struct Map {
     map: XattrMap,
-    /// Bytes of values that only this one has, once it was replaced.
-    outlived: AtomicUsize,
+    /// After the map was replaced, the bytes of the value that only the replaced map still has.
+    /// Atomic: for statistics.
+    replaced_bytes: AtomicUsize,
 }
 
 impl Map {
-    /// None: there are no attributes.
+    /// None if there are no attributes.
     fn of(map: XattrMap) -> Option<Counted<Self>> {
-        (!map.is_empty()).then(|| Counted::new(Self { map, outlived: AtomicUsize::new(0) }))
+        (!map.is_empty()).then(|| Counted::new(Self { map, replaced_bytes: AtomicUsize::new(0) }))
     }
 }
 
-/// What an entry takes in a map, whose nodes may be half full.
+/// The estimated size of an entry in a map, whose nodes may be half full.
 const ENTRY_BYTES: usize = 2 * size_of::<(Arc<[u8]>, Arc<[u8]>)>();
 
 impl Object for Map {
     fn held_bytes(&self) -> usize {
-        self.map.len() * ENTRY_BYTES + self.outlived.load(Ordering::Relaxed)
+        self.map.len() * ENTRY_BYTES + self.replaced_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -65,8 +67,8 @@ impl Xattrs {
         self.map.load(guard).map(|map| &map.to_ref().map)
     }
 
-    /// Changes them as a whole, or, if `change` fails, not at all. It may run more than once, and answers the value that
-    /// has left.
+    /// Changes the map as a whole, without the lock. If `change` fails, nothing is changed.
+    /// `change` may run more than once, and returns the value that it has removed or replaced.
     pub(crate) fn exchange(
         &self,
         change: impl Fn(&mut XattrMap) -> Result<Option<Arc<[u8]>>>,
@@ -78,7 +80,7 @@ impl Xattrs {
             let old = change(&mut map)?;
             if let (Some(now), Some(old)) = (now, &old) {
                 // Relaxed: for statistics.
-                now.to_ref().outlived.store(old.len(), Ordering::Relaxed);
+                now.to_ref().replaced_bytes.store(old.len(), Ordering::Relaxed);
             }
             if self.map.compare_exchange(now, Map::of(map)).is_ok() {
                 return Ok(old);
@@ -86,7 +88,8 @@ impl Xattrs {
         }
     }
 
-    /// As [`Xattrs::exchange`], one after the other: `change` may ask a backing, and no guard is held.
+    /// Changes the map as a whole, one change at a time. `change` may call the backing, so the
+    /// caller holds no guard.
     pub(crate) fn change(&self, change: impl FnOnce(&mut XattrMap) -> Result<()>) -> Result<()> {
         assert_unpinned("extended attributes");
         let _changing = lock_counted(&self.changing, LockClass::Xattrs);
@@ -96,7 +99,7 @@ impl Xattrs {
         Ok(())
     }
 
-    /// Takes them all out, once nobody looks any more.
+    /// Removes all attributes. No other thread can reach the inode any more.
     pub(crate) fn take(&self, each: impl Fn(&[u8], &[u8])) {
         let map = self.map.swap(None);
         map.iter().flat_map(|map| &map.map).for_each(|(name, value)| each(name, value));

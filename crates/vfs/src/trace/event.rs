@@ -1,24 +1,25 @@
-//! One operation, as its reader sees it.
+//! A recorded operation, as the reader sees it.
 
 use std::time::Duration;
 
 use crate::{Error, types::trace_op::TraceOp};
 
-/// One operation, as it was.
+/// A recorded operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What was done.
+    /// The operation.
     pub op: TraceOp,
-    /// When it began, since the trace began.
+    /// The time from the beginning of the trace to the start of the operation.
     pub start: Duration,
-    /// How long it took.
+    /// The duration of the operation.
     pub latency: Duration,
-    /// Why it failed, if it did.
+    /// The error, if the operation failed.
     pub error: Option<Error>,
-    /// To what; beyond 4096 bytes it is cut.
+    /// The path of the operation's object. Paths beyond 4096 bytes are truncated.
     pub path: Vec<u8>,
-    /// Where to: the new path of a rename, the new name of a link, the target of a symbolic link.
+    /// The second path: the new path of a rename, the new name of a hard link, the target of a
+    /// symbolic link.
     pub second: Option<Vec<u8>>,
-    /// By which thread: numbers in the order in which threads were first seen.
+    /// The number of the thread. Threads are numbered in the order in which they joined the trace.
     pub thread: u32,
 }

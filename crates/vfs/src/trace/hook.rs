@@ -1,4 +1,4 @@
-//! The side of those who are traced.
+//! The hooks in the operations: they record on behalf of the traced thread.
 
 use std::{
     cell::RefCell,
@@ -10,7 +10,7 @@ use pando_sync::{
     ring::{RingWriter, ring},
 };
 
-use super::record::{BASES, Written, write_base, write_op};
+use super::record::{BASES, RecordedPlace, write_base, write_op};
 use crate::{
     At, Context, DentryRef, Error, File, Result, Vfs,
     objects::{
@@ -22,17 +22,19 @@ use crate::{
     types::trace_op::TraceOp,
 };
 
-/// More threads than this at once are not recorded: a bound on memory.
+/// The largest number of rings at a time: a bound on memory. Operations of further threads are only
+/// counted.
 const RINGS_MAX: usize = 256;
 
-/// Room that most operations find enough, in words.
-const ROOM: usize = 24;
+/// The size in words of a typical record. If every operation is recorded and a ring has less space,
+/// the record is dropped before the operation begins.
+const RECORD_WORDS: usize = 24;
 
-/// A thread's part in a trace.
-struct Mine {
+/// The part of one thread in one trace.
+struct ThreadTrace {
     session: Arc<Session>,
     ring: Option<RingWriter>,
-    /// Which directories this thread has told its reader the paths of.
+    /// The directories whose paths this thread has written into its ring.
     bases: [Base; BASES],
 }
 
@@ -44,13 +46,13 @@ struct Base {
 }
 
 impl Base {
-    /// No sequence that anybody reads is odd.
+    /// Equal to no base in use: the sequence that a reader gets is never odd.
     const NONE: Self = Self { key: 0, sequence: 1 };
 }
 
 std::thread_local! {
-    /// This thread's part in each trace that it has met. One, mostly.
-    static MINE: RefCell<Vec<Mine>> = const { RefCell::new(Vec::new()) };
+    /// This thread's part in each trace that it has joined. Usually one.
+    static THREAD_TRACES: RefCell<Vec<ThreadTrace>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An operation that has begun.
@@ -59,19 +61,19 @@ pub(crate) struct Span {
     start: u64,
 }
 
-/// Where an operation happens.
+/// The object of an operation.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
     /// A walk from a directory.
     Walk(&'a Context, At<'a>, &'a [u8]),
     /// A file or directory itself.
     Itself(&'a DentryRef),
-    /// No place in the tree: the target of a symbolic link.
+    /// Text that is no path in the tree: the target of a symbolic link.
     Text(&'a [u8]),
 }
 
 impl Tracing {
-    /// An operation begins. One load if nobody traces.
+    /// Begins an operation. One load if there is no trace.
     #[inline]
     fn begin(&self, op: TraceOp) -> Option<Span> {
         // Relaxed: a trace that has just begun may miss an operation.
@@ -81,17 +83,17 @@ impl Tracing {
     #[cold]
     #[inline(never)]
     fn begin_traced(&self, op: TraceOp) -> Option<Span> {
-        self.with_mine(|mine| {
+        self.with_thread_trace(|mine| {
             let session = &mine.session;
             if !session.ops.contains(op) {
                 return None;
             }
             let Some(ring) = &mut mine.ring else {
-                session.ringless.fetch_add(1, Ordering::Relaxed);
+                session.without_ring.fetch_add(1, Ordering::Relaxed);
                 return None;
             };
-            if session.wants_everything() && !ring.has_room(ROOM) {
-                // Not even the clock is read for what is lost.
+            if session.wants_everything() && !ring.has_room(RECORD_WORDS) {
+                // The clock is not read for an operation that will be dropped.
                 ring.lose();
                 return None;
             }
@@ -99,24 +101,26 @@ impl Tracing {
         })?
     }
 
-    /// This thread's part in the trace that goes on; none if there is no trace (any more).
-    fn with_mine<R>(&self, with: impl FnOnce(&mut Mine) -> R) -> Option<R> {
+    /// Calls `with` with this thread's part in the active trace. None if no trace is active any
+    /// more.
+    fn with_thread_trace<R>(&self, with: impl FnOnce(&mut ThreadTrace) -> R) -> Option<R> {
         let active = self.active.load(Ordering::Relaxed);
-        // A thread that is ending has no part any more.
-        MINE.try_with(|mine| {
-            let mut mine = mine.try_borrow_mut().ok()?;
-            let index = match mine.iter().position(|mine| mine.session.address() == active) {
-                Some(index) => index,
-                None => self.join(&mut mine)?,
-            };
-            Some(with(&mut mine[index]))
-        })
-        .ok()?
+        // A thread that is ending has no thread-local state any more.
+        THREAD_TRACES
+            .try_with(|mine| {
+                let mut mine = mine.try_borrow_mut().ok()?;
+                let index = match mine.iter().position(|mine| mine.session.address() == active) {
+                    Some(index) => index,
+                    None => self.join(&mut mine)?,
+                };
+                Some(with(&mut mine[index]))
+            })
+            .ok()?
     }
 
-    /// Takes part in a trace; where among this thread's.
+    /// Joins the active trace. Returns the index in this thread's list.
     #[cold]
-    fn join(&self, mine: &mut Vec<Mine>) -> Option<usize> {
+    fn join(&self, mine: &mut Vec<ThreadTrace>) -> Option<usize> {
         mine.retain(|mine| !mine.session.closed.load(Ordering::Relaxed));
         let session = lock(&self.session).clone()?;
         if let Some(index) = mine.iter().position(|mine| Arc::ptr_eq(&mine.session, &session)) {
@@ -130,24 +134,24 @@ impl Tracing {
             lock(&session.joined).push((number, reader));
             writer
         });
-        mine.push(Mine { session, ring, bases: [Base::NONE; BASES] });
+        mine.push(ThreadTrace { session, ring, bases: [Base::NONE; BASES] });
         Some(mine.len() - 1)
     }
 }
 
 impl Span {
-    /// The operation is done: it is recorded, if the filters let it pass.
+    /// Records a finished operation if it passes the filters.
     #[cold]
     #[inline(never)]
     fn end(self, name_space: &NameSpace, first: Place<'_>, second: Option<Place<'_>>, error: Option<Error>) {
-        let recorded = name_space.tracing.with_mine(|mine| {
+        let recorded = name_space.tracing.with_thread_trace(|mine| {
             let end = mine.session.clock.raw();
             let ticks = end.saturating_sub(self.start);
             if ticks < mine.session.min_ticks || mine.session.errors_only && error.is_none() {
                 return;
             }
             let Some(first) = mine.place(name_space, first, error, None) else { return };
-            let kept = if let Written::Below(number, _) = first { Some(number) } else { None };
+            let kept = if let RecordedPlace::Below(number, _) = first { Some(number) } else { None };
             let second = match second {
                 None => None,
                 Some(second) => match mine.place(name_space, second, error, kept) {
@@ -164,17 +168,18 @@ impl Span {
     }
 }
 
-impl Mine {
-    /// How a place is recorded; none if there was no room for its directory's path. `kept` is a number that is in use.
+impl ThreadTrace {
+    /// The record of a place. None if the ring has no space for the path of its directory. `kept`
+    /// is a number that must not be reused, because the same record refers to it.
     fn place<'a>(
         &mut self,
         name_space: &NameSpace,
         place: Place<'a>,
         error: Option<Error>,
         kept: Option<usize>,
-    ) -> Option<Written<'a>> {
+    ) -> Option<RecordedPlace<'a>> {
         let (dentry, path) = match &place {
-            Place::Text(text) => return Some(Written::Text(text)),
+            Place::Text(text) => return Some(RecordedPlace::Text(text)),
             Place::Itself(dentry) => (dentry.0.as_shared(), &b""[..]),
             Place::Walk(context, _, path) if path.starts_with(b"/") => (context.root_dentry(), *path),
             Place::Walk(context, at, path) => (at.dentry(context), *path),
@@ -185,20 +190,22 @@ impl Mine {
                 whole.push(b'/');
                 whole.extend_from_slice(path);
             }
-            return Some(Written::Rendered(whole));
+            return Some(RecordedPlace::Rendered(whole));
         }
         let number = self.base(name_space, dentry, kept)?;
-        // The path lives as long as the caller's place does, which is longer than this call.
+        // The path lives as long as the place that the caller has given, which is longer than this
+        // call.
         let path: &'a [u8] = match place {
             Place::Walk(_, _, path) => path,
             _ => b"",
         };
-        Some(Written::Below(number, path))
+        Some(RecordedPlace::Below(number, path))
     }
 
-    /// The number of a directory whose path the reader knows, as it is at an instant of this call (P9): no directory has
-    /// changed its place since it was rendered. (In a tree with a backing, one that nobody has here may have been moved by others:
-    /// it is rendered each time.)
+    /// The number of a directory whose path the reader knows and which is valid at an instant of
+    /// this call (P9), because no directory was moved since it was rendered. In a tree with a
+    /// backing the path is rendered each time: others may have moved a directory that is not
+    /// cached.
     fn base(&mut self, name_space: &NameSpace, dir: Shared<'_, Dentry>, kept: Option<usize>) -> Option<usize> {
         let inode = dir.inode();
         let key = inode.ino ^ inode.shard.sb.id << 48;
@@ -211,7 +218,7 @@ impl Mine {
             return Some(number);
         }
         let (path, sequence) = whole_path(name_space, dir);
-        // Whatever becomes of the record: what the number meant is no more.
+        // Whether or not the record can be written, the old meaning of the number has ended.
         self.bases[number] = Base::NONE;
         if !write_base(self.ring.as_mut()?, number, &path) {
             return None;
@@ -225,7 +232,7 @@ fn is_removed(dentry: Shared<'_, Dentry>) -> bool {
     dentry.directory().is_ok_and(|directory| directory.is_removed(&pin()))
 }
 
-/// Runs an operation, and records it if somebody traces.
+/// Runs an operation, and records it if a trace is active.
 #[inline]
 fn observe<'a, T>(
     name_space: &NameSpace,
@@ -301,15 +308,15 @@ mod tests {
     use super::*;
     use crate::{Credentials, driver::tests::Nothing, types::trace_op::TraceOptions};
 
-    /// A thread that outlives many traces keeps the ring of the last one only.
+    /// A thread that outlives many traces keeps only the ring of the last one.
     #[test]
-    fn a_trace_that_has_ended_leaves_its_threads() {
+    fn ended_trace_is_dropped_by_its_threads() {
         let vfs = Vfs::new(Nothing).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         for name in ["a", "b", "c"] {
             let _tracer = vfs.trace(TraceOptions::default()).expect("nobody else traces");
             vfs.mkdir(&context, At::Cwd, name, 0o755).expect("mkdir");
         }
-        assert_eq!(MINE.with_borrow(Vec::len), 1);
+        assert_eq!(THREAD_TRACES.with_borrow(Vec::len), 1);
     }
 }

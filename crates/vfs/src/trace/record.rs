@@ -1,4 +1,4 @@
-//! A fact as words in a ring, and back.
+//! The encoding of a record in the words of a ring.
 //!
 //! ```text
 //! an operation   head: op, errno, places    start    end    place ...
@@ -6,7 +6,8 @@
 //! a place        what it is, which base, length in bytes; then the bytes
 //! ```
 //!
-//! A *base* is the rendered path of a directory. A thread numbers a few of them; places refer to the number.
+//! A *base* is the rendered path of a directory. A thread numbers its bases, up to [`BASES`], and
+//! places refer to these numbers.
 
 use std::time::Duration;
 
@@ -16,10 +17,10 @@ use quanta::Clock;
 use super::{Event, TraceOp};
 use crate::{Error, PATH_MAX};
 
-/// How many directories a thread remembers the paths of.
+/// The number of directories whose paths a thread keeps.
 pub(super) const BASES: usize = 16;
 
-/// In the place of an operation: a base.
+/// The head's operation code for a base.
 const BASE: u64 = 0xff;
 
 const ERRNO_SHIFT: u32 = 8;
@@ -27,28 +28,28 @@ const PLACES_SHIFT: u32 = 32;
 const NUMBER_SHIFT: u32 = 8;
 const LENGTH_SHIFT: u32 = 32;
 
-/// Behind a base's path.
+/// The kind of a place: a path below a base.
 const BELOW: u64 = 0;
-/// As it is.
+/// The kind of a place: whole bytes.
 const WHOLE: u64 = 1;
 
-/// Where something happened, as it is recorded.
-pub(super) enum Written<'a> {
-    /// Below the directory of this number.
+/// A place, as it is recorded.
+pub(super) enum RecordedPlace<'a> {
+    /// A path below the directory of this number.
     Below(usize, &'a [u8]),
     /// A whole path, rendered for this operation alone.
     Rendered(Vec<u8>),
-    /// What is no path of this tree.
+    /// Bytes that are no path of this tree.
     Text(&'a [u8]),
 }
 
-impl Written<'_> {
+impl RecordedPlace<'_> {
     fn bytes(&self) -> &[u8] {
         let bytes = match self {
             Self::Below(_, bytes) | Self::Text(bytes) => bytes,
             Self::Rendered(bytes) => &bytes[..],
         };
-        // Longer ones are refused; there is nothing to be learned from their ends.
+        // Longer paths are refused anyway, and their ends contain nothing of interest.
         &bytes[..bytes.len().min(PATH_MAX)]
     }
 
@@ -66,19 +67,19 @@ impl Written<'_> {
     }
 }
 
-/// Writes an operation.
+/// Writes the record of an operation.
 #[inline]
 pub(super) fn write_op(
     ring: &mut RingWriter,
     op: TraceOp,
     error: Option<Error>,
     (start, end): (u64, u64),
-    first: &Written<'_>,
-    second: Option<&Written<'_>>,
+    first: &RecordedPlace<'_>,
+    second: Option<&RecordedPlace<'_>>,
 ) {
     let errno = error.map_or(0, Error::errno).unsigned_abs();
     let places = 1 + u64::from(second.is_some());
-    let words = 3 + first.words() + second.map_or(0, Written::words);
+    let words = 3 + first.words() + second.map_or(0, RecordedPlace::words);
     ring.push(words, |record| {
         record.word(u64::from(op.index()) | u64::from(errno) << ERRNO_SHIFT | places << PLACES_SHIFT);
         record.word(start);
@@ -90,31 +91,31 @@ pub(super) fn write_op(
     });
 }
 
-/// Writes which directory a number means from now on; false if there is no room, and the operation that needed it is
-/// lost.
+/// Writes the path of a base, which the number refers to from now on. False if there is no space;
+/// the operation that needed it is lost then.
 pub(super) fn write_base(ring: &mut RingWriter, number: usize, path: &[u8]) -> bool {
-    let place = Written::Below(number, path);
+    let place = RecordedPlace::Below(number, path);
     ring.push(1 + place.words(), |record| {
         record.word(BASE);
         place.write(record);
     })
 }
 
-/// What the numbers of one thread's bases mean, for its reader.
+/// The bases of one thread, as its reader knows them.
 #[derive(Default)]
 pub(super) struct Bases([Vec<u8>; BASES]);
 
 impl Bases {
-    /// The operation in a record; none in a base, which is taken note of.
+    /// Decodes a record. None for a base, which is stored.
     pub(super) fn decode(&mut self, words: &[u64], clock: &Clock, began: u64, thread: u32) -> Option<Event> {
         let head = words[0];
         if head & 0xff == BASE {
-            let (place, _) = Place::read(&words[1..]);
+            let (place, _) = DecodedPlace::read(&words[1..]);
             self.0[place.number] = place.bytes;
             return None;
         }
-        let (first, rest) = Place::read(&words[3..]);
-        let second = (head >> PLACES_SHIFT > 1).then(|| Place::read(rest).0);
+        let (first, rest) = DecodedPlace::read(&words[3..]);
+        let second = (head >> PLACES_SHIFT > 1).then(|| DecodedPlace::read(rest).0);
         let errno = (head >> ERRNO_SHIFT) as u16;
         let nanos = |from, to| Duration::from_nanos(clock.delta_as_nanos(from, to));
         Some(Event {
@@ -128,7 +129,7 @@ impl Bases {
         })
     }
 
-    fn path(&self, place: Place) -> Vec<u8> {
+    fn path(&self, place: DecodedPlace) -> Vec<u8> {
         if place.whole {
             return place.bytes;
         }
@@ -144,14 +145,14 @@ impl Bases {
     }
 }
 
-struct Place {
+struct DecodedPlace {
     whole: bool,
     number: usize,
     bytes: Vec<u8>,
 }
 
-impl Place {
-    /// The first place in some words, and the words behind it.
+impl DecodedPlace {
+    /// Decodes the first place in `words`, and returns the words after it.
     fn read(words: &[u64]) -> (Self, &[u64]) {
         let (head, words) = (words[0], &words[1..]);
         let len = (head >> LENGTH_SHIFT) as usize;

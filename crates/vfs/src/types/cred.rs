@@ -1,4 +1,4 @@
-//! Who calls: credentials, and the permission check.
+//! Credentials and the permission check. Analogous to `generic_permission()` in fs/namei.c.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::{
     types::stat::{S_ISGID, S_ISUID, S_IXGRP},
 };
 
-/// Mode, owner and group: one record, changed as a whole.
+/// Mode, owner and group: one immutable record, replaced as a whole (P11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PermView {
-    /// 07777.
+    /// The permission bits: 07777.
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -25,7 +25,8 @@ impl Object for PermView {}
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
     pub capable: bool,
-    /// The caller's own group; and the file's group, if the caller was in it when the writer was made.
+    /// The caller's own group; and the file's group, if the caller was in it when the writer was
+    /// made.
     groups: [u32; 2],
 }
 
@@ -40,8 +41,8 @@ impl Writer {
         Self { capable, groups: [cred.gid, shared] }
     }
 
-    /// What a change of the contents leaves. Setuid is cleared. So is setgid, if the group may execute
-    /// the file or the caller is not in the group.
+    /// The permissions after a change of the contents. Setuid is cleared. So is setgid, if the
+    /// group may execute the file or the caller is not in the group.
     pub(crate) fn leaves(self, perm: PermView) -> PermView {
         if self.capable {
             return perm;
@@ -55,13 +56,14 @@ impl Writer {
 /// The identity that permissions are checked against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// User.
+    /// The user.
     pub uid: u32,
-    /// Group, for new files and for checks.
+    /// The group, for new files and for checks.
     pub gid: u32,
-    /// Supplementary groups.
+    /// The supplementary groups.
     pub groups: Arc<[u32]>,
-    /// Whether the overriding capabilities of root are held (DAC_OVERRIDE, FOWNER, CHOWN, FSETID, MKNOD, SYS_ADMIN).
+    /// Whether the caller has the overriding capabilities of root (DAC_OVERRIDE, FOWNER, CHOWN,
+    /// FSETID, MKNOD, SYS_ADMIN).
     pub capable: bool,
 }
 
@@ -91,7 +93,8 @@ impl Credentials {
 
     /// Checks `want` against owner, group and mode.
     pub(crate) fn check(&self, perm: &PermView, is_dir: bool, want: Access) -> Result<()> {
-        // A walk asks this at each step, and mostly everybody may: then there is no need to look who asks.
+        // A walk checks this at each step, and most directories may be searched by everybody. Then
+        // the caller's class need not be determined.
         if want == Access::EXEC && perm.mode & 0o111 == 0o111 {
             return Ok(());
         }
@@ -105,7 +108,8 @@ impl Credentials {
         if bits & 7 & want.bits() == want.bits() {
             return Ok(());
         }
-        // The capable read and write anything, and execute what anybody may execute.
+        // A caller with root's capabilities may read and write anything, search every directory,
+        // and execute a file that anybody may execute.
         if self.capable && (is_dir || !want.contains(Access::EXEC) || perm.mode & 0o111 != 0) {
             return Ok(());
         }
@@ -117,9 +121,9 @@ impl Credentials {
 mod tests {
     use super::*;
 
-    /// Against the rule as it is written down, for every mode and whoever asks.
+    /// Compares with the rule as POSIX states it, for every mode and each class of callers.
     #[test]
-    fn every_mode_is_decided_by_one_class() {
+    fn check_agrees_with_posix_for_every_mode() {
         for mode in 0..=0o777 {
             let perm = PermView { mode, uid: 1, gid: 2 };
             let asking = [
@@ -138,10 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn the_first_class_that_fits_decides() {
+    fn first_matching_class_decides() {
         let perm = PermView { mode: 0o074, uid: 1, gid: 2 };
         let check = |cred: &Credentials, want| cred.check(&perm, false, want);
-        // The owner has no bit, even though the group has all.
+        // The owner has no permission bit, although the group has all of them.
         assert_eq!(check(&Credentials::user(1, 2, &[]), Access::READ), Err(Error::Access));
         assert_eq!(check(&Credentials::user(9, 9, &[2]), Access::all()), Ok(()));
         assert_eq!(check(&Credentials::user(9, 9, &[]), Access::READ), Ok(()));

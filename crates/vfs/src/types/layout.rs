@@ -1,28 +1,30 @@
-//! Where a file's data is: which of its pages hold some, and which are holes.
+//! The layout of a file: which of its pages hold data, and which are holes.
 
 use rpds::RedBlackTreeMapSync;
 
-/// Bytes of a page, the unit in which holes are known.
+/// The size of a page, the unit in which holes are known.
 const PAGE_BYTES: u64 = 4096;
-/// Pages whose bits share a word.
+/// The number of pages whose bits share a word.
 const WORD_PAGES: u64 = 64;
 
-/// Which pages of a file hold data. Cheap to clone: a clone shares what neither of the two has changed since.
+/// The pages of a file that hold data. Cheap to clone: clones share the parts that neither has
+/// changed since.
 ///
-/// A file without holes is one number, however long it is. Beyond its first hole, 64 pages are a word in a persistent map
-/// (Driscoll, Sarnak, Sleator & Tarjan, *Making data structures persistent*, 1989), so a change copies no more than the
-/// way to it.
+/// The part of a file before its first hole is one number, however long it is. After that, each 64
+/// pages are a word in a persistent map (Driscoll, Sarnak, Sleator & Tarjan, *Making data
+/// structures persistent*, 1989), so a change copies only the path to one word.
 #[derive(Debug, Clone, Default)]
 pub struct Layout {
-    /// The pages before this one all hold data.
+    /// All pages before this one hold data.
     full: u64,
-    /// From there on, by page / 64: a bit for each page that holds data. No word is zero.
+    /// The pages from there on. The key is page / 64; the value has a bit for each page that holds
+    /// data. No word is zero.
     rest: RedBlackTreeMapSync<u64, u64>,
-    /// Rises with each change.
+    /// Incremented by each change.
     version: u64,
 }
 
-/// The bits of the pages `from..to` in the word with a number.
+/// The bits of the pages `from..to` in this word.
 fn bits(word: u64, from: u64, to: u64) -> u64 {
     let clip = |page: u64| page.saturating_sub(word * WORD_PAGES).min(WORD_PAGES);
     let below = |count: u64| if count == WORD_PAGES { u64::MAX } else { (1 << count) - 1 };
@@ -30,7 +32,7 @@ fn bits(word: u64, from: u64, to: u64) -> u64 {
 }
 
 impl Layout {
-    /// The bytes of a range hold data now: the pages that they touch.
+    /// Records that a range holds data. It covers each page that the range touches.
     pub fn set_data(&mut self, offset: u64, len: u64) {
         let (first, end) = (offset / PAGE_BYTES, (offset + len).div_ceil(PAGE_BYTES));
         if len == 0 || end <= self.full {
@@ -52,7 +54,7 @@ impl Layout {
         }
     }
 
-    /// The whole pages of a range are holes now.
+    /// Records that a range is a hole. It covers only pages that lie in the range completely.
     pub fn set_hole(&mut self, offset: u64, len: u64) {
         let (first, end) = (offset.div_ceil(PAGE_BYTES), offset.saturating_add(len) / PAGE_BYTES);
         if first >= end {
@@ -61,7 +63,7 @@ impl Layout {
         if first < self.full {
             self.version += 1;
             let full = std::mem::replace(&mut self.full, first);
-            // What was full behind the hole is written down now.
+            // The full part ended behind the hole. Its rest is recorded in words now.
             for word in end / WORD_PAGES..full.div_ceil(WORD_PAGES) {
                 let more = bits(word, end, full);
                 if more != 0 {
@@ -87,12 +89,13 @@ impl Layout {
         }
     }
 
-    /// The file is cut to a size: no data beyond it. What was allocated there goes too.
+    /// Truncates the file to a size. Everything beyond is a hole, also space that was allocated
+    /// there.
     pub fn cut(&mut self, size: u64) {
         self.set_hole(size, u64::MAX - size);
     }
 
-    /// Takes into the full part what it has come to.
+    /// Extends the full part by the words that now adjoin it.
     fn absorb(&mut self) {
         while let Some((&word, &old)) = self.rest.iter().next() {
             let behind = old & !bits(word, 0, self.full);
@@ -116,18 +119,19 @@ impl Layout {
         self.rest.get(&word).copied().unwrap_or(0)
     }
 
-    /// Whether there is no hole in a file of `size` bytes.
+    /// Whether a file of `size` bytes has no hole.
     #[must_use]
     pub fn is_full(&self, size: u64) -> bool {
         self.rest.is_empty() && self.full >= size.div_ceil(PAGE_BYTES)
     }
 
-    /// Whether this, which comes from `older` by changes, is still the same.
-    pub(crate) fn is_still(&self, older: &Self) -> bool {
+    /// Whether this layout equals `older`, from which it was made by changes.
+    pub(crate) fn is_same_version(&self, older: &Self) -> bool {
         self.version == older.version
     }
 
-    /// The first offset at or after `offset` with data, in a file of `size` bytes; none if only a hole follows.
+    /// The first offset at or after `offset` with data, in a file of `size` bytes (SEEK_DATA). None
+    /// if the rest is a hole.
     #[must_use]
     pub fn data_after(&self, offset: u64, size: u64) -> Option<u64> {
         let page = offset / PAGE_BYTES;
@@ -142,7 +146,8 @@ impl Layout {
         Some((found * PAGE_BYTES).max(offset)).filter(|found| *found < size)
     }
 
-    /// The first offset at or after `offset` in a hole; the end of the file counts as one.
+    /// The first offset at or after `offset` in a hole (SEEK_HOLE). The end of the file counts as a
+    /// hole.
     #[must_use]
     pub fn hole_after(&self, offset: u64, size: u64) -> u64 {
         let mut page = (offset / PAGE_BYTES).max(self.full);
@@ -162,9 +167,9 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// Against a list of pages.
+    /// Compares with a list of pages.
     #[test]
-    fn as_a_list_of_pages() {
+    fn agrees_with_a_list_of_pages() {
         const PAGES: u64 = 200;
         let mut random = 7_u64;
         let mut below = |n: u64| {
@@ -199,7 +204,7 @@ mod tests {
                 let all: Vec<bool> = (0..PAGES).map(|page| page_of(&layout, page)).collect();
                 assert_eq!(all, model);
                 let old: Vec<bool> = (0..PAGES).map(|page| page_of(&before, page)).collect();
-                assert!(old == all || !layout.is_still(&before));
+                assert!(old == all || !layout.is_same_version(&before));
                 let within = size.div_ceil(PAGE_BYTES) as usize;
                 if model[within..].iter().all(|data| !data) {
                     assert_eq!(layout.is_full(size), model[..within].iter().all(|data| *data));

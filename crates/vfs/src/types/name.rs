@@ -1,4 +1,4 @@
-//! Names: what may be one, how it is stored, and how a path falls apart into them.
+//! Names: their limits, their storage, and how a path is split into them.
 
 pub use pando_records::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
 use pando_sync::siphash13;
@@ -7,14 +7,14 @@ use crate::{Error, Result};
 
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 255;
-/// The longest path, in bytes, counting the final NUL that a system call would need.
+/// The longest path, in bytes, including the final NUL of a system call.
 pub const PATH_MAX: usize = 4096;
-/// How many symbolic links one walk follows.
+/// The number of symbolic links that one walk follows before it fails with ELOOP.
 pub const SYMLINKS_MAX: u32 = 40;
 
 const INLINE: usize = 22;
 
-/// A name in 24 bytes: up to 22 bytes lie inline, longer ones on the heap.
+/// A name in 24 bytes. Up to 22 bytes are stored inline, longer names on the heap.
 pub(crate) enum Name {
     Inline { len: u8, bytes: [u8; INLINE] },
     Heap(Box<[u8]>),
@@ -43,7 +43,7 @@ impl Name {
     }
 }
 
-/// The keyed hash of one directory's names.
+/// The keyed hash of the names of one directory.
 #[derive(Clone, Copy)]
 pub(crate) struct NameHash((u64, u64));
 
@@ -58,7 +58,8 @@ impl NameHash {
     }
 }
 
-/// Whether these few bytes are the same: by words, which takes less time than a call.
+/// Whether two short byte strings are equal. It compares by words, which is faster than a call of
+/// `memcmp`.
 #[inline]
 pub(crate) fn equal(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
@@ -75,7 +76,7 @@ pub(crate) fn equal(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// What one component of a path asks for.
+/// A component of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Component<'p> {
     Dot,
@@ -83,7 +84,8 @@ pub(crate) enum Component<'p> {
     Name(&'p [u8]),
 }
 
-/// The next component and the rest after its slashes; none at the end. The caller has cut leading slashes.
+/// The next component, and the rest after its slashes. None at the end. The caller has removed
+/// leading slashes.
 #[inline]
 pub(crate) fn split(path: &[u8]) -> Option<(Component<'_>, &[u8])> {
     if path.is_empty() {
@@ -99,13 +101,13 @@ pub(crate) fn split(path: &[u8]) -> Option<(Component<'_>, &[u8])> {
     Some((component, rest))
 }
 
-/// Whether a component, which has no slash in it, is a name that a directory may have.
+/// Whether a component without slashes is a valid name in a directory.
 #[inline]
 pub(crate) fn is_name(component: &[u8]) -> bool {
     !matches!(component, b"" | b"." | b"..") && component.len() <= NAME_MAX && !has_nul(component)
 }
 
-/// Where the first slash is; the path's length if there is none.
+/// The position of the first slash, or the length of the path if there is none.
 #[inline]
 fn first_slash(path: &[u8]) -> usize {
     let (words, rest) = path.as_chunks::<8>();
@@ -117,14 +119,15 @@ fn first_slash(path: &[u8]) -> usize {
     words.len() * 8 + rest.iter().position(|&b| b == b'/').unwrap_or(rest.len())
 }
 
-/// Where the last slash is; none if there is none.
+/// The position of the last slash.
 #[inline]
 pub(crate) fn last_slash(path: &[u8]) -> Option<usize> {
     const LOWS: u64 = !HIGHS;
     let mut end = path.len();
     while let Some(word) = path[..end].last_chunk::<8>() {
         let word = u64::from_le_bytes(*word) ^ SLASHES;
-        // Exact in each byte, since no carry leaves one: here the highest counts.
+        // Exact in every byte, because no carry crosses into the next one. That matters here, where
+        // the highest byte counts.
         let found = !((word & LOWS).wrapping_add(LOWS) | word | LOWS);
         if found != 0 {
             return Some(end - 1 - found.leading_zeros() as usize / 8);
@@ -138,15 +141,16 @@ const ONES: u64 = u64::from_ne_bytes([1; 8]);
 const HIGHS: u64 = ONES << 7;
 const SLASHES: u64 = u64::from_ne_bytes([b'/'; 8]);
 
-/// Which byte of the word is the first that is zero, from the lowest one on.
+/// The lowest byte of the word that is zero.
 #[inline]
 pub(crate) fn first_zero(word: u64) -> Option<usize> {
     let found = zeros(word);
-    // The lowest of the bytes that are shown is one; those above it may be shown by mistake.
+    // The lowest byte that is flagged is zero. Bytes above it may be flagged wrongly.
     (found != 0).then(|| found.trailing_zeros() as usize / 8)
 }
 
-/// Not zero just if a byte of the word is zero, which then shows in its highest bit (Mycroft, 1987).
+/// Nonzero if and only if a byte of the word is zero. The highest bit of that byte is set then
+/// (Mycroft, 1987).
 #[inline]
 fn zeros(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word & HIGHS
@@ -171,17 +175,17 @@ pub(crate) fn check_path(path: &[u8]) -> Result<()> {
     if path.len() >= PATH_MAX {
         return Err(Error::NameTooLong);
     }
-    // A system call would end the path there; here it can only be a mistake or an attack.
+    // A system call would end the path at the NUL. Here it can only be a mistake or an attack.
     if has_nul(path) { Err(Error::Invalid) } else { Ok(()) }
 }
 
-/// Whether there is a NUL among the bytes: without a branch for each, since there never is.
+/// Whether the bytes contain a NUL. It has no branch per word, because there is hardly ever one.
 #[inline]
 fn has_nul(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
     let whole = words.iter().fold(0, |found, word| found | zeros(u64::from_le_bytes(*word)));
     let tail = match bytes.last_chunk::<8>() {
-        // Overlaps what was looked at already.
+        // Overlaps bytes that were checked already.
         Some(last) => zeros(u64::from_le_bytes(*last)) != 0,
         None => rest.contains(&0),
     };
@@ -193,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_whole() {
+    fn names_of_every_length_are_stored() {
         for len in 0..=NAME_MAX {
             let name: Vec<u8> = (0..len).map(|i| i as u8 | 1).collect();
             assert_eq!(Name::new(&name).as_bytes(), name);
@@ -202,7 +206,7 @@ mod tests {
 
     /// Seen to fail: one word too few, at either end, of either size.
     #[test]
-    fn bytes_are_equal_if_each_is() {
+    fn equal_compares_every_byte() {
         for len in 0..40_usize {
             let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
             assert!(equal(&bytes, &bytes.clone()), "{len}");
@@ -216,9 +220,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_slash_is_found_wherever_it_is() {
+    fn first_slash_finds_every_position() {
         for len in 0..40_usize {
-            // Neighbours of a slash are what carries confuse.
+            // Bytes beside a slash in value are where a carry would give a wrong result.
             for filler in [1_u8, b'/' - 1, b'/' + 1, b'/' | 0x80, 0x80, 0xff] {
                 let path = vec![filler; len];
                 assert_eq!(first_slash(&path), len, "{path:?}");
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_slash_is_found_wherever_it_is() {
+    fn last_slash_finds_every_position() {
         for len in 0..40_usize {
             for filler in [1_u8, b'/' - 1, b'/' + 1, b'/' | 0x80, 0x80, 0xff] {
                 let path = vec![filler; len];
@@ -251,9 +255,9 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_is_found_wherever_it_is() {
+    fn has_nul_finds_every_position() {
         for len in 0..40_usize {
-            // Neighbours of zero are what carries confuse.
+            // Bytes beside zero in value are where a carry would give a wrong result.
             for filler in [1_u8, 2, 0x7f, 0x80, 0x81, 0xff] {
                 let path = vec![filler; len];
                 assert!(!has_nul(&path), "{path:?}");
@@ -267,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_fall_apart() {
+    fn split_returns_components() {
         assert_eq!(split(b"a//b/"), Some((Component::Name(b"a"), &b"b/"[..])));
         assert_eq!(split(b".."), Some((Component::DotDot, &b""[..])));
         assert_eq!(split(b"./x"), Some((Component::Dot, &b"x"[..])));

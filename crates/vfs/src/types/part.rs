@@ -1,18 +1,18 @@
-//! Something that lies in memory: what instruments name an address by.
+//! A part of an object in memory, for introspection.
 
-/// Something that lies in memory, for naming what an address belongs to.
+/// A part of an object in memory. Tools use it to name the field at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Type and field, as in `Inode.times`.
+    /// Type and field, such as `Inode.times`.
     pub name: &'static str,
-    /// Where it begins.
+    /// The address of its first byte.
     pub address: usize,
-    /// How long it is.
+    /// Its size.
     pub bytes: usize,
 }
 
 impl Part {
-    /// Where `value` lies.
+    /// The part that `value` occupies.
     pub(crate) fn of<T>(name: &'static str, value: &T) -> Self {
         Self { name, address: std::ptr::from_ref(value).addr(), bytes: size_of::<T>() }
     }

@@ -1,10 +1,10 @@
-//! What can be traced.
+//! The operations that can be traced, and the options of a trace.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 macro_rules! ops {
     ($($variant:ident = $name:literal, $doc:literal;)*) => {
-        /// An operation that is traced.
+        /// An operation that can be traced.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum TraceOp {
@@ -12,10 +12,10 @@ macro_rules! ops {
         }
 
         impl TraceOp {
-            /// All of them.
+            /// All operations.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Its name, as on the command line and in reports.
+            /// The name of the operation, on the command line and in reports.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -26,21 +26,21 @@ macro_rules! ops {
 
 ops! {
     Lookup = "lookup", "A walk to a dentry.";
-    Open = "open", "Opening what is there.";
+    Open = "open", "Opening an existing file.";
     Create = "create", "Opening with O_CREAT or O_TMPFILE.";
-    Mkdir = "mkdir", "Making a directory.";
-    Mknod = "mknod", "Making a file, pipe, socket or device node.";
-    Symlink = "symlink", "Making a symbolic link.";
-    Link = "link", "Making a further name.";
+    Mkdir = "mkdir", "Creating a directory.";
+    Mknod = "mknod", "Creating a file, fifo, socket or device node.";
+    Symlink = "symlink", "Creating a symbolic link.";
+    Link = "link", "Creating a hard link.";
     Unlink = "unlink", "Removing a name.";
     Rmdir = "rmdir", "Removing a directory.";
-    Rename = "rename", "Moving or exchanging names.";
+    Rename = "rename", "Renaming or exchanging names.";
     Readlink = "readlink", "Reading a symbolic link.";
-    Readdir = "readdir", "Reading a directory; what the caller does with the entries included.";
+    Readdir = "readdir", "Reading a directory, including the time that the caller spends on the entries.";
     Stat = "stat", "Reading attributes.";
-    Access = "access", "Asking for permission.";
+    Access = "access", "Checking permission.";
     Setattr = "setattr", "Changing mode, owner, times or size.";
-    Statfs = "statfs", "Asking for space.";
+    Statfs = "statfs", "Reading the free space.";
     Getxattr = "getxattr", "Reading an extended attribute.";
     Setxattr = "setxattr", "Setting an extended attribute.";
     Listxattr = "listxattr", "Listing extended attributes.";
@@ -50,11 +50,11 @@ ops! {
     Truncate = "truncate", "Changing the size.";
     Fallocate = "fallocate", "Allocating or freeing space.";
     Fsync = "fsync", "Making contents durable.";
-    Seek = "seek", "Looking for data or a hole.";
+    Seek = "seek", "Seeking data or a hole.";
 }
 
 impl TraceOp {
-    /// From its place in [`TraceOp::ALL`].
+    /// The operation with this index in [`TraceOp::ALL`].
     pub(crate) fn from_index(index: u8) -> Option<Self> {
         Self::ALL.get(usize::from(index)).copied()
     }
@@ -95,7 +95,7 @@ impl TraceOps {
         Self(u64::MAX)
     }
 
-    /// Whether `op` is one of them.
+    /// Whether `op` is in the set.
     #[must_use]
     pub const fn contains(self, op: TraceOp) -> bool {
         self.0 & (1 << op as u8) != 0
@@ -108,17 +108,17 @@ impl FromIterator<TraceOp> for TraceOps {
     }
 }
 
-/// What is traced, and how much of it is kept for the reader.
+/// Which operations are traced, and how many records are kept for the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceOptions {
-    /// Only these operations.
+    /// Trace only these operations.
     pub ops: TraceOps,
-    /// Only those that fail.
+    /// Trace only operations that fail.
     pub errors_only: bool,
-    /// Only those that take at least so long.
+    /// Trace only operations that take at least this long.
     pub min_latency: Duration,
-    /// How many bytes of facts wait for the reader, for each thread that does something. Rounded up to a power of two; at
-    /// least 16 KiB, at most 16 MiB. A fact is some 64 bytes.
+    /// The size of the ring of each traced thread, in bytes. It is rounded up to a power of two,
+    /// and is at least 16 KiB and at most 16 MiB. A record takes about 64 bytes.
     pub ring_bytes: usize,
 }
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back() {
+    fn names_and_indexes_round_trip() {
         for (index, &op) in TraceOp::ALL.iter().enumerate() {
             assert_eq!(op.name().parse(), Ok(op));
             assert_eq!(TraceOp::from_index(index as u8), Some(op));
