@@ -139,6 +139,16 @@ impl DirEntry {
         &self.parent
     }
 
+    /// The dentry that the name leads to now. A symbolic link is not followed. The calls of
+    /// [`crate::Vfs`] take it as a starting point ([`At::Dir`]) with an empty path
+    /// ([`Walk::EMPTY_PATH`]).
+    ///
+    /// # Errors
+    /// ENOENT if the entry was removed, EACCES.
+    pub fn dentry(&self) -> Result<crate::DentryRef> {
+        self.fs.vfs.lookup(&self.fs.context, At::Dir(&self.parent), self.name.as_bytes(), Walk::NOFOLLOW)
+    }
+
     /// The current attributes. A symbolic link is not followed. The name is looked up in the
     /// directory that was read, also if that directory has moved.
     ///

@@ -1,0 +1,66 @@
+//! An entry on its way from a source to a target.
+
+use std::{ffi::OsStr, path::Path};
+
+use pando_vfs::{FileKind, Timestamp};
+
+use crate::{Options, Result, Summary, contents::Contents};
+
+/// The metadata of an entry.
+#[derive(Debug, Clone)]
+pub(crate) struct Meta {
+    /// 07777.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub mtime: Timestamp,
+    /// Names and values of extended attributes.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What an entry is.
+pub(crate) enum Body<'a> {
+    Directory,
+    /// A regular file of `size` bytes.
+    File {
+        size: u64,
+        contents: &'a mut dyn Contents,
+    },
+    Symlink(&'a OsStr),
+    /// Another name for an entry that came before.
+    HardLink(&'a Path),
+    /// A fifo, a socket or a device, with the device's number in Linux's encoding.
+    Special(FileKind, u64),
+}
+
+/// A target of a copy. Paths are relative and have normal components only. The empty path is the
+/// directory itself. A directory comes before its entries.
+pub(crate) trait Sink {
+    fn put(&mut self, path: &Path, meta: &Meta, body: Body<'_>) -> Result<()>;
+
+    fn finish(self) -> Result<Summary>;
+}
+
+/// Whether an extended attribute is copied.
+pub(crate) fn copies_xattr(name: &[u8], options: &Options) -> bool {
+    options.privileged || name.starts_with(b"user.")
+}
+
+/// The first paths of files that have several names.
+#[derive(Default)]
+pub(crate) struct FirstNames(std::collections::HashMap<(u64, u64), std::path::PathBuf>);
+
+impl FirstNames {
+    /// The path under which the file of a device and inode number was put first. None if this is the
+    /// first time; it is noted then.
+    pub(crate) fn of(&mut self, file: (u64, u64), path: &Path) -> Option<&Path> {
+        use std::collections::hash_map::Entry;
+        match self.0.entry(file) {
+            Entry::Occupied(first) => Some(first.into_mut()),
+            Entry::Vacant(none) => {
+                none.insert(path.to_owned());
+                None
+            }
+        }
+    }
+}

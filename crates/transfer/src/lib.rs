@@ -1,0 +1,183 @@
+//! Copies trees between a tree of pandofs, a directory of the host and a tar stream.
+//!
+//! ```
+//! use pando_memfs::{MemFs, MemOptions};
+//! use pando_transfer::{Options, export_tar, import_tar};
+//! use pando_vfs::fs::Fs;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fs = Fs::new(MemFs::new(MemOptions::new()))?;
+//! fs.create_dir_all("/src/bin")?;
+//! fs.write("/src/bin/main.rs", "fn main() {}")?;
+//!
+//! let mut archive = Vec::new();
+//! export_tar(&fs, "/src", &mut archive, &Options::new())?;
+//! fs.create_dir("/copy")?;
+//! import_tar(archive.as_slice(), &fs, "/copy", &Options::new())?;
+//! assert_eq!(fs.read("/copy/bin/main.rs")?, b"fn main() {}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Each function copies what is below one directory into another directory, which must exist. It
+//! copies contents, names, permission bits, mtime, symbolic links, hard links, fifos, devices, and
+//! extended attributes of the `user` namespace. [`Options::privileged`] adds owners and the other
+//! extended attributes. Directories that exist in the target are used; another file that exists
+//! there is an error (EEXIST), so nothing is overwritten.
+//!
+//! # Safety against hostile sources
+//!
+//! Nothing is written outside the target directory. Each directory on the way is opened by itself,
+//! without following symbolic links, so a link that the source has made, or that another process puts
+//! there during the copy, is not followed. Paths in a tar stream that have `..` are an error.
+//!
+//! # Limitations
+//!
+//! * The first error ends a copy. What was copied before stays.
+//! * Holes stay holes, except in a tar stream, which stores them as zeros.
+//! * A tar stream has no sockets. They are left out, and [`Summary::left_out`] names them.
+//! * ACLs are copied as the extended attributes that Linux shows them as, with
+//!   [`Options::privileged`].
+#![forbid(unsafe_code)]
+
+mod archive;
+mod contents;
+mod entry;
+mod host;
+mod target;
+mod tree;
+
+use std::{
+    fmt,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use pando_vfs::fs::Fs;
+
+use crate::{archive::TarTarget, entry::Sink, host::HostDir, target::Target, tree::TreeDir};
+
+/// What is copied besides contents, names, permission bits, mtime and `user` attributes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct Options {
+    /// Whether owners, groups, device nodes and all extended attributes are copied. The context and
+    /// the process need the privileges for it.
+    pub privileged: bool,
+}
+
+impl Options {
+    /// What an unprivileged user can copy: the files belong to the user who copies, and device nodes
+    /// are left out.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`Options::privileged`].
+    pub fn privileged(mut self, privileged: bool) -> Self {
+        self.privileged = privileged;
+        self
+    }
+}
+
+/// What was copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// How many entries, without the directory itself.
+    pub entries: u64,
+    /// How many bytes of file contents, without holes.
+    pub bytes: u64,
+    /// Entries that were left out: sockets in a tar stream, device nodes without
+    /// [`Options::privileged`].
+    pub left_out: Vec<PathBuf>,
+}
+
+/// An error at one entry, which has ended a copy.
+#[derive(Debug)]
+pub struct Error {
+    path: PathBuf,
+    error: io::Error,
+}
+
+/// The result of a copy.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    fn new(path: impl Into<PathBuf>, error: impl Into<io::Error>) -> Self {
+        Self { path: path.into(), error: error.into() }
+    }
+
+    /// The entry, relative to the directory that is copied; empty for that directory itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn error(&self) -> &io::Error {
+        &self.error
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = if self.path.as_os_str().is_empty() { Path::new(".") } else { &self.path };
+        write!(f, "{}: {}", path.display(), self.error)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.error.kind(), error)
+    }
+}
+
+/// Copies a directory of the host into the directory `to` of a tree.
+///
+/// # Errors
+/// Those of reading and writing. The entry is [`Error::path`].
+pub fn import_dir(from: impl AsRef<Path>, fs: &Fs, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
+    let mut target = Target::new(TreeDir::open(fs, to.as_ref())?, *options);
+    host::read(from.as_ref(), options, &mut target)?;
+    target.finish()
+}
+
+/// Copies the directory `from` of a tree into a directory of the host.
+///
+/// # Errors
+/// Those of reading and writing. The entry is [`Error::path`].
+pub fn export_dir(fs: &Fs, from: impl AsRef<Path>, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
+    let mut target = Target::new(HostDir::open(to.as_ref())?, *options);
+    tree::read(fs, from.as_ref(), options, &mut target)?;
+    target.finish()
+}
+
+/// Unpacks a tar stream (ustar, GNU or PAX) into the directory `to` of a tree.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] and others for a stream that is not tar; those of writing.
+pub fn import_tar(from: impl Read, fs: &Fs, to: impl AsRef<Path>, options: &Options) -> Result<Summary> {
+    let mut target = Target::new(TreeDir::open(fs, to.as_ref())?, *options);
+    archive::read(from, options, &mut target)?;
+    target.finish()
+}
+
+/// Packs the directory `from` of a tree into a tar stream: ustar with GNU's long names, and PAX
+/// records for nanoseconds and extended attributes.
+///
+/// # Errors
+/// Those of reading and writing.
+pub fn export_tar(fs: &Fs, from: impl AsRef<Path>, to: impl Write, options: &Options) -> Result<Summary> {
+    let mut target = TarTarget::new(to);
+    tree::read(fs, from.as_ref(), options, &mut target)?;
+    target.finish()
+}
