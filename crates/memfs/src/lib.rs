@@ -1,9 +1,10 @@
 //! The in-memory driver of pandofs: trees that live as long as their superblock.
 //!
-//! Names and attributes are the name space's business, and its cache *is* the tree. What is left for this driver is
-//! what memory is for: the bytes of regular files ([`MemFs`] makes them, sparse, in pages of 4096 bytes), and two
-//! limits, on pages and on inodes. A page is paid for before it is allocated and given back when it is freed, so the
-//! pages of all files together never exceed the limit, and a full file system is one where not one more page fits.
+//! The namespace keeps names and attributes, and its cache *is* the tree. This driver adds the
+//! contents of regular files ([`MemFs`] makes them, sparse, in pages of 4096 bytes), and two
+//! limits, on pages and on inodes. A page is charged before it is allocated, and its charge is
+//! released when it is freed. So the pages of all files together never exceed the limit, and a file
+//! system is full when not one more page fits.
 //!
 //! ```
 //! use pando_memfs::{MemFs, MemOptions};
@@ -32,33 +33,34 @@ pub use space::INODE_BYTES;
 
 use crate::{data::MemData, space::Space};
 
-/// How large a [`MemFs`] may grow.
+/// The limits of a [`MemFs`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemOptions {
-    /// What all files hold, in whole pages ([`PAGE_BYTES`]; a part of one counts as one), and targets of symbolic links that
-    /// have 128 bytes or more, a page each. No limit of its own by default: then memory is the limit, and statfs shows the
-    /// machine's.
+    /// The size of all files in whole pages ([`PAGE_BYTES`]), where a partial page counts as one.
+    /// The target of a symbolic link of 128 bytes or more costs a page too. There is no limit by
+    /// default: then memory is the limit, and statfs shows the machine's memory.
     pub size_bytes: Option<u64>,
-    /// Inodes, the root directory included, and what is accounted as such, with tmpfs's prices: a further hard link is an
-    /// inode, and an inode's worth of extended attributes is 1024 bytes of their names and values, and 40 for each. No limit
-    /// by default.
+    /// The number of inodes, the root directory included. As on tmpfs, a hard link costs an inode.
+    /// Extended attributes cost an inode for each 1024 bytes of their names and values, and each
+    /// attribute costs 40 bytes besides. There is no limit by default.
     pub inodes: Option<u64>,
 }
 
-/// A tree in memory: the driver to give to `pando_vfs::Vfs::new`.
+/// A tree in memory: the driver to pass to `pando_vfs::Vfs::new`.
 #[derive(Debug)]
 pub struct MemFs {
     space: Arc<Space>,
 }
 
 impl MemFs {
-    /// An empty one. Costs nothing until something is in it.
+    /// An empty tree. It costs nothing until it has an entry.
     #[must_use]
     pub fn new(options: MemOptions) -> Self {
         Self { space: Arc::new(Space::new(options)) }
     }
 
-    /// Spreads the limits over the cores now, which contention does in any case: for instruments with one thread.
+    /// Spreads the limits over the cores now, as contention would. For measurements with one
+    /// thread.
     #[doc(hidden)]
     #[must_use]
     pub fn as_if_contended(self) -> Self {
@@ -66,7 +68,8 @@ impl MemFs {
         self
     }
 
-    /// Bytes that the pages of all files occupy now: exact when nothing changes meanwhile.
+    /// The bytes that the pages of all files occupy now. The number is exact if nothing changes
+    /// meanwhile.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.space.used_pages() * PAGE_BYTES as u64
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_counted_to_the_byte() {
+    fn xattrs_are_charged_to_the_byte() {
         let memfs = MemFs::new(MemOptions { inodes: Some(1), ..MemOptions::default() });
         assert_eq!(memfs.charge(Charge::Xattr(1024 - 39)), Err(Error::NoSpace));
         memfs.charge(Charge::Xattr(1024 - 40)).unwrap();
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_target_is_a_page() {
+    fn long_target_costs_a_page() {
         let memfs = MemFs::new(MemOptions { size_bytes: Some(1), ..MemOptions::default() });
         memfs.charge(Charge::Target(127)).unwrap();
         memfs.charge(Charge::Target(128)).unwrap();
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_statfs_shows_the_machine() {
+    fn statfs_without_limits_shows_the_machine() {
         let memfs = MemFs::new(MemOptions::default());
         let before = memfs.statfs();
         assert!(before.blocks >= before.bfree && before.bfree >= before.bavail);
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_page_counts_as_one() {
+    fn partial_page_counts_as_one() {
         let memfs = MemFs::new(MemOptions { size_bytes: Some(4097), ..MemOptions::default() });
         assert_eq!(memfs.statfs().blocks, 2);
     }

@@ -1,4 +1,4 @@
-//! The oracle: a real tmpfs, in a process that has nothing else as its root.
+//! The oracle: a real tmpfs, which is the root directory of this process.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -24,19 +24,20 @@ use crate::{
 /// A tmpfs that this process is confined to, and its open handles.
 pub struct Kernel {
     slots: [Option<OwnedFd>; SLOTS + 1],
-    /// Who opened each, and what group it had then.
+    /// The caller that opened each handle, and the file's group at that time.
     openers: [(Who, u32); SLOTS + 1],
-    /// `/proc/self/fd`, opened while it could be.
+    /// `/proc/self/fd`, opened while it was reachable.
     handles: OwnedFd,
     who: Who,
     style: Style,
-    /// [`LINK_POLICY`] is on.
+    /// Whether [`LINK_POLICY`] is on.
     protected_hardlinks: bool,
 }
 
 impl Kernel {
-    /// Mounts a fresh tmpfs over the directory for temporary files and makes it the root. The process has a mount name
-    /// space of its own, so nobody else sees it, and it goes when the process does.
+    /// Mounts a new tmpfs over the directory for temporary files, and makes it the root. The
+    /// process has its own mount namespace. So no other process sees the mount, and it ends with
+    /// the process.
     pub fn enter(style: &Style) -> std::io::Result<Self> {
         let handles = fs::open("/proc/self/fd", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())?;
         let protected_hardlinks = sysctl(LINK_POLICY);
@@ -60,19 +61,23 @@ impl Kernel {
         })
     }
 
-    /// Whether an operation must not be carried out, on either tree:
-    /// - opening a pipe or a device, which would wait for somebody or reach a driver that is not the file system;
-    /// - a user's link to what is not its own, where the machine has a policy of its own for that;
-    /// - a user's link by handle, which Linux allows or not by the history of the process's credentials;
-    /// - a change of contents by another caller than the one that opened the file, or after a chgrp: whether that takes setuid
-    ///   and setgid away depends on the writer on Linux, and on the opener in pandofs, whose handles know nobody else;
-    /// - a seek in the last pages that a file can have, where tmpfs answers 2^63, and a write there by position, which it
-    ///   does not find again;
-    /// - a seek in a directory, where positions mean nothing to others;
-    /// - a file without a name, in a tree that is kept elsewhere.
+    /// Whether an operation must be skipped, on both trees:
+    /// - opening a pipe or a device, which would wait for another process or reach a driver that is
+    ///   not the file system
+    /// - a user's link to a file that the user does not own, if the machine has a policy for such
+    ///   links
+    /// - a user's link by handle, which Linux permits depending on the history of the process's
+    ///   credentials
+    /// - a change of contents by a caller that did not open the file, or after a chgrp: on Linux
+    ///   the writer decides whether setuid and setgid are dropped, and in pandofs the opener does,
+    ///   since handles know no other caller
+    /// - a seek in the last pages that a file can have, where tmpfs returns 2^63, and a write there
+    ///   by position, which tmpfs does not find again
+    /// - a seek in a directory, where positions have no common meaning
+    /// - an anonymous file, in a backed tree
     pub fn must_skip(&self, op: &Op) -> bool {
         match op {
-            Op::Open { flags, .. } if self.style.kept_elsewhere && flags.0 & Flags::TMPFILE == Flags::TMPFILE => true,
+            Op::Open { flags, .. } if self.style.backed && flags.0 & Flags::TMPFILE == Flags::TMPFILE => true,
             Op::Open { place, .. } => self
                 .stat_place(place, true)
                 .is_ok_and(|stat| matches!(stat.st_mode & S_IFMT, S_IFIFO | S_IFCHR | S_IFBLK)),
@@ -99,14 +104,15 @@ impl Kernel {
         }
     }
 
-    /// Whether another caller, or one with another view of the group, opened the file.
+    /// Whether another caller opened the file, or its group was different then.
     fn is_not_opener(&self, slot: usize) -> bool {
         let gid = self.slots[slot].as_ref().and_then(|fd| fs::fstat(fd).ok()).map(|stat| stat.st_gid);
         let (opener, gid_then) = self.openers[slot];
         opener != self.who || gid.is_some_and(|gid| gid != gid_then)
     }
 
-    /// Whether a write at the position, or at the end, comes to where holes are not looked for.
+    /// Whether a write at the position, or at the end, reaches the pages where holes are not
+    /// compared.
     fn writes_last_pages(&self, slot: usize, len: usize) -> bool {
         let Some(fd) = &self.slots[slot] else { return false };
         let position = fs::seek(fd, SeekFrom::Current(0)).unwrap_or(0);
@@ -135,7 +141,7 @@ impl Kernel {
                 time(stat.st_ctime, stat.st_ctime_nsec),
             ],
         };
-        Facts::new(raw, self.style.kept_elsewhere)
+        Facts::new(raw, self.style.backed)
     }
 
     fn fd(&self, slot: usize) -> io::Result<BorrowedFd<'_>> {
@@ -212,7 +218,8 @@ impl Kernel {
         })
     }
 
-    /// What the link in `/proc` says; it may be read by the superuser only, once credentials have changed.
+    /// The target of the link in `/proc`. Once credentials have changed, only the superuser may
+    /// read it.
     fn path_of(&mut self, slot: usize) -> io::Result<Answer> {
         let name = self.fd(slot)?.as_raw_fd().to_string();
         let who = self.who;
@@ -351,13 +358,14 @@ impl Tree for Kernel {
     }
 }
 
-/// Whether a sysctl below `fs.` is on; unreadable counts as on.
+/// Whether a sysctl below `fs.` is on. One that cannot be read counts as on.
 pub fn sysctl(name: &str) -> bool {
     std::fs::read_to_string(format!("/proc/sys/fs/{name}")).map_or(true, |text| text.trim() != "0")
 }
 
-/// Waits until the kernel's coarse clock, from which tmpfs takes most of its times, has come past all that it may have
-/// given out so far: what changes from now on has another time than what changed before.
+/// Waits until the kernel's coarse clock, from which tmpfs takes most of its times, is later than
+/// all times that it may have returned so far. Later changes then have other times than earlier
+/// ones.
 pub fn next_tick() {
     let time = |clock| clock_gettime(clock).expect("Linux has both clocks");
     let now = time(ClockId::CLOCK_REALTIME);
@@ -392,7 +400,7 @@ fn timespec(when: When) -> Timespec {
 }
 
 fn readdir(fd: BorrowedFd<'_>) -> io::Result<Answer> {
-    // Only a directory is wound back: a file that is asked for entries keeps its position.
+    // Only directories are rewound. A file keeps its position when it is asked for entries.
     if fs::fstat(fd)?.st_mode & S_IFMT == S_IFDIR && !fs::fcntl_getfl(fd)?.contains(OFlags::PATH) {
         fs::seek(fd, SeekFrom::Start(0))?;
     }

@@ -1,4 +1,4 @@
-//! A look at a whole tree and at the open handles, as a list that can be compared.
+//! A snapshot of a whole tree and of the open handles, as a list that can be compared.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,35 +7,36 @@ use crate::op::{
     SNAPSHOT_SLOT, Tree, Whence, Who,
 };
 
-/// What was asked, in words, and what was answered.
+/// The questions in words, and the outcomes.
 pub type Snapshot = Vec<(String, Outcome)>;
 
-/// Looks at one tree again and again.
+/// Takes successive snapshots of one tree.
 #[derive(Default)]
 pub struct Looker {
-    /// mtime and ctime of each inode at the last look.
+    /// mtime and ctime of each inode in the last snapshot.
     times: HashMap<u64, [i64; 2]>,
-    /// Files with ranges that fallocate allocated. Whether such a range is data before it is written to is not said by
-    /// anybody; tmpfs changes its mind when the range is allocated a second time. Their holes are not compared.
+    /// Files with ranges that fallocate allocated. It is unspecified whether such a range is data
+    /// before it is written to, and tmpfs changes its result when the range is allocated a second
+    /// time. The holes of these files are not compared.
     allocated: HashSet<u64>,
 }
 
-/// Data of a file is compared up to so many bytes of each extent, of so many extents.
+/// The number of bytes of each extent that are compared. [`EXTENTS`] is the number of extents.
 const EXTENT_BYTES: usize = 1 << 16;
 const EXTENTS: usize = 40;
 
 impl Looker {
-    /// Notes that the file behind a handle has allocated ranges.
+    /// Notes that the file of a handle has allocated ranges.
     pub fn note_allocation(&mut self, tree: &mut dyn Tree, slot: usize) {
         self.allocated.extend(ino_of(tree, slot));
     }
 
-    /// Whether the file behind a handle has allocated ranges.
+    /// Whether the file of a handle has allocated ranges.
     pub fn has_allocated(&self, tree: &mut dyn Tree, slot: usize) -> bool {
         ino_of(tree, slot).is_some_and(|ino| self.allocated.contains(&ino))
     }
 
-    /// Looks at everything, as root. The last that `who` was is restored.
+    /// Takes a snapshot as root. Then restores the caller `who`.
     pub fn look(&mut self, tree: &mut dyn Tree, who: Who) -> Snapshot {
         let (old_times, allocated) = (&self.times, &self.allocated);
         let mut look = Look { tree, facts: Vec::new(), first_names: HashMap::new(), old_times, allocated };
@@ -66,21 +67,21 @@ fn ino_of(tree: &mut dyn Tree, slot: usize) -> Option<u64> {
 struct Look<'a> {
     tree: &'a mut dyn Tree,
     facts: Snapshot,
-    /// The first name of each inode: two names are one inode in both trees, or in none.
+    /// The first name of each inode. Two names must be one inode in both trees, or in none.
     first_names: HashMap<u64, String>,
     old_times: &'a HashMap<u64, [i64; 2]>,
     allocated: &'a HashSet<u64>,
 }
 
 impl Look<'_> {
-    /// Asks, and writes the answer down.
+    /// Makes an operation, and records its outcome.
     fn ask(&mut self, what: String, op: &Op) -> Option<Answer> {
         let outcome = self.tree.apply(op);
         self.facts.push((what, outcome.clone()));
         outcome.ok()
     }
 
-    /// An open handle; positions in directories mean nothing.
+    /// An open handle. Positions in directories mean nothing.
     fn handle(&mut self, slot: usize) {
         let Some(Answer::Facts(facts)) = self.ask(format!("fstat #{slot}"), &Op::Fstat { slot }) else { return };
         self.ask(format!("path of #{slot}"), &Op::PathOf { slot });
@@ -141,13 +142,13 @@ impl Look<'_> {
             self.ask(format!("readdir {place:?}"), &Op::Readdir { slot: SNAPSHOT_SLOT })
         {
             let names = entries.iter().map(|entry| &entry.name[..]).filter(|name| !matches!(*name, b"." | b".."));
-            // Taken from the end of `paths`: in order if they are put there in reverse.
+            // Paths are taken from the end of `paths`, so they are added in reverse.
             paths.extend(names.rev().map(|name| format!("{path}/{}", String::from_utf8_lossy(name))));
         }
         self.close();
     }
 
-    /// The extents of a file, which says where its holes are, and their data.
+    /// The extents of a file, which show its holes, and their data.
     fn contents(&mut self, place: &Place, ino: u64) {
         let slot = SNAPSHOT_SLOT;
         if !self.open(place, 0) {

@@ -1,5 +1,5 @@
-//! Random operations on a tree in memory and on one that is kept elsewhere, with evictions in between: the same results,
-//! the same errnos, the same trees.
+//! Random operations on a tree in memory and on a backed tree, with evictions in between. Results,
+//! errnos and trees must be the same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +14,7 @@ use crate::support::{Rng, assert_same, evict_all, evict_down_to, mounted, seed, 
 
 const OPERATIONS: usize = 20_000;
 
-/// One operation, with all that is random about it.
+/// One operation with all its random parameters.
 #[derive(Debug, Clone)]
 pub enum Op {
     Mkdir(String, u32),
@@ -39,7 +39,7 @@ pub enum Op {
     Removexattr(String, u8),
 }
 
-/// What an operation answers, as far as both trees must agree.
+/// The result of an operation, as far as both trees must agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Nothing,
@@ -54,7 +54,7 @@ fn path(rng: &mut Rng) -> String {
     (0..depth).map(|_| format!("/{}", NAMES[rng.below(6) as usize])).collect()
 }
 
-/// The next one.
+/// The next operation.
 pub fn op(rng: &mut Rng) -> Op {
     let (at, to) = (path(rng), path(rng));
     let k = rng.below(3) as u8;
@@ -91,7 +91,7 @@ pub fn op(rng: &mut Rng) -> Op {
     }
 }
 
-/// Does it, and says what came of it.
+/// Makes the operation, and returns its result.
 pub fn carry_out(vfs: &Vfs, who: &Context, op: &Op) -> Result<Answer> {
     const FOLLOW: Walk = Walk::empty();
     let (cwd, key) = (At::Cwd, |k: &u8| format!("user.{k}"));
@@ -123,7 +123,8 @@ pub fn carry_out(vfs: &Vfs, who: &Context, op: &Op) -> Result<Answer> {
         }
         Op::Stat(at, walk) => {
             let s = vfs.stat(who, cwd, at, *walk)?;
-            // Times that were set, and the sizes of all but directories: the others differ by the clock and the driver.
+            // Only times that were set, and sizes of all but directories. The others depend on the
+            // clock and the driver.
             let set = (s.mtime.secs() < 1_000_000).then_some(s.mtime);
             let size = if s.kind == FileKind::Directory { 0 } else { s.size };
             return Ok(Answer::Stat(s.kind, s.mode, s.nlink, s.uid, s.gid, size, set));
@@ -146,7 +147,8 @@ pub fn carry_out(vfs: &Vfs, who: &Context, op: &Op) -> Result<Answer> {
     .map(|()| Answer::Nothing)
 }
 
-/// Runs the same operations on both; `between` is called on the backed one before each.
+/// Runs the same operations on both trees. `between` is called on the backed tree before each
+/// operation, and `beside` runs on a thread of its own.
 fn same_results(mut between: impl FnMut(&Vfs, &mut Rng), beside: impl Fn(&Vfs, &AtomicBool) + Sync) {
     let mut rng = Rng(seed());
     let memory = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
@@ -196,7 +198,7 @@ fn evictions_change_no_result() {
 }
 
 #[test]
-fn evictions_beside_change_no_result() {
+fn concurrent_evictions_change_no_result() {
     same_results(
         |_, _| {},
         |vfs, stop| {
