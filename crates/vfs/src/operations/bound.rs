@@ -24,7 +24,7 @@ pub(crate) struct Bound<'g> {
     pub dir: Shared<'g, Dentry>,
     pub parent: &'g Inode,
     pub name: &'g [u8],
-    pub entry: Shared<'g, Node<Slot>>,
+    pub dirent: Shared<'g, Node<Slot>>,
     pub dentry: Shared<'g, Dentry>,
 }
 
@@ -34,9 +34,9 @@ impl<'g> Bound<'g> {
     pub(crate) fn find(dir: Shared<'g, Dentry>, hash: u64, name: &'g [u8], guard: &'g Guard) -> Result<Option<Self>> {
         let parent = dir.to_ref().expect_dir()?;
         let found = parent.directory()?.slot_to_change(hash, name, guard);
-        Ok(found.and_then(|entry| {
-            let dentry = entry.to_ref().value.load(guard)?;
-            Some(Self { dir, parent, name, entry, dentry })
+        Ok(found.and_then(|dirent| {
+            let dentry = dirent.to_ref().value.load(guard)?;
+            Some(Self { dir, parent, name, dirent, dentry })
         }))
     }
 
@@ -45,7 +45,7 @@ impl<'g> Bound<'g> {
     pub(crate) fn ask(dir: Shared<'g, Dentry>, hash: u64, name: &'g [u8], guard: &'g Guard) -> Step<Option<Self>> {
         let parent = dir.to_ref().expect_dir()?;
         let found = cached_or_ask(dir, (name, hash), guard, Directory::slot_to_change)?;
-        Ok(found.map(|(entry, dentry)| Self { dir, parent, name, entry, dentry }))
+        Ok(found.map(|(dirent, dentry)| Self { dir, parent, name, dirent, dentry }))
     }
 
     pub(crate) fn inode(&self) -> &'g Inode {
@@ -82,10 +82,10 @@ impl<'g> Bound<'g> {
     pub(crate) fn unlink_file(&self, guard: &Guard) -> Step<Counted<Dentry>> {
         // The linearization point of the unlink. A thread that shuts a tree in memory down takes no
         // name locks. If it removed this name first, this thread must not count the removal.
-        let Some(gone) = self.entry.to_ref().value.replace(None) else { return Err(Error::NoEntry.into()) };
+        let Some(gone) = self.dirent.to_ref().value.replace(None) else { return Err(Error::NoEntry.into()) };
         let now = Timestamp::now().0;
         let directory = self.parent.directory()?;
-        directory.remove(self.entry, guard);
+        directory.remove(self.dirent, guard);
         directory.count_down(false, guard);
         self.parent.entries_changed(now);
         // The link count decreases after the name is gone, so the count is never too low (protocol
@@ -115,8 +115,8 @@ impl<'g> Bound<'g> {
         let victim = self.inode().directory()?;
         let op = Operation::new();
         let removal = victim.life.begin_removal(&op).map_err(|_| Error::NoEntry)?;
-        let entry = self.entry.to_ref();
-        let name = entry.value.enlist(&op, Some(self.dentry), None).map_err(|_| Stop::Again)?;
+        let dirent = self.dirent.to_ref();
+        let name = dirent.value.enlist(&op, Some(self.dentry), None).map_err(|_| Stop::Again)?;
         if holds_an_entry(self.inode(), guard) {
             return Err(Error::NotEmpty.into());
         }
@@ -129,7 +129,7 @@ impl<'g> Bound<'g> {
         let gone = name.finish().ok_or(Error::NoEntry)?;
         let now = Timestamp::now().0;
         let directory = self.parent.directory()?;
-        directory.remove(self.entry, guard);
+        directory.remove(self.dirent, guard);
         directory.count_down(true, guard);
         self.parent.entries_changed(now);
         victim.detach();
@@ -158,7 +158,7 @@ pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
 /// Whether a directory whose removal has begun holds an entry. Pending entries are published, and
 /// count.
 pub(crate) fn holds_an_entry(dir: &Inode, guard: &Guard) -> bool {
-    dir.directory().is_ok_and(|d| d.slots_after(0, guard).any(|entry| entry.to_ref().value.occupied(guard)))
+    dir.directory().is_ok_and(|d| d.slots_after(0, guard).any(|dirent| dirent.to_ref().value.occupied(guard)))
 }
 
 /// Whether the sticky bit of a directory protects an entry from the caller (analogous to

@@ -251,12 +251,12 @@ fn make_here(
     charge_for(&*sb.driver, make)?;
     // The directory entry and its dentry are read together, and mostly freed together: one
     // allocation. Both are constructed in place.
-    let (entry, place, dentry) = Unlinked::pair(
+    let (dirent, place, dentry) = Unlinked::pair(
         || Dentry::new(Inode::new(shard, make.kind(), perm, make.body(), 1, now)),
         |dentry| Slot::new(parent_ref, name, OpCell::new_pending(dentry)),
     );
     dentry.place.fill(place);
-    bind(parent, (hash, name), entry, &dentry, now, guard)?;
+    bind(parent, (hash, name), dirent, &dentry, now, guard)?;
     Ok(dentry)
 }
 
@@ -312,8 +312,8 @@ mod tests {
     /// refunded its charges. They are not held by the detached entry, which waits for readers.
     #[test]
     fn create_that_loses_the_race_refunds_its_charges() {
-        let paid = Arc::new(Counting::default());
-        let vfs = Vfs::new(paid.clone()).expect("a tree");
+        let charged = Arc::new(Counting::default());
+        let vfs = Vfs::new(charged.clone()).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         for (name, make) in [("f", Make::File), ("d", Make::Directory), ("s", Make::Symlink(b"target"))] {
             let result = run(vfs.name_space(), |guard, locks| {
@@ -321,9 +321,9 @@ mod tests {
                 let hash = place.hash_of(name.as_bytes());
                 place.seen = Some(look_at(place.dir, (name.as_bytes(), hash), guard)?);
                 vfs.mkdir(&context, At::Cwd, name, 0o755)?;
-                let before = paid.0.load(SeqCst);
+                let before = charged.0.load(SeqCst);
                 let made = make_here(&context, place, make, 0o644, guard, locks).map(drop);
-                assert_eq!(paid.0.load(SeqCst), before, "{name}");
+                assert_eq!(charged.0.load(SeqCst), before, "{name}");
                 made
             });
             assert_eq!(result, Err(Error::Exists));
@@ -342,10 +342,10 @@ mod tests {
         let seen = link.share(&guard);
         let parent_ref =
             parent.directory().and_then(|dir| dir.anchor(root.0.as_shared(), &guard)).expect("a directory");
-        let entry = Unlinked::new(Slot::new(parent_ref, b"f", OpCell::new_pending(link.clone())));
-        link.place.fill(entry.reference());
+        let dirent = Unlinked::new(Slot::new(parent_ref, b"f", OpCell::new_pending(link.clone())));
+        link.place.fill(dirent.reference());
         let hash = parent.shard.sb.hash(parent.ino, b"f");
-        assert_eq!(bind(parent, (hash, b"f"), entry, &link, 0, &guard), Err(Error::Exists));
+        assert_eq!(bind(parent, (hash, b"f"), dirent, &link, 0, &guard), Err(Error::Exists));
         drop(link);
         assert!(seen.get().is_none());
     }

@@ -118,14 +118,14 @@ pub(crate) fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: 
 pub(crate) fn bind(
     parent: &Inode,
     (hash, name): (u64, &[u8]),
-    entry: Unlinked<Slot>,
+    dirent: Unlinked<Slot>,
     dentry: &Counted<Dentry>,
     now: i64,
     guard: &Guard,
 ) -> Result<()> {
     let directory = parent.directory()?;
     let is_dir = dentry.is_dir();
-    let node = directory.insert(hash, name, entry, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
+    let node = directory.insert(hash, name, dirent, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
     // Counted before the entry becomes visible, so that no removal is counted before its creation.
     directory.count_up(is_dir, guard);
     let creation = node.to_ref().value.creation();
@@ -185,9 +185,9 @@ pub(crate) fn bind_link(
     let now = Timestamp::now().0;
     let dentry = Dentry::new_link(Dentry::first(old), id);
     let bound = directory.anchor(dir, guard).and_then(|parent_ref| {
-        let entry = Unlinked::new(Slot::new(parent_ref, name, OpCell::new_pending(dentry.clone())));
-        dentry.place.fill(entry.reference());
-        bind(parent, (hash, name), entry, &dentry, now, guard)
+        let dirent = Unlinked::new(Slot::new(parent_ref, name, OpCell::new_pending(dentry.clone())));
+        dentry.place.fill(dirent.reference());
+        bind(parent, (hash, name), dirent, &dentry, now, guard)
     });
     if bound.is_err() {
         inode.link_stays_away();

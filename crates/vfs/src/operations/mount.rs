@@ -88,12 +88,12 @@ impl Vfs {
         run(self.name_space(), |guard, locks| {
             // A root, of the namespace or of a mounted tree, has no place. Nothing can be mounted
             // over it.
-            let entry = point.0.place.load(guard).ok_or(Error::Busy)?.to_ref();
-            let parent = entry.anchor_dir().to_ref().inode();
-            let hash = parent.shard.sb.hash(parent.ino, entry.name.as_bytes());
+            let dirent = point.0.place.load(guard).ok_or(Error::Busy)?.to_ref();
+            let parent = dirent.anchor_dir().to_ref().inode();
+            let hash = parent.shard.sb.hash(parent.ino, dirent.name.as_bytes());
             locks.all(false, &[Lockable::name(parent, hash)?], true)?;
-            let still_there = point.0.place.load(guard).is_some_and(|now| std::ptr::eq(&**now.to_ref(), &**entry))
-                && entry.value.load(guard).is_some_and(|now| now.ptr_eq(point.0.as_shared()));
+            let still_there = point.0.place.load(guard).is_some_and(|now| std::ptr::eq(&**now.to_ref(), &**dirent))
+                && dirent.value.load(guard).is_some_and(|now| now.ptr_eq(point.0.as_shared()));
             if !still_there {
                 return Err(Error::NoEntry.into());
             }

@@ -216,10 +216,10 @@ impl<'g> Move<'g> {
     fn exchange_with(&self, target: &Bound<'g>, locks: &mut Locks<'_>) -> Step<()> {
         let op = Operation::new();
         let (a, b) = (&self.old, target);
-        let one = enlist(&a.entry.to_ref().value, &op, Some(a.dentry), Some(held(b.dentry)?))?;
-        let two = enlist(&b.entry.to_ref().value, &op, Some(b.dentry), Some(held(a.dentry)?))?;
-        let a_place = enlist(&a.dentry.to_ref().place, &op, Some(a.entry), Some(held(b.entry)?))?;
-        let b_place = enlist(&b.dentry.to_ref().place, &op, Some(b.entry), Some(held(a.entry)?))?;
+        let one = enlist(&a.dirent.to_ref().value, &op, Some(a.dentry), Some(held(b.dentry)?))?;
+        let two = enlist(&b.dirent.to_ref().value, &op, Some(b.dentry), Some(held(a.dentry)?))?;
+        let a_place = enlist(&a.dentry.to_ref().place, &op, Some(a.dirent), Some(held(b.dirent)?))?;
+        let b_place = enlist(&b.dentry.to_ref().place, &op, Some(b.dirent), Some(held(a.dirent)?))?;
         let committed = locks.moving(|| op.commit());
         debug_assert!(committed, "nobody aborts an exchange");
         for word in [one, two] {
@@ -240,13 +240,13 @@ impl<'g> Move<'g> {
             Ok(directory) => Some(directory.life.begin_removal(&op).map_err(|_| Stop::Again)?),
             Err(_) => None,
         };
-        let from = enlist(&source.entry.to_ref().value, &op, Some(source.dentry), None)?;
-        let to = enlist(&target.entry.to_ref().value, &op, Some(target.dentry), Some(held(source.dentry)?))?;
-        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.entry), Some(held(target.entry)?))?;
+        let from = enlist(&source.dirent.to_ref().value, &op, Some(source.dentry), None)?;
+        let to = enlist(&target.dirent.to_ref().value, &op, Some(target.dentry), Some(held(source.dentry)?))?;
+        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.dirent), Some(held(target.dirent)?))?;
         // The victim gets a place of its own, which no table contains. Path rendering of an open
         // file shows it as deleted.
-        let ghost = self.new_entry(OpCell::new(None), guard)?.into_reference();
-        let victim_place = enlist(&target.dentry.to_ref().place, &op, Some(target.entry), Some(ghost))?;
+        let ghost = self.new_dirent(OpCell::new(None), guard)?.into_reference();
+        let victim_place = enlist(&target.dentry.to_ref().place, &op, Some(target.dirent), Some(ghost))?;
         if removal.is_some() && holds(victim, guard) {
             return Err(Error::NotEmpty.into());
         }
@@ -259,7 +259,7 @@ impl<'g> Move<'g> {
         let replaced = to.finish();
         drop(place.finish());
         drop(victim_place.finish());
-        self.remove_old_entry(guard)?;
+        self.remove_old_dirent(guard)?;
         if let Some(removal) = removal {
             removal.finish();
             victim.directory()?.detach();
@@ -278,14 +278,14 @@ impl<'g> Move<'g> {
         let source = &self.old;
         let new_directory = self.new_parent.directory()?;
         let cell = OpCell::new_enlisted(&op, held(source.dentry)?);
-        let entry = self.new_entry(cell, guard)?;
-        let from = enlist(&source.entry.to_ref().value, &op, Some(source.dentry), None)?;
-        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.entry), Some(entry.reference()))?;
+        let dirent = self.new_dirent(cell, guard)?;
+        let from = enlist(&source.dirent.to_ref().value, &op, Some(source.dentry), None)?;
+        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.dirent), Some(dirent.reference()))?;
         // The sequence is odd from the insertion on. From then on, a thread that removes the new
         // directory may commit this rename in this thread's place, unless it has already begun the
         // removal.
         let to = locks.moving(|| {
-            let node = new_directory.insert(self.new_hash, self.new_name, entry, guard)?;
+            let node = new_directory.insert(self.new_hash, self.new_name, dirent, guard)?;
             let to = node.to_ref().value.adopt(&op);
             if !new_directory.life.keep_alive(guard) && op.abort() {
                 drop(to.finish());
@@ -302,23 +302,23 @@ impl<'g> Move<'g> {
         drop(place.finish());
         if self.same_dir() {
             // The number of names has not changed.
-            new_directory.remove(self.old.entry, guard);
+            new_directory.remove(self.old.dirent, guard);
             return Ok(());
         }
         new_directory.count_up(false, guard);
-        self.remove_old_entry(guard)
+        self.remove_old_dirent(guard)
     }
 
     /// A directory entry for the new name, not yet in a table.
-    fn new_entry(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Unlinked<Slot>> {
+    fn new_dirent(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Unlinked<Slot>> {
         let parent_ref = self.new_parent.directory()?.anchor(self.new_dir, guard)?;
         Ok(Unlinked::new(Slot::new(parent_ref, self.new_name, value)))
     }
 
     /// Removes the old name's entry from the table. The old name is already gone.
-    fn remove_old_entry(&self, guard: &Guard) -> Step<()> {
+    fn remove_old_dirent(&self, guard: &Guard) -> Step<()> {
         let directory = self.old.parent.directory()?;
-        directory.remove(self.old.entry, guard);
+        directory.remove(self.old.dirent, guard);
         directory.count_down(false, guard);
         Ok(())
     }

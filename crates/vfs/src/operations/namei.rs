@@ -391,7 +391,7 @@ fn look_with<'g>(
     let child = if directory.backed.is_some() {
         remote::lookup::cached_or_ask(dir, (name, hash), guard, find)?.map(|(_, child)| child)
     } else {
-        find(directory, hash, name, guard).and_then(|entry| entry.to_ref().value.load(guard))
+        find(directory, hash, name, guard).and_then(|dirent| dirent.to_ref().value.load(guard))
     };
     Ok(Seen { dentry: child.map(|child| cross(child, guard)) })
 }

@@ -113,12 +113,12 @@ impl File {
             drop(guard);
             return remote::readdir::gather(self.dentry(), cookie.max(AFTER_DOTDOT), plus, batch);
         }
-        for entry in directory.slots_after(cookie.max(AFTER_DOTDOT), &guard) {
+        for dirent in directory.slots_after(cookie.max(AFTER_DOTDOT), &guard) {
             if batch.entries.len() >= BATCH {
                 break;
             }
-            let entry = entry.to_ref();
-            let Some(dentry) = entry.value.load(&guard) else { continue };
+            let dirent = dirent.to_ref();
+            let Some(dentry) = dirent.value.load(&guard) else { continue };
             let child = dentry.to_ref().inode();
             // The attributes are those that a look-up would find. Name and inode number are those
             // of the directory that is mounted on, as getdents returns them.
@@ -127,7 +127,7 @@ impl File {
                 .and_then(|found| found.get())
                 .map(DentryRef)
                 .map(|found| (stat_of(found.0.inode(), &guard), found));
-            batch.push(entry.name.as_bytes(), child, entry.position(), plus);
+            batch.push(dirent.name.as_bytes(), child, dirent.position(), plus);
         }
         Ok(())
     }

@@ -110,11 +110,11 @@ mod tests {
     /// without a check that the entry still showed the dentry.
     #[test]
     fn unlink_overtaken_by_shutdown_counts_nothing() {
-        let paid = Arc::new(Counting::default());
+        let charged = Arc::new(Counting::default());
         let vfs = Vfs::new(Counting::default()).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
-        vfs.mount(&context, At::Cwd, "/m", paid.clone()).expect("mounted");
+        vfs.mount(&context, At::Cwd, "/m", charged.clone()).expect("mounted");
         let collect_until = |reached: &dyn Fn() -> bool| {
             while !reached() {
                 pando_sync::collect_all();
@@ -128,9 +128,9 @@ mod tests {
         {
             let (guard, inode) = (pando_sync::pin(), root.0.inode());
             let directory = inode.directory().expect("a directory");
-            let entry = directory.slot(inode.shard.sb.hash(inode.ino, b"g"), b"g", &guard).expect("there");
-            drop(entry.to_ref().value.take());
-            directory.remove(entry, &guard);
+            let dirent = directory.slot(inode.shard.sb.hash(inode.ino, b"g"), b"g", &guard).expect("there");
+            drop(dirent.to_ref().value.take());
+            directory.remove(dirent, &guard);
         }
         // The references of the directory entry and of this test.
         collect_until(&|| file.0.as_shared().count() == 2);
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(removed, Err(Error::NoEntry));
         drop(root);
         assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
-        collect_until(&|| Arc::strong_count(&paid) == 1);
-        assert_eq!(paid.0.load(SeqCst), 0);
+        collect_until(&|| Arc::strong_count(&charged) == 1);
+        assert_eq!(charged.0.load(SeqCst), 0);
     }
 }

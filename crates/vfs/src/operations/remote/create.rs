@@ -119,16 +119,16 @@ impl Change for Create<'_> {
             adopt(sb, &dentry, guard);
             drop(sb.inodes.leave(&dentry, guard));
         })?;
-        let (entry, entry_place, dentry) = Unlinked::pair(
+        let (dirent, dirent_place, dentry) = Unlinked::pair(
             || Dentry::new(self.inode(shard, ino)),
             |dentry| Slot::new(parent_ref, &self.place.name, OpCell::new_pending(dentry)),
         );
-        dentry.place.fill(entry_place);
+        dentry.place.fill(dirent_place);
         // Registered before any thread can reach it by its name.
         adopt(sb, &dentry, guard);
         // The backing may have taken long since the inode was stamped.
         let now = Timestamp::now().0;
-        bind(parent, (self.place.hash, &self.place.name), entry, &dentry, now, guard)
+        bind(parent, (self.place.hash, &self.place.name), dirent, &dentry, now, guard)
             .inspect_err(|_| drop(sb.inodes.leave(&dentry, guard)))?;
         self.place.note_present(guard);
         self.place.entries_changed();

@@ -30,7 +30,8 @@ pub(crate) fn cached_or_ask<'g>(
 ) -> Step<Option<Shown<'g>>> {
     let directory = dir.to_ref().directory()?;
     check_fresh(dir, directory)?;
-    let bound = find(directory, hash, name, guard).and_then(|entry| Some((entry, entry.to_ref().value.load(guard)?)));
+    let bound =
+        find(directory, hash, name, guard).and_then(|dirent| Some((dirent, dirent.to_ref().value.load(guard)?)));
     if bound.is_none() && !directory.is_known_absent(hash, name, guard) {
         return Err(Stop::Ask(Box::new(Ask::Name(dir.get().ok_or(Stop::Again)?, name.into()))));
     }
