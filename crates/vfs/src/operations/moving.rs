@@ -130,8 +130,10 @@ impl<'g> Move<'g> {
         Ok(Some(Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange }))
     }
 
-    /// Makes the move. `holds` says whether a directory that is replaced has entries. It is called
-    /// when no further entry can be made there.
+    /// Makes the move (analogous to `d_move()` and `d_exchange()` in fs/dcache.c). The caller still
+    /// holds the locks of [`Move::lock`], and the checks of [`Move::permitted`] have passed under
+    /// them. `holds` says whether a directory that is replaced has entries. It is called when no
+    /// further entry can be made there.
     pub(crate) fn carry_out(&self, holds: HoldsAnEntry, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         match &self.target {
             Some(target) if self.exchange => self.exchange_with(target, locks)?,
@@ -221,7 +223,7 @@ impl<'g> Move<'g> {
         let a_place = enlist(&a.dentry.to_ref().place, &op, Some(a.dirent), Some(held(b.dirent)?))?;
         let b_place = enlist(&b.dentry.to_ref().place, &op, Some(b.dirent), Some(held(a.dirent)?))?;
         let committed = locks.moving(|| op.commit());
-        debug_assert!(committed, "nobody aborts an exchange");
+        debug_assert!(committed, "no thread aborts an exchange");
         for word in [one, two] {
             drop(word.finish());
         }
@@ -273,6 +275,18 @@ impl<'g> Move<'g> {
     }
 
     /// Moves to a free name: a create in the new directory (protocol 2).
+    ///
+    /// ```text
+    /// this thread                             rmdir of the new directory
+    /// insert the entry, enlisted in `op`
+    ///                                         life := removing
+    /// fence                                   fence
+    /// read life: removing -> abort it         read the entries: enlisted -> commit `op`
+    /// commit `op`, unless that has happened   ENOTEMPTY
+    /// ```
+    ///
+    /// Either commit is the linearization point. If `life` says removed, this thread aborts `op`
+    /// and takes the entry out: ENOENT.
     fn to_free_name(&self, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         let op = Operation::new();
         let source = &self.old;
@@ -281,9 +295,8 @@ impl<'g> Move<'g> {
         let dirent = self.new_dirent(cell, guard)?;
         let from = enlist(&source.dirent.to_ref().value, &op, Some(source.dentry), None)?;
         let place = enlist(&source.dentry.to_ref().place, &op, Some(source.dirent), Some(dirent.reference()))?;
-        // The sequence is odd from the insertion on. From then on, a thread that removes the new
-        // directory may commit this rename in this thread's place, unless it has already begun the
-        // removal.
+        // The sequence is odd from the insertion on: from then on, a thread that removes the new
+        // directory may commit this rename.
         let to = locks.moving(|| {
             let node = new_directory.insert(self.new_hash, self.new_name, dirent, guard)?;
             let to = node.to_ref().value.adopt(&op);
@@ -294,7 +307,7 @@ impl<'g> Move<'g> {
                 return Err(Error::NoEntry);
             }
             let committed = op.commit();
-            debug_assert!(committed, "nobody else aborts this");
+            debug_assert!(committed, "no other thread aborts this");
             Ok(to)
         })?;
         drop(to.finish());
@@ -349,7 +362,8 @@ impl Needs {
 }
 
 /// Whether `dentry` is `below` or one of its ancestors, in the same tree (analogous to
-/// `is_subdir()` in fs/dcache.c).
+/// `is_subdir()` in fs/dcache.c). The caller holds the topology lock, so that no directory on the
+/// way changes its parent.
 fn is_self_or_ancestor(dentry: Shared<'_, Dentry>, below: Shared<'_, Dentry>, guard: &Guard) -> bool {
     let mut up = Some(below);
     while let Some(dir) = up {

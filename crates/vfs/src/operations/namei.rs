@@ -288,6 +288,15 @@ impl<'g> Walker<'g> {
     /// The walk climbs to the root once, and again after each change of a directory's place. The
     /// guard is held meanwhile, which delays reclamation, so the walk climbs a few times only. Then
     /// the attempt ends, and finally one runs with such changes blocked ([`Stop::Moved`]).
+    ///
+    /// ```text
+    /// this walk                               a thread that moves a directory
+    /// begun := rename_seq
+    /// climb from `dir`: the root is above
+    ///                                         rename_seq odd, commit the move, rename_seq even
+    /// read `..` of `dir`
+    /// rename_seq != begun -> climb again
+    /// ```
     fn up(&mut self, dir: Shared<'g, Dentry>) -> Step<Shared<'g, Dentry>> {
         self.prefix = None;
         let (top, beneath) = (self.top, self.must_not(Resolve::BENEATH));

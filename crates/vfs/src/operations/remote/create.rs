@@ -114,7 +114,7 @@ impl Change for Create<'_> {
         let shard = sb.shard(guard).unwrap_or_else(|_| parent.shard.clone());
         let parent_ref = self.place.directory()?.anchor(self.place.dir(guard), guard).inspect_err(|_| {
             // The directory is removed. The inode's charge is refunded, and the backing will be
-            // told that nobody uses it.
+            // told that it is unused.
             let dentry = Counted::new(Dentry::new(self.inode(shard.clone(), ino)));
             adopt(sb, &dentry, guard);
             drop(sb.inodes.leave(&dentry, guard));
