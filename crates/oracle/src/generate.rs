@@ -3,7 +3,7 @@
 //! The next operation depends only on the seed, and never on earlier results. So one operation can
 //! be left out while all others stay the same, which shrinking a failure needs.
 
-use crate::op::{At, COMMON_GROUP, Flags, Mode, Op, Place, SLOTS, When, Whence, Who};
+use crate::op::{At, COMMON_GROUP, Caller, Flags, Mode, Op, Place, SLOTS, When, Whence};
 
 /// xorshift64* (Marsaglia, *Xorshift RNGs*, 2003; Vigna, 2016).
 pub struct Rng(u64);
@@ -340,8 +340,13 @@ impl Generator {
             6 | 7 => Op::Getcwd,
             8 => Op::Umask { mask: Mode(self.rng.pick(&[0, 0o022, 0o077, 0o777, 0o027])) },
             _ if self.style.users => {
-                let who = self.rng.pick(&[Who::Root, Who::User(USERS[0]), Who::User(USERS[0]), Who::User(USERS[1])]);
-                Op::Become { who }
+                let caller = self.rng.pick(&[
+                    Caller::Root,
+                    Caller::User(USERS[0]),
+                    Caller::User(USERS[0]),
+                    Caller::User(USERS[1]),
+                ]);
+                Op::Become { caller }
             }
             _ => Op::Getcwd,
         }

@@ -16,8 +16,9 @@ use crate::{
     LINK_POLICY,
     generate::{Limits, Style},
     op::{
-        Answer, Aside, At, COMMON_GROUP, Entry, Facts, Flags, LAST_SEEK, Mode, Op, Outcome, Place, RawStat, S_IFBLK,
-        S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, Who, mask_number, read, readv, writev,
+        Answer, At, COMMON_GROUP, Caller, Entry, Facts, Flags, LAST_SEEK, Mode, NotCompared, Op, Outcome, Place,
+        RawStat, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, mask_number, read, readv,
+        writev,
     },
 };
 
@@ -25,10 +26,10 @@ use crate::{
 pub struct Kernel {
     slots: [Option<OwnedFd>; SLOTS + 1],
     /// The caller that opened each handle, and the file's group at that time.
-    openers: [(Who, u32); SLOTS + 1],
+    openers: [(Caller, u32); SLOTS + 1],
     /// `/proc/self/fd`, opened while it was reachable.
     handles: OwnedFd,
-    who: Who,
+    caller: Caller,
     style: Style,
     /// Whether [`LINK_POLICY`] is on.
     protected_hardlinks: bool,
@@ -53,9 +54,9 @@ impl Kernel {
         rustix::process::umask(KernelMode::from_raw_mode(0o022));
         Ok(Self {
             slots: Default::default(),
-            openers: [(Who::Root, 0); SLOTS + 1],
+            openers: [(Caller::Root, 0); SLOTS + 1],
             handles,
-            who: Who::Root,
+            caller: Caller::Root,
             style: *style,
             protected_hardlinks,
         })
@@ -81,13 +82,13 @@ impl Kernel {
             Op::Open { place, .. } => self
                 .stat_place(place, true)
                 .is_ok_and(|stat| matches!(stat.st_mode & S_IFMT, S_IFIFO | S_IFCHR | S_IFBLK)),
-            Op::Link { old, follow, .. } => match self.who {
-                Who::Root => false,
-                Who::User(user) => {
+            Op::Link { old, follow, .. } => match self.caller {
+                Caller::Root => false,
+                Caller::User(user) => {
                     self.protected_hardlinks && self.stat_place(old, *follow).is_ok_and(|stat| stat.st_uid != user)
                 }
             },
-            Op::LinkHandle { .. } => self.who != Who::Root,
+            Op::LinkHandle { .. } => self.caller != Caller::Root,
             Op::Write { slot, len, .. } => self.is_not_opener(*slot) || self.writes_last_pages(*slot, *len),
             Op::Writev { slot, lens, offset: None, .. } => {
                 self.is_not_opener(*slot) || self.writes_last_pages(*slot, lens.iter().sum())
@@ -108,7 +109,7 @@ impl Kernel {
     fn is_not_opener(&self, slot: usize) -> bool {
         let gid = self.slots[slot].as_ref().and_then(|fd| fs::fstat(fd).ok()).map(|stat| stat.st_gid);
         let (opener, gid_then) = self.openers[slot];
-        opener != self.who || gid.is_some_and(|gid| gid != gid_then)
+        opener != self.caller || gid.is_some_and(|gid| gid != gid_then)
     }
 
     /// Whether a write at the position, or at the end, reaches the pages where holes are not
@@ -155,20 +156,20 @@ impl Kernel {
         }
     }
 
-    fn become_who(&mut self, who: Who) -> io::Result<()> {
+    fn set_caller(&mut self, caller: Caller) -> io::Result<()> {
         let become_ids = |user: u32, groups: &[Gid]| {
             seteuid(Uid::from_raw(0))?;
             setgroups(groups)?;
             setegid(Gid::from_raw(user))?;
             seteuid(Uid::from_raw(user))
         };
-        match who {
-            Who::Root if self.who == Who::Root => Ok(()),
-            Who::Root => become_ids(0, &[]),
-            Who::User(user) => become_ids(user, &[Gid::from_raw(COMMON_GROUP)]),
+        match caller {
+            Caller::Root if self.caller == Caller::Root => Ok(()),
+            Caller::Root => become_ids(0, &[]),
+            Caller::User(user) => become_ids(user, &[Gid::from_raw(COMMON_GROUP)]),
         }
         .map_err(|error| Errno::from_raw_os_error(error as i32))?;
-        self.who = who;
+        self.caller = caller;
         Ok(())
     }
 
@@ -178,7 +179,7 @@ impl Kernel {
                 let at = self.at(place)?;
                 let flags = OFlags::from_bits_retain(flags.0) | OFlags::CLOEXEC;
                 let opened = fs::openat(at, &*place.path, flags, KernelMode::from_raw_mode(mode.0))?;
-                self.openers[slot] = (self.who, fs::fstat(&opened)?.st_gid);
+                self.openers[slot] = (self.caller, fs::fstat(&opened)?.st_gid);
                 self.slots[slot] = Some(opened);
                 Answer::Done
             }
@@ -222,10 +223,10 @@ impl Kernel {
     /// read it.
     fn path_of(&mut self, slot: usize) -> io::Result<Answer> {
         let name = self.fd(slot)?.as_raw_fd().to_string();
-        let who = self.who;
-        self.become_who(Who::Root)?;
+        let caller = self.caller;
+        self.set_caller(Caller::Root)?;
         let path = fs::readlinkat(&self.handles, name, Vec::new());
-        self.become_who(who)?;
+        self.set_caller(caller)?;
         Ok(Answer::Bytes(mask_number(path?.into_bytes())))
     }
 
@@ -327,7 +328,7 @@ impl Kernel {
             Op::Fchdir { slot } => done(rustix::process::fchdir(self.fd(*slot)?)?),
             Op::Getcwd => Answer::Bytes(rustix::process::getcwd(Vec::new())?.into_bytes()),
             Op::Umask { mask } => Answer::Number(rustix::process::umask(kernel_mode(*mask)).as_raw_mode().into()),
-            Op::Become { who } => done(self.become_who(*who)?),
+            Op::Become { caller } => done(self.set_caller(*caller)?),
             _ => unreachable!("every operation is carried out somewhere"),
         })
     }
@@ -412,7 +413,7 @@ fn readdir(fd: BorrowedFd<'_>) -> io::Result<Answer> {
         entries.push(Entry {
             name: entry.file_name().to_bytes().to_vec(),
             kind: Mode(entry.file_type().as_raw_mode()),
-            ino: Aside(entry.ino()),
+            ino: NotCompared(entry.ino()),
         });
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));

@@ -45,10 +45,10 @@ use crate::{
     generate::Generator,
     kernel::Kernel,
     number::number,
-    op::{Op, Outcome, Tree, Whence, Who, alike, show},
+    op::{Caller, Op, Outcome, Tree, Whence, agree, show},
     pando::Pando,
     parent::Keep,
-    snapshot::{Looker, Snapshot},
+    snapshot::{Snapshot, Snapshotter},
 };
 
 pub use generate::{Limits, Style};
@@ -116,8 +116,8 @@ fn child(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
     let mut run = Run {
         kernel,
         pando: Pando::new(subject(&style), &style),
-        who: Who::Root,
-        lookers: Default::default(),
+        caller: Caller::Root,
+        snapshotters: Default::default(),
         log: Vec::new(),
         answers: BTreeMap::new(),
         made: 0,
@@ -131,7 +131,7 @@ fn child(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
         if keep.last().is_none() && run.made == ops {
             break;
         }
-        assert!(index <= parent::most_drawn(ops), "more than half of the operations were not to be carried out");
+        assert!(index <= parent::max_drawn(ops), "more than half of the operations were not to be carried out");
         let op = generator.op();
         if !keep.contains(index) {
             continue;
@@ -140,10 +140,10 @@ fn child(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
             let is_last = keep.last().map_or(run.made == ops, |last| index == last);
             if is_last || index % every == every - 1 { run.compare_trees() } else { Ok(()) }
         });
-        if let Err(Disagreement { what, kind, apart }) = step {
+        if let Err(Disagreement { what, kind, diverged }) = step {
             if triage || only.as_ref().is_some_and(|only| *only != kind) {
                 println!("DIFFERENT {kind} seed {seed} operation {index} {}", what.replace('\n', " "));
-                if triage && apart {
+                if triage && diverged {
                     break;
                 }
                 continue;
@@ -170,15 +170,15 @@ struct Disagreement {
     kind: String,
     /// Whether the trees are different from now on. They are not if both refused, with different
     /// errnos.
-    apart: bool,
+    diverged: bool,
 }
 
 /// Both trees, side by side.
 struct Run {
     kernel: Kernel,
     pando: Pando,
-    who: Who,
-    lookers: [Looker; 2],
+    caller: Caller,
+    snapshotters: [Snapshotter; 2],
     log: Vec<String>,
     /// By the name of the operation: how often it succeeded and failed.
     answers: BTreeMap<String, [u64; 2]>,
@@ -204,20 +204,20 @@ impl Run {
             let expected = self.kernel.apply(op);
             self.log.push(format!("{index:>6} {op:?} = {}", show(&expected)));
             let found = self.pando.apply_with_faults(index, op);
-            if let (Op::Become { who }, Ok(_)) = (op, &expected) {
-                self.who = *who;
+            if let (Op::Become { caller }, Ok(_)) = (op, &expected) {
+                self.caller = *caller;
             }
             self.count(op, &expected);
             if let (Op::Fallocate { slot, mode: 0 | 1, .. }, Ok(_)) = (op, &expected) {
-                self.lookers[0].note_allocation(&mut self.kernel, *slot);
-                self.lookers[1].note_allocation(&mut self.pando, *slot);
+                self.snapshotters[0].note_allocation(&mut self.kernel, *slot);
+                self.snapshotters[1].note_allocation(&mut self.pando, *slot);
             }
-            if !alike(op, &expected, &found) {
+            if !agree(op, &expected, &found) {
                 let short = |outcome: &Outcome| outcome.as_ref().map_or_else(i32::to_string, |_| "ok".into());
                 return Err(Disagreement {
                     what: format!("{op:?}\n  tmpfs:  {}\n  pando:  {}", show(&expected), show(&found)),
                     kind: format!("{}:{}:{}", name_of(op), short(&expected), short(&found)),
-                    apart: expected.is_ok() || found.is_ok(),
+                    diverged: expected.is_ok() || found.is_ok(),
                 });
             }
         }
@@ -225,10 +225,10 @@ impl Run {
     }
 
     /// Whether the operation asks for data or holes in a file with allocated ranges: see
-    /// [`Looker`].
+    /// [`Snapshotter`].
     fn asks_for_allocated_holes(&mut self, op: &Op) -> bool {
         let Op::Lseek { slot, whence: Whence::Data | Whence::Hole, .. } = op else { return false };
-        self.lookers[0].has_allocated(&mut self.kernel, *slot)
+        self.snapshotters[0].has_allocated(&mut self.kernel, *slot)
     }
 
     fn count(&mut self, op: &Op, outcome: &Outcome) {
@@ -237,8 +237,8 @@ impl Run {
     }
 
     fn compare_trees(&mut self) -> Result<(), Disagreement> {
-        let expected = self.lookers[0].look(&mut self.kernel, self.who);
-        let found = self.lookers[1].look(&mut self.pando, self.who);
+        let expected = self.snapshotters[0].take(&mut self.kernel, self.caller);
+        let found = self.snapshotters[1].take(&mut self.pando, self.caller);
         kernel::next_tick();
         first_difference(&expected, &found).map_or(Ok(()), Err)
     }
@@ -260,6 +260,6 @@ fn first_difference(expected: &Snapshot, found: &Snapshot) -> Option<Disagreemen
     Some(Disagreement {
         kind: format!("trees:{}", expected.split([' ', ':']).next().unwrap_or_default()),
         what: format!("the trees differ\n  tmpfs:  {expected}\n  pando:  {found}"),
-        apart: true,
+        diverged: true,
     })
 }

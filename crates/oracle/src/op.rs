@@ -41,7 +41,7 @@ pub enum At {
 
 /// The caller. Each user has a group of its own and one in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum Caller {
     Root,
     User(u32),
 }
@@ -283,7 +283,7 @@ pub enum Op {
         mask: Mode,
     },
     Become {
-        who: Who,
+        caller: Caller,
     },
 }
 
@@ -343,15 +343,15 @@ impl fmt::Debug for Flags {
 
 /// A value that is stored with a result and not compared.
 #[derive(Clone, Copy)]
-pub struct Aside<T>(pub T);
+pub struct NotCompared<T>(pub T);
 
-impl<T> PartialEq for Aside<T> {
+impl<T> PartialEq for NotCompared<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl<T> fmt::Debug for Aside<T> {
+impl<T> fmt::Debug for NotCompared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("_")
     }
@@ -373,9 +373,9 @@ pub struct Facts {
     /// Nanoseconds since the epoch, if utimens set it.
     pub atime: Option<i64>,
     pub mtime: Option<i64>,
-    pub ino: Aside<u64>,
+    pub ino: NotCompared<u64>,
     /// atime, mtime, ctime.
-    pub times: Aside<[i64; 3]>,
+    pub times: NotCompared<[i64; 3]>,
 }
 
 /// Earlier times were set by utimens: see [`When`].
@@ -417,8 +417,8 @@ impl Facts {
             blocks: if kind != S_IFLNK && !backed { raw.blocks } else { 0 },
             atime: if kind == S_IFLNK { None } else { explicit(raw.times[0]) },
             mtime: explicit(raw.times[1]),
-            ino: Aside(raw.ino),
-            times: Aside(raw.times),
+            ino: NotCompared(raw.ino),
+            times: NotCompared(raw.times),
         }
     }
 }
@@ -429,7 +429,7 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// The `d_type`, as the kind's bits of a mode.
     pub kind: Mode,
-    pub ino: Aside<u64>,
+    pub ino: NotCompared<u64>,
 }
 
 /// The result of a successful operation.
@@ -455,7 +455,7 @@ pub trait Tree {
 }
 
 /// Whether two outcomes agree, apart from the deliberate differences above.
-pub fn alike(op: &Op, tmpfs: &Outcome, pando: &Outcome) -> bool {
+pub fn agree(op: &Op, tmpfs: &Outcome, pando: &Outcome) -> bool {
     const EINVAL: i32 = 22;
     const EOVERFLOW: i32 = 75;
     match (op, tmpfs, pando) {

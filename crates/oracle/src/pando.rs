@@ -10,8 +10,8 @@ use pando_vfs::{
 use crate::{
     generate::Style,
     op::{
-        Answer, Aside, At, COMMON_GROUP, Entry, Facts, Mode, Op, Outcome, Place, RawStat, SLOTS, Tree, When, Whence,
-        Who, mask_number, read, readv, writev,
+        Answer, At, COMMON_GROUP, Caller, Entry, Facts, Mode, NotCompared, Op, Outcome, Place, RawStat, SLOTS, Tree,
+        When, Whence, mask_number, read, readv, writev,
     },
 };
 
@@ -256,10 +256,10 @@ impl Pando {
                 self.context = self.context.clone().with_umask(mask.0);
                 return Ok(Answer::Number(before.into()));
             }
-            Op::Become { who } => {
-                let cred = match *who {
-                    Who::Root => Credentials::root(),
-                    Who::User(user) => Credentials::user(user, user, &[COMMON_GROUP]),
+            Op::Become { caller } => {
+                let cred = match *caller {
+                    Caller::Root => Credentials::root(),
+                    Caller::User(user) => Credentials::user(user, user, &[COMMON_GROUP]),
                 };
                 self.context = self.context.clone().with_credentials(cred);
             }
@@ -313,7 +313,11 @@ fn set_time(when: When) -> SetTime {
 fn readdir(file: &File) -> Result<Answer> {
     let mut entries = Vec::new();
     file.readdir(0, |entry| {
-        entries.push(Entry { name: entry.name.to_vec(), kind: Mode(entry.kind.to_mode()), ino: Aside(entry.ino) });
+        entries.push(Entry {
+            name: entry.name.to_vec(),
+            kind: Mode(entry.kind.to_mode()),
+            ino: NotCompared(entry.ino),
+        });
         true
     })?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));

@@ -59,7 +59,7 @@ impl Keep {
 
 /// The maximal number of operations drawn until `ops` have been made. About one in twenty is
 /// skipped.
-pub fn most_drawn(ops: u64) -> u64 {
+pub fn max_drawn(ops: u64) -> u64 {
     2 * ops + 100
 }
 
@@ -96,18 +96,18 @@ fn skipped(reason: &str) -> ExitCode {
 }
 
 /// The parts that policies of the machine exclude from the test, and these policies.
-fn left_out() -> Option<String> {
+fn excluded() -> Option<String> {
     let on = |names: &[&str]| -> Vec<String> {
         names.iter().filter(|name| sysctl(name)).map(|name| format!("fs.{name}")).collect()
     };
-    let left_out =
+    let excluded =
         [("sticky directories", on(&STICKY_POLICIES)), ("users' links to others' files", on(&[LINK_POLICY]))];
-    let said: Vec<_> = left_out
+    let reasons: Vec<_> = excluded
         .iter()
         .filter(|(_, policies)| !policies.is_empty())
         .map(|(what, policies)| format!("{what} ({} on)", policies.join(", ")))
         .collect();
-    (!said.is_empty()).then(|| said.join(", "))
+    (!reasons.is_empty()).then(|| reasons.join(", "))
 }
 
 /// All runs: the test itself.
@@ -116,8 +116,8 @@ pub fn run_all() -> ExitCode {
     if let Some(missing) = missing {
         return skipped(&format!("not installed: {missing}"));
     }
-    if let Some(left_out) = left_out()
-        && skipped(&left_out) == ExitCode::FAILURE
+    if let Some(excluded) = excluded()
+        && skipped(&excluded) == ExitCode::FAILURE
     {
         return ExitCode::FAILURE;
     }
@@ -198,7 +198,7 @@ fn count(text: &str, answers: &mut BTreeMap<String, [u64; 2]>) {
 /// Hildebrandt, *Simplifying and Isolating Failure-Inducing Input*, 2002).
 fn shrink(seed: u64, ops: u64, text: &str) {
     let failed_at = |text: &str| text.lines().find_map(|line| line.strip_prefix("FAILED AT ")?.parse::<u64>().ok());
-    let mut kept: Vec<u64> = (0..=failed_at(text).unwrap_or(most_drawn(ops) - 1)).collect();
+    let mut kept: Vec<u64> = (0..=failed_at(text).unwrap_or(max_drawn(ops) - 1)).collect();
     let mut tries = TRIES;
     let mut fails = |keep: &[u64]| {
         tries = tries.checked_sub(1)?;

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::op::{
-    Answer, Aside, At, Facts, Flags, LAST_SEEK, Mode, Op, Outcome, Place, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SLOTS,
-    SNAPSHOT_SLOT, Tree, Whence, Who,
+    Answer, At, Caller, Facts, Flags, LAST_SEEK, Mode, NotCompared, Op, Outcome, Place, S_IFDIR, S_IFLNK, S_IFMT,
+    S_IFREG, SLOTS, SNAPSHOT_SLOT, Tree, Whence,
 };
 
 /// The questions in words, and the outcomes.
@@ -12,7 +12,7 @@ pub type Snapshot = Vec<(String, Outcome)>;
 
 /// Takes successive snapshots of one tree.
 #[derive(Default)]
-pub struct Looker {
+pub struct Snapshotter {
     /// mtime and ctime of each inode in the last snapshot.
     times: HashMap<u64, [i64; 2]>,
     /// Files with ranges that fallocate allocated. It is unspecified whether such a range is data
@@ -25,7 +25,7 @@ pub struct Looker {
 const EXTENT_BYTES: usize = 1 << 16;
 const EXTENTS: usize = 40;
 
-impl Looker {
+impl Snapshotter {
     /// Notes that the file of a handle has allocated ranges.
     pub fn note_allocation(&mut self, tree: &mut dyn Tree, slot: usize) {
         self.allocated.extend(ino_of(tree, slot));
@@ -36,22 +36,23 @@ impl Looker {
         ino_of(tree, slot).is_some_and(|ino| self.allocated.contains(&ino))
     }
 
-    /// Takes a snapshot as root. Then restores the caller `who`.
-    pub fn look(&mut self, tree: &mut dyn Tree, who: Who) -> Snapshot {
+    /// Takes a snapshot as root. Then restores `caller`.
+    pub fn take(&mut self, tree: &mut dyn Tree, caller: Caller) -> Snapshot {
         let (old_times, allocated) = (&self.times, &self.allocated);
-        let mut look = Look { tree, facts: Vec::new(), first_names: HashMap::new(), old_times, allocated };
+        let mut builder =
+            SnapshotBuilder { tree, facts: Vec::new(), first_names: HashMap::new(), old_times, allocated };
         let mut times = HashMap::new();
-        look.ask("getcwd".into(), &Op::Getcwd);
+        builder.ask("getcwd".into(), &Op::Getcwd);
         for slot in 0..SLOTS {
-            look.handle(slot);
+            builder.handle(slot);
         }
-        look.ask("become root".into(), &Op::Become { who: Who::Root });
+        builder.ask("become root".into(), &Op::Become { caller: Caller::Root });
         let mut paths = vec![String::new()];
         while let Some(path) = paths.pop() {
-            look.node(&path, &mut paths, &mut times);
+            builder.node(&path, &mut paths, &mut times);
         }
-        look.ask("become the caller".into(), &Op::Become { who });
-        let facts = look.facts;
+        builder.ask("become the caller".into(), &Op::Become { caller });
+        let facts = builder.facts;
         self.times = times;
         facts
     }
@@ -59,12 +60,12 @@ impl Looker {
 
 fn ino_of(tree: &mut dyn Tree, slot: usize) -> Option<u64> {
     match tree.apply(&Op::Fstat { slot }) {
-        Ok(Answer::Facts(Facts { ino: Aside(ino), .. })) => Some(ino),
+        Ok(Answer::Facts(Facts { ino: NotCompared(ino), .. })) => Some(ino),
         _ => None,
     }
 }
 
-struct Look<'a> {
+struct SnapshotBuilder<'a> {
     tree: &'a mut dyn Tree,
     facts: Snapshot,
     /// The first name of each inode. Two names must be one inode in both trees, or in none.
@@ -73,7 +74,7 @@ struct Look<'a> {
     allocated: &'a HashSet<u64>,
 }
 
-impl Look<'_> {
+impl SnapshotBuilder<'_> {
     /// Makes an operation, and records its outcome.
     fn ask(&mut self, what: String, op: &Op) -> Option<Answer> {
         let outcome = self.tree.apply(op);
@@ -96,7 +97,7 @@ impl Look<'_> {
         let place = Place { at: At::Cwd, path: shown.into() };
         let stat = Op::Stat { place: place.clone(), follow: false };
         let Some(Answer::Facts(facts)) = self.ask(format!("stat {shown}"), &stat) else { return };
-        let Facts { ino: Aside(ino), times: Aside([_, mtime, ctime]), .. } = facts;
+        let Facts { ino: NotCompared(ino), times: NotCompared([_, mtime, ctime]), .. } = facts;
         let first = self.first_names.entry(ino).or_insert_with(|| shown.to_string()).clone();
         self.facts.push((format!("first name of {shown}"), Ok(Answer::Bytes(first.into_bytes()))));
         times.insert(ino, [mtime, ctime]);
