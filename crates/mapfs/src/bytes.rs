@@ -1,13 +1,14 @@
-//! A file's bytes in the store: sparse, in pages of a map.
+//! The bytes of a file in the store: sparse, in a map of pages.
 
 use std::collections::BTreeMap;
 
 use pando_vfs::Layout;
 
-/// Bytes of a page: those of the kernel's memory file system, so that holes are where its are.
+/// The page size of the kernel's memory file system, so that holes are in the same places.
 const PAGE: u64 = 4096;
 
-/// The bytes of a file. A page that is not in the map is a hole and reads as zeros; what lies beyond the end, too.
+/// The bytes of a file. A page that is not in the map is a hole and reads as zeros. Bytes beyond
+/// the end are zeros too.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bytes {
     size: u64,
@@ -16,7 +17,7 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// These bytes instead.
+    /// Replaces the contents.
     pub(crate) fn replace(&mut self, bytes: &[u8]) {
         self.resize(0);
         self.write(bytes, 0);
@@ -45,7 +46,7 @@ impl Bytes {
         self.size = self.size.max(offset + data.len() as u64);
     }
 
-    /// Another size. Growing keeps what was allocated beyond the end.
+    /// Sets the size. Growth keeps pages that were allocated beyond the end.
     pub(crate) fn resize(&mut self, size: u64) {
         if size <= self.size {
             self.zero(size, size.next_multiple_of(PAGE));
@@ -55,14 +56,14 @@ impl Bytes {
         self.size = size;
     }
 
-    /// Makes pages of a range that has none; the size stays.
+    /// Allocates the missing pages of a range. The size stays the same.
     pub(crate) fn allocate(&mut self, offset: u64, len: u64) {
         for at in offset / PAGE..(offset + len).div_ceil(PAGE) {
             self.pages.entry(at).or_insert_with(empty);
         }
     }
 
-    /// Frees whole pages of a range, and zeroes the rest of it.
+    /// Frees the whole pages of a range, and zeros the rest of it.
     pub(crate) fn punch(&mut self, offset: u64, len: u64) {
         self.layout.set_hole(offset, len);
         let end = offset + len;
@@ -77,7 +78,7 @@ impl Bytes {
         }
     }
 
-    /// Zeroes a range within a page, if the page is there.
+    /// Zeros a range within a page, if the page exists.
     fn zero(&mut self, from: u64, to: u64) {
         if let Some(page) = self.pages.get_mut(&(from / PAGE)) {
             let within = (from % PAGE) as usize;
@@ -89,7 +90,7 @@ impl Bytes {
         &self.layout
     }
 
-    /// All bytes, holes too: for files that fit into memory.
+    /// All bytes, holes included, for files that fit into memory.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         let mut all = vec![0; usize::try_from(self.size).expect("a file that fits into memory")];
         self.read(&mut all, 0);
@@ -101,7 +102,7 @@ fn empty() -> Box<[u8]> {
     vec![0; PAGE as usize].into()
 }
 
-/// A range in pieces of a page: the page's number, where it begins there, and which part of the range it is.
+/// Splits a range by pages: the page number, the start within that page, and the part of the range.
 fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holes_are_where_nothing_was_written() {
+    fn unwritten_ranges_are_holes() {
         let mut bytes = Bytes::default();
         bytes.replace(b"abc");
         bytes.write(b"xyz", 3 * PAGE - 1);

@@ -1,4 +1,4 @@
-//! A file's bytes: read from the store and written to it at once, so that an eviction loses nothing.
+//! The contents of a file. Reads and writes go to the store at once, so an eviction loses nothing.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -9,10 +9,10 @@ use pando_vfs::{Error, FileData, Layout, Result};
 
 use crate::{Call, bytes::Bytes, driver::Shared};
 
-/// Ranges longer than this are not allocated: they would be memory.
+/// Longer ranges are not allocated, since they would occupy memory.
 const ALLOCATE_MAX_BYTES: u64 = 1 << 26;
 
-/// The contents of an inode of the store.
+/// The contents of an inode in the store.
 pub(crate) struct MapData {
     shared: Arc<Shared>,
     ino: u64,
@@ -29,7 +29,7 @@ impl MapData {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Bytes) -> T) -> Result<T> {
-        self.shared.trouble.enter(Call::Write)?;
+        self.shared.injector.enter(Call::Write)?;
         let mut store = self.shared.store();
         Ok(change(&mut store.node_mut(self.ino)?.bytes))
     }
@@ -37,7 +37,7 @@ impl MapData {
 
 impl FileData for MapData {
     fn read_at(&self, buf: &mut [u8], offset: u64, size: u64) -> Result<usize> {
-        self.shared.trouble.enter(Call::Read)?;
+        self.shared.injector.enter(Call::Read)?;
         let count = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         self.look(|bytes| bytes.read(&mut buf[..count], offset)).map(|()| count)
     }
@@ -86,17 +86,18 @@ impl FileData for MapData {
         self.look(|bytes| bytes.layout().hole_after(offset, size)).unwrap_or(size)
     }
 
-    /// None of an inode that is gone.
+    /// An empty layout if the inode no longer exists.
     fn layout(&self) -> Option<Layout> {
         Some(self.look(|bytes| bytes.layout().clone()).unwrap_or_default())
     }
 
-    /// As if it had no holes: the name space says the same of a file that it has not opened.
+    /// Counted as if the file had no holes: the namespace reports the same for a file that it has
+    /// not opened.
     fn blocks(&self) -> u64 {
         self.look(|bytes| bytes.size().div_ceil(512)).unwrap_or(0)
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.shared.trouble.enter(Call::Sync)
+        self.shared.injector.enter(Call::Sync)
     }
 }

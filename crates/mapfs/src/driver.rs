@@ -1,4 +1,4 @@
-//! The driver: every call goes through [`Trouble`], then takes the one lock and does what it is to do.
+//! The driver: each call passes the [`Injector`], then takes the one lock and makes its change.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -12,27 +12,29 @@ use pando_vfs::{
 use crate::{
     Call, MapHandle, MapOptions,
     data::MapData,
+    injector::Injector,
     store::{ROOT, Store},
-    trouble::Trouble,
 };
 
-/// Change counts are kept for so many classes of directories: one that changes costs its class a look, no more.
+/// Directories share change counts by class. A change in one directory costs the others of its
+/// class one check.
 const CHANGE_COUNTS: usize = 1024;
 
-/// What a driver, its handles and its files share.
+/// State shared by a driver, its handles and its files.
 pub(crate) struct Shared {
     store: Mutex<Store>,
-    pub(crate) trouble: Trouble,
-    /// Raised with the store locked, so that whoever sees a change sees its count.
+    pub(crate) injector: Injector,
+    /// Increased while the store is locked, so that a thread that sees a change also sees its
+    /// count.
     changes: Box<[AtomicU64]>,
-    /// Inodes in caches.
+    /// The number of inodes in caches.
     cached: AtomicU64,
 }
 
 impl Shared {
-    /// The tree. Nothing waits while it is held.
+    /// Locks the tree. No thread waits for anything else while it holds this lock.
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
-        // A panic while it is held is a test that has failed already.
+        // A panic under the lock means that the test has already failed.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -40,8 +42,9 @@ impl Shared {
         &self.changes[dir as usize % CHANGE_COUNTS]
     }
 
-    /// What the names of a directory lead to has changed underneath. The store is locked.
-    pub(crate) fn changed_underneath(&self, dir: u64) {
+    /// Notes that others have changed something that the names of a directory lead to. The store is
+    /// locked.
+    pub(crate) fn note_foreign_change(&self, dir: u64) {
         self.count_of(dir).fetch_add(1, Ordering::SeqCst);
     }
 
@@ -50,14 +53,14 @@ impl Shared {
     }
 }
 
-/// A tree in plain maps: the driver to give to `pando_vfs::Vfs::new`.
+/// A tree in plain maps: the driver to pass to `pando_vfs::Vfs::new`.
 pub struct MapFs {
     shared: Arc<Shared>,
 }
 
 impl std::fmt::Debug for MapFs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MapFs").field("trouble", &self.shared.trouble).finish_non_exhaustive()
+        f.debug_struct("MapFs").field("injector", &self.shared.injector).finish_non_exhaustive()
     }
 }
 
@@ -68,28 +71,28 @@ impl MapFs {
         let store = Store::new(options.inodes.unwrap_or(u64::MAX));
         let shared = Shared {
             store: Mutex::new(store),
-            trouble: Trouble::new(options.delays, options.faults),
+            injector: Injector::new(options.delays, options.faults),
             changes: (0..CHANGE_COUNTS).map(|_| AtomicU64::new(0)).collect(),
             cached: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// A driver over a store that is there already: what is mounted again.
+    /// A driver over an existing store, for a second mount of it.
     #[must_use]
     pub fn over(handle: &MapHandle) -> Self {
         Self { shared: handle.0.clone() }
     }
 
-    /// A handle to the store, behind the name space's back.
+    /// A handle to the store, for changes that bypass the namespace.
     #[must_use]
     pub fn handle(&self) -> MapHandle {
         MapHandle(self.shared.clone())
     }
 
-    /// A call of a kind: counted, slow or failing as asked for; then the store.
+    /// Counts a call and delays it or fails it as configured. Then locks the store.
     fn call(&self, call: Call) -> Result<MutexGuard<'_, Store>> {
-        self.shared.trouble.enter(call)?;
+        self.shared.injector.enter(call)?;
         Ok(self.shared.store())
     }
 }
@@ -103,7 +106,7 @@ impl Driver for MapFs {
         StatFs::new(4096).blocks(blocks, blocks).inodes(store.limit(), free)
     }
 
-    /// Counts an inode in the cache: those of the store are limited in `create`.
+    /// Counts an inode in the cache. Inodes of the store are limited in `create`.
     fn charge(&self, what: Charge) -> Result<()> {
         assert_eq!(what, Charge::Inode, "a store has limits of its own");
         self.shared.cached.fetch_add(1, Ordering::SeqCst);
@@ -121,7 +124,7 @@ impl Driver for MapFs {
     }
 
     fn sync(&self) -> Result<()> {
-        self.shared.trouble.enter(Call::Sync)
+        self.shared.injector.enter(Call::Sync)
     }
 
     fn backing(&self) -> Option<&dyn Backing> {
@@ -138,7 +141,7 @@ impl Backing for MapFs {
         let store = self.call(Call::Lookup)?;
         let found = store.lookup(dir, name)?.map(|ino| store.attr(ino)).transpose();
         drop(store);
-        self.shared.trouble.answered(Call::Lookup);
+        self.shared.injector.leave(Call::Lookup);
         found
     }
 
@@ -156,7 +159,7 @@ impl Backing for MapFs {
 
     fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<u64> {
         let made = self.call(Call::Create)?.create(dir, name, attr);
-        self.shared.trouble.answered(Call::Create);
+        self.shared.injector.leave(Call::Create);
         made
     }
 
@@ -166,7 +169,7 @@ impl Backing for MapFs {
 
     fn remove(&self, dir: u64, name: &[u8]) -> Result<()> {
         let removed = self.call(Call::Remove)?.remove(dir, name);
-        self.shared.trouble.answered(Call::Remove);
+        self.shared.injector.leave(Call::Remove);
         removed.map(drop)
     }
 
@@ -196,7 +199,8 @@ impl Backing for MapFs {
     }
 
     fn scan(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(Scanned<'_>) -> bool) -> Result<()> {
-        /// Entries copied with the store locked; `each` is called without.
+        /// The number of entries that are copied while the store is locked. `each` is called
+        /// without the lock.
         const BATCH: usize = 64;
         let mut after = cookie;
         loop {

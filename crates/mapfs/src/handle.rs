@@ -1,4 +1,4 @@
-//! The other way in: what a test sees of the store, and changes in it behind the name space's back.
+//! The second way into the store: tests read it and change it, bypassing the namespace.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,8 +12,9 @@ use crate::{
 
 /// A handle to the store of a [`crate::MapFs`]. Cheap to clone.
 ///
-/// What is changed through it raises the change counts of the directories concerned, as a store does that others change
-/// too. Delays and faults do not touch it, and its calls are not counted.
+/// A change made through it increases the change counts of the directories concerned, as in a store
+/// that other machines change too. Delays and faults do not apply to it, and its calls are not
+/// counted.
 #[derive(Clone)]
 pub struct MapHandle(pub(crate) Arc<Shared>);
 
@@ -26,80 +27,82 @@ impl std::fmt::Debug for MapHandle {
 /// An inode as it is in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapNode {
-    /// Its attributes; of a directory that was removed, no links.
+    /// Its attributes. A removed directory has no links.
     pub attr: NodeAttr,
-    /// A file's bytes.
+    /// The bytes of a file.
     pub bytes: Vec<u8>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
-    /// A directory's names.
+    /// The names in a directory.
     pub names: BTreeMap<Box<[u8]>, u64>,
 }
 
 impl MapHandle {
-    /// The root directory's number.
+    /// The inode number of the root directory.
     pub const ROOT: u64 = ROOT;
 
-    /// How many calls of a kind there were.
+    /// The number of calls of a kind so far.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
-        self.0.trouble.calls(call)
+        self.0.injector.calls(call)
     }
 
-    /// How many calls were made to fail.
+    /// The number of calls that an injected fault has failed.
     #[must_use]
-    pub fn faults_struck(&self) -> u64 {
-        self.0.trouble.struck()
+    pub fn calls_failed(&self) -> u64 {
+        self.0.injector.failed()
     }
 
-    /// Makes calls fail from now on, besides those that fail already.
+    /// Injects a further fault.
     pub fn inject(&self, fault: Fault) {
-        self.0.trouble.inject(fault);
+        self.0.injector.inject(fault);
     }
 
-    /// Has the next call of a kind wait, before it changes anything, until what is returned is dropped.
+    /// Makes the next call of a kind wait, before it changes anything, until the returned value is
+    /// dropped.
     pub fn park(&self, call: Call) -> Parked {
-        self.0.trouble.park(call)
+        self.0.injector.park(call)
     }
 
-    /// Has the next look-up, creation or removal wait with its answer until what is returned is dropped.
-    pub fn park_answer(&self, call: Call) -> Parked {
-        self.0.trouble.park_answer(call)
+    /// Makes the next look-up, creation or removal wait with its reply until the returned value is
+    /// dropped.
+    pub fn park_reply(&self, call: Call) -> Parked {
+        self.0.injector.park_reply(call)
     }
 
-    /// No more calls fail.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
-        self.0.trouble.clear();
+        self.0.injector.clear();
     }
 
-    /// Other delays from now on.
+    /// Replaces the delays.
     pub fn set_delays(&self, delays: Vec<Delay>) {
-        self.0.trouble.set_delays(delays);
+        self.0.injector.set_delays(delays);
     }
 
-    /// Inodes in the store, with a name or without.
+    /// The number of inodes in the store, with and without names.
     #[must_use]
     pub fn inodes(&self) -> u64 {
         self.0.store().len()
     }
 
-    /// Inodes that name spaces have in their caches.
+    /// The number of inodes in the caches of namespaces.
     #[must_use]
     pub fn cached_inodes(&self) -> u64 {
         self.0.cached()
     }
 
-    /// Numbers of inodes that nobody has forgotten although they have no name.
+    /// The numbers of inodes without a name that have not been forgotten yet.
     #[must_use]
-    pub fn nameless(&self) -> Vec<u64> {
+    pub fn unnamed_inodes(&self) -> Vec<u64> {
         let store = self.0.store();
         store.numbers().filter(|ino| store.node(*ino).is_ok_and(|node| !node.is_named())).collect()
     }
 
-    /// An inode. All of a file's bytes are copied, those of its holes too.
+    /// An inode. All bytes of a file are copied, holes included.
     ///
     /// # Errors
-    /// ESTALE if there is none of this number.
+    /// ESTALE if there is no inode of this number.
     ///
     /// # Panics
     /// If a file is larger than memory.
@@ -114,7 +117,7 @@ impl MapHandle {
         })
     }
 
-    /// The number of what a name is bound to; none: nothing.
+    /// The inode number that a name is bound to, or `None`.
     ///
     /// # Errors
     /// ENOENT and ENOTDIR.
@@ -122,48 +125,48 @@ impl MapHandle {
         self.0.store().lookup(dir, name.as_ref())
     }
 
-    /// Makes an inode and a name for it, owned by 0, and returns its number.
+    /// Makes an inode and a name for it, owned by 0. Returns its number.
     ///
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, ENOSPC.
     pub fn create(&self, dir: u64, name: impl AsRef<[u8]>, kind: FileKind, mode: u32) -> Result<u64> {
         let attr = NodeAttr::new(0, kind, mode, Timestamp::now());
-        self.underneath(&[dir], |store| store.create(dir, name.as_ref(), &attr))
+        self.change_in_store(&[dir], |store| store.create(dir, name.as_ref(), &attr))
     }
 
-    /// Makes a further name for a file.
+    /// Makes a hard link to a file.
     ///
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, EPERM.
     pub fn link(&self, ino: u64, dir: u64, name: impl AsRef<[u8]>) -> Result<()> {
-        self.underneath(&[dir, ino], |store| store.link(ino, dir, name.as_ref()))
+        self.change_in_store(&[dir, ino], |store| store.link(ino, dir, name.as_ref()))
     }
 
-    /// Makes a further name for a directory, which only a damaged store has.
+    /// Makes a second name of a directory. Only a damaged store has one.
     ///
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR.
     pub fn link_directory(&self, ino: u64, dir: u64, name: impl AsRef<[u8]>) -> Result<()> {
-        self.underneath(&[dir, ino], |store| store.link_directory(ino, dir, name.as_ref()))
+        self.change_in_store(&[dir, ino], |store| store.link_directory(ino, dir, name.as_ref()))
     }
 
-    /// Takes a name away. An inode without names stays until it is forgotten.
+    /// Removes a name. An inode without names stays until it is forgotten.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY.
     pub fn remove(&self, dir: u64, name: impl AsRef<[u8]>) -> Result<()> {
         let ino = self.lookup(dir, &name)?.ok_or(Error::NoEntry)?;
-        self.underneath(&[dir, ino], |store| store.remove(dir, name.as_ref()).map(drop))
+        self.change_in_store(&[dir, ino], |store| store.remove(dir, name.as_ref()).map(drop))
     }
 
-    /// Moves a name, over what is there, or (EXCHANGE) exchanges two.
+    /// Renames: replaces an existing name, or exchanges two (EXCHANGE).
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EISDIR, ENOTEMPTY, EINVAL; EEXIST (NOREPLACE).
     pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {
         let concerned: Vec<u64> =
             [self.lookup(from.0, from.1)?, self.lookup(to.0, to.1)?].into_iter().flatten().collect();
-        self.underneath(&[&[from.0, to.0][..], &concerned].concat(), |store| store.rename(from, to, flags))
+        self.change_in_store(&[&[from.0, to.0][..], &concerned].concat(), |store| store.rename(from, to, flags))
     }
 
     /// Changes the permission bits.
@@ -171,7 +174,7 @@ impl MapHandle {
     /// # Errors
     /// ESTALE if there is no such inode.
     pub fn chmod(&self, ino: u64, mode: u32) -> Result<()> {
-        self.underneath(&[ino], |store| {
+        self.change_in_store(&[ino], |store| {
             let attr = &mut store.node_mut(ino)?.attr;
             attr.mode = mode & 0o7777;
             attr.ctime = Timestamp::now();
@@ -184,7 +187,7 @@ impl MapHandle {
     /// # Errors
     /// ESTALE if there is no such inode.
     pub fn set_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        self.underneath(&[ino], |store| {
+        self.change_in_store(&[ino], |store| {
             let node = store.node_mut(ino)?;
             match value {
                 Some(value) => drop(node.xattrs.insert(name.into(), value.into())),
@@ -200,7 +203,7 @@ impl MapHandle {
     /// # Errors
     /// ESTALE if there is no such inode.
     pub fn write(&self, ino: u64, bytes: &[u8]) -> Result<()> {
-        self.underneath(&[ino], |store| {
+        self.change_in_store(&[ino], |store| {
             let node = store.node_mut(ino)?;
             node.bytes.replace(bytes);
             node.attr.mtime = Timestamp::now();
@@ -209,15 +212,15 @@ impl MapHandle {
         })
     }
 
-    /// A change that concerns inodes: it is noticed in them (if they are directories), and in the directories that lead
-    /// to them before the change or after it.
-    fn underneath<T>(&self, concerned: &[u64], change: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
+    /// Makes a change that concerns inodes. It increases the change counts of these inodes, if they
+    /// are directories, and of the directories that contain them before or after the change.
+    fn change_in_store<T>(&self, concerned: &[u64], change: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
         let mut store = self.0.store();
         let around = |store: &Store| -> Vec<u64> { concerned.iter().flat_map(|ino| store.parents(*ino)).collect() };
         let before = around(&store);
         let result = change(&mut store)?;
         for dir in [&before[..], &around(&store), concerned].concat() {
-            self.0.changed_underneath(dir);
+            self.0.note_foreign_change(dir);
         }
         Ok(result)
     }

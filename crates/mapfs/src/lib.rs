@@ -1,12 +1,13 @@
-//! A backed driver for tests and measurements: a tree in plain maps behind one lock, obvious and right.
+//! A backed driver for tests and measurements: a tree in plain maps behind one lock, simple enough
+//! to be obviously correct.
 //!
-//! To the name space, [`MapFs`] is a tree that is kept elsewhere, as a disk or a database would be: names are asked for
-//! when the cache does not know them, changes go through, and what is not used can be evicted. What a real store does at
-//! the worst moment, this one does on demand: each kind of call can be made slow ([`Delay`]), and calls can be made to fail
-//! ([`Fault`]). All calls are counted by kind.
+//! To the namespace, [`MapFs`] is a tree that is kept elsewhere, as on a disk or in a database.
+//! Names are loaded when the cache does not know them, changes are committed at once, and unused
+//! inodes can be evicted. It also serves as a latency and fault injector: each kind of call can be
+//! delayed ([`Delay`]), and calls can be made to fail ([`Fault`]). All calls are counted by kind.
 //!
-//! A [`MapHandle`] shares the store. Through it a test looks at what is really there, and changes the tree *underneath*
-//! the name space, as another machine would.
+//! A [`MapHandle`] shares the store. A test uses it to read the real state, and to change the tree
+//! behind the namespace, as another machine would.
 //!
 //! ```
 //! use pando_mapfs::{Call, MapFs, MapOptions};
@@ -30,20 +31,20 @@ mod bytes;
 mod data;
 mod driver;
 mod handle;
+mod injector;
 mod store;
-mod trouble;
 
 pub use driver::MapFs;
 pub use handle::{MapHandle, MapNode};
-pub use trouble::{Call, Delay, Fault, Parked, Wait};
+pub use injector::{Call, Delay, Fault, Parked, Wait};
 
-/// How a [`MapFs`] is made.
+/// The configuration of a [`MapFs`].
 #[derive(Debug, Clone, Default)]
 pub struct MapOptions {
-    /// Inodes in the store, the root directory included. No limit by default.
+    /// The maximal number of inodes in the store, the root directory included. No limit by default.
     pub inodes: Option<u64>,
-    /// How long calls take. Later ones in the list override earlier ones of the same kind.
+    /// The delays of calls. A later one in the list overrides an earlier one of the same kind.
     pub delays: Vec<Delay>,
-    /// Which calls fail. More can be added while the driver is in use ([`MapHandle::inject`]).
+    /// The calls that fail. More can be added while the driver is in use ([`MapHandle::inject`]).
     pub faults: Vec<Fault>,
 }

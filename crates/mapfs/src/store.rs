@@ -1,4 +1,5 @@
-//! The tree itself: inodes and names in maps. Not a word about calls, delays or locks: each function is one change.
+//! The tree: inodes and names in maps. It knows nothing of calls, delays or locks. Each function is
+//! one change.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,30 +7,31 @@ use pando_vfs::{Error, FileKind, NodeAttr, RenameFlags, Result, Timestamp};
 
 use crate::bytes::Bytes;
 
-/// The number of the root directory.
+/// The inode number of the root directory.
 pub(crate) const ROOT: u64 = 1;
-/// The cookie of the first name that is ever made: those before it mean start, `.` and `..`.
+/// The cookie of the first name ever made. Smaller cookies mean start, `.` and `..`.
 const FIRST_COOKIE: u64 = 3;
 
 /// An inode.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// Complete but for `size` of files, which is that of `bytes`.
+    /// Complete except for the `size` of files, which is that of `bytes`.
     pub attr: NodeAttr,
     pub bytes: Bytes,
     pub xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
-    /// Of a directory.
+    /// For a directory.
     pub names: Names,
 }
 
 impl Node {
-    /// Whether it has a name (or is the root). A directory counts itself, too.
+    /// Whether it has a name or is the root. The link count of a directory includes the directory
+    /// itself.
     pub(crate) fn is_named(&self) -> bool {
         self.attr.nlink > u32::from(self.attr.kind == FileKind::Directory)
     }
 }
 
-/// A directory's names.
+/// The names in a directory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     by_name: HashMap<Box<[u8]>, Entry>,
@@ -48,7 +50,7 @@ impl Names {
         self.by_name.get(name).map(|entry| entry.ino)
     }
 
-    /// Cookies, names and numbers after a cookie.
+    /// Cookies, names and inode numbers after a cookie.
     pub(crate) fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
         self.in_order.range(cookie + 1..).map(|(cookie, name)| (*cookie, &**name, self.by_name[name].ino))
     }
@@ -64,7 +66,7 @@ impl Names {
         }
     }
 
-    /// Another inode under a name that is there: the name keeps its cookie.
+    /// Binds an existing name to another inode. The name keeps its cookie.
     fn rebind(&mut self, name: &[u8], ino: u64) {
         if let Some(entry) = self.by_name.get_mut(name) {
             entry.ino = ino;
@@ -152,7 +154,7 @@ impl Store {
     fn insert(&mut self, attr: &NodeAttr) -> u64 {
         let ino = self.next_ino;
         self.next_ino += 1;
-        // Names count themselves in; a directory counts itself, and the root is bound nowhere.
+        // Each name counts itself. A directory also counts itself, and the root has no name.
         let nlink = match attr.kind {
             FileKind::Directory if ino == ROOT => 2,
             FileKind::Directory => 1,
@@ -235,18 +237,18 @@ impl Store {
         self.nodes.get(&ino).is_some_and(|node| node.attr.kind == FileKind::Directory)
     }
 
-    /// A name that can be made.
+    /// Checks that a name can be made.
     fn free(&self, dir: u64, name: &[u8]) -> Result<()> {
         if self.lookup(dir, name)?.is_some() { Err(Error::Exists) } else { Ok(()) }
     }
 
-    /// A directory must be empty to be removed.
+    /// Checks that a directory is empty, so that it can be removed.
     fn empty(&self, ino: u64) -> Result<()> {
         let names = &self.node(ino)?.names;
         if names.by_name.is_empty() { Ok(()) } else { Err(Error::NotEmpty) }
     }
 
-    /// A directory does not go into itself.
+    /// Checks that a directory does not move into itself.
     fn not_below(&self, ino: u64, dir: u64) -> Result<()> {
         let mut up = dir;
         while self.is_dir(ino) && up != ROOT {
@@ -282,7 +284,7 @@ impl Store {
         }
     }
 
-    /// A name for `ino` comes to `dir`, or goes.
+    /// Counts a name for `ino` that is added to `dir` or removed from it.
     fn count(&mut self, dir: u64, ino: u64, by: i32) {
         let is_dir = self.is_dir(ino);
         if let Some(node) = self.nodes.get_mut(&ino) {

@@ -1,4 +1,4 @@
-//! The name space over a tree that is kept elsewhere.
+//! The namespace tests over a backed tree.
 
 use pando_mapfs::{MapFs, MapOptions};
 use pando_vfs::Driver;

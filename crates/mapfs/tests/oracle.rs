@@ -1,11 +1,12 @@
-//! A tree that is kept elsewhere and a real tmpfs answer alike, while its store is slow and fails, and what nobody uses
-//! is evicted. See `pando_oracle` for how, and for the variables that steer it.
+//! A backed tree and a real tmpfs must return the same results, while its store is slow and fails
+//! and unused inodes are evicted. `pando_oracle` describes the method and the variables that
+//! control it.
 #![forbid(unsafe_code)]
 
 use std::{process::ExitCode, time::Duration};
 
 use pando_mapfs::{Call, Delay, Fault, MapFs, MapHandle, MapOptions, Wait};
-use pando_oracle::{Subject, Trouble, run};
+use pando_oracle::{FaultInjector, Subject, run};
 use pando_vfs::{Error, Vfs};
 
 #[path = "../../vfs/tests/support/splitmix.rs"]
@@ -18,22 +19,23 @@ fn main() -> ExitCode {
             Delay { call: Some(Call::Lookup), wait: Wait::Spin(Duration::from_micros(10)) },
         ];
         let driver = MapFs::new(MapOptions { delays, ..MapOptions::default() });
-        let trouble = FailingStore { store: driver.handle(), seed: style.seed, struck: 0 };
-        Subject { vfs: Vfs::new(driver).expect("a new tree"), trouble: Some(Box::new(trouble)) }
+        let injector = FailingStore { store: driver.handle(), seed: style.seed, failed_before: 0 };
+        Subject { vfs: Vfs::new(driver).expect("a new tree"), injector: Some(Box::new(injector)) }
     })
 }
 
-/// Nothing that tmpfs answers without quotas.
+/// An error that tmpfs without quotas never returns.
 const INJECTED: Error = Error::Quota;
 
-/// Before some operations something is evicted, and in some a call fails: which, the seed and the operation's number say.
+/// Evicts before some operations, and fails a call in some. The seed and the number of the
+/// operation decide which.
 struct FailingStore {
     store: MapHandle,
     seed: u64,
-    struck: u64,
+    failed_before: u64,
 }
 
-impl Trouble for FailingStore {
+impl FaultInjector for FailingStore {
     fn arm(&mut self, vfs: &Vfs, index: u64) {
         let draw = mix(self.seed ^ mix(index));
         match draw % 8 {
@@ -41,20 +43,20 @@ impl Trouble for FailingStore {
             1 | 2 => drop(vfs.evict(1 + (draw >> 8) as usize % 16).expect("nothing fails yet")),
             _ => {}
         }
-        self.struck = self.store.faults_struck();
+        self.failed_before = self.store.calls_failed();
         if (draw >> 16).is_multiple_of(2) {
-            // Most operations make a call or two.
+            // Most operations make one or two calls.
             self.store.inject(Fault::Nth { call: None, after: (draw >> 24) % 4, error: INJECTED });
         }
     }
 
     fn disarm(&mut self) -> Option<Error> {
         self.store.clear_faults();
-        (self.store.faults_struck() > self.struck).then_some(INJECTED)
+        (self.store.calls_failed() > self.failed_before).then_some(INJECTED)
     }
 }
 
-/// A number that depends on each bit of another.
+/// A hash of a number.
 fn mix(mut z: u64) -> u64 {
     splitmix::next(&mut z)
 }

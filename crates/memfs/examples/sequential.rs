@@ -1,9 +1,10 @@
-//! Sequential writing and reading of one large file, beside plain copies of the same bytes in the same process.
+//! Sequential writes and reads of one large file, compared with plain copies of the same bytes in
+//! the same process.
 //!
 //! `cargo run --release -p pando-memfs --example sequential [MiB]`
 //!
-//! The bound for writing is a copy into memory that the process touches for the first time, since that is what a new
-//! page is; for reading, a copy out of memory that is there.
+//! The bound for a write is a copy into memory that the process touches for the first time, since a
+//! new page is such memory. The bound for a read is a copy from memory that is already mapped.
 
 use std::time::Instant;
 

@@ -1,14 +1,16 @@
-//! The bytes of one file: sparse, in pages.
+//! The contents of one file: sparse, in pages.
 //!
-//! The first 64 pages (256 KiB) are an array of their own; each later run of 64 pages is found in a B-tree, if a page
-//! of it is there. So a small file is one array of one slot and one short page; a large one costs one search in 64
-//! pages; a hole of any length costs nothing; and "the next page after here", which SEEK_DATA, punch and truncate ask
-//! for, is a step in an order and never a scan of a hole.
+//! The first 64 pages (256 KiB) are an array of their own. Each later run of 64 pages is in a
+//! B-tree, if one of its pages exists. So a small file is one array with one slot and one short
+//! page. A large file costs one search in 64 pages, and a hole of any length costs nothing. The
+//! next page after an offset, which SEEK_DATA, punch and truncate need, is the next one in order:
+//! holes are never scanned.
 //!
 //! Invariants:
-//! - `pages` is the number of pages in all chunks, and so many are charged to the space;
-//! - no chunk in the tree is empty;
-//! - bytes beyond the end of the file are zeros: writing ends at the new end, and truncating zeroes the tail.
+//! - `pages` is the number of pages in all chunks, and this many are charged to the space
+//! - no chunk in the tree is empty
+//! - bytes beyond the end of the file are zeros: a write ends at the new end, and a truncation
+//!   zeros the tail
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,11 +32,11 @@ pub(crate) struct MemData {
     /// Later chunks by their number (page / 64), from 1 on.
     rest: BTreeMap<u64, Chunk>,
     pages: u64,
-    /// Which pages are data: those that are there and were written to.
+    /// The data ranges: pages that exist and were written to.
     layout: Layout,
 }
 
-/// A page's place: its chunk's number, and its slot there.
+/// The place of a page: the number of its chunk, and its slot in the chunk.
 #[derive(Clone, Copy)]
 struct Place {
     chunk: u64,
@@ -42,7 +44,7 @@ struct Place {
 }
 
 impl Place {
-    /// Of the page that holds `offset`.
+    /// The place of the page that contains `offset`.
     fn of(offset: u64) -> Self {
         Self::of_page(offset / PAGE_BYTES as u64)
     }
@@ -52,7 +54,7 @@ impl Place {
     }
 }
 
-/// The part of `chunk` that lies in the pages `first..end`.
+/// The slots of `chunk` whose pages are in `first..end`.
 fn slots_within(chunk: u64, first: u64, end: u64) -> (usize, usize) {
     let base = chunk * CHUNK_PAGES as u64;
     let clip = |page: u64| page.saturating_sub(base).min(CHUNK_PAGES as u64) as usize;
@@ -72,7 +74,8 @@ impl MemData {
         if number == 0 { Some(&mut self.head) } else { self.rest.get_mut(&number) }
     }
 
-    /// Runs `work` on a chunk that is made for it if it must be, and that stays only if a page is in it afterwards.
+    /// Runs `work` on a chunk. A missing chunk is made for it, and kept only if it has a page
+    /// afterwards.
     fn with_chunk<T>(&mut self, number: u64, work: impl FnOnce(&mut Chunk, &Space, &mut u64) -> T) -> T {
         let Self { space, head, rest, pages, .. } = self;
         if number == 0 {
@@ -89,15 +92,17 @@ impl MemData {
         done
     }
 
-    /// Frees the pages `first..end`. The memory goes first: nobody fills its space while it is still there. But others need
-    /// not wait for the last of many pages: each chunk's can be had as it goes.
+    /// Frees the pages `first..end`. The memory is freed before the space is released, so that no
+    /// thread fills the space while the memory is still in use. But other threads do not have to
+    /// wait for the last of many pages: the space of each chunk is released when the chunk is
+    /// freed.
     fn free_pages(&mut self, first: u64, end: u64) {
         if first >= end || self.pages == 0 {
             return;
         }
         let (from, to) = slots_within(0, first, end);
         let freed = self.head.free(from, to);
-        self.give_back(freed);
+        self.release_pages(freed);
         let chunk_pages = CHUNK_PAGES as u64;
         let mut next = (first / chunk_pages).max(1);
         while let Some((&number, _)) = self.rest.range(next..end.div_ceil(chunk_pages).max(next)).next() {
@@ -107,18 +112,18 @@ impl MemData {
             if chunk.is_empty() {
                 self.rest.remove(&number);
             }
-            self.give_back(freed);
+            self.release_pages(freed);
             next = number + 1;
         }
     }
 
-    /// So many pages were freed.
-    fn give_back(&mut self, pages: u64) {
+    /// Releases the space of freed pages.
+    fn release_pages(&mut self, pages: u64) {
         self.pages -= pages;
         self.space.release_pages(pages);
     }
 
-    /// Zeroes `from..to` within the page that holds `page_start`, if that page is there.
+    /// Zeros `from..to` within the page that contains `page_start`, if that page exists.
     fn zero_within(&mut self, page_start: u64, from: usize, to: usize) {
         let place = Place::of(page_start);
         if let Some(page) = self.chunk_mut(place.chunk).and_then(|chunk| chunk.page_mut(place.slot)) {
@@ -126,7 +131,7 @@ impl MemData {
         }
     }
 
-    /// Pages that are there in `first..end`.
+    /// The number of existing pages in `first..end`.
     fn count_pages(&self, first: u64, end: u64) -> u64 {
         let count = |(number, chunk): (u64, &Chunk)| {
             let (from, to) = slots_within(number, first, end);
@@ -140,7 +145,8 @@ impl MemData {
     }
 }
 
-/// Writes into one chunk; returns the bytes written and what stopped it.
+/// Writes into one chunk. Returns the number of bytes written, and the error that stopped the
+/// write.
 fn write_chunk(
     chunk: &mut Chunk,
     space: &Space,
@@ -219,7 +225,7 @@ impl FileData for MemData {
     }
 
     fn truncate(&mut self, old_size: u64, new_size: u64) -> Result<()> {
-        // Growing keeps what was allocated beyond the old end, as tmpfs does.
+        // Growth keeps pages that were allocated beyond the old end, as tmpfs does.
         if new_size > old_size {
             return Ok(());
         }
@@ -232,7 +238,7 @@ impl FileData for MemData {
         Ok(())
     }
 
-    /// All or nothing as far as the limit goes: the whole range is paid for first.
+    /// The limit applies to the whole range: it is charged first, all or nothing.
     fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -301,7 +307,7 @@ impl FileData for MemData {
         self.pages * (PAGE_BYTES as u64 / 512)
     }
 
-    /// Nothing outlives the memory it is in.
+    /// Contents in memory are not durable.
     fn sync(&mut self) -> Result<()> {
         Ok(())
     }

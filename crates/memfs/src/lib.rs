@@ -1,9 +1,10 @@
 //! The in-memory driver of pandofs: trees that live as long as their superblock.
 //!
-//! Names and attributes are the name space's business, and its cache *is* the tree. What is left for this driver is
-//! what memory is for: the bytes of regular files ([`MemFs`] makes them, sparse, in pages of 4096 bytes), and two
-//! limits, on pages and on inodes. A page is paid for before it is allocated and given back when it is freed, so the
-//! pages of all files together never exceed the limit, and a full file system is one where not one more page fits.
+//! The namespace keeps names and attributes, and its cache *is* the tree. This driver adds the
+//! contents of regular files ([`MemFs`] makes them, sparse, in pages of 4096 bytes), and two
+//! limits, on pages and on inodes. A page is charged before it is allocated, and its charge is
+//! released when it is freed. So the pages of all files together never exceed the limit, and a file
+//! system is full when not one more page fits.
 //!
 //! ```
 //! use pando_memfs::{MemFs, MemOptions};
@@ -44,12 +45,12 @@ use crate::{data::MemData, space::Space};
 #[must_use]
 #[non_exhaustive]
 pub struct MemOptions {
-    /// The space of all files, in whole pages ([`PAGE_BYTES`]; a part of a page counts as one). The
-    /// target of a symbolic link takes a page if it has 128 bytes or more.
+    /// The size of all files in whole pages ([`PAGE_BYTES`]), where a partial page counts as one.
+    /// The target of a symbolic link of 128 bytes or more costs a page too.
     pub size_bytes: Option<u64>,
-    /// The number of inodes, including the root directory. As on tmpfs, each hard link after the first
-    /// counts as an inode. So do 1024 bytes of extended attributes: their names and values, and 40 bytes
-    /// for each.
+    /// The number of inodes, the root directory included. As on tmpfs, a hard link costs an inode.
+    /// Extended attributes cost an inode for each 1024 bytes of their names and values, and each
+    /// attribute costs 40 bytes besides.
     pub inodes: Option<u64>,
 }
 
@@ -72,20 +73,21 @@ impl MemOptions {
     }
 }
 
-/// A tree in memory: the driver to give to `pando_vfs::Vfs::new`.
+/// A tree in memory: the driver to pass to `pando_vfs::Vfs::new`.
 #[derive(Debug)]
 pub struct MemFs {
     space: Arc<Space>,
 }
 
 impl MemFs {
-    /// An empty one. Costs nothing until something is in it.
+    /// An empty tree. It costs nothing until it has an entry.
     #[must_use]
     pub fn new(options: MemOptions) -> Self {
         Self { space: Arc::new(Space::new(options)) }
     }
 
-    /// Spreads the limits over the CPUs now, as contention does: for benchmarks with one thread.
+    /// Spreads the limits over the cores now, as contention would. For measurements with one
+    /// thread.
     #[cfg(feature = "introspection")]
     #[doc(hidden)]
     #[must_use]
@@ -94,7 +96,8 @@ impl MemFs {
         self
     }
 
-    /// Bytes that the pages of all files occupy now: exact when nothing changes meanwhile.
+    /// The bytes that the pages of all files occupy now. The number is exact if nothing changes
+    /// meanwhile.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.space.used_pages() * PAGE_BYTES as u64
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_counted_to_the_byte() {
+    fn xattrs_are_charged_to_the_byte() {
         let memfs = MemFs::new(MemOptions::new().inodes(1));
         assert_eq!(memfs.charge(Charge::Xattr(1024 - 39)), Err(Error::NoSpace));
         memfs.charge(Charge::Xattr(1024 - 40)).unwrap();
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_target_is_a_page() {
+    fn long_target_costs_a_page() {
         let memfs = MemFs::new(MemOptions::new().size_bytes(1));
         memfs.charge(Charge::Target(127)).unwrap();
         memfs.charge(Charge::Target(128)).unwrap();
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_statfs_shows_the_machine() {
+    fn statfs_without_limits_shows_the_machine() {
         let memfs = MemFs::new(MemOptions::default());
         let before = memfs.statfs();
         assert!(before.blocks >= before.bfree && before.bfree >= before.bavail);
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_page_counts_as_one() {
+    fn partial_page_counts_as_one() {
         let memfs = MemFs::new(MemOptions::new().size_bytes(4097));
         assert_eq!(memfs.statfs().blocks, 2);
     }

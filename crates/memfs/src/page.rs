@@ -1,4 +1,4 @@
-//! One page of a file, and a run of neighbouring ones.
+//! One page of a file, and a run of neighbouring pages.
 
 use pando_sync::BlockBytes;
 use pando_vfs::{Error, Result};
@@ -6,18 +6,19 @@ use pando_vfs::{Error, Result};
 /// The unit in which space is counted, allocated and freed.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Pages in a [`Chunk`]: 256 KiB of a file, so that the search for a chunk is paid once in 64 pages.
+/// The number of pages in a [`Chunk`]: 256 KiB of a file, so that a chunk is searched once in 64
+/// pages.
 pub(crate) const CHUNK_PAGES: usize = 64;
 
 /// The smallest allocation of a page's bytes.
 const SMALLEST: usize = 64;
 
-/// A page: the beginning of 4096 bytes, whose rest is zeros.
+/// A page: the first bytes of 4096, of which the rest are zeros.
 ///
-/// It is as long as a size class (64, 128, .. 4096) needs to be for what was written, so a file of a hundred bytes
-/// holds 128 of them in memory; it is *counted* as a whole page all the same, which keeps the accounting to one number
-/// and the memory below it. One of no bytes at all was allocated and not written to: it is paid for, and reads as a
-/// hole.
+/// Its length is the smallest size class (64, 128, .. 4096) for the bytes that were written. So a
+/// file of a hundred bytes has 128 bytes in memory. It is *counted* as a whole page nevertheless.
+/// This keeps the accounting to one number, and the memory below that number. A page of length 0
+/// was allocated and not written to: it is charged, and reads as a hole.
 #[derive(Debug, Default)]
 pub(crate) struct Page(BlockBytes);
 
@@ -27,7 +28,7 @@ impl Page {
         Self::build(&[], within, data)
     }
 
-    /// Puts `data` at `within`, into a larger allocation if it must be.
+    /// Writes `data` at `within`, into a larger allocation if necessary.
     pub(crate) fn write(&mut self, within: usize, data: &[u8]) -> Result<()> {
         match self.0.get_mut(within..within + data.len()) {
             Some(bytes) => bytes.copy_from_slice(data),
@@ -36,14 +37,15 @@ impl Page {
         Ok(())
     }
 
-    /// `old`, then zeros up to `within`, then `data`, which goes beyond `old`, then zeros up to the size class.
+    /// Builds a page: `old`, zeros up to `within`, `data`, which must end beyond `old`, and zeros
+    /// up to the size class.
     fn build(old: &[u8], within: usize, data: &[u8]) -> Result<Self> {
         debug_assert!(old.len() < within + data.len() && within + data.len() <= PAGE_BYTES);
         let len = (within + data.len()).next_power_of_two().max(SMALLEST);
         BlockBytes::patched(len, old, within, data).map(Self).ok_or(Error::NoMemory)
     }
 
-    /// Fills `buf` with what is at `within`.
+    /// Fills `buf` with the bytes at `within`.
     pub(crate) fn read(&self, within: usize, buf: &mut [u8]) {
         let here = self.0.get(within..).unwrap_or_default();
         let n = here.len().min(buf.len());
@@ -51,7 +53,7 @@ impl Page {
         buf[n..].fill(0);
     }
 
-    /// Makes `from..to` zeros.
+    /// Zeros the bytes `from..to`.
     pub(crate) fn zero(&mut self, from: usize, to: usize) {
         let len = self.0.len();
         self.0[from.min(len)..to.min(len)].fill(0);
@@ -63,22 +65,23 @@ impl Page {
     }
 }
 
-/// Up to [`CHUNK_PAGES`] neighbouring pages. As long as its last page needs, so a file of one page has one slot.
+/// Up to [`CHUNK_PAGES`] neighbouring pages. It ends at its last page, so a file of one page has
+/// one slot.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk(Vec<Option<Page>>);
 
 impl Chunk {
-    /// The page in slot `index`; none: a hole that nobody paid for.
+    /// The page in slot `index`. `None` is a hole that is not charged.
     pub(crate) fn page(&self, index: usize) -> Option<&Page> {
         self.0.get(index)?.as_ref()
     }
 
-    /// As [`Chunk::page`], to change it.
+    /// Like [`Chunk::page`], for a change.
     pub(crate) fn page_mut(&mut self, index: usize) -> Option<&mut Page> {
         self.0.get_mut(index)?.as_mut()
     }
 
-    /// The slot itself, which is made if it must be.
+    /// The slot itself. The chunk is extended if necessary.
     pub(crate) fn slot(&mut self, index: usize) -> Result<&mut Option<Page>> {
         debug_assert!(index < CHUNK_PAGES);
         if index >= self.0.len() {
@@ -91,12 +94,12 @@ impl Chunk {
         Ok(&mut self.0[index])
     }
 
-    /// The slots up to the last page's.
+    /// The slots up to the last page.
     pub(crate) fn slots(&self) -> &[Option<Page>] {
         &self.0
     }
 
-    /// Frees the pages in `from..to`; returns how many there were.
+    /// Frees the pages in `from..to`. Returns their number.
     pub(crate) fn free(&mut self, from: usize, to: usize) -> u64 {
         let to = to.min(self.0.len());
         let mut freed = 0;
@@ -107,7 +110,7 @@ impl Chunk {
         freed
     }
 
-    /// Gives up the slots behind the last page, and most of their memory.
+    /// Drops the slots after the last page, and most of their memory.
     pub(crate) fn trim(&mut self) {
         while let Some(None) = self.0.last() {
             self.0.pop();
@@ -117,7 +120,7 @@ impl Chunk {
         }
     }
 
-    /// Whether there is no page.
+    /// Whether it has no page.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -128,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_as_long_as_its_class() {
+    fn page_has_the_length_of_its_size_class() {
         let mut page = Page::new(0, b"abc").unwrap();
         assert_eq!(page.allocated(), 64);
         page.write(60, b"12345").unwrap();
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_has_slots_up_to_its_last_page() {
+    fn chunk_ends_at_its_last_page() {
         let mut chunk = Chunk::default();
         *chunk.slot(0).unwrap() = Some(Page::default());
         assert_eq!(chunk.0.capacity(), 1);

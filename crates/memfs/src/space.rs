@@ -1,21 +1,23 @@
-//! What a tree in memory may use: pages and inodes, each under a quota that several threads charge at once.
+//! The space of a tree in memory: pages and inodes, each with a quota that several threads charge
+//! concurrently.
 //!
-//! Links and extended attributes are accounted as inodes, long targets of symbolic links as pages, with the prices that
-//! Linux's tmpfs has (so that `df -i` and ENOSPC agree with it).
+//! Links and extended attributes are charged as inodes, and long targets of symbolic links as
+//! pages. The prices are those of Linux's tmpfs, so that `df -i` and ENOSPC agree with it.
 
 use pando_sync::Quota;
 use pando_vfs::{Charge, Error, Result, StatFs};
 
 use crate::{MemOptions, PAGE_BYTES};
 
-/// The price of an inode with its name, and of a further link: what they take at most, rounded up.
+/// The price of an inode with its name, and of a hard link: the maximum that they occupy, rounded
+/// up.
 pub const INODE_BYTES: u64 = 1024;
 /// The price of an extended attribute, besides its name and value.
 const XATTR_BYTES: u64 = 40;
-/// Targets of symbolic links that are shorter cost nothing beyond the inode; others cost a page.
+/// A shorter target of a symbolic link costs nothing beyond the inode. Others cost a page.
 const TARGET_PAGE: usize = 128;
 
-/// The limits of one tree and what is used of them.
+/// The limits and the usage of one tree.
 #[derive(Debug)]
 pub(crate) struct Space {
     options: MemOptions,
@@ -31,14 +33,14 @@ impl Space {
         Self { options, pages: Quota::new(pages), inode_bytes: Quota::new(inode_bytes) }
     }
 
-    /// Puts the limits into the state that contention would bring about.
+    /// Brings the limits into the state that contention would cause.
     #[cfg(feature = "introspection")]
     pub(crate) fn spread(&self) {
         self.pages.spread();
         self.inode_bytes.spread();
     }
 
-    /// Pays for `pages`, all or none.
+    /// Charges `pages`, all or none.
     pub(crate) fn charge_pages(&self, pages: u64) -> Result<()> {
         self.pages.charge(pages).map_err(|_| Error::NoSpace)
     }
@@ -53,8 +55,8 @@ impl Space {
         self.pages.used()
     }
 
-    /// Whether so many pages could ever be had: asked before a range is allocated, so that an absurd one fails at once
-    /// and not after the machine's memory is used up.
+    /// Whether this many pages could ever be available. Checked before a range is allocated, so
+    /// that an impossible allocation fails at once and does not first use up the machine's memory.
     pub(crate) fn is_conceivable(&self, pages: u64) -> bool {
         let most = match self.options.size_bytes {
             Some(bytes) => bytes.div_ceil(PAGE_BYTES as u64),
@@ -80,7 +82,8 @@ impl Space {
         }
     }
 
-    /// A limit that was given is shown; one that was not is shown as what is used and what the machine has left.
+    /// Shows a configured limit as it is. Without a limit, shows the usage and the machine's
+    /// available memory.
     pub(crate) fn statfs(&self) -> StatFs {
         let left_bytes = match self.options {
             MemOptions { size_bytes: Some(_), inodes: Some(_) } => 0,
@@ -91,7 +94,7 @@ impl Space {
             Some(bytes) => bytes.div_ceil(PAGE_BYTES as u64).saturating_sub(used),
             None => left_bytes / PAGE_BYTES as u64,
         };
-        // What is begun is used.
+        // A partly used inode counts as used.
         let inodes = self.inode_bytes.used().div_ceil(INODE_BYTES);
         let ffree = match self.options.inodes {
             Some(limit) => limit.saturating_sub(inodes),
@@ -101,7 +104,7 @@ impl Space {
     }
 }
 
-/// What is accounted as inodes.
+/// The bytes that are charged as inodes.
 fn inode_bytes(what: Charge) -> u64 {
     match what {
         Charge::Inode | Charge::Link => INODE_BYTES,
@@ -115,7 +118,7 @@ struct Memory {
     available_bytes: u64,
 }
 
-/// The machine's memory as the kernel tells it; none where it does not.
+/// The machine's memory from `/proc/meminfo`. `None` if the kernel does not report it.
 fn machine_memory() -> Option<Memory> {
     parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }

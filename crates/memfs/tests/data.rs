@@ -1,4 +1,4 @@
-//! File data against the obvious model: the bytes in a `Vec`, and the set of pages that are there.
+//! File data compared with a model: the bytes in a `Vec`, and the set of existing pages.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ mod splitmix;
 /// The last offset that a file can reach.
 const END: u64 = i64::MAX as u64;
 
-/// A small generator: a failing seed reruns exactly.
+/// A small generator, so that a failing seed reruns exactly.
 struct Rng(u64);
 
 impl Rng {
@@ -25,11 +25,12 @@ impl Rng {
     }
 }
 
-/// What a file of at most `WINDOW` bytes should be. Its window lies anywhere: `base` is added to every offset.
+/// The model of a file of at most `WINDOW` bytes. The window can be anywhere: `base` is added to
+/// every offset.
 struct Model {
     base: u64,
     bytes: Vec<u8>,
-    /// Pages that are paid for, and whether anything was written to them.
+    /// The charged pages, and whether each was written to.
     pages: BTreeMap<u64, bool>,
     limit: u64,
 }
@@ -91,7 +92,7 @@ impl Model {
     }
 }
 
-/// Space after every operation, bytes after some.
+/// Compares the space after every operation, and the bytes after some.
 fn compare(model: &Model, data: &dyn FileData, memfs: &MemFs, contents: bool) {
     assert_eq!(data.blocks(), model.pages.len() as u64 * PAGE / 512);
     assert_eq!(memfs.used_bytes(), model.pages.len() as u64 * PAGE);
@@ -120,7 +121,7 @@ fn run(seed: u64, base: u64, limit: u64) {
     let mut data = memfs.data(2);
     let mut model = Model { base, bytes: Vec::new(), pages: BTreeMap::new(), limit };
     for step in 0..400 {
-        // Half of the places are near page or chunk borders, where mistakes live.
+        // Half of the offsets are near page or chunk borders, where bugs are likely.
         let at = match rng.below(4) {
             0 => rng.below(140) * PAGE + rng.below(3),
             1 => (64 * PAGE * (1 + rng.below(2))).saturating_sub(rng.below(3)),
@@ -181,7 +182,7 @@ fn random_operations_agree_with_the_model() {
 }
 
 #[test]
-fn the_last_byte_of_the_largest_file() {
+fn last_byte_of_the_largest_file_is_accessible() {
     let memfs = MemFs::new(MemOptions::default());
     let mut data = memfs.data(2);
     assert_eq!(data.write_at(b"z", END - 1), Ok(1));
@@ -200,7 +201,7 @@ fn the_last_byte_of_the_largest_file() {
 }
 
 #[test]
-fn an_absurd_allocation_fails_at_once() {
+fn impossible_allocation_fails_at_once() {
     for size_bytes in [None, Some(1 << 20)] {
         let memfs = MemFs::new(MemOptions::new().size_bytes(size_bytes));
         let mut data = memfs.data(2);
@@ -210,7 +211,7 @@ fn an_absurd_allocation_fails_at_once() {
 }
 
 #[test]
-fn a_range_that_was_allocated_can_be_written_when_all_is_full() {
+fn allocated_range_is_writable_when_the_space_is_full() {
     let memfs = MemFs::new(MemOptions::new().size_bytes(4 * PAGE));
     let (mut kept, mut other) = (memfs.data(2), memfs.data(3));
     kept.allocate(PAGE + 1, 2 * PAGE).unwrap(); // three pages are touched
@@ -222,10 +223,11 @@ fn a_range_that_was_allocated_can_be_written_when_all_is_full() {
     assert_eq!(kept.write_at(&[2], 0), Ok(1));
 }
 
-/// Several threads write, truncate and drop files in a space that is too small for them. The pages that they see as
-/// theirs are counted from outside: never more than the limit, and no thread is refused while a page is left for ever.
+/// Several threads write, truncate and drop files in a space that is too small for them. The test
+/// counts the pages that the threads have written: there are never more than the limit. No page is
+/// lost, so no thread is refused forever.
 #[test]
-fn the_limit_is_exact_between_threads() {
+fn page_limit_is_exact_across_threads() {
     const LIMIT: u64 = 50;
     let memfs = MemFs::new(MemOptions::new().size_bytes(LIMIT * PAGE));
     let (written, done, refused) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
@@ -243,7 +245,8 @@ fn the_limit_is_exact_between_threads() {
                                 Ok(n) => {
                                     assert_eq!(n, 100);
                                     mine += 1;
-                                    // Counted after the charge and taken back before the release: a lower bound.
+                                    // Increased after the charge and decreased before the release,
+                                    // so it is a lower bound.
                                     assert!(written.fetch_add(1, Ordering::SeqCst) < LIMIT);
                                 }
                                 Err(error) => {
@@ -278,12 +281,13 @@ fn the_limit_is_exact_between_threads() {
     assert_eq!(data.write_at(&all, 0), Ok((LIMIT * PAGE) as usize), "every page can be had again");
 }
 
-/// Who needs a page does not wait until all of a large file is freed.
+/// A thread that needs a page does not wait until all of a large file is freed.
 #[test]
-fn pages_of_a_large_file_can_be_had_as_they_go() {
+fn pages_of_a_large_file_are_released_incrementally() {
     const PAGES: u64 = 20_000;
     let memfs = MemFs::new(MemOptions::new().size_bytes(PAGES * PAGE));
-    // In how many rounds this thread runs at the right moment is the machine's to say: in one of them it does.
+    // The scheduler decides in which rounds this thread runs at the right moment. In one of them it
+    // does.
     let gone_in_part = (0..1000).any(|_| {
         let mut data = memfs.data(2);
         data.allocate(0, PAGES * PAGE).unwrap();

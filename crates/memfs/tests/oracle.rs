@@ -1,4 +1,5 @@
-//! The memory driver and a real tmpfs answer alike. See `pando_oracle` for how, and for the variables that steer it.
+//! The memory driver and a real tmpfs must return the same results. `pando_oracle` describes the
+//! method and the variables that control it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -14,6 +15,6 @@ fn main() -> ExitCode {
                 .size_bytes(style.limits.map(|limits| limits.bytes))
                 .inodes(style.limits.map(|limits| limits.inodes)),
         );
-        Subject { vfs: Vfs::new(driver).expect("a tree in memory"), trouble: None }
+        Subject { vfs: Vfs::new(driver).expect("a tree in memory"), injector: None }
     })
 }

@@ -1,4 +1,5 @@
-//! What the oracle found: each test is the shortest way to an answer that once differed from tmpfs's.
+//! Differences that the oracle found. Each test is the shortest sequence to a result that once
+//! differed from that of tmpfs.
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
@@ -26,7 +27,7 @@ fn make(vfs: &Vfs, context: &Context, path: &str) -> File {
     open(vfs, context, path, OpenFlags::RDWR | OpenFlags::CREAT).expect("made")
 }
 
-/// A time that no clock tells.
+/// A time that no clock returns.
 const LONG_AGO: SetTime = SetTime::At(Timestamp(1_000_000_007));
 
 fn set_long_ago(vfs: &Vfs, context: &Context, path: &str) {
@@ -34,7 +35,7 @@ fn set_long_ago(vfs: &Vfs, context: &Context, path: &str) {
 }
 
 #[test]
-fn the_path_comes_before_the_name_of_an_attribute() {
+fn path_is_checked_before_the_xattr_name() {
     let (vfs, root) = tree();
     for name in ["nonsense.a", "user."] {
         assert_eq!(vfs.getxattr(&root, At::Cwd, "/a", name, FOLLOW), Err(Error::NoEntry));
@@ -45,7 +46,7 @@ fn the_path_comes_before_the_name_of_an_attribute() {
 }
 
 #[test]
-fn the_right_to_an_attribute_comes_before_its_name() {
+fn permission_is_checked_before_the_xattr_name() {
     let (vfs, root) = tree();
     make(&vfs, &root, "/a");
     vfs.chmod(&root, At::Cwd, "/a", 0, FOLLOW).expect("chmod");
@@ -58,7 +59,7 @@ fn the_right_to_an_attribute_comes_before_its_name() {
 }
 
 #[test]
-fn create_and_replace_together_say_what_is_in_the_way() {
+fn xattr_create_and_replace_together_always_fail() {
     let (vfs, root) = tree();
     make(&vfs, &root, "/a");
     let set = |how| vfs.setxattr(&root, At::Cwd, "/a", "user.a", b"v", how, FOLLOW);
@@ -68,7 +69,7 @@ fn create_and_replace_together_say_what_is_in_the_way() {
 }
 
 #[test]
-fn a_range_beyond_the_greatest_offset_is_invalid() {
+fn range_beyond_the_maximum_offset_is_einval() {
     let (vfs, root) = tree();
     let file = make(&vfs, &root, "/a");
     assert_eq!(file.pread(&mut [0; 2], MAX - 1), Err(Error::Invalid));
@@ -84,7 +85,7 @@ fn a_range_beyond_the_greatest_offset_is_invalid() {
 }
 
 #[test]
-fn listing_a_directory_without_atime_leaves_it() {
+fn readdir_with_o_noatime_keeps_atime() {
     let (vfs, root) = tree();
     vfs.mkdir(&root, At::Cwd, "/d", 0o755).expect("made");
     set_long_ago(&vfs, &root, "/d");
@@ -97,7 +98,7 @@ fn listing_a_directory_without_atime_leaves_it() {
 }
 
 #[test]
-fn a_file_is_no_directory_to_list() {
+fn readdir_of_a_file_is_enotdir() {
     let (vfs, root) = tree();
     make(&vfs, &root, "/a");
     let file = open(&vfs, &root, "/a", OpenFlags::WRONLY).expect("opened");
@@ -105,7 +106,7 @@ fn a_file_is_no_directory_to_list() {
 }
 
 #[test]
-fn truncating_to_the_same_size_is_a_modification_through_a_handle_only() {
+fn same_size_truncate_modifies_only_through_a_handle() {
     let (vfs, root) = tree();
     let file = make(&vfs, &root, "/a");
     let unchanged = || SetTime::At(vfs.stat(&root, At::Cwd, "/a", FOLLOW).expect("stat").mtime) == LONG_AGO;
@@ -119,9 +120,9 @@ fn truncating_to_the_same_size_is_a_modification_through_a_handle_only() {
     assert!(!unchanged());
 }
 
-/// tmpfs goes through its pages then, and marks what it has gone through.
+/// In this case tmpfs looks through its pages, and stamps the file.
 #[test]
-fn truncating_what_has_pages_to_the_same_size_is_a_modification() {
+fn same_size_truncate_with_pages_modifies() {
     let (vfs, root) = tree();
     let file = make(&vfs, &root, "/a");
     let modified = || SetTime::At(vfs.stat(&root, At::Cwd, "/a", FOLLOW).expect("stat").mtime) != LONG_AGO;
@@ -141,7 +142,7 @@ fn truncating_what_has_pages_to_the_same_size_is_a_modification() {
 }
 
 #[test]
-fn truncating_to_the_same_size_takes_setuid_away() {
+fn same_size_truncate_drops_setuid() {
     let (vfs, root) = tree();
     make(&vfs, &root, "/a");
     vfs.chmod(&root, At::Cwd, "/a", 0o4777, FOLLOW).expect("chmod");
@@ -154,7 +155,7 @@ fn truncating_to_the_same_size_takes_setuid_away() {
 }
 
 #[test]
-fn what_was_allocated_beyond_the_end_is_given_back() {
+fn space_allocated_beyond_the_end_is_freed() {
     let (vfs, root) = tree();
     let file = make(&vfs, &root, "/a");
     let blocks = || file.stat().blocks;
@@ -171,7 +172,7 @@ fn what_was_allocated_beyond_the_end_is_given_back() {
 }
 
 #[test]
-fn a_path_handle_is_no_handle_to_allocate_with() {
+fn fallocate_checks_the_handle_first() {
     let (vfs, root) = tree();
     make(&vfs, &root, "/a");
     let file = open(&vfs, &root, "/a", OpenFlags::PATH).expect("opened");
@@ -188,13 +189,13 @@ fn a_path_handle_is_no_handle_to_allocate_with() {
 }
 
 #[test]
-fn times_that_are_both_left_alone_need_no_path() {
+fn utimens_with_both_omitted_ignores_the_path() {
     let (vfs, root) = tree();
     assert_eq!(vfs.utimens(&root, At::Cwd, "/none", SetTime::Omit, SetTime::Omit, FOLLOW), Ok(()));
 }
 
 #[test]
-fn a_chown_that_takes_setuid_away_is_the_owners() {
+fn chown_that_drops_setuid_needs_the_owner() {
     let (vfs, root) = tree();
     make(&vfs, &root, "/a");
     let chown = || vfs.chown(&user(&vfs), At::Cwd, "/a", None, None, FOLLOW);
@@ -204,7 +205,7 @@ fn a_chown_that_takes_setuid_away_is_the_owners() {
 }
 
 #[test]
-fn a_device_is_refused_after_its_place() {
+fn device_permission_is_checked_after_the_path() {
     let (vfs, root) = tree();
     vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
     vfs.mkdir(&root, At::Cwd, "/shut", 0o755).expect("made");
@@ -216,7 +217,7 @@ fn a_device_is_refused_after_its_place() {
 }
 
 #[test]
-fn open_flags_and_links() {
+fn open_flags_with_symlinks() {
     let (vfs, root) = tree();
     vfs.symlink(&root, "none", At::Cwd, "/l").expect("made");
     vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
@@ -231,7 +232,7 @@ fn open_flags_and_links() {
 }
 
 #[test]
-fn a_rename_asks_for_the_old_name_before_the_new_one_is_too_long() {
+fn rename_looks_up_the_old_name_before_the_length_check() {
     let (vfs, root) = tree();
     let long = format!("/{}", "x".repeat(256));
     let rename = |old: &str, new: &str| vfs.rename(&root, At::Cwd, old, At::Cwd, new, RenameFlags::empty());
@@ -244,14 +245,14 @@ fn a_rename_asks_for_the_old_name_before_the_new_one_is_too_long() {
 }
 
 #[test]
-fn nothing_is_in_a_directory_that_was_removed() {
+fn removed_directory_has_no_names() {
     let (vfs, mut root) = tree();
     vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
     vfs.chdir(&mut root, At::Cwd, "/d").expect("entered");
     vfs.rmdir(&root, At::Cwd, "/d").expect("removed");
     assert_eq!(vfs.stat(&root, At::Cwd, "x".repeat(256), FOLLOW).map(drop), Err(Error::NoEntry));
     assert_eq!(vfs.link(&root, At::Cwd, "..", At::Cwd, "a", FOLLOW).map(drop), Err(Error::NoEntry));
-    // Not even a name that is too long, or that the caller may not make.
+    // Even for a name that is too long, or that the caller may not make.
     let long = "x".repeat(256);
     assert_eq!(vfs.unlink(&root, At::Cwd, &long), Err(Error::NoEntry));
     assert_eq!(vfs.rmdir(&root, At::Cwd, &long), Err(Error::NoEntry));
@@ -262,7 +263,7 @@ fn nothing_is_in_a_directory_that_was_removed() {
 }
 
 #[test]
-fn no_name_is_in_a_removed_directory_before_what_lies_above_it_matters() {
+fn removed_directory_is_enoent_before_ancestry() {
     let (vfs, mut root) = tree();
     for dir in ["/c", "/c/a"] {
         vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
@@ -278,7 +279,7 @@ fn no_name_is_in_a_removed_directory_before_what_lies_above_it_matters() {
 }
 
 #[test]
-fn a_user_makes_nothing_in_a_directory_that_was_removed() {
+fn create_in_removed_directory_is_enoent_for_users() {
     let (vfs, root) = tree();
     vfs.mkdir(&root, At::Cwd, "/d", 0o755).expect("made");
     let mut user = user(&vfs);
@@ -289,7 +290,7 @@ fn a_user_makes_nothing_in_a_directory_that_was_removed() {
 }
 
 #[test]
-fn setgid_goes_by_the_mode_before_the_umask() {
+fn setgid_is_decided_before_the_umask() {
     let (vfs, root) = tree();
     vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
     vfs.chmod(&root, At::Cwd, "/d", 0o2777, FOLLOW).expect("chmod");
@@ -299,14 +300,14 @@ fn setgid_goes_by_the_mode_before_the_umask() {
 }
 
 #[test]
-fn a_size_beyond_the_greatest_is_refused_before_the_handle() {
+fn truncate_size_is_checked_before_the_handle() {
     let (vfs, root) = tree();
     make(&vfs, &root, "/a");
     assert_eq!(open(&vfs, &root, "/a", OpenFlags::PATH).expect("opened").truncate(MAX + 1), Err(Error::Invalid));
 }
 
 #[test]
-fn nobody_opens_for_creation_what_others_put_into_a_sticky_directory() {
+fn o_creat_refuses_foreign_files_in_a_sticky_directory() {
     let (vfs, root) = tree();
     let how = OpenFlags::RDWR | OpenFlags::CREAT;
     for (mode, refused) in [(0o1777, true), (0o777, false), (0o1775, false)] {
@@ -326,7 +327,7 @@ fn nobody_opens_for_creation_what_others_put_into_a_sticky_directory() {
         }
         make(&vfs, &root, "/d/file");
         vfs.chown(&root, At::Cwd, "/d/file", Some(1000), None, FOLLOW).expect("chown");
-        // A switch of the machine's, off by default.
+        // For regular files, this is a setting of the machine that is off by default.
         assert!(open(&vfs, &root, "/d/file", how).is_ok());
         vfs.unlink(&root, At::Cwd, "/d/file").expect("unlinked");
         vfs.rmdir(&root, At::Cwd, "/d").expect("removed");
@@ -334,7 +335,7 @@ fn nobody_opens_for_creation_what_others_put_into_a_sticky_directory() {
 }
 
 #[test]
-fn a_file_with_a_slash_behind_its_name_is_refused_however_long_the_name() {
+fn o_creat_with_trailing_slash_is_eisdir() {
     let (vfs, root) = tree();
     let how = OpenFlags::RDONLY | OpenFlags::CREAT;
     for path in ["/a/", "/./", "/"] {

@@ -1,11 +1,12 @@
-//! What was removed goes back to the system: in a process of its own, whose resident memory tells.
+//! Memory of removed files is returned to the system. The test has a process of its own, since it
+//! checks the resident memory.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::fs::Fs;
 
-/// Resident memory in bytes, where a page has 4096.
+/// Resident memory in bytes, for pages of 4096 bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("/proc is there");
     let pages = statm.split(' ').nth(1).expect("the second number");
@@ -13,10 +14,11 @@ fn resident() -> usize {
 }
 
 #[test]
-fn an_emptied_tree_gives_its_memory_back() {
+fn emptied_tree_returns_memory_to_the_system() {
     const FILES: usize = 3000;
     const BYTES: usize = 20_000;
-    /// What threads and depots keep for the next files, and what the general allocator does not give back.
+    /// The memory that threads and depots keep for the next files, and that the general allocator
+    /// does not return.
     const KEPT: usize = 16 << 20;
     let fs = Fs::new(MemFs::new(MemOptions::default())).expect("a tree");
     let before = resident();

@@ -1,16 +1,16 @@
-//! Random operations over few names, so that they collide.
+//! Random operations on a few names, so that they collide.
 //!
-//! What comes next depends on the seed and on nothing else, least of all on what was answered: so an operation can be
-//! left out and all others stay the same, which is what shrinking a failure needs.
+//! The next operation depends only on the seed, and never on earlier results. So one operation can
+//! be left out while all others stay the same, which shrinking a failure needs.
 
-use crate::op::{At, COMMON_GROUP, Flags, Mode, Op, Place, SLOTS, When, Whence, Who};
+use crate::op::{At, COMMON_GROUP, Caller, Flags, Mode, Op, Place, SLOTS, When, Whence};
 
 /// xorshift64* (Marsaglia, *Xorshift RNGs*, 2003; Vigna, 2016).
 pub struct Rng(u64);
 
 impl Rng {
     pub fn new(seed: u64) -> Self {
-        // Seeds that differ little must not begin alike; zero must not be the state.
+        // Similar seeds must not give similar sequences, and the state must not be zero.
         let mixed = (seed ^ (seed >> 31)).wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         Self((mixed ^ (mixed >> 27)) | 1)
     }
@@ -36,25 +36,25 @@ impl Rng {
     }
 }
 
-/// What kind of run it is.
+/// The kind of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
-    /// The number that the run is drawn from.
+    /// The seed of the run.
     pub seed: u64,
-    /// The tree is kept elsewhere: no files without a name, and nobody says how much space one takes.
-    pub kept_elsewhere: bool,
+    /// The tree has a backing: no anonymous files, and no block counts.
+    pub backed: bool,
     /// Ordinary users take turns with root.
     pub users: bool,
-    /// The sticky bit may be set: not where the machine protects what is in sticky directories in ways of its own
-    /// (`fs.protected_symlinks` and the like), which are not the file system's.
+    /// The sticky bit may be set. Not on a machine with policies for sticky directories
+    /// (`fs.protected_symlinks` and the like), which are not those of the file system.
     pub sticky: bool,
-    /// `trusted.*` may be set: not in a user name space.
+    /// `trusted.*` may be set. Not in a user namespace.
     pub trusted: bool,
-    /// What fits, if limited.
+    /// The limits of the tree, if any.
     pub limits: Option<Limits>,
 }
 
-/// What a tree may hold.
+/// The limits of a tree.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Bytes, in pages.
@@ -69,7 +69,7 @@ const MODES: [u32; 16] = [
 ];
 const USERS: [u32; 2] = [1000, 1001];
 
-/// The operations of one run.
+/// Generates the operations of one run.
 pub struct Generator {
     rng: Rng,
     style: Style,
@@ -90,7 +90,7 @@ impl Generator {
             0 if self.rng.chance(20) => "x".repeat(256),
             0 => ".".into(),
             1 | 2 => "..".into(),
-            // Some names more than others: what is there is met again.
+            // Some names are more frequent than others, so that existing files are used again.
             3..=40 => self.rng.pick(&NAMES[..3]).into(),
             _ => self.rng.pick(&NAMES).into(),
         }
@@ -117,7 +117,7 @@ impl Generator {
         path
     }
 
-    /// The target of a link: now and then one that is long enough to be paid for.
+    /// The target of a symbolic link. Sometimes it is long enough to cost a page.
     fn target(&mut self) -> String {
         match self.rng.below(20) {
             0 => "x".repeat(127),
@@ -160,7 +160,8 @@ impl Generator {
                 flags |= flag;
             }
         }
-        // Of directories only: whether tmpfs lets files be opened so depends on the kernel (since Linux 6.6).
+        // For directories only: whether tmpfs permits O_DIRECT for files depends on the kernel
+        // (since Linux 6.6).
         if flags & Flags::TMPFILE == Flags::DIRECTORY && self.rng.chance(20) {
             flags |= Flags::DIRECT;
         }
@@ -176,7 +177,7 @@ impl Generator {
         }
     }
 
-    /// Of some buffers, or none.
+    /// The lengths of some buffers, or of none.
     fn lens(&mut self) -> Vec<usize> {
         (0..self.rng.below(5)).map(|_| self.len()).collect()
     }
@@ -185,8 +186,8 @@ impl Generator {
         (self.rng.below(2) == 0).then(|| self.offset())
     }
 
-    /// Beyond the greatest offset, or well below it: never in the last pages that a file can have, where tmpfs does not
-    /// find the data that is there.
+    /// An offset beyond the maximum, or well below it. Never in the last pages that a file can
+    /// have, where tmpfs does not find existing data.
     fn offset(&mut self) -> u64 {
         match self.rng.below(20) {
             0 => i64::MAX as u64 - self.rng.below(3) * 4096 - self.rng.below(3) - 8 * 4096,
@@ -209,7 +210,7 @@ impl Generator {
         }
     }
 
-    /// Sizes stay moderate more often than offsets, or every file would be a huge hole.
+    /// Sizes are moderate more often than offsets. Otherwise every file would be a huge hole.
     fn size(&mut self) -> u64 {
         let size = if self.rng.chance(90) { self.rng.below(30_000) } else { self.offset() };
         if size == i64::MAX as u64 { size + 1 } else { size }
@@ -239,7 +240,7 @@ impl Generator {
         self.rng.pick(&[None, Some(0), Some(USERS[0]), Some(USERS[1]), Some(COMMON_GROUP)])
     }
 
-    /// The next one.
+    /// The next operation.
     pub fn op(&mut self) -> Op {
         match self.rng.below(100) {
             0..=30 => self.op_on_handle(),
@@ -269,10 +270,11 @@ impl Generator {
             }
             28 | 29 => Op::Ftruncate { slot, size: self.size() },
             30 | 31 => {
-                // Plain, KEEP_SIZE, PUNCH_HOLE with KEEP_SIZE; seldom what no one has (COLLAPSE_RANGE) or knows.
+                // Plain, KEEP_SIZE, and PUNCH_HOLE with KEEP_SIZE. Rarely a mode that tmpfs does
+                // not support (COLLAPSE_RANGE) or that is unknown.
                 let mode = self.rng.pick(&[0, 0, 1, 1, 3, 3, 3, 3, 2, 8, 0x4000]);
                 let (offset, len) = (self.size(), self.size());
-                // What is written to later must not be 2^60 bytes of memory.
+                // A range that is written to later must not be 2^60 bytes of memory.
                 let len = if mode < 2 { len % 100_000 } else { len };
                 Op::Fallocate { slot, mode, offset, len }
             }
@@ -324,7 +326,8 @@ impl Generator {
             33 | 34 => Op::Getxattr { path: self.path(), name: self.xattr_name(), follow },
             35 => Op::Listxattr { path: self.path(), follow },
             36 | 37 => Op::Removexattr { path: self.path(), name: self.xattr_name(), follow },
-            // An empty path means the starting point to pandofs's library, as a dentry is what callers have.
+            // In pandofs's library an empty path means the start of the walk, since callers have
+            // dentries.
             _ => Op::Statfs { path: Some(self.path()).filter(|path| !path.is_empty()).unwrap_or_else(|| "/".into()) },
         }
     }
@@ -337,8 +340,13 @@ impl Generator {
             6 | 7 => Op::Getcwd,
             8 => Op::Umask { mask: Mode(self.rng.pick(&[0, 0o022, 0o077, 0o777, 0o027])) },
             _ if self.style.users => {
-                let who = self.rng.pick(&[Who::Root, Who::User(USERS[0]), Who::User(USERS[0]), Who::User(USERS[1])]);
-                Op::Become { who }
+                let caller = self.rng.pick(&[
+                    Caller::Root,
+                    Caller::User(USERS[0]),
+                    Caller::User(USERS[0]),
+                    Caller::User(USERS[1]),
+                ]);
+                Op::Become { caller }
             }
             _ => Op::Getcwd,
         }

@@ -1,4 +1,4 @@
-//! The oracle: a real tmpfs, in a process that has nothing else as its root.
+//! The oracle: a real tmpfs, which is the root directory of this process.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -16,27 +16,29 @@ use crate::{
     LINK_POLICY,
     generate::{Limits, Style},
     op::{
-        Answer, Aside, At, COMMON_GROUP, Entry, Facts, Flags, LAST_SEEK, Mode, Op, Outcome, Place, RawStat, S_IFBLK,
-        S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, Who, mask_number, read, readv, writev,
+        Answer, At, COMMON_GROUP, Caller, Entry, Facts, Flags, LAST_SEEK, Mode, NotCompared, Op, Outcome, Place,
+        RawStat, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, SLOTS, Tree, When, Whence, mask_number, read, readv,
+        writev,
     },
 };
 
 /// A tmpfs that this process is confined to, and its open handles.
 pub struct Kernel {
     slots: [Option<OwnedFd>; SLOTS + 1],
-    /// Who opened each, and what group it had then.
-    openers: [(Who, u32); SLOTS + 1],
-    /// `/proc/self/fd`, opened while it could be.
+    /// The caller that opened each handle, and the file's group at that time.
+    openers: [(Caller, u32); SLOTS + 1],
+    /// `/proc/self/fd`, opened while it was reachable.
     handles: OwnedFd,
-    who: Who,
+    caller: Caller,
     style: Style,
-    /// [`LINK_POLICY`] is on.
+    /// Whether [`LINK_POLICY`] is on.
     protected_hardlinks: bool,
 }
 
 impl Kernel {
-    /// Mounts a fresh tmpfs over the directory for temporary files and makes it the root. The process has a mount name
-    /// space of its own, so nobody else sees it, and it goes when the process does.
+    /// Mounts a new tmpfs over the directory for temporary files, and makes it the root. The
+    /// process has its own mount namespace. So no other process sees the mount, and it ends with
+    /// the process.
     pub fn enter(style: &Style) -> std::io::Result<Self> {
         let handles = fs::open("/proc/self/fd", OFlags::DIRECTORY | OFlags::CLOEXEC, KernelMode::empty())?;
         let protected_hardlinks = sysctl(LINK_POLICY);
@@ -52,37 +54,41 @@ impl Kernel {
         rustix::process::umask(KernelMode::from_raw_mode(0o022));
         Ok(Self {
             slots: Default::default(),
-            openers: [(Who::Root, 0); SLOTS + 1],
+            openers: [(Caller::Root, 0); SLOTS + 1],
             handles,
-            who: Who::Root,
+            caller: Caller::Root,
             style: *style,
             protected_hardlinks,
         })
     }
 
-    /// Whether an operation must not be carried out, on either tree:
-    /// - opening a pipe or a device, which would wait for somebody or reach a driver that is not the file system;
-    /// - a user's link to what is not its own, where the machine has a policy of its own for that;
-    /// - a user's link by handle, which Linux allows or not by the history of the process's credentials;
-    /// - a change of contents by another caller than the one that opened the file, or after a chgrp: whether that takes setuid
-    ///   and setgid away depends on the writer on Linux, and on the opener in pandofs, whose handles know nobody else;
-    /// - a seek in the last pages that a file can have, where tmpfs answers 2^63, and a write there by position, which it
-    ///   does not find again;
-    /// - a seek in a directory, where positions mean nothing to others;
-    /// - a file without a name, in a tree that is kept elsewhere.
+    /// Whether an operation must be skipped, on both trees:
+    /// - opening a pipe or a device, which would wait for another process or reach a driver that is
+    ///   not the file system
+    /// - a user's link to a file that the user does not own, if the machine has a policy for such
+    ///   links
+    /// - a user's link by handle, which Linux permits depending on the history of the process's
+    ///   credentials
+    /// - a change of contents by a caller that did not open the file, or after a chgrp: on Linux
+    ///   the writer decides whether setuid and setgid are dropped, and in pandofs the opener does,
+    ///   since handles know no other caller
+    /// - a seek in the last pages that a file can have, where tmpfs returns 2^63, and a write there
+    ///   by position, which tmpfs does not find again
+    /// - a seek in a directory, where positions have no common meaning
+    /// - an anonymous file, in a backed tree
     pub fn must_skip(&self, op: &Op) -> bool {
         match op {
-            Op::Open { flags, .. } if self.style.kept_elsewhere && flags.0 & Flags::TMPFILE == Flags::TMPFILE => true,
+            Op::Open { flags, .. } if self.style.backed && flags.0 & Flags::TMPFILE == Flags::TMPFILE => true,
             Op::Open { place, .. } => self
                 .stat_place(place, true)
                 .is_ok_and(|stat| matches!(stat.st_mode & S_IFMT, S_IFIFO | S_IFCHR | S_IFBLK)),
-            Op::Link { old, follow, .. } => match self.who {
-                Who::Root => false,
-                Who::User(user) => {
+            Op::Link { old, follow, .. } => match self.caller {
+                Caller::Root => false,
+                Caller::User(user) => {
                     self.protected_hardlinks && self.stat_place(old, *follow).is_ok_and(|stat| stat.st_uid != user)
                 }
             },
-            Op::LinkHandle { .. } => self.who != Who::Root,
+            Op::LinkHandle { .. } => self.caller != Caller::Root,
             Op::Write { slot, len, .. } => self.is_not_opener(*slot) || self.writes_last_pages(*slot, *len),
             Op::Writev { slot, lens, offset: None, .. } => {
                 self.is_not_opener(*slot) || self.writes_last_pages(*slot, lens.iter().sum())
@@ -99,14 +105,15 @@ impl Kernel {
         }
     }
 
-    /// Whether another caller, or one with another view of the group, opened the file.
+    /// Whether another caller opened the file, or its group was different then.
     fn is_not_opener(&self, slot: usize) -> bool {
         let gid = self.slots[slot].as_ref().and_then(|fd| fs::fstat(fd).ok()).map(|stat| stat.st_gid);
         let (opener, gid_then) = self.openers[slot];
-        opener != self.who || gid.is_some_and(|gid| gid != gid_then)
+        opener != self.caller || gid.is_some_and(|gid| gid != gid_then)
     }
 
-    /// Whether a write at the position, or at the end, comes to where holes are not looked for.
+    /// Whether a write at the position, or at the end, reaches the pages where holes are not
+    /// compared.
     fn writes_last_pages(&self, slot: usize, len: usize) -> bool {
         let Some(fd) = &self.slots[slot] else { return false };
         let position = fs::seek(fd, SeekFrom::Current(0)).unwrap_or(0);
@@ -135,7 +142,7 @@ impl Kernel {
                 time(stat.st_ctime, stat.st_ctime_nsec),
             ],
         };
-        Facts::new(raw, self.style.kept_elsewhere)
+        Facts::new(raw, self.style.backed)
     }
 
     fn fd(&self, slot: usize) -> io::Result<BorrowedFd<'_>> {
@@ -149,20 +156,20 @@ impl Kernel {
         }
     }
 
-    fn become_who(&mut self, who: Who) -> io::Result<()> {
+    fn set_caller(&mut self, caller: Caller) -> io::Result<()> {
         let become_ids = |user: u32, groups: &[Gid]| {
             seteuid(Uid::from_raw(0))?;
             setgroups(groups)?;
             setegid(Gid::from_raw(user))?;
             seteuid(Uid::from_raw(user))
         };
-        match who {
-            Who::Root if self.who == Who::Root => Ok(()),
-            Who::Root => become_ids(0, &[]),
-            Who::User(user) => become_ids(user, &[Gid::from_raw(COMMON_GROUP)]),
+        match caller {
+            Caller::Root if self.caller == Caller::Root => Ok(()),
+            Caller::Root => become_ids(0, &[]),
+            Caller::User(user) => become_ids(user, &[Gid::from_raw(COMMON_GROUP)]),
         }
         .map_err(|error| Errno::from_raw_os_error(error as i32))?;
-        self.who = who;
+        self.caller = caller;
         Ok(())
     }
 
@@ -172,7 +179,7 @@ impl Kernel {
                 let at = self.at(place)?;
                 let flags = OFlags::from_bits_retain(flags.0) | OFlags::CLOEXEC;
                 let opened = fs::openat(at, &*place.path, flags, KernelMode::from_raw_mode(mode.0))?;
-                self.openers[slot] = (self.who, fs::fstat(&opened)?.st_gid);
+                self.openers[slot] = (self.caller, fs::fstat(&opened)?.st_gid);
                 self.slots[slot] = Some(opened);
                 Answer::Done
             }
@@ -212,13 +219,14 @@ impl Kernel {
         })
     }
 
-    /// What the link in `/proc` says; it may be read by the superuser only, once credentials have changed.
+    /// The target of the link in `/proc`. Once credentials have changed, only the superuser may
+    /// read it.
     fn path_of(&mut self, slot: usize) -> io::Result<Answer> {
         let name = self.fd(slot)?.as_raw_fd().to_string();
-        let who = self.who;
-        self.become_who(Who::Root)?;
+        let caller = self.caller;
+        self.set_caller(Caller::Root)?;
         let path = fs::readlinkat(&self.handles, name, Vec::new());
-        self.become_who(who)?;
+        self.set_caller(caller)?;
         Ok(Answer::Bytes(mask_number(path?.into_bytes())))
     }
 
@@ -320,7 +328,7 @@ impl Kernel {
             Op::Fchdir { slot } => done(rustix::process::fchdir(self.fd(*slot)?)?),
             Op::Getcwd => Answer::Bytes(rustix::process::getcwd(Vec::new())?.into_bytes()),
             Op::Umask { mask } => Answer::Number(rustix::process::umask(kernel_mode(*mask)).as_raw_mode().into()),
-            Op::Become { who } => done(self.become_who(*who)?),
+            Op::Become { caller } => done(self.set_caller(*caller)?),
             _ => unreachable!("every operation is carried out somewhere"),
         })
     }
@@ -351,13 +359,14 @@ impl Tree for Kernel {
     }
 }
 
-/// Whether a sysctl below `fs.` is on; unreadable counts as on.
+/// Whether a sysctl below `fs.` is on. One that cannot be read counts as on.
 pub fn sysctl(name: &str) -> bool {
     std::fs::read_to_string(format!("/proc/sys/fs/{name}")).map_or(true, |text| text.trim() != "0")
 }
 
-/// Waits until the kernel's coarse clock, from which tmpfs takes most of its times, has come past all that it may have
-/// given out so far: what changes from now on has another time than what changed before.
+/// Waits until the kernel's coarse clock, from which tmpfs takes most of its times, is later than
+/// all times that it may have returned so far. Later changes then have other times than earlier
+/// ones.
 pub fn next_tick() {
     let time = |clock| clock_gettime(clock).expect("Linux has both clocks");
     let now = time(ClockId::CLOCK_REALTIME);
@@ -392,7 +401,7 @@ fn timespec(when: When) -> Timespec {
 }
 
 fn readdir(fd: BorrowedFd<'_>) -> io::Result<Answer> {
-    // Only a directory is wound back: a file that is asked for entries keeps its position.
+    // Only directories are rewound. A file keeps its position when it is asked for entries.
     if fs::fstat(fd)?.st_mode & S_IFMT == S_IFDIR && !fs::fcntl_getfl(fd)?.contains(OFlags::PATH) {
         fs::seek(fd, SeekFrom::Start(0))?;
     }
@@ -404,7 +413,7 @@ fn readdir(fd: BorrowedFd<'_>) -> io::Result<Answer> {
         entries.push(Entry {
             name: entry.file_name().to_bytes().to_vec(),
             kind: Mode(entry.file_type().as_raw_mode()),
-            ino: Aside(entry.ino()),
+            ino: NotCompared(entry.ino()),
         });
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,30 +1,33 @@
-//! The oracle: random operations on a real tmpfs and on a tree of pandofs, which must answer alike.
+//! The oracle: random operations on a real tmpfs and on a tree of pandofs, which must return the
+//! same results.
 //!
-//! A driver's test hands over a name space ([`Subject`]) and calls [`run`]. Each run is a process of its own: it has a
-//! mount name space of its own, mounts a tmpfs there, makes it its root and carries out the same operations on it and on
-//! the subject. Every result is compared, and every few operations and at the end the whole trees are. See `op` for what
-//! is not compared. In half of the runs root takes turns with ordinary users; in some of them space is short.
+//! A driver's test passes a namespace ([`Subject`]) to [`run`]. Each run is a process of its own.
+//! It has its own mount namespace, mounts a tmpfs there, and makes it its root. It makes the same
+//! operations on this tmpfs and on the subject. Every result is compared. Every few operations, and
+//! at the end, the whole trees are compared. The module `op` lists what is not compared. In half of
+//! the runs root takes turns with ordinary users. In some runs space is scarce.
 //!
-//! A subject that can fail brings its [`Trouble`]: before each operation it evicts and makes a later call fail. An
-//! operation that answers the injected error must have had no effect: it is carried out once more, without failures, and
-//! then has to answer what tmpfs does.
+//! A subject that can fail has a [`FaultInjector`]. Before each operation it evicts inodes and
+//! makes a later call fail. An operation that returns the injected error must have had no effect.
+//! It is repeated without faults, and must then return the result of tmpfs.
 //!
 //! | variable | meaning | default |
 //! | --- | --- | --- |
 //! | `PANDO_SEED` | only this run | seeds 1, 2, .. |
-//! | `PANDO_RUNS` | how many runs | 50 |
-//! | `PANDO_FIRST` | the first run's seed | 1 |
-//! | `PANDO_OPS` | operations that a run carries out on both trees | 2000 |
+//! | `PANDO_RUNS` | the number of runs | 50 |
+//! | `PANDO_FIRST` | the seed of the first run | 1 |
+//! | `PANDO_OPS` | the number of operations that a run makes on both trees | 2000 |
 //! | `PANDO_KEEP` | only the operations with these numbers, `3,7,9-12` | all |
-//! | `PANDO_SHRINK` | 0: report a failure as it is | 1 |
+//! | `PANDO_SHRINK` | 0: report a failure without shrinking it | 1 |
 //! | `PANDO_ONLY` | stop at this kind of failure, as `PANDO_TRIAGE` names it | at any |
-//! | `PANDO_TRIAGE` | 1: go on after a failure, and list the different ones | 0 |
+//! | `PANDO_TRIAGE` | 1: continue after a failure, and list the different ones | 0 |
 //!
-//! A failure is shrunk: operations are left out as long as it still fails, and what is left is printed with both
-//! answers. Without root a user name space is used, and there are no other users in it; where that is forbidden too,
-//! or there is no util-linux, nothing is tested. Where the machine has policies of its own for links and sticky directories
-//! (`fs.protected_*`), what they concern is left out. The output says `skipped:` and why; with `PANDO_NO_SKIP=1` it
-//! fails.
+//! A failure is shrunk: operations are left out as long as the run still fails. The remaining ones
+//! are printed with both results. Without root, a user namespace is used, and there are no other
+//! users in it. If user namespaces are forbidden too, or util-linux is missing, nothing is tested.
+//! If the machine has policies for links and sticky directories (`fs.protected_*`), the operations
+//! that they concern are left out. The output then has a line `skipped:` with the reason. With
+//! `PANDO_NO_SKIP=1` a skip is a failure.
 #![forbid(unsafe_code)]
 
 mod generate;
@@ -42,61 +45,65 @@ use crate::{
     generate::Generator,
     kernel::Kernel,
     number::number,
-    op::{Op, Outcome, Tree, Whence, Who, alike, show},
+    op::{Caller, Op, Outcome, Tree, Whence, agree, show},
     pando::Pando,
     parent::Keep,
-    snapshot::{Looker, Snapshot},
+    snapshot::{Snapshot, Snapshotter},
 };
 
 pub use generate::{Limits, Style};
-pub use pando::{Subject, Trouble};
+pub use pando::{FaultInjector, Subject};
 
-/// The exit status of a run whose trees disagree.
+/// The exit status of a run whose trees differ.
 const DISAGREE: u8 = 10;
-/// That of one that could not begin.
+/// The exit status of a run that could not begin.
 const NO_ORACLE: u8 = 11;
-/// Set for the process that carries out a run.
+/// Set in the process of a run.
 const CHILD: &str = "PANDO_ORACLE_CHILD";
 
-/// The whole test, for a `main` of its own: runs of many seeds, each in a process that this function is called in again.
+/// The whole test, for a `main` of its own. It makes runs with many seeds, each in a new process
+/// that calls this function again.
 ///
-/// `kept_elsewhere`: the subject's tree has a backing, whose trees do not do all that one in memory does (see `op`).
-pub fn run(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
-    // As the test harness that this is not: asked for a list, there is none.
+/// `backed` says that the subject's tree has a backing. Such trees do not support everything that a
+/// tree in memory does; the module `op` lists the differences.
+pub fn run(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
+    // This is no libtest harness: a request for a list of tests gets an empty list.
     if env::args().any(|arg| arg == "--list") {
         return ExitCode::SUCCESS;
     }
-    if env::var_os(CHILD).is_some() { child(kept_elsewhere, subject) } else { parent::run_all() }
+    if env::var_os(CHILD).is_some() { child(backed, subject) } else { parent::run_all() }
 }
 
-/// What protects sticky directories in ways of its own: where one is on, no directory gets that bit.
+/// Policies that protect sticky directories. If one of them is on, no directory gets the sticky
+/// bit.
 const STICKY_POLICIES: [&str; 3] = ["protected_symlinks", "protected_regular", "protected_fifos"];
-/// An ordinary user links only to what is its own or could be: no other links of users are tried.
+/// The policy that an ordinary user may link only to files that it owns or could own. If it is on,
+/// users make no other links.
 const LINK_POLICY: &str = "protected_hardlinks";
 
-/// What kind of run a seed stands for.
-fn style(seed: u64, kept_elsewhere: bool) -> Style {
+/// The kind of the run with this seed.
+fn style(seed: u64, backed: bool) -> Style {
     let root = env::var(CHILD).is_ok_and(|how| how == "root");
     Style {
         seed,
-        kept_elsewhere,
+        backed,
         users: root && seed.is_multiple_of(2),
         trusted: root,
         sticky: !STICKY_POLICIES.into_iter().any(kernel::sysctl),
-        limits: (!kept_elsewhere && seed.is_multiple_of(5)).then_some(Limits {
+        limits: (!backed && seed.is_multiple_of(5)).then_some(Limits {
             bytes: 96 << 10,
-            // Some are full soon, of links and attributes too, and some never.
+            // Some trees are soon full, also of links and attributes, and some never.
             inodes: [12, 30, 1000][(seed / 5 % 3) as usize],
         }),
     }
 }
 
-/// One run, in a process that was started for it.
-fn child(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
+/// One run, in the process that was started for it.
+fn child(backed: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitCode {
     let seed = number("PANDO_SEED").expect("a run has a seed");
     let ops = number("PANDO_OPS").unwrap_or(parent::OPS);
     let keep = Keep::from_env();
-    let style = style(seed, kept_elsewhere);
+    let style = style(seed, backed);
     let triage = number("PANDO_TRIAGE") == Some(1);
     let only = env::var("PANDO_ONLY").ok();
     let kernel = match Kernel::enter(&style) {
@@ -109,33 +116,34 @@ fn child(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitC
     let mut run = Run {
         kernel,
         pando: Pando::new(subject(&style), &style),
-        who: Who::Root,
-        lookers: Default::default(),
+        caller: Caller::Root,
+        snapshotters: Default::default(),
         log: Vec::new(),
         answers: BTreeMap::new(),
-        carried_out: 0,
+        made: 0,
     };
     run.prepare();
     let mut generator = Generator::new(seed, style);
-    // When little is left of a failure, trees are compared after each operation, so that the last one is the culprit.
+    // When a failure has shrunk to few operations, the trees are compared after each one, so that
+    // the last operation is the cause.
     let every = if keep.is_small() { 1 } else { 25 };
     for index in 0..=keep.last().unwrap_or(u64::MAX) {
-        if keep.last().is_none() && run.carried_out == ops {
+        if keep.last().is_none() && run.made == ops {
             break;
         }
-        assert!(index <= parent::most_drawn(ops), "more than half of the operations were not to be carried out");
+        assert!(index <= parent::max_drawn(ops), "more than half of the operations were not to be carried out");
         let op = generator.op();
         if !keep.contains(index) {
             continue;
         }
         let step = run.step(index, &op).and_then(|()| {
-            let is_last = keep.last().map_or(run.carried_out == ops, |last| index == last);
+            let is_last = keep.last().map_or(run.made == ops, |last| index == last);
             if is_last || index % every == every - 1 { run.compare_trees() } else { Ok(()) }
         });
-        if let Err(Disagreement { what, kind, apart }) = step {
+        if let Err(Disagreement { what, kind, diverged }) = step {
             if triage || only.as_ref().is_some_and(|only| *only != kind) {
                 println!("DIFFERENT {kind} seed {seed} operation {index} {}", what.replace('\n', " "));
-                if triage && apart {
+                if triage && diverged {
                     break;
                 }
                 continue;
@@ -146,8 +154,8 @@ fn child(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitC
             return ExitCode::from(DISAGREE);
         }
     }
-    if let Some(answered) = run.pando.answered_injected() {
-        run.answers.insert(parent::INJECTED.into(), answered);
+    if let Some(counts) = run.pando.injected_errors() {
+        run.answers.insert(parent::INJECTED.into(), counts);
     }
     for (name, [good, bad]) in &run.answers {
         println!("COUNT {name} {good} {bad}");
@@ -155,30 +163,31 @@ fn child(kept_elsewhere: bool, subject: impl FnOnce(&Style) -> Subject) -> ExitC
     ExitCode::SUCCESS
 }
 
-/// How the trees disagree.
+/// A difference between the trees.
 struct Disagreement {
     what: String,
-    /// In a word or two, the same for what looks like the same mistake.
+    /// One or two words, the same for failures that look like the same bug.
     kind: String,
-    /// Whether the trees are different from now on: not if both refused, with different errnos.
-    apart: bool,
+    /// Whether the trees are different from now on. They are not if both refused, with different
+    /// errnos.
+    diverged: bool,
 }
 
 /// Both trees, side by side.
 struct Run {
     kernel: Kernel,
     pando: Pando,
-    who: Who,
-    lookers: [Looker; 2],
+    caller: Caller,
+    snapshotters: [Snapshotter; 2],
     log: Vec<String>,
-    /// By the operation's name: how often it succeeded and failed.
+    /// By the name of the operation: how often it succeeded and failed.
     answers: BTreeMap<String, [u64; 2]>,
-    /// Operations that both trees were asked for.
-    carried_out: u64,
+    /// The number of operations made on both trees.
+    made: u64,
 }
 
 impl Run {
-    /// Opens the root to all.
+    /// Gives all users access to the root directory.
     fn prepare(&mut self) {
         let root = op::Place { at: op::At::Cwd, path: "/".into() };
         for op in [Op::Umask { mask: op::Mode(0) }, Op::Chmod { place: root, mode: op::Mode(0o777) }] {
@@ -187,59 +196,60 @@ impl Run {
         }
     }
 
-    /// One operation on both; the error says how they disagree.
+    /// Makes one operation on both trees. The error describes the difference.
     fn step(&mut self, index: u64, op: &Op) -> Result<(), Disagreement> {
         if self.kernel.must_skip(op) || self.asks_for_allocated_holes(op) {
             self.log.push(format!("{index:>6} {op:?} (skipped)"));
         } else {
             let expected = self.kernel.apply(op);
             self.log.push(format!("{index:>6} {op:?} = {}", show(&expected)));
-            let found = self.pando.apply_in_trouble(index, op);
-            if let (Op::Become { who }, Ok(_)) = (op, &expected) {
-                self.who = *who;
+            let found = self.pando.apply_with_faults(index, op);
+            if let (Op::Become { caller }, Ok(_)) = (op, &expected) {
+                self.caller = *caller;
             }
             self.count(op, &expected);
             if let (Op::Fallocate { slot, mode: 0 | 1, .. }, Ok(_)) = (op, &expected) {
-                self.lookers[0].note_allocation(&mut self.kernel, *slot);
-                self.lookers[1].note_allocation(&mut self.pando, *slot);
+                self.snapshotters[0].note_allocation(&mut self.kernel, *slot);
+                self.snapshotters[1].note_allocation(&mut self.pando, *slot);
             }
-            if !alike(op, &expected, &found) {
+            if !agree(op, &expected, &found) {
                 let short = |outcome: &Outcome| outcome.as_ref().map_or_else(i32::to_string, |_| "ok".into());
                 return Err(Disagreement {
                     what: format!("{op:?}\n  tmpfs:  {}\n  pando:  {}", show(&expected), show(&found)),
                     kind: format!("{}:{}:{}", name_of(op), short(&expected), short(&found)),
-                    apart: expected.is_ok() || found.is_ok(),
+                    diverged: expected.is_ok() || found.is_ok(),
                 });
             }
         }
         Ok(())
     }
 
-    /// Whether the operation asks where data is in a file with allocated ranges: see [`Looker`].
+    /// Whether the operation asks for data or holes in a file with allocated ranges: see
+    /// [`Snapshotter`].
     fn asks_for_allocated_holes(&mut self, op: &Op) -> bool {
         let Op::Lseek { slot, whence: Whence::Data | Whence::Hole, .. } = op else { return false };
-        self.lookers[0].has_allocated(&mut self.kernel, *slot)
+        self.snapshotters[0].has_allocated(&mut self.kernel, *slot)
     }
 
     fn count(&mut self, op: &Op, outcome: &Outcome) {
-        self.carried_out += 1;
+        self.made += 1;
         self.answers.entry(name_of(op)).or_default()[usize::from(outcome.is_err())] += 1;
     }
 
     fn compare_trees(&mut self) -> Result<(), Disagreement> {
-        let expected = self.lookers[0].look(&mut self.kernel, self.who);
-        let found = self.lookers[1].look(&mut self.pando, self.who);
+        let expected = self.snapshotters[0].take(&mut self.kernel, self.caller);
+        let found = self.snapshotters[1].take(&mut self.pando, self.caller);
         kernel::next_tick();
         first_difference(&expected, &found).map_or(Ok(()), Err)
     }
 }
 
-/// The operation's name.
+/// The name of the operation.
 fn name_of(op: &Op) -> String {
     format!("{op:?}").chars().take_while(char::is_ascii_alphabetic).collect()
 }
 
-/// Where two looks at the trees differ first.
+/// The first difference between two snapshots.
 fn first_difference(expected: &Snapshot, found: &Snapshot) -> Option<Disagreement> {
     let at = (0..expected.len().max(found.len())).find(|&at| expected.get(at) != found.get(at))?;
     let show = |snapshot: &Snapshot| match snapshot.get(at) {
@@ -250,6 +260,6 @@ fn first_difference(expected: &Snapshot, found: &Snapshot) -> Option<Disagreemen
     Some(Disagreement {
         kind: format!("trees:{}", expected.split([' ', ':']).next().unwrap_or_default()),
         what: format!("the trees differ\n  tmpfs:  {expected}\n  pando:  {found}"),
-        apart: true,
+        diverged: true,
     })
 }

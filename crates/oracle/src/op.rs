@@ -1,41 +1,47 @@
-//! What is asked of both trees, and what they answer.
+//! The operations on both trees, and their results.
 //!
 //! # What is not compared, and why
-//! - Inode and device numbers: free to choose. That two names are one inode *is* compared (see `snapshot`).
-//! - The blocks of symbolic links: a matter of where the target is kept.
-//! - Times that a clock set. Times that utimens set are compared to the nanosecond; of the others, whether they
-//!   changed since the last snapshot.
-//! - The order of a directory's entries, and so any part of a listing: whole listings are compared, sorted.
-//! - The atime of symbolic links: a walk of pandofs writes nothing, so following a link does not touch it.
-//! - The errno of a seek beyond the greatest position: tmpfs says EINVAL, pandofs EOVERFLOW, which is what POSIX says.
-//! - statfs: space and inodes where they are not limited.
-//! - Of trees that are kept elsewhere: the size of directories, which is the backing's to say, and the blocks of files, which
-//!   it is not asked for; and O_TMPFILE is left out, since a backing makes nothing without a name.
+//! - Inode and device numbers: implementations choose them freely. Whether two names are one inode
+//!   *is* compared (see `snapshot`).
+//! - The blocks of symbolic links: they depend on where the target is stored.
+//! - Times that a clock set. Times that utimens set are compared to the nanosecond. For the others,
+//!   it is compared whether they changed since the last snapshot.
+//! - The order of a directory's entries, and so any part of a listing. Whole listings are compared,
+//!   sorted.
+//! - The atime of symbolic links: a walk of pandofs writes nothing, so following a link does not
+//!   change its atime.
+//! - The errno of a seek beyond the maximum position: EINVAL on tmpfs, EOVERFLOW in pandofs, as in
+//!   POSIX.
+//! - statfs, for space and inodes that are not limited.
+//! - In backed trees: the size of directories, which the backing decides, and the blocks of files,
+//!   which the backing is not asked for. O_TMPFILE is left out, since a backing makes no anonymous
+//!   files.
 
 use std::{
     fmt,
     io::{IoSlice, IoSliceMut},
 };
 
-/// Open handles are numbered; this many are for the generator.
+/// The number of handles that the generator uses.
 pub const SLOTS: usize = 3;
 
-/// One more handle, for looking at the trees.
+/// One more handle, for snapshots.
 pub const SNAPSHOT_SLOT: usize = SLOTS;
 
-/// Beyond this, holes are not looked for: tmpfs answers 2^63 where the last page of the largest file ends.
+/// Holes are not compared beyond this position: tmpfs returns 2^63 where the last page of the
+/// largest file ends.
 pub const LAST_SEEK: i64 = i64::MAX - 3 * 4096;
 
-/// Where a path starts.
+/// The start of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     Cwd,
     Slot(usize),
 }
 
-/// Who asks. Users have a group of their own and one in common.
+/// The caller. Each user has a group of its own and one in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum Caller {
     Root,
     User(u32),
 }
@@ -43,7 +49,7 @@ pub enum Who {
 /// The group that all users are in.
 pub const COMMON_GROUP: u32 = 100;
 
-/// A time for utimens. Those that are set lie long before any clock of today.
+/// A time for utimens. Times that are set are long before the current time of any clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     Omit,
@@ -51,7 +57,7 @@ pub enum When {
     At { secs: i64, nanos: u32 },
 }
 
-/// Which end lseek starts from.
+/// The reference point of lseek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
     Set,
@@ -61,7 +67,7 @@ pub enum Whence {
     Hole,
 }
 
-/// A path with where it starts.
+/// A path and its start.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Place {
     pub at: At,
@@ -78,12 +84,12 @@ impl fmt::Debug for Place {
     }
 }
 
-/// What was read into a buffer of this length by a call that says how many bytes there were.
+/// Calls `call` with a buffer of this length, and returns the bytes that it read.
 pub fn read<E>(len: usize, call: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<Answer, E> {
     readv(&[len], |into| call(&mut into[0]))
 }
 
-/// What was read into buffers of these lengths by a call that says how many bytes there were.
+/// Calls `call` with buffers of these lengths, and returns the bytes that it read.
 pub fn readv<E>(lens: &[usize], call: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>) -> Result<Answer, E> {
     let mut buffers: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
     let mut slices: Vec<IoSliceMut<'_>> = buffers.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
@@ -93,7 +99,8 @@ pub fn readv<E>(lens: &[usize], call: impl FnOnce(&mut [IoSliceMut<'_>]) -> Resu
     Ok(Answer::Bytes(bytes))
 }
 
-/// How much a call wrote of buffers of these lengths, each full of a byte of its own, counted on from `fill`.
+/// Calls `call` with buffers of these lengths, and returns how much it wrote. Each buffer is filled
+/// with another byte, counted from `fill`.
 pub fn writev<E>(lens: &[usize], fill: u8, call: impl FnOnce(&[IoSlice<'_>]) -> Result<usize, E>) -> Result<Answer, E> {
     let own = |(at, &len): (usize, &usize)| vec![fill.wrapping_add(at as u8); len];
     let buffers: Vec<Vec<u8>> = lens.iter().enumerate().map(own).collect();
@@ -133,13 +140,13 @@ pub enum Op {
         fill: u8,
         offset: u64,
     },
-    /// At the position, or at an offset, into buffers of these lengths.
+    /// At the position or at an offset, into buffers of these lengths.
     Readv {
         slot: usize,
         lens: Vec<usize>,
         offset: Option<u64>,
     },
-    /// Each buffer has bytes of its own, counted on from `fill`.
+    /// Each buffer is filled with another byte, counted from `fill`.
     Writev {
         slot: usize,
         lens: Vec<usize>,
@@ -276,7 +283,7 @@ pub enum Op {
         mask: Mode,
     },
     Become {
-        who: Who,
+        caller: Caller,
     },
 }
 
@@ -334,23 +341,23 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// Something that is kept beside an answer and not compared.
+/// A value that is stored with a result and not compared.
 #[derive(Clone, Copy)]
-pub struct Aside<T>(pub T);
+pub struct NotCompared<T>(pub T);
 
-impl<T> PartialEq for Aside<T> {
+impl<T> PartialEq for NotCompared<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl<T> fmt::Debug for Aside<T> {
+impl<T> fmt::Debug for NotCompared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("_")
     }
 }
 
-/// What stat says, without what is free to differ.
+/// The result of stat, without values that may differ.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     /// Kind and permissions.
@@ -359,22 +366,22 @@ pub struct Facts {
     pub uid: u32,
     pub gid: u32,
     pub rdev: u64,
-    /// 0 for directories.
+    /// 0 for directories of backed trees.
     pub size: u64,
-    /// 0 for anything but regular files.
+    /// 0 for symbolic links, and in backed trees.
     pub blocks: u64,
     /// Nanoseconds since the epoch, if utimens set it.
     pub atime: Option<i64>,
     pub mtime: Option<i64>,
-    pub ino: Aside<u64>,
+    pub ino: NotCompared<u64>,
     /// atime, mtime, ctime.
-    pub times: Aside<[i64; 3]>,
+    pub times: NotCompared<[i64; 3]>,
 }
 
-/// Times before this were set by utimens: see [`When`].
+/// Earlier times were set by utimens: see [`When`].
 const CLOCKS_BEGIN_NS: i64 = 1_000_000_000_000_000_000;
 
-/// What stat says, to be masked.
+/// The unfiltered result of stat.
 pub struct RawStat {
     pub mode: u32,
     pub nlink: u32,
@@ -396,8 +403,8 @@ pub const S_IFCHR: u32 = 0o020_000;
 pub const S_IFIFO: u32 = 0o010_000;
 
 impl Facts {
-    /// What is compared of an inode, in a tree that may be kept elsewhere.
-    pub fn new(raw: RawStat, kept_elsewhere: bool) -> Self {
+    /// The attributes of an inode that are compared. `backed`: the tree has a backing.
+    pub fn new(raw: RawStat, backed: bool) -> Self {
         let kind = raw.mode & S_IFMT;
         let explicit = |time: i64| (time < CLOCKS_BEGIN_NS).then_some(time);
         Self {
@@ -406,12 +413,12 @@ impl Facts {
             uid: raw.uid,
             gid: raw.gid,
             rdev: raw.rdev,
-            size: if kind == S_IFDIR && kept_elsewhere { 0 } else { raw.size },
-            blocks: if kind != S_IFLNK && !kept_elsewhere { raw.blocks } else { 0 },
+            size: if kind == S_IFDIR && backed { 0 } else { raw.size },
+            blocks: if kind != S_IFLNK && !backed { raw.blocks } else { 0 },
             atime: if kind == S_IFLNK { None } else { explicit(raw.times[0]) },
             mtime: explicit(raw.times[1]),
-            ino: Aside(raw.ino),
-            times: Aside(raw.times),
+            ino: NotCompared(raw.ino),
+            times: NotCompared(raw.times),
         }
     }
 }
@@ -422,10 +429,10 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// The `d_type`, as the kind's bits of a mode.
     pub kind: Mode,
-    pub ino: Aside<u64>,
+    pub ino: NotCompared<u64>,
 }
 
-/// What an operation answers if it succeeds.
+/// The result of a successful operation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     Done,
@@ -434,21 +441,21 @@ pub enum Answer {
     Names(Vec<Vec<u8>>),
     Entries(Vec<Entry>),
     Facts(Facts),
-    /// Blocks, free ones, inodes, free ones, where they are limited.
+    /// Blocks, free blocks, inodes and free inodes, if they are limited.
     Space(Option<[u64; 4]>),
 }
 
-/// An answer, or an errno.
+/// A result, or an errno.
 pub type Outcome = Result<Answer, i32>;
 
-/// A tree that can be asked.
+/// A tree that operations are made on.
 pub trait Tree {
-    /// Carries out one operation.
+    /// Makes one operation.
     fn apply(&mut self, op: &Op) -> Outcome;
 }
 
-/// Whether two outcomes are alike, after what is deliberately otherwise (see above).
-pub fn alike(op: &Op, tmpfs: &Outcome, pando: &Outcome) -> bool {
+/// Whether two outcomes agree, apart from the deliberate differences above.
+pub fn agree(op: &Op, tmpfs: &Outcome, pando: &Outcome) -> bool {
     const EINVAL: i32 = 22;
     const EOVERFLOW: i32 = 75;
     match (op, tmpfs, pando) {
@@ -457,7 +464,7 @@ pub fn alike(op: &Op, tmpfs: &Outcome, pando: &Outcome) -> bool {
     }
 }
 
-/// Shows an outcome on one line of bearable length.
+/// Shows an outcome on one line of limited length.
 pub fn show(outcome: &Outcome) -> String {
     let text = match outcome {
         Ok(Answer::Bytes(bytes)) => {
@@ -470,13 +477,13 @@ pub fn show(outcome: &Outcome) -> String {
     if text.len() > 1500 { text.chars().take(1500).chain("...".chars()).collect() } else { text }
 }
 
-/// A short name for some bytes (FNV-1a; Fowler, Noll & Vo, 1991).
+/// A short hash of some bytes (FNV-1a; Fowler, Noll & Vo, 1991).
 pub fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A path whose last component is `#` and an inode number, as that of a file that never had a name: the number is free
-/// to choose, and so is the directory that is said to hold it.
+/// Masks a path whose last component is `#` and an inode number, as that of a file that never had a
+/// name. The number may differ, and so may the directory in the path.
 pub fn mask_number(path: Vec<u8>) -> Vec<u8> {
     match path.windows(2).rposition(|pair| pair == b"/#") {
         Some(at) => {

@@ -1,4 +1,4 @@
-//! The tree under test: a name space of pando-vfs over somebody's driver.
+//! The tree under test: a namespace of pando-vfs over the driver of the test.
 
 use std::sync::Arc;
 
@@ -10,31 +10,33 @@ use pando_vfs::{
 use crate::{
     generate::Style,
     op::{
-        Answer, Aside, At, COMMON_GROUP, Entry, Facts, Mode, Op, Outcome, Place, RawStat, SLOTS, Tree, When, Whence,
-        Who, mask_number, read, readv, writev,
+        Answer, At, COMMON_GROUP, Caller, Entry, Facts, Mode, NotCompared, Op, Outcome, Place, RawStat, SLOTS, Tree,
+        When, Whence, mask_number, read, readv, writev,
     },
 };
 
-/// What a driver's test brings.
+/// The input of a driver's test.
 pub struct Subject {
     /// The tree: an empty root directory, owner 0, mode 0755.
     pub vfs: Vfs,
-    /// What can go wrong in it.
-    pub trouble: Option<Box<dyn Trouble>>,
+    /// The faults of its store, if it has one.
+    pub injector: Option<Box<dyn FaultInjector>>,
 }
 
 impl std::fmt::Debug for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subject").field("vfs", &self.vfs).field("trouble", &self.trouble.is_some()).finish()
+        f.debug_struct("Subject").field("vfs", &self.vfs).field("injector", &self.injector.is_some()).finish()
     }
 }
 
-/// Makes things go wrong on demand, by the number of an operation and nothing else: a failure is found again.
-pub trait Trouble {
-    /// Before operation `index`: evicts what it will, and has a later call to the store fail.
+/// Injects faults by the number of an operation, and by nothing else. So a failure can be
+/// reproduced.
+pub trait FaultInjector {
+    /// Before operation `index`: evicts some inodes, and makes a later call to the store fail.
     fn arm(&mut self, vfs: &Vfs, index: u64);
 
-    /// After it: no call fails any more. The error, if one did since [`Trouble::arm`]: one that nothing else answers.
+    /// After the operation: removes the faults. Returns the injected error if a call has failed
+    /// since [`FaultInjector::arm`]. No other failure returns this error.
     fn disarm(&mut self) -> Option<Error>;
 }
 
@@ -45,32 +47,35 @@ pub struct Pando {
     umask: u32,
     slots: [Option<Arc<File>>; SLOTS + 1],
     style: Style,
-    trouble: Option<Box<dyn Trouble>>,
-    /// Operations that answered the injected error, and that succeeded all the same or failed otherwise.
+    injector: Option<Box<dyn FaultInjector>>,
+    /// The number of operations that returned the injected error, and of those that met it and did
+    /// not return it.
     injected: [u64; 2],
 }
 
 impl Pando {
     pub fn new(subject: Subject, style: &Style) -> Self {
-        let Subject { vfs, trouble } = subject;
+        let Subject { vfs, injector } = subject;
         let context = Context::new(&vfs, Credentials::root()).with_umask(0o022);
-        Self { vfs, context, umask: 0o022, slots: Default::default(), style: *style, trouble, injected: [0; 2] }
+        Self { vfs, context, umask: 0o022, slots: Default::default(), style: *style, injector, injected: [0; 2] }
     }
 
-    /// One operation, while things go wrong. If it answers the injected error it has had no effect: it is tried again.
-    pub fn apply_in_trouble(&mut self, index: u64, op: &Op) -> Outcome {
-        let Some(trouble) = &mut self.trouble else { return self.apply(op) };
-        trouble.arm(&self.vfs, index);
+    /// Makes one operation with injected faults. If it returns the injected error, it has had no
+    /// effect, and is repeated.
+    pub fn apply_with_faults(&mut self, index: u64, op: &Op) -> Outcome {
+        let Some(injector) = &mut self.injector else { return self.apply(op) };
+        injector.arm(&self.vfs, index);
         let outcome = self.apply(op);
-        let Some(injected) = self.trouble.as_mut().and_then(|trouble| trouble.disarm()) else { return outcome };
-        let told = outcome == Err(injected.errno());
-        self.injected[usize::from(!told)] += 1;
-        if told { self.apply(op) } else { outcome }
+        let Some(injected) = self.injector.as_mut().and_then(|injector| injector.disarm()) else { return outcome };
+        let is_injected = outcome == Err(injected.errno());
+        self.injected[usize::from(!is_injected)] += 1;
+        if is_injected { self.apply(op) } else { outcome }
     }
 
-    /// How many operations answered an injected error, and how many met one and did not; none: nothing was injected.
-    pub fn answered_injected(&self) -> Option<[u64; 2]> {
-        self.trouble.is_some().then_some(self.injected)
+    /// The number of operations that returned an injected error, and of those that met one and did
+    /// not return it. `None` if nothing is injected.
+    pub fn injected_errors(&self) -> Option<[u64; 2]> {
+        self.injector.is_some().then_some(self.injected)
     }
 
     fn facts(&self, stat: &Stat) -> Facts {
@@ -85,7 +90,7 @@ impl Pando {
             ino: stat.ino,
             times: [stat.atime.0, stat.mtime.0, stat.ctime.0],
         };
-        Facts::new(raw, self.style.kept_elsewhere)
+        Facts::new(raw, self.style.backed)
     }
 
     fn file(&self, slot: usize) -> Result<&File> {
@@ -136,7 +141,8 @@ impl Pando {
             Op::Fchmod { slot, mode } => {
                 let file = self.file(slot)?;
                 if file.flags().contains(OpenFlags::PATH) {
-                    // The library has no fchmod: a caller with handles of its own refuses this one.
+                    // The library has no fchmod. A caller with handles of its own must refuse this
+                    // one.
                     return Err(Error::BadHandle);
                 }
                 done(self.vfs.chmod(&self.context, VfsAt::Dir(file.dentry()), "", mode.0, Walk::EMPTY_PATH)?)
@@ -202,7 +208,8 @@ impl Pando {
             }
             Op::Truncate { path, size } => vfs.truncate(context, VfsAt::Cwd, path, *size)?,
             Op::Statfs { path } => {
-                // What was put is given back when its last reader is gone: tmpfs is not as lazy.
+                // Replaced and removed objects are freed when their last reader is gone. tmpfs
+                // frees them at once.
                 pando_sync::back_pressure(1);
                 let stat = vfs.statfs(context, VfsAt::Cwd, path)?;
                 let limited = self.style.limits.is_some();
@@ -239,7 +246,8 @@ impl Pando {
             Op::Chdir { path } => self.vfs.chdir(&mut self.context, VfsAt::Cwd, path)?,
             Op::Fchdir { slot } => {
                 let file = self.slots[*slot].clone().ok_or(Error::BadHandle)?;
-                // Empty paths are accepted at a dentry; fchdir needs the right to search, as chdir does.
+                // Empty paths are accepted at a dentry. fchdir needs search permission, as chdir
+                // does.
                 self.vfs.chdir(&mut self.context, VfsAt::Dir(file.dentry()), ".")?;
             }
             Op::Getcwd => return self.vfs.getcwd(&self.context, pando_vfs::PATH_MAX).map(Answer::Bytes),
@@ -248,10 +256,10 @@ impl Pando {
                 self.context = self.context.clone().with_umask(mask.0);
                 return Ok(Answer::Number(before.into()));
             }
-            Op::Become { who } => {
-                let cred = match *who {
-                    Who::Root => Credentials::root(),
-                    Who::User(user) => Credentials::user(user, user, &[COMMON_GROUP]),
+            Op::Become { caller } => {
+                let cred = match *caller {
+                    Caller::Root => Credentials::root(),
+                    Caller::User(user) => Credentials::user(user, user, &[COMMON_GROUP]),
                 };
                 self.context = self.context.clone().with_credentials(cred);
             }
@@ -305,7 +313,11 @@ fn set_time(when: When) -> SetTime {
 fn readdir(file: &File) -> Result<Answer> {
     let mut entries = Vec::new();
     file.readdir(0, |entry| {
-        entries.push(Entry { name: entry.name.to_vec(), kind: Mode(entry.kind.to_mode()), ino: Aside(entry.ino) });
+        entries.push(Entry {
+            name: entry.name.to_vec(),
+            kind: Mode(entry.kind.to_mode()),
+            ino: NotCompared(entry.ino),
+        });
         true
     })?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,4 +1,4 @@
-//! Starts the runs, and shrinks what fails.
+//! Starts the runs, and shrinks failures.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,19 +8,21 @@ use std::{
 
 use crate::{CHILD, DISAGREE, LINK_POLICY, NO_ORACLE, STICKY_POLICIES, kernel::sysctl, number};
 
-/// Operations that a run carries out on both trees, unless told otherwise. With [`RUNS`], 100,000 are compared.
+/// The number of operations that a run makes on both trees, by default. With [`RUNS`], 100,000 are
+/// compared.
 pub const OPS: u64 = 2000;
 const RUNS: u64 = 50;
-/// What a run counts besides its operations: those that answered an injected error, and so were carried out once more.
+/// The name under which a run counts operations that returned an injected error, and so were
+/// repeated.
 pub const INJECTED: &str = "InjectedError";
-/// A run takes about a second: one that takes this long hangs.
+/// A run takes about a second, so one that takes this long hangs.
 const HANG_SECONDS: &str = "120";
-/// What `timeout` answers for such a run.
+/// The exit status of `timeout` for such a run.
 const HANGS: i32 = 124;
-/// Runs that shrinking may take, besides the last one, which is shown.
+/// The maximal number of runs for shrinking, besides the last one, which is shown.
 const TRIES: u32 = 600;
 
-/// The numbers of the operations to carry out.
+/// The numbers of the operations to make.
 #[derive(Debug, Clone)]
 pub struct Keep(Option<BTreeSet<u64>>);
 
@@ -41,7 +43,7 @@ impl Keep {
         ))
     }
 
-    /// The last of them, if not all are to be carried out.
+    /// The last of them, if not all operations are made.
     pub fn last(&self) -> Option<u64> {
         self.0.as_ref().map(|kept| kept.last().copied().unwrap_or(0))
     }
@@ -55,8 +57,9 @@ impl Keep {
     }
 }
 
-/// How many operations are drawn at most until `ops` are carried out: one in twenty must not be, as a rule.
-pub fn most_drawn(ops: u64) -> u64 {
+/// The maximal number of operations drawn until `ops` have been made. About one in twenty is
+/// skipped.
+pub fn max_drawn(ops: u64) -> u64 {
     2 * ops + 100
 }
 
@@ -64,7 +67,7 @@ fn show(kept: &[u64]) -> String {
     kept.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Carries out one run in a process of its own.
+/// Makes one run in a process of its own.
 fn run(seed: u64, ops: u64, keep: Option<&[u64]>) -> Output {
     let root = nix::unistd::geteuid().is_root();
     let mut command = Command::new("timeout");
@@ -81,8 +84,8 @@ fn run(seed: u64, ops: u64, keep: Option<&[u64]>) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start a run with timeout and unshare: {error}"))
 }
 
-/// Says what is not tested, and why; how the test ends if that is all. libtest does not run this test,
-/// so `PANDO_NO_SKIP` is judged here.
+/// Prints what is not tested, and why. Returns the exit code of the test if that is everything.
+/// libtest does not run this test, so it must respect `PANDO_NO_SKIP` itself.
 fn skipped(reason: &str) -> ExitCode {
     if env::var("PANDO_NO_SKIP").is_ok_and(|value| value == "1") {
         println!("must not skip: {reason}");
@@ -92,29 +95,29 @@ fn skipped(reason: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What the machine's policies keep from being tested, with the policies that do.
-fn left_out() -> Option<String> {
+/// The parts that policies of the machine exclude from the test, and these policies.
+fn excluded() -> Option<String> {
     let on = |names: &[&str]| -> Vec<String> {
         names.iter().filter(|name| sysctl(name)).map(|name| format!("fs.{name}")).collect()
     };
-    let left_out =
+    let excluded =
         [("sticky directories", on(&STICKY_POLICIES)), ("users' links to others' files", on(&[LINK_POLICY]))];
-    let said: Vec<_> = left_out
+    let reasons: Vec<_> = excluded
         .iter()
         .filter(|(_, policies)| !policies.is_empty())
         .map(|(what, policies)| format!("{what} ({} on)", policies.join(", ")))
         .collect();
-    (!said.is_empty()).then(|| said.join(", "))
+    (!reasons.is_empty()).then(|| reasons.join(", "))
 }
 
-/// All runs; the test.
+/// All runs: the test itself.
 pub fn run_all() -> ExitCode {
     let missing = ["timeout", "unshare"].into_iter().find(|program| pandofs_testkit::find(program).is_none());
     if let Some(missing) = missing {
         return skipped(&format!("not installed: {missing}"));
     }
-    if let Some(left_out) = left_out()
-        && skipped(&left_out) == ExitCode::FAILURE
+    if let Some(excluded) = excluded()
+        && skipped(&excluded) == ExitCode::FAILURE
     {
         return ExitCode::FAILURE;
     }
@@ -144,11 +147,11 @@ pub fn run_all() -> ExitCode {
                 }
             }
             code if triage => println!("seed {seed} ended with {code:?}: {}", String::from_utf8_lossy(&output.stderr)),
-            // unshare itself ends with 1 when it is not allowed to.
+            // unshare itself exits with 1 if it is not permitted.
             Some(code) if code == i32::from(NO_ORACLE) || (code == 1 && text.is_empty()) => {
                 return skipped(String::from_utf8_lossy(&output.stderr).trim());
             }
-            // Not shrunk: each try would take as long.
+            // Not shrunk, since each try would take as long.
             Some(HANGS) => {
                 println!("seed {seed} hangs, after {HANG_SECONDS} s; again: PANDO_SEED={seed} PANDO_OPS={ops}");
                 return ExitCode::FAILURE;
@@ -173,11 +176,11 @@ pub fn run_all() -> ExitCode {
     if !different.is_empty() {
         return ExitCode::FAILURE;
     }
-    let carried_out: u64 = answers.iter().filter(|(name, _)| *name != INJECTED).flat_map(|(_, counts)| counts).sum();
+    let made: u64 = answers.iter().filter(|(name, _)| *name != INJECTED).flat_map(|(_, counts)| counts).sum();
     if !triage && env::var_os("PANDO_KEEP").is_none() {
-        assert_eq!(carried_out, wanted, "operations that were carried out on both trees");
+        assert_eq!(made, wanted, "operations that were carried out on both trees");
     }
-    println!("oracle: {carried_out} operations carried out on both trees, all alike");
+    println!("oracle: {made} operations carried out on both trees, all alike");
     ExitCode::SUCCESS
 }
 
@@ -191,11 +194,11 @@ fn count(text: &str, answers: &mut BTreeMap<String, [u64; 2]>) {
     }
 }
 
-/// Leaves operations out as long as the run still fails (Zeller & Hildebrandt, *Simplifying and Isolating
-/// Failure-Inducing Input*, 2002), from large pieces to single ones.
+/// Leaves out operations as long as the run still fails, from large pieces to single ones (Zeller &
+/// Hildebrandt, *Simplifying and Isolating Failure-Inducing Input*, 2002).
 fn shrink(seed: u64, ops: u64, text: &str) {
     let failed_at = |text: &str| text.lines().find_map(|line| line.strip_prefix("FAILED AT ")?.parse::<u64>().ok());
-    let mut kept: Vec<u64> = (0..=failed_at(text).unwrap_or(most_drawn(ops) - 1)).collect();
+    let mut kept: Vec<u64> = (0..=failed_at(text).unwrap_or(max_drawn(ops) - 1)).collect();
     let mut tries = TRIES;
     let mut fails = |keep: &[u64]| {
         tries = tries.checked_sub(1)?;

@@ -1,56 +1,58 @@
-//! A look at a whole tree and at the open handles, as a list that can be compared.
+//! A snapshot of a whole tree and of the open handles, as a list that can be compared.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::op::{
-    Answer, Aside, At, Facts, Flags, LAST_SEEK, Mode, Op, Outcome, Place, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SLOTS,
-    SNAPSHOT_SLOT, Tree, Whence, Who,
+    Answer, At, Caller, Facts, Flags, LAST_SEEK, Mode, NotCompared, Op, Outcome, Place, S_IFDIR, S_IFLNK, S_IFMT,
+    S_IFREG, SLOTS, SNAPSHOT_SLOT, Tree, Whence,
 };
 
-/// What was asked, in words, and what was answered.
+/// The questions in words, and the outcomes.
 pub type Snapshot = Vec<(String, Outcome)>;
 
-/// Looks at one tree again and again.
+/// Takes successive snapshots of one tree.
 #[derive(Default)]
-pub struct Looker {
-    /// mtime and ctime of each inode at the last look.
+pub struct Snapshotter {
+    /// mtime and ctime of each inode in the last snapshot.
     times: HashMap<u64, [i64; 2]>,
-    /// Files with ranges that fallocate allocated. Whether such a range is data before it is written to is not said by
-    /// anybody; tmpfs changes its mind when the range is allocated a second time. Their holes are not compared.
+    /// Files with ranges that fallocate allocated. It is unspecified whether such a range is data
+    /// before it is written to, and tmpfs changes its result when the range is allocated a second
+    /// time. The holes of these files are not compared.
     allocated: HashSet<u64>,
 }
 
-/// Data of a file is compared up to so many bytes of each extent, of so many extents.
+/// The number of bytes of each extent that are compared. [`EXTENTS`] is the number of extents.
 const EXTENT_BYTES: usize = 1 << 16;
 const EXTENTS: usize = 40;
 
-impl Looker {
-    /// Notes that the file behind a handle has allocated ranges.
+impl Snapshotter {
+    /// Notes that the file of a handle has allocated ranges.
     pub fn note_allocation(&mut self, tree: &mut dyn Tree, slot: usize) {
         self.allocated.extend(ino_of(tree, slot));
     }
 
-    /// Whether the file behind a handle has allocated ranges.
+    /// Whether the file of a handle has allocated ranges.
     pub fn has_allocated(&self, tree: &mut dyn Tree, slot: usize) -> bool {
         ino_of(tree, slot).is_some_and(|ino| self.allocated.contains(&ino))
     }
 
-    /// Looks at everything, as root. The last that `who` was is restored.
-    pub fn look(&mut self, tree: &mut dyn Tree, who: Who) -> Snapshot {
+    /// Takes a snapshot as root. Then restores `caller`.
+    pub fn take(&mut self, tree: &mut dyn Tree, caller: Caller) -> Snapshot {
         let (old_times, allocated) = (&self.times, &self.allocated);
-        let mut look = Look { tree, facts: Vec::new(), first_names: HashMap::new(), old_times, allocated };
+        let mut builder =
+            SnapshotBuilder { tree, facts: Vec::new(), first_names: HashMap::new(), old_times, allocated };
         let mut times = HashMap::new();
-        look.ask("getcwd".into(), &Op::Getcwd);
+        builder.ask("getcwd".into(), &Op::Getcwd);
         for slot in 0..SLOTS {
-            look.handle(slot);
+            builder.handle(slot);
         }
-        look.ask("become root".into(), &Op::Become { who: Who::Root });
+        builder.ask("become root".into(), &Op::Become { caller: Caller::Root });
         let mut paths = vec![String::new()];
         while let Some(path) = paths.pop() {
-            look.node(&path, &mut paths, &mut times);
+            builder.node(&path, &mut paths, &mut times);
         }
-        look.ask("become the caller".into(), &Op::Become { who });
-        let facts = look.facts;
+        builder.ask("become the caller".into(), &Op::Become { caller });
+        let facts = builder.facts;
         self.times = times;
         facts
     }
@@ -58,29 +60,29 @@ impl Looker {
 
 fn ino_of(tree: &mut dyn Tree, slot: usize) -> Option<u64> {
     match tree.apply(&Op::Fstat { slot }) {
-        Ok(Answer::Facts(Facts { ino: Aside(ino), .. })) => Some(ino),
+        Ok(Answer::Facts(Facts { ino: NotCompared(ino), .. })) => Some(ino),
         _ => None,
     }
 }
 
-struct Look<'a> {
+struct SnapshotBuilder<'a> {
     tree: &'a mut dyn Tree,
     facts: Snapshot,
-    /// The first name of each inode: two names are one inode in both trees, or in none.
+    /// The first name of each inode. Two names must be one inode in both trees, or in none.
     first_names: HashMap<u64, String>,
     old_times: &'a HashMap<u64, [i64; 2]>,
     allocated: &'a HashSet<u64>,
 }
 
-impl Look<'_> {
-    /// Asks, and writes the answer down.
+impl SnapshotBuilder<'_> {
+    /// Makes an operation, and records its outcome.
     fn ask(&mut self, what: String, op: &Op) -> Option<Answer> {
         let outcome = self.tree.apply(op);
         self.facts.push((what, outcome.clone()));
         outcome.ok()
     }
 
-    /// An open handle; positions in directories mean nothing.
+    /// An open handle. Positions in directories mean nothing.
     fn handle(&mut self, slot: usize) {
         let Some(Answer::Facts(facts)) = self.ask(format!("fstat #{slot}"), &Op::Fstat { slot }) else { return };
         self.ask(format!("path of #{slot}"), &Op::PathOf { slot });
@@ -95,7 +97,7 @@ impl Look<'_> {
         let place = Place { at: At::Cwd, path: shown.into() };
         let stat = Op::Stat { place: place.clone(), follow: false };
         let Some(Answer::Facts(facts)) = self.ask(format!("stat {shown}"), &stat) else { return };
-        let Facts { ino: Aside(ino), times: Aside([_, mtime, ctime]), .. } = facts;
+        let Facts { ino: NotCompared(ino), times: NotCompared([_, mtime, ctime]), .. } = facts;
         let first = self.first_names.entry(ino).or_insert_with(|| shown.to_string()).clone();
         self.facts.push((format!("first name of {shown}"), Ok(Answer::Bytes(first.into_bytes()))));
         times.insert(ino, [mtime, ctime]);
@@ -141,13 +143,13 @@ impl Look<'_> {
             self.ask(format!("readdir {place:?}"), &Op::Readdir { slot: SNAPSHOT_SLOT })
         {
             let names = entries.iter().map(|entry| &entry.name[..]).filter(|name| !matches!(*name, b"." | b".."));
-            // Taken from the end of `paths`: in order if they are put there in reverse.
+            // Paths are taken from the end of `paths`, so they are added in reverse.
             paths.extend(names.rev().map(|name| format!("{path}/{}", String::from_utf8_lossy(name))));
         }
         self.close();
     }
 
-    /// The extents of a file, which says where its holes are, and their data.
+    /// The extents of a file, which show its holes, and their data.
     fn contents(&mut self, place: &Place, ino: u64) {
         let slot = SNAPSHOT_SLOT;
         if !self.open(place, 0) {

@@ -1,4 +1,5 @@
-//! The operations: what a caller asks of the tree.
+//! The operations that a caller asks of the tree: walk, create, remove, rename, open, read, write,
+//! attributes, readdir.
 
 pub(crate) mod attempt;
 pub(crate) mod attr;

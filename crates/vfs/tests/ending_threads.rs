@@ -1,5 +1,5 @@
-//! A thread that lets go of a file as its last act, after its part of the reclaimer is gone, while much waits to be freed: its
-//! stack does not grow with the garbage.
+//! A thread releases a file as its last act, after its thread-local part of the reclaimer is gone,
+//! while much retired memory is pending. Its stack must not grow with the retired memory.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,8 @@ const STACK_BYTES: usize = 128 << 10;
 
 std::thread_local!(static LAST: RefCell<Option<File>> = const { RefCell::new(None) });
 
-/// A file whose last name is not its first, and which has an attribute: what is freed of it lets go of more. Open, and gone.
+/// Returns an open file that is removed. Its last name was not its first, and it has an attribute,
+/// so freeing it releases further objects.
 fn removed(vfs: &Vfs, context: &Context) -> File {
     let file = vfs.open(context, At::Cwd, "/a", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made");
     vfs.setxattr(context, At::Cwd, "/a", "user.x", "value", XattrFlags::empty(), Walk::empty()).expect("set");
@@ -21,9 +22,10 @@ fn removed(vfs: &Vfs, context: &Context) -> File {
     file
 }
 
-/// Seen to fail (a stack overflow) when the last reference to an inode took a guard to look at its attributes.
+/// Seen to fail (a stack overflow): the last reference to an inode took a guard to look at its
+/// attributes.
 #[test]
-fn ending_threads_do_not_nest() {
+fn exiting_thread_frees_without_recursion() {
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     let guard = pando_sync::pin();
@@ -32,10 +34,11 @@ fn ending_threads_do_not_nest() {
     });
     let last = removed(&vfs, &context);
     drop(guard);
-    // Now and then a guard goes on with the garbage, a little at a time: most of it is ripe then, and not freed.
+    // A guard frees a little of the retired memory now and then. After this, most of it is expired
+    // but not freed.
     (0..1000).for_each(|_| drop(pando_sync::pin()));
     let end = move || {
-        // Before the locals of the reclaimer, which are therefore gone first.
+        // Initialized before the reclaimer's thread-local state, and therefore destroyed after it.
         LAST.with_borrow_mut(|slot| *slot = Some(last));
         drop(pando_sync::pin());
     };

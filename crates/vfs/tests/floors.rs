@@ -1,11 +1,15 @@
 //! The floors of `crates/vfs/src`: a folder is a floor, and imports point down.
 //!
-//! The test reads the sources: `use` declarations, paths that begin with `crate::` or `super::`, and calls of methods that
-//! a file adds to a type of another file. It fails if one of them points to a higher floor, if files import each other in a
-//! circle that is not named in [`CIRCLES`], if a file has more than 600 lines, or a function more than 80. The table that
-//! it makes is a section of `ARCHITECTURE.md`: `PANDO_WRITE_FLOORS=1 cargo test -p pando-vfs --test floors` writes it.
+//! The test reads the sources: `use` declarations, paths that begin with `crate::` or `super::`,
+//! and calls of methods that a file adds to a type of another file. It fails in these cases:
+//! - an import points to a higher floor
+//! - files import each other in a cycle that is not listed in [`CYCLES`]
+//! - a file has more than 600 lines, or a function more than 80
 //!
-//! What it does not see: calls through traits and closures. Tests (`mod tests`) may import anything.
+//! The test makes the table of floors in `ARCHITECTURE.md`. `PANDO_WRITE_FLOORS=1 cargo test -p
+//! pando-vfs --test floors` writes it there.
+//!
+//! Calls through traits and closures are not seen. Tests (`mod tests`) may import anything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// From below.
+/// From the lowest floor to the highest.
 const FLOORS: [(&str, &str); 9] = [
     ("types", "plain values: errors, names, attributes, flags, credentials"),
     ("driver", "the interface to drivers"),
@@ -28,7 +32,7 @@ const FLOORS: [(&str, &str); 9] = [
 ];
 
 /// Files that import each other, and why.
-const CIRCLES: [(&str, &[&str]); 1] = [(
+const CYCLES: [(&str, &[&str]); 1] = [(
     "a dentry holds an inode, a directory's inode has a table of dentries, and each of them knows its superblock, which has \
      tables of dentries",
     &[
@@ -42,23 +46,22 @@ const CIRCLES: [(&str, &[&str]); 1] = [(
     ],
 )];
 
-/// Methods of other crates have these names, too: calls of them say nothing.
-const ELSEWHERE: [&str; 2] = ["join", "try_write"];
+/// Names of methods that also exist in other crates. A call of one proves no import.
+const METHODS_OF_OTHER_CRATES: [&str; 2] = ["join", "try_write"];
 
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 80;
 
 #[test]
-fn imports_point_down_and_every_circle_is_named() {
+fn imports_point_down_and_every_cycle_is_listed() {
     let crate_ = Crate::read();
-    let (upward, circles) = (crate_.upward(), crate_.circles());
-    let unknown: Vec<_> =
-        circles.iter().filter(|circle| !CIRCLES.iter().any(|(_, known)| circle.fits(known))).collect();
+    let (upward, cycles) = (crate_.upward(), crate_.cycles());
+    let unknown: Vec<_> = cycles.iter().filter(|cycle| !CYCLES.iter().any(|(_, known)| cycle.fits(known))).collect();
     let table = crate_.table();
     assert!(upward.is_empty(), "imports of a higher floor:\n{}", upward.join("\n"));
     assert!(unknown.is_empty(), "files import each other:\n{unknown:#?}");
-    for (why, known) in CIRCLES {
-        assert!(circles.iter().any(|circle| circle.fits(known)), "no circle any more: {why}");
+    for (why, known) in CYCLES {
+        assert!(cycles.iter().any(|cycle| cycle.fits(known)), "no cycle any more: {why}");
     }
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ARCHITECTURE.md");
     let old = fs::read_to_string(&page).expect("ARCHITECTURE.md");
@@ -93,33 +96,33 @@ struct File {
     source: String,
     /// Without comments and tests.
     code: String,
-    /// Nor `use` declarations.
+    /// Also without `use` declarations.
     rest: String,
-    /// Paths that are used: whether they only hand the name on (`pub use`), the path, and the name that it has here.
+    /// The paths that the file uses.
     paths: Vec<Used>,
 }
 
 struct Used {
-    hands_on: bool,
+    re_exports: bool,
     path: Vec<String>,
     name: String,
 }
 
 struct Crate {
     files: BTreeMap<String, File>,
-    /// Which file imports what from which.
+    /// Maps importing file and imported file to the imported names.
     imports: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
 #[derive(Debug)]
-struct Circle {
+struct Cycle {
     files: Vec<String>,
     #[expect(dead_code, reason = "shown when the test fails")]
     imports: Vec<String>,
 }
 
-impl Circle {
-    /// Whether all of it is known. A smaller circle is better than a known one.
+impl Cycle {
+    /// Whether all its files are in a listed cycle. A cycle that has become smaller is accepted.
     fn fits(&self, known: &[&str]) -> bool {
         self.files.iter().all(|file| known.contains(&file.as_str()))
     }
@@ -163,7 +166,8 @@ impl Crate {
         if module.is_empty() { "lib".to_owned() } else { module.join("/") }
     }
 
-    /// The file that defines what a path leads to, seen from a module. None: another crate.
+    /// The file that defines the target of a path, seen from a module. None if it is in another
+    /// crate.
     fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<String> {
         assert!(depth < 20, "a path that leads to itself: {path:?} in {from:?}");
         let mut here: Module = from.to_vec();
@@ -190,11 +194,11 @@ impl Crate {
             if file.defines(name) {
                 break;
             }
-            let handed_on = file.paths.iter().filter(|used| used.hands_on && used.name == *name);
-            if let Some(found) = handed_on.filter_map(|used| self.resolve(&here, &used.path, depth + 1)).next() {
+            let re_exported = file.paths.iter().filter(|used| used.re_exports && used.name == *name);
+            if let Some(found) = re_exported.filter_map(|used| self.resolve(&here, &used.path, depth + 1)).next() {
                 return Some(found);
             }
-            let globs = file.paths.iter().filter(|used| used.hands_on && used.name == "*");
+            let globs = file.paths.iter().filter(|used| used.re_exports && used.name == "*");
             let in_glob = |used: &Used| {
                 let found = self.resolve(&here, &used.path, depth + 1)?;
                 self.files[&found].defines(name).then_some(found)
@@ -212,34 +216,35 @@ impl Crate {
             }
         };
         for (name, file) in &self.files {
-            for used in file.paths.iter().filter(|used| !used.hands_on) {
+            for used in file.paths.iter().filter(|used| !used.re_exports) {
                 if let Some(to) = self.resolve(&Self::module_of(name), &used.path, 0) {
                     note(name, &to, &used.name);
                 }
             }
         }
-        // What is below a module file, named from there; and what it hands on and uses itself.
+        // Submodules that a module file names by a relative path, and names that it re-exports and
+        // uses itself.
         for (name, file) in &self.files {
             for below in self.files.keys().filter_map(|other| other.strip_prefix(name.as_str())?.strip_prefix('/')) {
                 if file.rest.contains(&format!(" {below}::")) {
                     note(name, &format!("{name}/{below}"), below);
                 }
             }
-            for used in file.paths.iter().filter(|used| used.hands_on && file.uses(&used.name)) {
+            for used in file.paths.iter().filter(|used| used.re_exports && file.uses(&used.name)) {
                 if let Some(to) = self.resolve(&Self::module_of(name), &used.path, 0) {
                     note(name, &to, &used.name);
                 }
             }
         }
-        // A call of a method that another file adds to a type is an import of that file. A name that more than one file
-        // defines says nothing.
+        // A call of a method that another file adds to a type is an import of that file. A method
+        // name that several files define proves nothing.
         let defines = |file: &File, method: &str| {
             file.code.contains(&format!("fn {method}(")) || file.code.contains(&format!("fn {method}<"))
         };
         for (name, file) in &self.files {
             for method in file.added_methods(self, name) {
                 let definers = self.files.values().filter(|other| defines(other, &method)).count();
-                if definers > 1 || ELSEWHERE.contains(&method.as_str()) {
+                if definers > 1 || METHODS_OF_OTHER_CRATES.contains(&method.as_str()) {
                     continue;
                 }
                 let (call, path) = (format!(".{method}("), format!("::{method}("));
@@ -263,7 +268,7 @@ impl Crate {
             .collect()
     }
 
-    fn circles(&self) -> Vec<Circle> {
+    fn cycles(&self) -> Vec<Cycle> {
         let imports = &self.imports;
         let reach = |from: &str| {
             let (mut seen, mut todo) = (BTreeSet::new(), vec![from.to_owned()]);
@@ -274,15 +279,15 @@ impl Crate {
             seen
         };
         let reached: BTreeMap<&String, BTreeSet<String>> = self.files.keys().map(|file| (file, reach(file))).collect();
-        let mut circles: BTreeMap<Vec<String>, Circle> = BTreeMap::new();
+        let mut cycles: BTreeMap<Vec<String>, Cycle> = BTreeMap::new();
         for (file, there) in reached.iter().filter(|(file, there)| there.contains(**file)) {
             let files: Vec<String> = there.iter().filter(|other| reached[other].contains(*file)).cloned().collect();
             let within = |(from, to): &(String, String)| files.contains(from) && files.contains(to);
             let edges = imports.iter().filter(|(edge, _)| within(edge));
             let imports = edges.map(|((from, to), what)| format!("{from} -> {to}: {what:?}")).collect();
-            circles.entry(files.clone()).or_insert(Circle { files, imports });
+            cycles.entry(files.clone()).or_insert(Cycle { files, imports });
         }
-        circles.into_values().collect()
+        cycles.into_values().collect()
     }
 
     fn table(&self) -> String {
@@ -295,9 +300,9 @@ impl Crate {
         }
         let _ =
             writeln!(table, "```\n\nImports that point up: {}. Files that import each other:\n", self.upward().len());
-        for circle in self.circles() {
-            let why = CIRCLES.iter().find(|(_, known)| circle.fits(known)).map_or("?", |(why, _)| why);
-            let files: Vec<String> = circle.files.iter().map(|file| format!("`{file}`")).collect();
+        for cycle in self.cycles() {
+            let why = CYCLES.iter().find(|(_, known)| cycle.fits(known)).map_or("?", |(why, _)| why);
+            let files: Vec<String> = cycle.files.iter().map(|file| format!("`{file}`")).collect();
             wrap(
                 &mut table,
                 "* ",
@@ -337,15 +342,15 @@ impl File {
         let mut paths = Vec::new();
         let mut rest = String::new();
         for statement in code.split_inclusive(';') {
-            // What stands before the declaration: attributes, or the end of an item.
+            // Attributes, or the end of an item, may precede the declaration.
             match statement.rfind("use ").filter(|at| is_use(statement, *at)) {
                 Some(at) => {
-                    let hands_on = statement[..at].trim_end().ends_with("pub")
+                    let re_exports = statement[..at].trim_end().ends_with("pub")
                         || statement[..at].trim_end().ends_with("pub(crate)");
                     rest.push_str(&statement[..at]);
                     let tree: String =
                         statement[at + 4..].trim_end_matches(';').split_whitespace().collect::<Vec<_>>().join(" ");
-                    leaves(&tree, &[], hands_on, &mut paths);
+                    leaves(&tree, &[], re_exports, &mut paths);
                 }
                 None => rest.push_str(statement),
             }
@@ -360,13 +365,13 @@ impl File {
                 let path: Vec<String> =
                     rest[at..end].split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect();
                 let name = path.last().cloned().unwrap_or_default();
-                paths.push(Used { hands_on: false, path, name });
+                paths.push(Used { re_exports: false, path, name });
             }
         }
         Self { source, code, rest, paths }
     }
 
-    /// Whether a name is used here besides being handed on.
+    /// Whether the file uses a name besides re-exporting it.
     fn uses(&self, name: &str) -> bool {
         let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
         let alone = |at: usize| {
@@ -375,7 +380,7 @@ impl File {
         self.rest.match_indices(name).any(|(at, _)| alone(at))
     }
 
-    /// Whether an item of this name is defined here.
+    /// Whether the file defines an item of this name.
     fn defines(&self, name: &str) -> bool {
         let kinds = ["struct", "enum", "trait", "fn", "const", "static", "type", "union"];
         let ends = |at: usize| !self.code[at..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
@@ -422,7 +427,7 @@ impl File {
             if !is_function {
                 continue;
             }
-            // Without a body it ends with a semicolon.
+            // A function without a body ends with a semicolon.
             let ends = |line: &&str| {
                 line.strip_prefix(indent).is_some_and(|rest| !rest.starts_with(' ') && rest.ends_with(['}', ';']))
             };
@@ -435,15 +440,15 @@ impl File {
     }
 }
 
-/// Whether `use` stands there as a word, at the beginning of a declaration.
+/// Whether `use` is a keyword there, at the beginning of a declaration.
 fn is_use(statement: &str, at: usize) -> bool {
     let before = statement[..at].trim_end();
     !statement[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
         && (before.is_empty() || before.ends_with([';', '}', ']', ')', '{']) || before.ends_with("pub"))
 }
 
-/// The paths of a `use` tree.
-fn leaves(tree: &str, above: &[String], hands_on: bool, paths: &mut Vec<Used>) {
+/// Collects the paths of a `use` tree.
+fn leaves(tree: &str, above: &[String], re_exports: bool, paths: &mut Vec<Used>) {
     let tree = tree.trim();
     if let Some((head, group)) = tree.split_once('{') {
         let head: Vec<String> =
@@ -456,13 +461,13 @@ fn leaves(tree: &str, above: &[String], hands_on: bool, paths: &mut Vec<Used>) {
                 '{' => depth += 1,
                 '}' => depth -= 1,
                 ',' if depth == 0 => {
-                    leaves(&group[start..at], &above, hands_on, paths);
+                    leaves(&group[start..at], &above, re_exports, paths);
                     start = at + 1;
                 }
                 _ => {}
             }
         }
-        return leaves(&group[start..], &above, hands_on, paths);
+        return leaves(&group[start..], &above, re_exports, paths);
     }
     if tree.is_empty() {
         return;
@@ -475,5 +480,5 @@ fn leaves(tree: &str, above: &[String], hands_on: bool, paths: &mut Vec<Used>) {
         path.pop();
     }
     let name = if !name.is_empty() { name.to_owned() } else { last };
-    paths.push(Used { hands_on, path, name });
+    paths.push(Used { re_exports, path, name });
 }

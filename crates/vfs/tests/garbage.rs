@@ -1,17 +1,18 @@
-//! A reader that stalls bounds garbage: whoever makes more of it waits, and goes on when the reader does.
+//! Retired memory is bounded while a reader stalls: threads that retire more block, and continue
+//! when the reader does.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, OpenFlags, Vfs};
 
-/// What the library allows.
+/// The library's limit.
 const FULL_BYTES: usize = 64 << 20;
-/// And what operations under way may add.
+/// The limit, and an allowance for operations in progress.
 const BOUND_BYTES: usize = FULL_BYTES + (1 << 20);
 
 #[test]
-fn a_stalled_reader_bounds_garbage() {
+fn writers_block_at_the_retired_memory_limit() {
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
     let (made, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let stalled = pando_sync::pin();
@@ -29,8 +30,8 @@ fn a_stalled_reader_bounds_garbage() {
                 }
             });
         }
-        // Garbage grows up to the bound, where nobody gets on any more: looked for with patience, and seen or not, it stays
-        // within the bound.
+        // Retired memory grows up to the limit, where every writer blocks. The loop waits until it
+        // sees no more operations. In any case the memory stays below the bound.
         while pando_sync::retired_bytes() < FULL_BYTES {
             std::thread::yield_now();
         }
@@ -46,7 +47,7 @@ fn a_stalled_reader_bounds_garbage() {
         }
         stop.store(true, SeqCst);
     });
-    // A thread that has ended may still be on its way out, with a guard.
+    // A thread that has ended may still be exiting, and hold a guard.
     while pando_sync::retired_bytes() >= 1 << 20 {
         pando_sync::collect();
         std::thread::yield_now();

@@ -1,8 +1,10 @@
-//! Single operations on names are linearizable (P3, P5), and alone they do what the obvious model does.
+//! Single operations on names are linearizable (P3, P5), and sequential operations do what the
+//! model does.
 //!
-//! Thousands of short histories: a few threads, a few operations each, on a handful of names in three directories that
-//! contain one another, all begun together. Each history must be explained by an order of the model's steps; afterwards
-//! every name is looked at, so a history also ends in a state that the order explains.
+//! The tests make thousands of short histories. A few threads make a few operations each, on a
+//! handful of names in three directories that contain one another, and all begin together. Each
+//! history must be explained by an order of the model's steps. Afterwards every name is looked up,
+//! so the final state must be explained by the order as well.
 #![forbid(unsafe_code)]
 
 #[path = "support/harness.rs"]
@@ -21,7 +23,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use harness::{Rng, alone, crew, scale, seed};
+use harness::{Rng, alone, run_workers, scale, seed};
 use linearize::{Call, is_linearizable, render};
 use model::{Model, Node, Op, Outcome, Place};
 use pando_memfs::{MemFs, MemOptions};
@@ -34,8 +36,9 @@ fn node_of(dentry: &DentryRef) -> Node {
     Node { ino: dentry.ino(), is_dir: dentry.kind() == FileKind::Directory }
 }
 
-/// A driver that gives the processor away in the midst of operations: where an inode is paid for (a creator has looked,
-/// holds the name's lock, and has inserted nothing yet) and where one is given back.
+/// A driver that yields the CPU inside operations. It yields where an inode is charged: a creator
+/// has looked the name up and holds its lock, but has inserted nothing yet. It also yields where a
+/// charge is refunded.
 struct Yielding(MemFs, AtomicU64);
 
 impl Yielding {
@@ -94,7 +97,7 @@ impl Held {
         }
     }
 
-    /// Does it, for real. A directory that was made comes back as well.
+    /// Makes the operation on the tree. A directory that it made is returned as well.
     fn call(&self, tree: &Tree, op: Op) -> (Outcome, Option<DentryRef>) {
         let (vfs, context) = (&tree.vfs, &tree.context);
         let made = match op {
@@ -119,8 +122,8 @@ impl Held {
     }
 }
 
-/// A root of its own with two directories and two files in it, and the model of that.
-fn small_world(tree: &Tree, index: usize) -> (Held, Model) {
+/// A root of its own with two directories and two files in it, and its model.
+fn small_tree(tree: &Tree, index: usize) -> (Held, Model) {
     let root = tree.mkdir(&format!("/{index}"));
     let mut held = Held(Vec::new());
     let mut model = Model::new(node_of(&root));
@@ -145,18 +148,18 @@ fn small_world(tree: &Tree, index: usize) -> (Held, Model) {
     (held, model)
 }
 
-/// One history after the other by `threads` threads; each is checked by whoever is free.
+/// Runs `count` histories one after the other on `threads` threads, and checks each.
 fn histories(what: &str, threads: usize, calls: usize, count: usize) {
     let _alone = alone();
     let seed = seed();
     let options = MemOptions::new().inodes(INODES).size_bytes(PAGES * 4096);
     let tree = Tree::of(Yielding(MemFs::new(options), AtomicU64::new(0)));
-    let worlds: Vec<(Held, Model)> = (0..count).map(|index| small_world(&tree, index)).collect();
+    let trees: Vec<(Held, Model)> = (0..count).map(|index| small_tree(&tree, index)).collect();
     let recorded: Vec<Mutex<Vec<Call>>> = (0..count).map(|_| Mutex::default()).collect();
     let clock = AtomicU64::new(0);
     let tick = || clock.fetch_add(1, Ordering::SeqCst);
-    crew(what, threads, seed, |me| {
-        for (index, (held, _)) in worlds.iter().enumerate() {
+    run_workers(what, threads, seed, |me| {
+        for (index, (held, _)) in trees.iter().enumerate() {
             if !me.go_on() {
                 return;
             }
@@ -166,7 +169,7 @@ fn histories(what: &str, threads: usize, calls: usize, count: usize) {
             for op in ops {
                 let called = tick();
                 let (outcome, _) = held.call(&tree, op);
-                mine.push(Call { thread: me.id, op, outcome, called, answered: tick() });
+                mine.push(Call { thread: me.id, op, outcome, called, returned: tick() });
                 if me.rng.one_in(6) {
                     std::thread::yield_now();
                 }
@@ -175,19 +178,19 @@ fn histories(what: &str, threads: usize, calls: usize, count: usize) {
         }
     });
     let mut overlaps = 0;
-    for ((held, model), history) in worlds.iter().zip(recorded) {
+    for ((held, model), history) in trees.iter().zip(recorded) {
         let mut history = history.into_inner().expect("whole");
         overlaps += usize::from(
             history
                 .iter()
-                .any(|a| history.iter().any(|b| a.thread != b.thread && a.called < b.called && b.called < a.answered)),
+                .any(|a| history.iter().any(|b| a.thread != b.thread && a.called < b.called && b.called < a.returned)),
         );
         for (dir, _) in &held.0 {
             for name in NAMES {
                 let op = Op::Stat(Place { dir: *dir, name });
                 let called = tick();
                 let (outcome, _) = held.call(&tree, op);
-                history.push(Call { thread: threads, op, outcome, called, answered: tick() });
+                history.push(Call { thread: threads, op, outcome, called, returned: tick() });
             }
         }
         assert!(is_linearizable(model, &history), "no order explains this:\n{}from {model:#?}", render(&history));
@@ -195,7 +198,7 @@ fn histories(what: &str, threads: usize, calls: usize, count: usize) {
     println!("{overlaps} of {count} histories had calls that overlapped");
     assert!(overlaps > 0, "nothing ran at the same time");
     tree.remove_below("/");
-    drop(worlds);
+    drop(trees);
     assert_eq!(tree.used(), (1, 0), "nothing is left over");
 }
 
@@ -214,25 +217,26 @@ fn p3_p5_histories_of_four_threads() {
     histories("p3_p5_histories_of_four_threads", 4, 4, scale(2000));
 }
 
-/// The model as the obvious twin: long random sequences, every answer and now and then everything compared.
+/// Compares the tree with the model: long random sequences, each result, and from time to time the
+/// whole state.
 #[test]
-fn the_obvious_twin_gives_the_same_answers() {
+fn sequential_operations_match_the_model() {
     let _alone = alone();
     let seed = seed();
     let mut refused = 0;
     for round in 0..scale(10) {
         let mut rng = Rng::new(seed ^ round as u64);
         let tree = Tree::new();
-        let (mut held, mut model) = small_world(&tree, 0);
+        let (mut held, mut model) = small_tree(&tree, 0);
         for step in 0..1500 {
             let op = held.any_op(&mut rng);
             let (outcome, made) = held.call(&tree, op);
             let expected = model.refusal(op);
             assert_eq!(outcome.err(), expected, "round {round}, step {step}: {op:?} in {model:#?}");
-            assert!(model.run(op, outcome), "round {round}, step {step}: {op:?} answered {outcome:?} in {model:#?}");
+            assert!(model.run(op, outcome), "round {round}, step {step}: {op:?} returned {outcome:?} in {model:#?}");
             refused += usize::from(expected.is_some());
             if let Some(dir) = made {
-                // The root stays; of the others, a dozen are known, dead ones too.
+                // The root stays. Of the other directories a dozen are kept, removed ones too.
                 if held.0.len() < 12 {
                     held.push(dir);
                 } else {
@@ -248,12 +252,12 @@ fn the_obvious_twin_gives_the_same_answers() {
     assert!(refused > 0, "everything was possible: the operations are too tame");
 }
 
-/// All that the model knows, against the tree.
+/// Compares everything that the model knows with the tree.
 fn compare(tree: &Tree, held: &Held, model: &Model) {
     for (index, (node, dentry)) in held.0.iter().enumerate() {
         let stat = tree.vfs.getattr(dentry);
         assert_eq!(stat.nlink as usize, model.nlink(*node), "links of {node:?} in {model:#?}");
-        // The root's own parent is the tree's root, which the model does not know.
+        // The parent of this root is the tree's root, which the model does not know.
         if index > 0 {
             let up = tree.vfs.stat(&tree.context, At::Dir(dentry), "..", Walk::empty()).map(|stat| stat.ino);
             assert_eq!(up, Ok(model.parent(*node).ino), "`..` of {node:?}");
@@ -276,7 +280,8 @@ fn compare(tree: &Tree, held: &Held, model: &Model) {
     }
 }
 
-/// The checker itself: it accepts what an order explains, and rejects what none does.
+/// Tests of the checker: it accepts a history that an order explains, and rejects one that no order
+/// explains.
 mod checker {
     use super::*;
 
@@ -285,8 +290,8 @@ mod checker {
     const X: Place = Place { dir: ROOT, name: "x" };
     const Y: Place = Place { dir: ROOT, name: "y" };
 
-    fn call(thread: usize, op: Op, outcome: Outcome, called: u64, answered: u64) -> Call {
-        Call { thread, op, outcome, called, answered }
+    fn call(thread: usize, op: Op, outcome: Outcome, called: u64, returned: u64) -> Call {
+        Call { thread, op, outcome, called, returned }
     }
 
     fn with_file() -> Model {
@@ -295,7 +300,7 @@ mod checker {
         model
     }
 
-    /// `x` is moved to `y` while another looks first at `first` and then at `second`.
+    /// One thread moves `x` to `y`, while another looks up `first` and then `second`.
     fn look_during_rename(first: (Place, Outcome), second: (Place, Outcome)) -> bool {
         let history = [
             call(0, Op::Rename(X, Y, RenameFlags::empty()), Ok(None), 0, 9),
@@ -306,7 +311,7 @@ mod checker {
     }
 
     #[test]
-    fn a_renamed_file_may_be_missed_one_way_only() {
+    fn half_done_rename_is_rejected() {
         let (gone, there) = (Err(Error::NoEntry), Ok(Some(FILE)));
         assert!(look_during_rename((X, there), (Y, there)));
         assert!(look_during_rename((Y, gone), (X, gone)), "the rename lies between the two");
@@ -315,21 +320,21 @@ mod checker {
     }
 
     #[test]
-    fn what_has_answered_stays_done() {
+    fn lost_create_is_rejected() {
         let made = call(0, Op::Create(Y), Ok(Some(Node { ino: 3, is_dir: false })), 0, 1);
         let missed = |called| call(1, Op::Stat(Y), Err(Error::NoEntry), called, called + 1);
         assert!(!is_linearizable(&with_file(), &[made, missed(2)]), "a create was lost");
-        let slow = Call { answered: 9, ..made };
+        let slow = Call { returned: 9, ..made };
         assert!(is_linearizable(&with_file(), &[slow, missed(2)]));
     }
 
     #[test]
-    fn one_name_is_made_once() {
+    fn two_creates_of_one_name_are_rejected() {
         let make = |thread, ino| call(thread, Op::Create(Y), Ok(Some(Node { ino, is_dir: false })), 0, 9);
         assert!(!is_linearizable(&with_file(), &[make(0, 3), make(1, 4)]), "EEXIST was forgotten");
         let refused = call(1, Op::Create(Y), Err(Error::Exists), 0, 9);
         assert!(is_linearizable(&with_file(), &[make(0, 3), refused]));
-        assert!(!is_linearizable(&with_file(), &[refused]), "nobody made it");
+        assert!(!is_linearizable(&with_file(), &[refused]), "no call made it");
     }
 
     #[test]

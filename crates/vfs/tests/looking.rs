@@ -1,6 +1,6 @@
-//! Looking takes no lock (P1). The program's locks are counted, so this test is alone in its program; and they are counted
-//! only with `--features pando-sync/lock-stats`, without which it says that it shows nothing (with `PANDO_LOCK_STATS=1` it
-//! fails).
+//! Reads take no lock (P1). The locks of the whole process are counted, so this test has a process
+//! of its own. They are counted only with `--features pando-sync/lock-stats`. Without that feature
+//! the test reports that it checks nothing. With `PANDO_LOCK_STATS=1` it then fails.
 
 use std::io::Write;
 
@@ -13,12 +13,13 @@ const FOLLOW: Walk = Walk::empty();
 #[test]
 fn p1_looking_takes_no_lock() {
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
-    // Not root: permissions are checked and not passed over.
+    // Not root, so that permissions are checked.
     let (root, user) = (Context::new(&vfs, Credentials::root()), Context::new(&vfs, Credentials::user(1, 1, &[])));
     let before = lock_counts();
     if before.is_none() {
         assert!(std::env::var_os("PANDO_LOCK_STATS").is_none_or(|value| value != "1"), "locks are not counted");
-        // Past the test harness, which keeps to itself what a test prints that passes.
+        // Written directly to stderr, since the test harness hides the output of a test that
+        // passes.
         let _ = writeln!(std::io::stderr(), "skipped: locks are not counted without --features pando-sync/lock-stats");
         return;
     }
@@ -54,7 +55,7 @@ fn p1_looking_takes_no_lock() {
         }
         Ok(())
     };
-    // Once before: then no access time is due.
+    // The first round sets the access times, so that none is due in the second.
     look().expect("all is there");
     let before = lock_counts();
     look().expect("all is there");

@@ -1,4 +1,4 @@
-//! The name space over a tree in memory.
+//! The namespace over a tree in memory.
 
 use std::{
     cell::RefCell,
@@ -33,14 +33,14 @@ fn driver(inodes: Option<u64>) -> impl Driver {
 }
 
 #[test]
-fn a_root_is_as_it_is_asked_for() {
+fn root_has_the_requested_attributes() {
     let vfs = Vfs::with_root_attributes(driver(None), 1, 2, 0o41_770).expect("a new tree");
     let stat = vfs.root().stat();
     assert_eq!((stat.uid, stat.gid, stat.mode), (1, 2, 0o1770));
 }
 
 #[test]
-fn what_is_removed_is_given_back() {
+fn removed_objects_release_inodes_and_pages() {
     let options = MemOptions::new().inodes(100).size_bytes(1 << 20);
     let vfs = Vfs::new(MemFs::new(options)).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
@@ -57,13 +57,14 @@ fn what_is_removed_is_given_back() {
     assert_eq!(vfs.d_path(&context, open.dentry(), 100), Ok(b"/d/f (deleted)".to_vec()));
     drop(open);
     collect_until(|| free() == empty);
-    // What could not be made in a directory that is removed.
+    // A directory that could not be made in a removed directory.
     vfs.mkdir(&context, At::Cwd, "/gone", 0o777).expect("made");
     let gone = vfs.open(&context, At::Cwd, "/gone", OpenFlags::DIRECTORY, 0).expect("opens");
     vfs.rmdir(&context, At::Cwd, "/gone").expect("removed");
     let made = vfs.mkdir(&context, At::Dir(gone.dentry()), "x", 0o777).map(drop);
     assert_eq!(made, Err(pando_vfs::Error::NoEntry));
-    // What somebody holds is counted, as on tmpfs, and so are the removed directories that it is in.
+    // An object that a caller holds is counted, as on tmpfs. So are the removed directories that
+    // contain it.
     assert_ne!(free(), empty);
     drop(gone);
     collect_until(|| free() == empty);
@@ -87,17 +88,22 @@ fn what_is_removed_is_given_back() {
     collect_until(|| free() == empty);
 }
 
-/// Reclaims what was removed, until it is as wanted: tests beside this one may be reading, each for a moment.
+/// How long a test waits for something that should not take long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Reclaims until `done`. Tests that run beside this one may be reading, each for a moment.
 fn collect_until(done: impl Fn() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it is never given back");
+        if begin.elapsed() > PATIENCE {
+            panic!("never reclaimed");
+        }
         pando_sync::collect();
         std::thread::yield_now();
     }
 }
 
-/// A tree with room for so many inodes and pages, the root included, and its driver.
+/// A tree with this many inodes and pages, root included, and its driver.
 fn tree_for(inodes: u64, pages: u64) -> (Arc<MemFs>, Vfs, Context) {
     let options = MemOptions::new().inodes(inodes).size_bytes(pages * 4096);
     let memfs = Arc::new(MemFs::new(options));
@@ -107,7 +113,7 @@ fn tree_for(inodes: u64, pages: u64) -> (Arc<MemFs>, Vfs, Context) {
 }
 
 #[test]
-fn further_links_are_within_the_limit() {
+fn hard_links_count_against_the_inode_limit() {
     let (memfs, vfs, context) = tree_for(4, 1);
     let free = || memfs.statfs().ffree;
     let link = |from, to| vfs.link(&context, At::Cwd, from, At::Cwd, to, Walk::empty()).map(drop);
@@ -117,7 +123,7 @@ fn further_links_are_within_the_limit() {
     assert_eq!((link("/a", "/b"), link("/a", "/c"), free()), (Ok(()), Ok(()), 0));
     assert_eq!((link("/a", "/d"), nlink()), (Err(Error::NoSpace), 3));
     assert_eq!((link("/a", "/b"), nlink()), (Err(Error::Exists), 3));
-    // Nor in a directory that is gone, which says so first.
+    // A link in a removed directory fails too, and the error of the directory comes first.
     unlink("/c");
     let gone = vfs.mkdir(&context, At::Cwd, "/gone", 0o700).expect("made");
     vfs.rmdir(&context, At::Cwd, "/gone").expect("removed");
@@ -128,7 +134,7 @@ fn further_links_are_within_the_limit() {
     assert_eq!(link("/a", "/c"), Ok(()));
     unlink("/b");
     assert_eq!((free(), link("/a", "/d"), free()), (1, Ok(()), 0));
-    // Replaced by another file's name: one name less.
+    // Replaced by another file's name, the file has one name less.
     unlink("/d");
     drop(vfs.open(&context, At::Cwd, "/other", OpenFlags::CREAT, 0o600).expect("made"));
     assert_eq!(free(), 0);
@@ -137,21 +143,21 @@ fn further_links_are_within_the_limit() {
     unlink("/c");
     unlink("/a");
     collect_until(|| free() == 3);
-    // The first name of a file that had none is paid for with the file.
+    // The first name of an anonymous file is charged with the file.
     let flags = OpenFlags::RDWR | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
     let file = vfs.open(&context, At::Cwd, "/", flags, 0o600).expect("made");
     let name = |path| vfs.link(&context, At::Dir(file.dentry()), "", At::Cwd, path, Walk::EMPTY_PATH).map(drop);
     assert_eq!((free(), name("/1"), free()), (2, Ok(()), 2));
     assert_eq!((name("/2"), name("/3"), name("/4")), (Ok(()), Ok(()), Err(Error::NoSpace)));
     drop(file);
-    // What goes with the whole tree comes back, too.
+    // When the whole tree is dropped, its charges are refunded too.
     drop((context, vfs));
     collect_until(|| free() == 4);
 }
 
-/// The attributes of a file that a thread removed before it fell asleep are in nobody's way.
+/// The attributes of a file that a thread removed before it fell asleep do not block other threads.
 #[test]
-fn what_a_sleeping_thread_has_removed_is_paid_back() {
+fn objects_removed_by_a_sleeping_thread_are_refunded() {
     let (memfs, vfs, context) = tree_for(3, 1);
     drop(vfs.open(&context, At::Cwd, "/a", OpenFlags::CREAT, 0o600).expect("made"));
     vfs.setxattr(&context, At::Cwd, "/a", "user.x", vec![1; 978], XattrFlags::empty(), Walk::empty()).expect("set");
@@ -174,23 +180,24 @@ fn what_a_sleeping_thread_has_removed_is_paid_back() {
 }
 
 #[test]
-fn extended_attributes_are_within_the_limit() {
+fn xattrs_count_against_the_inode_limit() {
     let (memfs, vfs, context) = tree_for(3, 1);
     let free = || memfs.statfs().ffree;
     let set = |name: &str, len, how| vfs.setxattr(&context, At::Cwd, "/a", name, vec![1; len], how, Walk::empty());
     let (any, create) = (XattrFlags::empty(), XattrFlags::CREATE);
     drop(vfs.open(&context, At::Cwd, "/a", OpenFlags::CREAT, 0o600).expect("made"));
-    // An inode is worth 1024 bytes, and there is one; each attribute has 40 besides its name (of 6 bytes) and value.
+    // An inode is worth 1024 bytes, and one is free. Each attribute costs 40 bytes besides its name
+    // (6 bytes) and its value.
     assert_eq!((set("user.x", 979, any), free()), (Err(Error::NoSpace), 1));
     assert_eq!((set("user.x", 978, any), free()), (Ok(()), 0));
     assert_eq!(set("user.y", 0, any), Err(Error::NoSpace));
     assert_eq!(vfs.mkdir(&context, At::Cwd, "/d", 0o777).err(), Some(Error::NoSpace));
-    // While it is replaced there are two, as on tmpfs.
+    // While an attribute is replaced, both values are charged, as on tmpfs.
     assert_eq!((set("user.x", 0, any), set("user.x", 1, create)), (Err(Error::NoSpace), Err(Error::NoSpace)));
     vfs.removexattr(&context, At::Cwd, "/a", "user.x", Walk::empty()).expect("removed");
     assert_eq!((free(), set("user.x", 400, any), set("user.x", 10, any)), (1, Ok(()), Ok(())));
     assert_eq!((set("user.y", 1024 - 2 * 46 - 10, create), set("user.z", 0, any)), (Ok(()), Err(Error::NoSpace)));
-    // A refusal costs nothing.
+    // An operation that is refused costs nothing.
     let remove = |name| vfs.removexattr(&context, At::Cwd, "/a", name, Walk::empty());
     assert_eq!((remove("user.y"), set("user.x", 1, create)), (Ok(()), Err(Error::Exists)));
     assert_eq!(set("user.y", 1024 - 2 * 46 - 10, create), Ok(()));
@@ -199,7 +206,7 @@ fn extended_attributes_are_within_the_limit() {
 }
 
 #[test]
-fn long_targets_are_within_the_limit() {
+fn long_symlink_targets_count_against_the_limits() {
     let (memfs, vfs, context) = tree_for(10, 1);
     let free = || (memfs.statfs().ffree, memfs.statfs().bfree);
     let link = |len, path| vfs.symlink(&context, "x".repeat(len), At::Cwd, path).map(drop);
@@ -212,7 +219,7 @@ fn long_targets_are_within_the_limit() {
 }
 
 #[test]
-fn a_read_beside_the_first_write_reads_what_was_written_or_nothing() {
+fn read_during_first_write_sees_all_or_nothing() {
     let (interrupted, interruption) = interrupted();
     let vfs = Vfs::new(interrupted).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
@@ -226,15 +233,15 @@ fn a_read_beside_the_first_write_reads_what_was_written_or_nothing() {
     assert!(count == 0 || (count, buffer) == (3, *b"abc"), "{count}: {buffer:?}");
 }
 
-/// Capabilities that are given to a file while somebody is about to write to it, or to give it away, were given to what was
-/// there before: they go with it.
+/// Capabilities that are set on a file while another thread is about to write to it or to chown it
+/// belong to the old contents. The write or chown drops them.
 #[test]
-fn capabilities_that_are_given_in_the_midst_of_a_change_go_with_it() {
+fn capabilities_set_during_a_change_are_dropped() {
     type Change = fn(&Vfs, &Context, &File) -> Result<()>;
     let changes: [(Used, Change); 3] = [
         (Used::Data, |_, _, file| file.pwrite(b"theirs", 0).map(drop)),
         (Used::Data, |_, _, file| file.write(b"theirs").map(drop)),
-        (Used::Backing, |vfs, who, _| vfs.chown(who, At::Cwd, "/f", None, Some(1000), Walk::empty())),
+        (Used::Backing, |vfs, caller, _| vfs.chown(caller, At::Cwd, "/f", None, Some(1000), Walk::empty())),
     ];
     for (number, (used, change)) in changes.into_iter().enumerate() {
         for cred in [Credentials::user(1000, 1000, &[]), Credentials::root()] {
@@ -243,8 +250,8 @@ fn capabilities_that_are_given_in_the_midst_of_a_change_go_with_it() {
             let root = Context::new(&vfs, Credentials::root());
             vfs.mknod(&root, At::Cwd, "/f", 0o100_755, 0).expect("made");
             vfs.chown(&root, At::Cwd, "/f", Some(1000), Some(1000), Walk::empty()).expect("given");
-            let who = root.clone().with_credentials(cred);
-            let file = vfs.open(&who, At::Cwd, "/f", OpenFlags::RDWR, 0).expect("opens");
+            let caller = root.clone().with_credentials(cred);
+            let file = vfs.open(&caller, At::Cwd, "/f", OpenFlags::RDWR, 0).expect("opens");
             let give = {
                 let (vfs, root) = (vfs.clone(), root.clone());
                 move || {
@@ -253,7 +260,7 @@ fn capabilities_that_are_given_in_the_midst_of_a_change_go_with_it() {
                 }
             };
             *interruption.lock().expect("no panic") = Some(Box::new(give));
-            assert_eq!(change(&vfs, &who, &file), Ok(()), "{number}");
+            assert_eq!(change(&vfs, &caller, &file), Ok(()), "{number}");
             assert!(interruption.lock().expect("no panic").is_none(), "{number}: given meanwhile");
             let left = vfs.listxattr(&root, At::Cwd, "/f", Walk::empty());
             assert_eq!(left, Ok(Vec::new()), "{number}");
@@ -262,7 +269,7 @@ fn capabilities_that_are_given_in_the_midst_of_a_change_go_with_it() {
 }
 
 #[test]
-fn a_tree_that_is_not_mounted_is_given_back() {
+fn unmounted_tree_is_freed() {
     let driver = |inodes| Arc::new(MemFs::new(MemOptions::new().inodes(inodes)));
     let gone = |driver: &Arc<MemFs>| collect_until(|| Arc::strong_count(driver) == 1);
     let (full, first, second) = (driver(Some(0)), driver(None), driver(None));
@@ -283,19 +290,21 @@ fn a_tree_that_is_not_mounted_is_given_back() {
     gone(&first);
 }
 
-/// A file that many open is held by what its references are counted on, and that by the file: until its name is gone.
+/// A file that many threads open has a per-CPU reference count. That count holds the file, and the
+/// file holds the count, until the name of the file is removed.
 #[test]
-fn what_many_open_is_given_back() {
+fn file_opened_by_many_is_freed() {
     let (memfs, vfs, context) = tree_for(4, 1);
     let free = || memfs.statfs().ffree;
     let open = |path| vfs.open(&context, At::Cwd, path, OpenFlags::CREAT, 0o600).expect("opens");
-    let hot = |path| {
+    let make_contended = |path| {
         introspection::as_if_opened_by_many(&vfs, &vfs.lookup(&context, At::Cwd, path, Walk::empty()).expect("there"))
     };
-    // Removed, replaced, and as a directory; each is open then, by way of what it is counted on.
+    // Removed, replaced, and a directory. Each is open at the time, through its per-CPU reference
+    // count.
     drop((open("/a"), open("/b"), vfs.mkdir(&context, At::Cwd, "/d", 0o700)));
     for path in ["/a", "/b", "/d", "/"] {
-        hot(path);
+        make_contended(path);
     }
     let dir = vfs.open(&context, At::Cwd, "/d", OpenFlags::DIRECTORY, 0).expect("opens");
     let files = [open("/a"), open("/b")];
@@ -308,14 +317,14 @@ fn what_many_open_is_given_back() {
     assert_eq!(vfs.d_path(&context, files[0].dentry(), 100), Ok(b"/b (deleted)".to_vec()));
     drop((files, dir));
     collect_until(|| free() == 3);
-    // With its tree.
+    // Freed together with its tree.
     let driver = Arc::new(MemFs::new(MemOptions::default()));
     vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
     vfs.mount(&context, At::Cwd, "/m", driver.clone()).expect("mounted");
     vfs.mkdir(&context, At::Cwd, "/m/d", 0o755).expect("made");
     let file = open("/m/f");
     for path in ["/m/d", "/m/f"] {
-        hot(path);
+        make_contended(path);
     }
     assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
     introspection::as_if_opened_by_many(&vfs, file.dentry());
@@ -323,9 +332,10 @@ fn what_many_open_is_given_back() {
     collect_until(|| Arc::strong_count(&driver) == 1);
 }
 
-/// The same while it is found to be hot, opened, replaced and removed at the same time.
+/// The same while threads find the file contended, open it, replace it and remove it at the same
+/// time.
 #[test]
-fn what_many_open_while_it_goes_is_given_back() {
+fn file_opened_by_many_during_removal_is_freed() {
     let (memfs, vfs, context) = tree_for(100, 1);
     let (vfs, context, left) = (&vfs, &context, &AtomicU32::new(2));
     let flags = OpenFlags::RDWR | OpenFlags::CREAT;
@@ -333,7 +343,7 @@ fn what_many_open_while_it_goes_is_given_back() {
         for name in ["/x", "/y"] {
             scope.spawn(move || {
                 for _ in 0..2000 {
-                    // What is gone is counted while somebody reads.
+                    // A removed file is counted as long as another thread may be reading it.
                     while let Err(error) = vfs.open(context, At::Cwd, name, flags, 0o600).map(drop) {
                         assert_eq!(error, Error::NoSpace);
                         std::thread::yield_now();
@@ -344,11 +354,11 @@ fn what_many_open_while_it_goes_is_given_back() {
                 left.fetch_sub(1, SeqCst);
             });
         }
-        for heats in [true, false] {
+        for contends in [true, false] {
             scope.spawn(move || {
                 while left.load(SeqCst) > 0 {
                     let Ok(file) = vfs.open(context, At::Cwd, "/f", OpenFlags::RDWR, 0) else { continue };
-                    if heats {
+                    if contends {
                         introspection::as_if_opened_by_many(vfs, file.dentry());
                     }
                 }
@@ -358,10 +368,10 @@ fn what_many_open_while_it_goes_is_given_back() {
     collect_until(|| memfs.statfs().ffree == 99);
 }
 
-/// Nor is anything left of what others make, move and remove at the time: a name in a directory that was emptied before would
-/// hold it for ever, and its driver.
+/// Files that other threads make, move and remove during the umount leave nothing behind. A name in
+/// a directory that was already emptied would hold the directory and its driver forever.
 #[test]
-fn what_comes_beside_umount_is_taken_down_with_it() {
+fn changes_during_umount_leave_nothing_behind() {
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
@@ -382,7 +392,7 @@ fn what_comes_beside_umount_is_taken_down_with_it() {
                     })
                 });
             }
-            // Not always as soon as they begin.
+            // The umount does not always start at once.
             (0..round % 16).for_each(|_| std::thread::yield_now());
             assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
         });
@@ -392,15 +402,16 @@ fn what_comes_beside_umount_is_taken_down_with_it() {
 }
 
 std::thread_local! {
-    /// What this thread does besides, whenever it comes to the driver of the test below.
+    /// A function that this thread runs whenever it calls the driver of the test below.
     static BESIDES: RefCell<Box<dyn FnMut(Used)>> = RefCell::new(Box::new(|_| ()));
 }
 
-/// A name that is removed as its tree is taken down is paid back by one of the two, at whichever step of the removal the other
-/// does all that is left. The file's further link has been reclaimed by then, so that nothing else holds it: in a deep tree there
-/// is time for that.
+/// A name is removed while its tree is shut down. One of the two threads refunds it, whichever step
+/// of the removal the shutdown overtakes with all its remaining work. The file's hard link has been
+/// reclaimed by then, so that nothing else holds the file. The tree is deep, which leaves time for
+/// that reclamation.
 #[test]
-fn what_is_removed_beside_umount_is_given_back_once() {
+fn unlink_during_umount_refunds_once() {
     const DEEP: usize = 8;
     const INODES: u64 = 3 + 2 * DEEP as u64;
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
@@ -453,7 +464,7 @@ fn what_is_removed_beside_umount_is_given_back_once() {
         collect_until(|| Arc::strong_count(&memfs) == 1);
         assert_eq!(memfs.statfs().ffree, INODES);
         (0..INODES).for_each(|_| memfs.charge(Charge::Inode).expect("room"));
-        assert_eq!(memfs.charge(Charge::Inode), Err(Error::NoSpace), "given back twice");
+        assert_eq!(memfs.charge(Charge::Inode), Err(Error::NoSpace), "refunded twice");
         if !stopped {
             assert!(step > 0 && removed == Ok(()));
             break;
@@ -462,7 +473,7 @@ fn what_is_removed_beside_umount_is_given_back_once() {
 }
 
 #[test]
-fn nothing_is_made_in_a_tree_that_was_taken_down() {
+fn create_in_unmounted_tree_is_stale() {
     let driver = Arc::new(MemFs::new(MemOptions::default()));
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
@@ -476,16 +487,17 @@ fn nothing_is_made_in_a_tree_that_was_taken_down() {
     assert_eq!(vfs.mkdir(&context, at, "x", 0o755).err(), stale);
     assert_eq!(vfs.open(&context, at, "x", flags, 0o600).err(), stale);
     assert_eq!(vfs.link(&context, At::Dir(file.dentry()), "", at, "x", Walk::EMPTY_PATH).err(), stale);
-    // Nor is anything that was handed out too late known.
+    // A lookup count that is added too late is not kept either.
     assert_eq!(vfs.exports().remember(&dead, 1), Ok(()));
     vfs.exports().forget(dead.ino(), 1);
     drop((dead, file));
     collect_until(|| Arc::strong_count(&driver) == 1);
 }
 
-/// What is mounted there nobody could come to, nor take away again; and what changes places may be missed.
+/// A tree that were mounted there could neither be reached nor unmounted. The shutdown could miss
+/// directories that exchange their places.
 #[test]
-fn nothing_is_mounted_or_exchanged_in_a_tree_that_is_being_taken_down() {
+fn mount_and_exchange_fail_during_umount() {
     let lower = Arc::new(MemFs::new(MemOptions::default()));
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
@@ -504,7 +516,8 @@ fn nothing_is_mounted_or_exchanged_in_a_tree_that_is_being_taken_down() {
             assert_eq!(vfs.rename(&context, at, "a", at, "b", RenameFlags::EXCHANGE), Err(Error::Stale));
         }
     };
-    // It is asked for its backing first when it is still mounted, and again when it is not.
+    // The driver is asked for its backing twice: first while the tree is still mounted, then when
+    // it no longer is.
     let again = interruption.clone();
     *interruption.lock().expect("no panic") =
         Some(Box::new(move || *again.lock().expect("no panic") = Some(Box::new(late))));

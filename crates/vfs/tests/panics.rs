@@ -1,5 +1,6 @@
-//! A panic in the midst of an operation (P14): in a driver's charge, or in what a scan calls. Nothing stays locked, pending
-//! or paid for, and the same operation can be done again. (Of calls of a backing, `pando-mapfs` shows it.)
+//! A panic inside an operation (P14), either in a driver's charge or in the callback of a scan.
+//! Nothing stays locked, pending or charged, and the same operation succeeds afterwards.
+//! `pando-mapfs` tests panics in calls of a backing.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -9,7 +10,7 @@ use std::{
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Charge, Context, Credentials, Driver, FileData, OpenFlags, Result, StatFs, Vfs, Walk, XattrFlags};
 
-/// A tree in memory that panics once, when it is to be paid so.
+/// A tree in memory that panics once, at the charge that it is armed for.
 #[derive(Clone)]
 struct Fragile(Arc<MemFs>, Arc<Mutex<Option<Which>>>);
 
@@ -25,8 +26,9 @@ impl Fragile {
         *self.1.lock().expect("no panic") = Some(which);
     }
 
-    /// Inodes and blocks are at last free as `before`: tests beside this one may be reading, each for a moment.
-    fn comes_back_to(&self, before: StatFs, what: &str) {
+    /// Asserts that inodes and blocks are finally as free as `before`. Tests that run beside this
+    /// one may be reading, each for a moment.
+    fn assert_returns_to(&self, before: StatFs, what: &str) {
         let reached = || {
             pando_sync::collect();
             std::thread::yield_now();
@@ -65,12 +67,12 @@ type Operation = fn(&Vfs, &Context) -> Result<()>;
 const CWD: At<'_> = At::Cwd;
 
 #[test]
-fn p14_a_charge_that_panics_leaves_nothing_behind() {
+fn p14_panicking_charge_leaves_nothing_behind() {
     let inode: Which = |what| what == Charge::Inode;
     let mkdir: Operation = |vfs, root| vfs.mkdir(root, CWD, "/w/new", 0o755).map(drop);
     let create: Operation =
         |vfs, root| vfs.open(root, CWD, "/w/new", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).map(drop);
-    let nameless: Operation = |vfs, root| {
+    let anonymous: Operation = |vfs, root| {
         vfs.open(root, CWD, "/w", OpenFlags::RDWR | OpenFlags::TMPFILE | OpenFlags::DIRECTORY, 0o644).map(drop)
     };
     let symlink: Operation = |vfs, root| vfs.symlink(root, [b't'; 4000], CWD, "/w/new").map(drop);
@@ -79,7 +81,7 @@ fn p14_a_charge_that_panics_leaves_nothing_behind() {
     let target: Which = |what| matches!(what, Charge::Target(_));
     let xattr: Which = |what| matches!(what, Charge::Xattr(_));
     let cases =
-        [(inode, mkdir), (inode, create), (inode, nameless), (inode, symlink), (target, symlink), (xattr, setxattr)];
+        [(inode, mkdir), (inode, create), (inode, anonymous), (inode, symlink), (target, symlink), (xattr, setxattr)];
     for (number, (which, operation)) in cases.into_iter().enumerate() {
         let what = format!("{number}");
         let (driver, vfs, root) = tree();
@@ -89,17 +91,17 @@ fn p14_a_charge_that_panics_leaves_nothing_behind() {
         let before = driver.statfs();
         driver.arm(which);
         catch_unwind(AssertUnwindSafe(|| operation(&vfs, &root))).expect_err(&what);
-        driver.comes_back_to(before, &what);
+        driver.assert_returns_to(before, &what);
         assert_eq!(operation(&vfs, &root), Ok(()), "{what} the second time");
         let _ = vfs.rmdir(&root, CWD, "/w/new").or_else(|_| vfs.unlink(&root, CWD, "/w/new"));
         assert_eq!(vfs.unlink(&root, CWD, "/w/f"), Ok(()), "{what}");
         assert_eq!(vfs.rmdir(&root, CWD, "/w"), Ok(()), "{what}");
-        driver.comes_back_to(empty, &what);
+        driver.assert_returns_to(empty, &what);
     }
 }
 
 #[test]
-fn p14_a_mount_that_panics_leaves_no_tree_behind() {
+fn p14_panicking_mount_leaves_no_tree() {
     let (_, vfs, root) = tree();
     vfs.mkdir(&root, CWD, "/m", 0o755).expect("made");
     let mounted = Fragile::new();
@@ -111,7 +113,7 @@ fn p14_a_mount_that_panics_leaves_no_tree_behind() {
 }
 
 #[test]
-fn p14_a_scan_that_panics_leaves_nothing_behind() {
+fn p14_panicking_scan_callback_leaves_nothing_behind() {
     let (driver, vfs, root) = tree();
     let empty = driver.statfs();
     vfs.mkdir(&root, CWD, "/w", 0o755).expect("made");
@@ -135,5 +137,5 @@ fn p14_a_scan_that_panics_leaves_nothing_behind() {
     drop(dir);
     assert_eq!(names.map(|name| vfs.unlink(&root, CWD, name)), [Ok(()); 3]);
     assert_eq!(vfs.rmdir(&root, CWD, "/w"), Ok(()));
-    driver.comes_back_to(empty, "at the end");
+    driver.assert_returns_to(empty, "at the end");
 }

@@ -1,4 +1,4 @@
-//! What is gone, and only waits for a reader to be reclaimed, is no reason to refuse anything.
+//! Objects that are removed and only wait to be reclaimed are no reason to refuse an operation.
 
 use std::sync::{Arc, Barrier};
 
@@ -7,7 +7,8 @@ use pando_vfs::{
     At, Context, Credentials, Driver, File, OpenFlags, RenameFlags, Result, Vfs, Walk, XattrFlags, introspection,
 };
 
-/// A tree in which nothing is free but what was removed while somebody was reading.
+/// A tree without free space, except for objects that were removed while another thread was
+/// reading.
 fn full_of_garbage() -> (Vfs, Context) {
     let vfs = Vfs::new(MemFs::new(MemOptions::new().inodes(3).size_bytes(4096))).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
@@ -23,7 +24,7 @@ fn full_of_garbage() -> (Vfs, Context) {
             ends.wait();
         });
         reads.wait();
-        // A further link holds its inode until it is reclaimed.
+        // A hard link holds its inode until it is reclaimed.
         vfs.unlink(&context, At::Cwd, "/b").expect("removed");
         ends.wait();
         reader.join().expect("ends");
@@ -35,8 +36,9 @@ fn make(vfs: &Vfs, context: &Context, path: &str) -> Result<File> {
     vfs.open(context, At::Cwd, path, OpenFlags::RDWR | OpenFlags::CREAT, 0o600)
 }
 
-/// Values that were replaced, and targets of links that were removed, are memory that waits as well.
-fn what_waits_is_counted_with_all_that_it_holds() {
+/// Retired memory includes attribute values that were replaced, and targets of removed symbolic
+/// links.
+fn retired_bytes_include_held_memory() {
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     drop(make(&vfs, &context, "/a").expect("made"));
@@ -55,8 +57,9 @@ fn what_waits_is_counted_with_all_that_it_holds() {
     drop(reading);
 }
 
-/// What goes with a name that is removed, and with the last user, is given back at once, as nobody reads.
-fn what_is_removed_is_free_at_once() {
+/// If no thread reads, all objects of a removed file are freed at once, when its name is removed or
+/// its last user releases it.
+fn removed_file_is_free_at_once() {
     let memfs = Arc::new(MemFs::new(MemOptions::new().inodes(3).size_bytes(4096)));
     let vfs = Vfs::new(memfs.clone()).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
@@ -67,26 +70,27 @@ fn what_is_removed_is_free_at_once() {
         file.write(b"x").expect("written");
         file
     };
-    // A further link that is replaced.
+    // A hard link that is replaced.
     drop(written("/f"));
     vfs.link(&context, At::Cwd, "/f", At::Cwd, "/g", Walk::empty()).expect("linked");
     vfs.unlink(&context, At::Cwd, "/f").expect("removed");
     drop(make(&vfs, &context, "/h").expect("made"));
     assert_eq!((free(), rename("/h", "/g"), free()), ((0, 0), Ok(()), (1, 1)));
     vfs.unlink(&context, At::Cwd, "/g").expect("removed");
-    // A file that many had opened.
+    // A file that many threads opened.
     let file = written("/f");
     introspection::as_if_opened_by_many(&vfs, file.dentry());
-    let hot = make(&vfs, &context, "/f").expect("opens");
+    let opened = make(&vfs, &context, "/f").expect("opens");
     drop(file);
     vfs.unlink(&context, At::Cwd, "/f").expect("removed");
     assert_eq!(free(), (1, 0));
-    drop(hot);
+    drop(opened);
     assert_eq!(free(), (2, 1));
 }
 
-/// Each directory is held by what is left of the entry in it, which goes with the one above.
-fn what_held_one_another_is_free_at_once() {
+/// The remains of the entry of each directory hold its parent, so they are freed from the innermost
+/// directory outward.
+fn nested_directories_are_free_at_once() {
     const DEEP: u64 = 64;
     let memfs = Arc::new(MemFs::new(MemOptions::new().inodes(2 + DEEP)));
     let vfs = Vfs::new(memfs.clone()).expect("a new tree");
@@ -113,8 +117,9 @@ fn what_held_one_another_is_free_at_once() {
     }
 }
 
-/// The same, removed by a thread that does nothing more: who asks need not be the one who removed.
-fn what_another_has_removed_is_free_at_once() {
+/// The same for objects that were removed by a thread that does nothing more. The thread that needs
+/// the space is another one.
+fn objects_removed_by_another_thread_are_free_at_once() {
     const DEEP: u64 = 64;
     let memfs = Arc::new(MemFs::new(MemOptions::new().inodes(1 + DEEP)));
     let vfs = Vfs::new(memfs).expect("a new tree");
@@ -145,8 +150,9 @@ fn what_another_has_removed_is_free_at_once() {
     }
 }
 
-/// The last clone of a `Vfs` takes what is in it, and the driver, away at once: nobody else may ever come to it.
-fn what_was_in_a_vfs_goes_with_it() {
+/// The drop of the last clone of a `Vfs` frees its tree and its driver at once, since no other
+/// thread can reach them.
+fn dropped_vfs_frees_tree_and_driver() {
     let memfs = Arc::new(MemFs::new(MemOptions::default()));
     let vfs = Vfs::new(memfs.clone()).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
@@ -160,19 +166,19 @@ fn what_was_in_a_vfs_goes_with_it() {
     assert_eq!(Arc::strong_count(&memfs), 1);
 }
 
-// One test: another one beside it would read, too.
+// One test, since another one beside it would be a reader.
 #[test]
-fn there_is_space_for_what_only_waits_to_be_reclaimed() {
-    what_waits_is_counted_with_all_that_it_holds();
-    what_is_removed_is_free_at_once();
-    what_held_one_another_is_free_at_once();
-    what_another_has_removed_is_free_at_once();
-    what_was_in_a_vfs_goes_with_it();
+fn retired_objects_are_reclaimed_before_enospc() {
+    retired_bytes_include_held_memory();
+    removed_file_is_free_at_once();
+    nested_directories_are_free_at_once();
+    objects_removed_by_another_thread_are_free_at_once();
+    dropped_vfs_frees_tree_and_driver();
     let (vfs, context) = full_of_garbage();
     make(&vfs, &context, "/new").expect("an inode");
     let (vfs, context) = full_of_garbage();
-    let nameless = OpenFlags::RDWR | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
-    vfs.open(&context, At::Cwd, "/", nameless, 0o600).expect("an inode without a name");
+    let anonymous = OpenFlags::RDWR | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
+    vfs.open(&context, At::Cwd, "/", anonymous, 0o600).expect("an inode without a name");
     let (vfs, context) = full_of_garbage();
     make(&vfs, &context, "/other").expect("opens").write(b"x").expect("a page");
     let (vfs, context) = full_of_garbage();

@@ -1,4 +1,5 @@
-//! Tracing: what is seen, what is left out, what is lost, and that paths are those of the call.
+//! Tracing: which operations are recorded, which are filtered out, which are lost, and that paths
+//! are those at the time of the call.
 
 use std::{
     collections::HashSet,
@@ -20,7 +21,7 @@ fn tree() -> (Vfs, Context) {
 }
 
 fn start(vfs: &Vfs) -> Tracer {
-    vfs.trace(TraceOptions::default()).expect("nobody else traces")
+    vfs.trace(TraceOptions::default()).expect("no other trace")
 }
 
 fn all(tracer: &mut Tracer) -> Vec<Event> {
@@ -29,7 +30,7 @@ fn all(tracer: &mut Tracer) -> Vec<Event> {
     events
 }
 
-/// As `op path[ -> second][: error]`.
+/// The events as `op path[ -> second][: error]`.
 fn lines(tracer: &mut Tracer) -> Vec<String> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
     let line = |event: &Event| {
@@ -41,7 +42,7 @@ fn lines(tracer: &mut Tracer) -> Vec<String> {
 }
 
 #[test]
-fn each_operation_is_seen_once() {
+fn each_operation_is_traced_once() {
     let (vfs, context) = tree();
     let mut tracer = start(&vfs);
     let cx = &context;
@@ -98,7 +99,7 @@ fn each_operation_is_seen_once() {
 }
 
 #[test]
-fn a_path_is_that_of_the_call_and_not_of_the_reading() {
+fn path_is_that_at_the_time_of_the_call() {
     let (vfs, context) = tree();
     let cx = &context;
     let mkdir = |path: &str| vfs.mkdir(cx, At::Cwd, path, 0o755).expect("mkdir");
@@ -109,7 +110,7 @@ fn a_path_is_that_of_the_call_and_not_of_the_reading() {
     let deep = mkdir("a/b");
     let mut tracer = vfs
         .trace(TraceOptions { ops: [TraceOp::Stat, TraceOp::Mkdir].into_iter().collect(), ..TraceOptions::default() })
-        .expect("nobody else traces");
+        .expect("no other trace");
     let stat = || vfs.stat(cx, At::Dir(&deep), "f", Walk::empty());
     let _ = stat();
     rename("a", "z");
@@ -124,9 +125,10 @@ fn a_path_is_that_of_the_call_and_not_of_the_reading() {
     assert_eq!(lines(&mut tracer), expected);
 }
 
-/// Whatever their numbers: what one needs to be known by is not taken from the other.
+/// For directories of any inode number: the record of one directory does not replace that of the
+/// other.
 #[test]
-fn both_directories_of_an_operation_are_known() {
+fn both_paths_of_a_rename_are_rendered() {
     let (vfs, context) = tree();
     let dirs: Vec<_> = (0..40).map(|n| vfs.mkdir(&context, At::Cwd, format!("{n}"), 0o755).expect("mkdir")).collect();
     let mut tracer = start(&vfs);
@@ -139,7 +141,7 @@ fn both_directories_of_an_operation_are_known() {
 }
 
 #[test]
-fn paths_are_seen_from_the_root_of_the_name_space() {
+fn paths_start_at_the_root_of_the_namespace() {
     let (vfs, mut context) = tree();
     let jail = vfs.mkdir(&context, At::Cwd, "jail", 0o755).expect("mkdir");
     vfs.mount(&context, At::Cwd, "jail", MemFs::new(MemOptions::default())).expect("mount");
@@ -159,7 +161,7 @@ fn paths_are_seen_from_the_root_of_the_name_space() {
 }
 
 #[test]
-fn no_path_leads_into_a_tree_that_is_not_mounted_any_more() {
+fn path_in_unmounted_tree_omits_the_mount_point() {
     let (vfs, context) = tree();
     vfs.mkdir(&context, At::Cwd, "point", 0o755).expect("mkdir");
     vfs.mount(&context, At::Cwd, "point", MemFs::new(MemOptions::default())).expect("mount");
@@ -175,10 +177,10 @@ fn no_path_leads_into_a_tree_that_is_not_mounted_any_more() {
 }
 
 #[test]
-fn filters_leave_out_what_they_should() {
+fn filters_select_events() {
     let (vfs, context) = tree();
     let trace = |options: TraceOptions| {
-        let mut tracer = vfs.trace(options).expect("nobody else traces");
+        let mut tracer = vfs.trace(options).expect("no other trace");
         let _ = vfs.stat(&context, At::Cwd, "none", Walk::empty());
         vfs.stat(&context, At::Cwd, "/", Walk::empty()).expect("stat");
         let root = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("open");
@@ -198,7 +200,8 @@ fn filters_leave_out_what_they_should() {
     assert_eq!(trace(TraceOptions { errors_only: true, ..default }), ["stat /none: 2"]);
     let ops = [TraceOp::Open, TraceOp::Readdir].into_iter().collect();
     assert_eq!(trace(TraceOptions { ops, ..default }), ["open /", "readdir /"]);
-    // At least 6 ms for `.` and `..`, by another clock; the others are faster, unless this machine stood still.
+    // The scan takes at least 6 ms for `.` and `..`, by another clock. The other operations are
+    // faster unless this machine stood still.
     let slow = trace(TraceOptions { min_latency: Duration::from_millis(5), ..default });
     assert!(slow.contains(&"readdir /".to_owned()), "{slow:?}");
     let never = TraceOptions { min_latency: Duration::from_secs(86400), ..default };
@@ -207,7 +210,7 @@ fn filters_leave_out_what_they_should() {
 }
 
 #[test]
-fn one_trace_at_a_time_and_none_when_it_has_ended() {
+fn only_one_trace_at_a_time() {
     let (vfs, context) = tree();
     let first = start(&vfs);
     assert_eq!(vfs.trace(TraceOptions::default()).err(), Some(Error::Busy));
@@ -224,10 +227,10 @@ fn one_trace_at_a_time_and_none_when_it_has_ended() {
 }
 
 #[test]
-fn what_nobody_reads_is_lost_and_counted() {
+fn full_ring_counts_lost_events() {
     let (vfs, context) = tree();
     let options = TraceOptions { ring_bytes: 0, ..TraceOptions::default() };
-    let mut tracer = vfs.trace(options).expect("nobody else traces");
+    let mut tracer = vfs.trace(options).expect("no other trace");
     const CALLS: u64 = 5000;
     let call = || {
         for _ in 0..CALLS {
@@ -238,24 +241,24 @@ fn what_nobody_reads_is_lost_and_counted() {
     let seen = all(&mut tracer).len() as u64;
     assert!(seen > 100 && tracer.lost() > 0, "{seen}");
     assert_eq!(seen + tracer.lost(), CALLS);
-    // And of a thread that has ended.
+    // Events of a thread that has ended are counted too.
     thread::scope(|scope| scope.spawn(call).join().expect("no panic"));
     let more = all(&mut tracer).len() as u64;
     assert_eq!(seen + more + tracer.lost(), 2 * CALLS);
 }
 
 #[test]
-fn threads_come_and_go() {
+fn rings_of_ended_threads_are_reused() {
     let (vfs, context) = tree();
     let options = TraceOptions { ring_bytes: 0, ..TraceOptions::default() };
-    let mut tracer = vfs.trace(options).expect("nobody else traces");
+    let mut tracer = vfs.trace(options).expect("no other trace");
     let in_a_thread = |n: u64| {
         thread::scope(|scope| {
             let call = || vfs.mkdir(&context, At::Cwd, format!("d{n}"), 0o755).map(drop);
             scope.spawn(call).join().expect("no panic").expect("mkdir");
         });
     };
-    // More than there may be rings, until the reader has seen that their threads are gone.
+    // More threads than there are rings, until the reader has noticed that they have ended.
     (0..300).for_each(in_a_thread);
     let events = all(&mut tracer);
     assert_eq!((events.len(), tracer.lost()), (256, 44));
@@ -263,7 +266,7 @@ fn threads_come_and_go() {
     assert_eq!(threads.len(), 256);
     (300..310).for_each(in_a_thread);
     assert_eq!((all(&mut tracer).len(), tracer.lost()), (10, 44));
-    // In the order in which they began, whoever did it.
+    // Events are in the order in which the operations began, on whichever thread.
     let here = |path| drop(vfs.mkdir(&context, At::Cwd, path, 0o755).expect("mkdir"));
     here("first");
     in_a_thread(310);
@@ -271,9 +274,9 @@ fn threads_come_and_go() {
     assert_eq!(lines(&mut tracer), ["mkdir /first", "mkdir /d310", "mkdir /last"]);
 }
 
-/// While directories change places, each path begins with a place where the directory has been.
+/// While directories move, each path begins with a path that the directory had.
 #[test]
-fn paths_are_whole_while_directories_move() {
+fn paths_are_consistent_while_directories_move() {
     let (vfs, context) = tree();
     let cx = &context;
     for dir in ["a", "b", "a/x"] {
@@ -282,7 +285,7 @@ fn paths_are_whole_while_directories_move() {
     let deep = vfs.mkdir(cx, At::Cwd, "a/x/d", 0o755).expect("mkdir");
     let file = vfs.open(cx, At::Dir(&deep), "f", OpenFlags::WRONLY | OpenFlags::CREAT, 0o600).expect("open");
     let ops = [TraceOp::Stat, TraceOp::Fsync].into_iter().collect();
-    let mut tracer = vfs.trace(TraceOptions { ops, ..TraceOptions::default() }).expect("nobody else traces");
+    let mut tracer = vfs.trace(TraceOptions { ops, ..TraceOptions::default() }).expect("no other trace");
     let stop = AtomicBool::new(false);
     let mut seen = HashSet::new();
     thread::scope(|scope| {

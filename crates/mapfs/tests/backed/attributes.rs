@@ -1,4 +1,5 @@
-//! What is stored of an inode's attributes: what was changed here, and nothing else. Others may have changed the rest.
+//! Stored attributes of an inode: exactly those that were changed here. Others may have changed the
+//! rest.
 
 use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
 use pando_vfs::{
@@ -9,7 +10,7 @@ use crate::support::{collect_until, mounted};
 
 const FOLLOW: Walk = Walk::empty();
 
-/// A new file with these permissions, open for somebody who is not its owner.
+/// A new file with these permissions, opened by a user that is not its owner.
 fn open_for_user(vfs: &Vfs, root: &Context, mode: u32) -> File {
     vfs.open(root, At::Cwd, "/f", OpenFlags::CREAT, 0o666).expect("made");
     vfs.chmod(root, At::Cwd, "/f", mode, FOLLOW).expect("changed");
@@ -22,7 +23,7 @@ fn stored(store: &MapHandle, ino: u64) -> NodeAttr {
 }
 
 #[test]
-fn what_others_have_changed_is_not_put_back() {
+fn foreign_attribute_changes_are_not_overwritten() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let file = open_for_user(&vfs, &context, 0o666);
     let ino = file.dentry().ino();
@@ -45,9 +46,9 @@ fn what_others_have_changed_is_not_put_back() {
     assert_eq!((now.mode, now.uid, now.gid, now.mtime), (0o640, 0, 7, mtime));
 }
 
-/// What has been stored once is no more known better here.
+/// Once an attribute is stored, the cache no longer has a newer value.
 #[test]
-fn what_was_stored_is_not_stored_again() {
+fn stored_attributes_are_not_stored_again() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let file = open_for_user(&vfs, &context, 0o666);
     let ino = file.dentry().ino();
@@ -63,13 +64,13 @@ fn what_was_stored_is_not_stored_again() {
         vfs.setattr(&context, file.dentry(), &ours).expect("set");
         theirs();
         let mut then = stored(&store, ino);
-        // Of chmod and chown, what was written before is still to be stored.
+        // After chmod and chown, the times of the earlier write still have to be stored.
         if ours.mtime == SetTime::Omit {
             then.mtime = file.stat().mtime;
         }
         assert_eq!((file.fsync(), stored(&store, ino)), (Ok(()), then), "{ours:?}");
     }
-    // What was refused still is.
+    // Values that the store refused still have to be stored.
     assert_eq!(file.write(b"x"), Ok(1));
     let stat = file.stat();
     store.inject(Fault::Nth { call: Some(Call::Setattr), after: 0, error: Error::Io });
@@ -81,7 +82,7 @@ fn what_was_stored_is_not_stored_again() {
 }
 
 #[test]
-fn a_directory_that_is_worked_in_keeps_the_setgid_that_others_give_it() {
+fn foreign_setgid_of_a_directory_survives_sync() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let ino = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made").ino();
     vfs.mkdir(&context, At::Cwd, "/d/sub", 0o755).expect("made");
@@ -92,7 +93,7 @@ fn a_directory_that_is_worked_in_keeps_the_setgid_that_others_give_it() {
 }
 
 #[test]
-fn privileges_are_gone_before_contents_change() {
+fn privileges_are_dropped_before_contents_change() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let file = open_for_user(&vfs, &context, 0o4777);
     let ino = file.dentry().ino();
@@ -106,7 +107,7 @@ fn privileges_are_gone_before_contents_change() {
     for (which, change) in changes.iter().enumerate() {
         vfs.chmod(&context, At::Cwd, "/f", 0o6777, FOLLOW).expect("changed");
         assert_eq!((change(), stored(&store, ino).mode), (Ok(()), 0o777), "{which}");
-        // Others have taken more away, and nobody here has walked since.
+        // Others have cleared further bits, and no walk here has noticed it since.
         vfs.chmod(&context, At::Cwd, "/f", 0o6777, FOLLOW).expect("changed");
         store.chmod(ino, 0o4600).expect("changed");
         assert_eq!((change(), stored(&store, ino).mode), (Ok(()), 0o600), "{which}");
@@ -114,7 +115,7 @@ fn privileges_are_gone_before_contents_change() {
 }
 
 #[test]
-fn what_cannot_be_written_takes_no_privileges_away() {
+fn failed_write_keeps_privileges() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let file = open_for_user(&vfs, &context, 0o4777);
     let beyond = i64::MAX - 1;
@@ -127,7 +128,7 @@ fn what_cannot_be_written_takes_no_privileges_away() {
 }
 
 #[test]
-fn a_file_that_outlives_its_tree_is_stored_when_it_is_closed() {
+fn file_open_after_shutdown_is_stored_on_close() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let file = open_for_user(&vfs, &context, 0o4777);
     let ino = file.dentry().ino();
@@ -140,9 +141,9 @@ fn a_file_that_outlives_its_tree_is_stored_when_it_is_closed() {
     collect_until(|| store.cached_inodes() == 0);
 }
 
-/// With O_SYNC the times are stored with what was written; with O_DSYNC they may wait.
+/// With O_SYNC the times are stored with the data. With O_DSYNC they may be stored later.
 #[test]
-fn what_is_written_synchronously_is_stored_with_its_times() {
+fn o_sync_stores_times_and_o_dsync_does_not() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let mut synced = 0;
     for (flags, with_times) in [(OpenFlags::SYNC | OpenFlags::DSYNC, true), (OpenFlags::DSYNC, false)] {
@@ -157,7 +158,7 @@ fn what_is_written_synchronously_is_stored_with_its_times() {
             assert_eq!(store.calls(Call::Sync), synced, "{flags:?}");
         }
     }
-    // And all of it when that is asked for.
+    // sync stores everything.
     assert_eq!((vfs.sync(), store.calls(Call::Sync)), (Ok(()), synced + 1));
     let known = vfs.stat(&context, At::Cwd, "/f", FOLLOW).expect("there");
     assert_eq!(stored(&store, known.ino).mtime, known.mtime);

@@ -1,4 +1,4 @@
-//! The cache over a tree that is kept elsewhere: misses and evictions.
+//! The cache over a backed tree: misses and evictions.
 
 use std::{
     sync::{Barrier, Mutex},
@@ -64,20 +64,20 @@ fn two_names_loaded_at_once_are_one_inode() {
         for file in &files {
             assert_eq!((file.stat().ino, file.stat().nlink, file.stat().size), (ino, 2, 11));
         }
-        // The root and this one, whoever else was loading it.
+        // The root and this inode, whichever other thread was loading it.
         collect_until(|| store.cached_inodes() == 2);
         vfs.unlink(&context, At::Cwd, &a).expect("removed");
         assert_eq!(files[1].stat().nlink, 1);
         vfs.unlink(&context, At::Cwd, &b).expect("removed");
         assert_eq!(files[0].pread(&mut [0; 11], 0), Ok(11), "an open file lives on");
-        assert_eq!(store.nameless(), [ino]);
+        assert_eq!(store.unnamed_inodes(), [ino]);
         drop(files);
         evict_down_to(&vfs, &store, 1);
     }
 }
 
 #[test]
-fn what_a_loader_is_told_all_are_told() {
+fn load_errors_are_not_cached() {
     let (vfs, context, store) = mounted(MapOptions::default());
     store.create(ROOT, "f", FileKind::File, 0o644).expect("made");
     store.inject(Fault::Nth { call: Some(Call::Lookup), after: 0, error: Error::TryAgain });
@@ -86,7 +86,7 @@ fn what_a_loader_is_told_all_are_told() {
 }
 
 #[test]
-fn an_eviction_loses_nothing() {
+fn eviction_loses_nothing() {
     let (vfs, context, store) = mounted(MapOptions::default());
     vfs.mkdir(&context, At::Cwd, "/d", 0o750).expect("made");
     let file = vfs.open(&context, At::Cwd, "/d/f", NEW, 0o640).expect("made");
@@ -107,7 +107,7 @@ fn an_eviction_loses_nothing() {
     drop(device);
     let paths = ["/d", "/d/f", "/d/timed", "/d/null", "/g", "/l", "/beside"];
     let stats = || paths.map(|path| vfs.stat(&context, At::Cwd, path, Walk::NOFOLLOW).expect(path));
-    // Looking at all of it reads links and directories: their access times are now.
+    // Reading the tree reads links and directories, which sets their access times to now.
     let tree = seen(&vfs, &context);
     let before = stats();
     let root = vfs.stat(&context, At::Cwd, "/", FOLLOW).map(|stat| stat.nlink);
@@ -126,9 +126,9 @@ fn an_eviction_loses_nothing() {
     assert!(file.stat().mtime < one_day, "the clock again");
 }
 
-/// Whatever changes a time is stored before it goes, of the directory too.
+/// Each changed time is stored before the inode is evicted, including those of the directory.
 #[test]
-fn the_times_of_each_change_survive_an_eviction() {
+fn times_survive_eviction_after_each_change() {
     type Change = fn(&Vfs, &Context) -> pando_vfs::Result<()>;
     const NONE: RenameFlags = RenameFlags::empty();
     let changes: [Change; 14] = [
@@ -167,9 +167,10 @@ fn the_times_of_each_change_survive_an_eviction() {
     }
 }
 
-/// As many as are asked for, or all that nobody uses: from where the last eviction stopped, once around.
+/// Evicts as many inodes as requested, or all unused ones. It starts where the last eviction
+/// stopped and goes around once.
 #[test]
-fn so_many_go_as_are_to_be_evicted() {
+fn evict_respects_its_count() {
     const FILES: usize = 300;
     let (vfs, context, store) = mounted(MapOptions::default());
     let files = (0..FILES).map(|i| vfs.open(&context, At::Cwd, format!("/f{i}"), NEW, 0o644).expect("made"));
@@ -180,7 +181,7 @@ fn so_many_go_as_are_to_be_evicted() {
 }
 
 #[test]
-fn bytes_are_read_before_anything_is_written() {
+fn contents_are_readable_before_the_first_write() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let ino = store.create(ROOT, "f", FileKind::File, 0o644).expect("made");
     store.write(ino, b"from elsewhere").expect("written");
@@ -196,7 +197,7 @@ fn bytes_are_read_before_anything_is_written() {
 }
 
 #[test]
-fn what_is_in_use_stays() {
+fn inodes_in_use_are_not_evicted() {
     let (vfs, mut context, store) = mounted(MapOptions::default());
     for path in ["/d", "/d/e", "/idle"] {
         vfs.mkdir(&context, At::Cwd, path, 0o777).expect("made");
@@ -220,7 +221,7 @@ fn what_is_in_use_stays() {
 }
 
 #[test]
-fn numbers_that_were_handed_out_stay() {
+fn inodes_with_lookup_counts_are_not_evicted() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let made = vfs.open(&context, At::Cwd, "/f", NEW, 0o644).expect("made");
     let ino = made.dentry().ino();
@@ -242,8 +243,9 @@ fn numbers_that_were_handed_out_stay() {
     evict_down_to(&vfs, &store, 1);
 }
 
-/// An eviction takes up its candidates many at a time, and comes to each of them later: what has happened to one of them
-/// in between counts. Here that is long: each has times that are stored, slowly, before it goes.
+/// An eviction collects many candidates at a time, and evicts each one later. Changes of a
+/// candidate in between must be respected. Here the interval is long: each candidate has times that
+/// must be stored first, slowly.
 fn meanwhile(happens: impl Fn(&Vfs, &Context, usize)) -> (Vfs, Context, MapHandle) {
     const FILES: usize = 8;
     let (vfs, context, store) = mounted(MapOptions::default());
@@ -268,7 +270,7 @@ fn meanwhile(happens: impl Fn(&Vfs, &Context, usize)) -> (Vfs, Context, MapHandl
 }
 
 #[test]
-fn a_file_that_is_removed_while_it_is_to_be_evicted_stays_with_its_user() {
+fn file_removed_during_eviction_stays_open() {
     let open = Mutex::new(Vec::new());
     let (vfs, context, store) = meanwhile(|vfs, context, i| {
         let name = format!("/f{i}");
@@ -288,7 +290,7 @@ fn a_file_that_is_removed_while_it_is_to_be_evicted_stays_with_its_user() {
 }
 
 #[test]
-fn a_number_handed_out_while_its_inode_is_to_be_evicted_stays() {
+fn lookup_count_taken_during_eviction_keeps_the_inode() {
     let numbers = Mutex::new(Vec::new());
     let (vfs, _context, store) = meanwhile(|vfs, context, i| {
         let file = vfs.open(context, At::Cwd, format!("/f{i}"), OpenFlags::RDWR, 0).expect("opens");
@@ -303,10 +305,10 @@ fn a_number_handed_out_while_its_inode_is_to_be_evicted_stays() {
     evict_down_to(&vfs, &store, 1);
 }
 
-/// Somebody else makes a further name of a file while its last known one is removed here: it is one file all the same, and
-/// who has its number and has it open keeps it.
+/// Another machine makes a hard link to a file while its last known name is removed here. It is
+/// still one file: a server that has its inode number, and a thread that has it open, keep it.
 #[test]
-fn a_file_that_others_save_from_its_removal_stays_one() {
+fn foreign_link_during_unlink_keeps_one_inode() {
     let (vfs, context, store) = mounted(MapOptions::default());
     vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
     vfs.mkdir(&context, At::Cwd, "/e", 0o755).expect("made");
@@ -333,7 +335,7 @@ fn a_file_that_others_save_from_its_removal_stays_one() {
 }
 
 #[test]
-fn nobody_waits_for_an_eviction_to_find_a_number() {
+fn iget_does_not_wait_for_eviction_or_umount() {
     let (vfs, context, store) = mounted_below();
     vfs.open(&context, At::Cwd, "/m/f", NEW, 0o644).expect("made").write(b"x").expect("written");
     let parked = store.park(Call::Setattr);
@@ -348,6 +350,6 @@ fn nobody_waits_for_an_eviction_to_find_a_number() {
         parked.reached();
         assert!(vfs.exports().iget(u64::MAX).is_none());
         drop(parked);
-        umounting.join().expect("no panic").expect("taken down");
+        umounting.join().expect("no panic").expect("unmounted");
     });
 }

@@ -1,4 +1,5 @@
-//! A store that fails: whoever asked is told so, nothing has happened, and the next operation finds all in order.
+//! A store that fails. The caller gets the error, nothing has changed, and the next operation
+//! succeeds.
 
 use pando_mapfs::{Call, Fault, MapFs, MapHandle, MapOptions};
 use pando_vfs::{At, Error, FileKind, OpenFlags, RenameFlags, Walk};
@@ -20,11 +21,11 @@ fn each_kind_of_call_reports_its_failure() {
     let fails = |call: Call, what: &dyn Fn() -> pando_vfs::Result<()>| {
         let tree = stored(&store);
         store.inject(Fault::Nth { call: Some(call), after: 0, error: Error::Quota });
-        let struck = store.faults_struck();
+        let failed_before = store.calls_failed();
         assert_eq!(what(), Err(Error::Quota), "{call:?}");
-        assert_eq!(store.faults_struck(), struck + 1, "{call:?}");
+        assert_eq!(store.calls_failed(), failed_before + 1, "{call:?}");
         assert_same(&stored(&store), &tree, "the store");
-        assert_same(&seen(&vfs, &root), &tree, "the name space");
+        assert_same(&seen(&vfs, &root), &tree, "the namespace");
         assert_eq!(what(), Ok(()), "{call:?} the second time");
     };
     fails(Call::Lookup, &|| match vfs.stat(&root, cwd, "/nothing", Walk::empty()) {
@@ -54,10 +55,11 @@ fn each_kind_of_call_reports_its_failure() {
     assert_eq!(vfs.stat(&root, cwd, "/f", Walk::empty()).map(|stat| stat.kind), Ok(FileKind::File));
 }
 
-/// Neither the store nor a file's data is waited for under a guard: reclamation would wait, too, for everybody.
+/// Waiting for the store or for a file's data under a guard panics, since it would delay
+/// reclamation for all threads.
 #[test]
 #[cfg(debug_assertions)]
-fn nobody_waits_under_a_guard() {
+fn waiting_under_a_guard_panics() {
     let (vfs, root, _store) = mounted(MapOptions::default());
     let cwd = At::Cwd;
     let file = vfs.open(&root, cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made");
@@ -77,7 +79,7 @@ fn nobody_waits_under_a_guard() {
 }
 
 #[test]
-fn an_eviction_that_cannot_store_keeps_what_it_knows() {
+fn failed_eviction_keeps_dirty_times() {
     let (vfs, root, store) = mounted(MapOptions::default());
     let file = vfs.open(&root, At::Cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made");
     file.write(b"x").expect("written");
@@ -91,7 +93,7 @@ fn an_eviction_that_cannot_store_keeps_what_it_knows() {
 }
 
 #[test]
-fn what_others_have_removed_has_no_times_to_be_stored() {
+fn times_of_foreign_removals_are_not_stored() {
     let (vfs, root, store) = mounted(MapOptions::default());
     vfs.mkdir(&root, At::Cwd, "/m", 0o755).expect("made");
     let driver = MapFs::new(MapOptions::default());
@@ -120,16 +122,16 @@ fn after_any_failure_cache_and_store_agree() {
     let mut tree = stored(&store);
     while failures < FAILURES {
         let op = op(&mut rng);
-        let struck = store.faults_struck();
-        // Most operations make a call or two; after an eviction some more.
+        let failed_before = store.calls_failed();
+        // Most operations make one or two calls, and some more after an eviction.
         store.inject(Fault::Nth { call: None, after: rng.below(5), error: Error::Quota });
         if rng.below(4) == 0 {
             let evicted = vfs.evict(1 + rng.below(30) as usize);
             assert!(evicted.is_ok() || evicted == Err(Error::Quota), "{evicted:?}");
         }
-        let in_eviction = store.faults_struck() > struck;
+        let in_eviction = store.calls_failed() > failed_before;
         let result = carry_out(&vfs, &root, &op);
-        let failed = !in_eviction && store.faults_struck() > struck;
+        let failed = !in_eviction && store.calls_failed() > failed_before;
         store.clear_faults();
         if failed {
             failures += 1;
@@ -147,9 +149,10 @@ fn after_any_failure_cache_and_store_agree() {
     assert_same(&seen(&vfs, &root), &tree, "at the end");
 }
 
-/// While it is asked for again, since others have changed something: what is gone is not there, and no error.
+/// Others have changed something, and the refresh finds an inode removed. The name does not exist
+/// then, and this is no error.
 #[test]
-fn what_others_have_removed_is_no_error_to_a_look_that_notices() {
+fn foreign_removal_during_refresh_is_no_error() {
     let (vfs, root, store) = mounted(MapOptions::default());
     drop(vfs.open(&root, At::Cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o644).expect("made"));
     let f = vfs.stat(&root, At::Cwd, "/f", Walk::empty()).expect("there").ino;
@@ -157,17 +160,18 @@ fn what_others_have_removed_is_no_error_to_a_look_that_notices() {
         for error in [Error::Stale, Error::NoEntry] {
             assert_eq!(vfs.listxattr(&root, At::Cwd, "/f", Walk::empty()), Ok(Vec::new()));
             store.chmod(f, 0o600).expect("changed");
-            let struck = store.faults_struck();
+            let failed_before = store.calls_failed();
             store.inject(Fault::Nth { call: Some(call), after: 0, error });
             assert_eq!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()).map(|stat| stat.ino), Ok(f), "{call:?} {error}");
-            assert_eq!(store.faults_struck(), struck + 1, "{call:?}");
+            assert_eq!(store.calls_failed(), failed_before + 1, "{call:?}");
         }
     }
 }
 
-/// An eviction that fails half way has not told the store yet of what has gone; what is used again by then it is not told of.
+/// An eviction that fails halfway has not yet told the store which inodes it has evicted. Inodes
+/// that are used again by then must not be reported to it.
 #[test]
-fn what_is_used_again_is_not_forgotten() {
+fn reloaded_inode_is_not_forgotten() {
     let (vfs, root, store) = mounted(MapOptions::default());
     let new = OpenFlags::RDWR | OpenFlags::CREAT;
     let names = ["/f", "/g"];
@@ -176,7 +180,7 @@ fn what_is_used_again_is_not_forgotten() {
     }
     store.inject(Fault::Nth { call: Some(Call::Setattr), after: 1, error: Error::Io });
     assert_eq!((vfs.evict(usize::MAX), store.cached_inodes()), (Err(Error::Io), 2));
-    // A listing takes the one that has gone into the cache again.
+    // A listing loads the evicted inode again.
     let dir = vfs.open(&root, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
     dir.readdir_plus(&root, 0, |_, _| true).expect("lists");
     for name in names {
@@ -188,9 +192,9 @@ fn what_is_used_again_is_not_forgotten() {
     evict_down_to(&vfs, &store, 1);
 }
 
-/// A store's root is there though there is room for no inode.
+/// The root of a store exists even with a limit of no inodes.
 #[test]
-fn a_store_without_room_has_none_left() {
+fn full_store_reports_no_free_inodes() {
     let (vfs, root, _) = mounted(MapOptions { inodes: Some(0), ..MapOptions::default() });
     let statfs = vfs.statfs(&root, At::Cwd, "/").expect("statfs");
     assert_eq!((statfs.files, statfs.ffree), (0, 0));

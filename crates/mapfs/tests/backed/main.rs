@@ -1,4 +1,4 @@
-//! The name space over a tree that is kept elsewhere: what the cache does, and that nobody notices.
+//! The namespace over a backed tree: the behavior of the cache, and that it has no visible effect.
 
 mod attributes;
 mod cache;

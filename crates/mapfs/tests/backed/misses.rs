@@ -1,4 +1,4 @@
-//! Misses at the same time (P7), and beside what they must not hold up (P2).
+//! Concurrent misses (P7), and their independence from other names (P2).
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -9,18 +9,19 @@ use crate::support::{evict_down_to, mounted};
 
 const THREADS: usize = 8;
 
-/// So many threads want the same name at the same time: what each is told (with none, it panics), and how often the store is
-/// asked.
+/// `THREADS` threads want the same name at the same time. Returns the result of each, or `None` if
+/// it panicked, and the number of look-ups in the store.
 fn together(fault: Option<Fault>) -> (Vec<Option<Result<Stat>>>, u64) {
     let (vfs, root, store) = mounted(MapOptions::default());
     store.create(MapHandle::ROOT, "f", FileKind::File, 0o640).expect("made");
-    // A walk through the directory: what has changed underneath is known from here on. (Or all would wait for that first,
-    // and who has not woken up yet would be taken for one who waits for the name.) The name is not: nobody has asked for it.
+    // This walk notices the foreign change of the directory. Otherwise all threads would first wait
+    // for that refresh, and a thread that has not woken up yet would be taken for one that waits
+    // for the name. The name itself has not been looked up yet.
     assert_eq!(vfs.stat(&root, At::Cwd, "/nothing", Walk::empty()).err(), Some(Error::NoEntry));
     let parked = store.park(Call::Lookup);
     fault.into_iter().for_each(|fault| store.inject(fault));
     let before = store.calls(Call::Lookup);
-    let told = thread::scope(|scope| {
+    let results = thread::scope(|scope| {
         let look = || vfs.stat(&root, At::Cwd, "/f", Walk::empty());
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(look)).collect();
         parked.reached();
@@ -30,36 +31,36 @@ fn together(fault: Option<Fault>) -> (Vec<Option<Result<Stat>>>, u64) {
         drop(parked);
         threads.into_iter().map(|thread| thread.join().ok()).collect()
     });
-    (told, store.calls(Call::Lookup) - before)
+    (results, store.calls(Call::Lookup) - before)
 }
 
 #[test]
-fn one_asks_and_all_get_one_inode() {
+fn concurrent_misses_share_one_load() {
     let (found, asked) = together(None);
     assert!(matches!(found[0], Some(Ok(_))) && found.iter().all(|one| *one == found[0]), "{found:?}");
     assert_eq!(asked, 1);
 }
 
 #[test]
-fn one_asks_and_all_get_its_error() {
+fn concurrent_misses_share_the_error() {
     let error = Error::Quota;
-    let told = together(Some(Fault::Nth { call: Some(Call::Lookup), after: 0, error }));
-    assert_eq!(told, (vec![Some(Err(error)); THREADS], 1));
+    let results = together(Some(Fault::Nth { call: Some(Call::Lookup), after: 0, error }));
+    assert_eq!(results, (vec![Some(Err(error)); THREADS], 1));
 }
 
-/// The others are not left waiting: one of them asks next.
+/// The other threads do not wait forever: one of them asks next.
 #[test]
-fn p14_one_asks_and_panics() {
-    let (told, asked) = together(Some(Fault::Panic { call: Call::Lookup }));
-    let found: Vec<_> = told.into_iter().flatten().collect();
+fn p14_panicking_load_is_retried() {
+    let (results, asked) = together(Some(Fault::Panic { call: Call::Lookup }));
+    let found: Vec<_> = results.into_iter().flatten().collect();
     assert!(found.len() == THREADS - 1 && found[0].is_ok() && found.iter().all(|one| *one == found[0]), "{found:?}");
     assert_eq!(asked, 2);
 }
 
-/// While the store takes its time over one name, others are made and removed in the same directory, also those that share
-/// the name's lock: there are more of them than locks.
+/// While the look-up of one name takes long, other names are made and removed in the same
+/// directory, even those with the same name lock: there are more names than locks.
 #[test]
-fn a_slow_answer_holds_up_no_other_name() {
+fn slow_load_does_not_block_other_names() {
     const NAMES: usize = 2000;
     let (vfs, root, store) = mounted(MapOptions::default());
     let parked = store.park(Call::Lookup);
@@ -76,7 +77,7 @@ fn a_slow_answer_holds_up_no_other_name() {
             }
             done.send(()).expect("awaited");
         });
-        // Only a hang takes so long: then the slow one goes on, and the test ends.
+        // Only a hang takes this long. Then the slow look-up continues, and the test ends.
         let held_up = all_done.recv_timeout(Duration::from_secs(60)).is_err();
         drop(parked);
         assert!(!held_up, "somebody waits for a name that is not theirs");
@@ -84,18 +85,19 @@ fn a_slow_answer_holds_up_no_other_name() {
     });
 }
 
-/// What happens to the inode, by another name, while it is asked for is not undone by the old answer.
+/// The inode is changed through another name and evicted during its load. The old attributes must
+/// not replace the new ones.
 #[test]
-fn an_answer_from_before_an_eviction_does_not_count() {
+fn load_from_before_an_eviction_is_discarded() {
     let (vfs, root, store) = mounted(MapOptions::default());
     let cwd = At::Cwd;
     drop(vfs.open(&root, cwd, "/a", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
     vfs.mkdir(&root, cwd, "/d", 0o755).expect("made");
     drop(vfs.link(&root, cwd, "/a", cwd, "/d/b", Walk::empty()).expect("linked"));
     evict_down_to(&vfs, &store, 1);
-    // In use: nothing leaves the cache but the inode.
+    // In use, so that only the inode leaves the cache.
     let _used = vfs.lookup(&root, cwd, "/d", Walk::empty()).expect("there");
-    let parked = store.park_answer(Call::Lookup);
+    let parked = store.park_reply(Call::Lookup);
     thread::scope(|scope| {
         let late = scope.spawn(|| vfs.stat(&root, cwd, "/a", Walk::empty()).map(|stat| stat.mode));
         parked.reached();
@@ -106,17 +108,17 @@ fn an_answer_from_before_an_eviction_does_not_count() {
     });
 }
 
-/// Nor what others do to the name, if somebody else has looked for what they have changed before the answer is there: nobody
-/// would look again.
+/// Others change the name during the load, and another thread notices their change before the load
+/// ends. The old result must not be cached, since no thread would look again.
 #[test]
-fn an_answer_from_before_others_change_the_name_does_not_count() {
+fn load_from_before_a_foreign_change_is_discarded() {
     for was_there in [false, true] {
         let (vfs, root, store) = mounted(MapOptions::default());
         let create = || store.create(MapHandle::ROOT, "f", FileKind::File, 0o640);
         let ino = was_there.then(|| create().expect("made"));
         let stat = |path| vfs.stat(&root, At::Cwd, path, Walk::empty()).map(|stat| stat.ino);
         assert_eq!(stat("/nothing"), Err(Error::NoEntry));
-        let parked = store.park_answer(Call::Lookup);
+        let parked = store.park_reply(Call::Lookup);
         thread::scope(|scope| {
             let late = scope.spawn(|| stat("/f"));
             parked.reached();
@@ -132,9 +134,10 @@ fn an_answer_from_before_others_change_the_name_does_not_count() {
     }
 }
 
-/// So many names are known to be absent, and no more: else who asks for more and more of them fills the memory.
+/// The number of negative dentries is bounded. Otherwise a caller that looks up more and more
+/// missing names would fill the memory.
 #[test]
-fn absent_names_are_forgotten_when_they_are_many() {
+fn negative_dentries_are_bounded() {
     let (vfs, root, store) = mounted(MapOptions::default());
     let asked = |name: u32| {
         let before = store.calls(Call::Lookup);
@@ -145,20 +148,21 @@ fn absent_names_are_forgotten_when_they_are_many() {
     assert!((1000..10_000).contains(&most) && asked(most) == 0, "{most}");
 }
 
-/// What happens to the name itself, which a listing takes into the cache meanwhile, is not undone either.
+/// The name is removed during its load, after a listing has loaded it. The old binding must not be
+/// restored.
 #[test]
-fn an_answer_from_before_a_removal_does_not_count() {
+fn load_from_before_a_removal_is_discarded() {
     let (vfs, root, store) = mounted(MapOptions::default());
     drop(vfs.open(&root, At::Cwd, "/a", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
     evict_down_to(&vfs, &store, 1);
-    let parked = store.park_answer(Call::Lookup);
+    let parked = store.park_reply(Call::Lookup);
     thread::scope(|scope| {
         let late = scope.spawn(|| vfs.stat(&root, At::Cwd, "/a", Walk::empty()).err());
         parked.reached();
         let dir = vfs.open(&root, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
         dir.readdir_plus(&root, 0, |_, _| true).expect("lists");
         vfs.unlink(&root, At::Cwd, "/a").expect("removed");
-        // So many absent names that the cache forgets that this is one.
+        // So many negative dentries that the cache drops the one of this name.
         for i in 0..5000 {
             assert_eq!(vfs.stat(&root, At::Cwd, format!("/{i}"), Walk::empty()).err(), Some(Error::NoEntry));
         }

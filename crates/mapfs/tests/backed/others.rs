@@ -1,4 +1,5 @@
-//! What others change in the store: it is seen, and nothing is lost or replaced for it.
+//! Changes that others make in the store are noticed, and nothing is lost or replaced because of
+//! them.
 
 use pando_mapfs::{Call, Fault, MapFs, MapHandle, MapOptions};
 use pando_memfs::{MemFs, MemOptions};
@@ -14,7 +15,7 @@ const NEW: OpenFlags = OpenFlags::RDWR.union(OpenFlags::CREAT).union(OpenFlags::
 const ROOT: u64 = MapHandle::ROOT;
 
 #[test]
-fn what_others_change_is_seen() {
+fn foreign_changes_are_noticed() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let stat = |path: &str| vfs.stat(&context, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
     let d = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made").ino();
@@ -43,15 +44,15 @@ fn what_others_change_is_seen() {
     assert_same(&seen(&vfs, &context), &stored(&store), "at the end");
 }
 
-/// Also what they change while the names of the directory are asked for again, since they have changed something before.
+/// Including changes that they make during the refresh after an earlier change.
 #[test]
-fn what_others_change_while_it_is_asked_for_is_seen() {
+fn foreign_changes_during_a_refresh_are_noticed() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let f = store.create(ROOT, "f", FileKind::File, 0o640).expect("made");
     let mode = || vfs.stat(&context, At::Cwd, "/f", FOLLOW).map(|stat| stat.mode);
     assert_eq!(mode(), Ok(0o640));
     store.create(ROOT, "other", FileKind::File, 0o640).expect("made");
-    let parked = store.park_answer(Call::Lookup);
+    let parked = store.park_reply(Call::Lookup);
     std::thread::scope(|scope| {
         let noticing = scope.spawn(mode);
         parked.reached();
@@ -63,7 +64,7 @@ fn what_others_change_while_it_is_asked_for_is_seen() {
 }
 
 #[test]
-fn names_that_others_have_made_are_in_the_way() {
+fn foreign_names_cause_eexist() {
     let (vfs, context, store) = mounted(MapOptions::default());
     for name in ["f", "g", "h"] {
         assert_eq!(vfs.stat(&context, At::Cwd, name, FOLLOW).err(), Some(Error::NoEntry));
@@ -84,9 +85,9 @@ fn names_that_others_have_made_are_in_the_way() {
     assert_same(&seen(&vfs, &context), &stored(&store), "at the end");
 }
 
-/// Whatever the change counts say: who answers EEXIST says that the name is there.
+/// Whatever the change counts say: a store that returns EEXIST says that the name exists.
 #[test]
-fn a_name_that_is_in_the_way_is_asked_for_again() {
+fn eexist_drops_the_negative_dentry() {
     let (vfs, context, store) = mounted(MapOptions::default());
     drop(vfs.open(&context, At::Cwd, "/f", NEW, 0o600).expect("made"));
     let asked = |call, change: &dyn Fn() -> pando_vfs::Result<()>| {
@@ -107,7 +108,7 @@ fn a_name_that_is_in_the_way_is_asked_for_again() {
 }
 
 #[test]
-fn a_directory_under_two_names_is_had_under_one() {
+fn directory_with_two_names_is_stale_under_one() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let d = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made").ino();
     store.link_directory(d, ROOT, "again").expect("damaged");
@@ -115,11 +116,12 @@ fn a_directory_under_two_names_is_had_under_one() {
     assert_eq!((ino("/d"), ino("/again"), ino("/d")), (Ok(d), Err(Error::Stale), Ok(d)));
 }
 
-/// Also by those who have come that way before: in the store's tree, out of it into one in memory, and from one in memory
-/// into it.
-/// Seen to fail: each of the three remembered.
+/// Also for threads that have walked the path before: within the backed tree, from it into one in
+/// memory, and from one in memory into it.
+///
+/// Seen to fail: each of the three prefixes cached.
 #[test]
-fn a_way_that_others_change_is_not_gone_again() {
+fn prefixes_through_backed_trees_are_not_cached() {
     let memory = || MemFs::new(MemOptions::default());
     let way = |vfs: &Vfs, store: &MapHandle, top: &str, below: &str| {
         let root = Context::new(vfs, Credentials::root());
@@ -157,7 +159,7 @@ fn a_way_that_others_change_is_not_gone_again() {
 }
 
 #[test]
-fn directories_that_others_move_have_one_place() {
+fn foreign_directory_moves_leave_one_place() {
     let (vfs, context, store) = mounted(MapOptions::default());
     for path in ["/a", "/b", "/a/d", "/a/d/e"] {
         vfs.mkdir(&context, At::Cwd, path, 0o755).expect("made");
@@ -170,7 +172,7 @@ fn directories_that_others_move_have_one_place() {
     assert_eq!(ino("/a/d"), Err(Error::NoEntry));
     assert_eq!(vfs.d_path(&context, open.dentry(), 100), Ok(b"/b/moved".to_vec()));
     assert_eq!(vfs.stat(&context, At::Dir(open.dentry()), "..", FOLLOW).map(|stat| stat.ino), Ok(b));
-    // The places change roles: what was above is below.
+    // The directories change roles: the upper one is now below the other.
     store.rename((d, b"e"), (ROOT, b"e"), RenameFlags::empty()).expect("moved");
     store.rename((b, b"moved"), (e, b"d"), RenameFlags::empty()).expect("moved");
     let below = vfs.stat(&context, At::Dir(open.dentry()), "e", FOLLOW);
@@ -182,7 +184,7 @@ fn directories_that_others_move_have_one_place() {
 }
 
 #[test]
-fn a_cached_place_never_closes_a_circle() {
+fn foreign_moves_never_cause_a_cycle() {
     let (vfs, context, store) = mounted(MapOptions::default());
     for path in ["/x", "/x/y"] {
         vfs.mkdir(&context, At::Cwd, path, 0o755).expect("made");
@@ -192,7 +194,7 @@ fn a_cached_place_never_closes_a_circle() {
     let (x_ino, y_ino) = (x.dentry().ino(), y.dentry().ino());
     store.rename((x_ino, b"y"), (ROOT, b"y"), RenameFlags::empty()).expect("moved");
     store.rename((ROOT, b"x"), (y_ino, b"x"), RenameFlags::empty()).expect("moved");
-    // Seen from y, whose own move nobody has noticed yet.
+    // Looked up from y, whose own move has not been noticed yet.
     let found = vfs.stat(&context, At::Dir(y.dentry()), "x", FOLLOW).map(|stat| stat.ino);
     assert!(matches!(found, Err(Error::Stale)), "{found:?}");
     assert_eq!(vfs.stat(&context, At::Cwd, "/y/x", FOLLOW).map(|stat| stat.ino), Ok(x_ino));
@@ -202,7 +204,7 @@ fn a_cached_place_never_closes_a_circle() {
 }
 
 #[test]
-fn a_directory_that_others_have_emptied_can_be_removed() {
+fn directory_emptied_by_others_can_be_removed() {
     let (vfs, context, store) = mounted(MapOptions::default());
     for path in ["/d", "/over", "/moves"] {
         vfs.mkdir(&context, At::Cwd, path, 0o755).expect("made");
@@ -225,7 +227,7 @@ fn a_directory_that_others_have_emptied_can_be_removed() {
 }
 
 #[test]
-fn extended_attributes_that_others_change_are_seen() {
+fn foreign_xattr_changes_are_noticed() {
     let (vfs, root, store) = mounted(MapOptions::default());
     drop(vfs.open(&root, At::Cwd, "/f", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
     let f = store.lookup(ROOT, "f").expect("a directory").expect("there");
@@ -237,16 +239,17 @@ fn extended_attributes_that_others_change_are_seen() {
     store.set_xattr(f, b"user.k", None).expect("removed");
     assert_eq!(get(), Err(Error::NoData));
     assert_eq!(vfs.listxattr(&root, At::Cwd, "/f", Walk::empty()), Ok(vec![b"user.own".to_vec()]));
-    // And those of the directory itself.
+    // Including those of the directory itself.
     assert_eq!(vfs.getxattr(&root, At::Cwd, "/", "user.k", Walk::empty()), Err(Error::NoData));
     store.set_xattr(ROOT, b"user.k", Some(b"3")).expect("set");
     assert!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()).is_ok());
     assert_eq!(vfs.getxattr(&root, At::Cwd, "/", "user.k", Walk::empty()), Ok(b"3".to_vec()));
 }
 
-/// Somebody else makes the target after the cache was sure that there is none, and before the store is told.
+/// Another machine makes the target after the cache was sure that there is none, and before the
+/// rename is committed.
 #[test]
-fn a_rename_that_may_not_replace_replaces_nothing_that_others_have_made() {
+fn noreplace_respects_a_foreign_target() {
     let (vfs, root, store) = mounted(MapOptions::default());
     drop(vfs.open(&root, At::Cwd, "/f", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
     let f = store.lookup(ROOT, "f").expect("a directory");
@@ -264,21 +267,21 @@ fn a_rename_that_may_not_replace_replaces_nothing_that_others_have_made() {
     assert!(vfs.stat(&root, At::Cwd, "/f", Walk::empty()).is_ok());
 }
 
-/// What the store has made, others have removed before anybody heard of it, and the directory went after it: whoever had it
-/// made forgets it.
+/// The store has made a directory, others have removed it before the maker published it, and its
+/// parent was removed after it. The maker must forget the inode.
 #[test]
-fn what_goes_with_its_directory_before_it_is_known_is_forgotten() {
+fn create_removed_with_its_directory_is_forgotten() {
     let shown = (0..100).any(|number| {
         let (vfs, context, store) = mounted(MapOptions::default());
         let dir = vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
         let name = format!("x{number}");
-        let parked = store.park_answer(Call::Create);
+        let parked = store.park_reply(Call::Create);
         let gone_meanwhile = std::thread::scope(|scope| {
             let maker = scope.spawn(|| vfs.mkdir(&context, At::Dir(&dir), &name, 0o755).map(drop));
             parked.reached();
             store.remove(dir.ino(), &name).expect("removed");
             let remover = scope.spawn(|| vfs.rmdir(&context, At::Cwd, "/d"));
-            // It may have to wait for the maker: its name may have the same lock.
+            // The remover may have to wait for the maker, since both names may have the same lock.
             (0..100_000).take_while(|_| !remover.is_finished()).for_each(|_| std::thread::yield_now());
             let gone = remover.is_finished();
             drop(parked);
@@ -293,9 +296,10 @@ fn what_goes_with_its_directory_before_it_is_known_is_forgotten() {
     assert!(shown, "names of one directory have different locks");
 }
 
-/// Nobody here has a directory while others move it: what a trace knew of it is its path no more.
+/// No thread here holds the directory while others move it. The path that the trace has cached for
+/// it must not be used.
 #[test]
-fn a_traced_path_is_where_others_have_moved_it() {
+fn traced_path_follows_foreign_moves() {
     let (vfs, context, store) = mounted(MapOptions::default());
     vfs.mkdir(&context, At::Cwd, "/a", 0o755).expect("made");
     let ops = [TraceOp::Access].into_iter().collect();

@@ -1,5 +1,5 @@
-//! A store that panics in the middle of a call (P14): nothing has happened, nothing stays locked, pending or counted, and the
-//! same operation can be done again.
+//! A store that panics inside a call (P14). Nothing has changed, nothing stays locked, pending or
+//! counted, and the same operation succeeds afterwards.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,7 +19,7 @@ fn operations(call: Call) -> &'static [Operation] {
         Call::Lookup => &[|vfs, root, _| vfs.stat(root, CWD, "/w/f", FOLLOW).map(drop)],
         Call::Getattr => &[
             |vfs, root, _| vfs.open(root, CWD, "/w", OpenFlags::DIRECTORY, 0)?.readdir_plus(root, 0, |_, _| true),
-            // Somebody else has changed it: it is asked for again, with its data locked.
+            // Others have changed the file, so it is refreshed, with its data locked.
             |vfs, root, store| {
                 let ino = vfs.stat(root, CWD, "/w/f", FOLLOW)?.ino;
                 vfs.getxattr(root, CWD, "/w/f", "user.k", FOLLOW)?;
@@ -41,10 +41,10 @@ fn operations(call: Call) -> &'static [Operation] {
             |vfs, root, _| vfs.rename(root, CWD, "/w/d", CWD, "/w/f", RenameFlags::EXCHANGE),
         ],
         Call::Setattr => &[
-            // The permission to make something in there is taken away.
+            // This revokes the permission to make entries in the directory.
             |vfs, root, _| vfs.chmod(root, CWD, "/w", 0o500, FOLLOW),
             |vfs, root, _| vfs.utimens(root, CWD, "/w/f", SetTime::Now, SetTime::Omit, FOLLOW),
-            // Of what was written, only the cache knows when.
+            // Only the cache knows when the data was written.
             |vfs, root, _| {
                 vfs.open(root, CWD, "/w/f", OpenFlags::RDWR, 0)?.write(b"more")?;
                 vfs.chmod(root, CWD, "/w/f", 0o600, FOLLOW)
@@ -89,7 +89,7 @@ fn make(vfs: &Vfs, root: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Removes a directory, and whatever is in it.
+/// Removes a directory and everything in it.
 fn remove(vfs: &Vfs, root: &Context, dir: &str) -> Result<()> {
     for name in names(vfs, root, dir) {
         let path = format!("{dir}/{name}");
@@ -102,7 +102,7 @@ fn remove(vfs: &Vfs, root: &Context, dir: &str) -> Result<()> {
 }
 
 #[test]
-fn p14_a_panic_leaves_nothing_behind() {
+fn p14_panicking_store_leaves_nothing_behind() {
     for call in Call::ALL {
         for (number, operation) in operations(call).iter().enumerate() {
             let what = format!("{call:?} {number}");
@@ -114,7 +114,7 @@ fn p14_a_panic_leaves_nothing_behind() {
 
             store.inject(Fault::Panic { call });
             catch_unwind(AssertUnwindSafe(|| operation(&vfs, &root, &store))).expect_err(&what);
-            // What was written before the times were to be stored stays written.
+            // Data that was written before the times were to be stored stays written.
             if call != Call::Setattr {
                 assert_same(&stored(&store), &tree, &what);
             }
@@ -133,9 +133,9 @@ fn p14_a_panic_leaves_nothing_behind() {
     }
 }
 
-/// Who waits for a name that somebody is making gets on when that one panics.
+/// A thread that waits for a name that another thread is making continues when that thread panics.
 #[test]
-fn p14_who_waits_for_a_name_goes_on() {
+fn p14_waiter_continues_after_a_panic() {
     let (vfs, root, store) = mounted(MapOptions::default());
     let parked = store.park(Call::Create);
     store.inject(Fault::Panic { call: Call::Create });
@@ -152,9 +152,9 @@ fn p14_who_waits_for_a_name_goes_on() {
     evict_down_to(&vfs, &store, 1);
 }
 
-/// Nor does anything stay of a name space that goes, whichever of its trees could not be stored.
+/// The drop of a namespace leaves nothing behind, whichever of its trees could not be stored.
 #[test]
-fn p14_trees_whose_end_panics_are_taken_down() {
+fn p14_panic_during_shutdown_frees_all_trees() {
     for panics in [0, 1] {
         let (vfs, root, outer) = mounted(MapOptions::default());
         vfs.mkdir(&root, CWD, "/m", 0o755).expect("made");

@@ -1,4 +1,4 @@
-//! A change that the store is just being told of, and the permission for it, which is taken away.
+//! A change that is being committed, while the permission for it is revoked.
 
 use std::{
     sync::{
@@ -16,14 +16,14 @@ use pando_vfs::{
 
 use crate::support::{Used, Watched, mounted, names};
 
-/// Takes the permission to change `/d` away while the store is being told of a change of it: that change is the earlier
-/// one, so it is done when the chmod is.
+/// Revokes the permission to change `/d` while a change of it is being committed. That change is
+/// the earlier one, so it is done when the chmod returns.
 fn closed_while(call: Call, change: impl Fn(&Vfs, &Context) -> Result<()> + Sync, then: &[&str]) {
     until(|| is_closed_while(call, &change, then));
 }
 
-/// False if this tree shows nothing: locks are striped, and one that the change has is also that of the directory's attributes, so
-/// the chmod waits for that.
+/// Returns false if this tree shows nothing. Locks are striped: if a lock of the change is also
+/// that of the directory's attributes, the chmod waits for it.
 fn is_closed_while(call: Call, change: impl Fn(&Vfs, &Context) -> Result<()> + Sync, then: &[&str]) -> bool {
     let (vfs, root, store) = mounted(MapOptions::default());
     let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
@@ -38,15 +38,15 @@ fn is_closed_while(call: Call, change: impl Fn(&Vfs, &Context) -> Result<()> + S
         if is_locked(&dir, None) {
             return false;
         }
-        let told = store.calls(Call::Setattr);
+        let before = store.calls(Call::Setattr);
         let closer = scope.spawn(|| {
             vfs.chmod(&root, At::Cwd, "/d", 0o755, Walk::empty()).expect("closed");
             let mut left = names(&vfs, &root, "/d");
             left.sort_unstable();
             left
         });
-        until(|| permissions_wait_for_changes(&vfs) || store.calls(Call::Setattr) > told);
-        let early = store.calls(Call::Setattr) > told;
+        until(|| permissions_wait_for_changes(&vfs) || store.calls(Call::Setattr) > before);
+        let early = store.calls(Call::Setattr) > before;
         drop(parked);
         assert!(!early, "{call:?}: a change was under way after permission for it was taken away");
         assert_eq!(closer.join().expect("no panic"), then, "{call:?}");
@@ -63,7 +63,7 @@ fn until(done: impl Fn() -> bool) {
 }
 
 #[test]
-fn permission_is_taken_away_after_what_is_under_way() {
+fn revocation_waits_for_changes_in_progress() {
     let mode = FileKind::File.to_mode() | 0o600;
     closed_while(Call::Create, |vfs, user| vfs.mknod(user, At::Cwd, "/d/new", mode, 0).map(drop), &["new", "old"]);
     closed_while(Call::Remove, |vfs, user| vfs.unlink(user, At::Cwd, "/d/old"), &[]);
@@ -74,14 +74,15 @@ fn permission_is_taken_away_after_what_is_under_way() {
     );
 }
 
-/// A chmod that seems to add takes away after all: while it waits, it is noticed that others have opened the directory.
+/// A chmod seems only to add permissions. While it waits, the cache notices that others have opened
+/// the directory, so the chmod revokes permissions after all.
 #[test]
-fn what_a_chmod_takes_away_is_judged_by_what_it_replaces() {
-    until(is_judged_by_what_it_replaces);
+fn revocation_is_decided_by_the_replaced_mode() {
+    until(is_decided_by_the_replaced_mode);
 }
 
-/// False if this tree shows nothing, as above.
-fn is_judged_by_what_it_replaces() -> bool {
+/// Returns false if this tree shows nothing, as above.
+fn is_decided_by_the_replaced_mode() -> bool {
     let driver = MapFs::new(MapOptions::default());
     let (store, visits) = (driver.handle(), Arc::<AtomicUsize>::default());
     let counted = visits.clone();
@@ -99,7 +100,8 @@ fn is_judged_by_what_it_replaces() -> bool {
         let (vfs, root, user, dir) = (&vfs, &root, &user, &dir);
         let noticer = scope.spawn(move || vfs.lookup(root, At::Dir(dir), "x", Walk::empty()).map(drop));
         noticing.reached();
-        // When it comes to the backing it has looked at what is known now, if that is what it judges by.
+        // When it calls the driver for its backing, it has already read the cached mode, if it
+        // decides by that.
         let before = visits.load(SeqCst);
         let to = SetAttr::new().mode(0o770);
         let closer = scope.spawn(move || vfs.setattr(root, dir, &to).map(|stat| (stat.mode, names(vfs, root, "/d"))));
@@ -111,7 +113,7 @@ fn is_judged_by_what_it_replaces() -> bool {
             return false;
         }
         noticer.join().expect("no panic").expect_err("not there");
-        // What is permitted too early ends after the chmod.
+        // A change that is permitted too early ends after the chmod.
         let making = store.park(Call::Create);
         let mode = FileKind::File.to_mode() | 0o600;
         let maker = scope.spawn(move || vfs.mknod(user, At::Dir(dir), "new", mode, 0).map(drop));
@@ -124,10 +126,10 @@ fn is_judged_by_what_it_replaces() -> bool {
     })
 }
 
-/// Who asks the store for a directory's attributes while a subdirectory comes or goes, which the store knows and the cache does
-/// not yet, does not count it twice.
+/// A directory's attributes are loaded while a subdirectory is made or removed that the store
+/// already knows and the cache does not. The subdirectory is not counted twice.
 #[test]
-fn a_subdirectory_that_comes_or_goes_is_counted_once() {
+fn subdirectory_is_counted_once_during_a_refresh() {
     type Change = fn(&Vfs, &Context) -> Result<()>;
     let changes: [(Call, Change, u32); 2] = [
         (Call::Remove, |vfs, root| vfs.rmdir(root, At::Cwd, "/d/gone"), 3),
@@ -138,13 +140,13 @@ fn a_subdirectory_that_comes_or_goes_is_counted_once() {
     }
 }
 
-/// False if this tree shows nothing, as above.
+/// Returns false if this tree shows nothing, as above.
 fn is_counted_once(call: Call, change: fn(&Vfs, &Context) -> Result<()>, nlink: u32) -> bool {
     let (vfs, root, store) = mounted(MapOptions::default());
     let [dir, ..] = ["/d", "/d/kept", "/d/gone"].map(|path| vfs.mkdir(&root, At::Cwd, path, 0o755).expect("made"));
-    // A chown of what is setgid asks for the mode that others may have given it.
+    // A chown of a setgid directory first loads the mode, which others may have changed.
     vfs.chmod(&root, At::Cwd, "/d", 0o2775, Walk::empty()).expect("changed");
-    let parked = store.park_answer(call);
+    let parked = store.park_reply(call);
     let shown = thread::scope(|scope| {
         let changer = scope.spawn(|| change(&vfs, &root));
         parked.reached();

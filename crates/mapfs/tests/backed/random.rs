@@ -1,5 +1,5 @@
-//! Random operations on a tree in memory and on one that is kept elsewhere, with evictions in between: the same results,
-//! the same errnos, the same trees.
+//! Random operations on a tree in memory and on a backed tree, with evictions in between. Results,
+//! errnos and trees must be the same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +14,7 @@ use crate::support::{Rng, assert_same, evict_all, evict_down_to, mounted, seed, 
 
 const OPERATIONS: usize = 20_000;
 
-/// One operation, with all that is random about it.
+/// One operation with all its random parameters.
 #[derive(Debug, Clone)]
 pub enum Op {
     Mkdir(String, u32),
@@ -39,7 +39,7 @@ pub enum Op {
     Removexattr(String, u8),
 }
 
-/// What an operation answers, as far as both trees must agree.
+/// The result of an operation, as far as both trees must agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Nothing,
@@ -54,7 +54,7 @@ fn path(rng: &mut Rng) -> String {
     (0..depth).map(|_| format!("/{}", NAMES[rng.below(6) as usize])).collect()
 }
 
-/// The next one.
+/// The next operation.
 pub fn op(rng: &mut Rng) -> Op {
     let (at, to) = (path(rng), path(rng));
     let k = rng.below(3) as u8;
@@ -91,46 +91,47 @@ pub fn op(rng: &mut Rng) -> Op {
     }
 }
 
-/// Does it, and says what came of it.
-pub fn carry_out(vfs: &Vfs, who: &Context, op: &Op) -> Result<Answer> {
+/// Makes the operation, and returns its result.
+pub fn carry_out(vfs: &Vfs, caller: &Context, op: &Op) -> Result<Answer> {
     const FOLLOW: Walk = Walk::empty();
     let (cwd, key) = (At::Cwd, |k: &u8| format!("user.{k}"));
     match op {
-        Op::Mkdir(at, mode) => vfs.mkdir(who, cwd, at, *mode).map(drop),
-        Op::Create(at, flags, mode) => vfs.open(who, cwd, at, *flags, *mode).map(drop),
-        Op::Symlink(target, at) => vfs.symlink(who, target, cwd, at).map(drop),
-        Op::Mknod(at) => vfs.mknod(who, cwd, at, FileKind::Fifo.to_mode() | 0o640, 0).map(drop),
-        Op::Link(at, to) => vfs.link(who, cwd, at, cwd, to, Walk::NOFOLLOW).map(drop),
-        Op::Unlink(at) => vfs.unlink(who, cwd, at),
-        Op::Rmdir(at) => vfs.rmdir(who, cwd, at),
-        Op::Rename(at, to, flags) => vfs.rename(who, cwd, at, cwd, to, *flags),
-        Op::Chmod(at, mode) => vfs.chmod(who, cwd, at, *mode, FOLLOW),
-        Op::Chown(at, uid, gid) => vfs.chown(who, cwd, at, *uid, *gid, Walk::NOFOLLOW),
+        Op::Mkdir(at, mode) => vfs.mkdir(caller, cwd, at, *mode).map(drop),
+        Op::Create(at, flags, mode) => vfs.open(caller, cwd, at, *flags, *mode).map(drop),
+        Op::Symlink(target, at) => vfs.symlink(caller, target, cwd, at).map(drop),
+        Op::Mknod(at) => vfs.mknod(caller, cwd, at, FileKind::Fifo.to_mode() | 0o640, 0).map(drop),
+        Op::Link(at, to) => vfs.link(caller, cwd, at, cwd, to, Walk::NOFOLLOW).map(drop),
+        Op::Unlink(at) => vfs.unlink(caller, cwd, at),
+        Op::Rmdir(at) => vfs.rmdir(caller, cwd, at),
+        Op::Rename(at, to, flags) => vfs.rename(caller, cwd, at, cwd, to, *flags),
+        Op::Chmod(at, mode) => vfs.chmod(caller, cwd, at, *mode, FOLLOW),
+        Op::Chown(at, uid, gid) => vfs.chown(caller, cwd, at, *uid, *gid, Walk::NOFOLLOW),
         Op::Utimens(at, secs) => {
             let time = SetTime::At(Timestamp::from_parts(*secs, 5));
-            vfs.utimens(who, cwd, at, time, time, FOLLOW)
+            vfs.utimens(caller, cwd, at, time, time, FOLLOW)
         }
-        Op::Truncate(at, size) => vfs.truncate(who, cwd, at, *size),
+        Op::Truncate(at, size) => vfs.truncate(caller, cwd, at, *size),
         Op::Write(at, offset, fill, len) => {
-            let file = vfs.open(who, cwd, at, OpenFlags::RDWR, 0)?;
+            let file = vfs.open(caller, cwd, at, OpenFlags::RDWR, 0)?;
             file.pwrite(&vec![*fill; *len], *offset).map(drop)
         }
         Op::Read(at, offset, len) => {
             let mut bytes = vec![0; *len];
-            let count = vfs.open(who, cwd, at, OpenFlags::RDONLY, 0)?.pread(&mut bytes, *offset)?;
+            let count = vfs.open(caller, cwd, at, OpenFlags::RDONLY, 0)?.pread(&mut bytes, *offset)?;
             bytes.truncate(count);
             return Ok(Answer::Bytes(bytes));
         }
         Op::Stat(at, walk) => {
-            let s = vfs.stat(who, cwd, at, *walk)?;
-            // Times that were set, and the sizes of all but directories: the others differ by the clock and the driver.
+            let s = vfs.stat(caller, cwd, at, *walk)?;
+            // Only times that were set, and sizes of all but directories. The others depend on the
+            // clock and the driver.
             let set = (s.mtime.secs() < 1_000_000).then_some(s.mtime);
             let size = if s.kind == FileKind::Directory { 0 } else { s.size };
             return Ok(Answer::Stat(s.kind, s.mode, s.nlink, s.uid, s.gid, size, set));
         }
-        Op::Readlink(at) => return vfs.readlink(who, cwd, at, Walk::NOFOLLOW).map(Answer::Bytes),
+        Op::Readlink(at) => return vfs.readlink(caller, cwd, at, Walk::NOFOLLOW).map(Answer::Bytes),
         Op::List(at) => {
-            let dir = vfs.open(who, cwd, at, OpenFlags::DIRECTORY, 0)?;
+            let dir = vfs.open(caller, cwd, at, OpenFlags::DIRECTORY, 0)?;
             let mut names = Vec::new();
             dir.readdir(0, |entry| {
                 names.push(String::from_utf8_lossy(entry.name).into_owned());
@@ -139,14 +140,15 @@ pub fn carry_out(vfs: &Vfs, who: &Context, op: &Op) -> Result<Answer> {
             names.sort();
             return Ok(Answer::Names(names));
         }
-        Op::Setxattr(at, k, how) => vfs.setxattr(who, cwd, at, key(k), [*k; 3], *how, FOLLOW),
-        Op::Getxattr(at, k) => return vfs.getxattr(who, cwd, at, key(k), FOLLOW).map(Answer::Bytes),
-        Op::Removexattr(at, k) => vfs.removexattr(who, cwd, at, key(k), FOLLOW),
+        Op::Setxattr(at, k, how) => vfs.setxattr(caller, cwd, at, key(k), [*k; 3], *how, FOLLOW),
+        Op::Getxattr(at, k) => return vfs.getxattr(caller, cwd, at, key(k), FOLLOW).map(Answer::Bytes),
+        Op::Removexattr(at, k) => vfs.removexattr(caller, cwd, at, key(k), FOLLOW),
     }
     .map(|()| Answer::Nothing)
 }
 
-/// Runs the same operations on both; `between` is called on the backed one before each.
+/// Runs the same operations on both trees. `between` is called on the backed tree before each
+/// operation, and `beside` runs on a thread of its own.
 fn same_results(mut between: impl FnMut(&Vfs, &mut Rng), beside: impl Fn(&Vfs, &AtomicBool) + Sync) {
     let mut rng = Rng(seed());
     let memory = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
@@ -161,9 +163,9 @@ fn same_results(mut between: impl FnMut(&Vfs, &mut Rng), beside: impl Fn(&Vfs, &
                 between(&backed, &mut rng);
                 let op = op(&mut rng);
                 let as_user = rng.below(5) == 0;
-                let who = |root: &Context| if as_user { user(root) } else { root.clone() };
-                let expected = carry_out(&memory, &who(&root), &op);
-                let found = carry_out(&backed, &who(&backed_root), &op);
+                let caller = |root: &Context| if as_user { user(root) } else { root.clone() };
+                let expected = carry_out(&memory, &caller(&root), &op);
+                let found = carry_out(&backed, &caller(&backed_root), &op);
                 assert_eq!(found, expected, "operation {i}: {op:?}");
                 if i % 1000 == 0 {
                     backed.sync().expect("stored");
@@ -196,7 +198,7 @@ fn evictions_change_no_result() {
 }
 
 #[test]
-fn evictions_beside_change_no_result() {
+fn concurrent_evictions_change_no_result() {
     same_results(
         |_, _| {},
         |vfs, stop| {

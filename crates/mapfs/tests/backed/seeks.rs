@@ -1,4 +1,4 @@
-//! Seeks beside a write that takes its time (P6): none of them waits, and each answers as of one instant.
+//! Seeks during a slow write (P6): none of them waits, and each result is of one instant.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -12,9 +12,9 @@ use crate::support::mounted;
 
 const PAGE: i64 = 4096;
 
-/// Seen to hang when DATA and HOLE asked under the inode's data lock.
+/// Seen to hang: DATA and HOLE took the inode's data lock.
 #[test]
-fn no_seek_waits_for_a_write() {
+fn seeks_do_not_wait_for_a_write() {
     let (vfs, root, store) = mounted(MapOptions::default());
     let open = || vfs.open(&root, At::Cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o600).expect("opens");
     let (writer, seeker) = (open(), open());
@@ -42,13 +42,15 @@ fn no_seek_waits_for_a_write() {
     assert_eq!(look(), after);
 }
 
-/// Reads and writes with the shared position come one after the other, also while one of them takes its time.
-/// Seen to fail: a read or write that does not wait for the one before it on its handle (two at one position).
+/// Reads and writes at the shared position are serialized, even if one of them is slow.
+///
+/// Seen to fail: a read or write that does not wait for the one before it on its handle (two at one
+/// position).
 #[test]
-fn reads_and_writes_with_one_position_come_one_after_the_other() {
+fn reads_and_writes_at_the_position_are_serialized() {
     let (vfs, root, store) = mounted(MapOptions::default());
     let file = vfs.open(&root, At::Cwd, "/f", OpenFlags::RDWR | OpenFlags::CREAT, 0o600).expect("opens");
-    // So often does the second one get the processor that it has come as far as it can.
+    // Yields so often that the second thread has run until it must wait.
     let let_it_run = || (0..1000).for_each(|_| std::thread::yield_now());
     let parked = store.park(Call::Write);
     std::thread::scope(|scope| {
@@ -76,7 +78,7 @@ fn reads_and_writes_with_one_position_come_one_after_the_other() {
     });
 }
 
-/// A driver that calls a function while it is asked where a file's data is.
+/// A driver that calls a function when it is asked for a file's layout.
 struct Asked(MapFs, Arc<dyn Fn() + Send + Sync>);
 
 impl Driver for Asked {
@@ -133,10 +135,13 @@ impl FileData for AskedData {
     }
 }
 
-/// A file that others replace has its old size with its old holes, or the new ones: seeks beside the walk that notices it.
-/// Seen to fail: the new size was stored before it was asked where the data is, and the pages behind the old ones were no data.
+/// Others replace a file. A seek during the walk that notices it returns the old size with the old
+/// holes, or the new ones.
+///
+/// Seen to fail: the new size was stored before the layout was read, so the pages behind the old
+/// end were no data.
 #[test]
-fn a_file_that_others_replace_changes_size_and_holes_at_one_instant() {
+fn foreign_write_changes_size_and_layout_together() {
     let seeker: Arc<OnceLock<File>> = Arc::default();
     let answers: Arc<Mutex<Vec<[Result<i64>; 4]>>> = Arc::default();
     let look = |file: &File| {
@@ -144,7 +149,7 @@ fn a_file_that_others_replace_changes_size_and_holes_at_one_instant() {
             .map(|seek| file.lseek(seek).map(|at| at as i64))
     };
     let asked = {
-        // The driver has this, and the file the driver.
+        // Weak: the driver holds this function, and the file holds the driver.
         let (seeker, answers) = (Arc::downgrade(&seeker), answers.clone());
         move || {
             let seeker = seeker.upgrade();

@@ -1,4 +1,4 @@
-//! Many threads on a slow store that fails now and then, with evictions beside them.
+//! Many threads on a store that is slow and sometimes fails, with concurrent evictions.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -17,7 +17,7 @@ const THREADS: u64 = 8;
 const OPERATIONS: usize = 1500;
 
 #[test]
-fn threads_evictions_delays_and_errors_end_in_agreement() {
+fn cache_and_store_agree_after_stress() {
     let seed = seed();
     let delays = vec![
         Delay { call: None, wait: Wait::Spin(Duration::from_micros(5)) },
@@ -38,7 +38,7 @@ fn threads_evictions_delays_and_errors_end_in_agreement() {
             for _ in 0..OPERATIONS {
                 let op = op(&mut rng);
                 let result = carry_out(&vfs, &root, &op);
-                // What only a cache that has lost its way would answer.
+                // Errors that only an inconsistent cache would return.
                 assert!(!matches!(result, Err(Error::Stale | Error::TryAgain | Error::Io)), "{op:?}: {result:?}");
             }
         };
@@ -48,7 +48,7 @@ fn threads_evictions_delays_and_errors_end_in_agreement() {
         evictor.join().expect("evicts");
         assert!(results.iter().all(Result::is_ok), "a thread has failed");
     });
-    assert!(store.faults_struck() > 50, "only {} failures", store.faults_struck());
+    assert!(store.calls_failed() > 50, "only {} failures", store.calls_failed());
     store.clear_faults();
     store.set_delays(Vec::new());
     assert_same(&seen(&vfs, &root), &stored(&store), "after the storm");
@@ -77,9 +77,10 @@ fn threads_evictions_delays_and_errors_end_in_agreement() {
     assert_eq!(store.inodes(), 1, "nothing is left but the root");
 }
 
-/// Each thread moves and removes links that are its own, while they are evicted: whatever leaves the cache, each is found.
+/// Each thread moves and removes its own links while they are evicted. Each link is found, whatever
+/// is evicted.
 #[test]
-fn links_that_move_are_not_evicted_from_where_they_have_come() {
+fn moving_links_are_found_during_evictions() {
     let (vfs, root, store) = mounted(MapOptions::default());
     drop(vfs.open(&root, At::Cwd, "/f", OpenFlags::CREAT | OpenFlags::RDWR, 0o600).expect("made"));
     store.set_delays(vec![Delay { call: None, wait: Wait::Spin(Duration::from_micros(20)) }]);

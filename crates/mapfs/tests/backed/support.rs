@@ -1,4 +1,4 @@
-//! A tree seen through a name space, and the same tree in the store.
+//! A tree as the namespace shows it, and the same tree in the store.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ mod watched;
 
 pub use watched::{Used, Watched};
 
-/// What stands at a path.
+/// The inode at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Thing {
+pub struct Node {
     pub kind: FileKind,
     pub mode: u32,
     pub uid: u32,
@@ -27,8 +27,8 @@ pub struct Thing {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Paths and what stands there.
-pub type Tree = BTreeMap<String, Thing>;
+/// Paths and their inodes.
+pub type Tree = BTreeMap<String, Node>;
 
 /// A small generator of random numbers.
 #[derive(Debug, Clone)]
@@ -45,7 +45,8 @@ impl Rng {
     }
 }
 
-/// The seed of `PANDO_TEST_SEED`, or a new one; printed, so that a failing run can be repeated.
+/// The seed from `PANDO_TEST_SEED`, or a new one. It is printed, so that a failing run can be
+/// repeated.
 pub fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let seed = number::number("PANDO_TEST_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
@@ -53,7 +54,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// A name space over an empty store, its superuser, and the store.
+/// A namespace over an empty store, a context of its superuser, and the store.
 pub fn mounted(options: MapOptions) -> (Vfs, Context, MapHandle) {
     let driver = MapFs::new(options);
     let store = driver.handle();
@@ -62,7 +63,8 @@ pub fn mounted(options: MapOptions) -> (Vfs, Context, MapHandle) {
     (vfs, context, store)
 }
 
-/// The same, with another such tree mounted at `/m`: the store is that one's.
+/// The same, with another such tree mounted at `/m`. The returned store is that of the mounted
+/// tree.
 pub fn mounted_below() -> (Vfs, Context, MapHandle) {
     let (vfs, context, _) = mounted(MapOptions::default());
     vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
@@ -72,7 +74,7 @@ pub fn mounted_below() -> (Vfs, Context, MapHandle) {
     (vfs, context, store)
 }
 
-/// Names in a directory without `.` and `..`.
+/// The names in a directory without `.` and `..`.
 pub fn names(vfs: &Vfs, context: &Context, path: &str) -> Vec<String> {
     let dir = vfs.open(context, At::Cwd, path, OpenFlags::DIRECTORY, 0).unwrap_or_else(|e| panic!("{path}: {e}"));
     let mut names = Vec::new();
@@ -86,7 +88,7 @@ pub fn names(vfs: &Vfs, context: &Context, path: &str) -> Vec<String> {
     names
 }
 
-/// The whole tree, as the name space shows it.
+/// The whole tree, as the namespace shows it.
 pub fn seen(vfs: &Vfs, context: &Context) -> Tree {
     let (mut tree, mut todo) = (Tree::new(), vec![String::from("/")]);
     while let Some(path) = todo.pop() {
@@ -109,7 +111,7 @@ pub fn seen(vfs: &Vfs, context: &Context) -> Tree {
         let xattrs = vfs.listxattr(context, At::Cwd, &path, Walk::NOFOLLOW).expect("lists");
         let xattrs = xattrs.into_iter().map(|name| (name.clone(), value(&name))).collect();
         let (kind, mode, uid, gid, nlink) = (stat.kind, stat.mode, stat.uid, stat.gid, stat.nlink);
-        tree.insert(path, Thing { kind, mode, uid, gid, nlink, bytes, target, xattrs });
+        tree.insert(path, Node { kind, mode, uid, gid, nlink, bytes, target, xattrs });
     }
     tree
 }
@@ -123,7 +125,7 @@ pub fn stored(store: &MapHandle) -> Tree {
         for (name, child) in &node.names {
             todo.push((format!("{path}{slash}{}", String::from_utf8_lossy(name)), *child));
         }
-        let thing = Thing {
+        let seen = Node {
             kind: node.attr.kind,
             mode: node.attr.mode,
             uid: node.attr.uid,
@@ -133,7 +135,7 @@ pub fn stored(store: &MapHandle) -> Tree {
             target: node.attr.target.to_vec(),
             xattrs: node.xattrs.into_iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect(),
         };
-        tree.insert(path, thing);
+        tree.insert(path, seen);
     }
     tree
 }
@@ -145,22 +147,22 @@ pub fn assert_same(left: &Tree, right: &Tree, what: &str) {
     }
 }
 
-/// Evicts until so many inodes are cached and none is left without a name: what was just dropped waits for tests beside
-/// this one that are reading, each for a moment.
+/// Evicts until this many inodes are cached and none is left without a name. Dropped inodes may
+/// wait for tests that run beside this one and read, each for a moment.
 pub fn evict_down_to(vfs: &Vfs, store: &MapHandle, inodes: u64) {
     let reached = || {
         evict_all(vfs);
-        store.cached_inodes() == inodes && store.nameless().is_empty()
+        store.cached_inodes() == inodes && store.unnamed_inodes().is_empty()
     };
     assert!(
         (0..1000).any(|_| reached()),
-        "{} inodes are cached, nameless {:?}",
+        "{} inodes are cached, unnamed {:?}",
         store.cached_inodes(),
-        store.nameless()
+        store.unnamed_inodes()
     );
 }
 
-/// Reclaims what was dropped, until it is as wanted: tests beside this one may be reading, each for a moment.
+/// Reclaims until `done`. Tests that run beside this one may be reading, each for a moment.
 pub fn collect_until(done: impl Fn() -> bool) {
     while !done() {
         pando_sync::collect();
@@ -168,7 +170,7 @@ pub fn collect_until(done: impl Fn() -> bool) {
     }
 }
 
-/// Evicts until nothing idle is left: what was just dropped may wait for its reclamation.
+/// Evicts until no unused inode is left. Dropped ones may still wait to be reclaimed.
 pub fn evict_all(vfs: &Vfs) -> usize {
     let mut gone = 0;
     for _ in 0..50 {

@@ -1,4 +1,4 @@
-//! A tree is taken down: all is stored, and nothing is left in the cache.
+//! The shutdown of a tree: everything is stored, and nothing is left in the cache.
 
 use std::{
     sync::{Arc, Mutex},
@@ -14,9 +14,9 @@ const FOLLOW: Walk = Walk::empty();
 const NEW: OpenFlags = OpenFlags::RDWR.union(OpenFlags::CREAT).union(OpenFlags::EXCL);
 const ROOT: u64 = MapHandle::ROOT;
 
-/// A removed directory that still shows what others have taken out of it holds itself.
+/// A removed directory whose cached entries were removed by others holds itself.
 #[test]
-fn a_tree_is_taken_down_with_what_others_have_removed() {
+fn shutdown_frees_entries_removed_by_others() {
     let (vfs, context, store) = mounted(MapOptions::default());
     drop(vfs.open(&context, At::Cwd, "/f", NEW, 0o644).expect("made"));
     vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
@@ -28,9 +28,10 @@ fn a_tree_is_taken_down_with_what_others_have_removed() {
     collect_until(|| store.cached_inodes() == 0);
 }
 
-/// An open directory may be listed while the tree goes. A name that is taken into the cache then goes with it.
+/// An open directory may be listed while its tree is shut down. A name that is cached meanwhile is
+/// freed with the tree.
 #[test]
-fn what_is_listed_while_the_tree_is_taken_down_goes_with_it() {
+fn entries_listed_during_shutdown_are_freed() {
     let driver = MapFs::new(MapOptions::default());
     let store = driver.handle();
     store.create(ROOT, "f", FileKind::File, 0o644).expect("made");
@@ -43,7 +44,7 @@ fn what_is_listed_while_the_tree_is_taken_down_goes_with_it() {
             }
             let Some(vfs) = last.lock().expect("no panic").take() else { return };
             let dropped = std::thread::spawn(move || drop(vfs));
-            // Long enough, unless it waits for this.
+            // Long enough, unless the shutdown waits for this call.
             (0..10_000).take_while(|_| !dropped.is_finished()).for_each(|_| std::thread::yield_now());
         }
     };
@@ -52,14 +53,15 @@ fn what_is_listed_while_the_tree_is_taken_down_goes_with_it() {
     let root = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
     *last.lock().expect("no panic") = Some(vfs);
     root.readdir_plus(&context, 0, |_, _| true).expect("lists");
-    assert!(last.lock().expect("no panic").is_none(), "taken down meanwhile");
+    assert!(last.lock().expect("no panic").is_none(), "shut down meanwhile");
     drop((root, context));
     collect_until(|| store.cached_inodes() == 0);
 }
 
-/// What the store is being told of while the tree is taken down goes with the rest, and nobody hears that it was not done.
+/// A change that is being committed during the umount succeeds, and its result is removed with the
+/// rest.
 #[test]
-fn what_the_store_is_told_of_beside_umount_is_done() {
+fn changes_committed_during_umount_succeed() {
     type Change = fn(&Vfs, &Context, At<'_>) -> Result<()>;
     let rename: Change = |vfs, context, d| vfs.rename(context, d, "a", d, "new", RenameFlags::empty());
     let replace: Change = |vfs, context, d| vfs.rename(context, d, "a", d, "b", RenameFlags::empty());
@@ -77,7 +79,7 @@ fn what_the_store_is_told_of_beside_umount_is_done() {
         for path in ["/m/d/a", "/m/d/b"] {
             drop(vfs.open(&context, At::Cwd, path, NEW, 0o644).expect("made"));
         }
-        // Nothing is left for umount to store, which may have to wait for the call.
+        // Nothing is left for the umount to store. Otherwise it might have to wait for the call.
         assert_eq!(vfs.sync(), Ok(()));
         let parked = store.park(call);
         std::thread::scope(|scope| {
@@ -88,7 +90,8 @@ fn what_the_store_is_told_of_beside_umount_is_done() {
             while dev("/m") != dev("/") {
                 std::thread::yield_now();
             }
-            // Long enough for it to close the tree, which is next; if it has not, this shows nothing.
+            // Long enough for the umount to close the tree, which is its next step. If it has not,
+            // this run shows nothing.
             (0..10_000).take_while(|_| !umount.is_finished()).for_each(|_| std::thread::yield_now());
             drop(parked);
             assert_eq!((changer.join().expect("no panic"), umount.join().expect("no panic")), (Ok(()), Ok(())));
@@ -100,9 +103,10 @@ fn what_the_store_is_told_of_beside_umount_is_done() {
     }
 }
 
-/// Who removes something while the tree is taken down, which is closed already, hears that it is removed if it is.
+/// A thread removes a name while the tree is being shut down and already closed. It gets success
+/// exactly if the name was removed.
 #[test]
-fn what_is_removed_while_the_tree_goes_is_said_to_be() {
+fn removal_during_umount_reports_its_outcome() {
     type Remove = fn(&Vfs, &Context, At<'_>) -> Result<()>;
     let removals: [(FileKind, Remove); 2] = [
         (FileKind::File, |vfs, context, d| vfs.unlink(context, d, "name")),
@@ -120,7 +124,7 @@ fn what_is_removed_while_the_tree_goes_is_said_to_be() {
             if used != Used::Backing {
                 return;
             }
-            // The remover comes here, too.
+            // The remover calls this too.
             let Ok(mut closed) = visited.try_lock() else { return };
             if closed.as_mut().is_some_and(|closed| closed()) {
                 *closed = None;
@@ -138,9 +142,10 @@ fn what_is_removed_while_the_tree_goes_is_said_to_be() {
                 if thread::current().name() != Some("umount") || dev("/m") != dev("/") {
                     return false;
                 }
-                // It is not mounted any more: who comes to the backing now has closed it, and is about to empty it.
+                // The tree is no longer mounted. The thread that asks for the backing now has
+                // closed the tree, and is about to empty it.
                 let (vfs, context, dir) = (vfs.clone(), context.clone(), dir.clone());
-                let parked = store.park_answer(Call::Remove);
+                let parked = store.park_reply(Call::Remove);
                 let remover = thread::spawn(move || remove(&vfs, &context, At::Dir(&dir)));
                 while store.calls(Call::Remove) == 0 && !remover.is_finished() {
                     thread::yield_now();
@@ -149,7 +154,7 @@ fn what_is_removed_while_the_tree_goes_is_said_to_be() {
                 true
             }
         }));
-        let told = thread::scope(|scope| {
+        let outcome = thread::scope(|scope| {
             let umount = thread::Builder::new().name("umount".into());
             let umount = umount.spawn_scoped(scope, || vfs.umount(&context, At::Cwd, "/m")).expect("a thread");
             let (parked, remover) = loop {
@@ -158,22 +163,23 @@ fn what_is_removed_while_the_tree_goes_is_said_to_be() {
                     break removing;
                 }
             };
-            // Long enough for it to empty the tree, which is next; if it has not, this shows nothing.
+            // Long enough for the umount to empty the tree, which is its next step. If it has not,
+            // this run shows nothing.
             (0..10_000).take_while(|_| !umount.is_finished()).for_each(|_| thread::yield_now());
             drop(parked);
             assert_eq!(umount.join().expect("no panic"), Ok(()));
             remover.join().expect("no panic")
         });
         let is_removed = store.lookup(ROOT, "name") == Ok(None);
-        assert_eq!(told.is_ok(), is_removed, "{kind:?}: {told:?}");
+        assert_eq!(outcome.is_ok(), is_removed, "{kind:?}: {outcome:?}");
         drop(vfs);
         collect_until(|| store.cached_inodes() == 0);
     }
 }
 
-/// Who takes a tree away hears of what cannot be stored, and has the tree still.
+/// A umount that cannot store something returns the error and keeps the tree mounted.
 #[test]
-fn a_tree_that_cannot_be_stored_stays() {
+fn failed_umount_keeps_the_tree() {
     let (vfs, context, store) = mounted_below();
     vfs.open(&context, At::Cwd, "/m/f", NEW, 0o644).expect("made").write(b"x").expect("written");
     store.inject(Fault::Nth { call: Some(Call::Setattr), after: 0, error: Error::Io });
@@ -183,7 +189,7 @@ fn a_tree_that_cannot_be_stored_stays() {
 }
 
 #[test]
-fn everything_is_stored_when_the_tree_is_taken_down() {
+fn shutdown_stores_everything() {
     let (vfs, context, store) = mounted(MapOptions::default());
     let file = vfs.open(&context, At::Cwd, "/f", NEW, 0o644).expect("made");
     file.write(b"x").expect("written");
@@ -193,7 +199,7 @@ fn everything_is_stored_when_the_tree_is_taken_down() {
     drop((context, vfs));
     assert_eq!(store.node(stat.ino).map(|node| (node.attr.mtime, node.attr.ctime)), Ok((stat.mtime, stat.ctime)));
     assert_eq!(store.node(ROOT).map(|node| node.attr.mtime), Ok(root.mtime));
-    assert_eq!(store.nameless().len(), 1, "still open");
+    assert_eq!(store.unnamed_inodes().len(), 1, "still open");
     drop((file, gone));
-    collect_until(|| store.cached_inodes() == 0 && store.nameless().is_empty());
+    collect_until(|| store.cached_inodes() == 0 && store.unnamed_inodes().is_empty());
 }

@@ -1,9 +1,19 @@
 //! How an operation takes its locks without ever waiting under a reclamation guard.
 //!
-//! An operation that changes names is an *attempt*: under a guard it walks, looks, and *tries* its locks. In the common
-//! case it gets them, and goes on under the same guard, without having counted a reference on the directory that it
-//! shares with others. If a lock is taken, the attempt ends; guard and walk are given up, the locks that were wanted
-//! (they are numbers, not objects) are waited for in their order, and the attempt starts again with them in hand.
+//! Difficulties, and the type or function that answers each:
+//! 1. *A thread that waits under a guard delays all reclamation.* An operation that changes names
+//!    is therefore an *attempt*. Under a guard it walks, checks, and *tries* its locks ([`Locks`]).
+//!    In the common case it gets them and finishes under the same guard. It has then counted no
+//!    reference on the directory that it shares with other threads.
+//! 2. *A lock may be taken.* Then the attempt ends and yields a [`Stop`]. [`change()`] drops the
+//!    guard and the result of the walk, waits for the wanted locks in their order, and runs the
+//!    attempt again while it holds them. The locks are numbers, not objects, so nothing needs to be
+//!    kept alive meanwhile.
+//! 3. *Directories may move forever while an attempt climbs.* After a few such attempts
+//!    [`block_moves`] keeps every directory in place for one attempt.
+//! 4. *A reader that stalls delays reclamation.* [`apply_back_pressure`] bounds retired memory, and
+//!    an operation that finds no space is tried once more after a collection
+//!    ([`retry_after_reclaim`]).
 
 use pando_sync::{Guard, SeqGuard, pin};
 
@@ -17,10 +27,11 @@ use crate::{
     },
 };
 
-/// Tries again what there was no space for: that of what is gone may wait to be reclaimed. The caller holds no guard, and no
-/// lock but that of an open file's position, which nothing here waits for.
-pub(crate) fn in_need_of_space<T>(change: impl Fn() -> Result<T>) -> Result<T> {
-    breathe();
+/// Runs `change`, and runs it once more if there was no space: removed objects may still hold space
+/// until they are reclaimed. The caller holds no guard, and no lock except that of an open file's
+/// position, which nothing here waits for.
+pub(crate) fn retry_after_reclaim<T>(change: impl Fn() -> Result<T>) -> Result<T> {
+    apply_back_pressure();
     match change() {
         Err(Error::NoSpace) => {
             pando_sync::collect_all();
@@ -30,32 +41,36 @@ pub(crate) fn in_need_of_space<T>(change: impl Fn() -> Result<T>) -> Result<T> {
     }
 }
 
-/// So many attempts see directories change their places; during the next one none does.
+/// After this many attempts that saw directories move, the next attempt runs with moves blocked.
 const MOVED_ATTEMPTS: u32 = 4;
 
-/// Keeps directories in their places for an attempt, if too many have seen them move. It does not wait for other locks.
-pub(crate) fn hold_still(name_space: &NameSpace, moved: u32) -> Option<SeqGuard<'_>> {
+/// Blocks moves of directories for one attempt, if too many attempts have seen them move. Takes the
+/// lock of the rename sequence, and waits for no other lock.
+pub(crate) fn block_moves(name_space: &NameSpace, moved: u32) -> Option<SeqGuard<'_>> {
     (moved >= MOVED_ATTEMPTS).then(|| name_space.rename_seq.lock())
 }
 
-/// Runs attempts until one has made its change: in memory, or in a backing, to which an attempt only yields what is to be done.
+/// Runs attempts until one has made its change. A change of a tree in memory is made by the attempt
+/// itself. For a backed tree the attempt only yields the change, which is then committed to the
+/// backing.
 pub(crate) fn change<T, C: Change>(
     name_space: &NameSpace,
     mut attempt: impl for<'g> FnMut(&'g Guard, &mut Locks<'_>) -> Step<Commit<T, Box<C>>>,
 ) -> Result<Commit<T, C::Done>> {
-    breathe();
+    apply_back_pressure();
     let mut locks = Locks::new(name_space);
     let mut collected = false;
     let mut moved = 0;
     loop {
         let step = {
-            // A thread that holds that lock already keeps the others out.
-            let _still = if locks.rename_seq.is_none() { hold_still(name_space, moved) } else { None };
+            // If this thread already holds the lock of the rename sequence, others are already kept
+            // out.
+            let _moves_blocked = if locks.rename_seq.is_none() { block_moves(name_space, moved) } else { None };
             attempt(&pin(), &mut locks)
         };
         let stop = match step {
             Ok(Commit::Local(result)) => {
-                locks.give_back();
+                locks.end_operation();
                 return Ok(Commit::Local(result));
             }
             Ok(Commit::Remote(change)) => match carry_out(change, &mut locks) {
@@ -66,7 +81,8 @@ pub(crate) fn change<T, C: Change>(
         };
         match stop {
             Stop::Error(Error::NoSpace) if !collected => {
-                // A further link that was removed gives its inode back when it is reclaimed: no refusal before that was tried.
+                // A removed hard link releases its inode when it is reclaimed. So the operation is
+                // refused only after a collection.
                 locks.release();
                 pando_sync::collect_all();
                 collected = true;
@@ -81,10 +97,11 @@ pub(crate) fn change<T, C: Change>(
                 locks.release();
                 moved += 1;
             }
-            // What was found has changed or died: the thread that is at it may need the processor to go on.
+            // What the attempt found has changed or died. The thread that changes it may need the
+            // CPU to finish.
             Stop::Again => std::thread::yield_now(),
             Stop::Ask(question) => {
-                // A question takes a name's lock itself.
+                // Asking the backing takes a name lock itself.
                 locks.release();
                 question.answer(name_space)?;
             }
@@ -92,22 +109,22 @@ pub(crate) fn change<T, C: Change>(
     }
 }
 
-/// Carries out a change of a backing, and gives the locks back.
+/// Commits a change to the backing, publishes it, and releases the locks.
 #[inline(never)]
 fn carry_out<C: Change>(change: Box<C>, locks: &mut Locks<'_>) -> Step<C::Done> {
     let sb = change.sb().clone();
     let step = change::carry_out(&*change, locks);
     drop(change);
-    locks.give_back();
+    locks.end_operation();
     if matches!(step, Err(Stop::Error(Error::NoSpace))) {
         pando_sync::collect_all();
     }
-    // The last name of an inode may have gone, and nobody had it open.
+    // This may have removed the last name of an inode that no thread had open.
     sb.drain_forgotten();
     step
 }
 
-/// As [`change()`], of what is no business of a backing.
+/// Like [`change()`], for operations that never concern a backing.
 pub(crate) fn run<T>(
     name_space: &NameSpace,
     mut attempt: impl for<'g> FnMut(&'g Guard, &mut Locks<'_>) -> Step<T>,
@@ -118,12 +135,13 @@ pub(crate) fn run<T>(
     })
 }
 
-/// Garbage that waits for readers stays below this: a reader that stalls delays those who make more, and memory does not
-/// grow without bound.
+/// Limit of retired memory that waits for readers. When a reader stalls, the threads that retire
+/// more memory wait for it, so memory does not grow without bound.
 const RETIRED_MAX_BYTES: usize = 64 << 20;
 
-/// Looks at the garbage now and then, before an operation that will make more. No guard and no lock is held.
-pub(crate) fn breathe() {
+/// Checks the amount of retired memory before every 64th operation of a thread that will retire
+/// more. The caller holds no guard and no lock.
+pub(crate) fn apply_back_pressure() {
     const OPERATIONS: u32 = 64;
     std::thread_local!(static COUNT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
     let count = COUNT.with(|count| count.replace(count.get().wrapping_add(1)));
@@ -132,29 +150,33 @@ pub(crate) fn breathe() {
     }
 }
 
-/// As [`run`], for what only looks: without locks.
-pub(crate) fn look<T>(name_space: &NameSpace, mut attempt: impl for<'g> FnMut(&'g Guard) -> Step<T>) -> Result<T> {
+/// Like [`run`], for operations that change no names: without locks.
+pub(crate) fn run_lockless<T>(
+    name_space: &NameSpace,
+    mut attempt: impl for<'g> FnMut(&'g Guard) -> Step<T>,
+) -> Result<T> {
     let mut moved = 0;
     loop {
         let step = {
-            let _still = hold_still(name_space, moved);
+            let _moves_blocked = block_moves(name_space, moved);
             attempt(&pin())
         };
         match step {
             Ok(result) => return Ok(result),
-            Err(stop) => look_again(name_space, stop, &mut moved)?,
+            Err(stop) => before_retry(name_space, stop, &mut moved)?,
         }
     }
 }
 
-/// What is to be done before the next look; `moved` counts those that met directories in motion.
+/// Prepares the next attempt of an operation without locks. `moved` counts the attempts that saw
+/// directories move.
 #[cold]
-pub(crate) fn look_again(name_space: &NameSpace, stop: Stop, moved: &mut u32) -> Result<()> {
+pub(crate) fn before_retry(name_space: &NameSpace, stop: Stop, moved: &mut u32) -> Result<()> {
     match stop {
         Stop::Error(error) => return Err(error),
         Stop::Ask(question) => question.answer(name_space)?,
         Stop::Moved => *moved += 1,
-        // What was found died: whoever takes it away may need the processor to go on.
+        // What the attempt found died. The thread that removes it may need the CPU to finish.
         Stop::Again | Stop::Wait | Stop::Revoked(_) => std::thread::yield_now(),
     }
     Ok(())
@@ -169,10 +191,10 @@ mod tests {
     use super::*;
     use crate::objects::lockable::Lockable;
 
-    /// Whoever meets nothing but directories that move is at last let through with all of them kept where they are, also with
-    /// names locked.
+    /// An attempt that meets nothing but moving directories finally runs with all of them kept in
+    /// place. This holds with names locked as well.
     #[test]
-    fn moves_do_not_keep_a_walk_from_ending() {
+    fn walk_completes_while_directories_keep_moving() {
         let name_space = NameSpace::new();
         let (key, tries) = (NameKey { dir: 1, hash: 2 }, AtomicU32::new(0));
         let walk = || {
@@ -183,7 +205,7 @@ mod tests {
                 Some(_) => Err(Stop::Moved),
             }
         };
-        assert_eq!(look(&name_space, |_| walk()), Ok(()));
+        assert_eq!(run_lockless(&name_space, |_| walk()), Ok(()));
         tries.store(0, Ordering::Relaxed);
         let held = name_space.names.lock(&[key]);
         std::thread::scope(|scope| {

@@ -1,4 +1,6 @@
 //! Attributes: stat, access, chmod, chown, utimens, truncate.
+//!
+//! The checks mirror `notify_change()` and `setattr_prepare()` in fs/attr.c.
 
 use pando_sync::{Guard, SeqGuard, pin};
 
@@ -10,8 +12,8 @@ use crate::{
         stat::{stat_of, stat_there},
     },
     operations::{
-        attempt::{breathe, look},
-        namei::{walk, walk_and_tell},
+        attempt::{apply_back_pressure, run_lockless},
+        namei::{walk, walk_and_read},
         permit::revoking,
         remote,
     },
@@ -24,7 +26,8 @@ use crate::{
 };
 
 impl Vfs {
-    /// Everything about the inode at a path (statx). Answered without a lock, a count or a write.
+    /// All attributes of the inode at a path (statx). Takes no lock, counts no reference and writes
+    /// nothing.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG.
@@ -32,12 +35,12 @@ impl Vfs {
     pub fn stat(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Stat> {
         let path = path.as_ref();
         self.traced(TraceOp::Stat, (context, at, path), || {
-            let tell = |dentry: &Dentry, guard: &Guard| stat_there(dentry.inode(), guard);
-            walk_and_tell(self.name_space(), (context, at, path, flags), tell)
+            let read = |dentry: &Dentry, guard: &Guard| stat_there(dentry.inode(), guard);
+            walk_and_read(self.name_space(), (context, at, path, flags), read)
         })
     }
 
-    /// Everything about the inode of a dentry (fstat).
+    /// All attributes of the inode of a dentry (fstat).
     #[must_use]
     pub fn getattr(&self, dentry: &DentryRef) -> Stat {
         self.traced_always(TraceOp::Stat, dentry, || dentry.stat())
@@ -57,7 +60,7 @@ impl Vfs {
     ) -> Result<()> {
         let path = path.as_ref();
         self.traced(TraceOp::Access, (context, at, path), || {
-            look(self.name_space(), |guard| {
+            run_lockless(self.name_space(), |guard| {
                 let inode = walk(self.name_space(), context, &at, path, flags, guard)?.to_ref().inode();
                 Ok(context.check(inode, &inode.perm(guard), want)?)
             })
@@ -67,7 +70,8 @@ impl Vfs {
     /// Changes the permission bits (fchmodat).
     ///
     /// # Errors
-    /// EPERM for others than the owner, EOPNOTSUPP for a symbolic link, and those of the walk.
+    /// EPERM for a caller that is not the owner, EOPNOTSUPP for a symbolic link, and those of the
+    /// walk.
     pub fn chmod(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, mode: u32, flags: Walk) -> Result<()> {
         let path = path.as_ref();
         self.traced(TraceOp::Setattr, (context, at, path), || {
@@ -76,12 +80,13 @@ impl Vfs {
         })
     }
 
-    /// Changes owner and group (fchownat). A regular file loses setuid, its capabilities, and setgid if its group may execute
-    /// it or the caller, without being capable, is not in that group.
+    /// Changes owner and group (fchownat). A regular file loses setuid and its capabilities. It
+    /// also loses setgid if its group may execute it, or if the caller is not capable and not in
+    /// that group.
     ///
     /// # Errors
-    /// EPERM: only the capable give files away, owners may choose among their groups; EINVAL for 2^32 - 1, which is nobody's;
-    /// and those of the walk.
+    /// EPERM if a caller without the capability gives a file away or chooses a group that it is not
+    /// in; EINVAL for the invalid id 2^32 - 1; and those of the walk.
     pub fn chown(
         &self,
         context: &Context,
@@ -94,9 +99,9 @@ impl Vfs {
         let path = path.as_ref();
         self.traced(TraceOp::Setattr, (context, at, path), || {
             let dentry = self.lookup_at(context, at, path, flags)?;
-            breathe();
+            apply_back_pressure();
             context.writable()?;
-            // Also where neither is to change: that is a change of its own.
+            // A chown that changes neither owner nor group still drops setuid and setgid.
             chown_inode(context, dentry.0.inode(), uid, gid)
         })
     }
@@ -104,7 +109,8 @@ impl Vfs {
     /// Sets the times (utimensat).
     ///
     /// # Errors
-    /// EPERM for others than the owner; EACCES when both are "now" and the caller may not write; those of the walk.
+    /// EPERM for a caller that is not the owner; EACCES if both times are "now" and the caller may
+    /// not write; and those of the walk.
     pub fn utimens(
         &self,
         context: &Context,
@@ -115,7 +121,7 @@ impl Vfs {
         flags: Walk,
     ) -> Result<()> {
         if atime == SetTime::Omit && mtime == SetTime::Omit {
-            // Linux does not even look at the path then.
+            // In this case Linux does not resolve the path either.
             return Ok(());
         }
         let path = path.as_ref();
@@ -125,10 +131,11 @@ impl Vfs {
         })
     }
 
-    /// Cuts or grows a regular file (truncate).
+    /// Shrinks or extends a regular file (truncate).
     ///
     /// # Errors
-    /// EISDIR, EINVAL for anything else that is no regular file or a size beyond 2^63 - 1, EACCES, ENOSPC, those of the walk.
+    /// EISDIR for a directory, EINVAL for any other kind that is not a regular file or for a size
+    /// beyond 2^63 - 1, EACCES, ENOSPC, and those of the walk.
     pub fn truncate(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
         let path = path.as_ref();
         self.traced(TraceOp::Truncate, (context, at, path), || self.truncate_at(context, at, path, size))
@@ -142,17 +149,20 @@ impl Vfs {
         may_truncate(context, dentry.0.inode(), size, Stamp::IfChanged)
     }
 
-    /// Changes several attributes of a dentry, each with its own checks, in the order size, owner, mode, times.
+    /// Changes several attributes of a dentry, in the order size, owner, mode, times. Each change
+    /// has its own checks.
     ///
     /// # Errors
-    /// Those of truncate, chown, chmod and utimens; what came before the failing one is done.
+    /// Those of truncate, chown, chmod and utimens. The changes before the failing one have been
+    /// made.
     pub fn setattr(&self, context: &Context, dentry: &DentryRef, change_to: &SetAttr) -> Result<Stat> {
         self.traced_itself(TraceOp::Setattr, dentry, || change(context, dentry, change_to).map(|()| dentry.stat()))
     }
 
-    /// Takes setuid and setgid from a regular file as a write by a caller with the credentials `of_writer` does: for servers
-    /// whose own context is capable while their client is not. The other bits stay whatever they are by then. `of_writer` is
-    /// called only if the file has one of the two bits.
+    /// Drops setuid and setgid of a regular file, as a write by a caller with the credentials
+    /// `of_writer` would (analogous to `file_remove_privs()` in fs/inode.c). A server uses this if
+    /// its own context is capable and its client is not. The other mode bits keep their current
+    /// values. `of_writer` is called only if the file has one of the two bits.
     ///
     /// # Errors
     /// Those of a backing.
@@ -168,23 +178,24 @@ impl Vfs {
             return Ok(());
         }
         self.traced_itself(TraceOp::Setattr, dentry, || {
-            breathe();
+            apply_back_pressure();
             change_perm(inode, AttrMask::empty(), |perm| Ok(writer.leaves(perm)))
         })
     }
 }
 
 impl DentryRef {
-    /// Everything about its inode: [`Vfs::getattr`] without being traced, for who answers more with it than it was asked.
+    /// All attributes of its inode. Like [`Vfs::getattr`], but without a trace event: for a caller
+    /// that returns attributes beside its own answer.
     #[must_use]
     pub fn stat(&self) -> Stat {
         stat_of(self.0.inode(), &pin())
     }
 }
 
-/// Changes several attributes.
+/// Changes several attributes, each with its own checks.
 fn change(context: &Context, dentry: &DentryRef, to: &SetAttr) -> Result<()> {
-    breathe();
+    apply_back_pressure();
     context.writable()?;
     let inode = dentry.0.inode();
     if let Some(size) = to.size {
@@ -230,7 +241,7 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
         }
         let mode = if inode.is_dir() { perm.mode } else { after_chown(&perm, &context.cred) };
         if mode != perm.mode && !context.owns(&perm) {
-            // Even a chown that changes no owner takes these bits away, which only the owner may.
+            // Even a chown that changes no owner drops these bits, and only the owner may do that.
             return Err(Error::NotPermitted);
         }
         Ok(PermView { mode, uid: uid.unwrap_or(perm.uid), gid: gid.unwrap_or(perm.gid) })
@@ -241,11 +252,12 @@ fn chown_inode(context: &Context, inode: &Inode, uid: Option<u32>, gid: Option<u
     change(inode.perm(&pin()))?;
     inode.drop_capabilities()?;
     change_perm(inode, meant, change)?;
-    // Those that were given meanwhile were given to what it was before.
+    // Capabilities that were set meanwhile were given to the file as it was before the chown.
     inode.drop_capabilities()
 }
 
-/// Changes mode, owner and group as a whole; a backing hears of what is `meant`. No guard and no lock is held.
+/// Changes mode, owner and group as one record. A backing is told which of them are `meant`. The
+/// caller holds no guard and no lock.
 fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
     if inode.shard.sb.driver.backing().is_some() {
         return remote::attr::change_perm(inode, meant, change);
@@ -253,7 +265,8 @@ fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Resu
     revoking(inode, change, |change, takes_away| {
         let now = Timestamp::now().0;
         {
-            // Who may go through a directory is a part of what paths lead to, and remembered with the sequence.
+            // Search permission is part of a path's meaning, and the path-prefix cache validates it
+            // by the rename sequence.
             let mut paths = takes_away.then(|| inode.shard.sb.name_space.rename_seq.lock());
             let guard = pin();
             let _changing = paths.as_mut().map(SeqGuard::write);
@@ -264,7 +277,8 @@ fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Resu
     })
 }
 
-/// The mode after a chown: also a capable caller takes setuid away, and setgid if the group may execute.
+/// The mode after a chown. Even a capable caller clears setuid, and clears setgid if the group may
+/// execute.
 fn after_chown(perm: &PermView, cred: &Credentials) -> u32 {
     let keep_setgid = perm.mode & S_IXGRP == 0 && (cred.capable || cred.in_group(perm.gid));
     perm.mode & !S_ISUID & if keep_setgid { !0 } else { !S_ISGID }
@@ -296,16 +310,17 @@ fn set_times(context: &Context, inode: &Inode, atime: SetTime, mtime: SetTime) -
     Ok(())
 }
 
-/// When a truncation is a modification.
+/// When a truncation counts as a modification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stamp {
-    /// Whatever the size was (ftruncate, O_TRUNC).
+    /// Always, whatever the size was (ftruncate, O_TRUNC).
     Always,
-    /// If the size changes, or there are pages to go through (truncate).
+    /// Only if the size changes, or if there are pages to look through (truncate).
     IfChanged,
 }
 
-/// As [`truncate_inode`], if the caller may write to it and it is a regular file.
+/// Like [`truncate_inode`], after a check that this is a regular file and the caller may write to
+/// it.
 fn may_truncate(context: &Context, inode: &Inode, size: u64, stamp: Stamp) -> Result<()> {
     match inode.kind {
         FileKind::File => {}
@@ -316,7 +331,8 @@ fn may_truncate(context: &Context, inode: &Inode, size: u64, stamp: Stamp) -> Re
     truncate_inode(inode, size, context.writer(inode), stamp)
 }
 
-/// Changes the size of a regular file. Waits for the data lock; the caller holds no guard.
+/// Changes the size of a regular file (analogous to `do_truncate()` in fs/open.c). Waits for the
+/// data lock. The caller holds no guard.
 pub(crate) fn truncate_inode(inode: &Inode, size: u64, writer: Writer, stamp: Stamp) -> Result<()> {
     if size > i64::MAX as u64 {
         return Err(Error::Invalid);
@@ -339,8 +355,9 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, writer: Writer, stamp: St
     })
 }
 
-/// Contents are about to change: capabilities go, and so does what [`Writer::leaves`] does not leave. A backing knows before one
-/// byte of them does; without one, [`file_remove_privs`] is soon enough. No guard and no lock is held.
+/// Drops privileges before the contents change: capabilities, and the mode bits that
+/// [`Writer::leaves`] clears. A backing stores this before the first byte changes. Without a
+/// backing, [`file_remove_privs`] is early enough. The caller holds no guard and no lock.
 pub(crate) fn file_remove_privs_before(inode: &Inode, writer: Writer) -> Result<()> {
     if !inode.is_backed() {
         return Ok(());
@@ -353,8 +370,8 @@ pub(crate) fn file_remove_privs_before(inode: &Inode, writer: Writer) -> Result<
     change_perm(inode, AttrMask::empty(), |perm| Ok(writer.leaves(perm)))
 }
 
-/// Contents change, with the data locked: what is there of privileges goes. With a backing, those that were given since
-/// [`file_remove_privs_before`], but for capabilities.
+/// Drops privileges while the contents change and the data lock is held. In a backed tree this
+/// covers the mode bits that were set since [`file_remove_privs_before`], but not capabilities.
 pub(crate) fn file_remove_privs(inode: &Inode, writer: Writer) {
     inode.drop_capabilities_in_memory();
     if writer.capable {
@@ -363,7 +380,7 @@ pub(crate) fn file_remove_privs(inode: &Inode, writer: Writer) {
     let guard = pin();
     let perm = inode.perm(&guard);
     if writer.leaves(perm) != perm {
-        // Infallible: the change never refuses.
+        // Infallible: this closure never returns an error.
         let _ = inode.change_perm(&guard, |perm| Ok(writer.leaves(perm)));
         inode.set_dirty(AttrMask::MODE);
     }

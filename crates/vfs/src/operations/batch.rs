@@ -1,13 +1,13 @@
-//! Entries that a scan has gathered, for one call after the other.
+//! Directory entries that a scan gathers in one call and returns one by one.
 
 use crate::{DentryRef, FileKind, Stat, objects::inode::Inode};
 
-/// The cookie after `..`, which no driver knows. After `.` it is one less.
+/// The cookie after `..`, which drivers do not use. The cookie after `.` is one less.
 pub(crate) const AFTER_DOTDOT: u64 = 2;
-/// Entries gathered under one guard.
+/// The number of entries gathered under one guard.
 pub(crate) const BATCH: usize = 256;
 
-/// One gathered entry; its name lies in the batch's arena.
+/// One gathered entry. Its name lies in the batch's arena.
 pub(crate) struct Gathered {
     pub name_end: usize,
     pub ino: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Gathered {
     pub plus: Option<(Stat, DentryRef)>,
 }
 
-/// Gathered entries and the bytes of their names; reused from batch to batch.
+/// Gathered entries and the bytes of their names. A scan reuses one batch.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub names: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A name found bound in a directory, and how it is taken away.
+//! A name that was found bound in a directory, and its removal.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -19,40 +19,42 @@ use crate::{
     types::{cred::PermView, stat::S_ISVTX},
 };
 
-/// A name found bound in a directory.
+/// A name that was found bound in a directory.
 pub(crate) struct Bound<'g> {
     pub dir: Shared<'g, Dentry>,
     pub parent: &'g Inode,
     pub name: &'g [u8],
-    pub slot: Shared<'g, Node<Slot>>,
+    pub dirent: Shared<'g, Node<Slot>>,
     pub dentry: Shared<'g, Dentry>,
 }
 
 impl<'g> Bound<'g> {
-    /// The binding now, if there is one: as far as the directory's table knows.
+    /// Looks up what the name is bound to, as far as the directory's table knows.
     #[inline]
     pub(crate) fn find(dir: Shared<'g, Dentry>, hash: u64, name: &'g [u8], guard: &'g Guard) -> Result<Option<Self>> {
         let parent = dir.to_ref().expect_dir()?;
         let found = parent.directory()?.slot_to_change(hash, name, guard);
-        Ok(found.and_then(|slot| {
-            let dentry = slot.to_ref().value.load(guard)?;
-            Some(Self { dir, parent, name, slot, dentry })
+        Ok(found.and_then(|dirent| {
+            let dentry = dirent.to_ref().value.load(guard)?;
+            Some(Self { dir, parent, name, dirent, dentry })
         }))
     }
 
-    /// The same in a tree with a backing, which is to be asked if the cache does not know.
+    /// Like [`Bound::find`] in a tree with a backing. If the cache does not know the name, the
+    /// attempt ends with a question to the backing.
     pub(crate) fn ask(dir: Shared<'g, Dentry>, hash: u64, name: &'g [u8], guard: &'g Guard) -> Step<Option<Self>> {
         let parent = dir.to_ref().expect_dir()?;
         let found = cached_or_ask(dir, (name, hash), guard, Directory::slot_to_change)?;
-        Ok(found.map(|(slot, dentry)| Self { dir, parent, name, slot, dentry }))
+        Ok(found.map(|(dirent, dentry)| Self { dir, parent, name, dirent, dentry }))
     }
 
     pub(crate) fn inode(&self) -> &'g Inode {
         self.dentry.to_ref().inode()
     }
 
-    /// Whether the caller may take this name away; with `want_dir`, whether it is (or is not) a directory. The name is
-    /// locked.
+    /// Whether the caller may remove this name (analogous to `may_delete()` in fs/namei.c).
+    /// `want_dir` says whether it must be a directory, or must not be one. The caller holds the
+    /// lock of the name.
     pub(crate) fn may_delete(&self, context: &Context, want_dir: Option<bool>, guard: &Guard) -> Step<()> {
         may_change(context, self.parent, guard)?;
         let dir_perm = self.parent.perm(guard);
@@ -67,32 +69,45 @@ impl<'g> Bound<'g> {
         Ok(())
     }
 
-    /// That nothing is mounted on it: asked last, of whoever may move or remove it otherwise.
+    /// Checks that nothing is mounted on it. This is the last check, for a caller that may
+    /// otherwise move or remove the name.
     pub(crate) fn expect_no_mount(&self) -> Result<()> {
         let is_mount_point = self.inode().directory().is_ok_and(|directory| !directory.mounted.is_none());
         if is_mount_point { Err(Error::Busy) } else { Ok(()) }
     }
 
-    /// Takes the name of a file away. The caller has checked all, and drops the dentry that the name showed.
+    /// Removes the name of a file (analogous to `vfs_unlink()` in fs/namei.c). The caller has made
+    /// all checks, holds the lock of the name, and drops the returned dentry.
     #[inline]
-    pub(crate) fn take_file(&self, guard: &Guard) -> Step<Counted<Dentry>> {
-        // The instant at which the name is gone. A thread that takes a tree in memory down locks no names: what it was quicker
-        // with goes without being counted.
-        let Some(gone) = self.slot.to_ref().value.replace(None) else { return Err(Error::NoEntry.into()) };
+    pub(crate) fn unlink_file(&self, guard: &Guard) -> Step<Counted<Dentry>> {
+        // The linearization point of the unlink. A thread that shuts a tree in memory down takes no
+        // name locks. If it removed this name first, this thread must not count the removal.
+        let Some(gone) = self.dirent.to_ref().value.replace(None) else { return Err(Error::NoEntry.into()) };
         let now = Timestamp::now().0;
         let directory = self.parent.directory()?;
-        directory.remove(self.slot, guard);
+        directory.remove(self.dirent, guard);
         directory.count_down(false, guard);
         self.parent.entries_changed(now);
-        // Counted down after the name is gone, so the count is never too low (protocol 6).
+        // The link count decreases after the name is gone, so the count is never too low (protocol
+        // 6).
         self.inode().link_gone();
         self.inode().touch(now);
         Ok(gone)
     }
 
-    /// Takes an empty directory away: one operation over the directory's life and its slot. `holds_an_entry` is asked once
-    /// nothing more is made in there.
-    pub(crate) fn take_dir(
+    /// Removes an empty directory (analogous to `vfs_rmdir()` in fs/namei.c). One operation covers
+    /// the directory's life and its entry. `holds_an_entry` is called when no further entry can be
+    /// made in the directory. The caller has made all other checks and holds the lock of the name.
+    ///
+    /// ```text
+    /// creator in the directory            this thread
+    /// insert the entry, pending
+    ///                                     life := removing
+    /// fence                               fence
+    /// read life: removing -> abort        read the entries: pending -> publish it
+    /// publish                             ENOTEMPTY
+    /// ```
+    pub(crate) fn remove_empty_dir(
         &self,
         holds_an_entry: impl FnOnce(&Inode, &Guard) -> bool,
         guard: &Guard,
@@ -100,12 +115,13 @@ impl<'g> Bound<'g> {
         let victim = self.inode().directory()?;
         let op = Operation::new();
         let removal = victim.life.begin_removal(&op).map_err(|_| Error::NoEntry)?;
-        let slot = self.slot.to_ref();
-        let name = slot.value.enlist(&op, Some(self.dentry), None).map_err(|_| Stop::Again)?;
+        let dirent = self.dirent.to_ref();
+        let name = dirent.value.enlist(&op, Some(self.dentry), None).map_err(|_| Stop::Again)?;
         if holds_an_entry(self.inode(), guard) {
             return Err(Error::NotEmpty.into());
         }
-        // The instant. A creator that came in between has aborted it; its entry may not be seen yet, so look again.
+        // The linearization point. If a creator has aborted the operation meanwhile, its entry may
+        // not be visible yet, so the next attempt looks again.
         if !op.commit() {
             return Err(Stop::Again);
         }
@@ -113,7 +129,7 @@ impl<'g> Bound<'g> {
         let gone = name.finish().ok_or(Error::NoEntry)?;
         let now = Timestamp::now().0;
         let directory = self.parent.directory()?;
-        directory.remove(self.slot, guard);
+        directory.remove(self.dirent, guard);
         directory.count_down(true, guard);
         self.parent.entries_changed(now);
         victim.detach();
@@ -122,14 +138,15 @@ impl<'g> Bound<'g> {
     }
 }
 
-/// A dentry has lost its name for good, and the caller holds the name's lock. Its proxies are released,
-/// and so is its entry by number, if the inode has no other name. True if proxies may have to be
-/// reclaimed before it can be freed.
+/// A dentry has lost its name for good, and the caller holds the lock of that name. This releases
+/// the dentry's per-CPU reference count, and the inode's entry in the table by number if the inode
+/// has no other name. Returns true if the per-CPU reference count may have to be reclaimed before
+/// the dentry can be freed.
 pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
     let dentry = dentry.to_ref();
     let inode = dentry.inode();
     if inode.is_dir() {
-        // For a file, the count of its names does it: see `Inode::set_numbered`.
+        // For a file, the change of the link count is the barrier: see `Inode::set_numbered`.
         fence(Ordering::SeqCst);
     }
     if inode.was_numbered() && inode.is_nameless(guard) {
@@ -138,12 +155,14 @@ pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
     dentry.proxies.collapse()
 }
 
-/// Whether a directory whose removal has begun holds an entry: pending ones are published, and count.
+/// Whether a directory whose removal has begun holds an entry. Pending entries are published, and
+/// count.
 pub(crate) fn holds_an_entry(dir: &Inode, guard: &Guard) -> bool {
-    dir.directory().is_ok_and(|d| d.slots_after(0, guard).any(|slot| slot.to_ref().value.occupied(guard)))
+    dir.directory().is_ok_and(|d| d.slots_after(0, guard).any(|dirent| dirent.to_ref().value.occupied(guard)))
 }
 
-/// Whether the sticky bit of a directory protects an entry against the caller.
+/// Whether the sticky bit of a directory protects an entry from the caller (analogous to
+/// `check_sticky()` in include/linux/fs.h).
 fn is_sticky(context: &Context, dir: &PermView, entry: &PermView) -> bool {
     dir.mode & S_ISVTX != 0 && !context.owns(entry) && !context.owns(dir)
 }

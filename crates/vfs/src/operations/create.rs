@@ -1,8 +1,12 @@
-//! Making names: mkdir, mknod, symlink, link, and open's O_CREAT and O_TMPFILE.
+//! Creating names: mkdir, mknod, symlink, link, and open's O_CREAT and O_TMPFILE.
 //!
-//! Protocol 2 (create against rmdir): all that can fail comes first; the slot is inserted *pending*, seen by nobody;
-//! then the directory's life is looked at. Alive: published, and that store is the instant of the operation. Removed:
-//! the slot is taken back, ENOENT.
+//! Protocol 2 orders a create against the rmdir of its directory:
+//! 1. All steps that can fail come first.
+//! 2. The directory entry is inserted *pending*, which no reader sees.
+//! 3. The directory's life is read. If the directory is alive, the entry is published: that store
+//!    is the linearization point. If it is removed, the entry is retracted: ENOENT.
+//!
+//! See [`bind`] for the timeline.
 
 use pando_sync::{Counted, Guard, OpCell, Unlinked};
 
@@ -14,9 +18,9 @@ use crate::{
         lockable::Lockable,
     },
     operations::{
-        attempt::{change, in_need_of_space, look},
+        attempt::{change, retry_after_reclaim, run_lockless},
         locks::Locks,
-        make::{Credit, Make, anchor_in, bind, bind_link, may_link, may_link_there, may_make, new_perm},
+        make::{ChargeGuard, Make, bind, bind_link, may_link, may_link_there, may_make, new_perm, parent_ref_in},
         namei::{lookup, walk, walk_parent},
         parent::Parent,
         remote,
@@ -44,10 +48,12 @@ impl Vfs {
         })
     }
 
-    /// Makes a file, fifo, socket or device node (mknodat). `mode` holds the kind (`S_IF*`; none: a regular file).
+    /// Makes a file, fifo, socket or device node (mknodat). `mode` holds the kind (`S_IF*`);
+    /// without one it is a regular file.
     ///
     /// # Errors
-    /// As mkdir; EINVAL for another kind, EPERM for a directory, or for a device without the capability.
+    /// As mkdir; EINVAL for another kind; EPERM for a directory, or for a device without the
+    /// capability.
     #[doc(alias = "mknodat")]
     pub fn mknod(
         &self,
@@ -75,7 +81,7 @@ impl Vfs {
     /// Makes a symbolic link to `target` (symlinkat).
     ///
     /// # Errors
-    /// As mkdir; ENOENT for an empty target, ENAMETOOLONG for one of 4096 bytes or more.
+    /// As mkdir; ENOENT for an empty target, ENAMETOOLONG for a target of 4096 bytes or more.
     #[doc(alias = "symlinkat")]
     pub fn symlink(
         &self,
@@ -98,17 +104,17 @@ impl Vfs {
         self.make(context, at, path, Make::Symlink(target), 0o777)
     }
 
-    /// The target of a symbolic link (readlinkat); the link itself is never followed.
+    /// The target of a symbolic link (readlinkat). The link itself is never followed.
     ///
     /// # Errors
-    /// EINVAL if it is no symbolic link (ENOENT for an empty path), and those of the walk.
+    /// EINVAL if it is not a symbolic link (ENOENT for an empty path), and those of the walk.
     pub fn readlink(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Vec<u8>> {
         let path = path.as_ref();
         self.traced(TraceOp::Readlink, (context, at, path), || self.readlink_at(context, at, path, flags))
     }
 
     fn readlink_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<u8>> {
-        look(self.name_space(), |guard| {
+        run_lockless(self.name_space(), |guard| {
             let dentry = walk(self.name_space(), context, &at, path, flags | Walk::NOFOLLOW, guard)?;
             let inode = dentry.to_ref().inode();
             match &inode.body {
@@ -135,11 +141,11 @@ impl Vfs {
         Ok(DentryRef(made.into_inner()))
     }
 
-    /// Makes a further name for a file (linkat).
+    /// Makes a hard link to a file (linkat).
     ///
     /// # Errors
-    /// EPERM for a directory, EXDEV across superblocks, EEXIST, ENOENT (also for a file whose last name is gone),
-    /// EMLINK from 2^32 names on; otherwise as mkdir.
+    /// EPERM for a directory, EXDEV across superblocks, EEXIST, ENOENT (also for a file whose last
+    /// name is gone), EMLINK from 2^32 names on; otherwise as mkdir.
     #[doc(alias = "linkat")]
     pub fn link(
         &self,
@@ -169,8 +175,8 @@ impl Vfs {
         Ok(DentryRef(made.into_inner()))
     }
 
-    /// A file without a name, on the superblock of the directory at `path` (O_TMPFILE).
-    pub(crate) fn make_nameless(
+    /// Makes an anonymous file on the superblock of the directory at `path` (O_TMPFILE).
+    pub(crate) fn make_anonymous(
         &self,
         context: &Context,
         at: At<'_>,
@@ -190,18 +196,19 @@ impl Vfs {
             let perm = new_perm(context, dir, FileKind::File, mode, guard);
             let shard = sb.shard(guard)?;
             sb.driver.charge(Charge::Inode)?;
-            // From here on the inode pays back when it is dropped with its dentry.
+            // From here on, the drop of the inode, together with its dentry, refunds the charge.
             let inode = Inode::new(shard, FileKind::File, perm, Make::File.body(), 0, Timestamp::now().0);
             if linkable {
                 inode.links.allow();
             }
             Ok(DentryRef(Counted::new(Dentry::new(inode))))
         };
-        in_need_of_space(|| look(self.name_space(), attempt))
+        retry_after_reclaim(|| run_lockless(self.name_space(), attempt))
     }
 }
 
-/// Makes an inode and a name for it in a directory: at once in memory, and in a backing what is to be told to it.
+/// Makes an inode and a name for it in a directory. In memory this is done at once. For a backed
+/// tree it yields the change to commit.
 #[inline]
 pub(crate) fn make_at<'m>(
     context: &Context,
@@ -217,7 +224,7 @@ pub(crate) fn make_at<'m>(
     make_here(context, place, make, mode, guard, locks).map(Commit::Local)
 }
 
-/// Makes an inode and a name for it in memory.
+/// Makes an inode and a name for it in memory. The caller holds no lock of the name yet.
 fn make_here(
     context: &Context,
     place: Parent<'_>,
@@ -228,29 +235,32 @@ fn make_here(
 ) -> Step<Counted<Dentry>> {
     let (parent, name) = (place.dir.to_ref().expect_dir()?, place.name(Error::Exists)?);
     let (sb, hash) = (&parent.shard.sb, place.hash_of(name));
-    // A name that is bound from now on is met by the insertion, under the name's lock.
+    // If another thread binds the name after this check, the insertion under the name's lock finds
+    // it.
     expect_free(place, parent, (hash, name), guard)?;
     locks.names(&[Lockable::name(parent, hash)?])?;
     may_make(context, parent, make, guard)?;
-    // All that can fail comes before the inode, which only its dentry pays back. In a tree that was taken down, nobody would let
-    // go of an anchor.
+    // All steps that can fail come before the inode exists, because only its dentry refunds the
+    // charge. After a shutdown of the tree, no thread would release a parent reference: such a tree
+    // refuses here.
     let shard = sb.shard(guard)?;
-    let anchor = anchor_in(place.dir, guard)?;
+    let parent_ref = parent_ref_in(place.dir, guard)?;
     let (perm, now) = (new_perm(context, parent, make.kind(), mode, guard), Timestamp::now().0);
-    // From here on nothing is refused but the name itself: it is taken by now, or its directory is removed. The inode pays
-    // back when its dentry is let go of.
+    // From here on only the name itself can be refused: it is bound by now, or its directory is
+    // removed. The drop of the dentry refunds the inode's charge.
     charge_for(&*sb.driver, make)?;
-    // The slot and what it shows are read together, and mostly go together: one allocation. Both are made where they stay.
-    let (slot, place, dentry) = Unlinked::pair(
+    // The directory entry and its dentry are read together, and mostly freed together: one
+    // allocation. Both are constructed in place.
+    let (dirent, place, dentry) = Unlinked::pair(
         || Dentry::new(Inode::new(shard, make.kind(), perm, make.body(), 1, now)),
-        |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry)),
+        |dentry| Slot::new(parent_ref, name, OpCell::new_pending(dentry)),
     );
     dentry.place.fill(place);
-    bind(parent, (hash, name), slot, &dentry, now, guard)?;
+    bind(parent, (hash, name), dirent, &dentry, now, guard)?;
     Ok(dentry)
 }
 
-/// That a name in memory shows nothing.
+/// Checks that a name in memory is not bound.
 #[inline]
 fn expect_free(place: Parent<'_>, parent: &Inode, (hash, name): (u64, &[u8]), guard: &Guard) -> Result<()> {
     let exists = match place.seen {
@@ -260,7 +270,7 @@ fn expect_free(place: Parent<'_>, parent: &Inode, (hash, name): (u64, &[u8]), gu
     if exists { Err(Error::Exists) } else { Ok(()) }
 }
 
-/// Makes a further name for a file in memory.
+/// Makes a hard link to a file in memory.
 fn link_here(
     context: &Context,
     old: &DentryRef,
@@ -277,12 +287,12 @@ fn link_here(
     Ok(bind_link(&old.0, place.dir, (hash, name), 0, guard)?)
 }
 
-/// Pays for an inode of a tree in memory: its dentry gives it back.
+/// Charges an inode of a tree in memory. The drop of its dentry refunds it.
 fn charge_for(driver: &dyn Driver, make: Make<'_>) -> Result<()> {
     let Make::Symlink(target) = make else { return driver.charge(Charge::Inode) };
-    let credit = Credit::take(driver, Charge::Inode)?;
+    let charge = ChargeGuard::take(driver, Charge::Inode)?;
     driver.charge(Charge::Target(target.len()))?;
-    credit.keep();
+    charge.keep();
     Ok(())
 }
 
@@ -298,12 +308,12 @@ mod tests {
         operations::{attempt::run, namei::look_at},
     };
 
-    /// Who finds at last that others have made the name, and then does nothing more: what he has paid for is given back, not
-    /// held by what was to show it, which waits for readers.
+    /// A thread that loses the race for a name at the insertion, and makes no further call, has
+    /// refunded its charges. They are not held by the detached entry, which waits for readers.
     #[test]
-    fn who_comes_second_has_nothing_left() {
-        let paid = Arc::new(Counting::default());
-        let vfs = Vfs::new(paid.clone()).expect("a tree");
+    fn create_that_loses_the_race_refunds_its_charges() {
+        let charged = Arc::new(Counting::default());
+        let vfs = Vfs::new(charged.clone()).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         for (name, make) in [("f", Make::File), ("d", Make::Directory), ("s", Make::Symlink(b"target"))] {
             let result = run(vfs.name_space(), |guard, locks| {
@@ -311,18 +321,18 @@ mod tests {
                 let hash = place.hash_of(name.as_bytes());
                 place.seen = Some(look_at(place.dir, (name.as_bytes(), hash), guard)?);
                 vfs.mkdir(&context, At::Cwd, name, 0o755)?;
-                let before = paid.0.load(SeqCst);
+                let before = charged.0.load(SeqCst);
                 let made = make_here(&context, place, make, 0o644, guard, locks).map(drop);
-                assert_eq!(paid.0.load(SeqCst), before, "{name}");
+                assert_eq!(charged.0.load(SeqCst), before, "{name}");
                 made
             });
             assert_eq!(result, Err(Error::Exists));
         }
     }
 
-    /// The same of a further link, which holds its inode.
+    /// The same for a hard link, which holds its inode.
     #[test]
-    fn a_link_that_comes_second_is_dead() {
+    fn link_that_loses_the_race_is_freed() {
         let vfs = Vfs::new(Counting::default()).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         let file = vfs.mknod(&context, At::Cwd, "f", 0o644, 0).expect("made");
@@ -330,11 +340,12 @@ mod tests {
         let parent = root.0.inode();
         let link = Dentry::new_link(file.0.clone(), 0);
         let seen = link.share(&guard);
-        let anchor = parent.directory().and_then(|dir| dir.anchor(root.0.as_shared(), &guard)).expect("a directory");
-        let slot = Unlinked::new(Slot::new(anchor, b"f", OpCell::new_pending(link.clone())));
-        link.place.fill(slot.reference());
+        let parent_ref =
+            parent.directory().and_then(|dir| dir.anchor(root.0.as_shared(), &guard)).expect("a directory");
+        let dirent = Unlinked::new(Slot::new(parent_ref, b"f", OpCell::new_pending(link.clone())));
+        link.place.fill(dirent.reference());
         let hash = parent.shard.sb.hash(parent.ino, b"f");
-        assert_eq!(bind(parent, (hash, b"f"), slot, &link, 0, &guard), Err(Error::Exists));
+        assert_eq!(bind(parent, (hash, b"f"), dirent, &link, 0, &guard), Err(Error::Exists));
         drop(link);
         assert!(seen.get().is_none());
     }

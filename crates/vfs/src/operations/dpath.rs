@@ -7,15 +7,17 @@ use crate::{
     objects::path::{DELETED, Rendered, render},
 };
 
-/// What Linux puts before a working directory that is not below the root.
+/// Linux puts this before a working directory that is not below the root.
 const UNREACHABLE: &[u8] = b"(unreachable)";
 
 impl Vfs {
-    /// The path of a dentry, as seen from the context's root (d_path). A name that is gone is followed by " (deleted)". What is
-    /// not in that root has its path from the root of all, as in Linux: tell it to nobody who may not know.
+    /// The path of a dentry, as seen from the context's root (analogous to `d_path()` in
+    /// fs/d_path.c). A removed name is followed by " (deleted)". As in Linux, a dentry outside that
+    /// root gets its path from the global root. The caller must not show it to users who may not
+    /// know it.
     ///
     /// # Errors
-    /// ENAMETOOLONG when it is longer than `limit` bytes.
+    /// ENAMETOOLONG if the path is longer than `limit` bytes.
     pub fn d_path(&self, context: &Context, dentry: &DentryRef, limit: usize) -> Result<Vec<u8>> {
         let mut rendered = self.render(context, dentry, limit)?;
         if rendered.deleted {
@@ -24,11 +26,12 @@ impl Vfs {
         if rendered.path.len() > limit { Err(Error::NameTooLong) } else { Ok(rendered.path) }
     }
 
-    /// The path of the working directory (getcwd). When that is not below the context's root, it is the one from the root of
-    /// all, after "(unreachable)", as in Linux: tell it to nobody who may not know.
+    /// The path of the working directory (getcwd). If that is not below the context's root, the
+    /// result is "(unreachable)" and the path from the global root, as in Linux. The caller must
+    /// not show it to users who may not know it.
     ///
     /// # Errors
-    /// ENOENT when it was removed, ERANGE when the path is longer than `limit` bytes.
+    /// ENOENT if the directory was removed, ERANGE if the path is longer than `limit` bytes.
     pub fn getcwd(&self, context: &Context, limit: usize) -> Result<Vec<u8>> {
         let rendered = self.render(context, &context.cwd, limit).map_err(|_| Error::Range)?;
         if rendered.deleted {

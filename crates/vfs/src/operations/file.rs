@@ -1,4 +1,4 @@
-//! The open file description: reading, writing, and where it stands.
+//! The open file description: reads, writes and its position.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -12,16 +12,16 @@ use crate::{
     caches::write_back::store_times,
     objects::{inode::Inode, stat::stat_of},
     operations::{
-        attempt::in_need_of_space,
+        attempt::retry_after_reclaim,
         attr::{Stamp, file_remove_privs, file_remove_privs_before, truncate_inode},
     },
     trace::TraceOp,
     types::{FileKind, OpenFlags},
 };
 
-/// The greatest size and offset.
+/// The largest size and offset.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
-/// The most buffers that one call takes.
+/// The largest number of buffers of one call.
 pub(crate) const IOV_MAX: usize = 1024;
 
 impl File {
@@ -31,7 +31,8 @@ impl File {
         stat_of(self.inode(), &pin())
     }
 
-    /// Reads at the position and moves it (read). Waits for another read or write on this description.
+    /// Reads at the position and advances it (read). Waits for another read or write on this
+    /// description.
     ///
     /// # Errors
     /// EBADF if not open for reading, EISDIR.
@@ -43,8 +44,8 @@ impl File {
         })
     }
 
-    /// As [`File::read`], into one buffer after the other, as one: nobody's write comes between (readv). For no bytes it
-    /// does nothing.
+    /// Like [`File::read`], into several buffers as one read: no write of another thread comes
+    /// between them (readv). For zero bytes it does nothing.
     ///
     /// # Errors
     /// As read; EINVAL for more than 1024 buffers.
@@ -67,10 +68,10 @@ impl File {
         Ok(count)
     }
 
-    /// Reads at an offset (pread). Zero bytes: the end.
+    /// Reads at an offset (pread). A result of 0 is the end of the file.
     ///
     /// # Errors
-    /// EBADF, EISDIR; EINVAL for what would end beyond 2^63 - 1.
+    /// EBADF, EISDIR; EINVAL for a range that ends beyond 2^63 - 1.
     pub fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.traced(TraceOp::Read, || {
             check_offset(offset)?;
@@ -80,7 +81,8 @@ impl File {
         })
     }
 
-    /// As [`File::pread`], into one buffer after the other, as one (preadv). For no bytes it does nothing.
+    /// Like [`File::pread`], into several buffers as one read (preadv). For zero bytes it does
+    /// nothing.
     ///
     /// # Errors
     /// As pread; EINVAL for more than 1024 buffers.
@@ -104,7 +106,8 @@ impl File {
         if ok { Ok(()) } else { Err(Error::BadHandle) }
     }
 
-    /// What is read or written must end at 2^63 - 1 at the latest; and directories are not read so.
+    /// Checks that a read or write ends at 2^63 - 1 at the latest, and that this is not a
+    /// directory.
     fn check_range(&self, offset: u64, len: usize) -> Result<()> {
         if offset.checked_add(len as u64).is_none_or(|end| end > OFFSET_MAX) {
             return Err(Error::Invalid);
@@ -115,23 +118,24 @@ impl File {
     fn read_inode(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let inode = self.inode();
         let count = read_at(inode, buffers, offset)?;
-        // Reading no bytes is reading, as on tmpfs.
+        // A read of zero bytes updates atime too, as on tmpfs.
         if !self.no_atime() && inode.times.accessed(&pin(), i64::MIN, || Timestamp::now().0) {
             inode.set_dirty(AttrMask::ATIME);
         }
         Ok(count)
     }
 
-    /// Writes at the position (with O_APPEND: at the end) and moves it (write).
+    /// Writes at the position, or at the end with O_APPEND, and advances the position (write).
     ///
     /// # Errors
-    /// EBADF if not open for writing, EINVAL for what would end beyond 2^63 - 1, ENOSPC when not one byte fits, EFBIG
-    /// when appending to the greatest size.
+    /// EBADF if not open for writing, EINVAL for a range that ends beyond 2^63 - 1, ENOSPC if not
+    /// one byte fits, EFBIG for an append to a file of the largest size.
     pub fn write(&self, data: &[u8]) -> Result<usize> {
         self.writev(&[IoSlice::new(data)])
     }
 
-    /// As [`File::write`], one buffer after the other, as one: nobody sees a part of it, or writes between (writev).
+    /// Like [`File::write`], from several buffers as one write: no thread sees a part of it or
+    /// writes between them (writev).
     ///
     /// # Errors
     /// As write; EINVAL for more than 1024 buffers.
@@ -139,7 +143,7 @@ impl File {
         self.traced(TraceOp::Write, || {
             self.writable()?;
             let len = total(buffers)?;
-            // Asked again when the position stands still: by then privileges are gone.
+            // Checked again when the position is locked. Privileges have been dropped by then.
             self.check_range(self.position.tell(), len)?;
             self.file_remove_privs_before(len)?;
             let io = self.position.begin();
@@ -151,15 +155,15 @@ impl File {
         })
     }
 
-    /// Writes at an offset (pwrite). With O_APPEND Linux appends all the same, and so does this.
+    /// Writes at an offset (pwrite). With O_APPEND Linux appends nevertheless, and so does this.
     ///
     /// # Errors
-    /// EBADF, EINVAL for what would end beyond 2^63 - 1, ENOSPC, EFBIG.
+    /// EBADF, EINVAL for a range that ends beyond 2^63 - 1, ENOSPC, EFBIG.
     pub fn pwrite(&self, data: &[u8], offset: u64) -> Result<usize> {
         self.pwritev(&[IoSlice::new(data)], offset)
     }
 
-    /// As [`File::pwrite`], one buffer after the other, as one (pwritev).
+    /// Like [`File::pwrite`], from several buffers as one write (pwritev).
     ///
     /// # Errors
     /// As pwrite; EINVAL for more than 1024 buffers.
@@ -175,7 +179,8 @@ impl File {
         })
     }
 
-    /// So much was written, and made durable if it is to be; now the times, which a name's lock orders.
+    /// After a write of `count` bytes, which is durable if the flags ask for it: stores the times.
+    /// A name lock orders that, so it happens after the data lock is released.
     fn written(&self, count: usize) -> Result<usize> {
         if count > 0 && self.flags().contains(OpenFlags::SYNC) {
             store_times(self.inode())?;
@@ -189,17 +194,17 @@ impl File {
         if ok { Ok(()) } else { Err(Error::BadHandle) }
     }
 
-    /// Before bytes are written, if there are any.
+    /// Drops privileges before bytes are written, if there are any.
     fn file_remove_privs_before(&self, len: usize) -> Result<()> {
         if len == 0 { Ok(()) } else { file_remove_privs_before(self.inode(), self.writer) }
     }
 
-    /// Writes, and says where.
+    /// Writes, and returns the offset and the count.
     fn write_inode(&self, buffers: &[IoSlice<'_>], len: usize, offset: u64, append: bool) -> Result<(u64, usize)> {
         if len == 0 {
             return Ok((offset, 0));
         }
-        in_need_of_space(|| self.try_write(buffers, offset, append))
+        retry_after_reclaim(|| self.try_write(buffers, offset, append))
     }
 
     fn try_write(&self, buffers: &[IoSlice<'_>], offset: u64, append: bool) -> Result<(u64, usize)> {
@@ -213,7 +218,7 @@ impl File {
                 return Err(Error::TooBig);
             }
             file_remove_privs(inode, self.writer);
-            // Stamped before, also if there turns out to be no space: as Linux does.
+            // Stamped before the write, even if there turns out to be no space, as Linux does.
             inode.times.modified(Timestamp::now().0);
             inode.set_dirty(AttrMask::MTIME | AttrMask::CTIME);
             let count = write_at(contents, buffers, offset, room)?;
@@ -233,11 +238,12 @@ impl File {
         self.position.tell()
     }
 
-    /// Moves the position (lseek). Only a relative seek waits, and only for a read or write on this description.
+    /// Moves the position (lseek). Only a relative seek waits, and only for a read or write on this
+    /// description.
     ///
     /// # Errors
-    /// EINVAL for a negative result, EOVERFLOW for one beyond 2^63 - 1, ENXIO for DATA and HOLE beyond the end, EBADF
-    /// for O_PATH. The position is then unchanged.
+    /// EINVAL for a negative result, EOVERFLOW for a result beyond 2^63 - 1, ENXIO for DATA and
+    /// HOLE beyond the end, EBADF for O_PATH. The position is unchanged then.
     #[inline]
     pub fn lseek(&self, seek: Seek) -> Result<u64> {
         if let Seek::Set(offset) = seek
@@ -310,10 +316,10 @@ impl File {
         })
     }
 
-    /// Cuts or grows the file (ftruncate).
+    /// Shrinks or extends the file (ftruncate).
     ///
     /// # Errors
-    /// EINVAL if not open for writing or no regular file, ENOSPC.
+    /// EINVAL if not open for writing or not a regular file, ENOSPC.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.traced(TraceOp::Truncate, || self.truncate_to(size))
     }
@@ -334,8 +340,8 @@ impl File {
     /// Allocates or frees space (fallocate): `KEEP_SIZE` (1) and `PUNCH_HOLE` (2, with KEEP_SIZE).
     ///
     /// # Errors
-    /// EBADF if not open for writing, EINVAL for an empty range, EFBIG for one beyond 2^63 - 1, EOPNOTSUPP for another
-    /// mode, ENOSPC.
+    /// EBADF if not open for writing, EINVAL for an empty range, EFBIG for a range beyond 2^63 - 1,
+    /// EOPNOTSUPP for another mode, ENOSPC.
     pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
         self.traced(TraceOp::Fallocate, || self.allocate(mode, offset, len))
     }
@@ -349,8 +355,9 @@ impl File {
         if offset > OFFSET_MAX || len == 0 || len > OFFSET_MAX {
             return Err(Error::Invalid);
         }
-        // What Linux knows (6.17 and later) and memory does not have (collapse, zero, insert, unshare, write zeroes) is refused
-        // after handle and range are.
+        // Linux 6.17 and later know more modes (collapse, zero, insert, unshare, write zeroes),
+        // which the tree in memory does not have. Handle and range are checked before these are
+        // refused.
         if !matches!(mode, 0 | KEEP_SIZE | 3 | 0x8 | 0x10 | 0x11 | 0x20 | 0x40 | 0x41 | 0x80) {
             return Err(Error::NotSupported);
         }
@@ -365,13 +372,14 @@ impl File {
             file_remove_privs(inode, self.writer);
             let size = inode.size();
             if mode & PUNCH_HOLE != 0 {
-                // Beyond the end too: the last page as a whole, and what was allocated there.
+                // This covers space beyond the end too: the whole last page, and space that was
+                // allocated there.
                 contents.punch(offset, len)?;
             } else {
                 contents.allocate(offset, len)?;
                 if mode & KEEP_SIZE == 0 && end > size {
                     if inode.shard.sb.driver.backing().is_some() {
-                        // What is kept elsewhere must hear of the size.
+                        // A backing must be told of the new size.
                         contents.truncate(size, end)?;
                     }
                     state.resize(inode, contents, end);
@@ -382,13 +390,13 @@ impl File {
             Ok(())
         };
         file_remove_privs_before(inode, self.writer)?;
-        in_need_of_space(|| state.change(inode, change))
+        retry_after_reclaim(|| state.change(inode, change))
     }
 
     /// Makes the contents durable (fsync).
     ///
     /// # Errors
-    /// EBADF for O_PATH, and what the store answers.
+    /// EBADF for O_PATH, and the errors of the driver.
     pub fn fsync(&self) -> Result<()> {
         self.traced(TraceOp::Fsync, || self.sync())
     }
@@ -407,7 +415,7 @@ impl File {
 
 /// `base + delta` as a position.
 fn add(base: u64, delta: i64) -> Result<u64> {
-    // Both fit 64 bits signed, so their sum fits 128.
+    // Both fit into 64 signed bits, so the sum fits into 128.
     let sum = i128::from(base) + i128::from(delta);
     if sum < 0 {
         Err(Error::Invalid)
@@ -416,12 +424,12 @@ fn add(base: u64, delta: i64) -> Result<u64> {
     }
 }
 
-/// Asked before what the handle is for, as in Linux.
+/// Checked before the open mode of the handle, as in Linux.
 fn check_offset(offset: u64) -> Result<()> {
     if offset > OFFSET_MAX { Err(Error::Invalid) } else { Ok(()) }
 }
 
-/// How many bytes there are in all.
+/// The number of bytes in all buffers.
 fn total<B: Deref<Target = [u8]>>(buffers: &[B]) -> Result<usize> {
     if buffers.len() > IOV_MAX {
         return Err(Error::Invalid);
@@ -442,7 +450,8 @@ fn read_at(inode: &Inode, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result
     })
 }
 
-/// Writes as much as there is `room` for; of several buffers, those that fit as they are, if the first one does.
+/// Writes at most `room` bytes. Of several buffers it writes the leading ones that fit whole. If
+/// the first does not fit, it writes a part of the first.
 fn write_at(contents: &mut dyn FileData, buffers: &[IoSlice<'_>], offset: u64, mut room: usize) -> Result<usize> {
     match buffers {
         [only] => contents.write_at(&only[..only.len().min(room)], offset),

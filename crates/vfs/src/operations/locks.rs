@@ -1,7 +1,9 @@
-//! The locks of an operation. They are tried under a guard, and waited for without one ([`crate::operations::attempt`]).
+//! The locks of an operation. An attempt tries them under a guard. [`crate::operations::attempt`]
+//! waits for them without one.
 //!
-//! Order: topology, names (by stripe), rename sequence. The handle's mutex and the data lock come after and never here.
-//! Who takes permissions of a directory away holds a lock that comes before all of them ([`crate::operations::permit`]).
+//! The order is topology, names (by stripe), rename sequence. The position lock and the data lock
+//! come later and are never taken here. A thread that revokes permissions of a directory holds a
+//! lock that comes before all of these ([`crate::operations::permit`]).
 
 use std::slice;
 
@@ -12,11 +14,11 @@ use crate::{
     operations::step::{Step, Stop},
 };
 
-/// What an attempt needs locked.
+/// The locks that an attempt needs.
 #[derive(Clone, Copy)]
 struct Wanted {
     names: [NameKey; MAX_NAMES],
-    /// So many of `names`.
+    /// The number of valid elements of `names`.
     count: u8,
     topology: bool,
     rename_seq: bool,
@@ -31,16 +33,17 @@ impl Wanted {
     }
 }
 
-/// The locks of one operation. Dropping releases them, the last taken first.
+/// The locks of one operation. A drop releases them, the last taken first.
 pub(crate) struct Locks<'v> {
     pub rename_seq: Option<SeqGuard<'v>>,
     names: Option<NameGuard<'v>>,
     topology: Option<ClassGuard<'v>>,
     wanted: Wanted,
-    /// Whether all of `wanted` is held; otherwise nothing of it counts.
+    /// Whether all of `wanted` is held. If not, a part of it that is held does not count.
     held: bool,
-    /// What was removed is held by what was removed before, until that is reclaimed (an inode by further links, a file by what
-    /// its openers are counted on): reclaimed at once, if nobody reads.
+    /// A removed object may be held by others that were removed before it, until those are
+    /// reclaimed: an inode by its hard links, a file by its per-CPU reference count. Then they are
+    /// reclaimed when the locks are released, if no thread reads.
     pub collect: bool,
     name_space: &'v NameSpace,
 }
@@ -63,8 +66,8 @@ impl<'v> Locks<'v> {
         self.all(false, names, false)
     }
 
-    /// Takes the locks of `names`, and those that a directory needs which changes its place (`rename_seq`) or its
-    /// parent (`topology`), without waiting.
+    /// Takes the locks of `names` without waiting. A directory that changes its place needs
+    /// `rename_seq` too, and one that changes its parent needs `topology`.
     #[inline]
     pub(crate) fn all(&mut self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) -> Step<()> {
         if self.held && !self.covers(topology, names, rename_seq) {
@@ -81,13 +84,15 @@ impl<'v> Locks<'v> {
         if names.iter().all(Lockable::stands) {
             return Ok(());
         }
-        // Each name in there has a lock of its own by now, which the next attempt finds.
+        // Contention has split the lock of all names: each name has its own lock by now, which the
+        // next attempt finds.
         self.release();
         Err(Stop::Again)
     }
 
-    /// As [`Locks::take`], for what most operations need. Word by word: what is copied as a whole right after it was
-    /// written in parts is waited for.
+    /// Like [`Locks::take`], for the single name that most operations need. It writes the fields
+    /// one by one: if a struct is copied as a whole right after its parts were written, the load
+    /// waits for those stores.
     #[inline]
     fn take_one(&mut self, name: &Lockable<'_>) -> Step<()> {
         let NameKey { dir, hash } = name.key;
@@ -95,21 +100,21 @@ impl<'v> Locks<'v> {
         self.wanted.names[0].hash = hash;
         self.wanted.count = 1;
         let Some(locked) = self.name_space.names.try_lock_one(NameKey { dir, hash }) else {
-            return Err(Self::taken(slice::from_ref(name)));
+            return Err(Self::contended(slice::from_ref(name)));
         };
         self.names = Some(locked);
         self.held = true;
         Ok(())
     }
 
-    /// Somebody has one of these locks, maybe for another name.
+    /// Another thread holds one of these locks, possibly for another name.
     #[cold]
-    fn taken(names: &[Lockable<'_>]) -> Stop {
+    fn contended(names: &[Lockable<'_>]) -> Stop {
         names.iter().filter_map(|name| name.grain).for_each(LockGrain::note_contention);
         Stop::Wait
     }
 
-    /// Takes what is wanted, and `names`, without waiting.
+    /// Takes `names` and the other wanted locks, without waiting.
     #[inline]
     fn take(&mut self, names: &[Lockable<'_>]) -> Step<()> {
         self.wanted.names.iter_mut().zip(names).for_each(|(wanted, name)| *wanted = name.key);
@@ -119,7 +124,7 @@ impl<'v> Locks<'v> {
         }
         self.names = self.name_space.names.try_lock(self.wanted.names());
         if self.names.is_none() {
-            return Err(Self::taken(names));
+            return Err(Self::contended(names));
         }
         if self.wanted.rename_seq {
             self.rename_seq = Some(self.name_space.rename_seq.try_lock().ok_or(Stop::Wait)?);
@@ -135,16 +140,17 @@ impl<'v> Locks<'v> {
             && (self.wanted.rename_seq || !rename_seq)
     }
 
-    /// Carries out `change`, at an instant of which a directory may change its place: with the rename sequence odd, if its
-    /// lock was wanted. Renderings of paths wait for `change`, and not for what comes before and after it.
+    /// Runs `change`, which may move a directory. If the lock of the rename sequence was wanted,
+    /// the sequence is odd meanwhile. Path rendering waits for `change`, but not for the steps
+    /// before and after it.
     pub(crate) fn moving<T>(&mut self, change: impl FnOnce() -> T) -> T {
         let _moving = self.rename_seq.as_mut().map(SeqGuard::write);
         change()
     }
 
-    /// The operation is done: nothing is locked any more, and what waits for that is reclaimed.
+    /// Ends the operation: releases all locks, and reclaims the removed objects that wait for that.
     #[inline]
-    pub(crate) fn give_back(&mut self) {
+    pub(crate) fn end_operation(&mut self) {
         self.release();
         if std::mem::take(&mut self.collect) {
             pando_sync::collect();
@@ -158,7 +164,7 @@ impl<'v> Locks<'v> {
         self.held = false;
     }
 
-    /// Waits for what the last attempt wanted. No guard is held.
+    /// Waits for the locks that the last attempt wanted. The caller holds no guard.
     pub(crate) fn wait(&mut self) {
         self.release();
         let wanted = self.wanted;
@@ -178,10 +184,11 @@ mod tests {
     use super::*;
     use crate::{Vfs, driver::tests::Nothing};
 
-    /// Whoever finds the lock of a directory's names taken waits for it once. From then on each name has its own, also for who
-    /// waits for that of all meanwhile.
+    /// A thread that finds the lock of all names of a directory taken waits for it once. From then
+    /// on each name has its own lock. This includes a thread that was waiting for the lock of all
+    /// names meanwhile.
     #[test]
-    fn names_get_locks_of_their_own_when_two_threads_meet() {
+    fn lock_of_all_names_splits_on_contention() {
         let vfs = Vfs::new(Nothing).expect("a tree");
         let (root, name_space) = (vfs.root(), vfs.name_space());
         let dir = root.0.inode();
@@ -204,7 +211,7 @@ mod tests {
             }
             assert!(locks.names(&[name(*hash)]).is_ok());
             assert_eq!(name(*hash).key.hash, *hash);
-            // Nobody waits for who has a lock of his own, but by chance.
+            // No thread waits for the holder of a single name's lock, except when stripes collide.
             assert!((10..20).any(|hash| name_space.names.try_lock(&[name(hash).key]).is_some()));
             assert!(name_space.names.try_lock(&[name(*hash).key]).is_none());
             locks.release();

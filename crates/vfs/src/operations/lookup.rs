@@ -1,16 +1,17 @@
-//! A path to a dentry that is held: look-ups by callers, chdir, chroot.
+//! From a path to a counted dentry: look-ups by callers, chdir, chroot.
 
 use pando_sync::pin;
 
 use crate::{
     At, Context, DentryRef, Error, Result, Vfs,
-    operations::{attempt::look, namei::walk, step::Stop},
+    operations::{attempt::run_lockless, namei::walk, step::Stop},
     trace::TraceOp,
     types::{Access, Walk},
 };
 
 impl Vfs {
-    /// Walks a path to its dentry. The reference keeps it, and costs one count of that file.
+    /// Walks a path to its dentry (analogous to `filename_lookup()` in fs/namei.c). The returned
+    /// reference keeps the dentry, and costs one count on that file.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG; EINVAL for a NUL inside the path.
@@ -20,8 +21,8 @@ impl Vfs {
     }
 
     pub(crate) fn lookup_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<DentryRef> {
-        look(self.name_space(), |guard| {
-            // A dentry that died between the walk and here: another walk tells what is there now.
+        run_lockless(self.name_space(), |guard| {
+            // The dentry died between the walk and here. Another walk finds the current one.
             walk(self.name_space(), context, &at, path, flags, guard)?.get().map(DentryRef).ok_or(Stop::Again)
         })
     }
@@ -35,7 +36,8 @@ impl Vfs {
         Ok(())
     }
 
-    /// Changes the root directory of a context. The working directory stays, inside or not: change it as well.
+    /// Changes the root directory of a context. The working directory stays the same, inside the
+    /// new root or not, so change it as well.
     ///
     /// # Errors
     /// EPERM without the capability, ENOTDIR, and those of the walk.

@@ -1,8 +1,6 @@
-//! What making a name consists of, in memory and in a backing.
+//! The steps that make a name, shared by trees in memory and backed trees.
 //!
-//! Protocol 2 (create against rmdir): all that can fail comes first; the slot is inserted *pending*, seen by nobody;
-//! then the directory's life is looked at. Alive: published, and that store is the instant of the operation. Removed:
-//! the slot is taken back, ENOENT.
+//! [`bind`] is protocol 2, which orders a create against the rmdir of its directory.
 
 use std::sync::{Arc, OnceLock};
 
@@ -56,12 +54,13 @@ impl Make<'_> {
     }
 }
 
-/// Whether the caller may make this in `dir`. The lock of the name is held.
+/// Whether the caller may make this in `dir` (analogous to `may_create()` and `vfs_mknod()` in
+/// fs/namei.c). The caller holds the lock of the name.
 #[inline]
 pub(crate) fn may_make(context: &Context, dir: &Inode, make: Make<'_>, guard: &Guard) -> Step<()> {
     may_change(context, dir, guard)?;
     match make {
-        // A whiteout (character device 0/0) may be made by anybody.
+        // Every caller may make a whiteout (character device 0/0).
         Make::Special(FileKind::CharDevice, 0) => {}
         Make::Special(FileKind::CharDevice | FileKind::BlockDevice, _) if !context.capable() => {
             return Err(dir.directory()?.refusal(Error::NotPermitted, guard).into());
@@ -71,18 +70,20 @@ pub(crate) fn may_make(context: &Context, dir: &Inode, make: Make<'_>, guard: &G
     Ok(())
 }
 
-/// What a new slot in a directory holds of it.
+/// The striped parent reference that a new entry of a directory holds.
 #[inline]
-pub(crate) fn anchor_in(dir: Shared<'_, Dentry>, guard: &Guard) -> Step<Counted<Anchor>> {
+pub(crate) fn parent_ref_in(dir: Shared<'_, Dentry>, guard: &Guard) -> Step<Counted<Anchor>> {
     let directory = dir.to_ref().directory()?;
     match directory.anchor(dir, guard) {
-        // Not removed, but evicted since the walk, or taken down: another walk finds what is there.
+        // The directory is not removed. It was evicted since the walk, or its tree is shut down.
+        // Another walk finds the current state.
         Err(Error::NoEntry) if !directory.is_removed(guard) => Err(Stop::Again),
-        anchor => Ok(anchor?),
+        parent_ref => Ok(parent_ref?),
     }
 }
 
-/// Owner and mode of a new inode in `parent`: the mode cut by the umask, the group by the setgid rules.
+/// Owner and mode of a new inode in `parent`, after the umask and the setgid rules (analogous to
+/// `inode_init_owner()` in fs/inode.c).
 pub(crate) fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: u32, guard: &Guard) -> PermView {
     let dir_perm = parent.perm(guard);
     let (asked, mut mode) = (mode, mode & if kind == FileKind::Symlink { 0o777 } else { !context.umask });
@@ -99,20 +100,33 @@ pub(crate) fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: 
     PermView { mode, uid: context.cred.uid, gid }
 }
 
-/// Puts a slot, in which a new dentry is pending whose place it is, into the directory `parent`. The caller holds the
-/// name's lock.
+/// Inserts a directory entry into the directory `parent` (protocol 2: create against rmdir). A new
+/// dentry is pending in the entry, and the entry is already the dentry's place. The caller holds
+/// the lock of the name, and has made all checks that can fail.
+///
+/// ```text
+/// this thread                          rmdir of `parent`
+/// insert the entry, pending
+///                                      life := removing
+/// fence                                fence
+/// read life: removing -> abort it      read the entries: pending -> publish it
+/// publish (the linearization point)    ENOTEMPTY
+/// ```
+///
+/// The thread whose fence comes second sees what the other thread stored before its fence. If
+/// `life` says removed, this thread retracts the entry: ENOENT.
 pub(crate) fn bind(
     parent: &Inode,
     (hash, name): (u64, &[u8]),
-    slot: Unlinked<Slot>,
+    dirent: Unlinked<Slot>,
     dentry: &Counted<Dentry>,
     now: i64,
     guard: &Guard,
 ) -> Result<()> {
     let directory = parent.directory()?;
     let is_dir = dentry.is_dir();
-    let node = directory.insert(hash, name, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
-    // Counted before it can be seen, so that no removal is counted before its creation.
+    let node = directory.insert(hash, name, dirent, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
+    // Counted before the entry becomes visible, so that no removal is counted before its creation.
     directory.count_up(is_dir, guard);
     let creation = node.to_ref().value.creation();
     if directory.life.keep_alive(guard) {
@@ -121,7 +135,8 @@ pub(crate) fn bind(
         return Ok(());
     }
     let Some(_taken_back) = creation.retract() else {
-        // Whoever tried to remove the directory published it for us: then it has been there.
+        // A thread that tried to remove the directory has published the entry for this thread. So
+        // the entry existed.
         parent.entries_changed(now);
         return Ok(());
     };
@@ -142,7 +157,8 @@ pub(crate) fn may_link_there(context: &Context, inode: &Inode, place: Parent<'_>
     if same_tree { Ok(()) } else { Err(Error::CrossDevice) }
 }
 
-/// Whether the caller may make a link to an inode in `dir`. The lock of the name is held.
+/// Whether the caller may make a link to an inode in `dir` (analogous to `vfs_link()` in
+/// fs/namei.c). The caller holds the lock of the name.
 pub(crate) fn may_link(context: &Context, inode: &Inode, dir: &Inode, guard: &Guard) -> Step<()> {
     may_change(context, dir, guard)?;
     dir.shard.sb.expect_open()?;
@@ -152,8 +168,8 @@ pub(crate) fn may_link(context: &Context, inode: &Inode, dir: &Inode, guard: &Gu
     Ok(())
 }
 
-/// Makes a further name for the inode of `old`, in the directory `dir`. `id`: the number of the new dentry among the cached
-/// links. The caller holds the name's lock.
+/// Makes a hard link to the inode of `old` in the directory `dir`. `id` is the number of the new
+/// dentry among the cached links. The caller holds the lock of the name.
 pub(crate) fn bind_link(
     old: &Counted<Dentry>,
     dir: Shared<'_, Dentry>,
@@ -163,15 +179,15 @@ pub(crate) fn bind_link(
 ) -> Result<Counted<Dentry>> {
     let (inode, parent) = (old.inode(), dir.to_ref().inode());
     let directory = parent.directory()?;
-    // Counted before the name is there, so the count is never too low (protocol 6).
-    // In a removed directory there is no room to ask for.
+    // The link count increases before the name exists, so it is never too low (protocol 6). In a
+    // removed directory this error becomes ENOENT, since there is no space to ask for.
     inode.link_comes().map_err(|error| directory.refusal(error, guard))?;
     let now = Timestamp::now().0;
     let dentry = Dentry::new_link(Dentry::first(old), id);
-    let bound = directory.anchor(dir, guard).and_then(|anchor| {
-        let slot = Unlinked::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
-        dentry.place.fill(slot.reference());
-        bind(parent, (hash, name), slot, &dentry, now, guard)
+    let bound = directory.anchor(dir, guard).and_then(|parent_ref| {
+        let dirent = Unlinked::new(Slot::new(parent_ref, name, OpCell::new_pending(dentry.clone())));
+        dentry.place.fill(dirent.reference());
+        bind(parent, (hash, name), dirent, &dentry, now, guard)
     });
     if bound.is_err() {
         inode.link_stays_away();
@@ -181,13 +197,14 @@ pub(crate) fn bind_link(
     Ok(dentry)
 }
 
-/// What was paid for, until it is known to be used: otherwise it is given back, also if the driver panics meanwhile.
-pub(crate) struct Credit<'d> {
+/// A charge that is refunded on drop, unless it is kept. This holds also if the driver panics
+/// meanwhile.
+pub(crate) struct ChargeGuard<'d> {
     driver: &'d dyn Driver,
     what: Charge,
 }
 
-impl<'d> Credit<'d> {
+impl<'d> ChargeGuard<'d> {
     pub(crate) fn take(driver: &'d dyn Driver, what: Charge) -> Result<Self> {
         driver.charge(what)?;
         Ok(Self { driver, what })
@@ -198,7 +215,7 @@ impl<'d> Credit<'d> {
     }
 }
 
-impl Drop for Credit<'_> {
+impl Drop for ChargeGuard<'_> {
     fn drop(&mut self) {
         self.driver.release(self.what);
     }

@@ -1,4 +1,4 @@
-//! What is done to the name space as a whole, and to superblocks: mounts, statfs, sync, eviction.
+//! Operations on the whole namespace and on superblocks: mount, umount, statfs, sync, eviction.
 
 use crate::{
     At, Context, DentryRef, Driver, Error, Result, StatFs, Vfs,
@@ -13,11 +13,12 @@ use crate::{
 };
 
 impl Vfs {
-    /// Evicts up to `count` inodes that nobody uses from the caches of trees with a backing; how many went. What only the
-    /// cache knew of them is stored first. Trees in memory are their cache: nothing of them is evicted.
+    /// Evicts up to `count` unused inodes from the caches of backed trees, and returns how many it
+    /// evicted. State that only the cache has is stored first. A tree in memory is its own cache,
+    /// and nothing of it is evicted.
     ///
     /// # Errors
-    /// What a backing answers when it is to store something; nothing is lost then.
+    /// The error of a backing that could not store something. Nothing is lost then.
     pub fn evict(&self, count: usize) -> Result<usize> {
         self.roots().iter().try_fold(0, |gone, root| {
             let more = root.0.inode().shard.sb.evict(self.name_space(), count - gone)?;
@@ -25,8 +26,8 @@ impl Vfs {
         })
     }
 
-    /// What a superblock has and has left (statfs), by a path on it. What is gone is not counted, as far as nobody reads it
-    /// ([`Vfs::thread_idle`]).
+    /// Total and free resources of a superblock (statfs), by a path on it. Removed objects are not
+    /// counted, unless a thread may still be reading them ([`Vfs::thread_idle`]).
     ///
     /// # Errors
     /// Those of the walk.
@@ -52,8 +53,8 @@ impl Vfs {
     /// Mounts a new tree of `driver` on a directory.
     ///
     /// # Errors
-    /// EPERM without the capability, EROFS for a read-only context, ENOTDIR, EBUSY when something is mounted there or it is
-    /// the root, and those of the walk.
+    /// EPERM without the capability, EROFS for a read-only context, ENOTDIR, EBUSY if something is
+    /// mounted there or it is the root, and those of the walk.
     pub fn mount(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, driver: impl Driver) -> Result<()> {
         may_mount(context)?;
         let path = path.as_ref();
@@ -70,8 +71,8 @@ impl Vfs {
         })
     }
 
-    /// Takes a tree into the list before it is attached: the one that it is mounted in stays from here on, if it is still
-    /// in there itself.
+    /// Adds a tree to the list of mounts before it is attached. From here on the tree that holds
+    /// the mount point stays mounted. Fails if that tree is no longer mounted.
     fn enlist(&self, point: &DentryRef, root: &DentryRef) -> Result<()> {
         let mut mounts = self.mounts();
         let id = point.0.sb().id;
@@ -82,16 +83,18 @@ impl Vfs {
         Ok(())
     }
 
-    /// Attaches a tree: with the lock of the mount point's name, so that nobody removes or moves it meanwhile.
+    /// Attaches a tree. The lock of the mount point's name is held, so that no thread removes or
+    /// moves it meanwhile.
     fn attach(&self, point: &DentryRef, root: &DentryRef) -> Result<()> {
         run(self.name_space(), |guard, locks| {
-            // A root (of the name space, or of a mounted tree) has no place: nothing is mounted over it.
-            let slot = point.0.place.load(guard).ok_or(Error::Busy)?.to_ref();
-            let parent = slot.anchor_dir().to_ref().inode();
-            let hash = parent.shard.sb.hash(parent.ino, slot.name.as_bytes());
+            // A root, of the namespace or of a mounted tree, has no place. Nothing can be mounted
+            // over it.
+            let dirent = point.0.place.load(guard).ok_or(Error::Busy)?.to_ref();
+            let parent = dirent.anchor_dir().to_ref().inode();
+            let hash = parent.shard.sb.hash(parent.ino, dirent.name.as_bytes());
             locks.all(false, &[Lockable::name(parent, hash)?], true)?;
-            let still_there = point.0.place.load(guard).is_some_and(|now| std::ptr::eq(&**now.to_ref(), &**slot))
-                && slot.value.load(guard).is_some_and(|now| now.ptr_eq(point.0.as_shared()));
+            let still_there = point.0.place.load(guard).is_some_and(|now| std::ptr::eq(&**now.to_ref(), &**dirent))
+                && dirent.value.load(guard).is_some_and(|now| now.ptr_eq(point.0.as_shared()));
             if !still_there {
                 return Err(Error::NoEntry.into());
             }
@@ -99,7 +102,7 @@ impl Vfs {
             if !directory.mounted.is_none() {
                 return Err(Error::Busy.into());
             }
-            // What paths lead to changes: as where a directory is moved.
+            // The meaning of paths changes, as when a directory moves.
             locks.moving(|| {
                 drop(root.0.sb().covers.swap(Some(point.0.clone())));
                 drop(directory.mounted.swap(Some(root.0.clone())));
@@ -108,15 +111,17 @@ impl Vfs {
         })
     }
 
-    /// Takes a mounted tree away again, by a path to its root.
+    /// Unmounts a tree, by a path to its root.
     ///
-    /// The tree is taken down: files still open keep their contents, and its directories are empty from then on; to make
-    /// something in them is ESTALE. What is being made there meanwhile is waited for, and goes with the rest. A [`Backing`](crate::Backing)
-    /// still hears of what such files are written, and of their times when they are closed.
+    /// The tree is shut down. Open files keep their contents. Its directories are empty from then
+    /// on, and creating an entry in one fails with ESTALE. Operations that are creating entries in
+    /// it are waited for, and their entries are removed with the rest. A
+    /// [`Backing`](crate::Backing) is still told of writes to such files, and of their times when
+    /// they are closed.
     ///
     /// # Errors
-    /// EPERM without the capability, EROFS for a read-only context, EINVAL if nothing is mounted there, EBUSY if something is
-    /// mounted within, and those of the walk.
+    /// EPERM without the capability, EROFS for a read-only context, EINVAL if nothing is mounted
+    /// there, EBUSY if something is mounted inside it, and those of the walk.
     pub fn umount(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
         may_mount(context)?;
         let root = self.lookup_at(context, at, path.as_ref(), Walk::empty())?;
@@ -129,11 +134,12 @@ impl Vfs {
         root.0.sb().store_times(&root)?;
         let mount = {
             let mut mounts = self.mounts();
-            // Asked again: others may have been quicker meanwhile.
+            // Checked again: another thread may have unmounted it, or mounted inside it, meanwhile.
             let index = find(&mounts)?;
             mounts.swap_remove(index)
         };
-        // Paths that lead into the tree are no more: whoever keeps one that was rendered must see it.
+        // Paths into the tree become invalid. A thread that keeps a rendered path must notice it by
+        // the sequence.
         let mut seq = self.name_space().rename_seq.lock();
         let moved = seq.write();
         detach(&mount);
@@ -143,17 +149,18 @@ impl Vfs {
         Ok(())
     }
 
-    /// Makes everything durable: all mounted trees (sync).
+    /// Makes everything durable, in all mounted trees (sync).
     ///
     /// # Errors
-    /// The first error of a driver; the others are synchronised all the same.
+    /// The first error of a driver. The other trees are synchronized nevertheless.
     pub fn sync(&self) -> Result<()> {
         let sync = |root: &DentryRef| root.0.sb().store_times(root).and(root.0.sb().driver.sync());
         self.roots().iter().map(sync).fold(Ok(()), Result::and)
     }
 }
 
-/// Whether trees may be mounted and taken away: with one of those, all that is in it goes.
+/// Whether the caller may mount and unmount trees. An unmount removes everything that is in the
+/// tree.
 fn may_mount(context: &Context) -> Result<()> {
     if context.cred.capable { context.writable() } else { Err(Error::NotPermitted) }
 }

@@ -1,9 +1,21 @@
-//! A rename: one instant, whatever it moves (P3).
+//! The core of a rename: it takes effect at one instant, whatever it moves (P3). Analogous to
+//! `vfs_rename()` in fs/namei.c.
 //!
-//! All words that change — the two slots, the places of what moves, the life of a directory that is replaced — are
-//! enlisted in one [`Operation`]; its commit is the instant. A directory that changes place also writes the rename sequence
-//! around it, so that path rendering never mixes two trees; one that changes parents holds the topology lock, under which
-//! ancestors stand still (P4).
+//! Difficulties, and what answers each:
+//! 1. *Several words change.* These are the two directory entries, the places of the dentries, and
+//!    the life of a directory that is replaced. All are enlisted in one [`Operation`]. Its commit
+//!    is the linearization point.
+//! 2. *Path rendering must not mix two trees.* A directory that changes its place writes the rename
+//!    sequence around the commit ([`Locks::moving`]).
+//! 3. *A directory must not become its own descendant* (P4). A directory that changes its parent
+//!    needs the topology lock, under which ancestors do not change (Linux: `s_vfs_rename_mutex`).
+//! 4. *Which locks are needed depends on the names' bindings, which are stable only under the
+//!    locks.* [`Move::lock`] takes the locks of the names, looks both names up, and starts over if
+//!    [`Needs`] says that this needs more locks.
+//! 5. *A replaced directory must be empty and stay so.* Its life is part of the operation, as in
+//!    rmdir. A thread that creates an entry in it aborts the operation.
+//! 6. *A thread may remove the new parent meanwhile.* A rename to a free name is a create there,
+//!    with protocol 2.
 
 use std::sync::Arc;
 
@@ -27,7 +39,7 @@ use crate::{
     types::{Access, RenameFlags},
 };
 
-/// What the old name is bound to, and the new one, if it is.
+/// The bindings of the old name, and of the new name if it is bound.
 pub(crate) type Found<'g> = (Bound<'g>, Option<Bound<'g>>);
 
 /// Says whether a directory holds an entry.
@@ -40,14 +52,15 @@ pub(crate) struct Move<'g> {
     pub new_parent: &'g Inode,
     pub new_name: &'g [u8],
     pub new_hash: u64,
-    /// What the new name is bound to.
+    /// The binding of the new name, if there is one.
     pub target: Option<Bound<'g>>,
     pub exchange: bool,
 }
 
 impl<'g> Move<'g> {
-    /// Takes the locks, and looks the names up under them. `find` looks them up, and `loses` says which inode besides loses a
-    /// name, so that it is to be locked. `taken`: the locks that are known to be needed.
+    /// Takes the locks, and looks both names up under them. `find` looks them up. `loses` returns
+    /// the inode that loses a name and must be locked too. `taken` are the locks that are known to
+    /// be needed.
     #[inline]
     pub(crate) fn lock(
         (old, new): (&Parent<'g>, &Parent<'g>),
@@ -64,13 +77,13 @@ impl<'g> Move<'g> {
             let wanted = [from, to, taken.loses.map_or(to, |ino| Lockable::number(&new_parent.shard.sb, ino))];
             let count = match taken.loses {
                 Some(_) => 3,
-                // All names of a directory may have one lock.
+                // All names of a directory may share one lock.
                 None if from.key == to.key => 1,
                 None => 2,
             };
             locks.all(taken.topology, &wanted[..count], taken.rename_seq)?;
             let found = find()?;
-            // What is found under the locks may need more of them.
+            // The bindings found under the locks may need more locks.
             let needed = Needs::of(&found, exchange, old.dir.ptr_eq(new.dir), loses(&found));
             if needed.within(&taken) {
                 return Ok(found);
@@ -79,7 +92,7 @@ impl<'g> Move<'g> {
         }
     }
 
-    /// That its tree is the other name's, and that names are to be moved at all.
+    /// Checks that both parents are in the same tree, and that both last components are names.
     pub(crate) fn expect_movable(
         context: &Context,
         (old, new): (&Parent<'g>, &Parent<'g>),
@@ -95,8 +108,8 @@ impl<'g> Move<'g> {
         context.writable()
     }
 
-    /// What was found, as a rename that its locks and checks permit; none if both names are the same file, and nothing is to
-    /// be done.
+    /// Makes all checks, and returns the permitted rename. Returns `None` if both names are the
+    /// same file: then nothing is to be done. The caller holds the locks of [`Move::lock`].
     #[inline]
     pub(crate) fn permitted(
         context: &'g Context,
@@ -117,7 +130,10 @@ impl<'g> Move<'g> {
         Ok(Some(Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange }))
     }
 
-    /// Moves. `holds` is asked of a directory that is replaced, once nothing more is made in there.
+    /// Makes the move (analogous to `d_move()` and `d_exchange()` in fs/dcache.c). The caller still
+    /// holds the locks of [`Move::lock`], and the checks of [`Move::permitted`] have passed under
+    /// them. `holds` says whether a directory that is replaced has entries. It is called when no
+    /// further entry can be made there.
     pub(crate) fn carry_out(&self, holds: HoldsAnEntry, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         match &self.target {
             Some(target) if self.exchange => self.exchange_with(target, locks)?,
@@ -130,7 +146,7 @@ impl<'g> Move<'g> {
             from.subdirs_changed(false);
             to.subdirs_changed(true);
         };
-        // A directory that goes over to the other directory counts there from now on.
+        // A directory that moves to another parent counts as a subdirectory there from now on.
         if !self.same_dir() && self.old.inode().is_dir() {
             count_over(old_dir, new_dir);
         }
@@ -148,7 +164,7 @@ impl<'g> Move<'g> {
         Ok(())
     }
 
-    /// What is under these names may go where it is to go; false if both are the same file.
+    /// Whether these bindings permit the move. Returns false if both names are the same file.
     #[inline]
     fn expect_possible(
         (old, new): (&Parent<'g>, &Parent<'g>),
@@ -159,7 +175,7 @@ impl<'g> Move<'g> {
     ) -> Step<bool> {
         let (noreplace, exchange) = (flags.contains(RenameFlags::NOREPLACE), flags.contains(RenameFlags::EXCHANGE));
         let same_dir = old.dir.ptr_eq(new.dir);
-        // No name can be in there, so nothing else about it is asked.
+        // A removed directory can hold no name, so nothing else about it is checked.
         if new_parent.directory()?.is_removed(guard) {
             return Err(Error::NoEntry.into());
         }
@@ -174,7 +190,8 @@ impl<'g> Move<'g> {
         if !source.inode().is_dir() && (old.slash || (!exchange && new.slash)) {
             return Err(Error::NotDirectory.into());
         }
-        // What lies in a directory is never above it; and across directories the topology lock holds ancestors in place.
+        // A dentry in the directory is never its ancestor. Across directories, the topology lock
+        // keeps ancestors in place.
         if !same_dir && source.inode().is_dir() && is_self_or_ancestor(source.dentry, new.dir, guard) {
             return Err(Error::Invalid.into());
         }
@@ -197,16 +214,16 @@ impl<'g> Move<'g> {
         self.old.dir.ptr_eq(self.new_dir)
     }
 
-    /// Both names change what they show, and both dentries their place.
+    /// Both entries swap the dentries that they show, and both dentries swap their places.
     fn exchange_with(&self, target: &Bound<'g>, locks: &mut Locks<'_>) -> Step<()> {
         let op = Operation::new();
         let (a, b) = (&self.old, target);
-        let one = enlist(&a.slot.to_ref().value, &op, Some(a.dentry), Some(held(b.dentry)?))?;
-        let two = enlist(&b.slot.to_ref().value, &op, Some(b.dentry), Some(held(a.dentry)?))?;
-        let a_place = enlist(&a.dentry.to_ref().place, &op, Some(a.slot), Some(held(b.slot)?))?;
-        let b_place = enlist(&b.dentry.to_ref().place, &op, Some(b.slot), Some(held(a.slot)?))?;
+        let one = enlist(&a.dirent.to_ref().value, &op, Some(a.dentry), Some(held(b.dentry)?))?;
+        let two = enlist(&b.dirent.to_ref().value, &op, Some(b.dentry), Some(held(a.dentry)?))?;
+        let a_place = enlist(&a.dentry.to_ref().place, &op, Some(a.dirent), Some(held(b.dirent)?))?;
+        let b_place = enlist(&b.dentry.to_ref().place, &op, Some(b.dirent), Some(held(a.dirent)?))?;
         let committed = locks.moving(|| op.commit());
-        debug_assert!(committed, "nobody aborts an exchange");
+        debug_assert!(committed, "no thread aborts an exchange");
         for word in [one, two] {
             drop(word.finish());
         }
@@ -216,7 +233,8 @@ impl<'g> Move<'g> {
         Ok(())
     }
 
-    /// Over what the new name shows; an empty directory dies at the same instant.
+    /// Replaces the binding of the new name. An empty directory that is replaced is removed at the
+    /// same instant.
     fn replace(&self, target: &Bound<'g>, holds: HoldsAnEntry, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         let op = Operation::new();
         let (source, victim) = (&self.old, target.inode());
@@ -224,16 +242,18 @@ impl<'g> Move<'g> {
             Ok(directory) => Some(directory.life.begin_removal(&op).map_err(|_| Stop::Again)?),
             Err(_) => None,
         };
-        let from = enlist(&source.slot.to_ref().value, &op, Some(source.dentry), None)?;
-        let to = enlist(&target.slot.to_ref().value, &op, Some(target.dentry), Some(held(source.dentry)?))?;
-        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(held(target.slot)?))?;
-        // The victim keeps a place of its own, which nothing is bound to: an open file renders it as deleted.
-        let ghost = self.new_slot(OpCell::new(None), guard)?.into_reference();
-        let victim_place = enlist(&target.dentry.to_ref().place, &op, Some(target.slot), Some(ghost))?;
+        let from = enlist(&source.dirent.to_ref().value, &op, Some(source.dentry), None)?;
+        let to = enlist(&target.dirent.to_ref().value, &op, Some(target.dentry), Some(held(source.dentry)?))?;
+        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.dirent), Some(held(target.dirent)?))?;
+        // The victim gets a place of its own, which no table contains. Path rendering of an open
+        // file shows it as deleted.
+        let ghost = self.new_dirent(OpCell::new(None), guard)?.into_reference();
+        let victim_place = enlist(&target.dentry.to_ref().place, &op, Some(target.dirent), Some(ghost))?;
         if removal.is_some() && holds(victim, guard) {
             return Err(Error::NotEmpty.into());
         }
-        // The instant. If a creator in the victim has aborted it, the next attempt finds its entry.
+        // The linearization point. If a thread that creates an entry in the victim has aborted the
+        // operation, the next attempt finds that entry.
         if !locks.moving(|| op.commit()) {
             return Err(Stop::Again);
         }
@@ -241,7 +261,7 @@ impl<'g> Move<'g> {
         let replaced = to.finish();
         drop(place.finish());
         drop(victim_place.finish());
-        self.leave_old_slot(guard)?;
+        self.remove_old_dirent(guard)?;
         if let Some(removal) = removal {
             removal.finish();
             victim.directory()?.detach();
@@ -254,19 +274,31 @@ impl<'g> Move<'g> {
         Ok(())
     }
 
-    /// To a name that is free: a create in its directory (protocol 2).
+    /// Moves to a free name: a create in the new directory (protocol 2).
+    ///
+    /// ```text
+    /// this thread                             rmdir of the new directory
+    /// insert the entry, enlisted in `op`
+    ///                                         life := removing
+    /// fence                                   fence
+    /// read life: removing -> abort it         read the entries: enlisted -> commit `op`
+    /// commit `op`, unless that has happened   ENOTEMPTY
+    /// ```
+    ///
+    /// Either commit is the linearization point. If `life` says removed, this thread aborts `op`
+    /// and takes the entry out: ENOENT.
     fn to_free_name(&self, locks: &mut Locks<'_>, guard: &Guard) -> Step<()> {
         let op = Operation::new();
         let source = &self.old;
         let new_directory = self.new_parent.directory()?;
         let cell = OpCell::new_enlisted(&op, held(source.dentry)?);
-        let slot = self.new_slot(cell, guard)?;
-        let from = enlist(&source.slot.to_ref().value, &op, Some(source.dentry), None)?;
-        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.slot), Some(slot.reference()))?;
-        // From the insertion, for from then on a remover of the new directory may carry the rename out on its own, to the
-        // instant, unless that remover was quicker.
+        let dirent = self.new_dirent(cell, guard)?;
+        let from = enlist(&source.dirent.to_ref().value, &op, Some(source.dentry), None)?;
+        let place = enlist(&source.dentry.to_ref().place, &op, Some(source.dirent), Some(dirent.reference()))?;
+        // The sequence is odd from the insertion on: from then on, a thread that removes the new
+        // directory may commit this rename.
         let to = locks.moving(|| {
-            let node = new_directory.insert(self.new_hash, self.new_name, slot, guard)?;
+            let node = new_directory.insert(self.new_hash, self.new_name, dirent, guard)?;
             let to = node.to_ref().value.adopt(&op);
             if !new_directory.life.keep_alive(guard) && op.abort() {
                 drop(to.finish());
@@ -275,44 +307,45 @@ impl<'g> Move<'g> {
                 return Err(Error::NoEntry);
             }
             let committed = op.commit();
-            debug_assert!(committed, "nobody else aborts this");
+            debug_assert!(committed, "no other thread aborts this");
             Ok(to)
         })?;
         drop(to.finish());
         drop(from.finish());
         drop(place.finish());
         if self.same_dir() {
-            // There are as many names as before.
-            new_directory.remove(self.old.slot, guard);
+            // The number of names has not changed.
+            new_directory.remove(self.old.dirent, guard);
             return Ok(());
         }
         new_directory.count_up(false, guard);
-        self.leave_old_slot(guard)
+        self.remove_old_dirent(guard)
     }
 
-    /// A slot for the new name, in no table yet.
-    fn new_slot(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Unlinked<Slot>> {
-        let anchor = self.new_parent.directory()?.anchor(self.new_dir, guard)?;
-        Ok(Unlinked::new(Slot::new(anchor, self.new_name, value)))
+    /// A directory entry for the new name, not yet in a table.
+    fn new_dirent(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Unlinked<Slot>> {
+        let parent_ref = self.new_parent.directory()?.anchor(self.new_dir, guard)?;
+        Ok(Unlinked::new(Slot::new(parent_ref, self.new_name, value)))
     }
 
-    /// The old name is gone: its slot leaves the table.
-    fn leave_old_slot(&self, guard: &Guard) -> Step<()> {
+    /// Removes the old name's entry from the table. The old name is already gone.
+    fn remove_old_dirent(&self, guard: &Guard) -> Step<()> {
         let directory = self.old.parent.directory()?;
-        directory.remove(self.old.slot, guard);
+        directory.remove(self.old.dirent, guard);
         directory.count_down(false, guard);
         Ok(())
     }
 }
 
-/// Which locks a rename needs besides those of its names.
+/// The locks that a rename needs besides those of its names.
 #[derive(Default)]
 pub(crate) struct Needs {
-    /// Ancestors matter: a directory is moved to, or over, another parent's.
+    /// Ancestors matter: a directory moves to another parent, or is replaced from one.
     topology: bool,
     /// A directory changes its place.
     rename_seq: bool,
-    /// The inode that loses a name, where a backing counts names.
+    /// The inode that loses a name, in a backed tree, where link counts change under the inode's
+    /// lock.
     loses: Option<u64>,
 }
 
@@ -322,13 +355,15 @@ impl Needs {
         Self { topology: !same_dir && (source || target), rename_seq: source || (exchange && target), loses }
     }
 
-    /// Whether locks that were taken for `taken` will do.
+    /// Whether the locks that were taken for `taken` suffice.
     fn within(&self, taken: &Self) -> bool {
         self.topology <= taken.topology && self.rename_seq <= taken.rename_seq && self.loses == taken.loses
     }
 }
 
-/// Whether `dentry` is `below` or one of its ancestors (in the same tree).
+/// Whether `dentry` is `below` or one of its ancestors, in the same tree (analogous to
+/// `is_subdir()` in fs/dcache.c). The caller holds the topology lock, so that no directory on the
+/// way changes its parent.
 fn is_self_or_ancestor(dentry: Shared<'_, Dentry>, below: Shared<'_, Dentry>, guard: &Guard) -> bool {
     let mut up = Some(below);
     while let Some(dir) = up {
@@ -356,7 +391,7 @@ fn check_permissions<'g>(
         target.may_delete(context, (!exchange).then_some(source_is_dir), guard)?;
     }
     if !source.dir.ptr_eq(new_dir) {
-        // A directory's `..` changes: that is a write to it.
+        // The directory's `..` changes, which is a write to it.
         let exchanged = target.filter(|_| exchange);
         for moved in std::iter::once(source).chain(exchanged).map(Bound::inode).filter(|inode| inode.is_dir()) {
             may_write(context, moved, Access::WRITE, guard)?;
@@ -366,12 +401,14 @@ fn check_permissions<'g>(
     Ok(target.map_or(Ok(()), Bound::expect_no_mount)?)
 }
 
-/// A reference to what a lock holds in place; it can only be dead if the attempt's picture is old.
+/// Counts a reference to a dentry or entry that a lock keeps in place. This fails only if the
+/// attempt's look-up is out of date.
 fn held<T: Object>(shared: Shared<'_, T>) -> Step<Counted<T>> {
     shared.get().ok_or(Stop::Again)
 }
 
-/// Enlists a word in an operation; if it does not hold `before`, the attempt's picture is old.
+/// Enlists a word in an operation. If the word does not hold `before`, the attempt's look-up is out
+/// of date.
 fn enlist<'a, T: Object>(
     cell: &'a OpCell<T>,
     op: &'a Operation,

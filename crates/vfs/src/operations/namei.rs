@@ -1,7 +1,18 @@
-//! The path walk: from a path to a dentry, with no lock, no count and no write (P1).
+//! The path walk: from a path to a dentry, without a lock, a count or a write (P1). Analogous to
+//! fs/namei.c in RCU mode.
 //!
-//! Each step is linearizable (one look-up in one directory, at one instant), the walk as a whole is not, as in Linux. A step up
-//! under a root of one's own is taken at an instant at which the directory is in that root: it reads the rename sequence.
+//! Difficulties, and what answers each:
+//! 1. *Linearizability.* Each step is linearizable: it is one look-up in one directory, at one
+//!    instant. The walk as a whole is not, as in Linux.
+//! 2. *`..` must not leave the context's root while directories move.* [`Walker::up`] takes a step
+//!    up at an instant at which the directory is below that root. It validates this by the rename
+//!    sequence.
+//! 3. *Deep paths.* The path-prefix cache ([`Prefix`]) lets a walk start at the directory of the
+//!    last component.
+//! 4. *Symbolic links.* [`Walker`] keeps the remainders of interrupted paths in a list, so there is
+//!    no recursion.
+//! 5. *A large result should be written once.* [`walk_and_read`] runs the caller's function under
+//!    the walk's guard.
 
 use pando_sync::{Guard, Node, OPTIMISTIC_TRIES, Shared, pin};
 
@@ -15,7 +26,7 @@ use crate::{
         superblock::NameSpace,
     },
     operations::{
-        attempt::{hold_still, look_again},
+        attempt::{before_retry, block_moves},
         parent::{Last, Parent, Seen, hash_in},
         remote,
         step::{Step, Stop},
@@ -26,16 +37,19 @@ use crate::{
     },
 };
 
-/// What a walk is to end at.
+/// What a walk ends at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
-    /// The dentry itself; whether a symbolic link at the end is followed.
+    /// The dentry itself. `follow`: whether a symbolic link at the end is followed.
     Target { follow: bool },
-    /// The directory of the last component; whether a symbolic link there is followed to *its* last component.
+    /// The directory of the last component. `follow`: whether a symbolic link there is followed to
+    /// the directory of *its* last component.
     Parent { follow: bool },
 }
 
-/// Walks to a dentry.
+/// Walks to a dentry (analogous to `path_lookupat()` in fs/namei.c). The caller holds `guard` for
+/// as long as it uses the result, and runs this within an attempt, since the walk may yield any
+/// [`Stop`] except a wait for locks.
 pub(crate) fn walk<'g>(
     name_space: &'g NameSpace,
     context: &'g Context,
@@ -59,7 +73,8 @@ pub(crate) fn walk<'g>(
     Ok(Walker::new(name_space, context, start, prefix, guard).run(start, path, goal)?.dir)
 }
 
-/// What of a path may be remembered: nothing if it begins at a directory that may be another each time.
+/// The part of a path that the path-prefix cache may hold. None if the path begins at a directory
+/// that may differ each time.
 #[inline]
 fn prefix_of<'p>(
     at: &At<'_>,
@@ -73,7 +88,8 @@ fn prefix_of<'p>(
     Prefix::of(path, || context.identity(), name_space)
 }
 
-/// Where a walk ends that has come to the directory of the last component; none if there is more to it than one look.
+/// The end of a walk that has reached the directory of the last component. None if one look-up does
+/// not suffice.
 #[inline]
 fn end_there<'g>(
     context: &Context,
@@ -90,28 +106,29 @@ fn end_there<'g>(
         .then(|| same_tree(context, dir, child).map(|()| child).map_err(Stop::from))
 }
 
-/// [`walk`] with [`look`](crate::operations::attempt::look) around it, for a large answer: `tell` gives it about the dentry that is found,
-/// and it is written where it stays.
-pub(crate) fn walk_and_tell<T>(
+/// Runs [`walk`] in attempts, like [`run_lockless`](crate::operations::attempt::run_lockless), for
+/// a large result: `read` computes it from the dentry, and it is written in place.
+pub(crate) fn walk_and_read<T>(
     name_space: &NameSpace,
     (context, at, path, flags): (&Context, At<'_>, &[u8], Walk),
-    tell: impl FnOnce(&Dentry, &Guard) -> T,
+    read: impl FnOnce(&Dentry, &Guard) -> T,
 ) -> Result<T> {
     let mut moved = 0;
     loop {
         let stop = {
-            let _still = hold_still(name_space, moved);
+            let _moves_blocked = block_moves(name_space, moved);
             let guard = pin();
             match walk(name_space, context, &at, path, flags, &guard) {
-                Ok(found) => return Ok(tell(found.to_ref(), &guard)),
+                Ok(found) => return Ok(read(found.to_ref(), &guard)),
                 Err(stop) => stop,
             }
         };
-        look_again(name_space, stop, &mut moved)?;
+        before_retry(name_space, stop, &mut moved)?;
     }
 }
 
-/// Walks to the directory of the last component.
+/// Walks to the directory of the last component (analogous to `path_parentat()` in fs/namei.c).
+/// Preconditions as for [`walk`].
 pub(crate) fn walk_parent<'g>(
     name_space: &'g NameSpace,
     context: &'g Context,
@@ -125,8 +142,8 @@ pub(crate) fn walk_parent<'g>(
         && let Some((dir, hash)) = prefix.recall(name, name_space, guard)
         && is_name(name)
     {
-        let look = || look_with(dir, (name, hash), guard, Directory::slot_to_change);
-        let seen = follow.then(look).transpose()?;
+        let look_up = || look_with(dir, (name, hash), guard, Directory::slot_to_change);
+        let seen = follow.then(look_up).transpose()?;
         if !seen.is_some_and(|seen| seen.is_link()) {
             return Ok(Parent { dir, last: Last::Name(name), slash: false, hash: Some(hash), seen });
         }
@@ -135,7 +152,8 @@ pub(crate) fn walk_parent<'g>(
     Walker::new(name_space, context, start, prefix, guard).run(start, path, Goal::Parent { follow })
 }
 
-/// Where a walk starts. What belongs to another [`crate::Vfs`] is refused: it has locks of its own.
+/// The start of a walk. A dentry of another [`crate::Vfs`] is refused, since that one has its own
+/// locks.
 fn start<'g>(name_space: &NameSpace, context: &'g Context, at: &'g At<'_>) -> Result<Shared<'g, Dentry>> {
     let (start, root) = (at.dentry(context), context.root_dentry());
     let is_ours = |dentry: Shared<'_, Dentry>| std::ptr::eq(&raw const *dentry.to_ref().sb().name_space, name_space);
@@ -145,17 +163,19 @@ fn start<'g>(name_space: &NameSpace, context: &'g Context, at: &'g At<'_>) -> Re
 struct Walker<'g> {
     name_space: &'g NameSpace,
     context: &'g Context,
-    /// What the walk must not leave: the context's root, or, beneath, its own start.
+    /// The walk must not leave this directory: the context's root or, with BENEATH, the walk's own
+    /// start.
     top: Shared<'g, Dentry>,
     guard: &'g Guard,
-    /// The rename sequence at which the walk was within its top: as long as no directory changes its place, it still is.
+    /// The rename sequence at which the walk was below its top. This remains true as long as no
+    /// directory changes its place.
     within: Option<u64>,
-    /// How often that had to be found out.
+    /// How often the walk has climbed to find that out.
     climbs: usize,
     links: u32,
-    /// What is left of the paths that symbolic links interrupted, innermost last.
+    /// The remainders of the paths that symbolic links interrupted, innermost last.
     interrupted: Vec<&'g [u8]>,
-    /// What comes before the last component, if it is to be remembered where that leads: names only.
+    /// The path before the last component, if its directory is to be cached: it has names only.
     prefix: Option<Prefix<'g>>,
 }
 
@@ -172,8 +192,9 @@ impl<'g> Walker<'g> {
         Self { name_space, context, top, guard, within: None, climbs: 0, links: 0, interrupted, prefix }
     }
 
-    /// A target is the `dir` of what is returned, and the rest of it says nothing: one type for both goals, so that it is
-    /// written where it is read.
+    /// Walks the components (analogous to `link_path_walk()` and `path_parentat()` in fs/namei.c).
+    /// For [`Goal::Target`], the result is the `dir` of the returned value, and its other fields
+    /// mean nothing. Both goals use one type, so that the result is written where it is read.
     fn run(&mut self, start: Shared<'g, Dentry>, path: &'g [u8], goal: Goal) -> Step<Parent<'g>> {
         check_path(path)?;
         if path.is_empty() {
@@ -188,7 +209,8 @@ impl<'g> Walker<'g> {
                     path = outer;
                     continue;
                 }
-                // The target; of a walk to a parent: nothing but slashes, or a link to nothing but slashes.
+                // The end of the path. For a walk to a parent: the path, or a link in it, was
+                // nothing but slashes.
                 return Ok(Parent { dir, last: Last::Root, slash: true, hash: None, seen: None });
             };
             let last = rest.is_empty() && self.interrupted.is_empty();
@@ -228,7 +250,7 @@ impl<'g> Walker<'g> {
         }
     }
 
-    /// Whether the walk to a parent ends here.
+    /// Returns the parent if the walk to a parent ends here.
     fn parent(
         &self,
         dir: Shared<'g, Dentry>,
@@ -242,14 +264,15 @@ impl<'g> Walker<'g> {
             Component::Dot => Last::Dot,
             Component::DotDot => Last::DotDot,
             Component::Name(name) => {
-                // A name with a slash behind it is not looked at: nothing but a directory could be made of it.
+                // A name followed by a slash is not looked up: only a directory could be made of
+                // it.
                 if follow && !slash && name.len() <= NAME_MAX {
                     let hashed = hash_in(dir, name);
-                    let look = look_at(dir, (name, hashed), self.guard)?;
-                    if look.is_link() {
+                    let found = look_at(dir, (name, hashed), self.guard)?;
+                    if found.is_link() {
                         return Ok(None);
                     }
-                    (hash, seen) = (Some(hashed), Some(look));
+                    (hash, seen) = (Some(hashed), Some(found));
                 }
                 Last::Name(name)
             }
@@ -257,12 +280,23 @@ impl<'g> Walker<'g> {
         Ok(Some(Parent { dir, last, slash, hash, seen }))
     }
 
-    /// One step up, which does not lead out of the context's root, whatever is moved meanwhile: at one instant, the directory
-    /// was in it. From outside (it was moved out, or was never in) there is no way up.
+    /// One step up (analogous to `handle_dots()` and `follow_dotdot_rcu()` in fs/namei.c). The step
+    /// does not leave the context's root, even if directories move meanwhile: at one instant, the
+    /// directory was below that root. A directory outside, which was moved out or was never inside,
+    /// has no step up.
     ///
-    /// The way up to the root is climbed once, and again after each change of a directory's place. Since a guard is held, which
-    /// others' memory waits for, that is done a few times only; then the walk is to begin anew, and at last with such changes
-    /// kept out ([`Stop::Moved`]).
+    /// The walk climbs to the root once, and again after each change of a directory's place. The
+    /// guard is held meanwhile, which delays reclamation, so the walk climbs a few times only. Then
+    /// the attempt ends, and finally one runs with such changes blocked ([`Stop::Moved`]).
+    ///
+    /// ```text
+    /// this walk                               a thread that moves a directory
+    /// begun := rename_seq
+    /// climb from `dir`: the root is above
+    ///                                         rename_seq odd, commit the move, rename_seq even
+    /// read `..` of `dir`
+    /// rename_seq != begun -> climb again
+    /// ```
     fn up(&mut self, dir: Shared<'g, Dentry>) -> Step<Shared<'g, Dentry>> {
         self.prefix = None;
         let (top, beneath) = (self.top, self.must_not(Resolve::BENEATH));
@@ -297,7 +331,7 @@ impl<'g> Walker<'g> {
         }
     }
 
-    /// An absolute path starts at the root.
+    /// An absolute path starts at the context's root.
     fn enter(&self, dir: Shared<'g, Dentry>, path: &'g [u8]) -> Result<(Shared<'g, Dentry>, &'g [u8])> {
         if !path.starts_with(b"/") {
             return Ok((dir, path));
@@ -308,13 +342,14 @@ impl<'g> Walker<'g> {
         Ok((self.context.root_dentry(), skip_slashes(path)))
     }
 
-    /// Whether the context forbids this to its paths.
+    /// Whether the context forbids this in its paths.
     #[inline]
     fn must_not(&self, what: Resolve) -> bool {
         self.context.resolve.contains(what)
     }
 
-    /// A symbolic link was met: its target comes first, what is left of the path waits.
+    /// Continues with the target of a symbolic link (analogous to `pick_link()` in fs/namei.c). The
+    /// remainder of the path is kept for later.
     fn interrupt(&mut self, rest: &'g [u8], target: &'g [u8]) -> Result<&'g [u8]> {
         self.prefix = None;
         self.links += 1;
@@ -328,7 +363,7 @@ impl<'g> Walker<'g> {
     }
 }
 
-/// One step, which may have crossed a mount.
+/// Checks RESOLVE_NO_XDEV for one step, which may have crossed a mount.
 #[inline]
 pub(crate) fn same_tree(context: &Context, from: Shared<'_, Dentry>, to: Shared<'_, Dentry>) -> Result<()> {
     if context.resolve.contains(Resolve::NO_XDEV) && !std::ptr::eq(from.to_ref().sb(), to.to_ref().sb()) {
@@ -337,17 +372,19 @@ pub(crate) fn same_tree(context: &Context, from: Shared<'_, Dentry>, to: Shared<
     Ok(())
 }
 
-/// One step down, across a mount if there is one.
+/// One step down, across a mount if there is one (analogous to `walk_component()` in fs/namei.c).
+/// The caller has checked search permission in `dir`. A symbolic link is not followed.
 pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Option<Shared<'g, Dentry>>> {
     Ok(look_with(dir, (name, hash_in(dir, name)), guard, Directory::slot)?.dentry)
 }
 
-/// As [`lookup`], for whoever is going to make the name, unless it is there.
+/// Like [`lookup`], for a caller that will create the name unless it exists.
 pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: (&[u8], u64), guard: &'g Guard) -> Step<Seen<'g>> {
     look_with(dir, name, guard, Directory::slot_to_change)
 }
 
-/// Within those who look once in a walk; [`lookup`] and [`look_at`] are functions of their own.
+/// The body of [`lookup`] and [`look_at`], which are functions of their own. Inlined into the
+/// callers that need one look-up in a walk.
 #[inline(always)]
 fn look_with<'g>(
     dir: Shared<'g, Dentry>,
@@ -363,12 +400,13 @@ fn look_with<'g>(
     let child = if directory.backed.is_some() {
         remote::lookup::cached_or_ask(dir, (name, hash), guard, find)?.map(|(_, child)| child)
     } else {
-        find(directory, hash, name, guard).and_then(|slot| slot.to_ref().value.load(guard))
+        find(directory, hash, name, guard).and_then(|dirent| dirent.to_ref().value.load(guard))
     };
     Ok(Seen { dentry: child.map(|child| cross(child, guard)) })
 }
 
-/// Down into what is mounted on a directory.
+/// Steps down into the trees that are mounted on a directory (analogous to `__follow_mount_rcu()`
+/// in fs/namei.c).
 #[inline]
 pub(crate) fn cross<'g>(mut dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Shared<'g, Dentry> {
     while let Body::Directory(dir) = &dentry.to_ref().inode().body
@@ -379,19 +417,20 @@ pub(crate) fn cross<'g>(mut dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Sha
     dentry
 }
 
-/// Whether nothing is outside of a directory. That nothing is above it does not say so: it may be the root of a tree that is
-/// mounted no more.
+/// Whether a directory is the global root, which contains everything. A directory without a parent
+/// may also be the root of a tree that was unmounted.
 fn is_root_of_all(dir: Shared<'_, Dentry>, guard: &Guard) -> bool {
     dir.to_ref().sb().is_root() && dir.to_ref().parent(guard).is_none()
 }
 
-/// What a directory is in: its parent, or what the root of a mounted tree covers. None for the root of all, and for the root of
-/// a tree that is mounted no more.
+/// The directory above: the parent, or the mount point that the root of a mounted tree covers. None
+/// for the global root, and for the root of a tree that was unmounted.
 fn above<'g>(dir: Shared<'g, Dentry>, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
     dir.to_ref().parent(guard).or_else(|| dir.to_ref().sb().covers.load(guard))
 }
 
-/// Whether a directory is `root`, or in it. Of one instant, if no directory changes its place meanwhile.
+/// Whether a directory is `root` or below it. The result is of one instant if no directory changes
+/// its place meanwhile.
 fn is_within<'g>(mut dir: Shared<'g, Dentry>, root: Shared<'g, Dentry>, guard: &'g Guard) -> bool {
     while !dir.ptr_eq(root) {
         let Some(next) = above(dir, guard) else { return false };
@@ -400,8 +439,9 @@ fn is_within<'g>(mut dir: Shared<'g, Dentry>, root: Shared<'g, Dentry>, guard: &
     true
 }
 
-/// One step up: never above `root` (if there is one to keep to) nor into what is mounted there, and from a mounted tree's root
-/// to what it covers.
+/// One step up (analogous to `follow_dotdot()` in fs/namei.c). The step never leads above `root`,
+/// if there is one, nor into a tree that is mounted on it. From the root of a mounted tree it leads
+/// to the parent of the mount point.
 pub(crate) fn dotdot<'g>(
     mut dentry: Shared<'g, Dentry>,
     root: Option<Shared<'g, Dentry>>,

@@ -1,4 +1,5 @@
-//! open: from a path and flags to an open file description.
+//! open: from a path and flags to an open file description. Analogous to `path_openat()` in
+//! fs/namei.c.
 
 use pando_sync::{Guard, pin};
 
@@ -7,7 +8,7 @@ use crate::{
     handles::held::Held,
     objects::inode::Inode,
     operations::{
-        attempt::{change, look},
+        attempt::{change, run_lockless},
         attr::{Stamp, truncate_inode},
         create::make_at,
         make::Make,
@@ -24,14 +25,15 @@ use crate::{
 };
 
 impl Vfs {
-    /// Opens, and with O_CREAT makes, a file (openat).
+    /// Opens a file (openat). With O_CREAT, makes it.
     ///
-    /// Fifos, sockets and devices open only with O_PATH: ENXIO, since a tree in this process has no pipes or drivers
-    /// (through a mount, the kernel opens them itself).
+    /// Fifos, sockets and devices open only with O_PATH; otherwise ENXIO. A tree in this process
+    /// has no pipes or drivers. Through a mount, the kernel opens them itself.
     ///
     /// # Errors
-    /// ENOENT, EEXIST (O_EXCL), EISDIR, ENOTDIR (O_DIRECTORY), ELOOP (also O_NOFOLLOW), EACCES, EPERM (O_NOATIME),
-    /// EINVAL (flags, and O_DIRECT for a directory), ENXIO, ENAMETOOLONG, ENOSPC.
+    /// ENOENT, EEXIST (O_EXCL), EISDIR, ENOTDIR (O_DIRECTORY), ELOOP (also O_NOFOLLOW), EACCES,
+    /// EPERM (O_NOATIME), EINVAL (flags, and O_DIRECT for a directory), ENXIO, ENAMETOOLONG,
+    /// ENOSPC.
     #[doc(alias = "openat")]
     pub fn open(
         &self,
@@ -57,7 +59,7 @@ impl Vfs {
                 return Err(Error::Invalid);
             }
             let walk_flags = if flags.contains(OpenFlags::NOFOLLOW) { Walk::NOFOLLOW } else { Walk::empty() };
-            let dentry = self.make_nameless(context, at, path, walk_flags, mode, !flags.contains(OpenFlags::EXCL))?;
+            let dentry = self.make_anonymous(context, at, path, walk_flags, mode, !flags.contains(OpenFlags::EXCL))?;
             return Ok(File::new(Held::Itself(dentry), flags, context));
         }
         if flags.contains(OpenFlags::CREAT) {
@@ -71,7 +73,7 @@ impl Vfs {
         open_itself(context, self.hold(context, at, path, walk_flags)?, flags)
     }
 
-    /// Opens what a dentry is, without a walk: what a server does that keeps its own node table.
+    /// Opens a dentry without a walk, for a server that keeps its own node table.
     ///
     /// # Errors
     /// As [`Vfs::open`].
@@ -88,11 +90,11 @@ impl Vfs {
         Ok(File::new(held, flags & (OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW), context))
     }
 
-    /// Walks a path, and holds what is there.
+    /// Walks a path, and counts a reference on the result.
     #[inline]
     fn hold(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Held> {
         let mut opened = Opened::default();
-        look(self.name_space(), |guard| {
+        run_lockless(self.name_space(), |guard| {
             opened.find(walk(self.name_space(), context, &at, path, flags, guard)?, guard)
         })?;
         Ok(opened.take(self.name_space()))
@@ -106,12 +108,13 @@ impl Vfs {
             let done = change(self.name_space(), |guard, locks| {
                 let mut place = walk_parent(self.name_space(), context, &at, path, follow, guard)?;
                 let otherwise = if exclusive { Error::Exists } else { Error::IsDirectory };
-                // The slash comes before the length of the name.
+                // A trailing slash is checked before the length of the name.
                 if place.any_name(otherwise).is_ok() && place.slash {
                     return Err(Error::IsDirectory.into());
                 }
                 if !matches!(place.last, Last::Name(_)) {
-                    // A step up is taken before it is refused: it may lead where no path of this context may.
+                    // The step up is taken before it is refused: it may lead where this context
+                    // must not go.
                     walk(self.name_space(), context, &at, path, Walk::empty(), guard)?;
                 }
                 let name = place.name(otherwise)?;
@@ -145,14 +148,14 @@ impl Vfs {
                     opened.made(dentry);
                     break true;
                 }
-                // Another thread was quicker: the next attempt opens what is there.
+                // Another thread made the name first. The next attempt opens it.
                 Err(Error::Exists) if !exclusive => std::thread::yield_now(),
                 Err(error) => return Err(error),
             }
         };
         let held = opened.take(self.name_space());
         if made {
-            // Whoever makes a file may use it as asked, whatever its mode says.
+            // The thread that makes a file may use it as requested, whatever its mode says.
             return Ok(File::new(held, flags, context));
         }
         if held.dentry().0.is_dir() {
@@ -162,7 +165,7 @@ impl Vfs {
     }
 }
 
-/// Opens what is there.
+/// Opens an existing file.
 fn open_itself(context: &Context, held: Held, flags: OpenFlags) -> Result<File> {
     if !flags.contains(OpenFlags::PATH) {
         let inode = held.dentry().0.inode();
@@ -172,9 +175,11 @@ fn open_itself(context: &Context, held: Held, flags: OpenFlags) -> Result<File> 
     Ok(File::new(held, flags, context))
 }
 
-/// Whether O_CREAT may open what is there already, in a directory where everybody may make entries and take away only their
-/// own: not what others put there, if one would be surprised by it. Linux has a switch for files and for fifos
-/// (`fs.protected_regular`, `fs.protected_fifos`), which is a policy of the machine, and none for the rest.
+/// Whether O_CREAT may open an existing file in a world-writable sticky directory (analogous to
+/// `may_create_in_sticky()` in fs/namei.c). It refuses sockets and devices of another user than the
+/// caller and the directory's owner, since the caller expects to get a file of its own. For regular
+/// files and fifos, Linux has switches (`fs.protected_regular`, `fs.protected_fifos`). Those are a
+/// policy of the machine, so this function leaves them out.
 fn may_open_in_sticky(context: &Context, dir: &Inode, inode: &Inode, guard: &Guard) -> Result<()> {
     if matches!(inode.kind, FileKind::File | FileKind::Fifo | FileKind::Directory) {
         return Ok(());
@@ -184,7 +189,7 @@ fn may_open_in_sticky(context: &Context, dir: &Inode, inode: &Inode, guard: &Gua
     if surprising { Err(Error::Access) } else { Ok(()) }
 }
 
-/// Whether an inode may be opened so.
+/// Whether an inode may be opened with these flags (analogous to `may_open()` in fs/namei.c).
 fn check_open(context: &Context, inode: &Inode, flags: OpenFlags) -> Result<()> {
     let access = flags.access();
     match inode.kind {

@@ -1,4 +1,4 @@
-//! What an open has found or made.
+//! The dentry that an open has found or made.
 
 use pando_sync::{Counted, Guard, Shared};
 
@@ -11,8 +11,9 @@ use crate::{
     operations::step::{Step, Stop},
 };
 
-/// What was found to be open, and whether others were in the way of that. (Filled in by an attempt, and not its result: pointers
-/// that are packed with an error are moved in pieces, and each move waits for the one before.)
+/// The dentry to open, and whether its reference count was contended. An attempt fills this in and
+/// does not return it: pointers that are packed with an error are moved in pieces, and each move
+/// waits for the one before.
 #[derive(Default)]
 pub(crate) struct Opened {
     held: Option<Held>,
@@ -20,7 +21,8 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Holds what was just found; if it died since, the next attempt finds what is there now.
+    /// Counts a reference on the dentry that was just found. If it has died since, the next attempt
+    /// finds the current one.
     #[inline]
     pub(crate) fn find(&mut self, found: Shared<'_, Dentry>, guard: &Guard) -> Step<()> {
         if let Some(proxy) = found.to_ref().proxies.mine(guard) {
@@ -32,13 +34,14 @@ impl Opened {
         Ok(())
     }
 
-    /// What was made by the caller.
+    /// Stores the dentry that the caller made.
     #[inline]
     pub(crate) fn made(&mut self, dentry: Counted<Dentry>) {
         self.held = Some(Held::Itself(DentryRef(dentry)));
     }
 
-    /// What was found or made; if this was hard, it will be easier for those who come later. No guard and no lock is held.
+    /// Returns the reference. If the count was contended, later opens get a per-CPU reference
+    /// count. The caller holds no guard and no lock.
     #[inline]
     pub(crate) fn take(self, name_space: &NameSpace) -> Held {
         let held = self.held.expect("an attempt that succeeds finds or makes something");

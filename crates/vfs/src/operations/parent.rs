@@ -1,4 +1,4 @@
-//! Where a walk to a parent ends: the directory of the last component, and that component.
+//! The result of a walk to a parent: the directory of the last component, and that component.
 
 use pando_sync::{Shared, pin};
 
@@ -8,23 +8,24 @@ use crate::{
     types::name::NAME_MAX,
 };
 
-/// The directory of the last component, and that component.
+/// The directory of the last component, and that component (analogous to `nd->path` and `nd->last`
+/// after `path_parentat()` in fs/namei.c).
 #[derive(Clone, Copy)]
 pub(crate) struct Parent<'g> {
     pub dir: Shared<'g, Dentry>,
     pub last: Last<'g>,
-    /// The path ended in a slash: only a directory will do.
+    /// The path ended in a slash, so only a directory is acceptable.
     pub slash: bool,
-    /// The hash of that name, if the walk has needed it.
+    /// The hash of the last component, if the walk needed it.
     pub hash: Option<u64>,
-    /// What the walk has seen there, if it looked.
+    /// The result of the walk's look-up of the last component, if it made one.
     pub seen: Option<Seen<'g>>,
 }
 
-/// What one look at a name has found.
+/// The result of one look-up of a name.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'g> {
-    /// What it was bound to, across a mount if there is one.
+    /// The dentry that the name was bound to, across a mount if there is one.
     pub dentry: Option<Shared<'g, Dentry>>,
 }
 
@@ -34,7 +35,7 @@ impl Seen<'_> {
     }
 }
 
-/// The last component of a path.
+/// The last component of a path (analogous to `LAST_NORM` and the like in fs/namei.c).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Last<'g> {
     Name(&'g [u8]),
@@ -44,7 +45,8 @@ pub(crate) enum Last<'g> {
 }
 
 impl<'g> Parent<'g> {
-    /// As [`Parent::name`], however long: a rename asks for the old name before it asks whether the new one is too long.
+    /// Like [`Parent::name`], without a limit on the length: a rename looks for the old name before
+    /// it checks the length of the new one.
     pub(crate) fn any_name(&self, otherwise: Error) -> Result<&'g [u8]> {
         match self.last {
             Last::Name(name) => Ok(name),
@@ -52,23 +54,24 @@ impl<'g> Parent<'g> {
         }
     }
 
-    /// Whether a change in there is made in a backing first. An operation asks once.
+    /// Whether a change in this directory is made in a backing first. An operation asks once.
     #[inline]
     pub(crate) fn is_remote(&self) -> bool {
         self.dir.to_ref().sb().driver.backing().is_some()
     }
 
-    /// The hash of its name, which this is.
+    /// The hash of `name`, which must be the last component.
     #[inline]
     pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {
         debug_assert!(self.hash.is_none_or(|hash| hash == hash_in(self.dir, name)), "the hash of another name");
         self.hash.unwrap_or_else(|| hash_in(self.dir, name))
     }
 
-    /// The name to be made, removed or moved; `otherwise` for `.`, `..` and the root.
+    /// The name to be made, removed or moved. Fails with `otherwise` for `.`, `..` and the root.
     pub(crate) fn name(&self, otherwise: Error) -> Result<&'g [u8]> {
         match self.last {
-            // Asked last: the directories of all names come before the names.
+            // The length is checked last: the directories of all names are checked before the
+            // names.
             Last::Name(name) if name.len() > NAME_MAX => {
                 Err(self.dir.to_ref().directory()?.refusal(Error::NameTooLong, &pin()))
             }

@@ -1,9 +1,22 @@
-//! The permission to change a directory, and how it is taken away.
+//! The permission to change a directory, and its revocation.
 //!
-//! A change of a name is permitted under that name's lock, and what was permitted stands until the lock is given back: who
-//! changes the permissions of a directory waits for it ([`Revocable`](pando_sync::Revocable)). So no name comes or goes
-//! once a chmod or chown has returned that forbids it, as if the two had excluded each other; but a lock per directory
-//! there is not. (What others change in a backing is another matter: it holds from when it is noticed.)
+//! A change of a name is permitted under that name's lock, and the permission holds until the lock
+//! is released. A thread that takes permissions of a directory away waits for those locks
+//! ([`Revocable`](pando_sync::Revocable)). So once a chmod or chown that forbids it has returned,
+//! no entry is made or removed. The effect is the same as if chmod excluded the changes, but there
+//! is no lock per directory. Changes that others make to permissions in a backing are different:
+//! they hold from the time at which they are noticed.
+//!
+//! ```text
+//! create in d                           chmod that takes write permission away
+//! lock the name
+//! check: the permission stands
+//!                                       revoke: mark d, then pass once through all name locks
+//! insert, publish                       (waits for this name's lock)
+//! unlock
+//!                                       store the new mode (the linearization point)
+//! check: revoked -> unlock, wait        end the revocation
+//! ```
 
 use std::cell::Cell;
 
@@ -16,7 +29,8 @@ use crate::{
     types::{Access, cred::PermView},
 };
 
-/// Whether entries may be made in `dir`, or taken out of it. The lock of the entry's name is held.
+/// Whether entries may be made in `dir` or removed from it (analogous to `inode_permission(dir,
+/// MAY_WRITE | MAY_EXEC)`). The caller holds the lock of the entry's name.
 pub(crate) fn may_change(context: &Context, dir: &Inode, guard: &Guard) -> Step<()> {
     let directory = dir.directory()?;
     may_write(context, dir, Access::WRITE | Access::EXEC, guard).map_err(|stop| match stop {
@@ -25,7 +39,8 @@ pub(crate) fn may_change(context: &Context, dir: &Inode, guard: &Guard) -> Step<
     })
 }
 
-/// Whether `dir` may be written to in ways that need `want`. The lock of a name is held, for which that is asked.
+/// Whether the caller may write to `dir` with the access `want`. The caller holds the lock of the
+/// name that it changes.
 pub(crate) fn may_write(context: &Context, dir: &Inode, want: Access, guard: &Guard) -> Step<()> {
     if !dir.directory()?.permission.stands() {
         return Err(Stop::Revoked(dir.ino));
@@ -33,9 +48,10 @@ pub(crate) fn may_write(context: &Context, dir: &Inode, want: Access, guard: &Gu
     Ok(context.check(dir, &dir.perm(guard), want)?)
 }
 
-/// Changes permissions with `apply`, which is given what `change` makes of them. It is called again, with permissions
-/// revoked, as it is told, if `change` takes something away in a directory; until then `apply` must not have done anything. No
-/// guard and no lock is held.
+/// Changes permissions. `apply` is called with a function that computes the new permissions from
+/// the old ones, by `change`. If `change` takes something away in a directory, that function fails,
+/// and `apply` must then have done nothing. `apply` is called again with the permissions revoked,
+/// and its second argument says so. The caller holds no guard and no lock.
 pub(crate) fn revoking(
     inode: &Inode,
     change: impl Fn(PermView) -> Result<PermView>,
@@ -56,13 +72,14 @@ pub(crate) fn revoking(
         return outcome;
     }
     let name_space = &inode.shard.sb.name_space;
-    // One such change at a time; the revocation ends before somebody else's may begin.
+    // Only one such change at a time. This revocation ends before that of another thread may begin.
     let _order = name_space.permissions(inode.ino).lock();
     let _revocation = directory.permission.revoke(&name_space.names);
     apply(&change, true)
 }
 
-/// Whether nobody may do less than before, and what is made in there looks the same.
+/// Whether every caller keeps its permissions, and new entries get the same owner and mode as
+/// before.
 fn only_adds(old: PermView, new: PermView) -> bool {
     const ADDED: u32 = 0o777;
     let same = |perm: PermView| PermView { mode: perm.mode & !ADDED, ..perm };
@@ -74,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_mode_with_more_of_the_nine_bits_adds() {
+    fn only_added_mode_bits_need_no_revocation() {
         let perm = PermView { mode: 0o755, uid: 1, gid: 2 };
         for mode in [0o755, 0o775, 0o777] {
             assert!(only_adds(perm, PermView { mode, ..perm }), "{mode:o}");

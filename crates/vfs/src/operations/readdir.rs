@@ -1,12 +1,15 @@
-//! readdir: a directory's names, each exactly once (P10).
+//! readdir: the names of a directory, each exactly once (P10).
 //!
 //! Difficulties, and what answers each:
-//! 1. *The directory changes under the scan.* The order of the table never changes, and an entry's position is fixed
-//!    for its life: it is the cookie. Whatever is bound from start to end is met once.
-//! 2. *The callback may wait* (it copies to a user, sends a reply), and nobody waits under a reclamation guard. So
-//!    entries are gathered in batches, into one arena of bytes, and handed out with no guard held.
-//! 3. *The caller stops anywhere*, its buffer being full. An entry that it refuses is not consumed: the cookie of the one before leads back to it.
-//! 4. *The entry of a cookie is gone.* A position needs no entry: the scan goes on after it.
+//! 1. *The directory changes during the scan.* The order of the table never changes, and the
+//!    position of an entry is fixed for its life. That position is the cookie. A name that is bound
+//!    from start to end is returned exactly once.
+//! 2. *The callback may wait*: it copies to a user, or sends a reply. No thread may wait under a
+//!    reclamation guard. So entries are gathered in batches ([`Batch`]), into one arena of bytes,
+//!    and returned with no guard held.
+//! 3. *The caller stops anywhere*, when its buffer is full. An entry that it refuses is not
+//!    consumed: the cookie of the entry before leads back to it.
+//! 4. *The entry of a cookie may be gone.* A position needs no entry: the scan continues after it.
 
 use pando_sync::{LifeState, pin};
 
@@ -22,25 +25,30 @@ use crate::{
     types::{Access, OpenFlags},
 };
 
-/// Cookies below the first entry's: start, after `.`, after `..`.
+/// Cookies smaller than the first entry's: 0 at the start, 1 after `.`, 2 after `..`.
 const AFTER_DOT: u64 = 1;
-/// What a scan calls for each entry; with attributes and a reference if they were asked for. False stops the scan.
+/// The callback of a scan. It gets each entry, and its attributes and a reference if they were
+/// requested. False stops the scan.
 type Each<'a> = dyn FnMut(DirEntry<'_>, Option<(&Stat, &DentryRef)>) -> bool + 'a;
 
 impl File {
-    /// Calls `each` for the entries after `cookie` (0: from the start, `.` and `..` first) until it returns false.
+    /// Calls `each` for the entries after `cookie` until it returns false. With cookie 0 it starts
+    /// with `.` and `..`.
     ///
-    /// The entry that it refuses is not consumed. No lock and no guard is held meanwhile: `each` may wait, and may change the directory.
+    /// The entry that `each` refuses is not consumed. No lock and no guard is held during the call,
+    /// so `each` may wait and may change the directory.
     ///
     /// # Errors
-    /// EBADF if not open for reading, ENOTDIR, ENOENT when the directory was removed, EINVAL for a cookie beyond 2^63 - 1.
+    /// EBADF if not open for reading, ENOTDIR, ENOENT if the directory was removed, EINVAL for a
+    /// cookie beyond 2^63 - 1.
     pub fn readdir(&self, cookie: u64, mut each: impl FnMut(DirEntry<'_>) -> bool) -> Result<()> {
         self.traced(TraceOp::Readdir, || self.scan(cookie, None, &mut |entry, _| each(entry)))
     }
 
-    /// As [`File::readdir`], with each entry's attributes and a reference to it (none for `.`, `..`, and for what
-    /// vanished meanwhile; none at all if `context` may not search the directory). What a record says is of
-    /// one instant as far as [`Stat`] says.
+    /// Like [`File::readdir`], with the attributes of each entry and a reference to it. There are
+    /// none for `.`, `..`, and entries that disappeared meanwhile, and none at all if `context` may
+    /// not search the directory. The attributes are of one instant to the extent that [`Stat`]
+    /// documents.
     ///
     /// # Errors
     /// As [`File::readdir`].
@@ -81,7 +89,7 @@ impl File {
         }
     }
 
-    /// The next entries after a cookie, under one guard.
+    /// Gathers the next entries after a cookie, under one guard.
     fn gather(&self, cookie: u64, plus: Option<&Context>, batch: &mut Batch) -> Result<()> {
         let guard = pin();
         let this = self.dentry().0.as_shared();
@@ -105,21 +113,21 @@ impl File {
             drop(guard);
             return remote::readdir::gather(self.dentry(), cookie.max(AFTER_DOTDOT), plus, batch);
         }
-        for slot in directory.slots_after(cookie.max(AFTER_DOTDOT), &guard) {
+        for dirent in directory.slots_after(cookie.max(AFTER_DOTDOT), &guard) {
             if batch.entries.len() >= BATCH {
                 break;
             }
-            let slot = slot.to_ref();
-            let Some(dentry) = slot.value.load(&guard) else { continue };
+            let dirent = dirent.to_ref();
+            let Some(dentry) = dirent.value.load(&guard) else { continue };
             let child = dentry.to_ref().inode();
-            // What a look-up would find; the name and its number are those of the directory that is mounted on, as getdents
-            // has it.
+            // The attributes are those that a look-up would find. Name and inode number are those
+            // of the directory that is mounted on, as getdents returns them.
             let found = plus.then(|| cross(dentry, &guard));
             let plus = found
                 .and_then(|found| found.get())
                 .map(DentryRef)
                 .map(|found| (stat_of(found.0.inode(), &guard), found));
-            batch.push(slot.name.as_bytes(), child, slot.position(), plus);
+            batch.push(dirent.name.as_bytes(), child, dirent.position(), plus);
         }
         Ok(())
     }

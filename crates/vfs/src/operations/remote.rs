@@ -1,10 +1,13 @@
-//! Changes of trees that are kept elsewhere.
+//! Changes of backed trees: trees whose state a driver keeps elsewhere.
 //!
-//! Such a change has three steps, and a type for each:
-//! 1. *Prepare*: an attempt under a guard, as for a tree in memory. It walks, checks, and locks the names. What the cache
-//!    does not know it asks for ([`lookup`]). It yields a [`Change`](change::Change), which holds its directories.
-//! 2. *Commit*: the backing is told. No guard is held, since it may take its time; the locks are.
-//! 3. *Publish*: the cache takes over what the backing has done. Nothing is checked again: the backing has the last word.
+//! Such a change has three steps:
+//! 1. *Prepare*: an attempt under a guard, as for a tree in memory. It walks, checks, and locks the
+//!    names. If the cache lacks a binding, the attempt ends with a question to the backing
+//!    ([`lookup`]). It yields a [`Change`](change::Change), which holds its directories.
+//! 2. *Commit*: the change is sent to the backing. No guard is held, since the backing may take
+//!    long. The locks are held.
+//! 3. *Publish*: the cache takes over the committed change. Nothing is checked again, since the
+//!    backing has the last word.
 
 pub(crate) mod attr;
 pub(crate) mod change;

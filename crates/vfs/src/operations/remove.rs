@@ -1,4 +1,4 @@
-//! Taking names away: unlink and rmdir.
+//! Removing names: unlink and rmdir.
 
 use pando_sync::Guard;
 
@@ -18,7 +18,8 @@ use crate::{
 };
 
 impl Vfs {
-    /// Takes the name of a file away (unlinkat). The file lives until its last name and its last user are gone.
+    /// Removes the name of a file (unlinkat). The file lives until its last name and its last user
+    /// are gone.
     ///
     /// # Errors
     /// ENOENT, EISDIR, EACCES, EPERM (sticky directory), EBUSY, ENOTDIR, ELOOP, ENAMETOOLONG.
@@ -31,7 +32,7 @@ impl Vfs {
     fn unlink_at(&self, context: &Context, at: At<'_>, path: &[u8]) -> Result<()> {
         change(self.name_space(), |guard, locks| {
             let place = walk_parent(self.name_space(), context, &at, path, false, guard)?;
-            // Asked before the name is looked for, however long it is.
+            // Checked before the look-up and before the length of the name.
             place.any_name(Error::IsDirectory)?;
             context.writable()?;
             let name = place.name(Error::IsDirectory)?;
@@ -45,7 +46,7 @@ impl Vfs {
             }
             let bound = locked(place, name, guard, locks)?;
             bound.may_delete(context, Some(false), guard)?;
-            let gone = bound.take_file(guard)?;
+            let gone = bound.unlink_file(guard)?;
             locks.collect = forget_name(bound.dentry, guard) || bound.inode().links.are_gone();
             drop(gone);
             Ok(Commit::Local(()))
@@ -56,7 +57,8 @@ impl Vfs {
     /// Removes an empty directory (unlinkat with AT_REMOVEDIR).
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR, ENOTEMPTY, EBUSY (mount point, root), EINVAL (`.`), EACCES, EPERM, ELOOP, ENAMETOOLONG.
+    /// ENOENT, ENOTDIR, ENOTEMPTY, EBUSY (mount point, root), EINVAL (`.`), EACCES, EPERM, ELOOP,
+    /// ENAMETOOLONG.
     pub fn rmdir(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         self.traced(TraceOp::Rmdir, (context, at, path), || self.rmdir_at(context, at, path))
@@ -79,7 +81,7 @@ impl Vfs {
             let bound = locked(place, name, guard, locks)?;
             bound.may_delete(context, Some(true), guard)?;
             bound.expect_no_mount()?;
-            let gone = bound.take_dir(holds_an_entry, guard)?;
+            let gone = bound.remove_empty_dir(holds_an_entry, guard)?;
             locks.collect = forget_name(bound.dentry, guard);
             drop(gone);
             Ok(Commit::Local(()))
@@ -88,8 +90,8 @@ impl Vfs {
     }
 }
 
-/// Looks a name up under its lock. A name that is not there costs a lock that is mostly free; one that is there is looked up
-/// once.
+/// Looks a name up under its lock. If the name does not exist, this takes a lock that is mostly
+/// free. If it exists, it is looked up only once.
 fn locked<'g>(place: Parent<'g>, name: &'g [u8], guard: &'g Guard, locks: &mut Locks<'_>) -> Step<Bound<'g>> {
     let (parent, hash) = (place.dir.to_ref().expect_dir()?, place.hash_of(name));
     locks.names(&[Lockable::name(parent, hash)?])?;
@@ -103,15 +105,16 @@ mod tests {
     use super::*;
     use crate::{Credentials, Walk, driver::tests::Counting, handles::teardown::take_down, operations::attempt::run};
 
-    /// A thread that takes a tree in memory down locks no names: a removal that was under way finds its name gone, and the
-    /// inode and its link are paid back once. Seen to fail: counted down whatever the name had shown.
+    /// A thread that shuts a tree in memory down takes no name locks. A removal in progress finds
+    /// its name gone, and the inode and its link are refunded once. Seen to fail: counted down
+    /// without a check that the entry still showed the dentry.
     #[test]
-    fn a_removal_that_a_teardown_overtakes_counts_nothing() {
-        let paid = Arc::new(Counting::default());
+    fn unlink_overtaken_by_shutdown_counts_nothing() {
+        let charged = Arc::new(Counting::default());
         let vfs = Vfs::new(Counting::default()).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         vfs.mkdir(&context, At::Cwd, "/m", 0o755).expect("made");
-        vfs.mount(&context, At::Cwd, "/m", paid.clone()).expect("mounted");
+        vfs.mount(&context, At::Cwd, "/m", charged.clone()).expect("mounted");
         let collect_until = |reached: &dyn Fn() -> bool| {
             while !reached() {
                 pando_sync::collect_all();
@@ -121,15 +124,15 @@ mod tests {
         let file = vfs.mknod(&context, At::Cwd, "/m/f", 0o600, 0).expect("made");
         drop(vfs.link(&context, At::Cwd, "/m/f", At::Cwd, "/m/g", Walk::empty()).expect("linked"));
         let root = vfs.lookup(&context, At::Cwd, "/m", Walk::empty()).expect("there");
-        // A teardown has come as far as the further link, which would hold the inode.
+        // The shutdown has already removed the hard link, which would hold the inode.
         {
             let (guard, inode) = (pando_sync::pin(), root.0.inode());
             let directory = inode.directory().expect("a directory");
-            let slot = directory.slot(inode.shard.sb.hash(inode.ino, b"g"), b"g", &guard).expect("there");
-            drop(slot.to_ref().value.take());
-            directory.remove(slot, &guard);
+            let dirent = directory.slot(inode.shard.sb.hash(inode.ino, b"g"), b"g", &guard).expect("there");
+            drop(dirent.to_ref().value.take());
+            directory.remove(dirent, &guard);
         }
-        // The slot's and ours.
+        // The references of the directory entry and of this test.
         collect_until(&|| file.0.as_shared().count() == 2);
         drop(file);
         let (at, name_space) = (At::Cwd, vfs.name_space());
@@ -137,12 +140,12 @@ mod tests {
             let place = walk_parent(name_space, &context, &at, b"/m/f", false, guard)?;
             let bound = locked(place, b"f", guard, locks)?;
             std::thread::scope(|scope| scope.spawn(|| take_down(&root)).join().expect("no panic"));
-            bound.take_file(guard).map(drop)
+            bound.unlink_file(guard).map(drop)
         });
         assert_eq!(removed, Err(Error::NoEntry));
         drop(root);
         assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
-        collect_until(&|| Arc::strong_count(&paid) == 1);
-        assert_eq!(paid.0.load(SeqCst), 0);
+        collect_until(&|| Arc::strong_count(&charged) == 1);
+        assert_eq!(charged.0.load(SeqCst), 0);
     }
 }

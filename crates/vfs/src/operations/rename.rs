@@ -1,4 +1,5 @@
-//! rename: what moves, and where to ([`Move`]).
+//! rename: walks to both parents, then locks, checks and moves ([`Move`]). Analogous to
+//! `do_renameat2()` in fs/namei.c.
 
 use pando_sync::Guard;
 
@@ -19,12 +20,12 @@ use crate::{
 };
 
 impl Vfs {
-    /// Moves a name (renameat2): over an existing file or empty directory, exchanging two names, or only if the new
-    /// one is free.
+    /// Moves a name (renameat2). It replaces an existing file or empty directory, exchanges two
+    /// names, or, with NOREPLACE, requires that the new name is free.
     ///
     /// # Errors
-    /// ENOENT, EEXIST (NOREPLACE), ENOTEMPTY, ENOTDIR, EISDIR, EINVAL (into itself; bad flags), EXDEV, EBUSY, EACCES,
-    /// EPERM, ELOOP, ENAMETOOLONG, ENOSPC.
+    /// ENOENT, EEXIST (NOREPLACE), ENOTEMPTY, ENOTDIR, EISDIR, EINVAL (a directory into itself;
+    /// invalid flags), EXDEV, EBUSY, EACCES, EPERM, ELOOP, ENAMETOOLONG, ENOSPC.
     #[doc(alias = "renameat2")]
     pub fn rename(
         &self,
@@ -69,7 +70,8 @@ impl Vfs {
     }
 }
 
-/// Locks the names and checks everything, in memory. Mostly it is a file that moves: locked first, its names are looked up once.
+/// Locks the names and makes all checks, in memory. Mostly a file moves: its names are locked
+/// first, and so are looked up only once.
 fn prepare<'g>(
     context: &'g Context,
     (old, new): (&Parent<'g>, &Parent<'g>),
@@ -95,10 +97,10 @@ mod tests {
     use super::*;
     use crate::{Credentials, Walk, driver::tests::Nothing, operations::attempt::run};
 
-    /// A thread that wants to make the name waits for the rename, and finds it bound. Seen to fail: with the locks released
-    /// before the maker begins.
+    /// A thread that wants to make the new name waits for the rename, and then finds the name
+    /// bound. Seen to fail: the locks released before the other thread begins.
     #[test]
-    fn nothing_is_made_between_the_checks_of_a_rename_and_its_instant() {
+    fn no_entry_is_made_between_rename_checks_and_commit() {
         type Make = fn(&Vfs, &Context) -> Result<()>;
         let makes: [Make; 3] = [
             |vfs, context| vfs.mkdir(context, At::Cwd, "/new", 0o755).map(drop),
@@ -119,7 +121,7 @@ mod tests {
                     let new = walk_parent(name_space, &context, &at, b"/new", false, guard)?;
                     let prepared = prepare(&context, (&old, &new), RenameFlags::empty(), guard, locks)?;
                     let begun = maker.insert(scope.spawn(|| make(&vfs, &context)));
-                    // Long enough to see that it is made, if nobody waits.
+                    // Long enough to see the name made, if the other thread does not wait.
                     (0..1000).take_while(|_| !begun.is_finished()).for_each(|_| thread::yield_now());
                     prepared.expect("two files").carry_out(holds_an_entry, locks, guard)
                 });

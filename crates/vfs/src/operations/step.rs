@@ -1,21 +1,22 @@
-//! What an attempt yields: a result, or why it has none.
+//! The outcome of an attempt: a result, or the reason why there is none.
 
 use crate::{Error, caches::ask::Ask};
 
 /// Why an attempt ended without a result.
 pub(crate) enum Stop {
-    /// It failed.
+    /// The operation failed.
     Error(Error),
-    /// It wants a lock that is taken.
+    /// The attempt needs a lock that another thread holds.
     Wait,
-    /// Permissions of the directory of this number are being taken away. The thread that does it waits for this operation's
-    /// locks.
+    /// Permissions of the directory with this inode number are being revoked. The revoking thread
+    /// waits for this operation's locks.
     Revoked(u64),
-    /// What it works on has changed under it: another attempt sees a consistent picture.
+    /// The attempt's look-up is out of date. The next attempt sees a consistent state.
     Again,
-    /// Directories kept changing their places while a step up was taken in a root of one's own.
+    /// Directories kept moving while the attempt took a step up below a root of its own.
     Moved,
-    /// Only the backing knows: it is asked, without a guard, and the next attempt finds the answer.
+    /// Only the backing knows. It is asked without a guard, and the next attempt finds the answer
+    /// in the cache.
     Ask(Box<Ask>),
 }
 
@@ -25,10 +26,10 @@ impl From<Error> for Stop {
     }
 }
 
-/// What an attempt yields.
+/// The outcome of an attempt.
 pub(crate) type Step<T> = std::result::Result<T, Stop>;
 
-/// Where a change is made. An operation decides it once, by the directory that it changes.
+/// Where a change is made. An operation decides this once, by the directory that it changes.
 pub(crate) enum Commit<L, R> {
     /// In memory, where the tree is its own cache.
     Local(L),
@@ -37,7 +38,7 @@ pub(crate) enum Commit<L, R> {
 }
 
 impl<T> Commit<T, T> {
-    /// The result, wherever it was made.
+    /// The result, in either case.
     pub(crate) fn into_inner(self) -> T {
         match self {
             Self::Local(result) | Self::Remote(result) => result,

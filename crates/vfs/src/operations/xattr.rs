@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Extended attributes. Analogous to fs/xattr.c.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
     At, Context, DentryRef, Error, Result, Timestamp, Vfs, XATTR_NAME_MAX, XATTR_SIZE_MAX,
     objects::{inode::Inode, xattr_map::XattrMap},
     operations::{
-        attempt::{in_need_of_space, look},
+        attempt::{retry_after_reclaim, run_lockless},
         namei::walk,
         step::Stop,
     },
@@ -16,21 +16,21 @@ use crate::{
     types::{Access, FileKind, Walk, XattrFlags, stat::S_ISVTX},
 };
 
-/// The longest list of names, with a NUL behind each.
+/// The maximal size of a list of names, each followed by a NUL.
 const XATTR_LIST_MAX: usize = 65536;
 
-/// The name spaces of attributes, and who may do what there.
+/// The namespaces of attributes, and the permissions that they need (xattr(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// `user.`: by the permission bits, on regular files and directories.
     User,
-    /// `trusted.`: the capable only, and the others do not see it.
+    /// `trusted.`: only for capable callers. Others do not see it.
     Trusted,
-    /// `security.`: read by all, written by the capable.
+    /// `security.`: every caller may read it, only capable callers may write it.
     Security,
-    /// `system.`: Linux's own (ACLs). Nobody has any, whatever the permission bits say.
+    /// `system.`: Linux's own, such as ACLs. Not supported, whatever the permission bits say.
     System,
-    /// No name space that is known.
+    /// Any other namespace.
     Unknown,
 }
 
@@ -47,8 +47,8 @@ impl Class {
         found.map_or(Self::Unknown, |(_, class)| class)
     }
 
-    /// Whether an inode may have such an attribute and the caller may use it so. In Linux's order: the right to it comes
-    /// before the question whether the name makes sense.
+    /// Whether an inode may have this attribute, and the caller may use it (analogous to
+    /// `xattr_permission()` in fs/xattr.c). As in Linux, the permission is checked before the name.
     fn check(self, name: &[u8], context: &Context, inode: &Inode, want: Access) -> Result<()> {
         self.permitted(context, inode, want)?;
         if matches!(self, Self::System | Self::Unknown) {
@@ -81,16 +81,17 @@ impl Class {
     }
 }
 
-/// A name is asked for before anything else.
+/// The length of a name is checked before anything else.
 fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > XATTR_NAME_MAX { Err(Error::Range) } else { Ok(()) }
 }
 
 impl Vfs {
-    /// An attribute's value (getxattr).
+    /// The value of an attribute (getxattr).
     ///
     /// # Errors
-    /// ENODATA, EOPNOTSUPP for an unknown name space, ERANGE for a name too long, EACCES, and those of the walk.
+    /// ENODATA, EOPNOTSUPP for an unknown namespace, ERANGE for a name that is too long, EACCES,
+    /// and those of the walk.
     pub fn getxattr(
         &self,
         context: &Context,
@@ -110,23 +111,23 @@ impl Vfs {
         self.with_xattrs(context, (at, path), flags, check, value)?.flatten().ok_or(Error::NoData)
     }
 
-    /// Looks at the extended attributes of a file without a lock or a count; none if it has none. A backing is asked first if
-    /// they are not cached, once `check` allows it.
+    /// Reads the extended attributes of a file without a lock or a count. Returns `None` if the
+    /// file has none. If they are not cached and `check` permits it, the backing is asked first.
     fn with_xattrs<T>(
         &self,
         context: &Context,
         (at, path): (At<'_>, &[u8]),
         flags: Walk,
         check: impl Fn(&Inode) -> Result<()>,
-        look_at: impl Fn(&XattrMap) -> T,
+        read: impl Fn(&XattrMap) -> T,
     ) -> Result<Option<T>> {
         loop {
-            let seen = look(self.name_space(), |guard| {
+            let seen = run_lockless(self.name_space(), |guard| {
                 let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
                 let inode = dentry.to_ref().inode();
                 check(inode)?;
                 match inode.cached_xattrs(guard) {
-                    Some(map) => Ok(Ok(map.map(&look_at))),
+                    Some(map) => Ok(Ok(map.map(&read))),
                     None => Ok(Err(dentry.get().map(DentryRef).ok_or(Stop::Again)?)),
                 }
             })?;
@@ -144,8 +145,9 @@ impl Vfs {
     /// Sets an attribute (setxattr).
     ///
     /// # Errors
-    /// EEXIST (CREATE), ENODATA (REPLACE), E2BIG for a value above 64 KiB, ERANGE for a name too long, EOPNOTSUPP,
-    /// EPERM, EACCES, ENOSPC (also for names of more than 64 KiB in all), and those of the walk.
+    /// EEXIST (CREATE), ENODATA (REPLACE), E2BIG for a value above 64 KiB, ERANGE for a name that
+    /// is too long, EOPNOTSUPP, EPERM, EACCES, ENOSPC (also for names of more than 64 KiB in all),
+    /// and those of the walk.
     #[expect(clippy::too_many_arguments, reason = "the arguments of setxattrat")]
     pub fn setxattr(
         &self,
@@ -175,7 +177,7 @@ impl Vfs {
             return Err(Error::Invalid);
         }
         check_name(name)?;
-        // None is there, so that the others need not look for it.
+        // No attribute has such a name, so only this operation needs to check.
         if name.contains(&0) {
             return Err(Error::Invalid);
         }
@@ -183,12 +185,12 @@ impl Vfs {
             return Err(Error::ArgListTooLong);
         }
         let edit = |map: &mut XattrMap| {
-            // Both together never succeed, and say what is in the way.
+            // CREATE and REPLACE together never succeed. The error says which one fails.
             match map.contains_key(name) {
                 true if how.contains(XattrFlags::CREATE) => return Err(Error::Exists),
                 false if how.contains(XattrFlags::REPLACE) => return Err(Error::NoData),
                 true => {}
-                // More could not be listed.
+                // Longer names could not be listed.
                 false if map.keys().map(|name| name.len() + 1).sum::<usize>() + name.len() >= XATTR_LIST_MAX => {
                     return Err(Error::NoSpace);
                 }
@@ -196,11 +198,11 @@ impl Vfs {
             }
             Ok(map.insert(Arc::from(name), Arc::from(value)))
         };
-        in_need_of_space(|| self.change_xattrs(context, (at, path), flags, (name, Some(value)), edit))
+        retry_after_reclaim(|| self.change_xattrs(context, (at, path), flags, (name, Some(value)), edit))
     }
 
-    /// Changes the extended attributes of a file by `edit`, which may run more than once, and tells the backing, if there is
-    /// one, that the attribute now has this value or is not there.
+    /// Changes the extended attributes of a file by `edit`, which may run more than once. A backing
+    /// is told that the attribute now has this value, or that it is removed.
     fn change_xattrs(
         &self,
         context: &Context,
@@ -209,7 +211,7 @@ impl Vfs {
         (name, value): (&[u8], Option<&[u8]>),
         edit: impl Fn(&mut XattrMap) -> Result<Option<Arc<[u8]>>>,
     ) -> Result<()> {
-        let told = look(self.name_space(), |guard| {
+        let backed = run_lockless(self.name_space(), |guard| {
             let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
             let inode = dentry.to_ref().inode();
             Class::of(name).check(name, context, inode, Access::WRITE)?;
@@ -220,7 +222,7 @@ impl Vfs {
             inode.touch(Timestamp::now().0);
             Ok(None)
         })?;
-        let Some(dentry) = told else { return Ok(()) };
+        let Some(dentry) = backed else { return Ok(()) };
         let inode = dentry.0.inode();
         let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
         inode.load_xattrs(backing)?.change(|map| {
@@ -247,7 +249,8 @@ impl Vfs {
     }
 
     fn listxattr_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<Vec<u8>>> {
-        // A kernel that checks permissions checks who reads one, and not who sees its name.
+        // A kernel that checks permissions checks them for reads of a value, and not for lists of
+        // names.
         let seen = |name: &[u8]| context.cred.capable || Class::of(name) != Class::Trusted;
         let names = |map: &XattrMap| map.keys().filter(|name| seen(name)).map(|name| name.to_vec()).collect();
         Ok(self.with_xattrs(context, (at, path), flags, |_| Ok(()), names)?.unwrap_or_default())

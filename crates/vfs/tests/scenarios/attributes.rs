@@ -10,14 +10,14 @@ use crate::driver;
 
 type Change = fn(&Vfs, &Context) -> Result<()>;
 
-/// Each way in which the contents of `/f` change.
+/// Each way to change the contents of `/f`.
 const CHANGES_OF_CONTENTS: [Change; 6] = [
-    |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.write(b"x").map(drop),
-    |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.pwrite(b"x", 9).map(drop),
-    |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.fallocate(0, 0, 9),
-    |vfs, who| vfs.open(who, At::Cwd, "/f", RW, 0)?.truncate(3),
-    |vfs, who| vfs.open(who, At::Cwd, "/f", RW | OpenFlags::TRUNC, 0).map(drop),
-    |vfs, who| vfs.truncate(who, At::Cwd, "/f", 3),
+    |vfs, caller| vfs.open(caller, At::Cwd, "/f", RW, 0)?.write(b"x").map(drop),
+    |vfs, caller| vfs.open(caller, At::Cwd, "/f", RW, 0)?.pwrite(b"x", 9).map(drop),
+    |vfs, caller| vfs.open(caller, At::Cwd, "/f", RW, 0)?.fallocate(0, 0, 9),
+    |vfs, caller| vfs.open(caller, At::Cwd, "/f", RW, 0)?.truncate(3),
+    |vfs, caller| vfs.open(caller, At::Cwd, "/f", RW | OpenFlags::TRUNC, 0).map(drop),
+    |vfs, caller| vfs.truncate(caller, At::Cwd, "/f", 3),
 ];
 
 #[test]
@@ -40,14 +40,14 @@ fn permissions_are_checked() {
     assert_eq!((cut(&user, "/tmp/roots"), cut(&user, "/tmp")), (Err(Error::Access), Err(Error::IsDirectory)));
     let checked = user.clone().checked_by_caller(true);
     assert_eq!(cut(&checked, "/tmp/roots"), Ok(0));
-    assert_eq!(vfs.chmod(&checked, At::Cwd, "/tmp/roots", 0o644, FOLLOW), Ok(()), "as if he owned it");
+    assert_eq!(vfs.chmod(&checked, At::Cwd, "/tmp/roots", 0o644, FOLLOW), Ok(()), "as if it were the owner");
     let device = |context| vfs.mknod(context, At::Cwd, "/tmp/device", 0o060_600, 1).map(drop);
-    assert_eq!((device(&user), device(&checked)), (Err(Error::NotPermitted), Ok(())), "as if he were capable");
+    assert_eq!((device(&user), device(&checked)), (Err(Error::NotPermitted), Ok(())), "as if it were capable");
     assert_eq!(vfs.chown(&user, At::Cwd, "/tmp/users", Some(0), None, FOLLOW), Err(Error::NotPermitted));
     vfs.chmod(&user, At::Cwd, "/tmp/users", 0o4755, FOLLOW).expect("setuid");
     vfs.chown(&root, At::Cwd, "/tmp/users", Some(1001), None, FOLLOW).expect("given away");
     for (uid, gid) in [(Some(u32::MAX), None), (Some(0), Some(u32::MAX))] {
-        assert_eq!(vfs.chown(&root, At::Cwd, "/tmp/users", uid, gid, FOLLOW), Err(Error::Invalid), "nobody's");
+        assert_eq!(vfs.chown(&root, At::Cwd, "/tmp/users", uid, gid, FOLLOW), Err(Error::Invalid), "the invalid id");
     }
     let stat = vfs.stat(&root, At::Cwd, "/tmp/users", FOLLOW).expect("there");
     assert_eq!((stat.mode, stat.uid), (0o755, 1001), "setuid does not go with the file");
@@ -55,9 +55,10 @@ fn permissions_are_checked() {
     assert_eq!(vfs.stat(&user, At::Cwd, "/tmp/users", FOLLOW), Err(Error::Access));
 }
 
-/// Whoever may not write to a directory, or not search it, changes no name in it, whatever may be done to what it names.
+/// A caller that may not write to a directory, or not search it, changes no name in it, whatever it
+/// may do to the files there.
 #[test]
-fn names_are_changed_by_who_may_change_their_directory() {
+fn name_changes_need_write_and_search_permission() {
     const NONE: RenameFlags = RenameFlags::empty();
     let changes: [Change; 11] = [
         |vfs, user| vfs.mkdir(user, At::Cwd, "/d/new", 0o755).map(drop),
@@ -93,21 +94,24 @@ fn names_are_changed_by_who_may_change_their_directory() {
     }
 }
 
-/// A caller that is neither capable nor in the file's group takes setuid and setgid away when it changes the contents.
+/// A caller that is neither capable nor in the file's group drops setuid and setgid when it changes
+/// the contents.
 #[test]
-fn privileges_of_a_file_go_with_its_contents() {
-    let by_request: Change =
-        |vfs, who| vfs.file_remove_privs(&vfs.lookup(who, At::Cwd, "/f", FOLLOW)?, || Credentials::user(9, 9, &[]));
+fn content_changes_drop_setuid_and_setgid() {
+    let by_request: Change = |vfs, caller| {
+        vfs.file_remove_privs(&vfs.lookup(caller, At::Cwd, "/f", FOLLOW)?, || Credentials::user(9, 9, &[]))
+    };
     let (vfs, root) = tree();
     let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
     touch(&vfs, &root, "/f");
     for (number, change) in CHANGES_OF_CONTENTS.into_iter().chain([by_request]).enumerate() {
         for (given, left) in [(0o6777, 0o777), (0o2777, 0o777), (0o2767, 0o767), (0o6767, 0o767)] {
-            // The last one is for servers, of whom each is capable.
-            for (who, left) in [(&user, left), (&root, if number == CHANGES_OF_CONTENTS.len() { left } else { given })]
+            // The last one is for servers, which are capable themselves.
+            for (caller, left) in
+                [(&user, left), (&root, if number == CHANGES_OF_CONTENTS.len() { left } else { given })]
             {
                 vfs.chmod(&root, At::Cwd, "/f", given, FOLLOW).expect("given");
-                assert_eq!(change(&vfs, who), Ok(()), "{number}");
+                assert_eq!(change(&vfs, caller), Ok(()), "{number}");
                 let mode = vfs.stat(&root, At::Cwd, "/f", FOLLOW).map(|stat| stat.mode);
                 assert_eq!(mode, Ok(left), "{number} {given:o}");
             }
@@ -122,9 +126,9 @@ fn privileges_of_a_file_go_with_its_contents() {
     );
 }
 
-/// The bits that go with an owner, a group, or somebody's membership in it.
+/// The mode bits that depend on the owner, the group, or the caller's membership in the group.
 #[test]
-fn modes_and_owners_are_changed_by_who_may() {
+fn chmod_and_chown_check_the_caller() {
     let (vfs, root) = tree();
     let owner = Context::new(&vfs, Credentials::user(1000, 1000, &[2000])).with_umask(0);
     let other = Context::new(&vfs, Credentials::user(1001, 1001, &[3000]));
@@ -141,13 +145,14 @@ fn modes_and_owners_are_changed_by_who_may() {
     assert_eq!((chown(&owner, Some(1001), None), chown(&owner, None, Some(3000))), (denied, denied));
     assert_eq!((chown(&other, None, Some(3000)), chown(&other, Some(1000), None)), (denied, denied));
     assert_eq!(stat(), (0o644, 1000, 2000));
-    // A chmod keeps setgid for members of the group, and takes no more than permission bits.
+    // A chmod keeps setgid for members of the group, and uses only permission bits.
     for (gid, mode) in [(2000, 0o2755), (3000, 0o755)] {
         give(gid, 0o644);
         assert_eq!(vfs.chmod(&owner, At::Cwd, "/f", 0o102_755, FOLLOW), Ok(()));
         assert_eq!(stat(), (mode, 1000, gid));
     }
-    // A chown takes setuid, and setgid where it is a privilege, or of a group that is not one's own.
+    // A chown drops setuid. It drops setgid if the group may execute the file, or if the caller is
+    // not in the group.
     for (gid, given, left) in [(2000, 0o6755, 0o755), (2000, 0o2745, 0o2745), (3000, 0o2745, 0o745)] {
         give(gid, given);
         assert_eq!((chown(&owner, None, None), stat()), (Ok(()), (left, 1000, gid)));
@@ -158,14 +163,14 @@ fn modes_and_owners_are_changed_by_who_may() {
     assert!(vfs.getxattr(&root, At::Cwd, "/f", "security.capability", FOLLOW).is_ok(), "refused, it takes nothing");
     vfs.symlink(&root, "f", At::Cwd, "/l").expect("made");
     assert_eq!(vfs.chmod(&root, At::Cwd, "/l", 0o600, Walk::NOFOLLOW), Err(Error::NotSupported));
-    // What is set to now needs the right to write only.
+    // Times that are both set to now need only write permission.
     let utimens = |context: &Context, atime, mtime| vfs.utimens(context, At::Cwd, "/f", atime, mtime, FOLLOW);
     assert_eq!(utimens(&other, SetTime::Now, SetTime::Now), Err(Error::Access));
     give(2000, 0o666);
     assert_eq!((utimens(&other, SetTime::Now, SetTime::Now), utimens(&other, SetTime::Now, SetTime::Omit)), {
         (Ok(()), denied)
     });
-    // What is made in a directory with setgid.
+    // Files and directories made in a directory with setgid.
     vfs.mkdir(&root, At::Cwd, "/d", 0o777).expect("made");
     for (gid, file) in [(2000, 0o2770), (3000, 0o770)] {
         vfs.chown(&root, At::Cwd, "/d", None, Some(gid), FOLLOW).expect("given");
@@ -177,9 +182,10 @@ fn modes_and_owners_are_changed_by_who_may() {
     }
 }
 
-/// Where everybody may make names, O_CREAT opens no socket or device that was put there for somebody.
+/// In a world-writable sticky directory, O_CREAT opens no socket or device that another user has
+/// put there.
 #[test]
-fn what_others_have_put_into_a_sticky_directory_is_not_opened_instead() {
+fn o_creat_opens_no_foreign_device_in_a_sticky_directory() {
     let (vfs, root) = tree();
     let users = [1000, 1001, 1002].map(|id| Context::new(&vfs, Credentials::user(id, id, &[])).with_umask(0));
     vfs.mkdir(&root, At::Cwd, "/tmp", 0o777).expect("made");
@@ -196,7 +202,7 @@ fn what_others_have_put_into_a_sticky_directory_is_not_opened_instead() {
 }
 
 #[test]
-fn who_may_not_search_a_directory_sees_names_only() {
+fn readdir_plus_needs_search_permission() {
     let (vfs, root) = tree();
     vfs.mkdir(&root, At::Cwd, "/d", 0o744).expect("made");
     touch(&vfs, &root, "/d/f");
@@ -217,7 +223,7 @@ fn who_may_not_search_a_directory_sees_names_only() {
 }
 
 #[test]
-fn times_are_set_and_rise() {
+fn times_are_set_and_increase() {
     let (vfs, context) = tree();
     touch(&vfs, &context, "/a");
     let old = Timestamp::from_parts(1, 5);
@@ -238,7 +244,7 @@ fn times_are_set_and_rise() {
         assert_eq!(mtime > before, stamped);
     }
     assert_eq!(file.pread(&mut [], 0), Ok(0));
-    assert!(file.stat().atime > old, "who reads nothing has read, as on tmpfs");
+    assert!(file.stat().atime > old, "a read of zero bytes updates atime, as on tmpfs");
     vfs.utimens(&context, At::Cwd, "/", SetTime::Omit, SetTime::At(old), FOLLOW).expect("set");
     assert_eq!(vfs.stat(&context, At::Cwd, "/", FOLLOW).map(|s| s.mtime), Ok(old));
     touch(&vfs, &context, "/b");
@@ -246,7 +252,7 @@ fn times_are_set_and_rise() {
 }
 
 #[test]
-fn xattrs_by_name_space() {
+fn xattrs_by_namespace() {
     let (vfs, root) = tree();
     let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
     touch(&vfs, &root, "/a");
@@ -281,9 +287,9 @@ fn xattrs_by_name_space() {
     assert_eq!(vfs.removexattr(&root, At::Cwd, "/a", "user.k", FOLLOW), Err(Error::NoData));
 }
 
-/// None of them undoes another's change.
+/// No thread undoes the change of another.
 #[test]
-fn xattrs_of_one_file_are_changed_side_by_side() {
+fn concurrent_xattr_changes_do_not_undo_each_other() {
     const THREADS: u32 = 4;
     const NAMES: u32 = 50;
     let (vfs, root) = tree();
@@ -315,7 +321,7 @@ fn xattrs_of_one_file_are_changed_side_by_side() {
 }
 
 #[test]
-fn attributes_are_no_more_than_can_be_listed() {
+fn xattr_names_are_limited_to_the_list_size() {
     let (vfs, context) = tree();
     touch(&vfs, &context, "/a");
     let set = |name: &str| vfs.setxattr(&context, At::Cwd, "/a", name, b"", XattrFlags::empty(), FOLLOW);
@@ -390,7 +396,7 @@ fn a_read_only_context_changes_nothing() {
     assert_eq!(vfs.umount(&reader, At::Cwd, "/mounted"), refused);
     assert_eq!(names(&vfs, &root, "/mounted"), [".", "..", "fifo", "x"]);
     assert_eq!(vfs.access(&reader, At::Cwd, "/mounted/fifo", Access::WRITE, FOLLOW), Ok(()), "it holds nothing");
-    // Looking is allowed, and leaves no trace.
+    // Reads are allowed, and change nothing.
     assert_eq!(vfs.access(&reader, At::Cwd, "/file", Access::READ, FOLLOW), Ok(()));
     assert_eq!(vfs.open(&reader, At::Cwd, "/file", OpenFlags::RDONLY, 0).expect("opens").read(&mut [0; 9]), Ok(0));
     assert_eq!(vfs.readlink(&reader, At::Cwd, "/link", FOLLOW), Ok(b"file".to_vec()));
@@ -399,7 +405,7 @@ fn a_read_only_context_changes_nothing() {
 }
 
 #[test]
-fn a_mode_is_permission_bits() {
+fn create_uses_only_permission_bits_of_the_mode() {
     let (vfs, context) = tree();
     let context = context.with_umask(0);
     for (name, mode) in [("/a", 0o100_644), ("/b", 0o40_755), ("/c", u32::MAX)] {
@@ -411,9 +417,10 @@ fn a_mode_is_permission_bits() {
     assert_eq!(file.stat().mode, 0o4000, "a mask is of nine bits");
 }
 
-/// They were given to what was in the file, and to its owner: whoever changes these takes them away, root too.
+/// Capabilities belong to the contents and the owner of a file. A change of either drops them, even
+/// by root.
 #[test]
-fn capabilities_of_a_file_go_with_what_they_were_given_to() {
+fn content_and_owner_changes_drop_capabilities() {
     const CAPABILITIES: &str = "security.capability";
     let changes_of_owner: [Change; 2] = [
         |vfs, root| vfs.chown(root, At::Cwd, "/f", Some(1), None, FOLLOW),

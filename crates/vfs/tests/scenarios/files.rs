@@ -1,4 +1,4 @@
-//! An open file: bytes, positions, flags.
+//! Open files: bytes, positions, flags.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -31,7 +31,7 @@ fn files_are_made_written_read_and_removed() {
 }
 
 #[test]
-fn seeks_refuse_what_does_not_fit() {
+fn seeks_out_of_range_are_refused() {
     let (vfs, context) = tree();
     let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
     assert_eq!(file.lseek(Seek::Set(-1)), Err(Error::Invalid));
@@ -55,9 +55,9 @@ fn seeks_refuse_what_does_not_fit() {
     assert_eq!(file.fallocate(0, 0, 0), Err(Error::Invalid));
 }
 
-/// What is appended goes as far as there are offsets: of several buffers, those that fit.
+/// An append stops at the maximum offset. Of several buffers it writes those that fit.
 #[test]
-fn appends_end_at_the_greatest_offset() {
+fn appends_stop_at_the_maximum_offset() {
     const LAST: u64 = i64::MAX as u64;
     let (vfs, context) = tree();
     let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT | OpenFlags::APPEND, 0o600).expect("made");
@@ -73,9 +73,9 @@ fn appends_end_at_the_greatest_offset() {
     assert_eq!(file.pwrite(b"x", 0), Err(Error::TooBig));
 }
 
-/// A handle that only says where is neither read nor written, whatever it was asked for besides.
+/// An O_PATH handle can be neither read nor written, whatever other flags it was opened with.
 #[test]
-fn a_place_is_no_way_in() {
+fn o_path_handle_permits_no_io() {
     let (vfs, context) = tree();
     vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
     vfs.symlink(&context, "a", At::Cwd, "/l").expect("made");
@@ -107,7 +107,7 @@ fn a_place_is_no_way_in() {
 }
 
 #[test]
-fn flags_of_an_open_file_are_set() {
+fn set_flags_changes_only_settable_flags() {
     let (vfs, root) = tree();
     let file = vfs.open(&root, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o644).expect("made");
     assert_eq!((file.write(b"one"), file.lseek(Seek::Set(0))), (Ok(3), Ok(0)));
@@ -124,7 +124,7 @@ fn flags_of_an_open_file_are_set() {
     };
     vfs.utimens(&root, At::Cwd, "/a", old, old, FOLLOW).expect("set");
     assert_eq!(atime_after_read(), Timestamp(5));
-    // It stays whoever asks; anew it is the owner's to ask for.
+    // O_NOATIME can be kept by any caller, but only the owner may set it.
     let other = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
     assert_eq!(file.set_flags(&other, quiet), Ok(()));
     assert_eq!(file.set_flags(&other, OpenFlags::empty()), Ok(()));
@@ -140,9 +140,10 @@ fn flags_of_an_open_file_are_set() {
     assert_eq!(silent.pread(&mut [0; 9], 0).map(|_| silent.stat().atime), Ok(Timestamp(5)));
 }
 
-/// Past a cache that there is not: files may be read so, and directories may not, as in Linux.
+/// O_DIRECT bypasses a cache that does not exist here. Files may be opened with it, directories may
+/// not, as in Linux.
 #[test]
-fn directories_are_not_opened_directly() {
+fn o_direct_is_refused_for_directories() {
     let (vfs, root) = tree();
     vfs.mkdir(&root, At::Cwd, "/d", 0o755).expect("made");
     vfs.mkdir(&root, At::Cwd, "/closed", 0o700).expect("made");
@@ -168,7 +169,7 @@ fn directories_are_not_opened_directly() {
 }
 
 #[test]
-fn several_buffers_are_read_and_written_as_one() {
+fn vectored_io_is_one_operation() {
     let (vfs, context) = tree();
     let file = vfs.open(&context, At::Cwd, "/a", RW | OpenFlags::CREAT, 0o600).expect("made");
     let slices = ["gro", "", "ve of ", "aspen"].map(|part| IoSlice::new(part.as_bytes()));
@@ -181,12 +182,13 @@ fn several_buffers_are_read_and_written_as_one() {
     let mut part = [0; 3];
     assert_eq!((file.lseek(Seek::Set(6)), file.readv(&mut [IoSliceMut::new(&mut part)])), (Ok(6), Ok(3)));
     assert_eq!((&part, file.tell()), (b"of ", 9));
-    // A file that was never written to has no contents to ask.
+    // A file that was never written to has no contents object.
     let grown = vfs.open(&context, At::Cwd, "/b", RW | OpenFlags::CREAT, 0o600).expect("made");
     grown.truncate(8).expect("grown");
     let mut into = [&mut first[..], &mut second[..]].map(IoSliceMut::new);
     assert_eq!((grown.readv(&mut into), first, &second[..3]), (Ok(8), [0; 6], &[0, 0, b' '][..]));
-    // No bytes are nothing to do, even in a directory; the order of refusals is the kernel's.
+    // Zero bytes are a no-op, even in a directory. The order of the error checks is that of the
+    // kernel.
     let dir = vfs.open(&context, At::Cwd, "/", OpenFlags::DIRECTORY, 0).expect("opens");
     assert_eq!((dir.readv(&mut []), dir.preadv(&mut [], u64::MAX)), (Ok(0), Err(Error::Invalid)));
     assert_eq!(dir.readv(&mut [IoSliceMut::new(&mut part)]), Err(Error::IsDirectory));

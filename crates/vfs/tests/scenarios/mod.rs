@@ -1,7 +1,8 @@
-//! The name space, one operation after the other: what each does, and which errno each refusal gets.
+//! Sequential tests of the namespace: the effect of each operation, and the errno of each refusal.
 //!
-//! The same on every driver: a test crate that includes this module defines `driver`, which makes an empty tree (with a
-//! limit of inodes, or without), and says in `TRAITS` where its driver legitimately differs.
+//! They run on every driver. A test crate that includes this module defines `driver`, which makes
+//! an empty tree with or without a limit of inodes. Its constant `TRAITS` says where its driver
+//! legitimately differs.
 
 mod attributes;
 mod files;
@@ -15,14 +16,15 @@ use super::driver;
 const FOLLOW: Walk = Walk::empty();
 const RW: OpenFlags = OpenFlags::RDWR;
 
-/// In what drivers may differ.
+/// The properties in which drivers may differ.
 #[derive(Debug, Clone, Copy)]
 pub struct Traits {
-    /// Files without a name can be made (O_TMPFILE). A backing has no place for them.
+    /// Anonymous files can be made (O_TMPFILE). A backing has no place for them.
     pub tmpfile: bool,
-    /// A directory's size counts its entries, 20 bytes each, as tmpfs has it. A backing's directory has the backing's size.
+    /// The size of a directory counts its entries, 20 bytes each, as on tmpfs. In a backed tree a
+    /// directory has the size that the backing reports.
     pub dir_size: bool,
-    /// No two inodes of a name space have one number. A backing has numbers of its own.
+    /// No two inodes of a namespace have the same number. A backing has numbers of its own.
     pub unique_numbers: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Names: made, moved, removed, listed.
+//! Names: create, rename, remove, list.
 
 use pando_vfs::{At, Context, Credentials, Error, OpenFlags, RenameFlags, Vfs, Walk};
 
@@ -6,7 +6,7 @@ use super::{FOLLOW, RW, names, touch, tree};
 use crate::{TRAITS, driver};
 
 #[test]
-fn directories_count_and_refuse() {
+fn directory_link_counts_and_refusals() {
     let (vfs, context) = tree();
     vfs.mkdir(&context, At::Cwd, "/d/", 0o777).expect("made, trailing slash and all");
     vfs.mkdir(&context, At::Cwd, "/d/e", 0o777).expect("made");
@@ -54,7 +54,7 @@ fn names_are_checked() {
 }
 
 #[test]
-fn links_share_an_inode() {
+fn hard_links_share_an_inode() {
     let (vfs, context) = tree();
     touch(&vfs, &context, "/a");
     vfs.link(&context, At::Cwd, "/a", At::Cwd, "/b", Walk::NOFOLLOW).expect("linked");
@@ -71,13 +71,13 @@ fn links_share_an_inode() {
         assert_eq!(vfs.open(&context, At::Cwd, "/", tmpfile, 0o600).err(), Some(Error::NotSupported));
         return;
     }
-    let nameless = vfs.open(&context, At::Cwd, "/", tmpfile, 0o600).expect("made");
-    assert_eq!(nameless.stat().nlink, 0);
-    vfs.link(&context, At::Dir(nameless.dentry()), "", At::Cwd, "/t", Walk::EMPTY_PATH).expect("linked");
-    assert_eq!(vfs.stat(&context, At::Cwd, "/t", FOLLOW).map(|s| s.ino), Ok(nameless.dentry().ino()));
+    let anonymous = vfs.open(&context, At::Cwd, "/", tmpfile, 0o600).expect("made");
+    assert_eq!(anonymous.stat().nlink, 0);
+    vfs.link(&context, At::Dir(anonymous.dentry()), "", At::Cwd, "/t", Walk::EMPTY_PATH).expect("linked");
+    assert_eq!(vfs.stat(&context, At::Cwd, "/t", FOLLOW).map(|s| s.ino), Ok(anonymous.dentry().ino()));
     vfs.unlink(&context, At::Cwd, "/t").expect("unlinked");
     assert_eq!(
-        vfs.link(&context, At::Dir(nameless.dentry()), "", At::Cwd, "/u", Walk::EMPTY_PATH).err(),
+        vfs.link(&context, At::Dir(anonymous.dentry()), "", At::Cwd, "/u", Walk::EMPTY_PATH).err(),
         Some(Error::NoEntry),
         "the last name is gone for good"
     );
@@ -130,7 +130,7 @@ fn rename_moves_replaces_and_exchanges() {
 }
 
 #[test]
-fn a_directory_that_has_changed_since_it_was_read_is_read_anew() {
+fn readdir_updates_atime_after_a_change() {
     let (vfs, context) = tree();
     vfs.mkdir(&context, At::Cwd, "/d", 0o755).expect("made");
     let stat = || vfs.stat(&context, At::Cwd, "/d", FOLLOW).expect("there");
@@ -165,7 +165,7 @@ fn scans_resume_from_any_cookie() {
         if seen.len() == before {
             break;
         }
-        // What was just read goes; the cookie of a gone entry still leads on.
+        // The name just read is removed. The cookie of a removed entry must still be valid.
         if let Some(name) = seen.last().filter(|name| name.starts_with("file")) {
             vfs.unlink(&context, At::Cwd, name).expect("removed");
         }
@@ -177,7 +177,7 @@ fn scans_resume_from_any_cookie() {
 }
 
 #[test]
-fn limits_are_exact_and_given_back() {
+fn limits_are_exact_and_refunded() {
     let vfs = Vfs::new(driver(Some(10))).expect("a new tree");
     let context = Context::new(&vfs, Credentials::root());
     for round in 0..100 {
@@ -193,7 +193,7 @@ fn limits_are_exact_and_given_back() {
 }
 
 #[test]
-fn what_belongs_to_another_tree_is_refused() {
+fn dentry_of_another_vfs_is_refused() {
     let ((vfs, context), (other, others)) = (tree(), tree());
     vfs.mkdir(&context, At::Cwd, "/d", 0o777).expect("made");
     let theirs = other.mkdir(&others, At::Cwd, "/d", 0o777).expect("made");
@@ -203,7 +203,7 @@ fn what_belongs_to_another_tree_is_refused() {
     assert_eq!(vfs.mkdir(&context, At::Dir(&theirs), "e", 0o777).err(), Some(Error::CrossDevice));
     let moved = vfs.rename(&context, At::Cwd, "/d", At::Dir(&theirs), "e", RenameFlags::empty());
     assert_eq!(moved, Err(Error::CrossDevice));
-    // Nor where only the root is: paths lead there, too.
+    // Also if only the context's root is in another tree, since absolute paths lead there.
     assert_eq!(other.stat(&context, At::Dir(&theirs), "/d", FOLLOW).err(), Some(Error::CrossDevice));
     assert_eq!(names(&other, &others, "/d"), [".", ".."]);
 }

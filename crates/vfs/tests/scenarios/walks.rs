@@ -1,4 +1,4 @@
-//! Walks: links, mounts, roots, and what leads nowhere.
+//! Path walks: symbolic links, mounts, roots, and paths that lead nowhere.
 
 use pando_vfs::{At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Resolve, Walk};
 
@@ -86,7 +86,8 @@ fn mounts_are_crossed_and_protected() {
     }
     assert_eq!(vfs.umount(&context, At::Cwd, "/n"), Err(Error::Invalid));
     let root = vfs.lookup(&context, At::Cwd, "/m", FOLLOW).expect("mounted");
-    // Numbers that were handed out are found and forgotten in each tree, if none of them may be another's as well.
+    // Inodes are found by number and forgotten in each mounted tree, unless another inode may have
+    // the same number.
     let ino = file.dentry().ino();
     let known = || vfs.exports().iget(ino).is_some();
     let remembered = if TRAITS.unique_numbers { Ok(()) } else { Err(Error::CrossDevice) };
@@ -108,9 +109,10 @@ fn mounts_are_crossed_and_protected() {
     assert_eq!(file.write(b"still open"), Ok(10));
 }
 
-/// That something is mounted there is said last: whoever may not move it, or not there, hears that.
+/// EBUSY for a mount point is the last error. A caller that may not move it, or not to this place,
+/// gets that error instead.
 #[test]
-fn a_mount_point_is_moved_by_nobody() {
+fn ebusy_of_a_mount_point_is_the_last_error() {
     const NONE: RenameFlags = RenameFlags::empty();
     let (vfs, root) = tree();
     for dir in ["/own", "/own/m", "/own/n", "/own/d", "/own/full", "/own/full/d", "/own/low", "/d", "/d/m", "/tmp"] {
@@ -132,7 +134,7 @@ fn a_mount_point_is_moved_by_nobody() {
     let user = Context::new(&vfs, Credentials::user(1000, 1000, &[]));
     let (busy, access, sticky) = (Error::Busy, Error::Access, Error::NotPermitted);
     let (no_dir, is_dir) = (Error::NotDirectory, Error::IsDirectory);
-    // As the user, and as root.
+    // The errors for the user, and for root.
     for (old, new, how, refused) in [
         ("/own/m", "/own/new", NONE, [busy, busy]),
         ("/own/m", "/d/new", NONE, [access, busy]),
@@ -158,8 +160,8 @@ fn a_mount_point_is_moved_by_nobody() {
         ("/own/m", "/d/m", RenameFlags::EXCHANGE, [access, busy]),
         ("/own/low", "/tmp/m", RenameFlags::EXCHANGE, [sticky, busy]),
     ] {
-        let said = [&user, &root].map(|who| vfs.rename(who, At::Cwd, old, At::Cwd, new, how));
-        assert_eq!(said, refused.map(Err), "{old} to {new} {how:?}");
+        let errors = [&user, &root].map(|caller| vfs.rename(caller, At::Cwd, old, At::Cwd, new, how));
+        assert_eq!(errors, refused.map(Err), "{old} to {new} {how:?}");
     }
     assert_eq!(vfs.rename(&user, At::Cwd, "/own/m", At::Cwd, "/own/m", NONE), Ok(()), "which is no move");
     for (point, refused) in [("/own/m", busy), ("/d/m", access), ("/tmp/m", sticky)] {
@@ -168,7 +170,7 @@ fn a_mount_point_is_moved_by_nobody() {
 }
 
 #[test]
-fn working_directory_and_root() {
+fn chdir_chroot_and_getcwd() {
     let (vfs, mut context) = tree();
     for dir in ["/a", "/a/b", "/a/b/c"] {
         vfs.mkdir(&context, At::Cwd, dir, 0o777).expect("made");
@@ -198,7 +200,7 @@ fn working_directory_and_root() {
 }
 
 #[test]
-fn a_root_that_was_removed_is_no_place() {
+fn removed_root_is_rendered_as_deleted() {
     let (vfs, host) = tree();
     let jail = vfs.mkdir(&host, At::Cwd, "/jail", 0o777).expect("made");
     let guest = Context::rooted(&jail, Credentials::user(1000, 1000, &[])).expect("a directory");
@@ -216,7 +218,7 @@ fn a_root_that_was_removed_is_no_place() {
 }
 
 #[test]
-fn what_was_moved_out_of_a_root_leads_nowhere() {
+fn dotdot_outside_the_root_is_enoent() {
     let (vfs, root) = tree();
     for dir in ["/in", "/in/d", "/in/d/e", "/out", "/secret"] {
         vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
@@ -232,16 +234,17 @@ fn what_was_moved_out_of_a_root_leads_nowhere() {
         assert_eq!(stat(path), Err(Error::NoEntry), "{path}");
     }
     assert_eq!((stat("."), stat("/..")), (ino("/out/d/e"), ino("/in")));
-    // Where it was never in.
+    // A directory that was never below the root.
     let secret = vfs.lookup(&root, At::Cwd, "/secret", FOLLOW).expect("there");
     assert_eq!(vfs.stat(&confined, At::Dir(&secret), "..", FOLLOW), Err(Error::NoEntry));
     vfs.rename(&root, At::Cwd, "/out/d", At::Cwd, "/in/back", RenameFlags::empty()).expect("moved");
     assert_eq!(stat("../../../back"), ino("/in/back"));
 }
 
-/// A tree that was mounted, and is no more, has nothing above it; what is outside of it stays outside all the same.
+/// A tree that was unmounted has nothing above it. A context with its root there is still confined
+/// to it.
 #[test]
-fn a_root_that_is_mounted_no_more_is_still_a_root() {
+fn root_in_unmounted_tree_still_confines() {
     let (vfs, host) = tree();
     for dir in ["/jail", "/secret", "/shared", "/shared/x"] {
         vfs.mkdir(&host, At::Cwd, dir, 0o777).expect("made");
@@ -271,17 +274,13 @@ fn a_root_that_is_mounted_no_more_is_still_a_root() {
         assert_eq!(vfs.d_path(&guest, &root, 100), Ok(b"/".to_vec()), "{what}");
     };
     expect_confined("mounted");
-    vfs.umount(&host, At::Cwd, "/jail").expect("taken away");
-    expect_confined("taken away");
-    assert_eq!(
-        stat(&host, At::Dir(&root), "../secret"),
-        Err(Error::NoEntry),
-        "nor does a way lead from it to the rest"
-    );
+    vfs.umount(&host, At::Cwd, "/jail").expect("unmounted");
+    expect_confined("unmounted");
+    assert_eq!(stat(&host, At::Dir(&root), "../secret"), Err(Error::NoEntry), "no path leads from it to the rest");
 }
 
 #[test]
-fn beneath_where_it_starts() {
+fn resolve_beneath_confines_to_the_start() {
     let (vfs, root) = tree();
     for dir in ["/in", "/in/d", "/secret"] {
         vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
@@ -304,12 +303,12 @@ fn beneath_where_it_starts() {
         (stat("d", FOLLOW), stat("d/../d/.", FOLLOW), stat("in/d/..", FOLLOW)),
         (ino("/in/d"), ino("/in/d"), ino("/in"))
     );
-    // Also where it would lead back in.
+    // Refused even if the path would lead back in.
     for path in ["..", "d/../..", "../in/d", "/in/d", "/", "absolute", "absolute/", "out", "round", "in/../d"] {
         assert_eq!(stat(path, FOLLOW), Err(Error::CrossDevice), "{path}");
     }
     assert!(stat("out", Walk::NOFOLLOW).is_ok(), "the link itself is in there");
-    // Every call, and every path of it; the walk of each starts where it says.
+    // This holds for every call and each of its paths. Each walk has its own start.
     let out = Err(Error::CrossDevice);
     let at = At::Dir(&start);
     assert_eq!(vfs.mkdir(&beneath, at, "../x", 0o777).map(drop), out);
@@ -331,7 +330,7 @@ fn beneath_where_it_starts() {
 }
 
 #[test]
-fn paths_without_links_and_without_mounts() {
+fn resolve_no_symlinks_and_no_xdev() {
     let (vfs, root) = tree();
     for dir in ["/d", "/m"] {
         vfs.mkdir(&root, At::Cwd, dir, 0o777).expect("made");
@@ -366,7 +365,7 @@ fn paths_without_links_and_without_mounts() {
 }
 
 #[test]
-fn a_context_with_a_root_of_its_own() {
+fn rooted_context_cannot_leave_its_root() {
     let (vfs, root) = tree();
     let jail = vfs.mkdir(&root, At::Cwd, "/jail", 0o755).expect("made");
     touch(&vfs, &root, "/jail/file");
@@ -377,7 +376,7 @@ fn a_context_with_a_root_of_its_own() {
     }
     assert_eq!(vfs.stat(&guest, At::Cwd, "../outside", FOLLOW).err(), Some(Error::NoEntry));
     assert_eq!(vfs.getcwd(&guest, 100), Ok(b"/".to_vec()));
-    // A tree that is mounted over the root is not the guest's.
+    // A tree that is mounted over the root is not visible to the guest.
     vfs.mkdir(&root, At::Cwd, "/jail/sub", 0o755).expect("made");
     vfs.mount(&root, At::Cwd, "/jail", driver(None)).expect("mounted");
     assert!(

@@ -1,4 +1,4 @@
-//! P6, P8 and P11: shared positions, link counts, and attributes that are whole.
+//! P6, P8 and P11: shared positions, link counts, and consistent attributes.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -11,17 +11,17 @@ use std::{
 use pando_vfs::{At, Error, OpenFlags, RenameFlags, Seek, Walk};
 
 use crate::{
-    harness::{THREADS, alone, crew, scale, seed},
+    harness::{THREADS, alone, run_workers, scale, seed},
     tree::{FOLLOW, NEW, RW, Tree},
 };
 
-/// A record says who wrote it, which of its records it is, and how long it is; the rest repeats that.
+/// A record contains its writer, its index and its length. The rest repeats these bytes.
 fn record(id: usize, index: usize, len: usize) -> Vec<u8> {
     let head = [id as u8, index as u8, (index >> 8) as u8, len as u8];
     head.iter().copied().cycle().take(len).collect()
 }
 
-/// Cuts a file into its records, checks that each is whole, and returns who wrote which.
+/// Splits a file into its records, and checks that each is whole. Returns writer and index of each.
 fn records(bytes: &[u8]) -> Vec<(usize, usize)> {
     let (mut rest, mut found) = (bytes, Vec::new());
     while !rest.is_empty() {
@@ -34,10 +34,11 @@ fn records(bytes: &[u8]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Writers share one description, or append through descriptions of their own: all records are whole, none is lost, and
-/// each writer's are in order.
-/// Seen to fail, on a busy machine: a write that does not wait for the one before it on its handle. `seeks` of pando-mapfs has
-/// a test that always fails then.
+/// Writers share one description, or append through descriptions of their own. All records are
+/// whole, none is lost, and the records of each writer are in order.
+///
+/// Seen to fail on a busy machine: a write that does not wait for the one before it on its handle.
+/// A test in `seeks` of pando-mapfs always fails then.
 #[test]
 fn p6_writes_are_atomic_against_each_other() {
     let _alone = alone();
@@ -46,7 +47,7 @@ fn p6_writes_are_atomic_against_each_other() {
         let tree = Tree::new();
         let flags = if append { NEW | OpenFlags::APPEND } else { NEW };
         let shared = tree.vfs.open(&tree.context, At::Cwd, "/log", flags, 0o600).expect("made");
-        crew("p6_writes_are_atomic_against_each_other", THREADS, seed, |me| {
+        run_workers("p6_writes_are_atomic_against_each_other", THREADS, seed, |me| {
             let own = tree.vfs.open(&tree.context, At::Cwd, "/log", RW | OpenFlags::APPEND, 0).expect("opens");
             for index in 0..count {
                 if !me.go_on() {
@@ -75,8 +76,10 @@ fn p6_writes_are_atomic_against_each_other() {
     }
 }
 
-/// Readers share one description: each record is read by exactly one of them.
-/// Seen to fail: a read that does not wait for the one before it on its handle (both read one record).
+/// Readers share one description, and each record is read by exactly one of them.
+///
+/// Seen to fail: a read that does not wait for the one before it on its handle (both read one
+/// record).
 #[test]
 fn p6_reads_are_atomic_against_each_other() {
     const LEN: usize = 32;
@@ -88,7 +91,7 @@ fn p6_reads_are_atomic_against_each_other() {
     }
     assert_eq!(file.lseek(Seek::Set(0)), Ok(0));
     let all = Mutex::new(Vec::new());
-    crew("p6_reads_are_atomic_against_each_other", THREADS, seed, |me| {
+    run_workers("p6_reads_are_atomic_against_each_other", THREADS, seed, |me| {
         let mut mine = Vec::new();
         let mut buffer = [0; LEN];
         while me.go_on() {
@@ -110,20 +113,22 @@ fn p6_reads_are_atomic_against_each_other() {
     assert_eq!(all, (0..count).map(|index| (index >> 16, index & 0xffff)).collect::<Vec<_>>());
 }
 
-/// Absolute seeks are never torn; relative ones, and reads, none of them is lost.
-/// Seen to fail: a position that is stored in two halves; a relative seek that stores instead of comparing.
+/// Absolute seeks are never torn. No relative seek and no read is lost.
+///
+/// Seen to fail: a position that is stored in two halves; a relative seek that stores instead of
+/// comparing.
 #[test]
 fn p6_seeks_are_neither_torn_nor_lost() {
     let _alone = alone();
     let (tree, seed, count) = (Tree::new(), seed(), scale(10000));
     let file = tree.vfs.open(&tree.context, At::Cwd, "/f", NEW, 0o600).expect("made");
-    crew("p6_seeks_are_neither_torn_nor_lost", THREADS, seed, |me| {
+    run_workers("p6_seeks_are_neither_torn_nor_lost", THREADS, seed, |me| {
         for _ in 0..count {
             if !me.go_on() {
                 return;
             }
             if me.id % 2 == 0 {
-                // Both halves are the same: a torn position is seen at once.
+                // Both halves are equal, so a torn position is noticed at once.
                 let half = me.rng.next() & 0x7fff_ffff;
                 let whole = half << 32 | half;
                 assert_eq!(file.lseek(Seek::Set(whole as i64)), Ok(whole));
@@ -136,7 +141,7 @@ fn p6_seeks_are_neither_torn_nor_lost() {
     file.truncate(1 << 40).expect("grown");
     assert_eq!(file.lseek(Seek::Set(0)), Ok(0));
     let read = AtomicUsize::new(0);
-    crew("p6_seeks_are_neither_torn_nor_lost", THREADS, seed, |me| {
+    run_workers("p6_seeks_are_neither_torn_nor_lost", THREADS, seed, |me| {
         for round in 0..count {
             if !me.go_on() {
                 return;
@@ -156,18 +161,20 @@ fn p6_seeks_are_neither_torn_nor_lost() {
     assert_eq!(file.tell(), (read.into_inner() + sought) as u64);
 }
 
-/// A file grows by a hole and a page of data at a time. Size and holes change at one instant: whoever has seen a size finds
-/// the data that ends there, and whoever has found data finds a size beyond it.
-/// Seen to fail: where data is, published after the size was stored.
+/// A file grows by a hole and a page of data at a time. Size and layout change at one instant: a
+/// thread that has seen a size finds the data that ends there, and a thread that has found data
+/// finds a size beyond it.
+///
+/// Seen to fail: the layout published after the size was stored.
 #[test]
-fn p6_data_and_holes_go_with_the_size() {
+fn p6_size_and_layout_change_together() {
     const PAGE: u64 = 4096;
     let _alone = alone();
     let (seed, count) = (seed(), scale(2000) as u64);
     let tree = Tree::new();
     let writer = tree.vfs.open(&tree.context, At::Cwd, "/f", NEW, 0o600).expect("made");
     let end = 2 * PAGE * count;
-    crew("p6_data_and_holes_go_with_the_size", 4, seed, |me| {
+    run_workers("p6_size_and_layout_change_together", 4, seed, |me| {
         if me.id == 0 {
             for step in 0..count {
                 if !me.go_on() {
@@ -200,7 +207,8 @@ fn p6_data_and_holes_go_with_the_size() {
     assert_eq!(writer.stat().size, end);
 }
 
-/// Names of a few files are made and removed by all: the counts are exact at the end, and never absurd.
+/// All threads make and remove names of a few files. The link counts are exact at the end, and
+/// plausible meanwhile.
 #[test]
 fn p8_link_counts_are_exact() {
     const FILES: usize = 3;
@@ -213,7 +221,7 @@ fn p8_link_counts_are_exact() {
         tree.touch(&format!("/d/file{i}"));
     }
     let names = 24;
-    crew("p8_link_counts_are_exact", THREADS, seed, |me| {
+    run_workers("p8_link_counts_are_exact", THREADS, seed, |me| {
         for _ in 0..rounds {
             if !me.go_on() {
                 return;
@@ -229,7 +237,8 @@ fn p8_link_counts_are_exact() {
                     vfs.rename(&tree.context, At::Cwd, &name, At::Cwd, &other, RenameFlags::empty())
                 }
                 _ => vfs.stat(&tree.context, At::Cwd, &file, FOLLOW).map(|stat| {
-                    // Each thread may have counted a link that it has not made yet, or has removed already.
+                    // Each thread may have counted a link that it has not made yet, or has already
+                    // removed.
                     let most = 1 + 2 * names + THREADS;
                     assert!((1..=most).contains(&(stat.nlink as usize)), "{}", stat.nlink);
                 }),
@@ -242,16 +251,16 @@ fn p8_link_counts_are_exact() {
         let stat = tree.vfs.stat(&tree.context, At::Cwd, format!("/d/file{i}"), FOLLOW).expect("there");
         assert_eq!(stat.nlink as usize, list.iter().filter(|entry| entry.1 == stat.ino).count());
     }
-    // A file's first name is paid for with it, and each further one by itself.
+    // The first name of a file is charged with the file, and each hard link by itself.
     assert_eq!(tree.used(), (3 + list.len() as u64, 0));
     tree.remove_below("/d");
     tree.remove_below("/e");
     assert_eq!(tree.used(), (3, 0));
 }
 
-/// A link that fails leaves a nameless file as it was: it can still get a name.
+/// A link that fails leaves an anonymous file as it was: it can still get a name.
 #[test]
-fn p8_a_refused_link_leaves_a_nameless_file_linkable() {
+fn p8_failed_link_leaves_anonymous_file_linkable() {
     let tree = Tree::new();
     let (vfs, context) = (&tree.vfs, &tree.context);
     let dead = tree.mkdir("/dead");
@@ -268,9 +277,10 @@ fn p8_a_refused_link_leaves_a_nameless_file_linkable() {
     assert_eq!(link(At::Cwd, "/y"), Err(Error::NoEntry), "now the last name is gone for good");
 }
 
-/// Nameless files get names from several threads, some of whom find the name taken; their contents outlive the names.
+/// Several threads link anonymous files, and some find the name taken. The contents outlive the
+/// names.
 #[test]
-fn p8_nameless_files_get_names_and_lose_them() {
+fn p8_anonymous_file_is_linked_at_most_once() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(100));
     let (vfs, context) = (&tree.vfs, &tree.context);
@@ -280,9 +290,9 @@ fn p8_nameless_files_get_names_and_lose_them() {
         let file = vfs.open(context, At::Cwd, "/d", flags, 0o600).expect("made");
         file.write(format!("contents {round}").as_bytes()).expect("written");
         let linked = AtomicUsize::new(0);
-        crew("p8_nameless_files_get_names_and_lose_them", 6, seed ^ round as u64, |me| {
+        run_workers("p8_anonymous_file_is_linked_at_most_once", 6, seed ^ round as u64, |me| {
             if me.id < 2 {
-                // A rival for the name, who makes links fail halfway.
+                // A rival for the name, which makes links fail halfway.
                 let rival = vfs.open(context, At::Cwd, "/d/name", NEW, 0o600);
                 assert!(rival.err().is_none_or(|error| error == Error::Exists));
                 return;
@@ -313,17 +323,17 @@ fn p8_nameless_files_get_names_and_lose_them() {
     assert_eq!(tree.used(), (2, 0), "contents go with the last user");
 }
 
-/// Files that lose their last name while they are written and read through open descriptions.
+/// Files lose their last name while they are written and read through open descriptions.
 #[test]
 fn p8_open_files_outlive_their_names() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(150));
-    crew("p8_open_files_outlive_their_names", THREADS, seed, |me| {
+    run_workers("p8_open_files_outlive_their_names", THREADS, seed, |me| {
         for round in 0..rounds {
             if !me.go_on() {
                 return;
             }
-            // Two threads share each name, so opens meet unlinks.
+            // Two threads share each name, so opens run concurrently with unlinks.
             let path = format!("/f{}", me.id / 2);
             let Ok(file) = tree.vfs.open(&tree.context, At::Cwd, &path, RW | OpenFlags::CREAT, 0o600) else {
                 panic!("O_CREAT finds or makes it");
@@ -342,12 +352,13 @@ fn p8_open_files_outlive_their_names() {
     assert_eq!(tree.used(), (1, 0));
 }
 
-/// Owner, group and mode are one record: no stat ever sees the parts of two.
+/// Owner, group and mode are one record: no stat sees parts of two records.
+///
 /// Seen to fail: a change that shows the new owner before the new group and mode.
 #[test]
 fn p11_attributes_are_never_torn() {
     const OWNER: u32 = 100;
-    const HEIR: u32 = 200;
+    const NEW_OWNER: u32 = 200;
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(8000));
     let (vfs, context) = (&tree.vfs, &tree.context);
@@ -355,16 +366,16 @@ fn p11_attributes_are_never_torn() {
     tree.touch("/both");
     tree.mkdir("/d");
     vfs.chown(context, At::Cwd, "/setuid", Some(OWNER), Some(OWNER), FOLLOW).expect("given");
-    crew("p11_attributes_are_never_torn", THREADS, seed, |me| {
+    run_workers("p11_attributes_are_never_torn", THREADS, seed, |me| {
         for _ in 0..rounds {
             if !me.go_on() {
                 return;
             }
             match me.id {
                 0 => {
-                    // Setuid only ever belongs to OWNER: giving the file away takes it off in the same step.
+                    // Setuid belongs only to OWNER: a chown drops it at the same instant.
                     vfs.chmod(context, At::Cwd, "/setuid", 0o4755, FOLLOW).expect("set");
-                    vfs.chown(context, At::Cwd, "/setuid", Some(HEIR), Some(HEIR), FOLLOW).expect("given");
+                    vfs.chown(context, At::Cwd, "/setuid", Some(NEW_OWNER), Some(NEW_OWNER), FOLLOW).expect("given");
                     vfs.chown(context, At::Cwd, "/setuid", Some(OWNER), Some(OWNER), FOLLOW).expect("given back");
                 }
                 1..=4 => {

@@ -1,7 +1,7 @@
-//! The promises of the name space under many threads.
+//! The promises of the namespace with many threads.
 //!
-//! Each test does a bounded number of operations and takes a few seconds; `support/harness.rs` says which variables make
-//! it longer, repeat it, and what happens when it hangs.
+//! Each test makes a bounded number of operations and takes a few seconds. `support/harness.rs`
+//! says which variables make it longer or repeat it, and what happens if it hangs.
 #![forbid(unsafe_code)]
 
 mod files;
@@ -11,7 +11,7 @@ mod memory;
 mod names;
 mod paths;
 mod permissions;
-mod remembered;
+mod prefix_cache;
 mod rename;
 mod scan;
 mod topology;

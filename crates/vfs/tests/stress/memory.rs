@@ -1,4 +1,4 @@
-//! What was used comes back: inodes, pages, and the garbage of readers without locks.
+//! Inodes, pages, and retired memory are freed.
 
 use std::sync::{
     Arc, Barrier,
@@ -9,11 +9,12 @@ use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, DentryRef, Error, OpenFlags, RenameFlags, Walk, XattrFlags};
 
 use crate::{
-    harness::{THREADS, Worker, alone, crew, scale, seed},
+    harness::{THREADS, Worker, alone, run_workers, scale, seed},
     tree::{NEW, RW, Tree, collect},
 };
 
-/// Makes, fills, links, moves and removes things below a directory of its own, and leaves some.
+/// Makes, fills, links, moves and removes files below a directory of its own, and leaves some of
+/// them.
 fn churn(tree: &Tree, me: &mut Worker<'_>, round: usize) {
     let (vfs, context) = (&tree.vfs, &tree.context);
     let base = format!("/{}.{round}", me.id);
@@ -48,12 +49,13 @@ fn churn(tree: &Tree, me: &mut Worker<'_>, round: usize) {
     }
 }
 
-/// After all that, and the tree removed: every inode and page is free, and no garbage is left.
+/// After all this, and after everything is removed, every inode and page is free, and no retired
+/// memory is left.
 #[test]
-fn memory_comes_back_when_the_tree_is_emptied() {
+fn emptied_tree_frees_all_memory() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(15));
-    crew("memory_comes_back_when_the_tree_is_emptied", THREADS, seed, |me| {
+    run_workers("emptied_tree_frees_all_memory", THREADS, seed, |me| {
         for round in 0..rounds {
             if !me.go_on() {
                 return;
@@ -68,15 +70,16 @@ fn memory_comes_back_when_the_tree_is_emptied() {
     assert_eq!(pando_sync::retired_bytes(), 0);
 }
 
-/// Names and attributes of one file come and go in all ways, mostly refused: what is left is paid for, and nothing else.
+/// Links and attributes of one file are made and removed in all ways, mostly with a refusal.
+/// Exactly those that exist at the end are charged.
 #[test]
-fn a_file_is_charged_for_the_names_and_attributes_it_has() {
+fn file_is_charged_for_its_links_and_xattrs() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::with_limits(12, 10), seed(), scale(2000));
     tree.touch("/file");
     let flags = RW | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
-    let nameless = tree.vfs.open(&tree.context, At::Cwd, "/", flags, 0o600).expect("made");
-    crew("a_file_is_charged_for_the_names_and_attributes_it_has", THREADS, seed, |me| {
+    let anonymous = tree.vfs.open(&tree.context, At::Cwd, "/", flags, 0o600).expect("made");
+    run_workers("file_is_charged_for_its_links_and_xattrs", THREADS, seed, |me| {
         let (vfs, context) = (&tree.vfs, &tree.context);
         for _ in 0..rounds {
             if !me.go_on() {
@@ -85,10 +88,10 @@ fn a_file_is_charged_for_the_names_and_attributes_it_has() {
             let name = format!("/{}", me.rng.below(8));
             let attribute = format!("user.{}", me.rng.below(3));
             let other = format!("/{}", me.rng.below(8));
-            // Any of them may be refused, and some leave the tree as it is.
+            // Each operation may be refused, and some change nothing.
             let result = match me.rng.below(7) {
                 0 => vfs.link(context, At::Cwd, "/file", At::Cwd, &name, Walk::empty()).map(drop),
-                1 => vfs.link(context, At::Dir(nameless.dentry()), "", At::Cwd, &name, Walk::EMPTY_PATH).map(drop),
+                1 => vfs.link(context, At::Dir(anonymous.dentry()), "", At::Cwd, &name, Walk::EMPTY_PATH).map(drop),
                 2 => vfs.rename(context, At::Cwd, &name, At::Cwd, other, RenameFlags::empty()),
                 3 => vfs.removexattr(context, At::Cwd, "/file", &attribute, Walk::empty()),
                 4 => {
@@ -101,27 +104,28 @@ fn a_file_is_charged_for_the_names_and_attributes_it_has() {
             assert!(result.is_ok() || result.is_err_and(|error| expected.contains(&error)), "{result:?}");
         }
     });
-    // The root, the two files, and the names of each but one.
+    // The root, the two files, and the names of each file but one.
     let names = tree.list(At::Cwd, "/");
     let one = tree.ino("/file").expect("it keeps that name");
     let of_file = names.iter().filter(|(_, ino, _)| *ino == one).count() as u64;
-    let of_nameless = names.len() as u64 - of_file;
+    let of_anonymous = names.len() as u64 - of_file;
     for attribute in ["user.0", "user.1", "user.2"] {
-        // Not there, perhaps.
+        // It may not exist.
         let _ = tree.vfs.removexattr(&tree.context, At::Cwd, "/file", attribute, Walk::empty());
     }
-    assert_eq!(tree.used().0, 1 + of_file + of_nameless.max(1));
+    assert_eq!(tree.used().0, 1 + of_file + of_anonymous.max(1));
     tree.remove_below("/");
-    drop(nameless);
+    drop(anonymous);
     assert_eq!(tree.used(), (1, 0));
 }
 
-/// An attribute is set while its file goes: it is paid for until the file has gone, and no longer.
+/// An attribute is set while its file is removed. It is charged until the file is freed, and no
+/// longer.
 #[test]
-fn attributes_of_files_that_go_are_given_back() {
+fn xattrs_of_removed_files_are_refunded() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(2000));
-    crew("attributes_of_files_that_go_are_given_back", THREADS, seed, |me| {
+    run_workers("xattrs_of_removed_files_are_refunded", THREADS, seed, |me| {
         let (vfs, context) = (&tree.vfs, &tree.context);
         for _ in 0..rounds {
             if !me.go_on() {
@@ -140,19 +144,21 @@ fn attributes_of_files_that_go_are_given_back() {
     assert_eq!(tree.used(), (1, 0));
 }
 
-/// A directory is removed, or replaced, while another thread lets go of it: whoever is last, its inode comes back once.
+/// A directory is removed or replaced while another thread releases it. Whichever thread is last,
+/// the inode is refunded once.
 #[test]
-fn a_removed_directory_gives_its_inode_back_once() {
+fn removed_directory_refunds_its_inode_once() {
     let _alone = alone();
     let (tree, rounds) = (Tree::new(), scale(10_000));
     let begun = AtomicUsize::new(0);
     std::thread::scope(|threads| {
-        // One that panics closes the channel, and the other ends.
-        let (hand_over, received) = std::sync::mpsc::sync_channel::<DentryRef>(0);
+        // If one thread panics, the channel closes and the other thread ends.
+        let (sender, received) = std::sync::mpsc::sync_channel::<DentryRef>(0);
         let begun = &begun;
         threads.spawn(move || {
             for (round, dir) in received.iter().enumerate() {
-                // At one moment of the removal or another. (Not for ever: the other thread may have panicked.)
+                // The release falls into a different moment of the removal in each round. The wait
+                // is bounded, since the other thread may have panicked.
                 let mut patience = 0..1_000_000;
                 while begun.load(Ordering::Acquire) <= round && patience.next().is_some() {}
                 (0..round % 499).for_each(|_| std::hint::spin_loop());
@@ -163,7 +169,7 @@ fn a_removed_directory_gives_its_inode_back_once() {
             tree.mkdir("/dir");
             tree.mkdir("/new");
             let dir = tree.vfs.lookup(&tree.context, At::Cwd, "/dir", Walk::empty()).expect("made");
-            hand_over.send(dir).expect("the other thread is there");
+            sender.send(dir).expect("the other thread is there");
             begun.store(round + 1, Ordering::Release);
             if round % 2 == 0 {
                 tree.vfs.rmdir(&tree.context, At::Cwd, "/dir").expect("empty");
@@ -176,15 +182,16 @@ fn a_removed_directory_gives_its_inode_back_once() {
     assert_eq!(tree.used(), (1, 0));
 }
 
-/// A tree that is dropped with everything in it leaves nothing either: not its superblock, not its driver.
+/// A tree that is dropped with everything in it leaves nothing either, neither its superblock nor
+/// its driver.
 #[test]
-fn memory_comes_back_when_the_tree_is_dropped() {
+fn dropped_tree_frees_all_memory() {
     let _alone = alone();
     let seed = seed();
     for round in 0..scale(4) {
         let driver = Arc::new(MemFs::new(MemOptions::default()));
         let tree = Tree::of(driver.clone());
-        crew("memory_comes_back_when_the_tree_is_dropped", THREADS, seed ^ round as u64, |me| {
+        run_workers("dropped_tree_frees_all_memory", THREADS, seed ^ round as u64, |me| {
             churn(&tree, me, 0);
         });
         drop(tree);
@@ -194,10 +201,10 @@ fn memory_comes_back_when_the_tree_is_dropped() {
     }
 }
 
-/// Inodes of removed directories are free again as soon as anybody needs them: a tree with few inodes never runs full
-/// while it is empty.
+/// Inodes of removed directories are free again as soon as a thread needs them. A tree with few
+/// inodes never reports ENOSPC while it is empty.
 #[test]
-fn inodes_of_removed_directories_can_be_had_at_once() {
+fn inodes_of_removed_directories_are_free_at_once() {
     let _alone = alone();
     let tree = Tree::with_limits(10, 10);
     for round in 0..scale(500) {
@@ -213,9 +220,10 @@ fn inodes_of_removed_directories_can_be_had_at_once() {
     }
 }
 
-/// A reader that stalls with its guard in hand: everybody else goes on, and when it lets go the garbage goes.
+/// A reader stalls and holds its guard. All other threads continue. When it drops the guard, the
+/// retired memory is freed.
 #[test]
-fn a_stalled_reader_delays_only_garbage() {
+fn stalled_reader_delays_only_reclamation() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(20));
     collect();
@@ -224,14 +232,14 @@ fn a_stalled_reader_delays_only_garbage() {
         let reader = scope.spawn(|| {
             let guard = pando_sync::pin();
             stalled.wait();
-            // Parked, not asleep: it goes when it is told to.
+            // Parked and not asleep, so it continues when it is unparked.
             while !over.load(Ordering::Relaxed) {
                 std::thread::park();
             }
             drop(guard);
         });
         stalled.wait();
-        crew("a_stalled_reader_delays_only_garbage", 4, seed, |me| {
+        run_workers("stalled_reader_delays_only_reclamation", 4, seed, |me| {
             for round in 0..rounds {
                 if !me.go_on() {
                     return;

@@ -1,4 +1,4 @@
-//! P2 and P5: names in one directory, and names against the end of their directory.
+//! P2 and P5: names in one directory, and names against the removal of their directory.
 
 use std::{
     collections::HashSet,
@@ -11,18 +11,20 @@ use std::{
 use pando_vfs::{At, Error, OpenFlags, RenameFlags, Walk};
 
 use crate::{
-    harness::{THREADS, Worker, alone, crew, scale, seed},
+    harness::{THREADS, Worker, alone, run_workers, scale, seed},
     tree::{FOLLOW, NEW, Tree},
 };
 
-/// All threads make, move and remove names of their own in one directory: each operation succeeds, as if alone.
-/// Seen to fail: an entry in a thousand that is not counted.
+/// All threads make, move and remove names of their own in one directory. Each operation succeeds,
+/// as it would without other threads.
+///
+/// Seen to fail: one entry in a thousand not counted.
 #[test]
 fn p2_own_names_in_one_directory() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(60));
     tree.mkdir("/d");
-    crew("p2_own_names_in_one_directory", THREADS, seed, |me| {
+    run_workers("p2_own_names_in_one_directory", THREADS, seed, |me| {
         for round in 0..rounds {
             if !me.go_on() {
                 return;
@@ -36,7 +38,7 @@ fn p2_own_names_in_one_directory() {
                 assert_eq!(tree.ino(&old), Err(Error::NoEntry));
                 assert_eq!(tree.ino(&new), Ok(*ino));
             }
-            // The last round's names stay, for the count at the end.
+            // The names of the last round stay, for the count at the end.
             for i in 0..if round + 1 == rounds { count - 1 } else { count } {
                 tree.vfs.unlink(&tree.context, At::Cwd, path("b", i)).expect("removed");
             }
@@ -53,18 +55,18 @@ fn p2_own_names_in_one_directory() {
 
 const DIRS: [&str; 2] = ["/d0", "/d1"];
 
-/// What the threads of the test of P5 tell each other.
+/// The state that the threads of the P5 test share.
 struct Ledger {
     tree: Tree,
-    /// Each creator's present attempt.
+    /// The current round of each creator.
     attempts: [AtomicU64; THREADS],
-    /// Names whose creator was told that it could not make them.
+    /// Names whose creator got an error.
     refused: Mutex<HashSet<String>>,
-    /// Names that somebody else has seen.
+    /// Names that another thread has seen.
     seen: Mutex<HashSet<String>>,
 }
 
-/// Creates of all kinds in directories that are removed and replaced all the time.
+/// All kinds of creates in directories that are continuously removed and replaced.
 #[test]
 fn p5_creates_against_removals_of_their_directory() {
     let _alone = alone();
@@ -82,9 +84,10 @@ fn p5_creates_against_removals_of_their_directory() {
         ledger.tree.mkdir(&format!("/s{id}"));
         ledger.tree.touch(&format!("/s{id}/file"));
     }
-    // With few cores, or busy ones, those who make, remove and watch may not meet: then it has shown nothing yet.
+    // With few or busy cores, creators, removers and watchers may not run at the same time. Such a
+    // run shows nothing, so it is repeated.
     let met = (0..100).find_map(|again| {
-        crew("p5_creates_against_removals_of_their_directory", THREADS, seed.wrapping_add(again), |me| {
+        run_workers("p5_creates_against_removals_of_their_directory", THREADS, seed.wrapping_add(again), |me| {
             match me.id % 4 {
                 0 => ledger.remove(me, rounds),
                 1 => ledger.watch(me, rounds),
@@ -105,7 +108,7 @@ fn p5_creates_against_removals_of_their_directory() {
 }
 
 impl Ledger {
-    /// Makes a name, in one of four ways; what was made stays until it is removed here.
+    /// Makes a name in one of four ways. The name stays until this thread removes it.
     fn create(&self, me: &mut Worker<'_>, rounds: usize) {
         let (tree, context) = (&self.tree, &self.tree.context);
         let (file, moved) = (format!("/s{}/file", me.id), format!("/s{}/moved", me.id));
@@ -149,7 +152,8 @@ impl Ledger {
         self.refused.lock().expect("whole").extend(refused);
     }
 
-    /// Removes directories, by rmdir and by renaming an empty one over them; nothing can be made in the removed one.
+    /// Removes directories, by rmdir and by a rename of an empty one over them. Nothing can be made
+    /// in the removed one.
     fn remove(&self, me: &mut Worker<'_>, rounds: usize) {
         let (tree, context) = (&self.tree, &self.tree.context);
         let spare = format!("/spare{}", me.id);
@@ -172,7 +176,8 @@ impl Ledger {
                 tree.vfs.rmdir(context, At::Cwd, path)
             };
             assert!(matches!(removed, Ok(()) | Err(Error::NotEmpty | Error::NoEntry)), "{removed:?}");
-            // Another directory may have had this name meanwhile; but a directory once dead is dead.
+            // Another directory may have had this name meanwhile. But a removed directory stays
+            // removed.
             if handle.stat().nlink == 0 {
                 let at = At::Dir(handle.dentry());
                 let name = format!("late.{}.{round}", me.id);
@@ -190,7 +195,7 @@ impl Ledger {
         }
     }
 
-    /// Looks for names that are being made, and lists.
+    /// Looks for names that are being made, and lists directories.
     fn watch(&self, me: &mut Worker<'_>, rounds: usize) {
         let (tree, context) = (&self.tree, &self.tree.context);
         let mut seen = HashSet::new();
@@ -201,7 +206,7 @@ impl Ledger {
             let (creator, dir) = (me.rng.below(THREADS), me.rng.pick(&DIRS));
             if me.rng.one_in(8) {
                 let Ok(handle) = tree.vfs.open(context, At::Cwd, dir, OpenFlags::DIRECTORY, 0) else { continue };
-                // ENOENT: removed meanwhile.
+                // ENOENT if the directory was removed meanwhile.
                 let _ = handle.readdir(2, |entry| {
                     seen.insert(String::from_utf8_lossy(entry.name).into_owned());
                     true

@@ -1,16 +1,17 @@
-//! P9: a rendered path existed, renames cannot starve rendering, and rendering cannot starve renames.
+//! P9: a rendered path existed, renames cannot starve rendering, and rendering cannot starve
+//! renames.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pando_vfs::{At, DentryRef, RenameFlags};
 
 use crate::{
-    harness::{THREADS, Worker, alone, crew, scale, seed},
+    harness::{THREADS, Worker, alone, run_workers, scale, seed},
     tree::{FOLLOW, Tree},
 };
 
-/// Runs `rename` on the first threads until all others have rendered `renders` paths, each one of `allowed`; then the
-/// renaming threads go on alone for as many more. Neither side can finish if the other starves it.
+/// Runs `rename` on the first threads until all others have rendered `renders` paths. Each path
+/// must be one of `allowed`. Neither side can finish if the other starves it.
 fn render_against(
     what: &str,
     tree: &Tree,
@@ -21,9 +22,10 @@ fn render_against(
 ) {
     let seed = seed();
     let (rendering, renamed) = (AtomicUsize::new(THREADS - renamers), AtomicUsize::new(0));
-    crew(what, THREADS, seed, |me| {
+    run_workers(what, THREADS, seed, |me| {
         if me.id < renamers {
-            // At least as many as the other side does, and until it is through.
+            // At least a quarter as many renames as renders of one thread, and until all renders
+            // are done.
             let mut left = renders / 4;
             while left > 0 || rendering.load(Ordering::Relaxed) > 0 {
                 if !me.go_on() {
@@ -55,7 +57,7 @@ fn rename(tree: &Tree, old: &str, new: &str) {
         .unwrap_or_else(|e| panic!("{old} to {new}: {e}"));
 }
 
-/// Two directories exchange places all the time; their contents follow.
+/// Two directories exchange places continuously, and their contents move with them.
 #[test]
 fn p9_paths_below_exchanged_directories() {
     let _alone = alone();
@@ -107,10 +109,11 @@ fn p9_paths_with_every_part_moving() {
     });
 }
 
-/// Each part of a path takes two values, and one combination never exists: a rendering that mixes two instants shows it.
-/// The two parts are far apart, so that renames fall between the readings of the one and of the other.
+/// Each part of a path has two values, and one combination never exists. A path that mixes two
+/// instants has that combination. The two parts are far apart, so that renames occur between the
+/// reads of the two.
 #[test]
-fn p9_no_path_of_two_instants() {
+fn p9_path_is_never_of_two_instants() {
     const DEPTH: usize = 300;
     let _alone = alone();
     let tree = Tree::new();
@@ -135,13 +138,13 @@ fn p9_no_path_of_two_instants() {
     let [file_paths, dir_paths, inside_paths] =
         [&file_paths, &dir_paths, &inside_paths].map(|paths| paths.each_ref().map(String::as_str));
     let targets: [(&DentryRef, &[&str]); 3] = [(&file, &file_paths), (&dir, &dir_paths), (&inside, &inside_paths)];
-    render_against("p9_no_path_of_two_instants", &tree, 1, scale(1500), &targets, |_| {
+    render_against("p9_path_is_never_of_two_instants", &tree, 1, scale(1500), &targets, |_| {
         let below = |old: &str, new: &str| {
             let none = RenameFlags::empty();
             tree.vfs.rename(&tree.context, At::Dir(&bottom), old, At::Dir(&bottom), new, none).expect("moved");
         };
         rename(&tree, "/a/t", "/b/t");
-        // Only while they lie in /b do these have their second names.
+        // These have their second names only while they are below /b.
         below("f0", "f1");
         below("s0", "s1");
         below("f1", "f0");
@@ -150,14 +153,15 @@ fn p9_no_path_of_two_instants() {
     });
 }
 
-/// A file that is replaced while it is open: its path, or its path and "(deleted)"; never another's, never alive again.
+/// A file is replaced while it is open. It is rendered as its path, or as its path and "(deleted)".
+/// It never has the path of another file, and never loses "(deleted)".
 #[test]
-fn p9_deleted_is_said_once_and_for_all() {
+fn p9_deleted_path_stays_deleted() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(2000));
     tree.mkdir("/d");
     tree.touch("/d/target");
-    crew("p9_deleted_is_said_once_and_for_all", THREADS, seed, |me| {
+    run_workers("p9_deleted_path_stays_deleted", THREADS, seed, |me| {
         for round in 0..rounds {
             if !me.go_on() {
                 return;

@@ -1,24 +1,28 @@
-//! A permission that was taken away is gone: for those who are just making use of it, too.
+//! A revoked permission is gone, even for operations that are in progress.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use pando_vfs::{At, Context, Credentials, Error, RenameFlags, Walk};
 
 use crate::{
-    harness::{alone, crew, scale, seed},
+    harness::{alone, run_workers, scale, seed},
     tree::{FOLLOW, NEW, Tree},
 };
 
 const THREADS: usize = 16;
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// A user's names come and go in a directory while its owner opens and closes it: once a chmod has closed it, nothing in
-/// it changes, whatever was under way.
-/// Seen to fail: a permission that is looked at once more right before the change, and nobody waits for who has looked; a
-/// chmod that waits before it says that it is coming; one that waits for all locks but a few; a change that does not ask
-/// whether one is coming.
+/// A user's names are made and removed in a directory while its owner opens and closes it. Once a
+/// chmod or chown has closed the directory, nothing in it changes, whatever was in progress.
+///
+/// Seen to fail:
+/// - the permission checked again right before the change, and no wait for threads that have
+///   checked
+/// - a chmod that waits before it announces the revocation
+/// - a chmod that waits for all locks but a few
+/// - a change that does not check for a revocation
 #[test]
-fn p2_nothing_changes_in_a_directory_that_was_closed() {
+fn p2_no_change_after_permission_is_revoked() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(6000));
     let vfs = &tree.vfs;
@@ -26,13 +30,13 @@ fn p2_nothing_changes_in_a_directory_that_was_closed() {
     vfs.chmod(&tree.context, At::Cwd, "/d", 0o755, FOLLOW).expect("closed");
     let user = Context::new(vfs, Credentials::user(1000, 1000, &[]));
     let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    crew("p2_nothing_changes_in_a_directory_that_was_closed", THREADS, seed, |me| {
+    run_workers("p2_no_change_after_permission_is_revoked", THREADS, seed, |me| {
         if me.id == 0 {
             for round in 0..rounds {
                 if !me.go_on() {
                     break;
                 }
-                // By its mode, or by whom it belongs to.
+                // By its mode, or by its owner.
                 let close = |closed: bool| {
                     if round % 2 == 0 {
                         vfs.chmod(&tree.context, At::Cwd, "/d", if closed { 0o755 } else { 0o777 }, FOLLOW)

@@ -1,23 +1,23 @@
-//! P3: rename is one instant.
+//! P3: a rename takes effect at one instant.
 //!
-//! Most tests use *tokens*: names that change once, so that what a reader has seen of one name says for certain what it
-//! must find under the other.
+//! Most tests use *tokens*: names that change once. So a reader that has seen one of the two names
+//! knows for certain what it must find under the other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pando_vfs::{At, DentryRef, Error, OpenFlags, RenameFlags};
 
 use crate::{
-    harness::{Rng, THREADS, Worker, alone, crew, scale, seed},
+    harness::{Rng, THREADS, Worker, alone, run_workers, scale, seed},
     tree::{FOLLOW, RW, Tree},
 };
 
 const MOVERS: usize = 4;
-/// Tokens of each mover in each round.
+/// The tokens of each mover in each round.
 const TOKENS: usize = 60;
 const DIRS: [&str; 2] = ["/a", "/b"];
 
-/// A token's two names, and what they are bound to before it is used.
+/// A token's two names, and the dentries to which they are bound before the rename.
 struct Token {
     old: String,
     new: String,
@@ -49,7 +49,7 @@ impl Token {
         path.rsplit_once('/').map_or("/", |(dir, _)| dir)
     }
 
-    /// What must hold once `dentry` is known to have arrived at `path` for good.
+    /// Checks that must hold once `dentry` is known to be at `path` for good.
     fn check_place(tree: &Tree, dentry: &DentryRef, path: &str) {
         let rendered = tree.vfs.d_path(&tree.context, dentry, 4096).expect("renders");
         assert_eq!(String::from_utf8_lossy(&rendered), path, "rendered");
@@ -61,7 +61,8 @@ impl Token {
     }
 }
 
-/// Rounds of movers, who use their tokens, and readers, who look at those in use.
+/// Runs rounds of movers, which rename their tokens, and of readers, which look at the tokens in
+/// use.
 fn tokens(what: &str, both: bool, flags: RenameFlags, look: impl Fn(&Tree, &Token, &mut Rng) + Sync) {
     let seed = seed();
     let tree = Tree::new();
@@ -74,7 +75,7 @@ fn tokens(what: &str, both: bool, flags: RenameFlags, look: impl Fn(&Tree, &Toke
             .map(|mover| (0..TOKENS).map(|index| Token::make(&tree, &mut rng, mover, index, both)).collect())
             .collect();
         let cursors = [const { AtomicUsize::new(0) }; MOVERS];
-        crew(what, THREADS, seed ^ round as u64, |me: &mut Worker<'_>| {
+        run_workers(what, THREADS, seed ^ round as u64, |me: &mut Worker<'_>| {
             if me.id < MOVERS {
                 for (index, token) in tokens[me.id].iter().enumerate() {
                     if !me.go_on() {
@@ -83,7 +84,7 @@ fn tokens(what: &str, both: bool, flags: RenameFlags, look: impl Fn(&Tree, &Toke
                     cursors[me.id].store(index, Ordering::Relaxed);
                     let moved = tree.vfs.rename(&tree.context, At::Cwd, &token.old, At::Cwd, &token.new, flags);
                     assert_eq!(moved, Ok(()), "{} to {}", token.old, token.new);
-                    // Readers are many: let them have a look at each token.
+                    // There are many readers. This lets them read each token.
                     for _ in 0..me.rng.below(4) {
                         std::thread::yield_now();
                     }
@@ -114,11 +115,11 @@ fn tokens(what: &str, both: bool, flags: RenameFlags, look: impl Fn(&Tree, &Toke
     }
 }
 
-/// Once the old name is seen gone, the new one is there.
+/// A thread that sees the old name gone finds the new one.
 #[test]
-fn p3_what_has_left_has_arrived() {
+fn p3_old_name_gone_means_new_name_visible() {
     let _alone = alone();
-    tokens("p3_what_has_left_has_arrived", false, RenameFlags::NOREPLACE, |tree, token, rng| {
+    tokens("p3_old_name_gone_means_new_name_visible", false, RenameFlags::NOREPLACE, |tree, token, rng| {
         let ino = token.one.ino();
         if rng.one_in(2) {
             match tree.ino(&token.old) {
@@ -137,7 +138,7 @@ fn p3_what_has_left_has_arrived() {
     });
 }
 
-/// An exchange is seen whole: by look-ups in either order, by `..`, by path rendering.
+/// An exchange is seen as a whole, by look-ups in either order, by `..`, and by path rendering.
 #[test]
 fn p3_exchange_is_never_half_done() {
     let _alone = alone();
@@ -156,16 +157,16 @@ fn p3_exchange_is_never_half_done() {
             Token::check_place(tree, &token.one, &token.new);
             Token::check_place(tree, two, &token.old);
         }
-        // Before, meanwhile, after: one of the two paths, and never deleted.
+        // Before, during and after the exchange, the path is one of the two, and never deleted.
         let rendered = tree.vfs.d_path(&tree.context, &token.one, 4096).expect("renders");
         assert!(rendered == token.old.as_bytes() || rendered == token.new.as_bytes(), "{rendered:?}");
     });
 }
 
-/// A target that is replaced over and over is there at every moment: files over files, empty directories over empty
-/// directories.
+/// A target that is replaced over and over exists at every moment: files over files, and empty
+/// directories over empty directories.
 #[test]
-fn p3_a_replaced_target_is_never_missing() {
+fn p3_rename_over_keeps_target_visible() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(4000));
     for dir in DIRS {
@@ -178,7 +179,7 @@ fn p3_a_replaced_target_is_never_missing() {
         .expect("made");
     tree.mkdir(dir);
     let context = &tree.context;
-    crew("p3_a_replaced_target_is_never_missing", THREADS, seed, |me| {
+    run_workers("p3_rename_over_keeps_target_visible", THREADS, seed, |me| {
         for round in 0..rounds {
             if !me.go_on() {
                 return;
@@ -199,7 +200,7 @@ fn p3_a_replaced_target_is_never_missing() {
                     assert_eq!(stat.map(|stat| stat.size), Ok(5), "the target is missing, or another");
                 }
                 5 => {
-                    // If it were missing for a moment, this would make another, an empty one.
+                    // If the target were missing for a moment, this would make another, empty file.
                     let open = tree.vfs.open(context, At::Cwd, file, RW | OpenFlags::CREAT, 0o644).expect("opens");
                     let mut bytes = [0; 8];
                     assert_eq!(open.pread(&mut bytes, 0), Ok(5));

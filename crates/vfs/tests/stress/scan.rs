@@ -5,25 +5,25 @@ use std::collections::HashMap;
 use pando_vfs::{At, Error, OpenFlags, RenameFlags};
 
 use crate::{
-    harness::{THREADS, Worker, alone, crew, scale, seed},
+    harness::{THREADS, Worker, alone, run_workers, scale, seed},
     tree::Tree,
 };
 
-/// Names that are bound throughout.
+/// The number of names that stay bound throughout.
 const STABLE: usize = 300;
-/// Names that come and go, of each thread that makes them.
+/// The number of names that each churning thread makes and removes.
 const PASSING: usize = 200;
 
 fn stable(i: usize) -> String {
     format!("/d/stable{i}")
 }
 
-/// One whole scan with a buffer of `room` entries; how often each name came.
+/// One whole scan with buffers of random size. Returns how often each name was returned.
 fn scan(tree: &Tree, me: &mut Worker<'_>) -> HashMap<String, usize> {
     let mut count = HashMap::new();
     let mut cookie = 0;
     loop {
-        // A fresh handle each time: a cookie belongs to the directory, not to the handle.
+        // A new handle each time: a cookie belongs to the directory, not to the handle.
         let dir = tree.vfs.open(&tree.context, At::Cwd, "/d", OpenFlags::DIRECTORY, 0).expect("opens");
         let (mut room, mut read) = (1 + me.rng.below(90), 0);
         dir.readdir(cookie, |entry| {
@@ -44,7 +44,7 @@ fn scan(tree: &Tree, me: &mut Worker<'_>) -> HashMap<String, usize> {
     }
 }
 
-/// Names that pass: the table grows and shrinks under the scans.
+/// Makes and removes names, so that the table grows and shrinks during the scans.
 fn churn(tree: &Tree, me: &mut Worker<'_>, rounds: usize) {
     let path = |id: usize, i: usize| format!("/d/passing{id}.{i}");
     for _ in 0..rounds {
@@ -64,7 +64,7 @@ fn churn(tree: &Tree, me: &mut Worker<'_>, rounds: usize) {
     }
 }
 
-/// Stable names change what they show, in place.
+/// Changes the dentries that stable names show, in place.
 fn replace(tree: &Tree, me: &mut Worker<'_>, rounds: usize) {
     for round in 0..rounds * 40 {
         if !me.go_on() {
@@ -84,16 +84,16 @@ fn replace(tree: &Tree, me: &mut Worker<'_>, rounds: usize) {
     }
 }
 
-/// Seen to fail: a scan that goes on one entry too late after a full buffer.
+/// Seen to fail: a scan that resumes one entry too late after a full buffer.
 #[test]
-fn p10_stable_names_come_exactly_once() {
+fn p10_stable_names_are_returned_exactly_once() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(30));
     tree.mkdir("/d");
     for i in 0..STABLE {
         tree.touch(&stable(i));
     }
-    crew("p10_stable_names_come_exactly_once", THREADS, seed, |me| match me.id % 4 {
+    run_workers("p10_stable_names_are_returned_exactly_once", THREADS, seed, |me| match me.id % 4 {
         0 | 1 => churn(&tree, me, rounds),
         2 => replace(&tree, me, rounds),
         _ => {
@@ -116,14 +116,15 @@ fn p10_stable_names_come_exactly_once() {
     assert_eq!(tree.used(), (STABLE as u64 + 2, 0));
 }
 
-/// Attributes come with the names, and belong to them.
-/// Seen to fail: attributes of the entry before.
+/// Attributes are returned with the names, and belong to them.
+///
+/// Seen to fail: the attributes of the entry before.
 #[test]
 fn p11_bulk_records_are_of_one_inode() {
     let _alone = alone();
     let (tree, seed, rounds) = (Tree::new(), seed(), scale(60));
     tree.mkdir("/d");
-    crew("p11_bulk_records_are_of_one_inode", THREADS, seed, |me| {
+    run_workers("p11_bulk_records_are_of_one_inode", THREADS, seed, |me| {
         for round in 0..rounds {
             if !me.go_on() {
                 return;

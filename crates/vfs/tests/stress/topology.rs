@@ -1,4 +1,4 @@
-//! P4: no deadlock, no loop; and afterwards the tree is a tree.
+//! P4: no deadlock and no cycle. Afterwards the tree is a tree.
 
 use std::{
     collections::HashSet,
@@ -11,12 +11,12 @@ use std::{
 use pando_vfs::{At, DentryRef, Error, FileKind, RenameFlags, Resolve, Walk};
 
 use crate::{
-    harness::{THREADS, Worker, alone, crew, scale, seed},
+    harness::{THREADS, Worker, alone, run_workers, scale, seed},
     tree::{FOLLOW, NEW, Tree},
 };
 
 const NAMES: [&str; 5] = ["0", "1", "2", "3", "a longer name, to lie on the heap"];
-/// Directories that the threads know of at a time.
+/// The number of directories that the threads know at a time.
 const POOL: usize = 12;
 
 /// Walks the whole tree and checks that it is one. Returns its inodes.
@@ -45,7 +45,7 @@ fn check_tree(tree: &Tree) -> HashSet<u64> {
     inos
 }
 
-/// Where the threads of the great shuffle work.
+/// The state of the random test.
 struct Shuffle {
     tree: Tree,
     pool: RwLock<Vec<DentryRef>>,
@@ -57,13 +57,13 @@ impl Shuffle {
         pool[me.rng.below(pool.len())].clone()
     }
 
-    /// Makes a directory, and lets others know of it.
+    /// Makes a directory, and adds it to the pool.
     fn mkdir(&self, me: &mut Worker<'_>) {
         let (dir, name) = (self.any(me), me.rng.pick(&NAMES));
         match self.tree.vfs.mkdir(&self.tree.context, At::Dir(&dir), name, 0o777) {
             Ok(made) => {
                 let mut pool = self.pool.write().unwrap_or_else(PoisonError::into_inner);
-                // The root stays, at 0.
+                // The root stays, at index 0.
                 let index = 1 + me.rng.below(POOL);
                 if index < pool.len() { pool[index] = made } else { pool.push(made) }
             }
@@ -84,7 +84,7 @@ impl Shuffle {
         match moved {
             Ok(()) | Err(Error::NoEntry | Error::Exists | Error::NotEmpty) => {}
             Err(Error::IsDirectory | Error::NotDirectory) => assert!(flags.is_empty(), "{moved:?} with {flags:?}"),
-            // What lies in a directory is not above it, whatever moves meanwhile.
+            // A dentry in a directory is never an ancestor of it, whatever moves meanwhile.
             Err(Error::Invalid) => assert!(!target.ptr_eq(&from), "EINVAL within one directory"),
             Err(error) => panic!("rename: {error}"),
         }
@@ -114,7 +114,7 @@ impl Shuffle {
                 assert!(path.starts_with(b"/"), "{path:?}");
             }
             _ => {
-                // Up to the root: a loop would never get there.
+                // Walks up to the root. In a cycle this would not reach it.
                 let dir = self.any(me);
                 let up = "../".repeat(1000);
                 let mut here = dir;
@@ -124,13 +124,13 @@ impl Shuffle {
                         break;
                     }
                 }
-                assert_eq!(here.ino(), 1, "the way up does not lead to the root");
+                assert_eq!(here.ino(), 1, "the walk up does not reach the root");
             }
         }
     }
 }
 
-/// Directories and files move, exchange, come and go at random, everywhere.
+/// Directories and files are moved, exchanged, made and removed at random, everywhere.
 #[test]
 fn p4_the_tree_stays_a_tree() {
     let _alone = alone();
@@ -141,7 +141,7 @@ fn p4_the_tree_stays_a_tree() {
         pool.push(tree.mkdir(["/0", "/1", "/0/0", "/1/1", "/0/0/0", "/0/1"][i]));
     }
     let shuffle = Shuffle { tree, pool: RwLock::new(pool) };
-    crew("p4_the_tree_stays_a_tree", THREADS, seed, |me| {
+    run_workers("p4_the_tree_stays_a_tree", THREADS, seed, |me| {
         for _ in 0..steps {
             if !me.go_on() {
                 return;
@@ -157,7 +157,8 @@ fn p4_the_tree_stays_a_tree() {
     assert_eq!(tree.used(), (1, 0));
 }
 
-/// A few directories change parents in cycles, by all threads, with nothing else: topology and names meet constantly.
+/// All threads move a few directories between parents in cycles, and do nothing else. The topology
+/// lock and the name locks are contended throughout.
 #[test]
 fn p4_directories_in_cycles() {
     let _alone = alone();
@@ -165,7 +166,7 @@ fn p4_directories_in_cycles() {
     let tree = Tree::new();
     let dirs: Vec<DentryRef> = (0..4).map(|i| tree.mkdir(&format!("/{i}"))).collect();
     let places: Vec<DentryRef> = dirs.iter().cloned().chain([tree.vfs.root()]).collect();
-    crew("p4_directories_in_cycles", THREADS, seed, |me| {
+    run_workers("p4_directories_in_cycles", THREADS, seed, |me| {
         for _ in 0..steps {
             if !me.go_on() {
                 return;
@@ -184,9 +185,9 @@ fn p4_directories_in_cycles() {
     assert!(dirs.iter().all(|dir| inos.contains(&dir.ino())));
 }
 
-/// Directories leave a root and come back while others walk up in it: no path leads out.
+/// Directories leave a root and return while other threads walk up inside it. No path leads out.
 #[test]
-fn p4_no_way_leads_out_of_a_root() {
+fn p4_no_path_leads_out_of_a_root() {
     let _alone = alone();
     let (tree, seed, steps) = (Tree::new(), seed(), scale(8000));
     for dir in ["/in", "/in/d", "/in/d/e", "/out", "/secret"] {
@@ -196,7 +197,7 @@ fn p4_no_way_leads_out_of_a_root() {
     tree.vfs.chroot(&mut confined, At::Cwd, "/in").expect("there");
     tree.vfs.chdir(&mut confined, At::Cwd, "/").expect("there");
     let beneath = confined.clone().with_resolve(Resolve::BENEATH);
-    crew("p4_no_way_leads_out_of_a_root", THREADS, seed, |me| {
+    run_workers("p4_no_path_leads_out_of_a_root", THREADS, seed, |me| {
         for step in 0..steps {
             if !me.go_on() {
                 return;
@@ -215,9 +216,10 @@ fn p4_no_way_leads_out_of_a_root() {
     });
 }
 
-/// A step up from deep in a root ends, however fast other directories change their places. (It took as long as they did.)
+/// A step up from deep inside a root ends, however fast other directories move. Seen to
+/// fail: it took as long as the renames did.
 #[test]
-fn p4_a_way_up_ends_beside_renames() {
+fn p4_walk_up_ends_despite_renames() {
     const DEPTH: usize = 3000;
     const WALKERS: usize = 1;
     let _alone = alone();
@@ -233,7 +235,7 @@ fn p4_a_way_up_ends_beside_renames() {
         tree.vfs.chdir(&mut confined, At::Cwd, "d").expect("made");
     }
     let walking = AtomicUsize::new(WALKERS);
-    crew("p4_a_way_up_ends_beside_renames", 2 * WALKERS, seed, |me| {
+    run_workers("p4_walk_up_ends_despite_renames", 2 * WALKERS, seed, |me| {
         if me.id >= WALKERS {
             for step in 0.. {
                 if !me.go_on() || walking.load(Ordering::Relaxed) == 0 {
@@ -250,7 +252,7 @@ fn p4_a_way_up_ends_beside_renames() {
             }
             let up = "../".repeat(1 + step % 500);
             assert!(tree.vfs.stat(&confined, At::Cwd, &up, FOLLOW).is_ok());
-            // Also where names are locked.
+            // Also with names locked.
             let new = format!("{up}{}", me.id);
             tree.vfs.mkdir(&confined, At::Cwd, &new, 0o777).expect("made");
             tree.vfs.rmdir(&confined, At::Cwd, &new).expect("removed");
@@ -259,7 +261,8 @@ fn p4_a_way_up_ends_beside_renames() {
     });
 }
 
-/// Files go to and fro between two directories under many names: stripes collide, in both orders.
+/// Files move back and forth between two directories under many names. Lock stripes collide, in
+/// both orders.
 #[test]
 fn p4_colliding_stripes() {
     let _alone = alone();
@@ -271,7 +274,7 @@ fn p4_colliding_stripes() {
     let count = 200;
     let mut before: Vec<u64> = (0..count).map(|i| tree.touch(&format!("{}/{i}", dirs[i % 2]))).collect();
     before.sort_unstable();
-    crew("p4_colliding_stripes", THREADS, seed, |me| {
+    run_workers("p4_colliding_stripes", THREADS, seed, |me| {
         for _ in 0..steps {
             if !me.go_on() {
                 return;

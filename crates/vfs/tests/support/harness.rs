@@ -1,7 +1,8 @@
-//! Many threads, bounded work, printed seeds, and a watchdog that shows where a hang hangs.
+//! Tests with many threads: bounded work, printed seeds, and a watchdog that prints the stacks of a
+//! hang.
 //!
-//! Nothing here decides by time but the watchdog, and that one only speaks when *no* thread of a crew has made a step
-//! for a whole minute: then it prints every thread's stack and aborts.
+//! Only the watchdog depends on time. It acts only if *no* thread of a run has made a step for a
+//! whole minute. Then it prints the stack of every thread and aborts.
 //!
 //! | variable | meaning | default |
 //! | --- | --- | --- |
@@ -25,7 +26,8 @@ use std::{
 
 use number::number;
 
-/// As many threads as a crew has: more than the cores of a small machine, so that they are preempted anywhere.
+/// The number of threads of a run. It is larger than the number of cores of a small machine, so
+/// that threads are preempted anywhere.
 pub const THREADS: usize = 16;
 
 /// A small generator of random numbers.
@@ -59,77 +61,80 @@ impl Rng {
     }
 }
 
-/// `n` times what the environment asks for.
+/// `n` times the factor from the environment.
 pub fn scale(n: usize) -> usize {
     n * number("PANDO_STRESS_FACTOR").map_or(1, |factor| factor.max(1) as usize)
 }
 
-/// The seed of a test: printed, and shown if the test fails.
+/// The seed of a test. It is printed, and shown if the test fails.
 pub fn seed() -> u64 {
     let seed = number("PANDO_STRESS_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     println!("PANDO_STRESS_SEED={seed}");
     seed
 }
 
-/// One test at a time: each has more threads than there are cores, and retired memory is counted for the whole process.
+/// Serializes the tests of a process: each has more threads than there are cores, and retired
+/// memory is counted for the whole process.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The steps of one thread, on a line of its own. Written by plain stores: a read-modify-write would put a barrier
-/// between any two operations, and hide the reorderings that these tests are after.
+/// The step counter of one thread, on a cache line of its own. It is written by plain stores. A
+/// read-modify-write would be a barrier between any two operations, and hide the reorderings that
+/// these tests look for.
 #[repr(align(128))]
 #[derive(Default)]
-struct Beat(AtomicU64);
+struct Steps(AtomicU64);
 
-/// One thread of a crew.
+/// One thread of a run.
 pub struct Worker<'c> {
     /// Its number, from 0.
     pub id: usize,
-    /// Its own random choices.
+    /// Its own random numbers.
     pub rng: Rng,
-    beat: &'c Beat,
+    steps: &'c Steps,
     failed: &'c AtomicBool,
     barrier: &'c Barrier,
     met: usize,
 }
 
 impl Worker<'_> {
-    /// Counts a step, gives way now and then, and says whether to go on: not if another thread has failed.
+    /// Counts a step, and yields the CPU from time to time. Returns false if another thread has
+    /// failed.
     pub fn go_on(&mut self) -> bool {
-        self.beat.0.store(self.beat.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.steps.0.store(self.steps.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if self.rng.one_in(8) {
             std::thread::yield_now();
         }
         !self.failed.load(Ordering::Relaxed)
     }
 
-    /// Waits for all other threads of the crew; all must call it equally often. They leave it as close together as the
-    /// scheduler lets them.
+    /// Waits for all other threads of the run. All must call this equally often. They leave as
+    /// close together as the scheduler permits.
     pub fn meet(&mut self) {
         self.met += 1;
         self.barrier.arrived.fetch_add(1, Ordering::SeqCst);
         let mut spins = 0;
         while self.barrier.arrived.load(Ordering::SeqCst) < self.met * self.barrier.threads {
             assert!(!self.failed.load(Ordering::Relaxed), "another thread has failed");
-            // Awake for a while: who is awake leaves at once.
+            // Spins for a while, since a thread that is awake leaves at once.
             spins += 1;
             if spins < 2000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
     }
 }
 
-/// Where a crew meets: unlike `std`'s, it lets go when a thread fails.
+/// The barrier of a run. Unlike `std`'s, it fails when another thread has failed.
 struct Barrier {
     threads: usize,
     arrived: AtomicUsize,
 }
 
-/// Tells the others when a thread panics, so that none waits for it.
-struct Alarm<'c>(&'c AtomicBool);
+/// Tells the other threads when a thread panics, so that none waits for it.
+struct FailOnPanic<'c>(&'c AtomicBool);
 
-impl Drop for Alarm<'_> {
+impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.store(true, Ordering::Relaxed);
@@ -137,20 +142,21 @@ impl Drop for Alarm<'_> {
     }
 }
 
-/// Runs `body` on `threads` threads that start together, under the watchdog; fails if one of them does.
-pub fn crew(what: &str, threads: usize, seed: u64, body: impl Fn(&mut Worker<'_>) + Sync) {
-    let beats: Vec<Beat> = (0..threads).map(|_| Beat::default()).collect();
+/// Runs `body` on `threads` threads that start together, under the watchdog. Fails if one of them
+/// does.
+pub fn run_workers(what: &str, threads: usize, seed: u64, body: impl Fn(&mut Worker<'_>) + Sync) {
+    let steps_of: Vec<Steps> = (0..threads).map(|_| Steps::default()).collect();
     let (failed, barrier) = (AtomicBool::new(false), Barrier { threads, arrived: AtomicUsize::new(0) });
     let (done, wake) = (Mutex::new(false), Condvar::new());
     std::thread::scope(|scope| {
-        scope.spawn(|| watch(what, seed, &beats, &done, &wake));
+        scope.spawn(|| watch(what, seed, &steps_of, &done, &wake));
         let workers: Vec<_> = (0..threads)
             .map(|id| {
-                let (beat, failed, barrier, body) = (&beats[id], &failed, &barrier, &body);
+                let (steps, failed, barrier, body) = (&steps_of[id], &failed, &barrier, &body);
                 scope.spawn(move || {
-                    let _alarm = Alarm(failed);
+                    let _fail_on_panic = FailOnPanic(failed);
                     let rng = Rng::new(seed ^ (id as u64 + 1).wrapping_mul(0xa076_1d64_78bd_642f));
-                    let mut worker = Worker { id, rng, beat, failed, barrier, met: 0 };
+                    let mut worker = Worker { id, rng, steps, failed, barrier, met: 0 };
                     worker.meet();
                     body(&mut worker);
                 })
@@ -167,10 +173,10 @@ pub fn crew(what: &str, threads: usize, seed: u64, body: impl Fn(&mut Worker<'_>
     });
 }
 
-/// Aborts with all stacks when no thread has made a step for long.
-fn watch(what: &str, seed: u64, beats: &[Beat], done: &Mutex<bool>, wake: &Condvar) {
+/// Aborts with all stacks if no thread makes a step for long.
+fn watch(what: &str, seed: u64, steps_of: &[Steps], done: &Mutex<bool>, wake: &Condvar) {
     let stall_s = number("PANDO_STRESS_STALL_S").unwrap_or(60);
-    let steps = || beats.iter().map(|beat| beat.0.load(Ordering::Relaxed)).sum::<u64>();
+    let steps = || steps_of.iter().map(|steps| steps.0.load(Ordering::Relaxed)).sum::<u64>();
     let (mut last, mut quiet_s) = (steps(), 0);
     let mut guard = done.lock().unwrap_or_else(PoisonError::into_inner);
     while !*guard {
@@ -180,7 +186,7 @@ fn watch(what: &str, seed: u64, beats: &[Beat], done: &Mutex<bool>, wake: &Condv
         quiet_s = if now == last && wait.timed_out() { quiet_s + 1 } else { 0 };
         last = now;
         if !*guard && quiet_s >= stall_s {
-            // Not by `eprintln`: what a test prints is captured, and an abort would lose it.
+            // Not by `eprintln`: the output of a test is captured, and an abort would lose it.
             let text = format!("\nHANG in {what}: no step for {quiet_s} s. PANDO_STRESS_SEED={seed}\n{}", stacks());
             let _ = std::io::stderr().write_all(text.as_bytes());
             std::process::abort();
@@ -188,10 +194,10 @@ fn watch(what: &str, seed: u64, beats: &[Beat], done: &Mutex<bool>, wake: &Condv
     }
 }
 
-/// Every thread's stack: from gdb, or what the kernel tells of each thread.
+/// The stack of every thread, from gdb. Without gdb, the kernel's information about each thread.
 fn stacks() -> String {
     let pid = std::process::id().to_string();
-    // gdb stops this process, so it is another one that stops gdb if it hangs.
+    // gdb stops this process, so another process must stop gdb if it hangs.
     let gdb = Command::new("timeout")
         .args(["-s", "KILL", "30", "gdb", "-p", &pid, "-batch", "-nx", "-ex", "thread apply all bt 40"])
         .stdin(Stdio::null())

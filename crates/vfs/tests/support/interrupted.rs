@@ -1,4 +1,5 @@
-//! A tree in which something happens in the midst of an operation, for tests that have `watched` beside this.
+//! A tree that runs a function in the middle of an operation. Tests that use it also include
+//! `watched`.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,12 +10,12 @@ use crate::watched::{Used, Watched};
 
 pub type Interruption = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
-/// A tree in memory that does something once, in the midst of the operation that asks for its backing next.
+/// A tree in memory that runs a function once, inside the next operation that asks for its backing.
 pub fn interrupted() -> (impl Driver, Arc<Interruption>) {
     interrupted_at(Used::Backing)
 }
 
-/// The same, of the operation that next comes to it for that.
+/// The same, inside the next operation that calls the driver for `wanted`.
 pub fn interrupted_at(wanted: Used) -> (impl Driver, Arc<Interruption>) {
     let interruption = Arc::<Interruption>::default();
     let next = interruption.clone();

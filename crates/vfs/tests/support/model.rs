@@ -1,14 +1,15 @@
-//! The obvious name space: a map from (directory, name) to what is there. One step at a time, no locks, no errors of its
-//! own.
+//! A model of the namespace: a map from (directory, name) to inode. It has no locks, and makes one
+//! step at a time.
 //!
-//! Most operations are one step. Those that the promises allow to be more are more here: `link` first looks its
-//! file up, then counts, then binds the name; whoever takes a file's name away counts down afterwards (protocol 6).
+//! Most operations are one step. Operations that the promises allow to be several steps are several
+//! steps here. `link` first looks its file up, then counts the link, then binds the name. An
+//! operation that removes a file's name counts down afterwards (protocol 6).
 
 use std::collections::BTreeMap;
 
 use pando_vfs::{Error, RenameFlags};
 
-/// An inode, as the tree names it.
+/// An inode, as the tree identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
     pub ino: u64,
@@ -35,18 +36,18 @@ pub enum Op {
     Rename(Place, Place, RenameFlags),
 }
 
-/// What an operation answers: what it made or found, if it makes or finds anything.
+/// The result of an operation: the node that it made or found, if it makes or finds one.
 pub type Outcome = Result<Option<Node>, Error>;
 
-/// How far an operation has come.
+/// The stage of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     Begun,
     /// link: has found its file.
     Found(Node),
-    /// link: has counted.
+    /// link: has counted the link.
     Counted(Node),
-    /// unlink, rename over a file: the name is gone, the count not yet lowered.
+    /// unlink, rename over a file: the name is removed, the link is not yet counted down.
     Unnamed(Node),
     Done,
 }
@@ -55,9 +56,9 @@ pub enum Stage {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Model {
     names: BTreeMap<Place, Node>,
-    /// The parent of each directory, or the last one it had; the root is its own.
+    /// The parent of each directory, or its last parent. The root is its own parent.
     parents: BTreeMap<Node, Node>,
-    /// Links counted for names that are not there (yet, or any more), sorted.
+    /// Links that are counted for names that do not exist yet, or no longer, sorted.
     counted: Vec<Node>,
 }
 
@@ -67,7 +68,7 @@ impl Model {
         Self { names: BTreeMap::new(), parents: BTreeMap::from([(root, root)]), counted: Vec::new() }
     }
 
-    /// What is at a place.
+    /// The node at a place.
     pub fn at(&self, place: Place) -> Option<Node> {
         self.names.get(&place).copied()
     }
@@ -77,7 +78,8 @@ impl Model {
         self.names.iter().filter(|(place, _)| place.dir == dir).map(|(place, node)| (place.name, *node)).collect()
     }
 
-    /// How many names a file has; 2 and the subdirectories of a directory, or 0 of a removed one.
+    /// The link count: the number of names of a file; 2 and the subdirectories of a directory, or 0
+    /// for a removed directory.
     pub fn nlink(&self, node: Node) -> usize {
         if node.is_dir {
             let subdirs = self.list(node).iter().filter(|(_, child)| child.is_dir).count();
@@ -87,17 +89,17 @@ impl Model {
         }
     }
 
-    /// The parent of a directory, or the last one.
+    /// The parent of a directory, or its last parent.
     pub fn parent(&self, dir: Node) -> Node {
         self.parents[&dir]
     }
 
-    /// Whether a directory is bound somewhere (or is the root).
+    /// Whether a directory is bound somewhere, or is the root.
     pub fn is_alive(&self, dir: Node) -> bool {
         self.parents.get(&dir) == Some(&dir) || self.names.values().any(|bound| *bound == dir)
     }
 
-    /// Whether `dir` is `below` or above it.
+    /// Whether `dir` is `below` or one of its ancestors.
     fn is_self_or_ancestor(&self, dir: Node, mut below: Node) -> bool {
         loop {
             if dir == below {
@@ -111,7 +113,7 @@ impl Model {
         }
     }
 
-    /// Why an operation that has just begun is refused in this state, if it is.
+    /// The error of an operation that has just begun, if this state refuses it.
     pub fn refusal(&self, op: Op) -> Option<Error> {
         match op {
             Op::Create(place) | Op::Mkdir(place) => self.refuses_new(place),
@@ -188,8 +190,8 @@ impl Model {
         self.counted.remove(index);
     }
 
-    /// The next step of an operation with a known outcome: the states and stages that it may lead to. None: in this
-    /// state the operation cannot go on to that outcome.
+    /// The next step of an operation with a known outcome: the states and stages that it may lead
+    /// to. An empty result means that this state does not permit that outcome.
     pub fn step(&self, op: Op, stage: Stage, outcome: Outcome) -> Vec<(Self, Stage)> {
         match (stage, op) {
             (Stage::Done, _) => Vec::new(),
@@ -207,7 +209,7 @@ impl Model {
         }
     }
 
-    /// A successful operation, but for link.
+    /// A successful operation other than link.
     fn carry_out(&self, op: Op, answer: Option<Node>) -> Option<(Self, Stage)> {
         let mut next = self.clone();
         let mut stage = Stage::Done;
@@ -282,11 +284,11 @@ impl Model {
         }
     }
 
-    /// Runs an operation alone; false if it cannot have had that outcome.
+    /// Runs a single operation. Returns false if it cannot have that outcome.
     pub fn run(&mut self, op: Op, outcome: Outcome) -> bool {
         let mut stage = Stage::Begun;
         while stage != Stage::Done {
-            // Alone, there is never a choice.
+            // Without concurrency there is never a choice.
             let Some((next, after)) = self.step(op, stage, outcome).pop() else { return false };
             (*self, stage) = (next, after);
         }

@@ -1,7 +1,7 @@
-//! Random numbers for tests, also of other crates.
+//! Random numbers for tests, also for tests of other crates.
 
-/// The next of the numbers that a seed gives again (splitmix64: Steele, Lea, Flood, *Fast splittable pseudorandom number
-/// generators*, 2014).
+/// The next number of a reproducible sequence (splitmix64: Steele, Lea, Flood, *Fast splittable
+/// pseudorandom number generators*, 2014).
 pub fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

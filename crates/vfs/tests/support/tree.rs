@@ -1,4 +1,4 @@
-//! A tree to test with, and what is looked at in it.
+//! A tree to test with, and helpers that read it.
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, DentryRef, Driver, FileKind, OpenFlags, Vfs, Walk};
@@ -10,12 +10,12 @@ pub const RW: OpenFlags = OpenFlags::RDWR;
 /// A new file, or EEXIST.
 pub const NEW: OpenFlags = OpenFlags::RDWR.union(OpenFlags::CREAT).union(OpenFlags::EXCL);
 
-/// Inodes of the test tree: plenty, and counted.
+/// The inodes of the test tree: plenty, and counted.
 pub const INODES: u64 = 1 << 20;
-/// Pages of the test tree.
+/// The pages of the test tree.
 pub const PAGES: u64 = 1 << 16;
 
-/// A name space, and a context of its superuser.
+/// A namespace, and a context of its superuser.
 pub struct Tree {
     pub vfs: Vfs,
     pub context: Context,
@@ -39,12 +39,12 @@ impl Tree {
         Self { vfs, context }
     }
 
-    /// Makes a directory that must not be there.
+    /// Makes a directory that must not exist yet.
     pub fn mkdir(&self, path: &str) -> DentryRef {
         self.vfs.mkdir(&self.context, At::Cwd, path, 0o777).unwrap_or_else(|e| panic!("mkdir {path}: {e}"))
     }
 
-    /// Makes a file that must not be there; returns its inode number.
+    /// Makes a file that must not exist yet. Returns its inode number.
     pub fn touch(&self, path: &str) -> u64 {
         let file = self.vfs.open(&self.context, At::Cwd, path, NEW, 0o644);
         file.unwrap_or_else(|e| panic!("create {path}: {e}")).dentry().ino()
@@ -70,9 +70,10 @@ impl Tree {
         list
     }
 
-    /// Removes all that is below a path; returns how many names went.
+    /// Removes everything below a path. Returns the number of removed names.
     pub fn remove_below(&self, path: &str) -> usize {
-        // By handles, and by a list: the tree may be deeper than a path is long, or a stack.
+        // Uses handles and a list: the tree may be deeper than a path can be long, or than the
+        // stack permits.
         let top = self.vfs.lookup(&self.context, At::Cwd, path, FOLLOW).expect("there");
         let (mut todo, mut dirs, mut count) = (vec![top], Vec::new(), 0);
         while let Some(dir) = todo.pop() {
@@ -88,14 +89,14 @@ impl Tree {
                 }
             }
         }
-        // Parents came before their children.
+        // Parents come before their children in the list.
         for (dir, name) in dirs.iter().rev() {
             self.vfs.rmdir(&self.context, At::Dir(dir), name).unwrap_or_else(|e| panic!("rmdir {name}: {e}"));
         }
         count
     }
 
-    /// Inodes and pages in use, when no garbage waits.
+    /// Inodes and pages in use, when no retired memory is pending.
     pub fn used(&self) -> (u64, u64) {
         collect();
         let statfs = self.vfs.statfs(&self.context, At::Cwd, "/").expect("statfs");
@@ -103,9 +104,9 @@ impl Tree {
     }
 }
 
-/// Frees all garbage of the process. For tests that run alone, and hold no guard.
+/// Frees all retired memory of the process. For tests that run alone and hold no guard.
 pub fn collect() {
-    // A thread that has ended may still be on its way out, with some of it.
+    // A thread that has ended may still be exiting, and hold some of it.
     while pando_sync::retired_bytes() > 0 {
         pando_sync::back_pressure(1);
         std::thread::yield_now();

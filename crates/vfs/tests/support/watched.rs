@@ -1,8 +1,8 @@
-//! A driver that is watched, for the tests of several crates (`#[path]`).
+//! A driver that reports its calls, for the tests of several crates (`#[path]`).
 
 use pando_vfs::{Backing, Charge, Driver, FileData, Result, StatFs};
 
-/// What a name space comes to its driver for.
+/// The reasons for which a namespace calls its driver.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Used {
     Charge,
@@ -12,8 +12,8 @@ pub enum Used {
     Data,
 }
 
-/// A driver that calls a function before it is charged, when something was given back, and before it is asked for its backing or for
-/// the contents of a file.
+/// A driver that calls a function before a charge, after a release, and before it is asked for its
+/// backing or for the contents of a file.
 pub struct Watched<D, F>(pub D, pub F);
 
 impl<D: Driver, F: Fn(Used) + Send + Sync + 'static> Driver for Watched<D, F> {

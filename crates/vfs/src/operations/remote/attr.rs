@@ -1,4 +1,5 @@
-//! Changes of attributes that a backing stores before the cache has them.
+//! Changes of attributes, which are committed to the backing before they are published in the
+//! cache.
 
 use pando_sync::pin;
 
@@ -13,12 +14,13 @@ use crate::{
     },
 };
 
-/// Changes mode, owner and group as a whole. The backing hears of what is `meant`, and of privileges that go with it. No guard
-/// and no lock is held.
+/// Changes mode, owner and group as one record. The backing is told which of them are `meant`, and
+/// of privileges that are dropped. The caller holds no guard and no lock.
 pub(crate) fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Result<PermView>) -> Result<()> {
     let privileged = inode.perm(&pin()).mode & (S_ISUID | S_ISGID) != 0;
     if !meant.contains(AttrMask::MODE) && privileged {
-        // What is left of the mode is stored, too: so it is the mode that others have given it.
+        // The rest of the mode is stored as well, so it must be the mode that others have stored
+        // meanwhile.
         refresh_inode(&inode.shard.sb.name_space, inode)?;
     }
     revoking(inode, change, |change, _| {
@@ -30,14 +32,15 @@ pub(crate) fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermVi
             now = store_ctime(attr, now);
             Ok(meant | mode | AttrMask::CTIME)
         })?;
-        // Stored, it is what it was when it was asked for: a thread that changes it holds the same lock.
+        // The record is still the one that was stored: a thread that changes it holds the same
+        // lock.
         inode.change_perm(&pin(), change)?;
         inode.touch_as_stored(now);
         Ok(())
     })
 }
 
-/// Sets the times of access and modification, at the time `now`.
+/// Sets atime and mtime, at the time `now`.
 pub(crate) fn set_times(inode: &Inode, atime: Option<Timestamp>, mtime: Option<Timestamp>, now: i64) -> Result<()> {
     let mut changed = AttrMask::CTIME;
     changed.set(AttrMask::ATIME, atime.is_some());
@@ -54,7 +57,7 @@ pub(crate) fn set_times(inode: &Inode, atime: Option<Timestamp>, mtime: Option<T
     Ok(())
 }
 
-/// A change of attributes is stamped, later than what was seen. Says with what.
+/// Stamps a change of attributes with a ctime later than the last known one. Returns the ctime.
 fn store_ctime(attr: &mut NodeAttr, now: i64) -> i64 {
     attr.ctime = Timestamp(now.max(attr.ctime.0.saturating_add(1)));
     attr.ctime.0

@@ -1,4 +1,4 @@
-//! A change that is committed in a backing, and then published in the cache.
+//! A change that is committed in a backing and then published in the cache.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -15,62 +15,65 @@ use crate::{
     },
 };
 
-/// A change that is permitted and whose names are locked. Where it happens is held, wherever its path may lead by now.
+/// A change that is permitted and whose names are locked. It holds its directories, wherever their
+/// paths may lead by now.
 pub(crate) trait Change {
-    /// What the backing answers.
+    /// The acknowledgement of the backing.
     type Ack: Copy;
-    /// What the caller of the operation gets.
+    /// The result of the operation.
     type Done;
 
     /// The tree that changes.
     fn sb(&self) -> &Arc<SuperBlock>;
 
-    /// Tells the backing. No guard is held, and the locks of the change are.
+    /// Commits the change to the backing. The caller holds the locks of the change and no guard.
     ///
     /// # Errors
-    /// What the backing refuses has not happened.
+    /// A change that the backing refuses has not happened.
     fn commit(&self, backing: &dyn Backing) -> Result<Self::Ack>;
 
-    /// What the refusal says about the cache.
+    /// Updates the cache after the backing has refused: the error may say that the cache is out of
+    /// date.
     fn refused(&self, error: Error, guard: &Guard) {
         let _ = (error, guard);
     }
 
-    /// Takes over into the cache what the backing has done. If that takes another picture ([`Stop::Again`]), it is called
+    /// Publishes in the cache what the backing has committed. On [`Stop::Again`] it is called
     /// again.
     ///
     /// # Errors
-    /// Of the cache alone: the directory is gone, for example.
+    /// Those of the cache alone, for example if the directory is gone.
     fn publish(&self, ack: Self::Ack, guard: &Guard, locks: &mut Locks<'_>) -> Step<Self::Done>;
 }
 
-/// Commits a change, and publishes it. The locks are held; no guard is.
+/// Commits a change, and publishes it. The caller holds the locks and no guard.
 pub(crate) fn carry_out<C: Change>(change: &C, locks: &mut Locks<'_>) -> Step<C::Done> {
     let backing = change.sb().ask_backing().ok_or(Error::NotSupported)?;
     let ack = change.commit(backing).inspect_err(|error| change.refused(*error, &pin()))?;
     loop {
         match change.publish(ack, &pin(), locks) {
-            // Another thread is at it, and may need the processor.
+            // Another thread is changing the same entry, and may need the CPU.
             Err(Stop::Again) => std::thread::yield_now(),
             done => return done,
         }
     }
 }
 
-/// A name in a directory of a backed tree: held, and known to be changing ([`BackedDir::changing`]) until it is dropped.
+/// A name in a directory of a backed tree that an operation is changing. It holds the directory,
+/// and marks it as changing ([`BackedDir::changing`]) until it is dropped.
 ///
 /// [`BackedDir::changing`]: crate::objects::backed_dir::BackedDir::changing
-pub(crate) struct Pinned {
+pub(crate) struct ChangingName {
     pub dir: Counted<Dentry>,
     pub name: Box<[u8]>,
     pub hash: u64,
 }
 
-impl Pinned {
+impl ChangingName {
     pub(crate) fn new(place: &Parent<'_>, name: &[u8]) -> Step<Self> {
         let dir = place.dir.get().ok_or(Stop::Again)?;
         if let Some(backed) = dir.inode().backed_dir() {
-            // SeqCst: before the backing is told.
+            // SeqCst: ordered before the commit to the backing.
             backed.changing.fetch_add(1, Ordering::SeqCst);
         }
         Ok(Self { dir, name: name.into(), hash: place.hash_of(name) })
@@ -88,49 +91,50 @@ impl Pinned {
         self.dir.share(guard)
     }
 
-    /// If others have made a name that was to be made, it is asked for when it is wanted.
+    /// If others have already made the name, forgets the negative dentry, so that the next look-up
+    /// asks the backing.
     pub(crate) fn note_refusal(&self, error: Error, guard: &Guard) {
         if error == Error::Exists {
             self.note_present(guard);
         }
     }
 
-    /// Takes the name out of the cache: the backing says that it is free.
+    /// Removes the binding of the name from the cache: the backing says that the name is free.
     pub(crate) fn unbind_stale(&self, guard: &Guard) -> Result<()> {
         unbind_stale(self.directory()?, self.hash, &self.name, guard);
         Ok(())
     }
 
-    /// The name is bound now, so it is not absent. Its lock is held.
+    /// Removes the negative dentry of the name, which is bound now. The caller holds its lock.
     pub(crate) fn note_present(&self, guard: &Guard) {
         if let Some(backed) = self.parent().backed_dir() {
             backed.note_present(self.hash, &self.name, guard);
         }
     }
 
-    /// The name is gone now, and remembered as absent. Its lock is held.
+    /// Adds a negative dentry for the name, which is gone now. The caller holds its lock.
     pub(crate) fn note_absent(&self, guard: &Guard) {
         if let Some(backed) = self.parent().backed_dir() {
             backed.note_absent(self.hash, &self.name, guard);
         }
     }
 
-    /// The directory's own times have changed, and the backing may not know them.
+    /// Marks the directory's times as dirty: they have changed, and the backing may not know them.
     pub(crate) fn entries_changed(&self) {
         self.parent().set_dirty(AttrMask::MTIME | AttrMask::CTIME);
     }
 }
 
-impl Drop for Pinned {
+impl Drop for ChangingName {
     fn drop(&mut self) {
         if let Some(backed) = self.dir.inode().backed_dir() {
-            // Release: what has come of it is in the cache.
+            // Release: the result of the change is in the cache before the mark is removed.
             backed.changing.fetch_sub(1, Ordering::Release);
         }
     }
 }
 
-/// No change at all: of operations that are no business of a backing.
+/// No change at all, for operations that never concern a backing.
 pub(crate) enum Never {}
 
 impl Change for Never {

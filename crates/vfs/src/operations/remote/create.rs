@@ -16,9 +16,9 @@ use crate::{
     },
     operations::{
         locks::Locks,
-        make::{Credit, Make, bind, may_make, new_perm},
+        make::{ChargeGuard, Make, bind, may_make, new_perm},
         parent::Parent,
-        remote::change::{Change, Pinned},
+        remote::change::{Change, ChangingName},
         remote::lookup::expect_free,
         step::Step,
     },
@@ -27,13 +27,13 @@ use crate::{
 
 /// An inode that is to be made.
 pub(crate) struct Create<'m> {
-    place: Pinned,
+    place: ChangingName,
     make: Make<'m>,
     perm: PermView,
     now: i64,
 }
 
-/// Checks whether an inode may be made, and locks its name.
+/// Checks whether the inode may be made, and locks its name.
 pub(crate) fn prepare<'m>(
     context: &Context,
     place: Parent<'_>,
@@ -51,11 +51,11 @@ pub(crate) fn prepare<'m>(
         return Err(Error::NoEntry.into());
     }
     let perm = new_perm(context, parent, make.kind(), mode, guard);
-    Ok(Box::new(Create { place: Pinned::new(&place, name)?, make, perm, now: Timestamp::now().0 }))
+    Ok(Box::new(Create { place: ChangingName::new(&place, name)?, make, perm, now: Timestamp::now().0 }))
 }
 
 impl Create<'_> {
-    /// The inode's attributes, but for the number.
+    /// The inode's attributes, except for the inode number.
     fn attr(&self) -> NodeAttr {
         let target: Box<[u8]> = if let Make::Symlink(target) = self.make { target.into() } else { Box::default() };
         let now = Timestamp(self.now);
@@ -76,7 +76,7 @@ impl Create<'_> {
         }
     }
 
-    /// The inode that the backing has made. It is paid for.
+    /// The inode that the backing has made. It is already charged.
     fn inode(&self, shard: Arc<Shard>, ino: u64) -> Inode {
         let body = match self.make {
             Make::Directory => Body::Directory(BlockBox::new(Directory::backed(change_count(&shard.sb, ino), 2))),
@@ -95,10 +95,10 @@ impl Change for Create<'_> {
     }
 
     fn commit(&self, backing: &dyn Backing) -> Result<u64> {
-        // Paid for before it is made: what a backing has made is not refused afterwards.
-        let credit = Credit::take(&*self.sb().driver, Charge::Inode)?;
+        // Charged before the commit: what the backing has committed must not be refused afterwards.
+        let charge = ChargeGuard::take(&*self.sb().driver, Charge::Inode)?;
         let ino = backing.create(self.place.parent().ino, &self.place.name, &self.attr())?;
-        credit.keep();
+        charge.keep();
         Ok(ino)
     }
 
@@ -109,24 +109,26 @@ impl Change for Create<'_> {
     fn publish(&self, ino: u64, guard: &Guard, _locks: &mut Locks<'_>) -> Step<Counted<Dentry>> {
         let (sb, parent) = (self.sb(), self.place.parent());
         self.place.unbind_stale(guard)?;
-        // What the backing has made comes in: a thread that closes the tree waits for the name's lock.
+        // The committed entry is published even if the tree is being shut down: the thread that
+        // shuts it down waits for the name's lock.
         let shard = sb.shard(guard).unwrap_or_else(|_| parent.shard.clone());
-        let anchor = self.place.directory()?.anchor(self.place.dir(guard), guard).inspect_err(|_| {
-            // The directory is removed. The inode is paid back, and the backing will hear that nobody uses it.
+        let parent_ref = self.place.directory()?.anchor(self.place.dir(guard), guard).inspect_err(|_| {
+            // The directory is removed. The inode's charge is refunded, and the backing will be
+            // told that it is unused.
             let dentry = Counted::new(Dentry::new(self.inode(shard.clone(), ino)));
             adopt(sb, &dentry, guard);
             drop(sb.inodes.leave(&dentry, guard));
         })?;
-        let (slot, slot_place, dentry) = Unlinked::pair(
+        let (dirent, dirent_place, dentry) = Unlinked::pair(
             || Dentry::new(self.inode(shard, ino)),
-            |dentry| Slot::new(anchor, &self.place.name, OpCell::new_pending(dentry)),
+            |dentry| Slot::new(parent_ref, &self.place.name, OpCell::new_pending(dentry)),
         );
-        dentry.place.fill(slot_place);
-        // Before anybody can come to it by its name.
+        dentry.place.fill(dirent_place);
+        // Registered before any thread can reach it by its name.
         adopt(sb, &dentry, guard);
-        // The backing may have taken its time since the inode was stamped.
+        // The backing may have taken long since the inode was stamped.
         let now = Timestamp::now().0;
-        bind(parent, (self.place.hash, &self.place.name), slot, &dentry, now, guard)
+        bind(parent, (self.place.hash, &self.place.name), dirent, &dentry, now, guard)
             .inspect_err(|_| drop(sb.inodes.leave(&dentry, guard)))?;
         self.place.note_present(guard);
         self.place.entries_changed();

@@ -1,4 +1,4 @@
-//! Making a further name of an inode in a backing.
+//! Making a hard link in a backing.
 
 use std::sync::Arc;
 
@@ -11,19 +11,20 @@ use crate::{
         locks::Locks,
         make::{bind_link, may_link, may_link_there},
         parent::Parent,
-        remote::change::{Change, Pinned},
+        remote::change::{Change, ChangingName},
         remote::lookup::expect_free,
         step::Step,
     },
 };
 
-/// A further name that is to be made.
+/// A hard link that is to be made.
 pub(crate) struct Link {
-    place: Pinned,
+    place: ChangingName,
     old: Counted<Dentry>,
 }
 
-/// Checks whether the name may be made, and locks it, and the inode, whose names are counted.
+/// Checks whether the link may be made. Locks its name, and the inode, whose link count changes
+/// under its lock.
 pub(crate) fn prepare(
     context: &Context,
     old: &DentryRef,
@@ -40,7 +41,7 @@ pub(crate) fn prepare(
     if inode.links.count() == 0 {
         return Err(Error::NoEntry.into());
     }
-    Ok(Box::new(Link { place: Pinned::new(&place, name)?, old: old.0.clone() }))
+    Ok(Box::new(Link { place: ChangingName::new(&place, name)?, old: old.0.clone() }))
 }
 
 impl Change for Link {

@@ -1,4 +1,4 @@
-//! Look-ups in a tree that is kept elsewhere: what the cache does not know is asked for.
+//! Look-ups in a backed tree. If the cache does not know a name, the backing is asked.
 
 use std::sync::atomic::Ordering;
 
@@ -17,11 +17,11 @@ use crate::{
     },
 };
 
-/// A slot, and the dentry that it shows.
+/// A directory entry, and the dentry that it shows.
 type Shown<'g> = (Shared<'g, Node<Slot>>, Shared<'g, Dentry>);
 
-/// The slot of a name that is bound; none if it is known that there is no such name. Otherwise the backing is to be asked:
-/// the attempt ends.
+/// The entry of a bound name, or `None` if a negative dentry says that there is no such name.
+/// Otherwise the attempt ends with a question to the backing.
 pub(crate) fn cached_or_ask<'g>(
     dir: Shared<'g, Dentry>,
     (name, hash): (&[u8], u64),
@@ -30,14 +30,16 @@ pub(crate) fn cached_or_ask<'g>(
 ) -> Step<Option<Shown<'g>>> {
     let directory = dir.to_ref().directory()?;
     check_fresh(dir, directory)?;
-    let bound = find(directory, hash, name, guard).and_then(|slot| Some((slot, slot.to_ref().value.load(guard)?)));
+    let bound =
+        find(directory, hash, name, guard).and_then(|dirent| Some((dirent, dirent.to_ref().value.load(guard)?)));
     if bound.is_none() && !directory.is_known_absent(hash, name, guard) {
         return Err(Stop::Ask(Box::new(Ask::Name(dir.get().ok_or(Stop::Again)?, name.into()))));
     }
     Ok(bound)
 }
 
-/// Whether what is cached of a directory is still the backing's state: if others have changed it, the backing is to be asked.
+/// Checks that the cached entries of a directory are up to date. If others have changed the
+/// directory, the attempt ends with a question to the backing (analogous to `d_revalidate`).
 fn check_fresh(dir: Shared<'_, Dentry>, directory: &Directory) -> Step<()> {
     let inode = dir.to_ref().inode();
     let (Some(backed), Some(backing)) = (&directory.backed, inode.shard.sb.driver.backing()) else { return Ok(()) };
@@ -48,7 +50,7 @@ fn check_fresh(dir: Shared<'_, Dentry>, directory: &Directory) -> Step<()> {
     Err(Stop::Ask(Box::new(Ask::Changes(dir.get().ok_or(Stop::Again)?, now))))
 }
 
-/// The hash of a name that is to be made, and shows nothing.
+/// The hash of a name that is to be made, after a check that it is not bound.
 pub(crate) fn expect_free(place: Parent<'_>, name: &[u8], guard: &Guard) -> Step<u64> {
     let hash = place.hash_of(name);
     let exists = match place.seen {

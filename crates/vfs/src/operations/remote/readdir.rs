@@ -1,18 +1,19 @@
-//! Entries of a directory that is kept elsewhere, in the backing's order and with its cookies.
+//! readdir of a backed tree, in the backing's order and with its cookies.
 
 use crate::{
     DentryRef, Error, Result, Stat,
     caches::load::{Version, fill},
     objects::stat::stat_of,
     operations::{
-        attempt::look,
+        attempt::run_lockless,
         batch::{AFTER_DOTDOT, BATCH, Batch, Gathered},
         namei::lookup,
         step::Stop,
     },
 };
 
-/// The next entries of a tree that is kept elsewhere, in the backing's order and with its cookies. No guard is held.
+/// Gathers the next entries of a backed tree, in the backing's order and with its cookies. The
+/// caller holds no guard.
 pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch) -> Result<()> {
     let inode = dir.0.inode();
     let backing = inode.shard.sb.ask_backing().ok_or(Error::NotSupported)?;
@@ -41,15 +42,16 @@ pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch
     }
     fill(&dir.0, &found, before)?;
     for (entry, (name, _)) in batch.entries[first..].iter_mut().zip(found) {
-        // One that vanished meanwhile, or cannot be had, is shown without attributes.
+        // An entry that disappeared meanwhile, or cannot be loaded, is returned without attributes.
         entry.plus = child(dir, name).ok().flatten();
     }
     Ok(())
 }
 
-/// What a name in this directory is bound to, and its attributes; a backing is asked if the cache does not know.
+/// The dentry that a name in this directory is bound to, and its attributes. The backing is asked
+/// if the cache does not know it.
 fn child(dir: &DentryRef, name: &[u8]) -> Result<Option<(Stat, DentryRef)>> {
-    look(&dir.0.sb().name_space, |guard| {
+    run_lockless(&dir.0.sb().name_space, |guard| {
         let Some(found) = lookup(dir.0.share(guard), name, guard)? else { return Ok(None) };
         let held = found.get().ok_or(Stop::Again)?;
         Ok(Some((stat_of(held.inode(), guard), DentryRef(held))))

@@ -11,18 +11,19 @@ use crate::{
         bound::{Bound, forget_name},
         locks::Locks,
         parent::Parent,
-        remote::change::{Change, Pinned},
+        remote::change::{Change, ChangingName},
         step::{Step, Stop},
     },
 };
 
 /// A name that is to be removed.
 pub(crate) struct Remove {
-    place: Pinned,
+    place: ChangingName,
     is_dir: bool,
 }
 
-/// Checks whether the name may be removed, and locks it, and the inode, whose names are counted.
+/// Checks whether the name may be removed. Locks it, and the inode, whose link count changes under
+/// its lock.
 pub(crate) fn prepare<'g>(
     context: &Context,
     place: Parent<'g>,
@@ -42,9 +43,9 @@ pub(crate) fn prepare<'g>(
     if is_dir {
         bound.expect_no_mount()?;
     }
-    // A thread that takes the tree down would take away what is to be published.
+    // A thread that shuts the tree down would remove the entry that is to be published.
     parent.shard.sb.expect_open()?;
-    Ok(Box::new(Remove { place: Pinned::new(&place, name)?, is_dir }))
+    Ok(Box::new(Remove { place: ChangingName::new(&place, name)?, is_dir }))
 }
 
 impl Change for Remove {
@@ -62,8 +63,9 @@ impl Change for Remove {
     fn publish(&self, (): (), guard: &Guard, locks: &mut Locks<'_>) -> Step<()> {
         let found = Bound::find(self.place.dir(guard), self.place.hash, &self.place.name, guard)?;
         let bound = found.ok_or(Error::NoEntry)?;
-        // What the cache still shows in a directory that the backing has removed, others have removed.
-        let gone = if self.is_dir { bound.take_dir(|_, _| false, guard)? } else { bound.take_file(guard)? };
+        // The backing has removed the directory. If the cache still shows entries in it, others
+        // have removed them.
+        let gone = if self.is_dir { bound.remove_empty_dir(|_, _| false, guard)? } else { bound.unlink_file(guard)? };
         self.place.note_absent(guard);
         self.place.entries_changed();
         locks.collect = forget_cached(bound.dentry, guard) || bound.inode().links.are_gone();
@@ -72,7 +74,8 @@ impl Change for Remove {
     }
 }
 
-/// A dentry has lost its name for good, whose lock is held: the caches release it. True as of [`forget_name`].
+/// Drops a dentry that has lost its name for good from the caches. The caller holds the lock of the
+/// name. Returns the result of [`forget_name`].
 pub(crate) fn forget_cached(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
     let sb = dentry.to_ref().sb();
     sb.links.remove(dentry.to_ref());

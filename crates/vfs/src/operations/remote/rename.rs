@@ -1,4 +1,4 @@
-//! Moving a name in a backing.
+//! Renaming in a backing.
 
 use std::sync::Arc;
 
@@ -12,22 +12,23 @@ use crate::{
         locks::Locks,
         moving::{Found, Move, Needs},
         parent::Parent,
-        remote::change::{Change, Pinned},
+        remote::change::{Change, ChangingName},
         remote::remove::forget_cached,
         step::{Commit, Step},
     },
     types::RenameFlags,
 };
 
-/// A name that is to be moved.
+/// A rename that is to be made.
 pub(crate) struct Rename {
-    old: Pinned,
-    new: Pinned,
+    old: ChangingName,
+    new: ChangingName,
     flags: RenameFlags,
 }
 
-/// Checks whether the name may be moved, and locks both names, and the inode that loses one, whose names are counted.
-/// Nothing is to be done if both are the same file.
+/// Checks whether the name may be moved. Locks both names, and the inode that loses one, whose link
+/// count changes under its lock. Yields [`Commit::Local`] if both names are the same file: then
+/// nothing is to be done.
 pub(crate) fn prepare<'g>(
     context: &'g Context,
     (old, new): (&Parent<'g>, &Parent<'g>),
@@ -43,14 +44,14 @@ pub(crate) fn prepare<'g>(
     };
     let loses = |(_, target): &Found<'g>| target.as_ref().map(|target| target.inode().ino);
     let exchange = flags.contains(RenameFlags::EXCHANGE);
-    // The backing may have to be asked, which is done without locks.
+    // The backing may have to be asked, which must be done without locks.
     let found = find()?;
     let needed = Needs::of(&found, exchange, old.dir.ptr_eq(new.dir), loses(&found));
     let found = Move::lock((old, new), exchange, needed, find, loses, locks)?;
     let Some(prepared) = Move::permitted(context, (old, new), found, flags, guard)? else {
         return Ok(Commit::Local(()));
     };
-    let (old, new) = (Pinned::new(old, prepared.old.name)?, Pinned::new(new, prepared.new_name)?);
+    let (old, new) = (ChangingName::new(old, prepared.old.name)?, ChangingName::new(new, prepared.new_name)?);
     Ok(Commit::Remote(Box::new(Rename { old, new, flags })))
 }
 
@@ -86,13 +87,15 @@ impl Change for Rename {
             target,
             exchange: self.flags.contains(RenameFlags::EXCHANGE),
         };
-        // What the cache still shows in a directory that the backing has replaced, others have removed.
+        // The backing has replaced the directory. If the cache still shows entries in it, others
+        // have removed them.
         moving.carry_out(|_, _| false, locks, guard)?;
         if let Some(target) = moving.target.as_ref().filter(|_| !moving.exchange) {
             forget_cached(target.dentry, guard);
         }
         if moving.target.is_none() && moving.same_dir() {
-            // There are as many names as before, and the directory has changed: a load that began before is out of date.
+            // The number of names has not changed, but the directory has. The two counts make a
+            // load that began before out of date.
             let directory = self.new.directory()?;
             directory.count_up(false, guard);
             directory.count_down(false, guard);

@@ -1,4 +1,4 @@
-//! What goes wrong on demand: slow calls, failing calls; and how many calls there were.
+//! The latency and fault injector: delays calls, fails them, and counts them.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ pub enum Call {
     Rename,
     /// [`pando_vfs::Backing::setattr`].
     Setattr,
-    /// [`pando_vfs::Backing::forget`]. It cannot fail: of faults of this kind, only a panic has an effect.
+    /// [`pando_vfs::Backing::forget`]. It cannot fail: only a panic has an effect on it.
     Forget,
     /// [`pando_vfs::Backing::scan`].
     Scan,
@@ -35,11 +35,11 @@ pub enum Call {
     Xattrs,
     /// [`pando_vfs::Backing::set_xattr`].
     SetXattr,
-    /// Reading a file's bytes.
+    /// Reads a file's bytes.
     Read,
-    /// Changing a file's bytes: write, truncate, allocate, punch.
+    /// Changes a file's bytes: write, truncate, allocate, punch.
     Write,
-    /// Making durable what was written: to a file, or to all.
+    /// Makes data durable: one file or everything.
     Sync,
 }
 
@@ -63,56 +63,56 @@ impl Call {
     ];
 }
 
-/// How a slow call spends its time.
+/// How a delayed call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// On the processor: what a store in the same process costs.
+    /// On the CPU, like a store in the same process.
     Spin(Duration),
-    /// Asleep: what a disk or another machine costs.
+    /// Asleep, like a disk or another machine.
     Sleep(Duration),
 }
 
-/// How long calls of a kind take.
+/// The duration of calls of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delay {
-    /// Which calls; none: all.
+    /// The kind of call; `None` for all.
     pub call: Option<Call>,
-    /// How long.
+    /// The duration.
     pub wait: Wait,
 }
 
-/// Calls that fail, or panic. They do so before they change anything.
+/// Calls that fail or panic. They do so before they change anything.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     /// One call fails.
     Nth {
-        /// Which calls are counted; none: all that can fail.
+        /// The kind of calls that are counted; `None` for all that can fail.
         call: Option<Call>,
-        /// How many more calls succeed before the one that fails.
+        /// The number of calls that succeed before the one that fails.
         after: u64,
-        /// What it answers.
+        /// The error that it returns.
         error: Error,
     },
-    /// Each call fails with a probability, as a generator with a seed says.
+    /// Each call fails with a probability, by a seeded generator.
     Random {
-        /// Which calls; none: all that can fail.
+        /// The kind of call; `None` for all that can fail.
         call: Option<Call>,
-        /// One call in so many fails; at least 1.
+        /// One call in this many fails; at least 1.
         one_in: u64,
         /// The seed of the generator.
         seed: u64,
-        /// What a failing call answers.
+        /// The error that a failing call returns.
         error: Error,
     },
     /// The next call panics.
     Panic {
-        /// Of which kind.
+        /// The kind of call.
         call: Call,
     },
 }
 
-/// What becomes of a call that is struck.
-enum Blow {
+/// The failure of a call.
+enum Failure {
     Error(Error),
     Panic,
 }
@@ -127,43 +127,45 @@ impl Fault {
         }
     }
 
-    /// Whether the next call that it concerns is struck; counts it.
-    fn strikes(&mut self) -> Option<Blow> {
+    /// Counts the next call that this fault concerns, and returns its failure if it is to fail.
+    fn next_failure(&mut self) -> Option<Failure> {
         match self {
             Self::Nth { after, error, .. } => {
-                let strikes = *after == 0;
-                // Struck: never again.
+                let fails = *after == 0;
+                // Once failed, it does not fail again.
                 *after = after.checked_sub(1).unwrap_or(u64::MAX);
-                strikes.then_some(Blow::Error(*error))
+                fails.then_some(Failure::Error(*error))
             }
             Self::Random { one_in, seed, error, .. } => {
                 *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                mix(*seed).is_multiple_of((*one_in).max(1)).then_some(Blow::Error(*error))
+                mix(*seed).is_multiple_of((*one_in).max(1)).then_some(Failure::Error(*error))
             }
-            Self::Panic { .. } => Some(Blow::Panic),
+            Self::Panic { .. } => Some(Failure::Panic),
         }
     }
 }
 
-/// The output function of splitmix64 (Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, 2014).
+/// The output function of splitmix64 (Steele, Lea, Flood, *Fast splittable pseudorandom number
+/// generators*, 2014).
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// A call that waits for a test: from [`crate::MapHandle::park`] on, the next of its kind. Dropping this lets it go on.
+/// A call that waits for a test: the next of its kind after [`crate::MapHandle::park`]. It
+/// continues when this is dropped.
 #[derive(Debug)]
 #[must_use = "the call goes on when this is dropped"]
 pub struct Parked(Arc<Gate>);
 
-/// Where a call can be parked.
+/// The points at which a call can be parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Before it looks at the store.
+    /// Before it reads the store.
     Before(Call),
-    /// A look-up, a creation or a removal, after it has.
-    Answered(Call),
+    /// After it has finished in the store. Only for look-ups, creations and removals.
+    After(Call),
 }
 
 #[derive(Debug, Default)]
@@ -191,7 +193,7 @@ impl Gate {
 }
 
 impl Parked {
-    /// Waits until a call has come here.
+    /// Waits until a call has reached this point.
     pub fn reached(&self) {
         self.0.wait_until(|gate| gate.reached);
     }
@@ -203,29 +205,29 @@ impl Drop for Parked {
     }
 }
 
-/// Delays, faults and counters of one store.
+/// The delays, faults and counters of a store.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct Injector {
     gates: Mutex<Vec<(Stage, Arc<Gate>)>>,
     delays: Mutex<Vec<Delay>>,
     faults: Mutex<Vec<Fault>>,
     calls: [AtomicU64; Call::ALL.len()],
-    struck: AtomicU64,
+    failed: AtomicU64,
 }
 
-impl Trouble {
+impl Injector {
     pub(crate) fn new(delays: Vec<Delay>, faults: Vec<Fault>) -> Self {
         Self {
             gates: Mutex::default(),
             delays: Mutex::new(delays),
             faults: Mutex::new(faults),
             calls: std::array::from_fn(|_| AtomicU64::new(0)),
-            struck: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
         }
     }
 
-    /// What every call does first: it is counted, waits if it was parked, takes its time, and fails or panics if it is to. The store's lock is not
-    /// held.
+    /// Every call starts here: it is counted, waits if it is parked, is delayed, and fails or
+    /// panics if it is to. The lock of the store is not held.
     pub(crate) fn enter(&self, call: Call) -> Result<()> {
         // Relaxed: statistics.
         self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
@@ -241,36 +243,36 @@ impl Trouble {
             Some(Wait::Sleep(time)) => std::thread::sleep(time),
             None => {}
         }
-        match self.blow(call) {
+        match self.failure(call) {
             None => Ok(()),
-            Some(Blow::Error(error)) => Err(error),
-            Some(Blow::Panic) => panic!("{call:?} panics on demand"),
+            Some(Failure::Error(error)) => Err(error),
+            Some(Failure::Panic) => panic!("{call:?} panics on demand"),
         }
     }
 
-    /// What strikes this call.
-    fn blow(&self, call: Call) -> Option<Blow> {
+    /// The failure of this call, if it is to fail.
+    fn failure(&self, call: Call) -> Option<Failure> {
         let mut faults = lock(&self.faults);
-        let blow = faults.iter_mut().filter(|fault| fault.concerns(call)).find_map(Fault::strikes)?;
-        // Once is enough.
-        if let Blow::Panic = blow {
+        let failure = faults.iter_mut().filter(|fault| fault.concerns(call)).find_map(Fault::next_failure)?;
+        // It panics only once.
+        if let Failure::Panic = failure {
             faults.retain(|fault| *fault != Fault::Panic { call });
         }
-        self.struck.fetch_add(1, Ordering::Relaxed);
-        Some(blow)
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        Some(failure)
     }
 
     pub(crate) fn calls(&self, call: Call) -> u64 {
         self.calls[call as usize].load(Ordering::Relaxed)
     }
 
-    pub(crate) fn struck(&self) -> u64 {
-        self.struck.load(Ordering::Relaxed)
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
     }
 
-    /// What a look-up, a creation and a removal do last. The store's lock is not held.
-    pub(crate) fn answered(&self, call: Call) {
-        self.pass(Stage::Answered(call));
+    /// Look-ups, creations and removals end here. The lock of the store is not held.
+    pub(crate) fn leave(&self, call: Call) {
+        self.pass(Stage::After(call));
     }
 
     fn pass(&self, stage: Stage) {
@@ -288,8 +290,8 @@ impl Trouble {
         self.close(Stage::Before(call))
     }
 
-    pub(crate) fn park_answer(&self, call: Call) -> Parked {
-        self.close(Stage::Answered(call))
+    pub(crate) fn park_reply(&self, call: Call) -> Parked {
+        self.close(Stage::After(call))
     }
 
     fn close(&self, stage: Stage) -> Parked {

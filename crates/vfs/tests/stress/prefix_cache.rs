@@ -1,4 +1,4 @@
-//! Ways that threads remember, while they change: what a walk finds is what was there at an instant of it.
+//! The path-prefix cache while paths change: a walk finds the state of an instant during the walk.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,15 +6,26 @@ use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Error, OpenFlags, RenameFlags, Result};
 
 use crate::{
-    harness::{alone, crew, scale, seed},
+    harness::{alone, run_workers, scale, seed},
     tree::{FOLLOW, NEW, Tree},
 };
 
 const THREADS: usize = 8;
 
-/// One thread changes a way to and fro, by `change` to the odd and to the even, and says before each change and after it how
-/// many there are. The others walk: if no change was under way from the beginning of a walk to its end, it has found what is
-/// there after so many.
+/// One thread changes a path back and forth: `change` makes it odd and then even again. It
+/// publishes the number of changes before and after each one. The other threads walk. If no change
+/// was in progress from the beginning of a walk to its end, the walk must find the state after that
+/// number of changes.
+///
+/// ```text
+/// changing thread                walking thread
+///                                before := done
+/// begun := n
+/// change
+///                                walk
+/// done := n
+///                                begun == before? then the result must be that of `before`
+/// ```
 fn walks_against(
     what: &str,
     rounds: usize,
@@ -37,8 +48,8 @@ fn walks_against(
     assert!(even != odd && found(&tree, &user) == even, "{even:?} {odd:?}");
     let (begun, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let judged = AtomicUsize::new(0);
-    crew(what, THREADS, seed, |me| {
-        // By turns, a context of all and one of one's own.
+    run_workers(what, THREADS, seed, |me| {
+        // Each walk uses either a context that all threads share or one of its own.
         let own = user.clone().with_umask(me.id as u32).with_credentials(Credentials::user(1000, 1000, &[]));
         if me.id == 0 {
             for round in 1..=rounds {
@@ -63,7 +74,8 @@ fn walks_against(
                 assert_eq!(result, if before % 2 == 0 { even } else { odd }, "after {before} changes");
                 walks += 1;
             } else {
-                // The two, or what is between them: nothing, or what has just lost its name.
+                // The result is one of the two states, or a state in between: no file, or a file
+                // that has just lost its name.
                 let between = matches!(result, Ok(0) | Err(Error::NoEntry | Error::Access));
                 let possible = result == even || result == odd || between;
                 assert!(possible, "{result:?}");
@@ -87,17 +99,18 @@ fn exchange(tree: &Tree, one: &str, other: &str) {
     vfs.rename(root, At::Cwd, one, At::Cwd, other, RenameFlags::EXCHANGE).expect("exchanged");
 }
 
-/// Seen to fail: a prefix recalled by another sequence; remembered with a sequence that is read after the walk.
+/// Seen to fail: a prefix used with another sequence; a prefix cached with a sequence that was read
+/// after the walk.
 #[test]
-fn p3_ways_that_change_places() {
-    walks_against("p3_ways_that_change_places", 20_000, |tree, _| exchange(tree, "/a", "/z"), file);
+fn p3_prefixes_during_exchange() {
+    walks_against("p3_prefixes_during_exchange", 20_000, |tree, _| exchange(tree, "/a", "/z"), file);
 }
 
-/// Seen to fail: a removed directory recalled.
+/// Seen to fail: a prefix used although its directory was removed.
 #[test]
-fn p3_ways_that_are_removed_and_made() {
+fn p3_prefixes_during_rmdir_and_mkdir() {
     walks_against(
-        "p3_ways_that_are_removed_and_made",
+        "p3_prefixes_during_rmdir_and_mkdir",
         10_000,
         |tree, odd| {
             let (vfs, root) = root(tree);
@@ -111,17 +124,18 @@ fn p3_ways_that_are_removed_and_made() {
             }
         },
         |tree, context| {
-            // A new file each time: by its links.
+            // A new file each time, so they are distinguished by their link counts.
             tree.vfs.stat(context, At::Cwd, "/a/b/file", FOLLOW).map(|stat| u64::from(stat.nlink))
         },
     );
 }
 
-/// Seen to fail: a change of permissions that does not write the sequence, or does it before.
+/// Seen to fail: a change of permissions that does not write the sequence, or writes it before the
+/// change.
 #[test]
-fn p11_ways_that_are_closed() {
+fn p11_prefixes_during_chmod() {
     walks_against(
-        "p11_ways_that_are_closed",
+        "p11_prefixes_during_chmod",
         20_000,
         |tree, odd| {
             let (vfs, root) = root(tree);
@@ -133,9 +147,9 @@ fn p11_ways_that_are_closed() {
 
 /// Seen to fail: a mount that does not write the sequence.
 #[test]
-fn p14_ways_that_are_mounted_on() {
+fn p14_prefixes_during_mount() {
     walks_against(
-        "p14_ways_that_are_mounted_on",
+        "p14_prefixes_during_mount",
         3000,
         |tree, odd| {
             let (vfs, root) = root(tree);
@@ -149,11 +163,11 @@ fn p14_ways_that_are_mounted_on() {
     );
 }
 
-/// Who makes a file by a way that he remembers makes it where that leads.
+/// A thread that makes a file by a cached prefix makes it in the directory where the path leads.
 #[test]
-fn p3_files_are_made_where_the_way_leads() {
+fn p3_creates_follow_exchanged_directories() {
     walks_against(
-        "p3_files_are_made_where_the_way_leads",
+        "p3_creates_follow_exchanged_directories",
         10_000,
         |tree, _| exchange(tree, "/a/b", "/z/b"),
         |tree, context| {

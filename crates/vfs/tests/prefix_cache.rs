@@ -1,4 +1,5 @@
-//! Walks that go on from what their thread remembers: whatever has changed on the way since is noticed at once.
+//! Walks that start at a directory of the path-prefix cache. Each change of the path since then is
+//! noticed at once.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -18,10 +19,10 @@ use tree::{FOLLOW, NEW, RW, Tree};
 use watched::{Used, Watched};
 
 const FILE: &str = "/a/b/file";
-/// How often a way is gone until it is remembered for sure, and gone again.
+/// How often a path is walked so that its prefix is cached for sure, and used.
 const OFTEN: usize = 6;
 
-/// `/a/b/file`, and `/z/b/file`, which is another.
+/// `/a/b/file`, and another file `/z/b/file`.
 struct Scene {
     tree: Tree,
     user: Context,
@@ -61,9 +62,9 @@ fn ino(scene: &Scene, context: &Context, path: &str) -> Result<u64> {
     scene.tree.vfs.stat(context, At::Cwd, path, FOLLOW).map(|stat| stat.ino)
 }
 
-/// Seen to fail: a prefix recalled whatever the sequence is.
+/// Seen to fail: a prefix used without a check of the rename sequence.
 #[test]
-fn a_directory_that_is_moved() {
+fn moved_directory_is_not_found_at_its_old_path() {
     let scene = Scene::new();
     for moved in ["/a", "/a/b"] {
         scene.rename(moved, "/elsewhere", RenameFlags::empty());
@@ -76,7 +77,7 @@ fn a_directory_that_is_moved() {
 }
 
 #[test]
-fn directories_that_change_places() {
+fn exchanged_directories_are_found_at_their_new_paths() {
     let scene = Scene::new();
     for (one, other) in [("/a", "/z"), ("/a/b", "/z/b")] {
         for (here, there) in [(scene.there, scene.here), (scene.here, scene.there)] {
@@ -86,12 +87,12 @@ fn directories_that_change_places() {
     }
 }
 
-/// Seen to fail: a removed directory recalled.
+/// Seen to fail: a prefix used although its directory was removed.
 #[test]
-fn a_directory_that_is_removed_and_made_anew() {
+fn recreated_directory_replaces_the_removed_one() {
     let scene = Scene::new();
     let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
-    // As long as it is held open, it is there for those who remember it.
+    // As long as the directory is held open, the cache still finds it.
     let open =
         [("/a/b", OpenFlags::DIRECTORY), (FILE, RW)].map(|(path, flags)| vfs.open(root, At::Cwd, path, flags, 0));
     vfs.unlink(root, At::Cwd, FILE).expect("gone");
@@ -102,15 +103,15 @@ fn a_directory_that_is_removed_and_made_anew() {
     let new = scene.tree.touch(FILE);
     assert_eq!(scene.ino(FILE), Ok(new));
     drop(open);
-    // Over an empty directory.
+    // Replaced as an empty directory.
     vfs.unlink(root, At::Cwd, FILE).expect("gone");
     scene.rename("/z/b", "/a/b", RenameFlags::empty());
     assert_eq!(scene.ino(FILE), Ok(scene.there));
 }
 
-/// Seen to fail: a change of permissions that does not write the sequence.
+/// Seen to fail: a change of permissions that does not write the rename sequence.
 #[test]
-fn a_directory_that_is_closed() {
+fn search_permission_is_checked_after_a_change() {
     let scene = Scene::new();
     for dir in ["/", "/a", "/a/b"] {
         scene.chmod(dir, 0o700);
@@ -125,9 +126,9 @@ fn a_directory_that_is_closed() {
     }
 }
 
-/// Seen to fail: a context that is still the same with other credentials, directories or rules.
+/// Seen to fail: the context's identity kept when its credentials, directories or rules change.
 #[test]
-fn a_context_that_becomes_another() {
+fn changed_context_does_not_use_old_prefixes() {
     let scene = Scene::new();
     let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
     scene.chmod("/a", 0o750);
@@ -160,9 +161,10 @@ fn a_context_that_becomes_another() {
     }
 }
 
-/// Whatever its number of walks and its sequence. Seen to fail: a way recalled in another system.
+/// This must hold whatever the number of walks and the sequence. Seen to fail: a prefix used in
+/// another `Vfs`.
 #[test]
-fn a_context_of_another_system() {
+fn context_of_another_vfs_is_refused() {
     let (scene, other) = (Scene::new(), Scene::new());
     let vfs = &other.tree.vfs;
     for _ in 0..OFTEN {
@@ -172,11 +174,12 @@ fn a_context_of_another_system() {
     }
 }
 
-/// What the last component of a remembered way may be: the same operations in two trees, where one context is asked for much,
-/// and in the other each operation has a new one. Seen to fail: the last component looked up as it is, links not followed,
-/// names not examined, a slash at the end that is lost.
+/// All kinds of last components after a cached prefix. The same operations run in two trees. In the
+/// first, one context makes all operations. In the second, each operation has a new context. Seen
+/// to fail: the last component looked up literally, symbolic links not followed, names not checked,
+/// a trailing slash lost.
 #[test]
-fn the_end_of_a_remembered_way() {
+fn last_component_resolves_as_without_the_cache() {
     const OPERATIONS: usize = 20_000;
     let long = [NAME_MAX, NAME_MAX + 1].map(|len| "x".repeat(len));
     let ends =
@@ -241,9 +244,9 @@ fn the_end_of_a_remembered_way() {
     }
 }
 
-/// Seen to fail: a mount that does not write the sequence.
+/// Seen to fail: a mount that does not write the rename sequence.
 #[test]
-fn what_is_mounted_on_the_way() {
+fn mount_on_a_prefix_is_crossed() {
     let scene = Scene::new();
     let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
     let mut inside = Err(Error::NoEntry);
@@ -266,9 +269,9 @@ fn what_is_mounted_on_the_way() {
     }
 }
 
-/// Seen to fail: the rules of a context forgotten there.
+/// Seen to fail: the context's resolve rules ignored there.
 #[test]
-fn what_is_mounted_at_its_end() {
+fn mount_on_the_last_component_is_crossed() {
     let scene = Scene::new();
     let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
     let confined = scene.user.clone().with_resolve(Resolve::NO_XDEV);
@@ -286,9 +289,9 @@ fn what_is_mounted_at_its_end() {
     }
 }
 
-/// The same path from one directory and from another. Seen to fail: such a way remembered.
+/// The same path from two directories. Seen to fail: such a prefix cached.
 #[test]
-fn ways_from_a_directory_that_is_named() {
+fn paths_from_a_handle_are_not_cached() {
     let scene = Scene::new();
     let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
     let dirs = ["/a", "/z"].map(|dir| vfs.lookup(root, At::Cwd, dir, FOLLOW).expect("there"));
@@ -300,11 +303,12 @@ fn ways_from_a_directory_that_is_named() {
     }
 }
 
-/// A tree is taken down while somebody, whose root is in there, holds a directory of it and walks: what he walks meanwhile is
-/// gone afterwards. Which directory is emptied first is left to chance, so it is done until he has come through.
-/// Seen to fail: a directory recalled whose tree is being taken down.
+/// A tree is shut down while a guest, whose root is in that tree, holds one of its directories and
+/// walks. Prefixes that these walks find must be gone afterwards. The order in which the
+/// directories are emptied is random, so the test repeats until a walk of the guest has succeeded
+/// during the shutdown. Seen to fail: a prefix used in a tree that is being shut down.
 #[test]
-fn what_is_taken_down() {
+fn prefix_in_unmounted_tree_is_not_used() {
     type Ask = mpsc::Sender<mpsc::Sender<Result<u64>>>;
     static GUEST: Mutex<Option<Ask>> = Mutex::new(None);
     static MEANWHILE: Mutex<Vec<Result<u64>>> = Mutex::new(Vec::new());
@@ -345,11 +349,11 @@ fn what_is_taken_down() {
                     answer.send(stat()).expect("awaited");
                 }
             });
-            // Once it is remembered.
+            // By now the prefix is cached.
             assert_eq!(ask(), Some(Ok(held)));
             vfs.umount(root, At::Cwd, "/m").expect("unmounted");
             let then = ask();
-            // Else the guest would wait for another question.
+            // Otherwise the guest would wait for another question.
             *GUEST.lock().expect("no panic") = None;
             assert_eq!(then, Some(Err(Error::NoEntry)));
         });
@@ -357,12 +361,12 @@ fn what_is_taken_down() {
             return;
         }
     }
-    panic!("nobody has come through");
+    panic!("no walk succeeded during an umount");
 }
 
-/// Seen to fail: each of the two remembered.
+/// Seen to fail: each of the two cached.
 #[test]
-fn ways_through_links_and_up() {
+fn paths_with_symlinks_or_dotdot_are_not_cached() {
     let scene = Scene::new();
     let (vfs, root) = (&scene.tree.vfs, &scene.tree.context);
     for target in ["a", "z", "a"] {
@@ -391,9 +395,9 @@ fn ways_through_links_and_up() {
     }
 }
 
-/// Prefixes of all lengths, and more of them than any thread remembers.
+/// Prefixes of all lengths, and more of them than the cache of a thread holds.
 #[test]
-fn many_and_long_ones() {
+fn many_prefixes_of_all_lengths() {
     let tree = Tree::new();
     let user = Context::new(&tree.vfs, Credentials::user(1000, 1000, &[]));
     let stat = |path: &str| tree.vfs.stat(&user, At::Cwd, path, FOLLOW).map(|stat| stat.ino);
@@ -419,9 +423,9 @@ fn many_and_long_ones() {
     }
 }
 
-/// What is remembered is not kept: neither counted as used, nor its memory.
+/// A cached prefix holds nothing: neither a count nor memory.
 #[test]
-fn what_is_remembered_is_given_back() {
+fn cached_prefixes_hold_nothing() {
     let tree = Tree::new();
     let empty = tree.used();
     for n in 0..200 {
