@@ -91,7 +91,7 @@ impl MemFs {
     #[cfg(feature = "introspection")]
     #[doc(hidden)]
     #[must_use]
-    pub fn as_if_contended(self) -> Self {
+    pub fn force_contended(self) -> Self {
         self.space.spread();
         self
     }

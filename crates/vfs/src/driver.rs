@@ -1,14 +1,16 @@
 //! Where trees come from: the interface between the name space and a driver.
 //!
-//! Two kinds of driver stand behind one trait. Of a *memory driver* the name space's cache is the tree itself: it only
-//! grants inodes and space, and holds the bytes of files; its calls never wait. A driver with a [`Backing`] has the tree
-//! elsewhere (a disk, a database, a host): the cache holds what was asked for lately, every change goes through to the
-//! backing first, and what is not in use can be evicted at any time. Its calls may wait, but for
-//! [`Backing::change_count`] and [`Backing::forget`]: they are made without a reclamation guard, and with whatever the
-//! operation has locked, which others wait for. A look-up has mostly nothing locked, sometimes its name, an inode or the
-//! ancestors; attributes that others have changed are asked for with the inode locked, and the data of a file; a change has
-//! the locks of its operation (topology, names, rename sequence; of a directory's permissions; of extended attributes). So
-//! a call must not wait for another operation of the name space.
+//! Two kinds of driver stand behind one trait. Of a *memory driver* the name space's cache is the
+//! tree itself: it only grants inodes and space, and holds the bytes of files; its calls never
+//! wait. A driver with a [`Backing`] has the tree elsewhere (a disk, a database, a host): the cache
+//! holds what was asked for lately, every change goes through to the backing first, and what is not
+//! in use can be evicted at any time. Its calls may wait, but for [`Backing::change_count`] and
+//! [`Backing::forget`]: they are made without a reclamation guard, and with whatever the operation
+//! has locked, which others wait for. A look-up has mostly nothing locked, sometimes its name, an
+//! inode or the ancestors; attributes that others have changed are asked for with the inode locked,
+//! and the data of a file; a change has the locks of its operation (topology, names, rename
+//! sequence; of a directory's permissions; of extended attributes). So a call must not wait for
+//! another operation of the name space.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -24,14 +26,15 @@ use crate::{
 
 /// A driver: what stands behind a superblock.
 ///
-/// A driver knows nothing of paths, open files or other drivers. The name space calls it with numbers and names; changes
-/// of one name come one after the other.
+/// A driver knows nothing of paths, open files or other drivers. The name space calls it with
+/// numbers and names; changes of one name come one after the other.
 ///
-/// An [`Arc`] of a driver is one, too: for who looks at its statistics, or has several trees in memory that share its limits.
+/// An [`Arc`] of a driver is one, too: for who looks at its statistics, or has several trees in
+/// memory that share its limits.
 ///
-/// It is dropped when its tree was taken down and the last file that was open there is gone: by whichever thread reclaims
-/// that one, under whatever that thread holds. So its drop does not wait for anybody's locks, nor does the
-/// [`Backing::forget`] that may come before it.
+/// It is dropped when its tree was taken down and the last file that was open there is gone: by
+/// whichever thread reclaims that one, under whatever that thread holds. So its drop does not wait
+/// for anybody's locks, nor does the [`Backing::forget`] that may come before it.
 pub trait Driver: Send + Sync + 'static {
     /// Space and inodes, all and free.
     fn statfs(&self) -> StatFs;
@@ -86,13 +89,13 @@ impl<D: Driver + ?Sized> Driver for Arc<D> {
 
 /// What a driver is charged for, besides the pages of files, which it sees itself.
 ///
-/// All that lives as long as somebody wants it to, so that no caller can fill memory with what no limit counts. (Names are
-/// at most 255 bytes of an inode or a link.)
+/// All that lives as long as somebody wants it to, so that no caller can fill memory with what no
+/// limit counts. (Names are at most 255 bytes of an inode or a link.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Charge {
-    /// An inode, with its first name if it has one. Of a tree with a [`Backing`]: one that is in the cache; nothing else is
-    /// charged there, since the store has limits of its own.
+    /// An inode, with its first name if it has one. Of a tree with a [`Backing`]: one that is in
+    /// the cache; nothing else is charged there, since the store has limits of its own.
     Inode,
     /// A further name of an inode: a hard link.
     Link,
@@ -106,7 +109,8 @@ pub enum Charge {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeAttr {
-    /// Its number in the backing: one identity, never another's as long as anybody here remembers it.
+    /// Its number in the backing: one identity, never another's as long as anybody here remembers
+    /// it.
     pub ino: u64,
     /// What it is.
     pub kind: FileKind,
@@ -135,8 +139,8 @@ pub struct NodeAttr {
 }
 
 impl NodeAttr {
-    /// The attributes of an empty inode with one name (a directory: two), owned by root, whose times
-    /// are all `now`. The fields are public.
+    /// The attributes of an empty inode with one name (a directory: two), owned by root, whose
+    /// times are all `now`. The fields are public.
     #[must_use]
     pub fn new(ino: u64, kind: FileKind, mode: u32, now: Timestamp) -> Self {
         Self {
@@ -159,7 +163,7 @@ impl NodeAttr {
 
 bitflags! {
     /// Which attributes of a [`NodeAttr`] are meant.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    # [derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct AttrMask: u8 {
         /// [`NodeAttr::mode`].
         const MODE = 1;
@@ -176,11 +180,13 @@ bitflags! {
     }
 }
 
-/// A tree that is kept elsewhere. All calls may wait, but for [`Backing::change_count`] and [`Backing::forget`].
+/// A tree that is kept elsewhere. All calls may wait, but for [`Backing::change_count`] and
+/// [`Backing::forget`].
 ///
-/// Changes arrive in an order that the name space has checked: a name is created only where none is known, removed only
-/// by one caller at a time. The backing has the last word all the same, since others may change it too: what it answers is
-/// what the caller gets, and what it refuses has not happened. Nor has what it panics over.
+/// Changes arrive in an order that the name space has checked: a name is created only where none is
+/// known, removed only by one caller at a time. The backing has the last word all the same, since
+/// others may change it too: what it answers is what the caller gets, and what it refuses has not
+/// happened. Nor has what it panics over.
 pub trait Backing: Send + Sync {
     /// The root directory.
     ///
@@ -194,21 +200,23 @@ pub trait Backing: Send + Sync {
     /// What the store answers; nothing is remembered then.
     fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<NodeAttr>>;
 
-    /// A number that changes when somebody else changes something that this directory's names lead to. What is cached of
-    /// the directory is asked for again then. Called on every walk through the directory, under a reclamation guard, and with
-    /// names locked: a load, no more.
+    /// A number that changes when somebody else changes something that this directory's names lead
+    /// to. What is cached of the directory is asked for again then. Called on every walk through
+    /// the directory, under a reclamation guard, and with names locked: a load, no more.
     fn change_count(&self, dir: u64) -> u64 {
         let _ = dir;
         0
     }
 
-    /// Attributes of many inodes, in whatever order suits the store: `each` is told the place in `inos`.
+    /// Attributes of many inodes, in whatever order suits the store: `each` is told the place in
+    /// `inos`.
     ///
     /// # Errors
     /// Only what concerns the call as a whole; what concerns one inode is told to `each`.
     fn getattr_many(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()>;
 
-    /// Makes an inode and its first name. `attr` is complete but for the number, which is the backing's to give.
+    /// Makes an inode and its first name. `attr` is complete but for the number, which is the
+    /// backing's to give.
     ///
     /// # Errors
     /// EEXIST when somebody else was quicker, and what the store answers.
@@ -220,31 +228,34 @@ pub trait Backing: Send + Sync {
     /// EEXIST, ENOENT, and what the store answers.
     fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<()>;
 
-    /// Takes a name away; a directory must be empty. An inode without names stays until [`Backing::forget`].
+    /// Takes a name away; a directory must be empty. An inode without names stays until
+    /// [`Backing::forget`].
     ///
     /// # Errors
     /// ENOTEMPTY, ENOENT, and what the store answers.
     fn remove(&self, dir: u64, name: &[u8]) -> Result<()>;
 
-    /// Moves a name, over an existing one if there is one; with EXCHANGE the two change places, and with NOREPLACE nothing
-    /// is replaced, whatever the name space knew of the target.
+    /// Moves a name, over an existing one if there is one; with EXCHANGE the two change places, and
+    /// with NOREPLACE nothing is replaced, whatever the name space knew of the target.
     ///
     /// # Errors
     /// EEXIST (NOREPLACE), ENOTEMPTY, ENOENT, and what the store answers.
     fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()>;
 
-    /// Stores those attributes of an inode that are `meant`. The others stay: somebody else may have changed them since.
+    /// Stores those attributes of an inode that are `meant`. The others stay: somebody else may
+    /// have changed them since.
     ///
     /// # Errors
     /// What the store answers.
     fn setattr(&self, ino: u64, attr: &NodeAttr, meant: AttrMask) -> Result<()>;
 
-    /// Nobody here uses this inode any more. If it has no names, its contents may go. Mostly called with nothing but the inode
-    /// locked, and at last by who drops the [`Driver`], under whatever that thread holds: so it waits for nobody's locks.
+    /// Nobody here uses this inode any more. If it has no names, its contents may go. Mostly called
+    /// with nothing but the inode locked, and at last by who drops the [`Driver`], under whatever
+    /// that thread holds: so it waits for nobody's locks.
     fn forget(&self, ino: u64);
 
-    /// Calls `each` for the entries of a directory after `cookie` (0: the first) until it returns false. Cookies are the
-    /// backing's own, 3 or more, and lead on for ever.
+    /// Calls `each` for the entries of a directory after `cookie` (0: the first) until it returns
+    /// false. Cookies are the backing's own, 3 or more, and lead on for ever.
     ///
     /// # Errors
     /// What the store answers.
@@ -290,12 +301,13 @@ impl<'a> Scanned<'a> {
 
 /// One file's bytes.
 ///
-/// Called with the inode's data lock held: shared for `&self`, exclusive for `&mut self`. Offsets and sizes were
-/// checked before: nothing here goes beyond `i64::MAX`. Dropping it gives the space of a memory driver back. It is dropped by
-/// who puts the last reference to the inode, perhaps under a reclamation guard and with names locked: its drop does not
-/// wait.
+/// Called with the inode's data lock held: shared for `&self`, exclusive for `&mut self`. Offsets
+/// and sizes were checked before: nothing here goes beyond `i64::MAX`. Dropping it gives the space
+/// of a memory driver back. It is dropped by who puts the last reference to the inode, perhaps
+/// under a reclamation guard and with names locked: its drop does not wait.
 pub trait FileData: Send + Sync {
-    /// Reads up to `buf.len()` bytes at `offset` of a file of `size` bytes: zeros in holes, fewer bytes only at the end.
+    /// Reads up to `buf.len()` bytes at `offset` of a file of `size` bytes: zeros in holes, fewer
+    /// bytes only at the end.
     ///
     /// # Errors
     /// What the store answers.
@@ -307,8 +319,8 @@ pub trait FileData: Send + Sync {
     /// [`crate::Error::NoSpace`] when not one byte could be written.
     fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize>;
 
-    /// As [`FileData::read_at`], into one buffer after the other. A driver for which each call is a way there and back does it
-    /// in one.
+    /// As [`FileData::read_at`], into one buffer after the other. A driver for which each call is a
+    /// way there and back does it in one.
     ///
     /// # Errors
     /// What the store answers, if it has not given one byte.
@@ -328,8 +340,8 @@ pub trait FileData: Send + Sync {
         Ok(count)
     }
 
-    /// As [`FileData::write_at`], one buffer after the other. A driver for which each call is a way there and back does it in
-    /// one.
+    /// As [`FileData::write_at`], one buffer after the other. A driver for which each call is a way
+    /// there and back does it in one.
     ///
     /// # Errors
     /// As write_at.
@@ -368,7 +380,8 @@ pub trait FileData: Send + Sync {
     /// What the store answers.
     fn punch(&mut self, offset: u64, len: u64) -> Result<()>;
 
-    /// The first offset at or after `offset` with data, in a file of `size` bytes; none if only a hole follows.
+    /// The first offset at or after `offset` with data, in a file of `size` bytes; none if only a
+    /// hole follows.
     fn seek_data(&self, offset: u64, size: u64) -> Option<u64>;
 
     /// The first offset at or after `offset` in a hole; the end of the file counts as one.
@@ -376,9 +389,10 @@ pub trait FileData: Send + Sync {
 
     /// Where the data is, as of the last change, if the driver keeps account of it.
     ///
-    /// If so, SEEK_DATA and SEEK_HOLE are answered from what this said after the last change, at no cost to the driver, and
-    /// never wait (P6). Otherwise they ask [`FileData::seek_data`] and [`FileData::seek_hole`]; while the file is being
-    /// changed they do not wait for that either, but take it for a file without holes, as POSIX allows for any.
+    /// If so, SEEK_DATA and SEEK_HOLE are answered from what this said after the last change, at no
+    /// cost to the driver, and never wait (P6). Otherwise they ask [`FileData::seek_data`] and
+    /// [`FileData::seek_hole`]; while the file is being changed they do not wait for that either,
+    /// but take it for a file without holes, as POSIX allows for any.
     fn layout(&self) -> Option<Layout> {
         None
     }

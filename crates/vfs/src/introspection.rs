@@ -25,7 +25,7 @@ pub fn vfs_with_hash_key(driver: impl Driver, uid: u32, gid: u32, mode: u32, key
 ///
 /// # Errors
 /// ENOTDIR.
-pub fn as_if_contended(dir: &DentryRef) -> Result<()> {
+pub fn force_contended(dir: &DentryRef) -> Result<()> {
     /// More reports of contention than any part of a directory needs.
     const REPORTS: usize = 64;
     let directory = dir.0.directory()?;
@@ -37,8 +37,8 @@ pub fn as_if_contended(dir: &DentryRef) -> Result<()> {
 
 /// Puts a file or directory into the state that many concurrent opens would cause: it has per-CPU
 /// reference counts.
-pub fn as_if_opened_by_many(vfs: &Vfs, dentry: &DentryRef) {
-    make_per_cpu_refs(&dentry.0, |name| Some(vfs.name_space().names.lock(&[name])));
+pub fn force_per_cpu_count(vfs: &Vfs, dentry: &DentryRef) {
+    make_per_cpu_refs(&dentry.0, |name| Some(vfs.namespace().names.lock(&[name])));
 }
 
 /// Puts a file that was written into the state that many concurrent readers would cause: the data
@@ -47,7 +47,7 @@ pub fn as_if_opened_by_many(vfs: &Vfs, dentry: &DentryRef) {
 ///
 /// # Errors
 /// EISDIR or EINVAL if it is not a regular file.
-pub fn as_if_read_by_many(dentry: &DentryRef) -> Result<()> {
+pub fn force_read_biased(dentry: &DentryRef) -> Result<()> {
     dentry.0.inode().file_state()?.bias_to_readers();
     Ok(())
 }
@@ -55,22 +55,22 @@ pub fn as_if_read_by_many(dentry: &DentryRef) -> Result<()> {
 /// The approximate number of threads that wait for a request which another thread has made to a
 /// backing. For tests that poll.
 #[must_use]
-pub fn waiting_for_answers(vfs: &Vfs) -> usize {
+pub fn waiting_for_loads(vfs: &Vfs) -> usize {
     vfs.roots().iter().map(|root| root.0.sb().requests.waiting()).sum()
 }
 
 /// The approximate number of threads that wait for the end of a revocation of a directory's
 /// permissions. For tests that poll.
 #[must_use]
-pub fn waiting_for_permissions(vfs: &Vfs) -> usize {
-    vfs.name_space().waiting_for_permissions()
+pub fn waiting_for_revocations(vfs: &Vfs) -> usize {
+    vfs.namespace().waiting_for_revocations()
 }
 
 /// Whether a thread that revokes permissions waits, about now, for a change that they had
 /// permitted. For tests that poll.
 #[must_use]
-pub fn permissions_wait_for_changes(vfs: &Vfs) -> bool {
-    vfs.name_space().names.awaited()
+pub fn revocation_waits_for_changes(vfs: &Vfs) -> bool {
+    vfs.namespace().names.awaited()
 }
 
 /// Whether any thread holds the lock of a name in this directory. Without a name: the lock of the
@@ -83,7 +83,7 @@ pub fn is_locked(dir: &DentryRef, name: Option<&str>) -> bool {
     let sb = &inode.shard.sb;
     let named = |name: &str| Lockable::name(inode, sb.hash(inode.ino, name.as_bytes())).ok();
     let lockable = name.and_then(named).unwrap_or(Lockable::inode(inode));
-    sb.name_space.names.try_lock(&[lockable.key]).is_none()
+    sb.namespace.names.try_lock(&[lockable.key]).is_none()
 }
 
 /// Reclaims the memory that this thread has retired, as far as readers permit, so that later
@@ -107,11 +107,11 @@ pub fn parts(dentry: &DentryRef) -> Vec<Part> {
     if let Ok(directory) = dentry.0.directory() {
         directory.parts(&guard, &mut parts);
     }
-    if let Some(slot) = dentry.0.place.load(&guard) {
-        let slot = slot.to_ref();
-        parts.push(Part::of("Slot", slot));
-        parts.push(Part::of("Slot.value", &slot.value));
-        parts.push(Part::of("Slot.name", &slot.name));
+    if let Some(dirent) = dentry.0.place.load(&guard) {
+        let dirent = dirent.to_ref();
+        parts.push(Part::of("Dirent", dirent));
+        parts.push(Part::of("Dirent.value", &dirent.value));
+        parts.push(Part::of("Dirent.name", &dirent.name));
     }
     let shard = &*inode.shard;
     shard.parts(&mut parts);
@@ -157,7 +157,7 @@ mod tests {
         let (inode, times) = (find("Inode").expect("an inode"), find("Inode.times").expect("times"));
         assert!(times.address >= inode.address && times.address + times.bytes <= inode.address + inode.bytes);
         assert!(find("a stripe of Directory").is_none());
-        as_if_contended(&dir).expect("a directory");
+        force_contended(&dir).expect("a directory");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         assert_eq!(find("a stripe of Directory").is_some(), cores > 1);
         // The directory still works.

@@ -98,16 +98,16 @@ impl Vfs {
     /// # Errors
     /// EBUSY while another trace of this namespace is active.
     pub fn trace(&self, options: TraceOptions) -> Result<Tracer> {
-        let tracing = &self.name_space().tracing;
+        let tracing = &self.namespace().tracing;
         let session = Arc::new(Session::new(&options));
-        let mut slot = lock(&tracing.session);
-        if slot.is_some() {
+        let mut dirent = lock(&tracing.session);
+        if dirent.is_some() {
             return Err(Error::Busy);
         }
-        *slot = Some(session.clone());
+        *dirent = Some(session.clone());
         // Relaxed: a thread that sees it takes the lock of `session` before it uses the session.
         tracing.active.store(session.address(), Ordering::Relaxed);
-        drop(slot);
+        drop(dirent);
         let (vfs, min_latency) = (self.clone(), options.min_latency);
         Ok(Tracer { vfs, session, threads: Vec::new(), min_latency, lost: 0, words: Vec::new() })
     }
@@ -158,10 +158,10 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        let tracing = &self.vfs.name_space().tracing;
-        let mut slot = lock(&tracing.session);
+        let tracing = &self.vfs.namespace().tracing;
+        let mut dirent = lock(&tracing.session);
         tracing.active.store(0, Ordering::Relaxed);
-        *slot = None;
+        *dirent = None;
         self.session.closed.store(true, Ordering::Relaxed);
     }
 }

@@ -39,7 +39,7 @@ fn exiting_thread_frees_without_recursion() {
     (0..1000).for_each(|_| drop(pando_sync::pin()));
     let end = move || {
         // Initialized before the reclaimer's thread-local state, and therefore destroyed after it.
-        LAST.with_borrow_mut(|slot| *slot = Some(last));
+        LAST.with_borrow_mut(|dirent| *dirent = Some(last));
         drop(pando_sync::pin());
     };
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(end);

@@ -298,7 +298,7 @@ fn file_opened_by_many_is_freed() {
     let free = || memfs.statfs().ffree;
     let open = |path| vfs.open(&context, At::Cwd, path, OpenFlags::CREAT, 0o600).expect("opens");
     let make_contended = |path| {
-        introspection::as_if_opened_by_many(&vfs, &vfs.lookup(&context, At::Cwd, path, Walk::empty()).expect("there"))
+        introspection::force_per_cpu_count(&vfs, &vfs.lookup(&context, At::Cwd, path, Walk::empty()).expect("there"))
     };
     // Removed, replaced, and a directory. Each is open at the time, through its per-CPU reference
     // count.
@@ -327,7 +327,7 @@ fn file_opened_by_many_is_freed() {
         make_contended(path);
     }
     assert_eq!(vfs.umount(&context, At::Cwd, "/m"), Ok(()));
-    introspection::as_if_opened_by_many(&vfs, file.dentry());
+    introspection::force_per_cpu_count(&vfs, file.dentry());
     drop(file);
     collect_until(|| Arc::strong_count(&driver) == 1);
 }
@@ -359,7 +359,7 @@ fn file_opened_by_many_during_removal_is_freed() {
                 while left.load(SeqCst) > 0 {
                     let Ok(file) = vfs.open(context, At::Cwd, "/f", OpenFlags::RDWR, 0) else { continue };
                     if contends {
-                        introspection::as_if_opened_by_many(vfs, file.dentry());
+                        introspection::force_per_cpu_count(vfs, file.dentry());
                     }
                 }
             });

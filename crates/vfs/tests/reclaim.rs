@@ -79,7 +79,7 @@ fn removed_file_is_free_at_once() {
     vfs.unlink(&context, At::Cwd, "/g").expect("removed");
     // A file that many threads opened.
     let file = written("/f");
-    introspection::as_if_opened_by_many(&vfs, file.dentry());
+    introspection::force_per_cpu_count(&vfs, file.dentry());
     let opened = make(&vfs, &context, "/f").expect("opens");
     drop(file);
     vfs.unlink(&context, At::Cwd, "/f").expect("removed");

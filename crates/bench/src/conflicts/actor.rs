@@ -73,7 +73,7 @@ pub(super) fn make_common(vfs: &Vfs, scene: Scene) -> Result<()> {
     let context = context(vfs);
     vfs.mkdir(&context, At::Cwd, "/work", 0o755)?;
     let both = vfs.mkdir(&context, At::Cwd, "/work/both", 0o755)?;
-    introspection::as_if_contended(&both)?;
+    introspection::force_contended(&both)?;
     if scene == Scene::Directories {
         return Ok(());
     }
@@ -82,7 +82,7 @@ pub(super) fn make_common(vfs: &Vfs, scene: Scene) -> Result<()> {
     }
     let path = format!("/work/both/{SAME}");
     let file = make_file(vfs, &context, &path)?;
-    introspection::as_if_opened_by_many(vfs, file.dentry());
+    introspection::force_per_cpu_count(vfs, file.dentry());
     for page in 0..8 {
         file.pwrite(&[1; PAGE], page * PAGE as u64)?;
     }
@@ -219,7 +219,7 @@ impl Actor {
         if let Some(file) = self.file(Operation::Read) {
             file.pread(&mut page, 0)?;
             if self.scene == Scene::SameName {
-                introspection::as_if_read_by_many(file.dentry())?;
+                introspection::force_read_biased(file.dentry())?;
             }
         }
         if let Some(dir) = self.file(Operation::Readdir) {

@@ -92,7 +92,7 @@ pub(super) fn run(keys: u32, halt: &Halt) -> Result<String, Failure> {
 /// One scene under one key.
 fn play(crew: &[Player; 2], key: u32, scene: Scene, staged: &mut Staged, halt: &Halt) -> Result<(), Failure> {
     let during = || "tracing the operations".to_owned();
-    let memfs = MemFs::new(MemOptions::default()).as_if_contended();
+    let memfs = MemFs::new(MemOptions::default()).force_contended();
     let hash_key = (HASH_KEY.0, HASH_KEY.1 ^ u64::from(key));
     let vfs = introspection::vfs_with_hash_key(memfs, UID, UID, 0o755, hash_key).during(during)?;
     make_common(&vfs, scene).during(during)?;

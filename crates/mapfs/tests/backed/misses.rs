@@ -3,7 +3,7 @@
 use std::{sync::mpsc, thread, time::Duration};
 
 use pando_mapfs::{Call, Fault, MapHandle, MapOptions};
-use pando_vfs::{At, Error, FileKind, OpenFlags, Result, Stat, Walk, introspection::waiting_for_answers};
+use pando_vfs::{At, Error, FileKind, OpenFlags, Result, Stat, Walk, introspection::waiting_for_loads};
 
 use crate::support::{evict_down_to, mounted};
 
@@ -25,7 +25,7 @@ fn together(fault: Option<Fault>) -> (Vec<Option<Result<Stat>>>, u64) {
         let look = || vfs.stat(&root, At::Cwd, "/f", Walk::empty());
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(look)).collect();
         parked.reached();
-        while waiting_for_answers(&vfs) < THREADS - 1 {
+        while waiting_for_loads(&vfs) < THREADS - 1 {
             thread::yield_now();
         }
         drop(parked);

@@ -11,7 +11,7 @@ use std::{
 use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
 use pando_vfs::{
     At, Context, Credentials, Error, FileKind, RenameFlags, Result, SetAttr, Vfs, Walk,
-    introspection::{is_locked, permissions_wait_for_changes, waiting_for_permissions},
+    introspection::{is_locked, revocation_waits_for_changes, waiting_for_revocations},
 };
 
 use crate::support::{Used, Watched, mounted, names};
@@ -45,7 +45,7 @@ fn is_closed_while(call: Call, change: impl Fn(&Vfs, &Context) -> Result<()> + S
             left.sort_unstable();
             left
         });
-        until(|| permissions_wait_for_changes(&vfs) || store.calls(Call::Setattr) > before);
+        until(|| revocation_waits_for_changes(&vfs) || store.calls(Call::Setattr) > before);
         let early = store.calls(Call::Setattr) > before;
         drop(parked);
         assert!(!early, "{call:?}: a change was under way after permission for it was taken away");
@@ -117,7 +117,7 @@ fn is_decided_by_the_replaced_mode() -> bool {
         let making = store.park(Call::Create);
         let mode = FileKind::File.to_mode() | 0o600;
         let maker = scope.spawn(move || vfs.mknod(user, At::Dir(dir), "new", mode, 0).map(drop));
-        until(|| waiting_for_permissions(vfs) == 1 || store.calls(Call::Create) > 1);
+        until(|| waiting_for_revocations(vfs) == 1 || store.calls(Call::Create) > 1);
         drop(telling);
         assert_eq!(closer.join().expect("no panic"), Ok((0o770, Vec::new())));
         drop(making);
@@ -154,7 +154,7 @@ fn is_counted_once(call: Call, change: fn(&Vfs, &Context) -> Result<()>, nlink: 
             return false;
         }
         let owner = scope.spawn(|| vfs.chown(&root, At::Cwd, "/d", Some(1), None, Walk::empty()));
-        until(|| permissions_wait_for_changes(&vfs) || owner.is_finished());
+        until(|| revocation_waits_for_changes(&vfs) || owner.is_finished());
         drop(parked);
         assert_eq!((changer.join().expect("no panic"), owner.join().expect("no panic")), (Ok(()), Ok(())));
         true

@@ -18,7 +18,7 @@ use pando_sync::Counted;
 use crate::{
     Result,
     caches::{load::load, refresh::refresh},
-    objects::{dentry::Dentry, superblock::NameSpace},
+    objects::{dentry::Dentry, superblock::Namespace},
 };
 
 /// A request to the backing, made by a walk that cannot go on without the answer.
@@ -31,16 +31,16 @@ pub(crate) enum Ask {
 
 impl Ask {
     /// Calls the backing and puts the answer into the cache. The caller holds no guard and no lock.
-    pub(crate) fn answer(self, name_space: &NameSpace) -> Result<()> {
+    pub(crate) fn answer(self, namespace: &Namespace) -> Result<()> {
         match self {
             // Other threads with the same request wait for this answer and share it (P7).
             Self::Name(dir, name) => {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, name));
-                sb.requests.ask(&request, || load(name_space, &dir, &request.1))
+                sb.requests.ask(&request, || load(namespace, &dir, &request.1))
             }
             Self::Changes(dir, count) => {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, Box::default()));
-                sb.requests.ask(&request, || refresh(name_space, &dir, count))
+                sb.requests.ask(&request, || refresh(namespace, &dir, count))
             }
         }
     }

@@ -5,7 +5,7 @@ use pando_sync::{Counted, Guard, Node, OpCell, Shared, Unlinked, lock};
 use crate::{
     Error, Result,
     objects::{
-        dentry::{Dentry, Slot},
+        dentry::{Dentry, Dirent},
         directory::Directory,
         superblock::SuperBlock,
     },
@@ -37,11 +37,11 @@ pub(crate) fn bind_loaded(
     dentry: Counted<Dentry>,
     guard: &Guard,
 ) -> Result<()> {
-    dir.sb().expect_open()?;
-    let anchor = directory.anchor(dir.as_shared(), guard)?;
-    let slot = Unlinked::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
-    drop(dentry.place.replace(Some(slot.reference())));
-    let node = directory.insert(hash, name, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
+    dir.sb().expect_mounted()?;
+    let parent_ref = directory.parent_ref(dir.as_shared(), guard)?;
+    let dirent = Unlinked::new(Dirent::new(parent_ref, name, OpCell::new_pending(dentry.clone())));
+    drop(dentry.place.replace(Some(dirent.reference())));
+    let node = directory.insert(hash, name, dirent, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
     if directory.life.keep_alive(guard) {
         node.to_ref().value.publish(guard);
         directory.entry_cached(true, guard);
@@ -50,25 +50,25 @@ pub(crate) fn bind_loaded(
     }
     if node.to_ref().value.retract().is_some() {
         directory.remove(node, guard);
-        directory.detach();
+        directory.drop_parent_refs();
     }
     Err(Error::NoEntry)
 }
 
 /// Drops a name from the cache. The next walk asks the backing again. The caller holds the name
 /// lock.
-pub(crate) fn unbind(directory: &Directory, slot: Shared<'_, Node<Slot>>, guard: &Guard) {
-    if let Some(shown) = slot.to_ref().value.replace(None) {
+pub(crate) fn unbind(directory: &Directory, dirent: Shared<'_, Node<Dirent>>, guard: &Guard) {
+    if let Some(shown) = dirent.to_ref().value.replace(None) {
         shown.sb().links.remove(&shown);
         directory.entry_cached(false, guard);
     }
-    directory.remove(slot, guard);
+    directory.remove(dirent, guard);
 }
 
 /// Drops a name from the cache, if it is there, because the backing has another answer. The caller
 /// holds the name lock.
 pub(crate) fn unbind_stale(directory: &Directory, hash: u64, name: &[u8], guard: &Guard) {
-    if let Some(slot) = directory.slot(hash, name, guard) {
-        unbind(directory, slot, guard);
+    if let Some(dirent) = directory.dirent(hash, name, guard) {
+        unbind(directory, dirent, guard);
     }
 }

@@ -32,10 +32,10 @@ use crate::{
         write_back::{store_dirty, store_times},
     },
     objects::{
-        dentry::{Dentry, Slot},
+        dentry::{Dentry, Dirent},
         inode::Inode,
         lockable::Lockable,
-        superblock::{NameSpace, SuperBlock},
+        superblock::{Namespace, SuperBlock},
     },
 };
 
@@ -49,12 +49,12 @@ enum Evicted {
 impl SuperBlock {
     /// Evicts up to `count` inodes that are not in use, beginning where the last eviction stopped.
     /// Returns how many were evicted. Analogous to `prune_icache_sb()`.
-    pub(crate) fn evict(self: &Arc<Self>, name_space: &NameSpace, count: usize) -> Result<usize> {
+    pub(crate) fn evict(self: &Arc<Self>, namespace: &Namespace, count: usize) -> Result<usize> {
         if self.driver.backing().is_none() || count == 0 {
             return Ok(0);
         }
         let _evicting = self.evicting.read().unwrap_or_else(PoisonError::into_inner);
-        self.evict_links(name_space, count)?;
+        self.evict_links(namespace, count)?;
         let (mut evicted, mut rounds) = (0, 0);
         while evicted < count && rounds < 2 {
             let (batch, wrapped) = self.inodes.idle_batch(&pin());
@@ -63,22 +63,22 @@ impl SuperBlock {
                 if evicted == count {
                     break;
                 }
-                evicted += usize::from(self.evict_one(name_space, dentry)? == Evicted::Done);
+                evicted += usize::from(self.evict_one(namespace, dentry)? == Evicted::Done);
             }
         }
-        self.drain_forgotten();
+        self.send_forgets();
         Ok(evicted)
     }
 
     /// Evicts aliases that are not in use. Looks at about `count` of them, and at each one once at
     /// most.
-    fn evict_links(&self, name_space: &NameSpace, count: usize) -> Result<()> {
+    fn evict_links(&self, namespace: &Namespace, count: usize) -> Result<()> {
         let mut looked = 0;
         loop {
             let (batch, ended) = self.links.batch();
             looked += batch.len();
             for link in batch {
-                self.evict_link(name_space, &link)?;
+                self.evict_link(namespace, &link)?;
             }
             if ended || looked >= count {
                 return Ok(());
@@ -86,15 +86,15 @@ impl SuperBlock {
         }
     }
 
-    fn evict_link(&self, name_space: &NameSpace, link: &Counted<Dentry>) -> Result<()> {
-        let evict = |slot: Shared<'_, Node<Slot>>, guard: &Guard| {
+    fn evict_link(&self, namespace: &Namespace, link: &Counted<Dentry>) -> Result<()> {
+        let evict = |dirent: Shared<'_, Node<Dirent>>, guard: &Guard| {
             // The references of this function, of the table of aliases, and of the directory entry.
             if Counted::condemn(link, 3) {
-                unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, guard);
+                unbind(dirent.to_ref().parent_dir().to_ref().directory()?, dirent, guard);
             }
             Ok(())
         };
-        self.with_bound_entry(link, |name| Some(name_space.names.lock(&[name])), evict).unwrap_or(Ok(()))
+        self.with_bound_entry(link, |name| Some(namespace.names.lock(&[name])), evict).unwrap_or(Ok(()))
     }
 
     /// Calls `work` with the entry in which a dentry stands, under its name lock. None if the
@@ -104,7 +104,7 @@ impl SuperBlock {
         &self,
         dentry: &Counted<Dentry>,
         lock: impl FnOnce(NameKey) -> Option<NameGuard<'n>>,
-        work: impl FnOnce(Shared<'_, Node<Slot>>, &Guard) -> T,
+        work: impl FnOnce(Shared<'_, Node<Dirent>>, &Guard) -> T,
     ) -> Option<T> {
         let key = self.place_key(dentry)?;
         let _lock = lock(key)?;
@@ -113,23 +113,23 @@ impl SuperBlock {
             return None;
         }
         let guard = pin();
-        let slot = dentry.place.load(&guard).filter(|place| shown_at(dentry, place, &guard))?;
-        Some(work(slot, &guard))
+        let dirent = dentry.place.load(&guard).filter(|place| shown_at(dentry, place, &guard))?;
+        Some(work(dirent, &guard))
     }
 
     /// The key of the name in which a dentry stands, or stood last.
     fn place_key(&self, dentry: &Dentry) -> Option<NameKey> {
         let guard = pin();
-        let slot = dentry.place.load(&guard)?.to_ref();
-        let dir = slot.anchor_dir().to_ref().inode();
-        Some(Lockable::name(dir, self.hash(dir.ino, slot.name.as_bytes())).ok()?.key)
+        let dirent = dentry.place.load(&guard)?.to_ref();
+        let dir = dirent.parent_dir().to_ref().inode();
+        Some(Lockable::name(dir, self.hash(dir.ino, dirent.name.as_bytes())).ok()?.key)
     }
 
-    fn evict_one(self: &Arc<Self>, name_space: &NameSpace, dentry: Counted<Dentry>) -> Result<Evicted> {
+    fn evict_one(self: &Arc<Self>, namespace: &Namespace, dentry: Counted<Dentry>) -> Result<Evicted> {
         let inode = dentry.inode();
         let own = self.inode_key(inode.ino);
         let keys = [own, self.place_key(&dentry).unwrap_or(own)];
-        let _locks = name_space.names.lock(&keys);
+        let _locks = namespace.names.lock(&keys);
         store_dirty(inode, self.ask_backing().ok_or(Error::NotSupported)?)?;
         let guard = pin();
         let place = dentry.place.load(&guard);
@@ -137,32 +137,32 @@ impl SuperBlock {
             // The dentry has moved.
             return Ok(Evicted::InUse);
         }
-        let slot = place.filter(|place| shown_at(&dentry, place, &guard));
+        let dirent = place.filter(|place| shown_at(&dentry, place, &guard));
         if let Ok(directory) = inode.directory() {
             // Names that were cached here after the directory looked idle hold it, too.
             directory.release_parent_refs();
         }
         // The reference of this function and that of the directory entry. With the cache's own,
         // these must be all.
-        let references = 1 + usize::from(slot.is_some());
+        let references = 1 + usize::from(dirent.is_some());
         if !inode.dirty().is_empty() {
             return Ok(Evicted::InUse);
         }
         let Some(frozen) = self.inodes.freeze(&dentry, references, &guard) else { return Ok(Evicted::InUse) };
-        if let Some(slot) = slot {
-            unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, &guard);
+        if let Some(dirent) = dirent {
+            unbind(dirent.to_ref().parent_dir().to_ref().directory()?, dirent, &guard);
         }
         evict_frozen(self, inode, frozen, &guard);
         Ok(Evicted::Done)
     }
 
     /// Tells the backing to forget the pending numbers. The caller holds no guard and no lock.
-    pub(crate) fn drain_forgotten(&self) {
+    pub(crate) fn send_forgets(&self) {
         let Some(backing) = self.ask_backing() else { return };
         let pending = || lock(&self.pending_forgets);
         loop {
             let Some(ino) = pending().first().copied() else { return };
-            let _order = self.name_space.names.lock(&[self.inode_key(ino)]);
+            let _order = self.namespace.names.lock(&[self.inode_key(ino)]);
             let still = pending().remove(&ino);
             if still {
                 backing.forget(ino);
@@ -191,6 +191,6 @@ pub(crate) fn evict_frozen(sb: &SuperBlock, inode: &Inode, frozen: Frozen<'_>, g
 }
 
 /// Whether a directory entry shows a dentry.
-fn shown_at(dentry: &Counted<Dentry>, slot: &Shared<'_, Node<Slot>>, guard: &Guard) -> bool {
-    slot.to_ref().value.load(guard).is_some_and(|shown| shown.ptr_eq(dentry.as_shared()))
+fn shown_at(dentry: &Counted<Dentry>, dirent: &Shared<'_, Node<Dirent>>, guard: &Guard) -> bool {
+    dirent.to_ref().value.load(guard).is_some_and(|shown| shown.ptr_eq(dentry.as_shared()))
 }

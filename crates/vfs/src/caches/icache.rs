@@ -42,7 +42,7 @@ impl InodeCache {
         // references, which are released if none of its names is cached.
         const IDLE: usize = 2;
         let is_idle = |dentry: Shared<'_, Dentry>| match dentry.to_ref().directory() {
-            Ok(directory) => directory.slots_after(0, guard).next().is_none(),
+            Ok(directory) => directory.dirents_after(0, guard).next().is_none(),
             Err(_) => dentry.count() <= IDLE,
         };
         let (entries, last) = self.table.batch(self.hand.load(Ordering::Relaxed), BATCH, guard);
@@ -92,7 +92,7 @@ impl InodeCache {
 
     /// Removes an inode that has lost its last name, so no walk can reach it. The caller puts the
     /// reference, without a guard if it can.
-    pub(crate) fn leave(&self, dentry: &Dentry, guard: &Guard) -> Option<Counted<Dentry>> {
+    pub(crate) fn remove_unlinked(&self, dentry: &Dentry, guard: &Guard) -> Option<Counted<Dentry>> {
         let entry = self.entry_of(dentry, guard)?;
         if entry.to_ref().note.swap(true, Ordering::AcqRel) { None } else { self.table.remove(entry, guard) }
     }

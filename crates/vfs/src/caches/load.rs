@@ -28,23 +28,23 @@ use crate::{
         directory::Directory,
         inode::{Body, Inode},
         stat::attr_of,
-        superblock::{NameSpace, SuperBlock},
+        superblock::{Namespace, SuperBlock},
     },
 };
 
 /// Loads a name that is not cached. By single-flight, no other thread loads it at the same time.
-pub(crate) fn load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<()> {
-    dir.sb().drain_forgotten();
+pub(crate) fn load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) -> Result<()> {
+    dir.sb().send_forgets();
     let mut locking = Locking::Unlocked;
     loop {
-        match try_load(name_space, dir, name, locking)? {
+        match try_load(namespace, dir, name, locking)? {
             Loaded::Done => return Ok(()),
             Loaded::Again(next) => {
                 locking = next;
                 std::thread::yield_now();
             }
-            Loaded::Elsewhere(moved) => move_directory(name_space, dir, name, &moved)?,
-            Loaded::Refresh(dentry) => return refresh_inode(name_space, dentry.inode()),
+            Loaded::Elsewhere(moved) => move_directory(namespace, dir, name, &moved)?,
+            Loaded::Refresh(dentry) => return refresh_inode(namespace, dentry.inode()),
         }
     }
 }
@@ -71,21 +71,21 @@ enum Loaded {
     Refresh(Counted<Dentry>),
 }
 
-fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], locking: Locking) -> Result<Loaded> {
+fn try_load(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8], locking: Locking) -> Result<Loaded> {
     let inode = dir.inode();
     let sb = &inode.shard.sb;
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let hash = sb.hash(inode.ino, name);
     let lock = |ino: Option<u64>| {
         let key = sb.key(inode.ino, hash);
-        name_space.names.lock(&[key, ino.map_or(key, |ino| sb.inode_key(ino))])
+        namespace.names.lock(&[key, ino.map_or(key, |ino| sb.inode_key(ino))])
     };
     let mut locks = if let Locking::Locked(ino) = locking { Some(lock(ino)) } else { None };
     // Whether another thread has loaded or created the name meanwhile.
     let is_known = |guard: &Guard| -> Result<bool> {
         let directory = inode.directory()?;
-        let known = directory.slot(hash, name, guard).is_some();
-        Ok(known || directory.is_known_absent(hash, name, guard))
+        let known = directory.dirent(hash, name, guard).is_some();
+        Ok(known || directory.is_known_negative(hash, name, guard))
     };
     if is_known(&pin())? {
         return Ok(Loaded::Done);
@@ -112,7 +112,7 @@ fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], locking:
     let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
     let result = match answer {
         None => {
-            backed.note_absent(hash, name, &guard);
+            backed.insert_negative(hash, name, &guard);
             Loaded::Done
         }
         Some(attr) => match dentry_for(sb, &attr, evictions, &guard)? {
@@ -132,7 +132,7 @@ fn try_load(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8], locking:
     // A refresh that ran before the insertion has not seen the new entry. So if the change count
     // has changed, the entry is dropped.
     if change_count(sb, inode.ino) != before.others {
-        backed.note_present(hash, name, &guard);
+        backed.remove_negative(hash, name, &guard);
         unbind_stale(directory, hash, name, &guard);
         return Ok(Loaded::Again(Locking::Unlocked));
     }
@@ -158,7 +158,7 @@ enum Found {
 /// `evictions` is the number of evictions before `attr` was requested. None if the inode's lock was
 /// held since then.
 fn dentry_for(sb: &Arc<SuperBlock>, attr: &NodeAttr, evictions: Option<u64>, guard: &Guard) -> Result<Option<Found>> {
-    sb.expect_open()?;
+    sb.expect_mounted()?;
     let found = |known: Counted<Dentry>| {
         Some(if known.is_dir() {
             Found::Elsewhere(known)
@@ -251,7 +251,7 @@ pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Versio
     let hashed = |name: &[u8]| sb.hash(inode.ino, name);
     let missing: Vec<&(&[u8], u64)> = {
         let guard = pin();
-        found.iter().filter(|(name, _)| directory.slot(hashed(name), name, &guard).is_none()).collect()
+        found.iter().filter(|(name, _)| directory.dirent(hashed(name), name, &guard).is_none()).collect()
     };
     if missing.is_empty() {
         return Ok(());
@@ -267,11 +267,11 @@ pub(crate) fn fill(dir: &Counted<Dentry>, found: &[(&[u8], u64)], before: Versio
     for ((name, _), attr) in missing.into_iter().zip(attributes) {
         let Some(attr) = attr else { continue };
         let hash = hashed(name);
-        let _lock = sb.name_space.names.lock(&[sb.key(inode.ino, hash)]);
+        let _lock = sb.namespace.names.lock(&[sb.key(inode.ino, hash)]);
         let guard = pin();
         // Checked under the name lock: a thread that has changed the name since has counted that
         // before it released the lock.
-        if directory.slot(hash, name, &guard).is_some() || Version::of(inode)? != before {
+        if directory.dirent(hash, name, &guard).is_some() || Version::of(inode)? != before {
             continue;
         }
         // An inode that was cached may be newer than `attr`. A walk that wants this name loads it

@@ -106,21 +106,21 @@ impl Nodes {
             let entry = self.table.entry(ino, &guard)?;
             if entry.to_ref().count_down(lookups) { self.leave_unless_named(entry, &guard) } else { None }
         };
-        Some(left.is_some_and(|left| left.is_link() && left.inode().links.are_gone()))
+        Some(left.is_some_and(|left| left.is_link() && left.inode().links.all_removed()))
     }
 
     /// Removes an entry that has become idle, unless its inode is in memory and has a name.
     fn leave_unless_named(&self, entry: Shared<'_, NumberedNode<AtomicU64>>, guard: &Guard) -> Option<Counted<Dentry>> {
-        // Pairs with the fence in `name_gone`.
+        // Pairs with the fence in `last_name_removed`.
         fence(Ordering::SeqCst);
         let inode = entry.to_ref().dentry(guard)?.to_ref().inode();
-        let stays = !inode.is_backed() && !inode.is_nameless(guard);
+        let stays = !inode.is_backed() && !inode.is_unlinked(guard);
         if stays || !entry.to_ref().mark_dead() { None } else { self.table.remove(entry, guard) }
     }
 
     /// Removes the entry of an inode in memory that has lost its last name, if the entry is idle.
     /// The caller puts the reference.
-    pub(crate) fn name_gone(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
+    pub(crate) fn last_name_removed(&self, ino: u64, guard: &Guard) -> Option<Counted<Dentry>> {
         // Pairs with the fence in `leave_unless_named`.
         fence(Ordering::SeqCst);
         let entry = self.table.entry(ino, guard)?;

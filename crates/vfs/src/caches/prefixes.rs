@@ -29,7 +29,7 @@ use std::cell::RefCell;
 use pando_sync::{Guard, IndexAddress, Shared, Weak, prefetch};
 
 use crate::{
-    objects::{dentry::Dentry, directory::Directory, superblock::NameSpace},
+    objects::{dentry::Dentry, directory::Directory, superblock::Namespace},
     types::name::{NameHash, equal, last_slash},
 };
 
@@ -111,24 +111,24 @@ impl<'p> Prefix<'p> {
     pub(crate) fn of(
         path: &'p [u8],
         context: impl FnOnce() -> Option<u64>,
-        name_space: &NameSpace,
+        namespace: &Namespace,
     ) -> Option<(Self, &'p [u8])> {
         let cut = last_slash(path)?;
         let last = &path[cut + 1..];
         if cut == 0 || cut > PREFIX_MAX || last.is_empty() {
             return None;
         }
-        let (context, sequence) = (context()?, name_space.rename_seq.sequence());
+        let (context, sequence) = (context()?, namespace.rename_seq.sequence());
         Some((Self { bytes: &path[..cut], context, sequence }, last))
     }
 
     /// Looks the prefix up. On a hit, returns the directory, which the caller may search, and the
     /// hash of `name` in it. Writes nothing that another thread reads.
     #[inline]
-    pub(crate) fn recall<'g>(
+    pub(crate) fn lookup<'g>(
         &self,
         name: &[u8],
-        name_space: &NameSpace,
+        namespace: &Namespace,
         guard: &'g Guard,
     ) -> Option<(Shared<'g, Dentry>, u64)> {
         let found = CACHE.try_with(|table| {
@@ -148,15 +148,15 @@ impl<'p> Prefix<'p> {
         }
         // The context of another namespace was used with this one. The walk will refuse that. The
         // sequences of two namespaces are not comparable.
-        let is_ours = std::ptr::eq(&raw const *sb.name_space, name_space);
+        let is_ours = std::ptr::eq(&raw const *sb.namespace, namespace);
         // A tree that is shut down while others hold parts of it comes apart at any place.
-        (!is_removed && is_ours && sb.expect_open().is_ok()).then_some((dir, hash))
+        (!is_removed && is_ours && sb.expect_mounted().is_ok()).then_some((dir, hash))
     }
 
     /// Inserts the prefix, which has led from `start` to `dir`. The walk has begun after
     /// [`Prefix::of`], has passed names only, and the caller may search `dir`.
     #[cold]
-    pub(crate) fn remember(&self, start: Shared<'_, Dentry>, dir: Shared<'_, Dentry>, guard: &Guard) {
+    pub(crate) fn insert(&self, start: Shared<'_, Dentry>, dir: Shared<'_, Dentry>, guard: &Guard) {
         let is_changing = !self.sequence.is_multiple_of(2);
         if is_changing || start.to_ref().inode().is_backed() || !std::ptr::eq(start.to_ref().sb(), dir.to_ref().sb()) {
             return;

@@ -9,11 +9,11 @@ use crate::{
     caches::binding::{bind_loaded, unbind},
     objects::{
         backed_dir::BackedDir,
-        dentry::{Dentry, Slot},
+        dentry::{Dentry, Dirent},
         directory::Directory,
         inode::{Body, Inode},
         stat::attr_of,
-        superblock::NameSpace,
+        superblock::Namespace,
     },
 };
 
@@ -22,22 +22,22 @@ use crate::{
 const REFRESHES_MAX: u32 = 8;
 
 /// Others have changed a directory: requests everything that is cached of it again.
-pub(crate) fn refresh(name_space: &NameSpace, dir: &Counted<Dentry>, count: u64) -> Result<()> {
+pub(crate) fn refresh(namespace: &Namespace, dir: &Counted<Dentry>, count: u64) -> Result<()> {
     let inode = dir.inode();
     let directory = inode.directory()?;
     let backed = directory.backed.as_ref().ok_or(Error::NotSupported)?;
     backed.clear_negative(&pin());
     let names: Vec<Box<[u8]>> = {
         let guard = pin();
-        directory.slots_after(0, &guard).map(|slot| slot.to_ref().name.as_bytes().into()).collect()
+        directory.dirents_after(0, &guard).map(|dirent| dirent.to_ref().name.as_bytes().into()).collect()
     };
     for name in names {
-        if let Some(dentry) = refresh_name(name_space, dir, &name)? {
-            refresh_inode(name_space, dentry.inode())?;
+        if let Some(dentry) = refresh_name(namespace, dir, &name)? {
+            refresh_inode(namespace, dentry.inode())?;
         }
     }
     if !directory.is_removed(&pin()) {
-        refresh_inode(name_space, inode)?;
+        refresh_inode(namespace, inode)?;
     }
     backed.checked.store(count, Ordering::Release);
     Ok(())
@@ -45,20 +45,20 @@ pub(crate) fn refresh(name_space: &NameSpace, dir: &Counted<Dentry>, count: u64)
 
 /// Requests a cached name again. If it is bound to another inode now, it is dropped from the cache.
 /// Returns the dentry if its inode has changed.
-fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> Result<Option<Counted<Dentry>>> {
+fn refresh_name(namespace: &Namespace, dir: &Counted<Dentry>, name: &[u8]) -> Result<Option<Counted<Dentry>>> {
     let inode = dir.inode();
     let sb = &inode.shard.sb;
     let directory = inode.directory()?;
     let hash = sb.hash(inode.ino, name);
-    let _lock = name_space.names.lock(&[sb.key(inode.ino, hash)]);
+    let _lock = namespace.names.lock(&[sb.key(inode.ino, hash)]);
     let answer = match sb.ask_backing().ok_or(Error::NotSupported)?.lookup(inode.ino, name) {
         // The directory itself was removed.
         Err(Error::NoEntry | Error::Stale) => None,
         answer => answer?,
     };
     let guard = pin();
-    let Some(slot) = directory.slot(hash, name, &guard) else { return Ok(None) };
-    let Some(dentry) = slot.to_ref().value.load(&guard).and_then(|dentry| dentry.get()) else { return Ok(None) };
+    let Some(dirent) = directory.dirent(hash, name, &guard) else { return Ok(None) };
+    let Some(dentry) = dirent.to_ref().value.load(&guard).and_then(|dentry| dentry.get()) else { return Ok(None) };
     match answer {
         Some(attr) if attr.ino == dentry.inode().ino => {
             let inode = dentry.inode();
@@ -66,7 +66,7 @@ fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> R
             Ok(changed.then_some(dentry))
         }
         _ => {
-            unbind(directory, slot, &guard);
+            unbind(directory, dirent, &guard);
             Ok(None)
         }
     }
@@ -74,10 +74,10 @@ fn refresh_name(name_space: &NameSpace, dir: &Counted<Dentry>, name: &[u8]) -> R
 
 /// Requests the attributes of an inode that others have changed. The inode's lock orders this with
 /// changes made here.
-pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()> {
+pub(crate) fn refresh_inode(namespace: &Namespace, inode: &Inode) -> Result<()> {
     let sb = &inode.shard.sb;
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
-    let _order = name_space.names.lock(&[sb.inode_key(inode.ino)]);
+    let _order = namespace.names.lock(&[sb.inode_key(inode.ino)]);
     let directory = inode.directory().ok();
     let is_changing = || inode.backed_dir().is_some_and(BackedDir::is_changing);
     let ask = || {
@@ -128,7 +128,7 @@ pub(crate) fn refresh_inode(name_space: &NameSpace, inode: &Inode) -> Result<()>
 /// Both names are locked, and the topology lock keeps ancestors in place. So in the cache, too, a
 /// directory has one place and is not its own descendant.
 pub(crate) fn move_directory(
-    name_space: &NameSpace,
+    namespace: &Namespace,
     dir: &Counted<Dentry>,
     name: &[u8],
     moved: &Counted<Dentry>,
@@ -138,15 +138,15 @@ pub(crate) fn move_directory(
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
     let directory = inode.directory()?;
     let hash = sb.hash(inode.ino, name);
-    let _topology = name_space.topology.lock();
+    let _topology = namespace.topology.lock();
     let old = {
         let guard = pin();
         moved.place.load(&guard).and_then(|place| place.get())
     };
-    let old_ino = |slot: &Counted<Node<Slot>>| slot.anchor.dir.inode().ino;
-    let old_key = old.as_ref().map(|slot| sb.key(old_ino(slot), sb.hash(old_ino(slot), slot.name.as_bytes())));
+    let old_ino = |dirent: &Counted<Node<Dirent>>| dirent.parent_ref.dir.inode().ino;
+    let old_key = old.as_ref().map(|dirent| sb.key(old_ino(dirent), sb.hash(old_ino(dirent), dirent.name.as_bytes())));
     let key = sb.key(inode.ino, hash);
-    let _names = name_space.names.lock(&[key, old_key.unwrap_or(key)]);
+    let _names = namespace.names.lock(&[key, old_key.unwrap_or(key)]);
     let leads_here = |dir, name: &[u8]| match backing.lookup(dir, name) {
         Err(Error::NoEntry | Error::Stale) => Ok::<_, Error>(false),
         answer => Ok(answer?.is_some_and(|attr| attr.ino == moved.inode().ino)),
@@ -154,21 +154,21 @@ pub(crate) fn move_directory(
     if !leads_here(inode.ino, name)? {
         return Ok(());
     }
-    if let Some(slot) = &old
-        && leads_here(old_ino(slot), slot.name.as_bytes())?
+    if let Some(dirent) = &old
+        && leads_here(old_ino(dirent), dirent.name.as_bytes())?
     {
         // Either the directory was moved back between the two answers, or the cache has dropped the
         // name at this place. In the second case the entry does not show it.
         let shown = {
             let guard = pin();
-            slot.value.load(&guard).is_some_and(|shown| shown.ptr_eq(moved.as_shared()))
+            dirent.value.load(&guard).is_some_and(|shown| shown.ptr_eq(moved.as_shared()))
         };
         if shown {
             // Or it has two places, which no directory can have.
             return if leads_here(inode.ino, name)? { Err(Error::Stale) } else { Ok(()) };
         }
     }
-    let mut seq = name_space.rename_seq.lock();
+    let mut seq = namespace.rename_seq.lock();
     let _moving = seq.write();
     let guard = pin();
     let still = moved.place.load(&guard);
@@ -177,7 +177,7 @@ pub(crate) fn move_directory(
         (None, None) => true,
         _ => false,
     };
-    if !unmoved || directory.slot(hash, name, &guard).is_some() {
+    if !unmoved || directory.dirent(hash, name, &guard).is_some() {
         return Ok(());
     }
     let mut up = Some(dir.as_shared());
@@ -188,10 +188,10 @@ pub(crate) fn move_directory(
         }
         up = above.to_ref().parent(&guard);
     }
-    if let Some(slot) = still
-        && slot.to_ref().value.load(&guard).is_some_and(|shown| shown.ptr_eq(moved.as_shared()))
+    if let Some(dirent) = still
+        && dirent.to_ref().value.load(&guard).is_some_and(|shown| shown.ptr_eq(moved.as_shared()))
     {
-        unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, &guard);
+        unbind(dirent.to_ref().parent_dir().to_ref().directory()?, dirent, &guard);
     }
     bind_loaded(dir, directory, hash, name, moved.clone(), &guard)
 }

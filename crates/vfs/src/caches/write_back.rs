@@ -18,7 +18,7 @@ pub(crate) fn store_first<'i>(
 ) -> Result<NameGuard<'i>> {
     let sb = &inode.shard.sb;
     let backing = sb.ask_backing().ok_or(Error::NotSupported)?;
-    let order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
+    let order = sb.namespace.names.lock(&[sb.inode_key(inode.ino)]);
     let mut unstored = Unstored::take(inode, which);
     let mut attr = attr_of(inode, &pin());
     let changed = change(&mut attr)?;
@@ -52,7 +52,7 @@ pub(crate) fn store_times(inode: &Inode) -> Result<()> {
     let sb = &inode.shard.sb;
     match sb.ask_backing().filter(|_| !inode.dirty().is_empty()) {
         Some(backing) => {
-            let _order = sb.name_space.names.lock(&[sb.inode_key(inode.ino)]);
+            let _order = sb.namespace.names.lock(&[sb.inode_key(inode.ino)]);
             store_dirty(inode, backing)
         }
         None => Ok(()),

@@ -48,10 +48,10 @@ impl Drop for File {
     fn drop(&mut self) {
         let inode = self.inode();
         if !inode.dirty().is_empty() {
-            // Pairs with the fence in `close_down`. Either the thread that shuts the tree down sees
+            // Pairs with the fence in `shut_down`. Either the thread that shuts the tree down sees
             // that the inode is dirty, or this thread sees that the tree is closed.
             fence(Ordering::SeqCst);
-            if inode.shard.sb.expect_open().is_err() {
+            if inode.shard.sb.expect_mounted().is_err() {
                 // A caller that needs the error calls `fsync` before.
                 let _ = store_times(inode);
             }

@@ -19,41 +19,41 @@ use pando_sync::{Counted, NameGuard, NameKey, Proxy, pin};
 
 use crate::objects::{
     dentry::{Dentry, DentryRef},
-    superblock::NameSpace,
+    superblock::Namespace,
 };
 
 /// The reference that an open file holds.
 pub(crate) enum Held {
-    Itself(DentryRef),
-    Proxy(Counted<Proxy<DentryRef>>),
+    Counted(DentryRef),
+    PerCpu(Counted<Proxy<DentryRef>>),
 }
 
 impl Held {
     #[inline]
     pub(crate) fn dentry(&self) -> &DentryRef {
         match self {
-            Self::Itself(dentry) => dentry,
-            Self::Proxy(proxy) => proxy.object(),
+            Self::Counted(dentry) => dentry,
+            Self::PerCpu(proxy) => proxy.object(),
         }
     }
 
     /// Whether the reference is in a per-CPU count, and the file's name has been removed since.
     #[inline]
     pub(crate) fn is_unlinked(&self) -> bool {
-        matches!(self, Self::Proxy(proxy) if !proxy.object().0.proxies.are_there())
+        matches!(self, Self::PerCpu(proxy) if !proxy.object().0.proxies.are_there())
     }
 
     /// Replaces the per-CPU reference by a counted one. The per-CPU count holds the dentry until it
     /// is reclaimed, which is tried at once.
     #[cold]
     pub(crate) fn release_per_cpu_ref(&mut self) {
-        *self = Self::Itself(self.dentry().clone());
+        *self = Self::Counted(self.dentry().clone());
         pando_sync::collect();
     }
 
     /// Another reference to the same dentry.
-    pub(crate) fn again(dentry: &DentryRef) -> Self {
-        dentry.0.proxies.mine(&pin()).map_or_else(|| Self::Itself(dentry.clone()), Self::Proxy)
+    pub(crate) fn another(dentry: &DentryRef) -> Self {
+        dentry.0.proxies.mine(&pin()).map_or_else(|| Self::Counted(dentry.clone()), Self::PerCpu)
     }
 }
 
@@ -61,14 +61,14 @@ impl Held {
 const REPORT_INTERVAL: u32 = 8;
 
 #[cold]
-pub(crate) fn note_contention(dentry: &Counted<Dentry>, name_space: &NameSpace) {
+pub(crate) fn note_contention(dentry: &Counted<Dentry>, namespace: &Namespace) {
     std::thread_local!(static REPORTS: Cell<u32> = const { Cell::new(0) });
     let reports = REPORTS.get();
     REPORTS.set(reports.wrapping_add(1));
     if reports.is_multiple_of(REPORT_INTERVAL) {
         // A thread that holds this stripe may be waiting for a backing, about another name. So this
         // does not wait; the next opener that meets contention tries again.
-        make_per_cpu_refs(dentry, |name| name_space.names.try_lock(&[name]));
+        make_per_cpu_refs(dentry, |name| namespace.names.try_lock(&[name]));
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn make_per_cpu_refs<'n>(dentry: &Counted<Dentry>, lock: impl FnOnce(
         return;
     }
     sb.with_bound_entry(dentry, lock, |_, _| {
-        if sb.expect_open().is_ok() {
+        if sb.expect_mounted().is_ok() {
             dentry.proxies.make(|| DentryRef(dentry.clone()));
         }
     });
@@ -99,9 +99,9 @@ mod tests {
         let dentry = vfs.mkdir(&context, At::Cwd, "d", 0o755).expect("mkdir").0;
         let (sb, top) = (dentry.sb(), vfs.root());
         let root = top.0.inode();
-        let report = || (0..REPORT_INTERVAL).for_each(|_| note_contention(&dentry, vfs.name_space()));
+        let report = || (0..REPORT_INTERVAL).for_each(|_| note_contention(&dentry, vfs.namespace()));
         let name = Lockable::name(root, sb.hash(root.ino, b"d")).expect("a directory");
-        let locked = vfs.name_space().names.lock(&[name.key]);
+        let locked = vfs.namespace().names.lock(&[name.key]);
         std::thread::scope(|scope| scope.spawn(report).join().expect("no panic"));
         assert!(!dentry.proxies.are_there());
         drop(locked);

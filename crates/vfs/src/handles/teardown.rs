@@ -12,7 +12,7 @@ use crate::{DentryRef, objects::dentry::Dentry};
 /// Takes a tree apart, so that no reference within it keeps it alive. It empties every directory
 /// entry and releases the parent references of every directory. It uses a list instead of
 /// recursion, because a tree may be deeper than a stack. Analogous to `shrink_dcache_for_umount()`.
-pub(crate) fn take_down(root: &DentryRef) {
+pub(crate) fn take_apart(root: &DentryRef) {
     let _alone = root.0.sb().evicting.write().unwrap_or_else(PoisonError::into_inner);
     // If other threads may be using the tree, the caller has closed it already.
     drop(root.0.sb().shards.swap(None));
@@ -38,46 +38,46 @@ pub(crate) fn take_down(root: &DentryRef) {
             // tree.
             let guard = pin();
             let mut count = 0;
-            for slot in directory.slots_after(position, &guard).take(1024) {
+            for dirent in directory.dirents_after(position, &guard).take(1024) {
                 count += 1;
-                position = slot.to_ref().position();
+                position = dirent.to_ref().position();
                 // Another thread may be moving it, so the value may be empty.
-                if let Some(child) = slot.to_ref().value.take() {
+                if let Some(child) = dirent.to_ref().value.take() {
                     child.proxies.collapse();
                     if child.is_dir() {
                         todo.push(child);
                     }
                 }
-                directory.remove(slot, &guard);
+                directory.remove(dirent, &guard);
             }
             if count == 0 {
                 break;
             }
         }
-        directory.detach();
+        directory.drop_parent_refs();
     }
     // Pairs with the fence in `Exports::remember`.
     fence(Ordering::SeqCst);
     root.0.sb().nodes.forget_all();
     root.0.sb().inodes.clear();
-    root.0.sb().drain_forgotten();
+    root.0.sb().send_forgets();
 }
 
 /// Shuts a tree down: closes it to additions, stores the times that only the cache has, and takes
 /// it apart. Errors of the backing are lost; a caller that needs them calls `sync` before.
-pub(crate) fn close_down(root: &DentryRef) {
+pub(crate) fn shut_down(root: &DentryRef) {
     root.0.sb().close();
     // Pairs with the fence in the drop of `File`.
     fence(Ordering::SeqCst);
-    let _taken_down = AtEnd(|| take_down(root));
+    let _taken_down = Defer(|| take_apart(root));
     // The times of files that are written to from here on are stored when the files are closed.
     let _ = root.0.sb().store_times(root);
 }
 
 /// Runs a function when it is dropped, also if a backing has panicked before.
-pub(crate) struct AtEnd<F: FnMut()>(pub F);
+pub(crate) struct Defer<F: FnMut()>(pub F);
 
-impl<F: FnMut()> Drop for AtEnd<F> {
+impl<F: FnMut()> Drop for Defer<F> {
     fn drop(&mut self) {
         (self.0)();
     }

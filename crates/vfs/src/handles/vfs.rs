@@ -7,12 +7,12 @@ use pando_sync::{BlockBox, Counted, lock, pin};
 use crate::{
     Backing, Charge, DentryRef, Driver, Result, Timestamp,
     caches::binding::change_count,
-    handles::teardown::{AtEnd, close_down},
+    handles::teardown::{Defer, shut_down},
     objects::{
         dentry::Dentry,
         directory::Directory,
         inode::{Body, Inode},
-        superblock::{NameSpace, SuperBlock},
+        superblock::{Namespace, SuperBlock},
     },
     types::{FileKind, cred::PermView},
 };
@@ -28,7 +28,7 @@ use crate::{
 pub struct Vfs(Arc<Inner>);
 
 struct Inner {
-    name_space: Arc<NameSpace>,
+    namespace: Arc<Namespace>,
     root: DentryRef,
     mounts: Mutex<Vec<Mount>>,
     /// The last field: what the others let go of is reclaimed.
@@ -62,7 +62,7 @@ impl Vfs {
     /// # Errors
     /// ENOSPC when the driver has no room for the root directory.
     pub fn new(driver: impl Driver) -> Result<Self> {
-        Self::with_root(driver, RootAttributes { uid: 0, gid: 0, mode: 0o755 }, NameSpace::new())
+        Self::with_root(driver, RootAttributes { uid: 0, gid: 0, mode: 0o755 }, Namespace::new())
     }
 
     /// As [`Vfs::new`], with the owner, group and mode of the root directory.
@@ -70,19 +70,19 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::new`].
     pub fn with_root_attributes(driver: impl Driver, uid: u32, gid: u32, mode: u32) -> Result<Self> {
-        Self::with_root(driver, RootAttributes { uid, gid, mode: mode & 0o7777 }, NameSpace::new())
+        Self::with_root(driver, RootAttributes { uid, gid, mode: mode & 0o7777 }, Namespace::new())
     }
 
     /// See [`crate::introspection::vfs_with_hash_key`].
     pub(crate) fn with_hash_key(driver: impl Driver, uid: u32, gid: u32, mode: u32, key: (u64, u64)) -> Result<Self> {
         let root = RootAttributes { uid, gid, mode: mode & 0o7777 };
-        Self::with_root(driver, root, NameSpace::with_hash_key(key))
+        Self::with_root(driver, root, Namespace::with_hash_key(key))
     }
 
-    fn with_root(driver: impl Driver, root: RootAttributes, name_space: NameSpace) -> Result<Self> {
-        let name_space = Arc::new(name_space);
-        let root = new_tree(Box::new(driver), name_space.clone(), root)?;
-        Ok(Self(Arc::new(Inner { name_space, root, mounts: Mutex::new(Vec::new()), _reclaims: Reclaims })))
+    fn with_root(driver: impl Driver, root: RootAttributes, namespace: Namespace) -> Result<Self> {
+        let namespace = Arc::new(namespace);
+        let root = new_tree(Box::new(driver), namespace.clone(), root)?;
+        Ok(Self(Arc::new(Inner { namespace, root, mounts: Mutex::new(Vec::new()), _reclaims: Reclaims })))
     }
 
     /// The root directory.
@@ -91,13 +91,13 @@ impl Vfs {
         self.0.root.clone()
     }
 
-    pub(crate) fn name_space(&self) -> &NameSpace {
-        &self.0.name_space
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.0.namespace
     }
 
-    /// As [`Vfs::name_space`], held.
-    pub(crate) fn to_name_space(&self) -> Arc<NameSpace> {
-        self.0.name_space.clone()
+    /// As [`Vfs::namespace`], held.
+    pub(crate) fn to_namespace(&self) -> Arc<Namespace> {
+        self.0.namespace.clone()
     }
 
     /// The superblock of the root directory.
@@ -129,12 +129,12 @@ pub(crate) struct RootAttributes {
     pub mode: u32,
 }
 
-pub(crate) fn new_tree(driver: Box<dyn Driver>, name_space: Arc<NameSpace>, root: RootAttributes) -> Result<DentryRef> {
+pub(crate) fn new_tree(driver: Box<dyn Driver>, namespace: Arc<Namespace>, root: RootAttributes) -> Result<DentryRef> {
     // First: the superblock's shards hold it, and it them, so that it would outlive a refusal or a
     // panic.
     let stored = driver.backing().map(Backing::root).transpose()?;
     driver.charge(Charge::Inode)?;
-    let sb = SuperBlock::new(driver, name_space);
+    let sb = SuperBlock::new(driver, namespace);
     let shard = sb.shard(&pin())?;
     if let Some(attr) = stored {
         let body = Body::Directory(BlockBox::new(Directory::backed(change_count(&sb, attr.ino), attr.nlink)));
@@ -150,7 +150,7 @@ pub(crate) fn detach(mount: &Mount) {
     if let Ok(directory) = mount.point.0.directory() {
         drop(directory.mounted.swap(None));
     }
-    drop(mount.root.0.sb().covers.swap(None));
+    drop(mount.root.0.sb().mountpoint.swap(None));
 }
 
 impl Drop for Inner {
@@ -158,6 +158,6 @@ impl Drop for Inner {
         let mounts = std::mem::take(&mut *lock(&self.mounts));
         mounts.iter().for_each(detach);
         let roots = mounts.iter().rev().map(|mount| &mount.root).chain([&self.root]);
-        drop(roots.map(|root| AtEnd(move || close_down(root))).collect::<Vec<_>>());
+        drop(roots.map(|root| Defer(move || shut_down(root))).collect::<Vec<_>>());
     }
 }

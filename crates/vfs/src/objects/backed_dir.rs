@@ -69,7 +69,7 @@ impl BackedDir {
     }
 
     /// Inserts a negative dentry. The caller holds the name lock.
-    pub(crate) fn note_absent(&self, hash: u64, name: &[u8], guard: &Guard) {
+    pub(crate) fn insert_negative(&self, hash: u64, name: &[u8], guard: &Guard) {
         if self.negative_count.load(Ordering::Relaxed) >= NEGATIVE_MAX {
             self.clear_negative(guard);
         }
@@ -87,7 +87,7 @@ impl BackedDir {
 
     /// Removes the negative dentry of a name that exists now. Called under the name lock, after the
     /// name was bound: a reader looks up bound names first.
-    pub(crate) fn note_present(&self, hash: u64, name: &[u8], guard: &Guard) {
+    pub(crate) fn remove_negative(&self, hash: u64, name: &[u8], guard: &Guard) {
         if let Some(node) = self.negative.get(hash, |negative| equal(negative.as_bytes(), name), guard) {
             self.unlink_negative(node, guard);
         }
@@ -119,7 +119,7 @@ mod tests {
     fn negative_dentry_is_counted_before_insertion() {
         const NOTERS: usize = 4;
         let backed = BackedDir::default();
-        let note = || (0..200_000).for_each(|_| backed.note_absent(0, b"negative", &pin()));
+        let note = || (0..200_000).for_each(|_| backed.insert_negative(0, b"negative", &pin()));
         std::thread::scope(|scope| {
             let noters: Vec<_> = (0..NOTERS).map(|_| scope.spawn(note)).collect();
             while noters.iter().any(|noter| !noter.is_finished()) {

@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// A directory entry: a name, and the dentry that it is bound to. Immutable except for `value`.
-pub(crate) struct Slot {
+pub(crate) struct Dirent {
     /// The directory, through the parent reference of this entry's stripe. Immutable.
-    pub anchor: Counted<Anchor>,
+    pub parent_ref: Counted<ParentRef>,
     /// Immutable.
     pub name: Name,
     /// The dentry that the name is bound to. Guarded by the name lock; published by the rules of
@@ -32,12 +32,12 @@ pub(crate) struct Slot {
 }
 
 // With the link of the list and the count, this is one cache line.
-const _: () = assert!(size_of::<Slot>() == 40);
+const _: () = assert!(size_of::<Dirent>() == 40);
 
 /// The striped parent reference: a directory has one for each stripe, and the entries of that
 /// stripe hold the directory through it. So threads that create names in one directory count on
 /// different cache lines.
-pub(crate) struct Anchor {
+pub(crate) struct ParentRef {
     /// The directory. Immutable.
     pub dir: Counted<Dentry>,
     /// With its count, the object fills more than half a cache line. So no two parent references
@@ -45,15 +45,15 @@ pub(crate) struct Anchor {
     _line: [usize; 3],
 }
 
-impl Anchor {
+impl ParentRef {
     pub(crate) fn new(dir: Counted<Dentry>) -> Self {
         Self { dir, _line: [0; 3] }
     }
 }
 
-const _: () = assert!(size_of::<Anchor>() + size_of::<usize>() > 32);
+const _: () = assert!(size_of::<ParentRef>() + size_of::<usize>() > 32);
 
-impl Object for Anchor {}
+impl Object for ParentRef {}
 
 /// An identity in the tree. It is allocated together with its directory entry, which fills the
 /// cache line before it. A path walk reads the first line of the dentry, and stat reads the second
@@ -65,7 +65,7 @@ pub(crate) struct Dentry {
     target: Target,
     /// The directory entry in which the dentry stands, or stood last. None for a root, and for a
     /// file that never had a name. Guarded by the name lock of the present place.
-    pub place: OpCell<Node<Slot>>,
+    pub place: OpCell<Node<Dirent>>,
     /// Per-CPU reference counts, for a file that many threads open at the same time. Made under the
     /// name lock. Collapsed under it, too, or by the shutdown of the tree.
     pub proxies: DentryProxies,
@@ -172,8 +172,8 @@ impl Dentry {
     /// The directory in which this dentry stands, or stood last. None for a root. Analogous to
     /// `d_parent`.
     pub(crate) fn parent<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
-        let slot = self.place.load(guard)?.to_ref();
-        Some(slot.anchor_dir())
+        let dirent = self.place.load(guard)?.to_ref();
+        Some(dirent.parent_dir())
     }
 
     /// As [`Dentry::parent`], but with a counted reference.
@@ -188,17 +188,17 @@ impl Dentry {
     }
 }
 
-impl Slot {
+impl Dirent {
     /// An entry for a name, to be inserted into the directory that the parent reference belongs to.
-    pub(crate) fn new(anchor: Counted<Anchor>, name: &[u8], value: OpCell<Dentry>) -> Self {
-        Self { anchor, name: Name::new(name), value }
+    pub(crate) fn new(parent_ref: Counted<ParentRef>, name: &[u8], value: OpCell<Dentry>) -> Self {
+        Self { parent_ref, name: Name::new(name), value }
     }
 
     /// The directory. It is alive as long as this entry can be seen.
-    pub(crate) fn anchor_dir(&self) -> Shared<'_, Dentry> {
+    pub(crate) fn parent_dir(&self) -> Shared<'_, Dentry> {
         // Method-call auto-deref: the parent reference of the node itself keeps the directory
         // alive.
-        self.anchor.dir.as_shared()
+        self.parent_ref.dir.as_shared()
     }
 }
 

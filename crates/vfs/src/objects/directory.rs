@@ -23,7 +23,7 @@ use crate::{
     Error, Result,
     objects::{
         backed_dir::BackedDir,
-        dentry::{Anchor, Dentry, Slot},
+        dentry::{Dentry, Dirent, ParentRef},
     },
     types::{name::equal, part::Part},
 };
@@ -32,7 +32,7 @@ use crate::{
 /// not write it.
 #[repr(C, align(64))]
 pub(crate) struct Directory {
-    table: SplitTable<Slot>,
+    table: SplitTable<Dirent>,
     /// State that only a tree with a backing needs. None in a tree in memory, where the table is
     /// the whole directory. The option is immutable.
     pub backed: Option<Box<BackedDir>>,
@@ -63,7 +63,7 @@ struct Stripe {
     /// the stamps of all stripes.
     stamp: Stamp,
     /// The parent reference of this stripe, which new entries hold. Atomic pointer.
-    anchor: AtomicCounted<Anchor>,
+    parent_ref: AtomicCounted<ParentRef>,
 }
 
 /// The number of subdirectories, as counted at some instant.
@@ -108,8 +108,8 @@ impl Directory {
 
     /// The entry of a name, whether or not a dentry is bound to it.
     #[inline]
-    pub(crate) fn slot<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Node<Slot>>> {
-        self.table.get(hash, |slot| equal(slot.name.as_bytes(), name), guard)
+    pub(crate) fn dirent<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Node<Dirent>>> {
+        self.table.get(hash, |dirent| equal(dirent.name.as_bytes(), name), guard)
     }
 
     /// The address of the table's index. A caller that has it can prefetch the bucket of a name.
@@ -118,22 +118,22 @@ impl Directory {
         self.table.index_address(guard)
     }
 
-    /// As [`Directory::slot`], for a caller that is going to remove the entry.
+    /// As [`Directory::dirent`], for a caller that is going to remove the entry.
     #[inline]
-    pub(crate) fn slot_to_change<'g>(
+    pub(crate) fn dirent_to_remove<'g>(
         &self,
         hash: u64,
         name: &[u8],
         guard: &'g Guard,
-    ) -> Option<Shared<'g, Node<Slot>>> {
-        self.table.get_to_change(hash, |slot| equal(slot.name.as_bytes(), name), guard)
+    ) -> Option<Shared<'g, Node<Dirent>>> {
+        self.table.get_to_change(hash, |dirent| equal(dirent.name.as_bytes(), name), guard)
     }
 
     /// The dentry that a name is bound to. Takes no lock, counts nothing and writes nothing (P1).
     /// Analogous to `__d_lookup_rcu()` in fs/dcache.c.
     #[inline]
     pub(crate) fn lookup<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
-        self.slot(hash, name, guard)?.to_ref().value.load(guard)
+        self.dirent(hash, name, guard)?.to_ref().value.load(guard)
     }
 
     /// Inserts the entry of `name` into the table. The caller holds the name lock. It has found no
@@ -147,11 +147,11 @@ impl Directory {
         &self,
         hash: u64,
         name: &[u8],
-        slot: Unlinked<Slot>,
+        dirent: Unlinked<Dirent>,
         guard: &'g Guard,
-    ) -> Result<Shared<'g, Node<Slot>>> {
-        debug_assert_eq!(slot.name.as_bytes(), name);
-        match self.table.insert(hash, |other| equal(other.name.as_bytes(), name), slot, guard) {
+    ) -> Result<Shared<'g, Node<Dirent>>> {
+        debug_assert_eq!(dirent.name.as_bytes(), name);
+        match self.table.insert(hash, |other| equal(other.name.as_bytes(), name), dirent, guard) {
             Ok(inserted) => {
                 if inserted.contended {
                     self.contended(guard);
@@ -159,21 +159,21 @@ impl Directory {
                 Ok(inserted.node)
             }
             Err(rejected) => {
-                let (slot, error) = match rejected {
+                let (dirent, error) = match rejected {
                     Rejected::Exists { node, .. } => (node, Error::Exists),
                     Rejected::Exhausted { node } => (node, Error::NoSpace),
                 };
                 // From here on the entry waits for a grace period. The dentry that it should have
                 // shown is charged for, so it is released now.
-                drop(slot.value.take());
+                drop(dirent.value.take());
                 Err(error)
             }
         }
     }
 
     /// Removes an entry without a dentry from the table.
-    pub(crate) fn remove(&self, slot: Shared<'_, Node<Slot>>, guard: &Guard) {
-        if self.table.remove(slot, guard).contended {
+    pub(crate) fn remove(&self, dirent: Shared<'_, Node<Dirent>>, guard: &Guard) {
+        if self.table.remove(dirent, guard).contended {
             self.contended(guard);
         }
     }
@@ -305,11 +305,11 @@ impl Directory {
     }
 
     /// The entries whose position is after `position`, in the order of positions.
-    pub(crate) fn slots_after<'g>(
+    pub(crate) fn dirents_after<'g>(
         &'g self,
         position: u64,
         guard: &'g Guard,
-    ) -> impl Iterator<Item = Shared<'g, Node<Slot>>> + 'g {
+    ) -> impl Iterator<Item = Shared<'g, Node<Dirent>>> + 'g {
         self.table.iter_after(position, guard)
     }
 
@@ -318,12 +318,12 @@ impl Directory {
     ///
     /// # Errors
     /// ENOENT if the directory has been removed.
-    pub(crate) fn anchor(&self, this: Shared<'_, Dentry>, guard: &Guard) -> Result<Counted<Anchor>> {
-        let place = &self.stripes.0.mine().anchor;
+    pub(crate) fn parent_ref(&self, this: Shared<'_, Dentry>, guard: &Guard) -> Result<Counted<ParentRef>> {
+        let place = &self.stripes.0.mine().parent_ref;
         loop {
-            if let Some(anchor) = place.load(guard) {
-                match anchor.get() {
-                    Some(anchor) => return Ok(anchor),
+            if let Some(parent_ref) = place.load(guard) {
+                match parent_ref.get() {
+                    Some(parent_ref) => return Ok(parent_ref),
                     // A removal, or an eviction that found the directory in use, has just put this
                     // reference after taking it out of the stripe.
                     None => continue,
@@ -331,12 +331,12 @@ impl Directory {
             }
             let dir = this.get().ok_or(Error::NoEntry)?;
             // If another thread of the same stripe wins this race, its parent reference is as good.
-            let _ = place.compare_exchange(None, Some(Counted::new(Anchor::new(dir))));
+            let _ = place.compare_exchange(None, Some(Counted::new(ParentRef::new(dir))));
             // If `detach` has emptied this stripe before the exchange above, the removal is seen
             // here. Both are exchanges of one word, and the removal was committed before `detach`
             // ran. `detach` visits every stripe that can exist: see there.
             if self.is_removed(guard) {
-                self.detach();
+                self.drop_parent_refs();
                 return Err(Error::NoEntry);
             }
         }
@@ -344,7 +344,7 @@ impl Directory {
 
     /// Whether the backing need not be asked about a name that is not bound here. That is so if the
     /// name has a negative dentry, if the directory was removed, and in a tree in memory.
-    pub(crate) fn is_known_absent(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
+    pub(crate) fn is_known_negative(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
         self.backed.as_ref().is_none_or(|backed| backed.is_negative(hash, name, guard) || self.is_removed(guard))
     }
 
@@ -367,7 +367,7 @@ impl Directory {
     /// First the stripes are sealed, so no stripe can be added and the loop visits every stripe in
     /// which a parent reference can be made. A creator that stores a parent reference after that
     /// finds the directory removed, and calls this function again.
-    pub(crate) fn detach(&self) {
+    pub(crate) fn drop_parent_refs(&self) {
         self.stripes.0.seal();
         self.release_parent_refs();
         // The entries that this thread has removed hold the dentry, too. After the flush, other
@@ -379,7 +379,7 @@ impl Directory {
     /// new one.
     pub(crate) fn release_parent_refs(&self) {
         for stripe in self.stripes.0.all() {
-            drop(stripe.anchor.swap(None));
+            drop(stripe.parent_ref.swap(None));
         }
     }
 
@@ -393,7 +393,7 @@ impl Directory {
             if i > 0 {
                 parts.push(Part::of("a stripe of Directory", stripe));
             }
-            parts.extend(stripe.anchor.load(guard).map(|anchor| Part::of("Anchor", anchor.to_ref())));
+            parts.extend(stripe.parent_ref.load(guard).map(|parent_ref| Part::of("ParentRef", parent_ref.to_ref())));
         }
     }
 }
@@ -427,7 +427,7 @@ mod tests {
         let removal = directory.life.begin_removal(&op).expect("alive");
         assert!(op.commit());
         removal.finish();
-        directory.detach();
+        directory.drop_parent_refs();
         (0..64).for_each(|_| directory.contended(&pin()));
         assert!(!directory.stripes.0.is_inflated());
     }

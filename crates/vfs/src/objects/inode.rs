@@ -164,7 +164,7 @@ impl Inode {
 
     /// Whether the number was ever handed out. Then the entry by number must be removed together
     /// with the last name.
-    pub(crate) fn was_numbered(&self) -> bool {
+    pub(crate) fn has_handed_out_number(&self) -> bool {
         self.flags.load(Ordering::SeqCst) & NUMBERED != 0
     }
 
@@ -194,7 +194,7 @@ impl Inode {
     }
 
     /// Whether the inode has lost its last name. False for a root, although it has no name either.
-    pub(crate) fn is_nameless(&self, guard: &Guard) -> bool {
+    pub(crate) fn is_unlinked(&self, guard: &Guard) -> bool {
         match &self.body {
             Body::Directory(directory) => directory.is_removed(guard),
             _ => self.links.count() == 0,
@@ -208,7 +208,7 @@ impl Inode {
     ///
     /// # Errors
     /// ENOENT if the last name has been removed for good, EMLINK, ENOSPC.
-    pub(crate) fn link_comes(&self) -> Result<()> {
+    pub(crate) fn count_link_up(&self) -> Result<()> {
         let driver = &self.shard.sb.driver;
         if self.backed {
             return self.links.up(|_| true).map(drop);
@@ -230,15 +230,15 @@ impl Inode {
         }
     }
 
-    /// Undoes [`Inode::link_comes`] after the name could not be created.
-    pub(crate) fn link_stays_away(&self) {
+    /// Undoes [`Inode::count_link_up`] after the name could not be created.
+    pub(crate) fn undo_count_link_up(&self) {
         self.release_link_charge(self.links.undo_up());
     }
 
     /// Counts the removal of a name of a file. The count of a file in a backing may be zero
     /// already, if others have removed names that this cache does not know. Analogous to
     /// `drop_nlink()`.
-    pub(crate) fn link_gone(&self) {
+    pub(crate) fn count_link_down(&self) {
         if !self.backed || self.links.count() > 0 {
             self.release_link_charge(self.links.down());
         }

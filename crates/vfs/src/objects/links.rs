@@ -27,7 +27,7 @@ impl Links {
     }
 
     /// Allows the first name of an anonymous file (O_TMPFILE).
-    pub(crate) fn allow(&self) {
+    pub(crate) fn allow_first_link(&self) {
         self.0.fetch_or(Self::LINKABLE, Ordering::Relaxed);
     }
 
@@ -37,7 +37,7 @@ impl Links {
 
     /// Whether the last name was removed and the file once had more than one. Then removed aliases
     /// may still hold the inode, until they are reclaimed.
-    pub(crate) fn are_gone(&self) -> bool {
+    pub(crate) fn all_removed(&self) -> bool {
         self.0.load(Ordering::Acquire) & (Self::LINKED | Self::MAX) == Self::LINKED
     }
 

@@ -13,7 +13,7 @@ use pando_sync::{Guard, OPTIMISTIC_TRIES, Shared, pin};
 
 use crate::{
     Error, Result,
-    objects::{dentry::Dentry, superblock::NameSpace},
+    objects::{dentry::Dentry, superblock::Namespace},
 };
 
 /// The suffix that Linux appends to the path of a file whose name was removed.
@@ -34,8 +34,8 @@ impl Rendered {
 /// The path of a dentry from the root of the namespace, of any length, and the rename sequence
 /// under which it was valid. For a directory that is not removed, it stays valid until the sequence
 /// changes.
-pub(crate) fn whole_path(name_space: &NameSpace, dentry: Shared<'_, Dentry>) -> (Vec<u8>, u64) {
-    let seq = &name_space.rename_seq;
+pub(crate) fn whole_path(namespace: &Namespace, dentry: Shared<'_, Dentry>) -> (Vec<u8>, u64) {
+    let seq = &namespace.rename_seq;
     let once = || {
         let sequence = seq.read_begin();
         let mut rendered = render(dentry, None, usize::MAX, &pin()).unwrap_or(Rendered::UNKNOWN);
@@ -78,7 +78,7 @@ pub(crate) fn render(
                 deleted = true;
                 break;
             }
-            let Some(covered) = here.sb().covers.load(guard) else {
+            let Some(covered) = here.sb().mountpoint.load(guard) else {
                 reachable = false;
                 break;
             };
@@ -115,10 +115,10 @@ fn place_of<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Option<(Shared<
     let dentry_ref = dentry.to_ref();
     let mut place = dentry_ref.place.load(guard)?;
     loop {
-        let slot = place.to_ref();
-        let shown = slot.value.load(guard);
+        let dirent = place.to_ref();
+        let shown = dirent.value.load(guard);
         if shown.is_some_and(|shown| shown.ptr_eq(dentry)) {
-            return Some((slot.anchor_dir(), slot.name.as_bytes(), true));
+            return Some((dirent.parent_dir(), dirent.name.as_bytes(), true));
         }
         // The name was removed, or the dentry has moved. An entry that has become empty stays
         // empty, and a move changes entry and place at one instant. So if the place is unchanged
@@ -126,7 +126,7 @@ fn place_of<'g>(dentry: Shared<'g, Dentry>, guard: &'g Guard) -> Option<(Shared<
         // was exchanged or replaced, and has another place.
         let again = dentry_ref.place.load(guard)?;
         if again.ptr_eq(place) && shown.is_none() {
-            return Some((slot.anchor_dir(), slot.name.as_bytes(), false));
+            return Some((dirent.parent_dir(), dirent.name.as_bytes(), false));
         }
         place = again;
     }

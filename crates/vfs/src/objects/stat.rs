@@ -15,13 +15,13 @@ const BLOCK_BYTES: u32 = 4096;
 
 /// All attributes of an inode. Takes no lock and counts no reference.
 pub(crate) fn stat_of(inode: &Inode, guard: &Guard) -> Stat {
-    stat_there(inode, guard)
+    stat_in_place(inode, guard)
 }
 
 /// [`stat_of`], inlined into the caller so that the result is built at its final address. A copy
 /// right after the field-by-field stores would stall on store forwarding.
 #[inline(always)]
-pub(crate) fn stat_there(inode: &Inode, guard: &Guard) -> Stat {
+pub(crate) fn stat_in_place(inode: &Inode, guard: &Guard) -> Stat {
     let perm = inode.perm(guard);
     let (mut nlink, mut size, mut blocks, mut rdev, mut stamp) = (inode.links.count(), inode.size(), 0, 0, i64::MIN);
     match &inode.body {

@@ -46,7 +46,7 @@ pub(crate) type Request = (u64, Box<[u8]>);
 
 /// The state that all superblocks of one `Vfs` share: the locks of the namespace. The crate's
 /// documentation has the lock order.
-pub(crate) struct NameSpace {
+pub(crate) struct Namespace {
     /// Held by a thread that revokes permissions of a directory, and taken by threads that wait for
     /// the end of that. One of these locks, chosen by inode number.
     permissions: [ClassMutex; PERMISSION_LOCKS],
@@ -72,7 +72,7 @@ pub(crate) struct NameSpace {
     hash_key: Option<(u64, u64)>,
 }
 
-impl NameSpace {
+impl Namespace {
     pub(crate) fn new() -> Self {
         Self {
             permissions: std::array::from_fn(|_| ClassMutex::new(LockClass::Permissions)),
@@ -94,15 +94,15 @@ impl NameSpace {
 
     /// Waits until a running revocation of a directory's permissions has ended. No guard and no
     /// lock is held.
-    pub(crate) fn wait_for_permissions(&self, ino: u64) {
+    pub(crate) fn wait_for_revocation(&self, ino: u64) {
         // Relaxed: read only by tests, which poll.
         self.revocation_waiters.fetch_add(1, Ordering::Relaxed);
         drop(self.permissions(ino).lock());
         self.revocation_waiters.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The approximate number of threads in [`NameSpace::wait_for_permissions`].
-    pub(crate) fn waiting_for_permissions(&self) -> usize {
+    /// The approximate number of threads in [`Namespace::wait_for_revocation`].
+    pub(crate) fn waiting_for_revocations(&self) -> usize {
         self.revocation_waiters.load(Ordering::Relaxed)
     }
 
@@ -119,10 +119,10 @@ pub(crate) struct SuperBlock {
     /// Immutable.
     pub driver: Box<dyn Driver>,
     /// Immutable.
-    pub name_space: Arc<NameSpace>,
+    pub namespace: Arc<Namespace>,
     /// The directory that this tree is mounted on. None for the root of the namespace and after
     /// umount. Atomic pointer, written under the rename sequence.
-    pub covers: AtomicCounted<Dentry>,
+    pub mountpoint: AtomicCounted<Dentry>,
     /// The inodes whose numbers were handed out to a server.
     pub nodes: Nodes,
     /// The inode cache of a tree with a backing.
@@ -149,13 +149,13 @@ pub(crate) struct SuperBlock {
 }
 
 impl SuperBlock {
-    pub(crate) fn new(driver: Box<dyn Driver>, name_space: Arc<NameSpace>) -> Arc<Self> {
-        let keys = name_space.hash_key.unwrap_or_else(random_keys);
+    pub(crate) fn new(driver: Box<dyn Driver>, namespace: Arc<Namespace>) -> Arc<Self> {
+        let keys = namespace.hash_key.unwrap_or_else(random_keys);
         let sb = Arc::new(Self {
-            id: name_space.next_sb.fetch_add(1, Ordering::Relaxed),
+            id: namespace.next_sb.fetch_add(1, Ordering::Relaxed),
             driver,
-            name_space,
-            covers: AtomicCounted::new(None),
+            namespace,
+            mountpoint: AtomicCounted::new(None),
             nodes: Nodes::new(keys),
             inodes: InodeCache::new(keys),
             pending_forgets: Mutex::default(),
@@ -203,12 +203,12 @@ impl SuperBlock {
     }
 
     /// After this call nothing is added to the tree. A thread that creates, moves or loads
-    /// something calls [`SuperBlock::expect_open`] under its name lock. Threads that have called it
-    /// before have finished when this returns. The protocol is that of
+    /// something calls [`SuperBlock::expect_mounted`] under its name lock. Threads that have called
+    /// it before have finished when this returns. The protocol is that of
     /// [`Revocable`](pando_sync::Revocable), without an end.
     pub(crate) fn close(&self) {
         drop(self.shards.swap(None));
-        self.name_space.names.synchronize();
+        self.namespace.names.synchronize();
     }
 
     /// Fails once the tree is shut down. If it succeeds under a name lock, the caller may add to
@@ -217,7 +217,7 @@ impl SuperBlock {
     /// # Errors
     /// ESTALE: nothing would release an object that was added after the shutdown.
     #[inline]
-    pub(crate) fn expect_open(&self) -> Result<()> {
+    pub(crate) fn expect_mounted(&self) -> Result<()> {
         if self.shards.is_none() { Err(Error::Stale) } else { Ok(()) }
     }
 
@@ -295,13 +295,13 @@ impl Shard {
     pub(crate) fn parts(&self, parts: &mut Vec<Part>) {
         parts.push(Part::of("Shard", self));
         parts.push(Part::of("SuperBlock", &*self.sb));
-        parts.push(Part::of("NameSpace", &*self.sb.name_space));
-        let locks = self.sb.name_space.names.addresses();
+        parts.push(Part::of("Namespace", &*self.sb.namespace));
+        let locks = self.sb.namespace.names.addresses();
         parts.push(Part { name: "a stripe of NameLocks", address: locks.start, bytes: locks.len() });
-        parts.push(Part::of("NameSpace.permissions", &self.sb.name_space.permissions));
-        parts.push(Part::of("NameSpace.topology", &self.sb.name_space.topology));
-        parts.push(Part::of("NameSpace.rename_seq", &self.sb.name_space.rename_seq));
-        parts.push(Part::of("NameSpace.next_run", &self.sb.name_space.next_run));
+        parts.push(Part::of("Namespace.permissions", &self.sb.namespace.permissions));
+        parts.push(Part::of("Namespace.topology", &self.sb.namespace.topology));
+        parts.push(Part::of("Namespace.rename_seq", &self.sb.namespace.rename_seq));
+        parts.push(Part::of("Namespace.next_run", &self.sb.namespace.next_run));
     }
 
     /// A number that no inode of this namespace has had.
@@ -314,7 +314,7 @@ impl Shard {
         let mut next = self.next.0.load(Ordering::Relaxed);
         loop {
             let fetched = next.is_multiple_of(INO_RUN);
-            let raw = if fetched { self.sb.name_space.next_run.fetch_add(INO_RUN, Ordering::Relaxed) } else { next };
+            let raw = if fetched { self.sb.namespace.next_run.fetch_add(INO_RUN, Ordering::Relaxed) } else { next };
             // If another thread of the same shard was faster, the run that this thread has fetched
             // stays unused. There are enough numbers.
             match self.next.0.compare_exchange(next, raw + 1, Ordering::Relaxed, Ordering::Relaxed) {
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn inode_numbers_are_unique_and_root_is_first() {
-        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(NameSpace::new()));
+        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(Namespace::new()));
         let shards: Vec<_> = (0..3).map(|_| Shard::new(sb.clone())).collect();
         assert_eq!(shards[0].next_ino(), ROOT_INO);
         let mut seen: Vec<u64> = std::thread::scope(|scope| {

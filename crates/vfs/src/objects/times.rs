@@ -184,7 +184,7 @@ mod tests {
             directory::Directory,
             inode::{Body, Inode},
             stat::stat_of,
-            superblock::{NameSpace, Shard, SuperBlock},
+            superblock::{Namespace, Shard, SuperBlock},
         },
         types::cred::PermView,
     };
@@ -239,7 +239,7 @@ mod tests {
         assert!(times.accessed(&guard, i64::MIN, || 2000));
         assert_eq!(times.atime(&guard), 3001);
 
-        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(NameSpace::new()));
+        let sb = SuperBlock::new(Box::new(Nothing), Arc::new(Namespace::new()));
         let (shard, perm) = (Arc::new(Shard::new(sb)), PermView { mode: 0o755, uid: 0, gid: 0 });
         let body = Body::Directory(BlockBox::new(Directory::new()));
         let dir = Inode::new(shard, FileKind::Directory, perm, body, 1, 3000);

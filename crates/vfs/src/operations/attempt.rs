@@ -19,7 +19,7 @@ use pando_sync::{Guard, SeqGuard, pin};
 
 use crate::{
     Error, Result,
-    objects::superblock::NameSpace,
+    objects::superblock::Namespace,
     operations::{
         locks::Locks,
         remote::change::{self, Change, Never},
@@ -46,26 +46,26 @@ const MOVED_ATTEMPTS: u32 = 4;
 
 /// Blocks moves of directories for one attempt, if too many attempts have seen them move. Takes the
 /// lock of the rename sequence, and waits for no other lock.
-pub(crate) fn block_moves(name_space: &NameSpace, moved: u32) -> Option<SeqGuard<'_>> {
-    (moved >= MOVED_ATTEMPTS).then(|| name_space.rename_seq.lock())
+pub(crate) fn block_moves(namespace: &Namespace, moved: u32) -> Option<SeqGuard<'_>> {
+    (moved >= MOVED_ATTEMPTS).then(|| namespace.rename_seq.lock())
 }
 
 /// Runs attempts until one has made its change. A change of a tree in memory is made by the attempt
 /// itself. For a backed tree the attempt only yields the change, which is then committed to the
 /// backing.
 pub(crate) fn change<T, C: Change>(
-    name_space: &NameSpace,
+    namespace: &Namespace,
     mut attempt: impl for<'g> FnMut(&'g Guard, &mut Locks<'_>) -> Step<Commit<T, Box<C>>>,
 ) -> Result<Commit<T, C::Done>> {
     apply_back_pressure();
-    let mut locks = Locks::new(name_space);
+    let mut locks = Locks::new(namespace);
     let mut collected = false;
     let mut moved = 0;
     loop {
         let step = {
             // If this thread already holds the lock of the rename sequence, others are already kept
             // out.
-            let _moves_blocked = if locks.rename_seq.is_none() { block_moves(name_space, moved) } else { None };
+            let _moves_blocked = if locks.rename_seq.is_none() { block_moves(namespace, moved) } else { None };
             attempt(&pin(), &mut locks)
         };
         let stop = match step {
@@ -91,7 +91,7 @@ pub(crate) fn change<T, C: Change>(
             Stop::Wait => locks.wait(),
             Stop::Revoked(ino) => {
                 locks.release();
-                name_space.wait_for_permissions(ino);
+                namespace.wait_for_revocation(ino);
             }
             Stop::Moved => {
                 locks.release();
@@ -103,7 +103,7 @@ pub(crate) fn change<T, C: Change>(
             Stop::Ask(question) => {
                 // Asking the backing takes a name lock itself.
                 locks.release();
-                question.answer(name_space)?;
+                question.answer(namespace)?;
             }
         }
     }
@@ -120,16 +120,16 @@ fn carry_out<C: Change>(change: Box<C>, locks: &mut Locks<'_>) -> Step<C::Done> 
         pando_sync::collect_all();
     }
     // This may have removed the last name of an inode that no thread had open.
-    sb.drain_forgotten();
+    sb.send_forgets();
     step
 }
 
 /// Like [`change()`], for operations that never concern a backing.
 pub(crate) fn run<T>(
-    name_space: &NameSpace,
+    namespace: &Namespace,
     mut attempt: impl for<'g> FnMut(&'g Guard, &mut Locks<'_>) -> Step<T>,
 ) -> Result<T> {
-    change::<T, Never>(name_space, |guard, locks| attempt(guard, locks).map(Commit::Local)).map(|done| match done {
+    change::<T, Never>(namespace, |guard, locks| attempt(guard, locks).map(Commit::Local)).map(|done| match done {
         Commit::Local(result) => result,
         Commit::Remote(never) => match never {},
     })
@@ -152,18 +152,18 @@ pub(crate) fn apply_back_pressure() {
 
 /// Like [`run`], for operations that change no names: without locks.
 pub(crate) fn run_lockless<T>(
-    name_space: &NameSpace,
+    namespace: &Namespace,
     mut attempt: impl for<'g> FnMut(&'g Guard) -> Step<T>,
 ) -> Result<T> {
     let mut moved = 0;
     loop {
         let step = {
-            let _moves_blocked = block_moves(name_space, moved);
+            let _moves_blocked = block_moves(namespace, moved);
             attempt(&pin())
         };
         match step {
             Ok(result) => return Ok(result),
-            Err(stop) => before_retry(name_space, stop, &mut moved)?,
+            Err(stop) => before_retry(namespace, stop, &mut moved)?,
         }
     }
 }
@@ -171,10 +171,10 @@ pub(crate) fn run_lockless<T>(
 /// Prepares the next attempt of an operation without locks. `moved` counts the attempts that saw
 /// directories move.
 #[cold]
-pub(crate) fn before_retry(name_space: &NameSpace, stop: Stop, moved: &mut u32) -> Result<()> {
+pub(crate) fn before_retry(namespace: &Namespace, stop: Stop, moved: &mut u32) -> Result<()> {
     match stop {
         Stop::Error(error) => return Err(error),
-        Stop::Ask(question) => question.answer(name_space)?,
+        Stop::Ask(question) => question.answer(namespace)?,
         Stop::Moved => *moved += 1,
         // What the attempt found died. The thread that removes it may need the CPU to finish.
         Stop::Again | Stop::Wait | Stop::Revoked(_) => std::thread::yield_now(),
@@ -195,22 +195,22 @@ mod tests {
     /// place. This holds with names locked as well.
     #[test]
     fn walk_completes_while_directories_keep_moving() {
-        let name_space = NameSpace::new();
+        let namespace = Namespace::new();
         let (key, tries) = (NameKey { dir: 1, hash: 2 }, AtomicU32::new(0));
         let walk = || {
             let last = tries.fetch_add(1, Ordering::Relaxed) == 100;
-            match name_space.rename_seq.try_lock() {
+            match namespace.rename_seq.try_lock() {
                 None => Ok(()),
                 Some(_) if last => Err(Stop::Error(Error::Io)),
                 Some(_) => Err(Stop::Moved),
             }
         };
-        assert_eq!(run_lockless(&name_space, |_| walk()), Ok(()));
+        assert_eq!(run_lockless(&namespace, |_| walk()), Ok(()));
         tries.store(0, Ordering::Relaxed);
-        let held = name_space.names.lock(&[key]);
+        let held = namespace.names.lock(&[key]);
         std::thread::scope(|scope| {
             let changer = scope.spawn(|| {
-                run(&name_space, |_, locks| {
+                run(&namespace, |_, locks| {
                     walk()?;
                     locks.names(&[Lockable { key, grain: None }])
                 })

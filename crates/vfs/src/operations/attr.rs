@@ -9,7 +9,7 @@ use crate::{
     objects::{
         dentry::Dentry,
         inode::Inode,
-        stat::{stat_of, stat_there},
+        stat::{stat_in_place, stat_of},
     },
     operations::{
         attempt::{apply_back_pressure, run_lockless},
@@ -35,8 +35,8 @@ impl Vfs {
     pub fn stat(&self, context: &Context, at: At<'_>, path: impl AsRef<[u8]>, flags: Walk) -> Result<Stat> {
         let path = path.as_ref();
         self.traced(TraceOp::Stat, (context, at, path), || {
-            let read = |dentry: &Dentry, guard: &Guard| stat_there(dentry.inode(), guard);
-            walk_and_read(self.name_space(), (context, at, path, flags), read)
+            let read = |dentry: &Dentry, guard: &Guard| stat_in_place(dentry.inode(), guard);
+            walk_and_read(self.namespace(), (context, at, path, flags), read)
         })
     }
 
@@ -60,8 +60,8 @@ impl Vfs {
     ) -> Result<()> {
         let path = path.as_ref();
         self.traced(TraceOp::Access, (context, at, path), || {
-            run_lockless(self.name_space(), |guard| {
-                let inode = walk(self.name_space(), context, &at, path, flags, guard)?.to_ref().inode();
+            run_lockless(self.namespace(), |guard| {
+                let inode = walk(self.namespace(), context, &at, path, flags, guard)?.to_ref().inode();
                 Ok(context.check(inode, &inode.perm(guard), want)?)
             })
         })
@@ -174,12 +174,12 @@ impl Vfs {
         let cred = of_writer();
         let perm = inode.perm(&pin());
         let writer = Writer::new(cred.capable, &cred, &perm);
-        if writer.leaves(perm) == perm {
+        if writer.after_write(perm) == perm {
             return Ok(());
         }
         self.traced_itself(TraceOp::Setattr, dentry, || {
             apply_back_pressure();
-            change_perm(inode, AttrMask::empty(), |perm| Ok(writer.leaves(perm)))
+            change_perm(inode, AttrMask::empty(), |perm| Ok(writer.after_write(perm)))
         })
     }
 }
@@ -267,7 +267,7 @@ fn change_perm(inode: &Inode, meant: AttrMask, change: impl Fn(PermView) -> Resu
         {
             // Search permission is part of a path's meaning, and the path-prefix cache validates it
             // by the rename sequence.
-            let mut paths = takes_away.then(|| inode.shard.sb.name_space.rename_seq.lock());
+            let mut paths = takes_away.then(|| inode.shard.sb.namespace.rename_seq.lock());
             let guard = pin();
             let _changing = paths.as_mut().map(SeqGuard::write);
             inode.change_perm(&guard, change)?;
@@ -356,7 +356,7 @@ pub(crate) fn truncate_inode(inode: &Inode, size: u64, writer: Writer, stamp: St
 }
 
 /// Drops privileges before the contents change: capabilities, and the mode bits that
-/// [`Writer::leaves`] clears. A backing stores this before the first byte changes. Without a
+/// [`Writer::after_write`] clears. A backing stores this before the first byte changes. Without a
 /// backing, [`file_remove_privs`] is early enough. The caller holds no guard and no lock.
 pub(crate) fn file_remove_privs_before(inode: &Inode, writer: Writer) -> Result<()> {
     if !inode.is_backed() {
@@ -364,10 +364,10 @@ pub(crate) fn file_remove_privs_before(inode: &Inode, writer: Writer) -> Result<
     }
     inode.drop_capabilities()?;
     let perm = inode.perm(&pin());
-    if writer.leaves(perm) == perm {
+    if writer.after_write(perm) == perm {
         return Ok(());
     }
-    change_perm(inode, AttrMask::empty(), |perm| Ok(writer.leaves(perm)))
+    change_perm(inode, AttrMask::empty(), |perm| Ok(writer.after_write(perm)))
 }
 
 /// Drops privileges while the contents change and the data lock is held. In a backed tree this
@@ -379,9 +379,9 @@ pub(crate) fn file_remove_privs(inode: &Inode, writer: Writer) {
     }
     let guard = pin();
     let perm = inode.perm(&guard);
-    if writer.leaves(perm) != perm {
+    if writer.after_write(perm) != perm {
         // Infallible: this closure never returns an error.
-        let _ = inode.change_perm(&guard, |perm| Ok(writer.leaves(perm)));
+        let _ = inode.change_perm(&guard, |perm| Ok(writer.after_write(perm)));
         inode.set_dirty(AttrMask::MODE);
     }
 }

@@ -7,7 +7,7 @@ use pando_sync::{Counted, Guard, Node, Operation, Shared};
 use crate::{
     Context, Error, Result, Timestamp,
     objects::{
-        dentry::{Dentry, Slot},
+        dentry::{Dentry, Dirent},
         directory::Directory,
         inode::Inode,
     },
@@ -24,7 +24,7 @@ pub(crate) struct Bound<'g> {
     pub dir: Shared<'g, Dentry>,
     pub parent: &'g Inode,
     pub name: &'g [u8],
-    pub dirent: Shared<'g, Node<Slot>>,
+    pub dirent: Shared<'g, Node<Dirent>>,
     pub dentry: Shared<'g, Dentry>,
 }
 
@@ -33,7 +33,7 @@ impl<'g> Bound<'g> {
     #[inline]
     pub(crate) fn find(dir: Shared<'g, Dentry>, hash: u64, name: &'g [u8], guard: &'g Guard) -> Result<Option<Self>> {
         let parent = dir.to_ref().expect_dir()?;
-        let found = parent.directory()?.slot_to_change(hash, name, guard);
+        let found = parent.directory()?.dirent_to_remove(hash, name, guard);
         Ok(found.and_then(|dirent| {
             let dentry = dirent.to_ref().value.load(guard)?;
             Some(Self { dir, parent, name, dirent, dentry })
@@ -44,7 +44,7 @@ impl<'g> Bound<'g> {
     /// attempt ends with a question to the backing.
     pub(crate) fn ask(dir: Shared<'g, Dentry>, hash: u64, name: &'g [u8], guard: &'g Guard) -> Step<Option<Self>> {
         let parent = dir.to_ref().expect_dir()?;
-        let found = cached_or_ask(dir, (name, hash), guard, Directory::slot_to_change)?;
+        let found = cached_or_ask(dir, (name, hash), guard, Directory::dirent_to_remove)?;
         Ok(found.map(|(dirent, dentry)| Self { dir, parent, name, dirent, dentry }))
     }
 
@@ -90,7 +90,7 @@ impl<'g> Bound<'g> {
         self.parent.entries_changed(now);
         // The link count decreases after the name is gone, so the count is never too low (protocol
         // 6).
-        self.inode().link_gone();
+        self.inode().count_link_down();
         self.inode().touch(now);
         Ok(gone)
     }
@@ -132,7 +132,7 @@ impl<'g> Bound<'g> {
         directory.remove(self.dirent, guard);
         directory.count_down(true, guard);
         self.parent.entries_changed(now);
-        victim.detach();
+        victim.drop_parent_refs();
         self.inode().times.changed(now);
         Ok(gone)
     }
@@ -149,8 +149,8 @@ pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
         // For a file, the change of the link count is the barrier: see `Inode::set_numbered`.
         fence(Ordering::SeqCst);
     }
-    if inode.was_numbered() && inode.is_nameless(guard) {
-        drop(dentry.sb().nodes.name_gone(inode.ino, guard));
+    if inode.has_handed_out_number() && inode.is_unlinked(guard) {
+        drop(dentry.sb().nodes.last_name_removed(inode.ino, guard));
     }
     dentry.proxies.collapse()
 }
@@ -158,7 +158,7 @@ pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
 /// Whether a directory whose removal has begun holds an entry. Pending entries are published, and
 /// count.
 pub(crate) fn holds_an_entry(dir: &Inode, guard: &Guard) -> bool {
-    dir.directory().is_ok_and(|d| d.slots_after(0, guard).any(|dirent| dirent.to_ref().value.occupied(guard)))
+    dir.directory().is_ok_and(|d| d.dirents_after(0, guard).any(|dirent| dirent.to_ref().value.occupied(guard)))
 }
 
 /// Whether the sticky bit of a directory protects an entry from the caller (analogous to

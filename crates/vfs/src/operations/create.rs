@@ -13,7 +13,7 @@ use pando_sync::{Counted, Guard, OpCell, Unlinked};
 use crate::{
     At, AttrMask, Charge, Context, DentryRef, Driver, Error, FileKind, Result, Timestamp, Vfs,
     objects::{
-        dentry::{Dentry, Slot},
+        dentry::{Dentry, Dirent},
         inode::{Body, Inode},
         lockable::Lockable,
     },
@@ -114,8 +114,8 @@ impl Vfs {
     }
 
     fn readlink_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Vec<u8>> {
-        run_lockless(self.name_space(), |guard| {
-            let dentry = walk(self.name_space(), context, &at, path, flags | Walk::NOFOLLOW, guard)?;
+        run_lockless(self.namespace(), |guard| {
+            let dentry = walk(self.namespace(), context, &at, path, flags | Walk::NOFOLLOW, guard)?;
             let inode = dentry.to_ref().inode();
             match &inode.body {
                 Body::Symlink(target) => {
@@ -130,8 +130,8 @@ impl Vfs {
     }
 
     fn make(&self, context: &Context, at: At<'_>, path: &[u8], make: Make<'_>, mode: u32) -> Result<DentryRef> {
-        let made = change(self.name_space(), |guard, locks| {
-            let place = walk_parent(self.name_space(), context, &at, path, false, guard)?;
+        let made = change(self.namespace(), |guard, locks| {
+            let place = walk_parent(self.namespace(), context, &at, path, false, guard)?;
             if place.slash && !matches!(make, Make::Directory) {
                 let taken = lookup(place.dir, place.name(Error::Exists)?, guard)?.is_some();
                 return Err(Stop::Error(if taken { Error::Exists } else { Error::NoEntry }));
@@ -165,8 +165,8 @@ impl Vfs {
     }
 
     fn link_at(&self, context: &Context, old: &DentryRef, new_at: At<'_>, new_path: &[u8]) -> Result<DentryRef> {
-        let made = change(self.name_space(), |guard, locks| {
-            let place = walk_parent(self.name_space(), context, &new_at, new_path, false, guard)?;
+        let made = change(self.namespace(), |guard, locks| {
+            let place = walk_parent(self.namespace(), context, &new_at, new_path, false, guard)?;
             if place.is_remote() {
                 return remote::link::prepare(context, old, place, guard, locks).map(Commit::Remote);
             }
@@ -186,7 +186,7 @@ impl Vfs {
         linkable: bool,
     ) -> Result<DentryRef> {
         let attempt = |guard: &Guard| {
-            let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
+            let dentry = walk(self.namespace(), context, &at, path, flags, guard)?;
             let dir = dentry.to_ref().expect_dir()?;
             let sb = &dir.shard.sb;
             if sb.driver.backing().is_some() {
@@ -199,11 +199,11 @@ impl Vfs {
             // From here on, the drop of the inode, together with its dentry, refunds the charge.
             let inode = Inode::new(shard, FileKind::File, perm, Make::File.body(), 0, Timestamp::now().0);
             if linkable {
-                inode.links.allow();
+                inode.links.allow_first_link();
             }
             Ok(DentryRef(Counted::new(Dentry::new(inode))))
         };
-        retry_after_reclaim(|| run_lockless(self.name_space(), attempt))
+        retry_after_reclaim(|| run_lockless(self.namespace(), attempt))
     }
 }
 
@@ -253,7 +253,7 @@ fn make_here(
     // allocation. Both are constructed in place.
     let (dirent, place, dentry) = Unlinked::pair(
         || Dentry::new(Inode::new(shard, make.kind(), perm, make.body(), 1, now)),
-        |dentry| Slot::new(parent_ref, name, OpCell::new_pending(dentry)),
+        |dentry| Dirent::new(parent_ref, name, OpCell::new_pending(dentry)),
     );
     dentry.place.fill(place);
     bind(parent, (hash, name), dirent, &dentry, now, guard)?;
@@ -316,8 +316,8 @@ mod tests {
         let vfs = Vfs::new(charged.clone()).expect("a tree");
         let context = Context::new(&vfs, Credentials::root());
         for (name, make) in [("f", Make::File), ("d", Make::Directory), ("s", Make::Symlink(b"target"))] {
-            let result = run(vfs.name_space(), |guard, locks| {
-                let mut place = walk_parent(vfs.name_space(), &context, &At::Cwd, name.as_bytes(), false, guard)?;
+            let result = run(vfs.namespace(), |guard, locks| {
+                let mut place = walk_parent(vfs.namespace(), &context, &At::Cwd, name.as_bytes(), false, guard)?;
                 let hash = place.hash_of(name.as_bytes());
                 place.seen = Some(look_at(place.dir, (name.as_bytes(), hash), guard)?);
                 vfs.mkdir(&context, At::Cwd, name, 0o755)?;
@@ -341,8 +341,8 @@ mod tests {
         let link = Dentry::new_link(file.0.clone(), 0);
         let seen = link.share(&guard);
         let parent_ref =
-            parent.directory().and_then(|dir| dir.anchor(root.0.as_shared(), &guard)).expect("a directory");
-        let dirent = Unlinked::new(Slot::new(parent_ref, b"f", OpCell::new_pending(link.clone())));
+            parent.directory().and_then(|dir| dir.parent_ref(root.0.as_shared(), &guard)).expect("a directory");
+        let dirent = Unlinked::new(Dirent::new(parent_ref, b"f", OpCell::new_pending(link.clone())));
         link.place.fill(dirent.reference());
         let hash = parent.shard.sb.hash(parent.ino, b"f");
         assert_eq!(bind(parent, (hash, b"f"), dirent, &link, 0, &guard), Err(Error::Exists));

@@ -43,7 +43,7 @@ impl Vfs {
     }
 
     pub(crate) fn render(&self, context: &Context, dentry: &DentryRef, limit: usize) -> Result<Rendered> {
-        self.name_space().rename_seq.read(|_| {
+        self.namespace().rename_seq.read(|_| {
             let guard = pin();
             render(dentry.0.as_shared(), Some(context.root_dentry()), limit, &guard)
         })

@@ -65,7 +65,7 @@ impl Exports {
             // A thread that unmounts the tree closes the superblock and then forgets all numbers.
             // Either it sees this entry, or this thread sees that the superblock is closed.
             fence(Ordering::SeqCst);
-            if sb.expect_open().is_err() {
+            if sb.expect_mounted().is_err() {
                 sb.nodes.forget_all();
             }
         }

@@ -10,7 +10,7 @@ use std::slice;
 use pando_sync::{ClassGuard, LockGrain, MAX_NAMES, NameGuard, NameKey, SeqGuard};
 
 use crate::{
-    objects::{lockable::Lockable, superblock::NameSpace},
+    objects::{lockable::Lockable, superblock::Namespace},
     operations::step::{Step, Stop},
 };
 
@@ -45,11 +45,11 @@ pub(crate) struct Locks<'v> {
     /// reclaimed: an inode by its hard links, a file by its per-CPU reference count. Then they are
     /// reclaimed when the locks are released, if no thread reads.
     pub collect: bool,
-    name_space: &'v NameSpace,
+    namespace: &'v Namespace,
 }
 
 impl<'v> Locks<'v> {
-    pub(crate) fn new(name_space: &'v NameSpace) -> Self {
+    pub(crate) fn new(namespace: &'v Namespace) -> Self {
         Self {
             rename_seq: None,
             names: None,
@@ -57,7 +57,7 @@ impl<'v> Locks<'v> {
             wanted: Wanted::NOTHING,
             held: false,
             collect: false,
-            name_space,
+            namespace,
         }
     }
 
@@ -70,7 +70,7 @@ impl<'v> Locks<'v> {
     /// `rename_seq` too, and one that changes its parent needs `topology`.
     #[inline]
     pub(crate) fn all(&mut self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) -> Step<()> {
-        if self.held && !self.covers(topology, names, rename_seq) {
+        if self.held && !self.mountpoint(topology, names, rename_seq) {
             self.release();
         }
         if !self.held {
@@ -99,7 +99,7 @@ impl<'v> Locks<'v> {
         self.wanted.names[0].dir = dir;
         self.wanted.names[0].hash = hash;
         self.wanted.count = 1;
-        let Some(locked) = self.name_space.names.try_lock_one(NameKey { dir, hash }) else {
+        let Some(locked) = self.namespace.names.try_lock_one(NameKey { dir, hash }) else {
             return Err(Self::contended(slice::from_ref(name)));
         };
         self.names = Some(locked);
@@ -120,20 +120,20 @@ impl<'v> Locks<'v> {
         self.wanted.names.iter_mut().zip(names).for_each(|(wanted, name)| *wanted = name.key);
         self.wanted.count = names.len() as u8;
         if self.wanted.topology {
-            self.topology = Some(self.name_space.topology.try_lock().ok_or(Stop::Wait)?);
+            self.topology = Some(self.namespace.topology.try_lock().ok_or(Stop::Wait)?);
         }
-        self.names = self.name_space.names.try_lock(self.wanted.names());
+        self.names = self.namespace.names.try_lock(self.wanted.names());
         if self.names.is_none() {
             return Err(Self::contended(names));
         }
         if self.wanted.rename_seq {
-            self.rename_seq = Some(self.name_space.rename_seq.try_lock().ok_or(Stop::Wait)?);
+            self.rename_seq = Some(self.namespace.rename_seq.try_lock().ok_or(Stop::Wait)?);
         }
         self.held = true;
         Ok(())
     }
 
-    fn covers(&self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) -> bool {
+    fn mountpoint(&self, topology: bool, names: &[Lockable<'_>], rename_seq: bool) -> bool {
         let keys = names.iter().map(|name| &name.key);
         self.wanted.names().iter().eq(keys)
             && (self.wanted.topology || !topology)
@@ -169,11 +169,11 @@ impl<'v> Locks<'v> {
         self.release();
         let wanted = self.wanted;
         if wanted.topology {
-            self.topology = Some(self.name_space.topology.lock());
+            self.topology = Some(self.namespace.topology.lock());
         }
-        self.names = Some(self.name_space.names.lock(wanted.names()));
+        self.names = Some(self.namespace.names.lock(wanted.names()));
         if wanted.rename_seq {
-            self.rename_seq = Some(self.name_space.rename_seq.lock());
+            self.rename_seq = Some(self.namespace.rename_seq.lock());
         }
         self.held = true;
     }
@@ -190,13 +190,13 @@ mod tests {
     #[test]
     fn lock_of_all_names_splits_on_contention() {
         let vfs = Vfs::new(Nothing).expect("a tree");
-        let (root, name_space) = (vfs.root(), vfs.name_space());
+        let (root, namespace) = (vfs.root(), vfs.namespace());
         let dir = root.0.inode();
         let name = |hash| Lockable::name(dir, hash).expect("a directory");
-        let mut first = Locks::new(name_space);
+        let mut first = Locks::new(namespace);
         assert!(first.names(&[name(1)]).is_ok());
         assert_eq!(name(1).key, name(2).key);
-        let mut others = [2, 3].map(|hash| (hash, Locks::new(name_space)));
+        let mut others = [2, 3].map(|hash| (hash, Locks::new(namespace)));
         for (hash, locks) in &mut others {
             assert!(matches!(locks.names(&[name(*hash)]), Err(Stop::Wait)));
         }
@@ -212,8 +212,8 @@ mod tests {
             assert!(locks.names(&[name(*hash)]).is_ok());
             assert_eq!(name(*hash).key.hash, *hash);
             // No thread waits for the holder of a single name's lock, except when stripes collide.
-            assert!((10..20).any(|hash| name_space.names.try_lock(&[name(hash).key]).is_some()));
-            assert!(name_space.names.try_lock(&[name(*hash).key]).is_none());
+            assert!((10..20).any(|hash| namespace.names.try_lock(&[name(hash).key]).is_some()));
+            assert!(namespace.names.try_lock(&[name(*hash).key]).is_none());
             locks.release();
         }
     }

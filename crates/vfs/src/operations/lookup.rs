@@ -21,9 +21,9 @@ impl Vfs {
     }
 
     pub(crate) fn lookup_at(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<DentryRef> {
-        run_lockless(self.name_space(), |guard| {
+        run_lockless(self.namespace(), |guard| {
             // The dentry died between the walk and here. Another walk finds the current one.
-            walk(self.name_space(), context, &at, path, flags, guard)?.get().map(DentryRef).ok_or(Stop::Again)
+            walk(self.namespace(), context, &at, path, flags, guard)?.get().map(DentryRef).ok_or(Stop::Again)
         })
     }
 

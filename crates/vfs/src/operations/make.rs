@@ -9,7 +9,7 @@ use pando_sync::{BlockBox, Counted, Guard, OpCell, Shared, Unlinked};
 use crate::{
     Charge, Context, Driver, Error, FileKind, Result, Timestamp,
     objects::{
-        dentry::{Anchor, Dentry, Slot},
+        dentry::{Dentry, Dirent, ParentRef},
         directory::Directory,
         inode::{Body, Inode},
     },
@@ -72,9 +72,9 @@ pub(crate) fn may_make(context: &Context, dir: &Inode, make: Make<'_>, guard: &G
 
 /// The striped parent reference that a new entry of a directory holds.
 #[inline]
-pub(crate) fn parent_ref_in(dir: Shared<'_, Dentry>, guard: &Guard) -> Step<Counted<Anchor>> {
+pub(crate) fn parent_ref_in(dir: Shared<'_, Dentry>, guard: &Guard) -> Step<Counted<ParentRef>> {
     let directory = dir.to_ref().directory()?;
-    match directory.anchor(dir, guard) {
+    match directory.parent_ref(dir, guard) {
         // The directory is not removed. It was evicted since the walk, or its tree is shut down.
         // Another walk finds the current state.
         Err(Error::NoEntry) if !directory.is_removed(guard) => Err(Stop::Again),
@@ -118,7 +118,7 @@ pub(crate) fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: 
 pub(crate) fn bind(
     parent: &Inode,
     (hash, name): (u64, &[u8]),
-    dirent: Unlinked<Slot>,
+    dirent: Unlinked<Dirent>,
     dentry: &Counted<Dentry>,
     now: i64,
     guard: &Guard,
@@ -143,7 +143,7 @@ pub(crate) fn bind(
     drop(dentry.place.replace(None));
     directory.remove(node, guard);
     directory.count_down(is_dir, guard);
-    directory.detach();
+    directory.drop_parent_refs();
     Err(Error::NoEntry)
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn may_link_there(context: &Context, inode: &Inode, place: Parent<'_>
 /// fs/namei.c). The caller holds the lock of the name.
 pub(crate) fn may_link(context: &Context, inode: &Inode, dir: &Inode, guard: &Guard) -> Step<()> {
     may_change(context, dir, guard)?;
-    dir.shard.sb.expect_open()?;
+    dir.shard.sb.expect_mounted()?;
     if inode.is_dir() {
         return Err(dir.directory()?.refusal(Error::NotPermitted, guard).into());
     }
@@ -181,16 +181,16 @@ pub(crate) fn bind_link(
     let directory = parent.directory()?;
     // The link count increases before the name exists, so it is never too low (protocol 6). In a
     // removed directory this error becomes ENOENT, since there is no space to ask for.
-    inode.link_comes().map_err(|error| directory.refusal(error, guard))?;
+    inode.count_link_up().map_err(|error| directory.refusal(error, guard))?;
     let now = Timestamp::now().0;
     let dentry = Dentry::new_link(Dentry::first(old), id);
-    let bound = directory.anchor(dir, guard).and_then(|parent_ref| {
-        let dirent = Unlinked::new(Slot::new(parent_ref, name, OpCell::new_pending(dentry.clone())));
+    let bound = directory.parent_ref(dir, guard).and_then(|parent_ref| {
+        let dirent = Unlinked::new(Dirent::new(parent_ref, name, OpCell::new_pending(dentry.clone())));
         dentry.place.fill(dirent.reference());
         bind(parent, (hash, name), dirent, &dentry, now, guard)
     });
     if bound.is_err() {
-        inode.link_stays_away();
+        inode.undo_count_link_up();
     }
     bound?;
     inode.touch(now);

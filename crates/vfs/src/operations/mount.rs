@@ -3,7 +3,7 @@
 use crate::{
     At, Context, DentryRef, Driver, Error, Result, StatFs, Vfs,
     handles::{
-        teardown::{close_down, take_down},
+        teardown::{shut_down, take_apart},
         vfs::{Mount, RootAttributes, detach, new_tree},
     },
     objects::lockable::Lockable,
@@ -21,7 +21,7 @@ impl Vfs {
     /// The error of a backing that could not store something. Nothing is lost then.
     pub fn evict(&self, count: usize) -> Result<usize> {
         self.roots().iter().try_fold(0, |gone, root| {
-            let more = root.0.inode().shard.sb.evict(self.name_space(), count - gone)?;
+            let more = root.0.inode().shard.sb.evict(self.namespace(), count - gone)?;
             Ok(gone + more)
         })
     }
@@ -43,9 +43,9 @@ impl Vfs {
     /// A thread calls this before it waits for a long time, as a server's thread does when it has
     /// answered all requests. Other threads can then free the memory of what it has removed last.
     ///
-    /// Without the call that memory stays allocated until the thread makes another call or ends, and
-    /// some of the removed names keep their directories, which count as inodes. The call itself frees
-    /// nothing; threads that change names do, and [`Vfs::statfs`].
+    /// Without the call that memory stays allocated until the thread makes another call or ends,
+    /// and some of the removed names keep their directories, which count as inodes. The call itself
+    /// frees nothing; threads that change names do, and [`Vfs::statfs`].
     pub fn thread_idle(&self) {
         pando_sync::flush_retired();
     }
@@ -62,12 +62,12 @@ impl Vfs {
         point.0.expect_dir()?;
         let root = new_tree(
             Box::new(driver),
-            self.to_name_space(),
+            self.to_namespace(),
             RootAttributes { uid: context.cred.uid, gid: context.cred.gid, mode: 0o755 },
         )?;
         self.enlist(&point, &root).and_then(|()| self.attach(&point, &root)).inspect_err(|_| {
             self.mounts().retain(|mount| !mount.root.ptr_eq(&root));
-            take_down(&root);
+            take_apart(&root);
         })
     }
 
@@ -86,11 +86,11 @@ impl Vfs {
     /// Attaches a tree. The lock of the mount point's name is held, so that no thread removes or
     /// moves it meanwhile.
     fn attach(&self, point: &DentryRef, root: &DentryRef) -> Result<()> {
-        run(self.name_space(), |guard, locks| {
+        run(self.namespace(), |guard, locks| {
             // A root, of the namespace or of a mounted tree, has no place. Nothing can be mounted
             // over it.
             let dirent = point.0.place.load(guard).ok_or(Error::Busy)?.to_ref();
-            let parent = dirent.anchor_dir().to_ref().inode();
+            let parent = dirent.parent_dir().to_ref().inode();
             let hash = parent.shard.sb.hash(parent.ino, dirent.name.as_bytes());
             locks.all(false, &[Lockable::name(parent, hash)?], true)?;
             let still_there = point.0.place.load(guard).is_some_and(|now| std::ptr::eq(&**now.to_ref(), &**dirent))
@@ -104,7 +104,7 @@ impl Vfs {
             }
             // The meaning of paths changes, as when a directory moves.
             locks.moving(|| {
-                drop(root.0.sb().covers.swap(Some(point.0.clone())));
+                drop(root.0.sb().mountpoint.swap(Some(point.0.clone())));
                 drop(directory.mounted.swap(Some(root.0.clone())));
             });
             Ok(())
@@ -140,12 +140,12 @@ impl Vfs {
         };
         // Paths into the tree become invalid. A thread that keeps a rendered path must notice it by
         // the sequence.
-        let mut seq = self.name_space().rename_seq.lock();
+        let mut seq = self.namespace().rename_seq.lock();
         let moved = seq.write();
         detach(&mount);
         drop(moved);
         drop(seq);
-        close_down(&mount.root);
+        shut_down(&mount.root);
         Ok(())
     }
 

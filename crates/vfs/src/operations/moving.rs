@@ -24,7 +24,7 @@ use pando_sync::{Counted, Enlisted, Guard, Object, OpCell, Operation, Shared, Un
 use crate::{
     Context, Error, Result, Timestamp,
     objects::{
-        dentry::{Dentry, Slot},
+        dentry::{Dentry, Dirent},
         directory::Directory,
         inode::Inode,
         lockable::Lockable,
@@ -124,7 +124,7 @@ impl<'g> Move<'g> {
         }
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         check_permissions(context, &source, new.dir, target.as_ref(), exchange, guard)?;
-        new_parent.shard.sb.expect_open()?;
+        new_parent.shard.sb.expect_mounted()?;
         let new_name = new.any_name(Error::Busy)?;
         let new_hash = new.hash_of(new_name);
         Ok(Some(Self { old: source, new_dir: new.dir, new_parent, new_name, new_hash, target, exchange }))
@@ -264,12 +264,12 @@ impl<'g> Move<'g> {
         self.remove_old_dirent(guard)?;
         if let Some(removal) = removal {
             removal.finish();
-            victim.directory()?.detach();
+            victim.directory()?.drop_parent_refs();
             self.new_parent.directory()?.subdirs_changed(false);
         } else {
-            victim.link_gone();
+            victim.count_link_down();
         }
-        locks.collect = forget_name(target.dentry, guard) || victim.links.are_gone();
+        locks.collect = forget_name(target.dentry, guard) || victim.links.all_removed();
         drop(replaced);
         Ok(())
     }
@@ -303,7 +303,7 @@ impl<'g> Move<'g> {
             if !new_directory.life.keep_alive(guard) && op.abort() {
                 drop(to.finish());
                 new_directory.remove(node, guard);
-                new_directory.detach();
+                new_directory.drop_parent_refs();
                 return Err(Error::NoEntry);
             }
             let committed = op.commit();
@@ -323,9 +323,9 @@ impl<'g> Move<'g> {
     }
 
     /// A directory entry for the new name, not yet in a table.
-    fn new_dirent(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Unlinked<Slot>> {
-        let parent_ref = self.new_parent.directory()?.anchor(self.new_dir, guard)?;
-        Ok(Unlinked::new(Slot::new(parent_ref, self.new_name, value)))
+    fn new_dirent(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Unlinked<Dirent>> {
+        let parent_ref = self.new_parent.directory()?.parent_ref(self.new_dir, guard)?;
+        Ok(Unlinked::new(Dirent::new(parent_ref, self.new_name, value)))
     }
 
     /// Removes the old name's entry from the table. The old name is already gone.

@@ -20,10 +20,10 @@ use crate::{
     At, Context, Error, Result,
     caches::prefixes::Prefix,
     objects::{
-        dentry::{Dentry, Slot},
+        dentry::{Dentry, Dirent},
         directory::Directory,
         inode::Body,
-        superblock::NameSpace,
+        superblock::Namespace,
     },
     operations::{
         attempt::{before_retry, block_moves},
@@ -51,26 +51,26 @@ enum Goal {
 /// as long as it uses the result, and runs this within an attempt, since the walk may yield any
 /// [`Stop`] except a wait for locks.
 pub(crate) fn walk<'g>(
-    name_space: &'g NameSpace,
+    namespace: &'g Namespace,
     context: &'g Context,
     at: &'g At<'_>,
     path: &'g [u8],
     flags: Walk,
     guard: &'g Guard,
 ) -> Step<Shared<'g, Dentry>> {
-    let prefix = prefix_of(at, path, context, name_space);
+    let prefix = prefix_of(at, path, context, namespace);
     if let Some((prefix, name)) = prefix
-        && let Some((dir, hash)) = prefix.recall(name, name_space, guard)
+        && let Some((dir, hash)) = prefix.lookup(name, namespace, guard)
         && let Some(end) = end_there(context, dir, (name, hash), flags, guard)
     {
         return end;
     }
-    let start = start(name_space, context, at)?;
+    let start = start(namespace, context, at)?;
     if path.is_empty() && flags.contains(Walk::EMPTY_PATH) {
         return Ok(start);
     }
     let goal = Goal::Target { follow: !flags.contains(Walk::NOFOLLOW) };
-    Ok(Walker::new(name_space, context, start, prefix, guard).run(start, path, goal)?.dir)
+    Ok(Walker::new(namespace, context, start, prefix, guard).run(start, path, goal)?.dir)
 }
 
 /// The part of a path that the path-prefix cache may hold. None if the path begins at a directory
@@ -80,12 +80,12 @@ fn prefix_of<'p>(
     at: &At<'_>,
     path: &'p [u8],
     context: &Context,
-    name_space: &NameSpace,
+    namespace: &Namespace,
 ) -> Option<(Prefix<'p>, &'p [u8])> {
     if matches!(at, At::Dir(_)) && !path.starts_with(b"/") {
         return None;
     }
-    Prefix::of(path, || context.identity(), name_space)
+    Prefix::of(path, || context.identity(), namespace)
 }
 
 /// The end of a walk that has reached the directory of the last component. None if one look-up does
@@ -98,7 +98,7 @@ fn end_there<'g>(
     flags: Walk,
     guard: &'g Guard,
 ) -> Option<Step<Shared<'g, Dentry>>> {
-    let seen = look_with(dir, name, guard, Directory::slot).ok()?;
+    let seen = look_with(dir, name, guard, Directory::dirent).ok()?;
     let Some(child) = seen.dentry else {
         return is_name(name.0).then_some(Err(Error::NoEntry.into()));
     };
@@ -109,59 +109,59 @@ fn end_there<'g>(
 /// Runs [`walk`] in attempts, like [`run_lockless`](crate::operations::attempt::run_lockless), for
 /// a large result: `read` computes it from the dentry, and it is written in place.
 pub(crate) fn walk_and_read<T>(
-    name_space: &NameSpace,
+    namespace: &Namespace,
     (context, at, path, flags): (&Context, At<'_>, &[u8], Walk),
     read: impl FnOnce(&Dentry, &Guard) -> T,
 ) -> Result<T> {
     let mut moved = 0;
     loop {
         let stop = {
-            let _moves_blocked = block_moves(name_space, moved);
+            let _moves_blocked = block_moves(namespace, moved);
             let guard = pin();
-            match walk(name_space, context, &at, path, flags, &guard) {
+            match walk(namespace, context, &at, path, flags, &guard) {
                 Ok(found) => return Ok(read(found.to_ref(), &guard)),
                 Err(stop) => stop,
             }
         };
-        before_retry(name_space, stop, &mut moved)?;
+        before_retry(namespace, stop, &mut moved)?;
     }
 }
 
 /// Walks to the directory of the last component (analogous to `path_parentat()` in fs/namei.c).
 /// Preconditions as for [`walk`].
 pub(crate) fn walk_parent<'g>(
-    name_space: &'g NameSpace,
+    namespace: &'g Namespace,
     context: &'g Context,
     at: &'g At<'_>,
     path: &'g [u8],
     follow: bool,
     guard: &'g Guard,
 ) -> Step<Parent<'g>> {
-    let prefix = prefix_of(at, path, context, name_space);
+    let prefix = prefix_of(at, path, context, namespace);
     if let Some((prefix, name)) = prefix
-        && let Some((dir, hash)) = prefix.recall(name, name_space, guard)
+        && let Some((dir, hash)) = prefix.lookup(name, namespace, guard)
         && is_name(name)
     {
-        let look_up = || look_with(dir, (name, hash), guard, Directory::slot_to_change);
+        let look_up = || look_with(dir, (name, hash), guard, Directory::dirent_to_remove);
         let seen = follow.then(look_up).transpose()?;
         if !seen.is_some_and(|seen| seen.is_link()) {
             return Ok(Parent { dir, last: Last::Name(name), slash: false, hash: Some(hash), seen });
         }
     }
-    let start = start(name_space, context, at)?;
-    Walker::new(name_space, context, start, prefix, guard).run(start, path, Goal::Parent { follow })
+    let start = start(namespace, context, at)?;
+    Walker::new(namespace, context, start, prefix, guard).run(start, path, Goal::Parent { follow })
 }
 
 /// The start of a walk. A dentry of another [`crate::Vfs`] is refused, since that one has its own
 /// locks.
-fn start<'g>(name_space: &NameSpace, context: &'g Context, at: &'g At<'_>) -> Result<Shared<'g, Dentry>> {
+fn start<'g>(namespace: &Namespace, context: &'g Context, at: &'g At<'_>) -> Result<Shared<'g, Dentry>> {
     let (start, root) = (at.dentry(context), context.root_dentry());
-    let is_ours = |dentry: Shared<'_, Dentry>| std::ptr::eq(&raw const *dentry.to_ref().sb().name_space, name_space);
+    let is_ours = |dentry: Shared<'_, Dentry>| std::ptr::eq(&raw const *dentry.to_ref().sb().namespace, namespace);
     if is_ours(start) && (start.ptr_eq(root) || is_ours(root)) { Ok(start) } else { Err(Error::CrossDevice) }
 }
 
 struct Walker<'g> {
-    name_space: &'g NameSpace,
+    namespace: &'g Namespace,
     context: &'g Context,
     /// The walk must not leave this directory: the context's root or, with BENEATH, the walk's own
     /// start.
@@ -181,7 +181,7 @@ struct Walker<'g> {
 
 impl<'g> Walker<'g> {
     fn new(
-        name_space: &'g NameSpace,
+        namespace: &'g Namespace,
         context: &'g Context,
         start: Shared<'g, Dentry>,
         prefix: Option<(Prefix<'g>, &'g [u8])>,
@@ -189,7 +189,7 @@ impl<'g> Walker<'g> {
     ) -> Self {
         let top = if context.resolve.contains(Resolve::BENEATH) { start } else { context.root_dentry() };
         let (interrupted, prefix) = (Vec::new(), prefix.map(|(prefix, _)| prefix));
-        Self { name_space, context, top, guard, within: None, climbs: 0, links: 0, interrupted, prefix }
+        Self { namespace, context, top, guard, within: None, climbs: 0, links: 0, interrupted, prefix }
     }
 
     /// Walks the components (analogous to `link_path_walk()` and `path_parentat()` in fs/namei.c).
@@ -218,7 +218,7 @@ impl<'g> Walker<'g> {
             let inode = dir.to_ref().expect_dir()?;
             self.context.check(inode, &inode.perm(self.guard), Access::EXEC)?;
             if last && let Some(prefix) = self.prefix {
-                prefix.remember(start, dir, self.guard);
+                prefix.insert(start, dir, self.guard);
             }
             if last && let Some(parent) = self.parent(dir, component, slash, goal)? {
                 return Ok(parent);
@@ -306,7 +306,7 @@ impl<'g> Walker<'g> {
         if is_root_of_all(top, self.guard) {
             return Ok(dotdot(dir, None, self.guard));
         }
-        let moves = &self.name_space.rename_seq;
+        let moves = &self.namespace.rename_seq;
         loop {
             if let Some(since) = self.within {
                 let up = dotdot(dir, Some(top), self.guard);
@@ -375,12 +375,12 @@ pub(crate) fn same_tree(context: &Context, from: Shared<'_, Dentry>, to: Shared<
 /// One step down, across a mount if there is one (analogous to `walk_component()` in fs/namei.c).
 /// The caller has checked search permission in `dir`. A symbolic link is not followed.
 pub(crate) fn lookup<'g>(dir: Shared<'g, Dentry>, name: &[u8], guard: &'g Guard) -> Step<Option<Shared<'g, Dentry>>> {
-    Ok(look_with(dir, (name, hash_in(dir, name)), guard, Directory::slot)?.dentry)
+    Ok(look_with(dir, (name, hash_in(dir, name)), guard, Directory::dirent)?.dentry)
 }
 
 /// Like [`lookup`], for a caller that will create the name unless it exists.
 pub(crate) fn look_at<'g>(dir: Shared<'g, Dentry>, name: (&[u8], u64), guard: &'g Guard) -> Step<Seen<'g>> {
-    look_with(dir, name, guard, Directory::slot_to_change)
+    look_with(dir, name, guard, Directory::dirent_to_remove)
 }
 
 /// The body of [`lookup`] and [`look_at`], which are functions of their own. Inlined into the
@@ -390,7 +390,7 @@ fn look_with<'g>(
     dir: Shared<'g, Dentry>,
     (name, hash): (&[u8], u64),
     guard: &'g Guard,
-    find: impl FnOnce(&'g Directory, u64, &[u8], &'g Guard) -> Option<Shared<'g, Node<Slot>>>,
+    find: impl FnOnce(&'g Directory, u64, &[u8], &'g Guard) -> Option<Shared<'g, Node<Dirent>>>,
 ) -> Step<Seen<'g>> {
     let inode = dir.to_ref().inode();
     let directory = inode.directory()?;
@@ -426,7 +426,7 @@ fn is_root_of_all(dir: Shared<'_, Dentry>, guard: &Guard) -> bool {
 /// The directory above: the parent, or the mount point that the root of a mounted tree covers. None
 /// for the global root, and for the root of a tree that was unmounted.
 fn above<'g>(dir: Shared<'g, Dentry>, guard: &'g Guard) -> Option<Shared<'g, Dentry>> {
-    dir.to_ref().parent(guard).or_else(|| dir.to_ref().sb().covers.load(guard))
+    dir.to_ref().parent(guard).or_else(|| dir.to_ref().sb().mountpoint.load(guard))
 }
 
 /// Whether a directory is `root` or below it. The result is of one instant if no directory changes
@@ -455,7 +455,7 @@ pub(crate) fn dotdot<'g>(
             let is_root = root.is_some_and(|root| parent.ptr_eq(root));
             return if is_root { parent } else { cross(parent, guard) };
         }
-        match dentry.to_ref().sb().covers.load(guard) {
+        match dentry.to_ref().sb().mountpoint.load(guard) {
             Some(covered) => dentry = covered,
             None => return dentry,
         }

@@ -60,7 +60,7 @@ impl Vfs {
             }
             let walk_flags = if flags.contains(OpenFlags::NOFOLLOW) { Walk::NOFOLLOW } else { Walk::empty() };
             let dentry = self.make_anonymous(context, at, path, walk_flags, mode, !flags.contains(OpenFlags::EXCL))?;
-            return Ok(File::new(Held::Itself(dentry), flags, context));
+            return Ok(File::new(Held::Counted(dentry), flags, context));
         }
         if flags.contains(OpenFlags::CREAT) {
             if flags.contains(OpenFlags::DIRECTORY) {
@@ -78,7 +78,7 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::open`].
     pub fn open_dentry(&self, context: &Context, dentry: &DentryRef, flags: OpenFlags) -> Result<File> {
-        self.traced_itself(TraceOp::Open, dentry, || open_itself(context, Held::again(dentry), flags))
+        self.traced_itself(TraceOp::Open, dentry, || open_itself(context, Held::another(dentry), flags))
     }
 
     fn open_path(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags) -> Result<File> {
@@ -94,10 +94,10 @@ impl Vfs {
     #[inline]
     fn hold(&self, context: &Context, at: At<'_>, path: &[u8], flags: Walk) -> Result<Held> {
         let mut opened = Opened::default();
-        run_lockless(self.name_space(), |guard| {
-            opened.find(walk(self.name_space(), context, &at, path, flags, guard)?, guard)
+        run_lockless(self.namespace(), |guard| {
+            opened.find(walk(self.namespace(), context, &at, path, flags, guard)?, guard)
         })?;
-        Ok(opened.take(self.name_space()))
+        Ok(opened.take(self.namespace()))
     }
 
     fn open_or_create(&self, context: &Context, at: At<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<File> {
@@ -105,8 +105,8 @@ impl Vfs {
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
         let mut opened = Opened::default();
         let made = loop {
-            let done = change(self.name_space(), |guard, locks| {
-                let mut place = walk_parent(self.name_space(), context, &at, path, follow, guard)?;
+            let done = change(self.namespace(), |guard, locks| {
+                let mut place = walk_parent(self.namespace(), context, &at, path, follow, guard)?;
                 let otherwise = if exclusive { Error::Exists } else { Error::IsDirectory };
                 // A trailing slash is checked before the length of the name.
                 if place.any_name(otherwise).is_ok() && place.slash {
@@ -115,7 +115,7 @@ impl Vfs {
                 if !matches!(place.last, Last::Name(_)) {
                     // The step up is taken before it is refused: it may lead where this context
                     // must not go.
-                    walk(self.name_space(), context, &at, path, Walk::empty(), guard)?;
+                    walk(self.namespace(), context, &at, path, Walk::empty(), guard)?;
                 }
                 let name = place.name(otherwise)?;
                 let seen = match place.seen {
@@ -153,7 +153,7 @@ impl Vfs {
                 Err(error) => return Err(error),
             }
         };
-        let held = opened.take(self.name_space());
+        let held = opened.take(self.namespace());
         if made {
             // The thread that makes a file may use it as requested, whatever its mode says.
             return Ok(File::new(held, flags, context));

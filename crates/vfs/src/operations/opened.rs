@@ -6,7 +6,7 @@ use crate::{
     handles::held::{Held, note_contention},
     objects::{
         dentry::{Dentry, DentryRef},
-        superblock::NameSpace,
+        superblock::Namespace,
     },
     operations::step::{Step, Stop},
 };
@@ -26,10 +26,10 @@ impl Opened {
     #[inline]
     pub(crate) fn find(&mut self, found: Shared<'_, Dentry>, guard: &Guard) -> Step<()> {
         if let Some(proxy) = found.to_ref().proxies.mine(guard) {
-            self.held = Some(Held::Proxy(proxy));
+            self.held = Some(Held::PerCpu(proxy));
         } else {
             let (dentry, contended) = found.get_noting().ok_or(Stop::Again)?;
-            *self = Self { held: Some(Held::Itself(DentryRef(dentry))), contended };
+            *self = Self { held: Some(Held::Counted(DentryRef(dentry))), contended };
         }
         Ok(())
     }
@@ -37,16 +37,16 @@ impl Opened {
     /// Stores the dentry that the caller made.
     #[inline]
     pub(crate) fn made(&mut self, dentry: Counted<Dentry>) {
-        self.held = Some(Held::Itself(DentryRef(dentry)));
+        self.held = Some(Held::Counted(DentryRef(dentry)));
     }
 
     /// Returns the reference. If the count was contended, later opens get a per-CPU reference
     /// count. The caller holds no guard and no lock.
     #[inline]
-    pub(crate) fn take(self, name_space: &NameSpace) -> Held {
+    pub(crate) fn take(self, namespace: &Namespace) -> Held {
         let held = self.held.expect("an attempt that succeeds finds or makes something");
         if self.contended {
-            note_contention(&held.dentry().0, name_space);
+            note_contention(&held.dentry().0, namespace);
         }
         held
     }

@@ -71,10 +71,10 @@ pub(crate) fn revoking(
     if !takes_away.get() {
         return outcome;
     }
-    let name_space = &inode.shard.sb.name_space;
+    let namespace = &inode.shard.sb.namespace;
     // Only one such change at a time. This revocation ends before that of another thread may begin.
-    let _order = name_space.permissions(inode.ino).lock();
-    let _revocation = directory.permission.revoke(&name_space.names);
+    let _order = namespace.permissions(inode.ino).lock();
+    let _revocation = directory.permission.revoke(&namespace.names);
     apply(&change, true)
 }
 

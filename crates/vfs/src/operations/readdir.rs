@@ -113,7 +113,7 @@ impl File {
             drop(guard);
             return remote::readdir::gather(self.dentry(), cookie.max(AFTER_DOTDOT), plus, batch);
         }
-        for dirent in directory.slots_after(cookie.max(AFTER_DOTDOT), &guard) {
+        for dirent in directory.dirents_after(cookie.max(AFTER_DOTDOT), &guard) {
             if batch.entries.len() >= BATCH {
                 break;
             }

@@ -30,8 +30,8 @@ impl Vfs {
     }
 
     fn unlink_at(&self, context: &Context, at: At<'_>, path: &[u8]) -> Result<()> {
-        change(self.name_space(), |guard, locks| {
-            let place = walk_parent(self.name_space(), context, &at, path, false, guard)?;
+        change(self.namespace(), |guard, locks| {
+            let place = walk_parent(self.namespace(), context, &at, path, false, guard)?;
             // Checked before the look-up and before the length of the name.
             place.any_name(Error::IsDirectory)?;
             context.writable()?;
@@ -47,7 +47,7 @@ impl Vfs {
             let bound = locked(place, name, guard, locks)?;
             bound.may_delete(context, Some(false), guard)?;
             let gone = bound.unlink_file(guard)?;
-            locks.collect = forget_name(bound.dentry, guard) || bound.inode().links.are_gone();
+            locks.collect = forget_name(bound.dentry, guard) || bound.inode().links.all_removed();
             drop(gone);
             Ok(Commit::Local(()))
         })
@@ -65,8 +65,8 @@ impl Vfs {
     }
 
     fn rmdir_at(&self, context: &Context, at: At<'_>, path: &[u8]) -> Result<()> {
-        change(self.name_space(), |guard, locks| {
-            let place = walk_parent(self.name_space(), context, &at, path, false, guard)?;
+        change(self.namespace(), |guard, locks| {
+            let place = walk_parent(self.namespace(), context, &at, path, false, guard)?;
             let otherwise = match place.last {
                 Last::Name(_) | Last::Dot => Error::Invalid,
                 Last::DotDot => Error::NotEmpty,
@@ -103,7 +103,7 @@ mod tests {
     use std::sync::{Arc, atomic::Ordering::SeqCst};
 
     use super::*;
-    use crate::{Credentials, Walk, driver::tests::Counting, handles::teardown::take_down, operations::attempt::run};
+    use crate::{Credentials, Walk, driver::tests::Counting, handles::teardown::take_apart, operations::attempt::run};
 
     /// A thread that shuts a tree in memory down takes no name locks. A removal in progress finds
     /// its name gone, and the inode and its link are refunded once. Seen to fail: counted down
@@ -128,18 +128,18 @@ mod tests {
         {
             let (guard, inode) = (pando_sync::pin(), root.0.inode());
             let directory = inode.directory().expect("a directory");
-            let dirent = directory.slot(inode.shard.sb.hash(inode.ino, b"g"), b"g", &guard).expect("there");
+            let dirent = directory.dirent(inode.shard.sb.hash(inode.ino, b"g"), b"g", &guard).expect("there");
             drop(dirent.to_ref().value.take());
             directory.remove(dirent, &guard);
         }
         // The references of the directory entry and of this test.
         collect_until(&|| file.0.as_shared().count() == 2);
         drop(file);
-        let (at, name_space) = (At::Cwd, vfs.name_space());
-        let removed = run(name_space, |guard, locks| {
-            let place = walk_parent(name_space, &context, &at, b"/m/f", false, guard)?;
+        let (at, namespace) = (At::Cwd, vfs.namespace());
+        let removed = run(namespace, |guard, locks| {
+            let place = walk_parent(namespace, &context, &at, b"/m/f", false, guard)?;
             let bound = locked(place, b"f", guard, locks)?;
-            std::thread::scope(|scope| scope.spawn(|| take_down(&root)).join().expect("no panic"));
+            std::thread::scope(|scope| scope.spawn(|| take_apart(&root)).join().expect("no panic"));
             bound.unlink_file(guard).map(drop)
         });
         assert_eq!(removed, Err(Error::NoEntry));

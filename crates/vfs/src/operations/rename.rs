@@ -53,9 +53,9 @@ impl Vfs {
         if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) || !RenameFlags::all().contains(flags) {
             return Err(Error::Invalid);
         }
-        change(self.name_space(), |guard, locks| {
-            let old = walk_parent(self.name_space(), context, &old_at, old_path, false, guard)?;
-            let new = walk_parent(self.name_space(), context, &new_at, new_path, false, guard)?;
+        change(self.namespace(), |guard, locks| {
+            let old = walk_parent(self.namespace(), context, &old_at, old_path, false, guard)?;
+            let new = walk_parent(self.namespace(), context, &new_at, new_path, false, guard)?;
             let places = (&old, &new);
             Move::expect_movable(context, places, flags)?;
             if old.is_remote() {
@@ -113,12 +113,12 @@ mod tests {
             for path in ["/old", "/other"] {
                 vfs.mknod(&context, At::Cwd, path, 0o100_600, 0).expect("made");
             }
-            let (at, name_space) = (At::Cwd, vfs.name_space());
+            let (at, namespace) = (At::Cwd, vfs.namespace());
             thread::scope(|scope| {
                 let mut maker = None;
-                let renamed = run(name_space, |guard, locks| {
-                    let old = walk_parent(name_space, &context, &at, b"/old", false, guard)?;
-                    let new = walk_parent(name_space, &context, &at, b"/new", false, guard)?;
+                let renamed = run(namespace, |guard, locks| {
+                    let old = walk_parent(namespace, &context, &at, b"/old", false, guard)?;
+                    let new = walk_parent(namespace, &context, &at, b"/new", false, guard)?;
                     let prepared = prepare(&context, (&old, &new), RenameFlags::empty(), guard, locks)?;
                     let begun = maker.insert(scope.spawn(|| make(&vfs, &context)));
                     // Long enough to see the name made, if the other thread does not wait.

@@ -122,8 +122,8 @@ impl Vfs {
         read: impl Fn(&XattrMap) -> T,
     ) -> Result<Option<T>> {
         loop {
-            let seen = run_lockless(self.name_space(), |guard| {
-                let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
+            let seen = run_lockless(self.namespace(), |guard| {
+                let dentry = walk(self.namespace(), context, &at, path, flags, guard)?;
                 let inode = dentry.to_ref().inode();
                 check(inode)?;
                 match inode.cached_xattrs(guard) {
@@ -211,8 +211,8 @@ impl Vfs {
         (name, value): (&[u8], Option<&[u8]>),
         edit: impl Fn(&mut XattrMap) -> Result<Option<Arc<[u8]>>>,
     ) -> Result<()> {
-        let backed = run_lockless(self.name_space(), |guard| {
-            let dentry = walk(self.name_space(), context, &at, path, flags, guard)?;
+        let backed = run_lockless(self.namespace(), |guard| {
+            let dentry = walk(self.namespace(), context, &at, path, flags, guard)?;
             let inode = dentry.to_ref().inode();
             Class::of(name).check(name, context, inode, Access::WRITE)?;
             if inode.shard.sb.driver.backing().is_some() {

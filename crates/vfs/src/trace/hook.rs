@@ -16,7 +16,7 @@ use crate::{
     objects::{
         dentry::Dentry,
         path::whole_path,
-        superblock::NameSpace,
+        superblock::Namespace,
         tracing::{Session, Tracing},
     },
     types::trace_op::TraceOp,
@@ -143,18 +143,18 @@ impl Span {
     /// Records a finished operation if it passes the filters.
     #[cold]
     #[inline(never)]
-    fn end(self, name_space: &NameSpace, first: Place<'_>, second: Option<Place<'_>>, error: Option<Error>) {
-        let recorded = name_space.tracing.with_thread_trace(|mine| {
+    fn end(self, namespace: &Namespace, first: Place<'_>, second: Option<Place<'_>>, error: Option<Error>) {
+        let recorded = namespace.tracing.with_thread_trace(|mine| {
             let end = mine.session.clock.raw();
             let ticks = end.saturating_sub(self.start);
             if ticks < mine.session.min_ticks || mine.session.errors_only && error.is_none() {
                 return;
             }
-            let Some(first) = mine.place(name_space, first, error, None) else { return };
+            let Some(first) = mine.place(namespace, first, error, None) else { return };
             let kept = if let RecordedPlace::Below(number, _) = first { Some(number) } else { None };
             let second = match second {
                 None => None,
-                Some(second) => match mine.place(name_space, second, error, kept) {
+                Some(second) => match mine.place(namespace, second, error, kept) {
                     None => return,
                     written => written,
                 },
@@ -173,7 +173,7 @@ impl ThreadTrace {
     /// is a number that must not be reused, because the same record refers to it.
     fn place<'a>(
         &mut self,
-        name_space: &NameSpace,
+        namespace: &Namespace,
         place: Place<'a>,
         error: Option<Error>,
         kept: Option<usize>,
@@ -185,14 +185,14 @@ impl ThreadTrace {
             Place::Walk(context, at, path) => (at.dentry(context), *path),
         };
         if error == Some(Error::NoEntry) && is_removed(dentry) || !dentry.is_dir() {
-            let (mut whole, _) = whole_path(name_space, dentry);
+            let (mut whole, _) = whole_path(namespace, dentry);
             if !path.is_empty() {
                 whole.push(b'/');
                 whole.extend_from_slice(path);
             }
             return Some(RecordedPlace::Rendered(whole));
         }
-        let number = self.base(name_space, dentry, kept)?;
+        let number = self.base(namespace, dentry, kept)?;
         // The path lives as long as the place that the caller has given, which is longer than this
         // call.
         let path: &'a [u8] = match place {
@@ -206,18 +206,18 @@ impl ThreadTrace {
     /// this call (P9), because no directory was moved since it was rendered. In a tree with a
     /// backing the path is rendered each time: others may have moved a directory that is not
     /// cached.
-    fn base(&mut self, name_space: &NameSpace, dir: Shared<'_, Dentry>, kept: Option<usize>) -> Option<usize> {
+    fn base(&mut self, namespace: &Namespace, dir: Shared<'_, Dentry>, kept: Option<usize>) -> Option<usize> {
         let inode = dir.inode();
         let key = inode.ino ^ inode.shard.sb.id << 48;
         let mut number = inode.ino as usize % BASES;
         if Some(number) == kept && self.bases[number].key != key {
             number ^= 1;
         }
-        let known = Base { key, sequence: name_space.rename_seq.read_begin() };
+        let known = Base { key, sequence: namespace.rename_seq.read_begin() };
         if self.bases[number] == known && !inode.is_backed() {
             return Some(number);
         }
-        let (path, sequence) = whole_path(name_space, dir);
+        let (path, sequence) = whole_path(namespace, dir);
         // Whether or not the record can be written, the old meaning of the number has ended.
         self.bases[number] = Base::NONE;
         if !write_base(self.ring.as_mut()?, number, &path) {
@@ -235,15 +235,15 @@ fn is_removed(dentry: Shared<'_, Dentry>) -> bool {
 /// Runs an operation, and records it if a trace is active.
 #[inline]
 fn observe<'a, T>(
-    name_space: &NameSpace,
+    namespace: &Namespace,
     op: TraceOp,
     places: impl FnOnce() -> (Place<'a>, Option<Place<'a>>),
     run: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    let Some(span) = name_space.tracing.begin(op) else { return run() };
+    let Some(span) = namespace.tracing.begin(op) else { return run() };
     let result = run();
     let (first, second) = places();
-    span.end(name_space, first, second, result.as_ref().err().copied());
+    span.end(namespace, first, second, result.as_ref().err().copied());
     result
 }
 
@@ -256,7 +256,7 @@ impl Vfs {
         (context, at, path): (&Context, At<'_>, &[u8]),
         run: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        observe(self.name_space(), op, || (Place::Walk(context, at, path), None), run)
+        observe(self.namespace(), op, || (Place::Walk(context, at, path), None), run)
     }
 
     /// Runs an operation with two places.
@@ -268,7 +268,7 @@ impl Vfs {
         second: Place<'_>,
         run: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        observe(self.name_space(), op, || (first, Some(second)), run)
+        observe(self.namespace(), op, || (first, Some(second)), run)
     }
 
     /// Runs an operation on a dentry.
@@ -279,16 +279,16 @@ impl Vfs {
         dentry: &DentryRef,
         run: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        observe(self.name_space(), op, || (Place::Itself(dentry), None), run)
+        observe(self.namespace(), op, || (Place::Itself(dentry), None), run)
     }
 
     /// Runs an operation on a dentry that cannot fail.
     #[inline]
     pub(crate) fn traced_always<T>(&self, op: TraceOp, dentry: &DentryRef, run: impl FnOnce() -> T) -> T {
-        let span = self.name_space().tracing.begin(op);
+        let span = self.namespace().tracing.begin(op);
         let result = run();
         if let Some(span) = span {
-            span.end(self.name_space(), Place::Itself(dentry), None, None);
+            span.end(self.namespace(), Place::Itself(dentry), None, None);
         }
         result
     }
@@ -299,7 +299,7 @@ impl File {
     #[inline]
     pub(crate) fn traced<T>(&self, op: TraceOp, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let dentry = self.dentry();
-        observe(&dentry.0.sb().name_space, op, || (Place::Itself(dentry), None), run)
+        observe(&dentry.0.sb().namespace, op, || (Place::Itself(dentry), None), run)
     }
 }
 

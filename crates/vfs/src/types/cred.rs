@@ -43,7 +43,7 @@ impl Writer {
 
     /// The permissions after a change of the contents. Setuid is cleared. So is setgid, if the
     /// group may execute the file or the caller is not in the group.
-    pub(crate) fn leaves(self, perm: PermView) -> PermView {
+    pub(crate) fn after_write(self, perm: PermView) -> PermView {
         if self.capable {
             return perm;
         }

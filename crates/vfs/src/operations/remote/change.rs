@@ -95,7 +95,7 @@ impl ChangingName {
     /// asks the backing.
     pub(crate) fn note_refusal(&self, error: Error, guard: &Guard) {
         if error == Error::Exists {
-            self.note_present(guard);
+            self.remove_negative(guard);
         }
     }
 
@@ -106,16 +106,16 @@ impl ChangingName {
     }
 
     /// Removes the negative dentry of the name, which is bound now. The caller holds its lock.
-    pub(crate) fn note_present(&self, guard: &Guard) {
+    pub(crate) fn remove_negative(&self, guard: &Guard) {
         if let Some(backed) = self.parent().backed_dir() {
-            backed.note_present(self.hash, &self.name, guard);
+            backed.remove_negative(self.hash, &self.name, guard);
         }
     }
 
     /// Adds a negative dentry for the name, which is gone now. The caller holds its lock.
-    pub(crate) fn note_absent(&self, guard: &Guard) {
+    pub(crate) fn insert_negative(&self, guard: &Guard) {
         if let Some(backed) = self.parent().backed_dir() {
-            backed.note_absent(self.hash, &self.name, guard);
+            backed.insert_negative(self.hash, &self.name, guard);
         }
     }
 

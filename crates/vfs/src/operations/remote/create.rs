@@ -8,7 +8,7 @@ use crate::{
     Backing, Charge, Context, Error, NodeAttr, Result, Timestamp,
     caches::binding::{adopt, change_count},
     objects::{
-        dentry::{Dentry, Slot},
+        dentry::{Dentry, Dirent},
         directory::Directory,
         inode::{Body, Inode},
         lockable::Lockable,
@@ -46,7 +46,7 @@ pub(crate) fn prepare<'m>(
     let hash = expect_free(place, name, guard)?;
     locks.names(&[Lockable::name(parent, hash)?])?;
     may_make(context, parent, make, guard)?;
-    parent.shard.sb.expect_open()?;
+    parent.shard.sb.expect_mounted()?;
     if parent.directory()?.is_removed(guard) {
         return Err(Error::NoEntry.into());
     }
@@ -112,16 +112,16 @@ impl Change for Create<'_> {
         // The committed entry is published even if the tree is being shut down: the thread that
         // shuts it down waits for the name's lock.
         let shard = sb.shard(guard).unwrap_or_else(|_| parent.shard.clone());
-        let parent_ref = self.place.directory()?.anchor(self.place.dir(guard), guard).inspect_err(|_| {
+        let parent_ref = self.place.directory()?.parent_ref(self.place.dir(guard), guard).inspect_err(|_| {
             // The directory is removed. The inode's charge is refunded, and the backing will be
             // told that it is unused.
             let dentry = Counted::new(Dentry::new(self.inode(shard.clone(), ino)));
             adopt(sb, &dentry, guard);
-            drop(sb.inodes.leave(&dentry, guard));
+            drop(sb.inodes.remove_unlinked(&dentry, guard));
         })?;
         let (dirent, dirent_place, dentry) = Unlinked::pair(
             || Dentry::new(self.inode(shard, ino)),
-            |dentry| Slot::new(parent_ref, &self.place.name, OpCell::new_pending(dentry)),
+            |dentry| Dirent::new(parent_ref, &self.place.name, OpCell::new_pending(dentry)),
         );
         dentry.place.fill(dirent_place);
         // Registered before any thread can reach it by its name.
@@ -129,8 +129,8 @@ impl Change for Create<'_> {
         // The backing may have taken long since the inode was stamped.
         let now = Timestamp::now().0;
         bind(parent, (self.place.hash, &self.place.name), dirent, &dentry, now, guard)
-            .inspect_err(|_| drop(sb.inodes.leave(&dentry, guard)))?;
-        self.place.note_present(guard);
+            .inspect_err(|_| drop(sb.inodes.remove_unlinked(&dentry, guard)))?;
+        self.place.remove_negative(guard);
         self.place.entries_changed();
         Ok(dentry)
     }

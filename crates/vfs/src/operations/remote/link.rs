@@ -65,7 +65,7 @@ impl Change for Link {
         self.place.unbind_stale(guard)?;
         let name = (self.place.hash, &*self.place.name);
         let dentry = bind_link(&self.old, self.place.dir(guard), name, sb.links.next_id(), guard)?;
-        self.place.note_present(guard);
+        self.place.remove_negative(guard);
         self.place.entries_changed();
         sb.links.add(&dentry);
         Ok(dentry)

@@ -8,7 +8,7 @@ use crate::{
     Error,
     caches::ask::Ask,
     objects::{
-        dentry::{Dentry, Slot},
+        dentry::{Dentry, Dirent},
         directory::Directory,
     },
     operations::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A directory entry, and the dentry that it shows.
-type Shown<'g> = (Shared<'g, Node<Slot>>, Shared<'g, Dentry>);
+type Shown<'g> = (Shared<'g, Node<Dirent>>, Shared<'g, Dentry>);
 
 /// The entry of a bound name, or `None` if a negative dentry says that there is no such name.
 /// Otherwise the attempt ends with a question to the backing.
@@ -26,13 +26,13 @@ pub(crate) fn cached_or_ask<'g>(
     dir: Shared<'g, Dentry>,
     (name, hash): (&[u8], u64),
     guard: &'g Guard,
-    find: impl FnOnce(&'g Directory, u64, &[u8], &'g Guard) -> Option<Shared<'g, Node<Slot>>>,
+    find: impl FnOnce(&'g Directory, u64, &[u8], &'g Guard) -> Option<Shared<'g, Node<Dirent>>>,
 ) -> Step<Option<Shown<'g>>> {
     let directory = dir.to_ref().directory()?;
     check_fresh(dir, directory)?;
     let bound =
         find(directory, hash, name, guard).and_then(|dirent| Some((dirent, dirent.to_ref().value.load(guard)?)));
-    if bound.is_none() && !directory.is_known_absent(hash, name, guard) {
+    if bound.is_none() && !directory.is_known_negative(hash, name, guard) {
         return Err(Stop::Ask(Box::new(Ask::Name(dir.get().ok_or(Stop::Again)?, name.into()))));
     }
     Ok(bound)
@@ -55,7 +55,7 @@ pub(crate) fn expect_free(place: Parent<'_>, name: &[u8], guard: &Guard) -> Step
     let hash = place.hash_of(name);
     let exists = match place.seen {
         Some(seen) => seen.dentry.is_some(),
-        None => cached_or_ask(place.dir, (name, hash), guard, Directory::slot)?.is_some(),
+        None => cached_or_ask(place.dir, (name, hash), guard, Directory::dirent)?.is_some(),
     };
     if exists { Err(Error::Exists.into()) } else { Ok(hash) }
 }

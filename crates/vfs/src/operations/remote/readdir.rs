@@ -51,7 +51,7 @@ pub(crate) fn gather(dir: &DentryRef, cookie: u64, plus: bool, batch: &mut Batch
 /// The dentry that a name in this directory is bound to, and its attributes. The backing is asked
 /// if the cache does not know it.
 fn child(dir: &DentryRef, name: &[u8]) -> Result<Option<(Stat, DentryRef)>> {
-    run_lockless(&dir.0.sb().name_space, |guard| {
+    run_lockless(&dir.0.sb().namespace, |guard| {
         let Some(found) = lookup(dir.0.share(guard), name, guard)? else { return Ok(None) };
         let held = found.get().ok_or(Stop::Again)?;
         Ok(Some((stat_of(held.inode(), guard), DentryRef(held))))

@@ -44,7 +44,7 @@ pub(crate) fn prepare<'g>(
         bound.expect_no_mount()?;
     }
     // A thread that shuts the tree down would remove the entry that is to be published.
-    parent.shard.sb.expect_open()?;
+    parent.shard.sb.expect_mounted()?;
     Ok(Box::new(Remove { place: ChangingName::new(&place, name)?, is_dir }))
 }
 
@@ -66,9 +66,9 @@ impl Change for Remove {
         // The backing has removed the directory. If the cache still shows entries in it, others
         // have removed them.
         let gone = if self.is_dir { bound.remove_empty_dir(|_, _| false, guard)? } else { bound.unlink_file(guard)? };
-        self.place.note_absent(guard);
+        self.place.insert_negative(guard);
         self.place.entries_changed();
-        locks.collect = forget_cached(bound.dentry, guard) || bound.inode().links.are_gone();
+        locks.collect = forget_cached(bound.dentry, guard) || bound.inode().links.all_removed();
         drop(gone);
         Ok(())
     }
@@ -79,8 +79,8 @@ impl Change for Remove {
 pub(crate) fn forget_cached(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
     let sb = dentry.to_ref().sb();
     sb.links.remove(dentry.to_ref());
-    if dentry.to_ref().inode().is_nameless(guard) {
-        drop(sb.inodes.leave(dentry.to_ref(), guard));
+    if dentry.to_ref().inode().is_unlinked(guard) {
+        drop(sb.inodes.remove_unlinked(dentry.to_ref(), guard));
     }
     forget_name(dentry, guard)
 }

@@ -101,9 +101,9 @@ impl Change for Rename {
             directory.count_down(false, guard);
         }
         if !moving.exchange {
-            self.old.note_absent(guard);
+            self.old.insert_negative(guard);
         }
-        self.new.note_present(guard);
+        self.new.remove_negative(guard);
         self.old.entries_changed();
         self.new.entries_changed();
         Ok(())
