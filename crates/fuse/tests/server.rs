@@ -12,10 +12,7 @@ use std::{
     thread,
 };
 
-use pando_fuse::{
-    Attr, Caller, Connection, Fault, MountOptions, Operation, Server, ServerOptions, Store, StoreOptions, Transport,
-    When,
-};
+use pando_fuse::{Attr, Caller, Connection, MountOptions, Server, ServerOptions, Transport};
 use pando_mapfs::{Call, MapFs, MapHandle, MapOptions};
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Charge, Context, Credentials, Driver, Error, FileData, FileKind, Result, SetAttr, StatFs, Vfs};
@@ -225,24 +222,6 @@ fn what_may_have_the_number_of_something_else_is_not_served() {
     let server = Server::new(vfs, ServerOptions::default());
     assert_eq!(server.lookup(ME, ROOT, b"m"), Err(Error::CrossDevice));
     assert!(server.lookup(ME, ROOT, b"f").unwrap().is_some());
-}
-
-/// A store that fails to tell an entry's attributes makes them out of date, and no less counted.
-#[test]
-fn entries_that_a_store_fails_are_counted() {
-    let fault = Fault { operation: Operation::Lookup, error: Error::Io, when: When::Always };
-    let store = Store::new(StoreOptions { faults: vec![fault], ..StoreOptions::default() }).unwrap();
-    let server = server().with_store(Arc::new(store));
-    let (made, handle) = create(&server, "f");
-    server.release(handle).unwrap();
-    server.forget(made.node, 1);
-    let dir = server.open(ME, ROOT, 0).unwrap();
-    assert_eq!(scan(&server, dir, 7).0.len(), 3);
-    server.unlink(ME, ROOT, b"f").unwrap();
-    assert!(server.getattr(made.node).is_ok());
-    server.forget(made.node, 1);
-    assert_eq!(server.getattr(made.node), Err(Error::Stale));
-    server.release(dir).unwrap();
 }
 
 /// An entry without attributes would be a node of size zero to the kernel, which the server has not counted.

@@ -2,7 +2,8 @@
 
 use pando_vfs::{At, DentryRef, Error, Result, SetAttr, StatFs, Walk};
 
-use super::{Attr, Caller, Server};
+use super::{Caller, Server};
+use crate::nodes::Attr;
 
 /// Setuid and setgid.
 pub(super) const SETUID_SETGID: u32 = 0o6000;
@@ -18,7 +19,7 @@ impl Server {
     /// # Errors
     /// See [`Server`].
     pub fn getattr(&self, node: u64) -> Result<Attr> {
-        self.guarded("getattr", || Ok(self.attr_from(self.vfs.getattr(&self.nodes.get(node)?))))
+        self.guarded("getattr", || Ok(self.nodes.attr(self.vfs.getattr(&self.nodes.get(node)?))))
     }
 
     /// Changes attributes of `node`; answers all of them as they then are.
@@ -39,13 +40,13 @@ impl Server {
             let context = self.context_of(self.credentials_for(caller, &dentry, change));
             let Some(mode) = change.mode.filter(|_| changes_more_than_mode(change) && before & SETUID_SETGID != 0)
             else {
-                return Ok(self.attr_from(self.vfs.setattr(&context, &dentry, change)?));
+                return Ok(self.nodes.attr(self.vfs.setattr(&context, &dentry, change)?));
             };
             // The kernel takes away what it knows of, with the same request. What goes besides must not come back with that mode.
             let stat = self.vfs.setattr(&context, &dentry, &SetAttr { mode: None, ..*change })?;
             let taken = before & !stat.mode & SETUID_SETGID;
             let mode = SetAttr { mode: Some(mode & !taken), ..SetAttr::default() };
-            Ok(self.attr_from(self.vfs.setattr(&context, &dentry, &mode)?))
+            Ok(self.nodes.attr(self.vfs.setattr(&context, &dentry, &mode)?))
         })
     }
 

@@ -4,7 +4,8 @@
 
 use pando_vfs::{At, DirEntry, Error, Result, Walk};
 
-use super::{Attr, Caller, Server};
+use super::{Caller, Server};
+use crate::nodes::Attr;
 
 impl Server {
     /// Entries after `cookie`, until `add` says that the next does not fit. An entry's number is that of its node.
@@ -34,7 +35,7 @@ impl Server {
     ) -> Result<()> {
         self.guarded("readdirplus", || {
             let context = self.context(caller, 0);
-            let mut handout = self.nodes.hand_out();
+            let mut reply = self.nodes.start_reply();
             let (mut empty, mut failed) = (true, Ok(()));
             self.with_file(handle, |dir| {
                 dir.readdir_plus(&context, cookie, |entry, found| {
@@ -56,21 +57,21 @@ impl Server {
                     };
                     let found = found.or(looked_up.as_ref().map(|(stat, dentry)| (stat, dentry)));
                     let counted = found.filter(|_| !dots).map(|(_, dentry)| dentry);
-                    if counted.is_some_and(|dentry| handout.count(dentry).is_err()) {
+                    if counted.is_some_and(|dentry| reply.count(dentry).is_err()) {
                         return true;
                     }
-                    if add(&shown, found.map(|(stat, _)| self.attr_from(*stat))) {
+                    if add(&shown, found.map(|(stat, _)| self.nodes.attr(*stat))) {
                         empty = false;
                         return true;
                     }
-                    counted.inspect(|dentry| handout.leave_out(dentry));
+                    counted.inspect(|dentry| reply.uncount(dentry));
                     false
                 })
             })?;
             if empty {
                 failed?;
             }
-            handout.sent();
+            reply.commit();
             Ok(())
         })
     }

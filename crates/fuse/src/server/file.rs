@@ -91,7 +91,7 @@ impl Server {
                 }
                 let mut written = 0;
                 while written < data.len() {
-                    match self.room.make(|| file.pwrite(&data[written..], offset + written as u64)) {
+                    match self.space.retry(|| file.pwrite(&data[written..], offset + written as u64)) {
                         Ok(0) => return Ok((written, Err(Error::Io))),
                         Ok(count) => written += count,
                         Err(error) => return Ok((written, Err(error))),
@@ -118,7 +118,7 @@ impl Server {
         self.guarded("fallocate", || {
             self.with_file(handle, |file| {
                 self.take_privileges(caller, file.dentry())?;
-                self.room.make(|| file.fallocate(mode, offset, len))
+                self.space.retry(|| file.fallocate(mode, offset, len))
             })
         })
     }

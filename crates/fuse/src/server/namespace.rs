@@ -2,7 +2,8 @@
 
 use pando_vfs::{At, DentryRef, Error, File, OpenFlags, RenameFlags, Result, Walk};
 
-use super::{Attr, Caller, Server, component};
+use super::{Caller, Server, component};
+use crate::nodes::Attr;
 
 impl Server {
     /// The node of `name` in `parent`; none if there is no such name, which the kernel may remember as well.
@@ -30,10 +31,10 @@ impl Server {
 
     /// Answers one node, counted.
     fn hand_out(&self, dentry: &DentryRef) -> Result<Attr> {
-        let mut handout = self.nodes.hand_out();
-        handout.count(dentry)?;
+        let mut reply = self.nodes.start_reply();
+        reply.count(dentry)?;
         let attr = self.attr_of(dentry);
-        handout.sent();
+        reply.commit();
         Ok(attr)
     }
 
@@ -45,7 +46,7 @@ impl Server {
         self.guarded("mkdir", || {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
-            let made = self.room.make(|| self.vfs.mkdir(&context, At::Dir(&dir), name, mode))?;
+            let made = self.space.retry(|| self.vfs.mkdir(&context, At::Dir(&dir), name, mode))?;
             self.hand_out(&made)
         })
     }
@@ -58,7 +59,7 @@ impl Server {
         self.guarded("mknod", || {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
-            let made = self.room.make(|| self.vfs.mknod(&context, At::Dir(&dir), name, mode, rdev))?;
+            let made = self.space.retry(|| self.vfs.mknod(&context, At::Dir(&dir), name, mode, rdev))?;
             self.hand_out(&made)
         })
     }
@@ -71,7 +72,7 @@ impl Server {
         self.guarded("symlink", || {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, 0);
-            let made = self.room.make(|| self.vfs.symlink(&context, target, At::Dir(&dir), name))?;
+            let made = self.space.retry(|| self.vfs.symlink(&context, target, At::Dir(&dir), name))?;
             self.hand_out(&made)
         })
     }
@@ -100,7 +101,7 @@ impl Server {
             let dir = self.nodes.get(parent)?;
             let context = self.context(caller, 0);
             let (old, new, name) = (At::Dir(&dentry), At::Dir(&dir), component(name)?);
-            let linked = self.room.make(|| self.vfs.link(&context, old, b"", new, name, Walk::EMPTY_PATH))?;
+            let linked = self.space.retry(|| self.vfs.link(&context, old, b"", new, name, Walk::EMPTY_PATH))?;
             self.hand_out(&linked)
         })
     }
@@ -113,7 +114,7 @@ impl Server {
         self.guarded("unlink", || {
             let dir = self.nodes.get(parent)?;
             self.vfs.unlink(&self.context(caller, 0), At::Dir(&dir), component(name)?)?;
-            self.room.removed();
+            self.space.removed();
             Ok(())
         })
     }
@@ -126,7 +127,7 @@ impl Server {
         self.guarded("rmdir", || {
             let dir = self.nodes.get(parent)?;
             self.vfs.rmdir(&self.context(caller, 0), At::Dir(&dir), component(name)?)?;
-            self.room.removed();
+            self.space.removed();
             Ok(())
         })
     }
@@ -142,7 +143,7 @@ impl Server {
             let context = self.context(caller, 0);
             let (old, new) = (At::Dir(&old), At::Dir(&new));
             self.vfs.rename(&context, old, component(from.1)?, new, component(to.1)?, flags)?;
-            self.room.removed();
+            self.space.removed();
             Ok(())
         })
     }
@@ -167,7 +168,7 @@ impl Server {
             let context = self.context(caller, umask);
             let is_exclusive = OpenFlags::from_bits_truncate(flags).contains(OpenFlags::EXCL);
             let flags = self.handle_flags(flags) | OpenFlags::CREAT | OpenFlags::EXCL;
-            let made = self.room.make(|| self.vfs.open(&context, At::Dir(&dir), name, flags, mode));
+            let made = self.space.retry(|| self.vfs.open(&context, At::Dir(&dir), name, flags, mode));
             let file = made.map_err(|error| match error {
                 Error::Exists if !is_exclusive => Error::Stale,
                 error => error,
@@ -187,18 +188,18 @@ impl Server {
             let context = self.context(caller, umask);
             let exclusive = OpenFlags::from_bits_truncate(flags) & OpenFlags::EXCL;
             let flags = self.handle_flags(flags) | exclusive | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
-            let file = self.room.make(|| self.vfs.open(&context, At::Dir(&dir), b".", flags, mode))?;
+            let file = self.space.retry(|| self.vfs.open(&context, At::Dir(&dir), b".", flags, mode))?;
             self.open_node(file)
         })
     }
 
     /// Answers a file that was just made: its node, counted, and its handle.
     fn open_node(&self, file: File) -> Result<(Attr, u64)> {
-        let mut handout = self.nodes.hand_out();
-        handout.count(file.dentry())?;
+        let mut reply = self.nodes.start_reply();
+        reply.count(file.dentry())?;
         let attr = self.attr_of(file.dentry());
         let handle = self.keep(file)?;
-        handout.sent();
+        reply.commit();
         Ok((attr, handle))
     }
 }

@@ -2,7 +2,7 @@
 
 use pando_vfs::{At, Error, Result, Walk, XattrFlags};
 
-use super::{Caller, REQUESTS_XATTR, Server};
+use super::{Caller, Server};
 
 /// An extended attribute that the root of every mount answers, though it is not in the tree nor in its lists: the
 /// process number of the server, in decimal. Whoever unmounts can wait for that process to end.
@@ -19,22 +19,13 @@ impl Server {
     /// # Errors
     /// ENODATA; see [`Server`].
     pub fn getxattr(&self, caller: Caller, node: u64, name: &[u8]) -> Result<Vec<u8>> {
-        if let Some(value) = self.own_xattr(name) {
-            return Ok(value);
+        if name == SERVER_PID_XATTR.as_bytes() {
+            return Ok(std::process::id().to_string().into_bytes());
         }
         self.guarded("getxattr", || {
             let dentry = self.nodes.get(node)?;
             self.vfs.getxattr(&self.context(caller, 0), At::Dir(&dentry), b"", name, SELF)
         })
-    }
-
-    /// The value of an attribute that is the mount's and not the tree's.
-    pub(crate) fn own_xattr(&self, name: &[u8]) -> Option<Vec<u8>> {
-        if name == SERVER_PID_XATTR.as_bytes() {
-            return Some(std::process::id().to_string().into_bytes());
-        }
-        let store = self.store.as_ref().filter(|_| name == REQUESTS_XATTR.as_bytes())?;
-        Some(store.report().to_json().into_bytes())
     }
 
     /// The names of all extended attributes, each ended by a zero byte.
@@ -62,7 +53,7 @@ impl Server {
             let flags = XattrFlags::from_bits(flags).ok_or(Error::Invalid)?;
             let dentry = self.nodes.get(node)?;
             let (context, itself) = (self.context(caller, 0), At::Dir(&dentry));
-            self.room.make(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))
+            self.space.retry(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))
         })
     }
 
