@@ -1,8 +1,8 @@
 //! From a request to its reply.
 //!
 //! [`Dispatch`] is the interface between transports and whatever answers requests. [`Dispatcher`]
-//! implements it with the [`Server`]. Other implementations decorate one: they see the bytes of each
-//! request and of each reply, and the production path knows nothing of them.
+//! implements it with the [`Server`]. Other implementations decorate one: they see the bytes of
+//! each request and of each reply, and the production path knows nothing of them.
 
 mod exchange;
 

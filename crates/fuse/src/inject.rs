@@ -1,10 +1,10 @@
 //! The latency and fault injector: the mount replies as late as a disk or a remote server would, or
 //! with errors.
 //!
-//! [`Injected`] decorates a dispatcher: requests and replies pass through it as bytes, so the server
-//! knows nothing of it, and a mount without an injector does not pay for it. The dispatcher answers
-//! at once. [`Injector`] computes when the simulated device would have answered, and a timer sends
-//! the reply then. So the threads that read requests never sleep.
+//! [`Injected`] decorates a dispatcher: requests and replies pass through it as bytes, so the
+//! server knows nothing of it, and a mount without an injector does not pay for it. The dispatcher
+//! answers at once. [`Injector`] computes when the simulated device would have answered, and a
+//! timer sends the reply then. So the threads that read requests never sleep.
 //!
 //! The model:
 //!
@@ -20,9 +20,9 @@
 //!
 //! A reply shows the state at the time of the request, as that of a remote server does. When the
 //! kernel changes the size of a file meanwhile, it drops the old attributes by itself. It does not
-//! do so after changes of names or of extended attributes. So if attributes have changed by the time
-//! the reply is sent, the reply declares them expired. (READDIRPLUS is an exception. A program that
-//! creates names in a directory during a delayed listing of its parent may see the old times.)
+//! do so after changes of names or of extended attributes. So if attributes have changed by the
+//! time the reply is sent, the reply declares them expired. (READDIRPLUS is an exception. A program
+//! that creates names in a directory during a delayed listing of its parent may see the old times.)
 
 mod decorator;
 mod disk;
@@ -187,8 +187,8 @@ impl Injector {
         }
     }
 
-    /// When `work` will be done; none if it takes no time. The clock is read under the lock, so that
-    /// arrivals are in order of time.
+    /// When `work` will be done; none if it takes no time. The clock is read under the lock, so
+    /// that arrivals are in order of time.
     fn due(&self, work: Work, clock: impl Fn() -> Instant) -> Option<Instant> {
         let delay = |operation: Operation| self.delays[operation as usize];
         let (items, each) = match work {

@@ -2,33 +2,44 @@
 //!
 //! The folders are floors, listed from below. Each uses only floors that are listed before it.
 //!
-//! | floor | task |
-//! | --- | --- |
-//! | `nodes` | node numbers, and the look-ups that the kernel counts |
-//! | `wire` | parses requests and builds replies; knows no file system and no descriptor |
-//! | `channel` | reads one request, or writes one reply, at a descriptor of `/dev/fuse` |
-//! | [`Server`] (`server`) | answers requests in terms of the tree; knows no bytes, so it can be tested without a kernel |
-//! | `dispatch` | from the bytes of a request to the bytes of its reply |
-//! | [`Injector`] (`inject`) | decorates a dispatcher: delays requests, fails them, counts them |
-//! | `mount` | mount(2), umount2(2) and fusermount3; [`MountOptions`] |
-//! | `session` | mounts, and answers INIT |
-//! | [`Transport`] (`transport`) | brings requests and replies: [`DeviceTransport`] by the device, [`RingTransport`] through io_uring |
+//! * `nodes`: node numbers, and the look-ups that the kernel counts.
+//! * `wire`: parses requests and builds replies. It knows no file system and no descriptor.
+//! * `channel`: reads one request, or writes one reply, at a descriptor of `/dev/fuse`.
+//! * `server`: [`Server`] answers requests in terms of the tree. It knows no bytes, so it can be
+//!   tested without a kernel.
+//! * `dispatch`: from the bytes of a request to the bytes of its reply.
+//! * `inject`: [`Injector`] decorates a dispatcher. It delays requests, fails them, and counts
+//!   them.
+//! * `mount`: mount(2), umount2(2) and fusermount3, with [`MountOptions`].
+//! * `session`: mounts, and answers INIT.
+//! * `transport`: a [`Transport`] brings requests and replies. [`DeviceTransport`] reads and writes
+//!   the device, [`RingTransport`] uses io_uring.
 //!
-//! [`trace`] stands beside them: the socket of `pando trace`.
+//! [`trace`] stands beside them: it is the socket of `pando trace`.
 //!
 //! The difficulties, and the code that answers them:
 //!
-//! | difficulty | answered by |
-//! | --- | --- |
-//! | a node number must lead to its inode for as long as the kernel may use it | the tree's look-up counts (`nodes`) |
-//! | a file handle may come back after the kernel has forgotten its node | a tree in memory finds inodes by number until the last name is removed (`nodes`); look-ups of `.` and `..` by node (`server::namespace`) |
-//! | an entry that did not fit in a READDIRPLUS reply must not be counted, nor any entry of a reply that failed | `server::dir`, `nodes::CountedReply` |
-//! | a panic must cost one request, not the mount | [`Server`]: the panic of each operation is caught and answered with EIO |
-//! | the kernel may cache for a long time, because the tree changes only through this mount | [`ServerOptions`] says how long |
-//! | the kernel keeps dirty pages of a mapping for a while, and asks the server where the holes are | `server::mappable` |
-//! | a removed file frees its space only when the kernel forgets it, and later requests overtake that | `server::space` |
-//! | the kernel checks permission (`default_permissions`), but new files belong to the caller | `Server::context` |
-//! | the umask must be applied once, in the server, which knows default ACLs (`FUSE_DONT_MASK`) | `server::namespace` |
+//! 1. A node number must lead to its inode for as long as the kernel may use it. The tree keeps the
+//!    kernel's look-up counts (`nodes`).
+//! 2. A file handle may come back after the kernel has forgotten its node. A tree in memory finds
+//!    inodes by number until their last name is removed (`nodes`). The kernel looks up `.` and `..`
+//!    by node (`server::namespace`).
+//! 3. An entry that did not fit in a READDIRPLUS reply must not be counted, nor any entry of a
+//!   reply
+//!    that failed (`server::dir`, `nodes::CountedReply`).
+//! 4. A panic must cost one request, not the mount. [`Server`] catches the panic of each operation
+//!    and answers EIO.
+//! 5. The kernel may cache for a long time, because the tree changes only through this mount.
+//!    [`ServerOptions`] says how long.
+//! 6. The kernel keeps dirty pages of a mapping for a while, and asks the server where the holes
+//!   are
+//!    (`server::mappable`).
+//! 7. A removed file frees its space only when the kernel forgets it, and later requests overtake
+//!    that (`server::space`).
+//! 8. The kernel checks permission (`default_permissions`), but new files belong to the caller
+//!    (`Server::context`).
+//! 9. The umask must be applied once, in the server, which knows default ACLs (`FUSE_DONT_MASK`,
+//!    `server::namespace`).
 #![deny(unsafe_code)]
 
 mod channel;

@@ -38,8 +38,8 @@ const HELPER: &str = "fusermount3";
 /// Mounts at `mount_point`. Returns the descriptor to which the kernel sends requests.
 ///
 /// # Errors
-/// The device cannot be opened, mount(2) is refused, or the helper is missing or refuses. The message
-/// says which.
+/// The device cannot be opened, mount(2) is refused, or the helper is missing or refuses. The
+/// message says which.
 pub(crate) fn mount(mount_point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     match mount_directly(mount_point, options) {
         Err(refused) if refused.kind() == io::ErrorKind::PermissionDenied => mount_by_helper(mount_point, options)

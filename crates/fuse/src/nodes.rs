@@ -1,14 +1,14 @@
 //! Node numbers: the numbers by which the kernel refers to inodes.
 //!
-//! A node number is the inode's number, with one exception: the kernel calls the root 1. If the tree
-//! numbers its root otherwise, the two numbers are swapped. The tree stores the kernel's look-up
-//! counts ([`Vfs::remember`]).
+//! A node number is the inode's number, with one exception: the kernel calls the root 1. If the
+//! tree numbers its root otherwise, the two numbers are swapped. The tree stores the kernel's
+//! look-up counts ([`Vfs::remember`]).
 //!
-//! A file handle (`name_to_handle_at`, NFS) is a node number and a generation. The kernel may use it
-//! after it has forgotten the node, so a tree in memory finds an inode by its number for as long as
-//! the inode has a name. Numbers are not reused while a tree lives, so all nodes of a mount have the
-//! same generation. It is random, so that a handle of another mount is stale here. The generation of
-//! the root is 0, which the kernel requires.
+//! A file handle (`name_to_handle_at`, NFS) is a node number and a generation. The kernel may use
+//! it after it has forgotten the node, so a tree in memory finds an inode by its number for as long
+//! as the inode has a name. Numbers are not reused while a tree lives, so all nodes of a mount have
+//! the same generation. It is random, so that a handle of another mount is stale here. The
+//! generation of the root is 0, which the kernel requires.
 //!
 //! If trees are mounted in each other and one of them has a backing, two inodes may have the same
 //! number. Then only some of the trees are served: the root's tree, or all trees without a backing.

@@ -31,13 +31,13 @@ pub use xattr::SERVER_PID_XATTR;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerOptions {
     /// How long attributes, names and negative dentries stay valid. The tree changes only through
-    /// this mount, and the kernel sees all of those changes, so a long time is right. Zero makes the
-    /// kernel ask each time, for trees that also change in other ways. Zero also drops cached
+    /// this mount, and the kernel sees all of those changes, so a long time is right. Zero makes
+    /// the kernel ask each time, for trees that also change in other ways. Zero also drops cached
     /// contents at each open.
     pub valid: Duration,
-    /// Report the birth time (btime) to statx. The kernel has no other request for it. So this costs
-    /// one more request for each inode of which a program wants the btime, as many programs do
-    /// without using it.
+    /// Report the birth time (btime) to statx. The kernel has no other request for it. So this
+    /// costs one more request for each inode of which a program wants the btime, as many programs
+    /// do without using it.
     pub birth_times: bool,
 }
 
@@ -50,8 +50,8 @@ impl Default for ServerOptions {
 /// The mount options that the server must know.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MountFlags {
-    /// Reading leaves atime as it is. The kernel leaves atime to the server, whatever the options of
-    /// the mount are.
+    /// Reading leaves atime as it is. The kernel leaves atime to the server, whatever the options
+    /// of the mount are.
     pub(crate) no_atime: bool,
     /// So does listing a directory.
     pub(crate) no_dir_atime: bool,
@@ -64,9 +64,9 @@ pub(crate) struct MountFlags {
 /// Answers requests for one mounted tree. Any number of threads may call it at once.
 ///
 /// Trees that are mounted in that tree are served too, if all of them are in memory. A
-/// [backing](pando_vfs::Backing) has inode numbers of its own, and an inode of another tree may have
-/// the same number. So if only some trees have a backing, these are not served: a tree with a backing
-/// that is mounted in another tree, and any tree that is mounted in a tree with a backing.
+/// [backing](pando_vfs::Backing) has inode numbers of its own, and an inode of another tree may
+/// have the same number. So if only some trees have a backing, these are not served: a tree with a
+/// backing that is mounted in another tree, and any tree that is mounted in a tree with a backing.
 /// [`Server::lookup`] returns [`Error::CrossDevice`] for them.
 ///
 /// Errors are those of the tree. In addition, each method returns [`Error::Stale`] for a node and
@@ -102,17 +102,17 @@ impl Server {
     }
 
     /// The same server for a tree that is mounted with these flags. If several threads serve its
-    /// requests, a request that finds no space shortly after a removal may wait until the kernel has
-    /// released what was removed.
+    /// requests, a request that finds no space shortly after a removal may wait until the kernel
+    /// has released what was removed.
     pub(crate) fn mounted(self, flags: MountFlags) -> Self {
         let MountFlags { no_atime, no_dir_atime, suid, threads } = flags;
         self.share_waits(threads);
         Self { no_atime, no_dir_atime, suid, ..self }
     }
 
-    /// Of `threads` threads that serve requests, all but one may wait for space in here. So a single
-    /// thread does not wait: a request that finds no space fails at once, and the transport may
-    /// dispatch it again after [`Server::pause`].
+    /// Of `threads` threads that serve requests, all but one may wait for space in here. So a
+    /// single thread does not wait: a request that finds no space fails at once, and the transport
+    /// may dispatch it again after [`Server::pause`].
     pub(crate) fn share_waits(&self, threads: NonZeroUsize) {
         self.space.share_among(threads);
     }
@@ -156,9 +156,9 @@ impl Server {
 
     /// Runs one operation. A panic in it is caught, logged and answered with EIO.
     fn guarded<T>(&self, operation: &'static str, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        // Unwind safety: the tree undoes what a panic interrupts, since each of its guards is a value
-        // with a destructor. The slab's slots are replaced as a whole. Look-up counts of an unsent
-        // reply are taken back when they are dropped.
+        // Unwind safety: the tree undoes what a panic interrupts, since each of its guards is a
+        // value with a destructor. The slab's slots are replaced as a whole. Look-up counts of an
+        // unsent reply are taken back when they are dropped.
         let outcome = catch_unwind(AssertUnwindSafe(run));
         // This thread may wait for long now. Other threads can then free what it has removed.
         self.vfs.hand_over();
@@ -189,8 +189,8 @@ impl Server {
         Context::new(&self.vfs, cred).checked_by_caller(true)
     }
 
-    /// The attributes of `dentry`, to go with another result. They are read past the tracer, because
-    /// no program has asked for them by themselves.
+    /// The attributes of `dentry`, to go with another result. They are read past the tracer,
+    /// because no program has asked for them by themselves.
     fn attr_of(&self, dentry: &DentryRef) -> Attr {
         self.nodes.attr(dentry.stat())
     }

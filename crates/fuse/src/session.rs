@@ -45,8 +45,8 @@ impl Session {
     /// old.
     pub(crate) fn open(server: Server, mount_point: &Path, options: &MountOptions, rings: bool) -> io::Result<Self> {
         let device = mount::mount(mount_point, options)?;
-        // On a mount that honours setuid bits, the kernel must keep clearing them itself, because it
-        // has the mode in its cache and must keep that up to date.
+        // On a mount that honours setuid bits, the kernel must keep clearing them itself, because
+        // it has the mode in its cache and must keep that up to date.
         let mut dispatcher = Dispatcher { server, clear_privileges: !options.suid };
         match agree(&device, &mut dispatcher, options.readdirplus, rings) {
             Ok(by_ring) => Ok(Self { device: Arc::new(device), dispatch: decorated(dispatcher, options), by_ring }),
@@ -149,9 +149,9 @@ fn init_out(init: &InitIn, agreed: InitFlags) -> InitOut {
     }
 }
 
-/// The features that the server wants. FUSE_ATOMIC_O_TRUNC is not among them. On an open for reading
-/// with O_TRUNC, the kernel checks only after the open whether the file is being executed. If it
-/// then fails with ETXTBSY, the file must not have been truncated.
+/// The features that the server wants. FUSE_ATOMIC_O_TRUNC is not among them. On an open for
+/// reading with O_TRUNC, the kernel checks only after the open whether the file is being executed.
+/// If it then fails with ETXTBSY, the file must not have been truncated.
 fn wanted(readdirplus: bool, asks_each_time: bool, clear_privileges: bool, rings: bool) -> InitFlags {
     let mut wanted = InitFlags::ASYNC_READ
         | InitFlags::EXPORT_SUPPORT

@@ -1,15 +1,18 @@
-//! Watching a mounted tree: the server listens, `pando trace` asks.
+//! Watching a mounted tree: the server listens on a socket, and `pando trace` connects to it.
 //!
-//! Each mount has a socket in the abstract name space, named after the mount's device number; it leaves nothing in any
-//! directory and goes with its process. Root and the owner of the server may ask, nobody else (SO_PEERCRED). The one who
-//! asks says what is wanted in one line of JSON, and gets lines of JSON: a greeting or a refusal, then events. There is one
-//! watcher at a time; another is refused.
+//! The socket of a mount has an abstract address with the mount's device number. It leaves nothing
+//! in any directory, and disappears with its process. Only root and the user that runs the server
+//! may connect (SO_PEERCRED). The client sends one line of JSON, its request. It gets lines of
+//! JSON: a greeting or a refusal, then events. There is one watcher at a time, and others are
+//! refused.
 //!
-//! Anybody may take that name before the server does, so the one who asks looks who answers, too: root, he himself, or, if he
-//! is root, who mounted the tree.
+//! Any process may bind that address before the server does. So the client checks the server as
+//! well: it must run as root, as the client's user, or, if the client is root, as the user that
+//! mounted the tree.
 //!
-//! One thread does it all, and rests nine times as long as it works ([`pando_vfs::trace::Pace`]). If the one who asked does
-//! not read, nothing waits for him: events are lost, and he is told how many.
+//! One thread does all of this. It sleeps nine times as long as it works
+//! ([`pando_vfs::trace::Pace`]). If the client does not read, nothing waits for it: events are
+//! lost, and the client is told how many.
 
 mod filter;
 mod listen;
@@ -31,21 +34,23 @@ pub use self::{
     protocol::{TraceEvent, TraceLine, TraceRequest, VERSION},
 };
 
-/// Where the server of a mount listens. `device` is `major:minor`, as in `/proc/self/mountinfo`.
+/// The address at which the server of a mount listens. `device` is `major:minor`, as in
+/// `/proc/self/mountinfo`.
 fn address(device: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("pandofs/trace/{device}"))
 }
 
-/// Whether the other end of a socket is this user or root.
+/// Whether the other end of a socket belongs to this user or to root.
 fn is_us_or_root(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid())
 }
 
-/// Connects to the server of the mount with this device number (`major:minor`), which the user `owner` has mounted
-/// (`user_id=` in `/proc/self/mountinfo`).
+/// Connects to the server of the mount with this device number (`major:minor`), which the user
+/// `owner` has mounted (`user_id=` in `/proc/self/mountinfo`).
 ///
 /// # Errors
-/// ECONNREFUSED if no server listens; EACCES if who listens is neither root nor this user. Root connects to the owner's, too.
+/// ECONNREFUSED if no server listens. EACCES if the listener runs neither as root nor as this user;
+/// root may also connect to one of `owner`.
 pub fn connect(device: &str, owner: Option<u32>) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&address(device)?)?;
     let is_owner = || socket_peercred(&stream).is_ok_and(|peer| owner == Some(peer.uid.as_raw()));

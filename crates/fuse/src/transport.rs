@@ -17,8 +17,8 @@ pub use ring::{NO_IO_URING, RingTransport};
 pub trait Transport {
     /// Mounts at `mount_point`, and agrees with the kernel on the features of both sides. From then
     /// on requests are queued, and [`Connection::serve`] answers them. A caller that must exclude
-    /// that the path is replaced after it has looked at the directory passes `/proc/self/fd/N`, with
-    /// a descriptor of the directory.
+    /// that the path is replaced after it has looked at the directory passes `/proc/self/fd/N`,
+    /// with a descriptor of the directory.
     ///
     /// # Errors
     /// The device cannot be opened, the mount is refused, or the kernel is too old.

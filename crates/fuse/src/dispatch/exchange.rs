@@ -197,11 +197,12 @@ impl<'a, 'r> Exchange<'a, 'r> {
             atime: set(fattr::ATIME, fattr::ATIME_NOW, asked.atime, asked.atime_nsec),
             mtime: set(fattr::MTIME, fattr::MTIME_NOW, asked.mtime, asked.mtime_nsec),
             // ftruncate(2) names its handle. An open with O_TRUNC does not, so it looks like
-            // truncate(2) to size 0. Of these two only the open must change the times of a file that
-            // is empty already.
+            // truncate(2) to size 0. Of these two only the open must change the times of a file
+            // that is empty already.
             if_resized: has(fattr::SIZE) && !has(fattr::HANDLE) && asked.size > 0,
         };
-        // The kernel sets the flag only with a size. It says nothing of the bits that a chown clears.
+        // The kernel sets the flag only with a size. It says nothing of the bits that a chown
+        // clears.
         let caller = if has(fattr::SIZE) { self.writer(has(fattr::KILL_SUIDGID)) } else { self.caller };
         let attr = self.server.setattr(caller, self.node, &change)?;
         self.reply.put(&attr_out(&attr, self.valid()))
@@ -234,8 +235,8 @@ impl<'a, 'r> Exchange<'a, 'r> {
             // Pages of a mapping. On Linux, writing to a mapping clears neither bit.
             caller.keeps_privileges = Some(true);
         }
-        // A short reply is wrong for both kinds: the kernel turns one to a direct write into EIO, and
-        // takes one to a write-back for all of it.
+        // A short reply is wrong for both kinds: the kernel turns one to a direct write into EIO,
+        // and takes one to a write-back for all of it.
         let written = if flags & OpenFlags::DIRECT.bits() != 0 || read_write_flags & WRITE_CACHE != 0 {
             server.write_back(caller, handle, offset, data)
         } else {

@@ -32,8 +32,8 @@ impl Disk {
     }
 
     /// Moves the arm to `read`, and behind it. Returns the seek time: zero if the arm is there
-    /// already, and the full stroke if it is at another file. Between these, the time grows with the
-    /// square root of the distance, because an arm accelerates and brakes (Chris Ruemmler, John
+    /// already, and the full stroke if it is at another file. Between these, the time grows with
+    /// the square root of the distance, because an arm accelerates and brakes (Chris Ruemmler, John
     /// Wilkes, "An introduction to disk drive modeling", 1994).
     pub(crate) fn seek(&mut self, read: &ReadAt) -> Duration {
         let before = self.position.replace((read.node, read.offset.saturating_add(read.len)));

@@ -17,8 +17,9 @@ pub struct Fault {
     pub when: When,
 }
 
-/// Which requests of an operation fail. An entry of a READDIRPLUS counts as a look-up and a getattr.
-/// If either fails, the entry has its attributes all the same, but they are expired at once.
+/// Which requests of an operation fail. An entry of a READDIRPLUS counts as a look-up and a
+/// getattr. If either fails, the entry has its attributes all the same, but they are expired at
+/// once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum When {
     /// All of them.

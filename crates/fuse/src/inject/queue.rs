@@ -1,9 +1,10 @@
 //! A queue in front of N servers, as arithmetic: from arrivals and service times to the instants at
 //! which items are done.
 //!
-//! The server that is free first takes the item that has waited longest. The service time of an item
-//! is known on arrival, so the instant at which it will be done is known on arrival too, and no
-//! thread stands for a server. (This is a G/G/N queue: Leonard Kleinrock, "Queueing Systems", 1975.)
+//! The server that is free first takes the item that has waited longest. The service time of an
+//! item is known on arrival, so the instant at which it will be done is known on arrival too, and
+//! no thread stands for a server. (This is a G/G/N queue: Leonard Kleinrock, "Queueing Systems",
+//! 1975.)
 
 use std::{
     cmp::Reverse,

@@ -7,8 +7,8 @@ use std::{
 
 use super::Operation;
 
-/// The counts of a mount in use. All accesses are relaxed, because each count is a single independent
-/// value.
+/// The counts of a mount in use. All accesses are relaxed, because each count is a single
+/// independent value.
 #[derive(Debug)]
 pub(crate) struct Counts {
     requests: Box<[AtomicU64]>,

@@ -1,5 +1,5 @@
-//! Paths through a descriptor: `/proc/self/fd/N` and paths below it. They lead to the directory that
-//! the caller has opened, even if its own path now leads elsewhere.
+//! Paths through a descriptor: `/proc/self/fd/N` and paths below it. They lead to the directory
+//! that the caller has opened, even if its own path now leads elsewhere.
 
 use std::{
     borrow::Cow,

@@ -4,11 +4,12 @@ use pando_vfs::{At, Error, Result, Walk, XattrFlags};
 
 use super::{Caller, Server};
 
-/// An extended attribute that the root of every mount answers, though it is not in the tree nor in its lists: the
-/// process number of the server, in decimal. Whoever unmounts can wait for that process to end.
+/// An extended attribute of every inode of a mount: the process ID of the server, in decimal. It is
+/// not stored in the tree, and listxattr does not list it. A program that unmounts can wait for
+/// that process to end.
 pub const SERVER_PID_XATTR: &str = "system.pandofs.server_pid";
 
-/// The names of one inode, each ended by a zero byte, cannot be longer (`XATTR_LIST_MAX`).
+/// The most bytes of all names of one inode, each with its zero byte (`XATTR_LIST_MAX`).
 const LIST_MAX: usize = 65536;
 
 const SELF: Walk = Walk::EMPTY_PATH;
@@ -28,7 +29,7 @@ impl Server {
         })
     }
 
-    /// The names of all extended attributes, each ended by a zero byte.
+    /// The names of all extended attributes, each followed by a zero byte.
     ///
     /// # Errors
     /// E2BIG for more than 64 KiB of names; see [`Server`].
@@ -44,10 +45,10 @@ impl Server {
         })
     }
 
-    /// Sets an extended attribute; `flags` are those of setxattr(2).
+    /// Sets an extended attribute. `flags` are those of setxattr(2).
     ///
     /// # Errors
-    /// EEXIST and ENODATA by flags, EINVAL for unknown flags; see [`Server`].
+    /// EEXIST and ENODATA as `flags` demand, EINVAL for unknown flags; see [`Server`].
     pub fn setxattr(&self, caller: Caller, node: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         self.guarded("setxattr", || {
             let flags = XattrFlags::from_bits(flags).ok_or(Error::Invalid)?;

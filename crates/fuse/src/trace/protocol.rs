@@ -1,4 +1,4 @@
-//! What is said on the socket: lines of JSON.
+//! The protocol of the socket: lines of JSON.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 
 use super::PathFilter;
 
-/// The version of the request and of the lines. Fields may be added without another.
+/// The version of the request and of the lines. New fields may be added without a new version.
 pub const VERSION: u32 = 1;
 
-/// What is wanted.
+/// The request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRequest {
     /// [`VERSION`].
     pub pando_trace: u32,
-    /// The names of operations; none: all.
+    /// The names of operations. Empty: all operations.
     #[serde(default)]
     pub ops: Vec<String>,
-    /// Only those that fail.
+    /// Only operations that fail.
     #[serde(default)]
     pub errors_only: bool,
-    /// Only those that take so long.
+    /// Only operations that take at least this long.
     #[serde(default)]
     pub min_latency_ns: u64,
     /// Only these paths: see [`PathFilter::parse`].
@@ -31,8 +31,8 @@ pub struct TraceRequest {
 }
 
 impl TraceRequest {
-    /// What it says, or what is wrong with it.
-    pub(super) fn understand(&self) -> Result<(TraceOptions, Option<PathFilter>), String> {
+    /// The options that it asks for; or a message about its mistake.
+    pub(super) fn parse(&self) -> Result<(TraceOptions, Option<PathFilter>), String> {
         if self.pando_trace != VERSION {
             return Err(format!("this server speaks version {VERSION}, not {}", self.pando_trace));
         }
@@ -49,7 +49,7 @@ impl TraceRequest {
     }
 }
 
-/// A line that the server says.
+/// A line that the server sends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum TraceLine {
@@ -57,46 +57,46 @@ pub enum TraceLine {
     Greeting {
         /// [`VERSION`].
         pando_trace: u32,
-        /// The server's process.
+        /// The process of the server.
         pid: u32,
     },
     /// There is no trace.
     Refusal {
-        /// Why.
+        /// The reason.
         refused: String,
     },
-    /// Something was lost.
+    /// Events were lost.
     Lost {
         /// How many operations, since the trace began.
         lost: u64,
     },
-    /// Something was done.
+    /// An operation.
     Event(TraceEvent),
 }
 
 /// One operation. Paths that are not UTF-8 are under another key, as base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEvent {
-    /// When it began, since the trace began.
+    /// The start of the operation, in time since the start of the trace.
     pub start_ns: u64,
-    /// How long it took.
+    /// The duration.
     pub latency_ns: u64,
-    /// By which of the server's threads.
+    /// The thread of the server.
     pub thread: u32,
-    /// What was done: a name of [`TraceOp`].
+    /// The operation: a name of [`TraceOp`].
     pub op: Cow<'static, str>,
-    /// 0, or why it failed.
+    /// 0, or the error.
     pub errno: i32,
-    /// To what.
+    /// The path of the file.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub path: Option<String>,
-    /// To what, if that is not UTF-8.
+    /// The same, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub path_base64: Option<String>,
     /// The new path of a rename or a link, the target of a symbolic link.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub to: Option<String>,
-    /// The same, if that is not UTF-8.
+    /// The same, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub to_base64: Option<String>,
 }
@@ -105,7 +105,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// As text, or as base64.
+/// The bytes as text, or as base64 if they are not UTF-8.
 fn keys(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text.to_owned()), None),
@@ -118,13 +118,13 @@ fn bytes(text: Option<&String>, base64: Option<&String>) -> Option<Vec<u8>> {
 }
 
 impl TraceEvent {
-    /// To what, as bytes.
+    /// The path as bytes.
     #[must_use]
     pub fn path_bytes(&self) -> Vec<u8> {
         bytes(self.path.as_ref(), self.path_base64.as_ref()).unwrap_or_default()
     }
 
-    /// Where to, as bytes.
+    /// The second path as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         bytes(self.to.as_ref(), self.to_base64.as_ref())

@@ -45,8 +45,8 @@ impl Connection for DeviceConnection {
         let served = thread::scope(|scope| {
             let mut others = Vec::new();
             for number in 1..threads.get() {
-                // On a channel of its own, a thread does not contend for the locks of the others. It
-                // works without one as well.
+                // On a channel of its own, a thread does not contend for the locks of the others.
+                // It works without one as well.
                 let channel = clone_channel(device.as_fd()).map_or_else(|_| Arc::clone(device), Arc::new);
                 let reader = thread::Builder::new().name(format!("pando-fuse-{number}"));
                 match reader.spawn_scoped(scope, move || serve_channel(dispatch, &channel)) {

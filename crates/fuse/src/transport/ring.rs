@@ -1,22 +1,27 @@
 //! FUSE over io_uring (Linux 6.14): a request reaches a thread on the CPU of the caller.
 //!
 //! With the device, a request wakes some thread of the server, usually on another CPU. The reply
-//! wakes the caller, often on another CPU as well. On an idle machine these two wake-ups are most of
-//! the cost of a request. Here each CPU has a queue and a thread, and one system call both commits a
-//! reply and waits for the next request.
+//! wakes the caller, often on another CPU as well. On an idle machine these two wake-ups are most
+//! of the cost of a request. Here each CPU has a queue and a thread, and one system call both
+//! commits a reply and waits for the next request.
 //!
 //! Requests without a reply (FORGET) still arrive at the device. A thread reads them in batches,
 //! every few milliseconds.
 //!
 //! The difficulties, and the code that answers them:
 //!
-//! | difficulty | answered by |
-//! | --- | --- |
-//! | memory belongs to the kernel and to the server in turn | `sys`: it is borrowed only while the server owns the entry, and never freed while the kernel may use it |
-//! | requests are held back until all queues have an entry | `workers`: threads and rings exist before INIT; if the kernel refuses an entry, it sends requests to the device, and they are served there |
-//! | a thread that ends would leave the callers on its CPU waiting | `workers`: when one ends, all end, and the connection with them |
-//! | a thread that waits for space would not hear that it is free | `Ring`: the request stays in its entry and is tried again, and the other requests of that queue are served meanwhile |
-//! | a reply is written where its request is | `answer` |
+//! 1. Memory belongs to the kernel and to the server in turn. `sys` borrows it only while the
+//!   server
+//!    owns the entry, and never frees it while the kernel may use it.
+//! 2. The kernel holds requests back until all queues have an entry. So threads and rings exist
+//!    before INIT (`workers`). If the kernel refuses an entry, it sends requests to the device, and
+//!    they are served there.
+//! 3. A thread that ends would leave the callers on its CPU waiting. When one thread ends, all end,
+//!    and the connection with them (`workers`).
+//! 4. A thread that waits for space would not hear that it is free. So the request stays in its
+//!   entry
+//!    and is tried again, and the other requests of that queue are served meanwhile (`sys::Ring`).
+//! 5. A reply is written where its request is (`answer`).
 
 mod answer;
 mod queues;

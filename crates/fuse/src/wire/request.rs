@@ -31,8 +31,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The arguments of an operation: usually a structure, then names that each end with a zero byte, or
-/// data.
+/// The arguments of an operation: usually a structure, then names that each end with a zero byte,
+/// or data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Args<'a> {
     /// The structure, if it is not at the start of `rest`.

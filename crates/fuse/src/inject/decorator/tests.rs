@@ -75,8 +75,8 @@ impl Injected<Dispatcher> {
         OpenOut::read_from_bytes(&opened).unwrap().handle
     }
 
-    /// A READDIRPLUS reply of at most `size` bytes: the name, the cookie and the node of each entry,
-    /// and whether it is valid for some time.
+    /// A READDIRPLUS reply of at most `size` bytes: the name, the cookie and the node of each
+    /// entry, and whether it is valid for some time.
     fn readdirplus(&self, handle: u64, offset: u64, size: u32) -> Vec<(Vec<u8>, u64, u64, bool)> {
         let args = ReadWriteIn { handle, offset, size, ..ReadWriteIn::default() };
         let body = self.ask(Opcode::Readdirplus, ROOT, &[args.as_bytes()]).unwrap();

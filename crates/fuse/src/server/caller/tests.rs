@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_status_is_parsed_or_refused() {
+fn status_is_parsed_or_refused() {
     let text = "Name:\tGroups: 7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapEff:\t0000000000000010\n";
     let status = Status { uid: 4, gid: 8, groups: vec![9, 10], capabilities: 16 };
     assert_eq!(Status::parse(text), Some(status));
@@ -12,7 +12,7 @@ fn a_status_is_parsed_or_refused() {
 }
 
 #[test]
-fn a_thread_is_seen_in_proc_if_it_is_the_caller() {
+fn thread_in_proc_must_have_the_ids_of_the_caller() {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let me = Caller { tid: rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), ..Caller::new(uid, gid) };
     assert_eq!(me.status().map(|status| (status.uid, status.gid)), Some((uid, gid)));

@@ -11,7 +11,7 @@ fn odd_numbers_have_inverses() {
 }
 
 #[test]
-fn what_nobody_was_given_is_refused_and_breaks_nothing() {
+fn unknown_handles_are_refused_and_harm_nothing() {
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).unwrap();
     let context = Context::new(&vfs, Credentials::root());
     let open = |name: &str| {

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn paths_and_patterns() {
+fn filters_select_paths_and_patterns() {
     for (filter, wanted, unwanted) in [
         ("/a", &["/a", "/a/b", "/a/b/c"][..], &["/", "/ab", "/b/a"][..]),
         ("/a/", &["/a", "/a/b"], &["/ab"]),

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn lines_come_back() {
+fn lines_survive_a_round_trip() {
     let event = Event {
         op: TraceOp::Rename,
         start: Duration::from_micros(3),
@@ -27,8 +27,8 @@ fn lines_come_back() {
 }
 
 #[test]
-fn requests_are_checked() {
-    let request = |text: &str| serde_json::from_str::<TraceRequest>(text).expect("JSON").understand();
+fn requests_are_parsed_or_refused() {
+    let request = |text: &str| serde_json::from_str::<TraceRequest>(text).expect("JSON").parse();
     assert!(
         request(r#"{"pando_trace":1}"#)
             .is_ok_and(|(options, path)| { options == TraceOptions::default() && path.is_none() })

@@ -13,9 +13,9 @@ use crate::{
     wire::Request,
 };
 
-/// A request of at most this many bytes is copied, because its reply may be large and is written over
-/// it. Larger requests (data to write, values of extended attributes) have a small reply, which is
-/// copied instead.
+/// A request of at most this many bytes is copied, because its reply may be large and is written
+/// over it. Larger requests (data to write, values of extended attributes) have a small reply,
+/// which is copied instead.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// Answers the requests of one ring.

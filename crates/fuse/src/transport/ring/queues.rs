@@ -1,5 +1,5 @@
-//! Which thread serves which queue. The kernel has a queue for each possible CPU, and sends a request
-//! to the queue of the caller's CPU.
+//! Which thread serves which queue. The kernel has a queue for each possible CPU, and sends a
+//! request to the queue of the caller's CPU.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -12,7 +12,8 @@ pub(super) struct Share {
     pub(super) cpu: Option<usize>,
 }
 
-/// The shares of at most `threads` threads; none if the number of possible CPUs cannot be determined.
+/// The shares of at most `threads` threads; none if the number of possible CPUs cannot be
+/// determined.
 pub(super) fn shares(threads: usize) -> Option<Vec<Share>> {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
     let allowed = sched_getaffinity(None).ok()?;
@@ -31,8 +32,8 @@ fn count(list: &str) -> Option<u16> {
     Some(count)
 }
 
-/// Distributes `queues` queues. The queues of CPUs on which this process may run come first. A thread
-/// that has exactly one of these is bound to its CPU.
+/// Distributes `queues` queues. The queues of CPUs on which this process may run come first. A
+/// thread that has exactly one of these is bound to its CPU.
 fn share(queues: u16, allowed: &[u16], threads: usize) -> Vec<Share> {
     let ours: Vec<u16> = allowed.iter().copied().filter(|&queue| queue < queues).collect();
     let others = (0..queues).filter(|queue| !ours.contains(queue));

@@ -1,8 +1,10 @@
-//! An io_uring whose entries are requests of the kernel's.
+//! An io_uring in whose entries the kernel places requests.
 //!
-//! Each entry of a [`Ring`] has memory that the kernel writes a request to, and reads the answer from. Whose turn it is changes
-//! at two points: with the completion of the entry it is ours, with the command that commits the answer it is the kernel's
-//! again. So memory is borrowed only between these two, while a request is answered, and it outlives whatever the kernel may still do.
+//! Each entry of a [`Ring`] has memory to which the kernel writes a request, and from which it
+//! reads the reply. The owner of that memory changes at two points. The completion of the entry
+//! gives it to the server. The command that commits the reply gives it back to the kernel. So the
+//! server borrows the memory only between these two points, while it answers a request. The memory
+//! lives for as long as the kernel may use it.
 
 use std::{
     cell::UnsafeCell,
@@ -28,8 +30,8 @@ use crate::wire::abi::InHeader;
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
 
-/// The number of what is no entry: something happened outside.
-const ALARM: u64 = u64::MAX;
+/// The user data of the poll on the shutdown pipe. Entries have their index.
+const SHUTDOWN: u64 = u64::MAX;
 
 const FULL: &str = "the submission queue of an io_uring is full";
 
@@ -49,11 +51,11 @@ struct Command {
 pub(super) struct Header {
     /// The header of the request, and then of the answer.
     pub(super) in_out: [u8; 128],
-    /// The structure that the request begins with, if it has one.
+    /// The first structure of the request, if it has one.
     pub(super) structure: [u8; 128],
     flags: u64,
     commit_id: u64,
-    /// How many bytes of the payload are used.
+    /// The number of bytes of the payload that are used.
     pub(super) payload_len: u32,
     padding: u32,
     reserved: u64,
@@ -62,48 +64,48 @@ pub(super) struct Header {
 const _: () = assert!(size_of::<Header>() == 288 && size_of::<Command>() == 24 && size_of::<Entry128>() == 128);
 
 impl Header {
-    /// What the request says of itself.
+    /// The header of the request.
     pub(super) fn request(&self) -> InHeader {
-        // There are 128 bytes for its 40.
+        // This cannot fail: the field has 128 bytes, and the header 40.
         InHeader::read_from_prefix(&self.in_out).map(|(header, _)| header).unwrap_or_default()
     }
 }
 
-/// The memory of an entry, and whose it is.
+/// The memory of an entry, and its owner.
 struct Entry {
     queue: u16,
-    turn: Turn,
+    owner: Owner,
     memory: Box<Memory>,
     payload: Box<[UnsafeCell<u8>]>,
 }
 
-/// Who may touch the memory of an entry.
+/// The owner of an entry's memory: only the owner may access it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    Ours,
-    Kernels,
+enum Owner {
+    Server,
+    Kernel,
 }
 
-/// What the kernel reads and writes besides the payload.
+/// The memory that the kernel reads and writes besides the payload.
 struct Memory {
     header: UnsafeCell<Header>,
-    /// Where header and payload are.
+    /// The addresses of header and payload.
     parts: [libc::iovec; 2],
 }
 
-/// With submissions that have room for a command of FUSE's.
+/// An io_uring whose submissions are large enough for FUSE's commands.
 pub(super) type Uring = IoUring<Entry128, cqueue::Entry>;
 
-/// An io_uring, and the entries in which requests come.
+/// An io_uring and its entries.
 pub(super) struct Ring {
     uring: Uring,
     device: Arc<OwnedFd>,
     entries: Vec<Entry>,
-    /// Requests whose answers are to be tried again.
+    /// Requests that will be tried again.
     waiting: Vec<Waiting>,
 }
 
-/// A request whose answer is to be tried again.
+/// A request that will be tried again.
 struct Waiting {
     index: usize,
     tries: u32,
@@ -113,35 +115,38 @@ struct Waiting {
 /// Why a ring has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The connection has.
+    /// The connection has ended.
     Connection,
-    /// There was an alarm, and the connection goes on.
-    Alarm,
-    /// The kernel refuses an entry before any request has come: it sends them by the device then.
+    /// Another thread has ended, but the connection has not.
+    Shutdown,
+    /// The kernel refuses an entry before any request has arrived. It then sends requests to the
+    /// device.
     Refused(Errno),
 }
 
-/// What serves the requests of a ring.
+/// Serves the requests of a ring.
 pub(super) trait Serve {
-    /// Answers the request in `header` and `payload`, there; or tells in what time it is to be tried again, after so many
-    /// `tries`. There are none where it has to be answered now.
+    /// Answers the request in `header` and `payload` in place; or returns the time after which to
+    /// try it again. `tries` is how often it was tried before. With None it must be answered now.
     fn answer(&mut self, header: &mut Header, payload: &mut [u8], tries: Option<u32>) -> Option<Duration>;
 
-    /// Whether the connection ends, asked when there is an alarm.
+    /// Whether the connection has ended. Called when the shutdown pipe is readable.
     fn ends(&self) -> bool;
 }
 
-/// An io_uring for so many entries and an alarm, of this thread and no other.
+/// An io_uring for this many entries and the shutdown pipe. Only this thread may use it.
 ///
 /// # Errors
-/// EPERM or ENOSYS where it is forbidden (sysctl kernel.io_uring_disabled, seccomp), EINVAL on old kernels, ENOMEM.
+/// EPERM or ENOSYS if it is forbidden (sysctl kernel.io_uring_disabled, seccomp), EINVAL on an old
+/// kernel, ENOMEM.
 pub(super) fn uring(entries: usize) -> io::Result<Uring> {
-    // What completes does so in the thread that waits for it, which no other has to interrupt.
+    // Completions run in the thread that waits for them, so that no other thread interrupts it.
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries as u32 + 1)
 }
 
 impl Ring {
-    /// Entries with so much memory, one for each of `queues`, in which a queue may come more than once.
+    /// Creates an entry with this much memory for each of `queues`. A queue may occur more than
+    /// once.
     pub(super) fn new(
         uring: Uring,
         device: Arc<OwnedFd>,
@@ -152,7 +157,7 @@ impl Ring {
         Self { uring, device, entries, waiting: Vec::new() }
     }
 
-    /// Hands an entry to the kernel, with the next system call.
+    /// Gives an entry to the kernel. The next system call submits it.
     fn submit(&mut self, index: usize, command: u32, commit_id: u64) -> io::Result<()> {
         let entry = &mut self.entries[index];
         let request = Command { flags: 0, commit_id, queue: entry.queue, padding: [0; 6] };
@@ -164,43 +169,44 @@ impl Ring {
             .build()
             .user_data(index as u64);
         let submission = with_len(submission, entry.memory.parts.len() as u32);
-        entry.turn = Turn::Kernels;
-        // SAFETY: the descriptor is open as long as the ring has it, and the entry's memory stays where it is until the kernel
-        // has given it back, or for ever (see Drop).
+        entry.owner = Owner::Kernel;
+        // SAFETY: the ring keeps the descriptor open. The entry's memory stays in place until the
+        // kernel has given it back; if it never does, the memory is never freed (see Drop).
         let pushed = unsafe { self.uring.submission().push(&submission) };
-        // There is a place for each entry.
+        // The queue has a slot for each entry.
         pushed.map_err(|_| io::Error::other(FULL))
     }
 
-    /// Offers all entries to the kernel, waits for requests and has each answered; until the connection ends. Once `alarm` can be
-    /// read, entries are left to the kernel unless that is the end of the connection.
+    /// Registers all entries with the kernel, waits for requests and has them answered, until the
+    /// connection ends. When `shutdown` is readable before that, it returns and leaves the entries
+    /// to the kernel.
     ///
     /// # Errors
     /// The kernel refuses an answer, or the ring.
-    pub(super) fn serve(&mut self, alarm: BorrowedFd<'_>, serves: &mut impl Serve) -> io::Result<Ended> {
+    pub(super) fn serve(&mut self, shutdown: BorrowedFd<'_>, serves: &mut impl Serve) -> io::Result<Ended> {
         for index in 0..self.entries.len() {
             self.submit(index, REGISTER, 0)?;
         }
-        self.watch(alarm)?;
+        self.watch(shutdown)?;
         let (mut left, mut has_served) = (self.entries.len(), false);
         while left > 0 {
             self.wait()?;
             while let Some((number, result)) = self.completed() {
-                if number == ALARM {
+                if number == SHUTDOWN {
                     if !serves.ends() {
-                        return Ok(Ended::Alarm);
+                        return Ok(Ended::Shutdown);
                     }
                     continue;
                 }
                 let index = number as usize;
-                self.entries[index].turn = Turn::Ours;
+                self.entries[index].owner = Owner::Server;
                 match refusal(result) {
                     None => {
                         has_served = true;
                         self.answer(index, 0, serves)?;
                     }
                     Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => left -= 1,
-                    // Nothing but registrations has been asked of it.
+                    // So far all commands were registrations.
                     Some(refused) if !has_served => return Ok(Ended::Refused(refused)),
                     Some(refused) => return Err(refused.into()),
                 }
@@ -210,7 +216,7 @@ impl Ring {
         Ok(Ended::Connection)
     }
 
-    /// Hands over what is ready, and waits until something completes or is to be tried again.
+    /// Submits all commands, and waits for a completion or until a request must be tried again.
     fn wait(&mut self) -> io::Result<()> {
         let waited = match self.waiting.iter().map(|waiting| waiting.due).min() {
             None => self.uring.submit_and_wait(1),
@@ -221,7 +227,7 @@ impl Ring {
         };
         match waited.err().as_ref().and_then(Errno::from_io_error) {
             None | Some(Errno::INTR | Errno::TIME) => Ok(()),
-            // The kernel is short of something, and would be asked again at once.
+            // The kernel lacks a resource. Without a pause it would be called again at once.
             Some(Errno::AGAIN | Errno::BUSY) => {
                 thread::sleep(Duration::from_millis(1));
                 Ok(())
@@ -230,11 +236,12 @@ impl Ring {
         }
     }
 
-    /// Has the request in an entry answered, and hands the entry back to the kernel; or keeps it for later.
+    /// Has the request in an entry answered, and gives the entry back to the kernel; or keeps the
+    /// request to try it again.
     fn answer(&mut self, index: usize, tries: u32, serves: &mut impl Serve) -> io::Result<()> {
         let queue = self.entries[index].queue;
-        // The last one of a queue cannot be kept: whoever brings what is waited for would not be heard.
-        let others = self.entries.iter().any(|other| other.queue == queue && other.turn != Turn::Ours);
+        // The last entry of a queue cannot be kept: the request that frees space may come in it.
+        let others = self.entries.iter().any(|other| other.queue == queue && other.owner != Owner::Server);
         match self.entries[index].answer(others.then_some(tries), serves) {
             Ok(commit_id) => self.submit(index, COMMIT_AND_FETCH, commit_id),
             Err(pause) => {
@@ -253,16 +260,16 @@ impl Ring {
         due.into_iter().try_for_each(|waiting| self.answer(waiting.index, waiting.tries, serves))
     }
 
-    /// A completion: the number of what was submitted, and what came of it.
+    /// A completion: the user data of the submission, and its result.
     fn completed(&mut self) -> Option<(u64, i32)> {
         let completion = self.uring.completion().next()?;
         Some((completion.user_data(), completion.result()))
     }
 
-    /// Completes as [`ALARM`] once `alarm` can be read.
-    fn watch(&mut self, alarm: BorrowedFd<'_>) -> io::Result<()> {
-        let poll = PollAdd::new(Fd(alarm.as_raw_fd()), libc::POLLIN as u32).build().user_data(ALARM);
-        // SAFETY: the descriptor is borrowed by the caller, who submits this; there is no memory that it needs.
+    /// Submits a poll that completes with [`SHUTDOWN`] when `shutdown` is readable.
+    fn watch(&mut self, shutdown: BorrowedFd<'_>) -> io::Result<()> {
+        let poll = PollAdd::new(Fd(shutdown.as_raw_fd()), libc::POLLIN as u32).build().user_data(SHUTDOWN);
+        // SAFETY: the caller submits this while it borrows the descriptor. No memory is involved.
         let pushed = unsafe { self.uring.submission().push(&poll.into()) };
         pushed.map_err(|_| io::Error::other(FULL))
     }
@@ -275,9 +282,9 @@ fn refusal(result: i32) -> Option<Errno> {
 
 impl Entry {
     fn new(queue: u16, payload_bytes: usize) -> Self {
-        // Zeroed memory that nobody has touched takes none.
+        // Zeroed memory takes no pages until it is written.
         let payload = Box::into_raw(vec![0_u8; payload_bytes].into_boxed_slice());
-        // SAFETY: the pointer is a box's, and `UnsafeCell<u8>` is laid out as `u8`.
+        // SAFETY: the pointer comes from a box, and `UnsafeCell<u8>` has the layout of `u8`.
         let payload = unsafe { Box::from_raw(payload as *mut [UnsafeCell<u8>]) };
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut memory = Box::new(Memory { header: UnsafeCell::new(Header::new_zeroed()), parts: [nothing; 2] });
@@ -285,14 +292,16 @@ impl Entry {
             libc::iovec { iov_base: memory.header.get().cast(), iov_len: size_of::<Header>() },
             libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() },
         ];
-        Self { queue, turn: Turn::Ours, memory, payload }
+        Self { queue, owner: Owner::Server, memory, payload }
     }
 
-    /// Has the request in it answered; tells the number by which the answer is committed, or in what time to try again.
+    /// Has the request in it answered. Returns the commit ID of the reply, or the time after which
+    /// to try again.
     fn answer(&mut self, tries: Option<u32>, serves: &mut impl Serve) -> Result<u64, Duration> {
-        assert!(self.turn == Turn::Ours, "the kernel has it");
-        // SAFETY: it is our turn: the entry has completed, and the kernel leaves its memory alone until it is handed back.
-        // Nobody else has references to it: they are made here only, and end here.
+        assert!(self.owner == Owner::Server, "the kernel owns the entry");
+        // SAFETY: the server owns the entry (asserted above): it has completed, and the kernel does
+        // not access its memory until it is given back. References to the memory are made only
+        // here, and end here.
         let (header, payload) = unsafe {
             let payload = self.payload.as_ptr().cast_mut().cast::<u8>();
             (&mut *self.memory.header.get(), std::slice::from_raw_parts_mut(payload, self.payload.len()))
@@ -304,19 +313,20 @@ impl Entry {
     }
 }
 
-/// The kernel cancels what it has when the ring goes, at its leisure: memory that it may still have is never freed.
+/// The kernel cancels its entries some time after the ring is closed. So the memory of an entry
+/// that the kernel owns is never freed.
 impl Drop for Ring {
     fn drop(&mut self) {
-        mem::take(&mut self.entries).into_iter().filter(|entry| entry.turn != Turn::Ours).for_each(mem::forget);
+        mem::take(&mut self.entries).into_iter().filter(|entry| entry.owner != Owner::Server).for_each(mem::forget);
     }
 }
 
-/// The same submission with the number of parts at its address, for which the builder has no place.
+/// Sets the number of parts at the submission's address, a field that the builder cannot set.
 fn with_len(submission: Entry128, len: u32) -> Entry128 {
-    /// Where `struct io_uring_sqe` has its `len`.
+    /// The offset of `len` in `struct io_uring_sqe`.
     const LEN: usize = 24;
-    // SAFETY: a submission is the kernel's `struct io_uring_sqe` (`repr(C)`): 128 bytes without gaps, each of which may have any
-    // value.
+    // SAFETY: a submission is the kernel's `struct io_uring_sqe` (`repr(C)`): 128 bytes without
+    // padding, and any value of each byte is valid.
     let mut bytes: [u8; 128] = unsafe { mem::transmute(submission) };
     bytes[LEN..LEN + 4].copy_from_slice(&len.to_ne_bytes());
     // SAFETY: as above.

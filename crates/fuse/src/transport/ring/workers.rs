@@ -41,8 +41,8 @@ const ENTRIES_PER_QUEUE: usize = 4;
 /// may free.
 const COLLECT: Duration = Duration::from_millis(5);
 
-/// A thread with an io_uring of its own. It exists before INIT, because from then on the kernel holds
-/// requests back until all queues are served.
+/// A thread with an io_uring of its own. It exists before INIT, because from then on the kernel
+/// holds requests back until all queues are served.
 struct Worker {
     begin: Sender<Work>,
     thread: JoinHandle<io::Result<Ended>>,
@@ -201,8 +201,8 @@ fn serve_device(dispatch: &dyn Dispatch, device: &Arc<OwnedFd>, shutdown: &Shutd
             match reader.serve_one(dispatch)? {
                 Served::End => return Ok(()),
                 Served::Unanswered => thread::park_timeout(COLLECT),
-                // The request may have been taken back, if it was an INTERRUPT for a request that is
-                // done by now.
+                // The request may have been taken back, if it was an INTERRUPT for a request that
+                // is done by now.
                 Served::Answered | Served::Nothing => {}
             }
         } else if has_shutdown && !ends(device) {

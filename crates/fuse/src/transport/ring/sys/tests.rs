@@ -1,8 +1,8 @@
 use super::*;
 
-/// Where the kernel looks for what a submission says (`struct io_uring_sqe`).
+/// The layout is that of `struct io_uring_sqe`.
 #[test]
-fn submissions_are_laid_out_as_the_kernel_reads_them() {
+fn submission_has_the_layout_of_the_kernel() {
     let built = UringCmd80::new(Fd(7), 0x1234_5678).cmd([9; 80]).addr(Some(0x1122_3344_5566)).build().user_data(42);
     // SAFETY: see `with_len`.
     let bytes: [u8; 128] = unsafe { mem::transmute(with_len(built, 2)) };

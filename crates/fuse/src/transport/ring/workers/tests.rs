@@ -1,7 +1,8 @@
 use super::*;
 use crate::dispatch::tests::dispatcher;
 
-/// A worker that ends early ends the others. A pipe stands for the device: only its end matters here.
+/// A worker that ends early ends the others. A pipe stands for the device: only its end matters
+/// here.
 #[test]
 fn all_workers_end_with_the_first() {
     let dispatcher = dispatcher(Duration::ZERO);
@@ -15,8 +16,8 @@ fn all_workers_end_with_the_first() {
     });
     assert!(worker.join().is_err());
     assert!(serve_device(&dispatcher, &device, &shutdown).is_ok());
-    // At the end of the connection the ring and the device report it at about the same time. That is
-    // no failure.
+    // At the end of the connection the ring and the device report it at about the same time. That
+    // is no failure.
     assert!(!ends(&device));
     drop(kernel);
     // A wait that times out returns false.
