@@ -8,14 +8,14 @@
 //! * `server`: [`Server`] answers requests in terms of the tree. It knows no bytes, so it can be
 //!   tested without a kernel.
 //! * `dispatch`: from the bytes of a request to the bytes of its reply.
-//! * `inject`: [`Injector`] decorates a dispatcher. It delays requests, fails them, and counts
-//!   them.
+//! * `inject`: [`Injector`] decorates a dispatcher. It delays requests, fails them or
+//!   counts them.
 //! * `mount`: mount(2), umount2(2) and fusermount3, with [`MountOptions`].
 //! * `session`: mounts, and answers INIT.
 //! * `transport`: a [`Transport`] brings requests and replies. [`DeviceTransport`] reads and writes
 //!   the device, [`RingTransport`] uses io_uring.
 //!
-//! [`trace`] stands beside them: it is the socket of `pando trace`.
+//! [`trace`], the socket of `pando trace`, is independent of them.
 //!
 //! The difficulties, and the code that answers them:
 //!
@@ -25,15 +25,13 @@
 //!    inodes by number until their last name is removed (`nodes`). The kernel looks up `.` and `..`
 //!    by node (`server::namespace`).
 //! 3. An entry that did not fit in a READDIRPLUS reply must not be counted, nor any entry of a
-//!   reply
-//!    that failed (`server::dir`, `nodes::CountedReply`).
+//!    reply that failed (`server::dir`, `nodes::CountedReply`).
 //! 4. A panic must cost one request, not the mount. [`Server`] catches the panic of each operation
 //!    and answers EIO.
 //! 5. The kernel may cache for a long time, because the tree changes only through this mount.
 //!    [`ServerOptions`] says how long.
 //! 6. The kernel keeps dirty pages of a mapping for a while, and asks the server where the holes
-//!   are
-//!    (`server::mappable`).
+//!    are (`server::mappable`).
 //! 7. A removed file frees its space only when the kernel forgets it, and later requests overtake
 //!    that (`server::space`).
 //! 8. The kernel checks permission (`default_permissions`), but new files belong to the caller

@@ -11,16 +11,15 @@
 //! The difficulties, and the code that answers them:
 //!
 //! 1. Memory belongs to the kernel and to the server in turn. `sys` borrows it only while the
-//!   server
-//!    owns the entry, and never frees it while the kernel may use it.
+//!    server owns the entry, and never frees it while the kernel may use it.
 //! 2. The kernel holds requests back until all queues have an entry. So threads and rings exist
 //!    before INIT (`workers`). If the kernel refuses an entry, it sends requests to the device, and
 //!    they are served there.
 //! 3. A thread that ends would leave the callers on its CPU waiting. When one thread ends, all end,
 //!    and the connection with them (`workers`).
 //! 4. A thread that waits for space would not hear that it is free. So the request stays in its
-//!   entry
-//!    and is tried again, and the other requests of that queue are served meanwhile (`sys::Ring`).
+//!    entry and is tried again, and the other requests of that queue are served meanwhile
+//!    (`sys::Ring`).
 //! 5. A reply is written where its request is (`answer`).
 
 mod answer;
