@@ -31,7 +31,7 @@ use crate::{
 ///
 /// # Errors
 /// It cannot be mounted, each reason with its remedy, or the device failed.
-pub fn run(args: &MountArgs, asked: Asked, in_background: bool) -> Result<ExitCode> {
+pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<ExitCode> {
     let shown = for_shell(&args.dir);
     let (mut prepared, held) = mount_point::prepare(&args.dir, args.nonempty)?;
     if prepared.cleaned {
@@ -40,13 +40,10 @@ pub fn run(args: &MountArgs, asked: Asked, in_background: bool) -> Result<ExitCo
     for (word, why) in &asked.without_effect {
         say(format_args!("pando: {shown}: -o {word} has no effect: {why}"));
     }
-    let slow = slow::store(&args.slow, tracing::enabled!(tracing::Level::INFO))?;
+    let slow = slow::injector(&args.slow, tracing::enabled!(tracing::Level::INFO))?;
     let vfs = tree(args, asked.mount.threads.get())?;
     let server = Server::new(vfs.clone(), ServerOptions { valid: args.attr_timeout, birth_times: args.birth_times });
-    let server = match &slow {
-        Some(slow) => server.with_store(slow.store()),
-        None => server,
-    };
+    asked.mount.injector = slow.as_ref().map(slow::Slow::injector);
     // Before mounting: a signal between the two would leave a dead mount behind.
     let signals = Signals::new(signals::ending()).map_err(|error| Failure::system("cannot catch signals", &error))?;
     let connection = transport(args.io_uring)

@@ -3,7 +3,7 @@
 use std::{fs::File, io::Write, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
-use pando_fuse::{Fault, Operation, Report, Store, StoreOptions, When};
+use pando_fuse::{Fault, Injector, InjectorOptions, Operation, Report, When};
 use pando_vfs::Error;
 
 use crate::failure::{Failure, Result};
@@ -51,7 +51,7 @@ pub struct SlowArgs {
 
 /// A store, and where its counts go.
 pub struct Slow {
-    store: Arc<Store>,
+    injector: Arc<Injector>,
     stats: Option<(PathBuf, File)>,
 }
 
@@ -59,7 +59,7 @@ pub struct Slow {
 ///
 /// # Errors
 /// A file that is to be written cannot be made.
-pub fn store(args: &SlowArgs, for_log: bool) -> Result<Option<Slow>> {
+pub fn injector(args: &SlowArgs, for_log: bool) -> Result<Option<Slow>> {
     let SlowArgs { delay, depth, seek, no_readdirplus: _, fault, stats, trace_reads } = args;
     let at_once = delay.iter().map(|&(_, time)| time).chain(*seek).all(|time| time.is_zero());
     if at_once && depth.is_some() {
@@ -71,27 +71,27 @@ pub fn store(args: &SlowArgs, for_log: bool) -> Result<Option<Slow>> {
     if plain && !for_log {
         return Ok(None);
     }
-    let options = StoreOptions {
+    let options = InjectorOptions {
         delays: delay.clone(),
         depth: *depth,
         seek: seek.unwrap_or_default(),
         faults: fault.clone(),
         trace_reads: trace_reads.clone(),
     };
-    let store = Store::new(options).map_err(|error| Failure::system("cannot pretend to be slow", &error))?;
+    let injector = Injector::new(options).map_err(|error| Failure::system("cannot pretend to be slow", &error))?;
     // Made now, so that a bad path is said now, and since a daemon's working directory is another.
     let made = |path: &PathBuf| File::create(path).map_err(|error| Failure::system(path.display(), &error));
     let stats = match stats {
         Some(path) => Some((path.clone(), made(path)?)),
         None => None,
     };
-    Ok(Some(Slow { store: Arc::new(store), stats }))
+    Ok(Some(Slow { injector: Arc::new(injector), stats }))
 }
 
 impl Slow {
-    /// The store.
-    pub fn store(&self) -> Arc<Store> {
-        Arc::clone(&self.store)
+    /// The injector.
+    pub fn injector(&self) -> Arc<Injector> {
+        Arc::clone(&self.injector)
     }
 
     /// Writes down what was asked, when all is over.
@@ -99,8 +99,8 @@ impl Slow {
     /// # Errors
     /// A file cannot be written.
     pub fn finish(self) -> Result<Report> {
-        self.store.close().map_err(|error| Failure::system("the list of reads", &error))?;
-        let report = self.store.report();
+        self.injector.close().map_err(|error| Failure::system("the list of reads", &error))?;
+        let report = self.injector.report();
         if let Some((path, mut file)) = self.stats {
             writeln!(file, "{}", report.to_json()).map_err(|error| Failure::system(path.display(), &error))?;
         }
@@ -141,7 +141,7 @@ fn parse_delay(text: &str) -> std::result::Result<(Operation, Duration), String>
 }
 
 fn parse_operation(text: &str) -> std::result::Result<Operation, String> {
-    let known = Operation::OF_THE_STORE;
+    let known = Operation::INJECTABLE;
     known.iter().copied().find(|operation| operation.name() == text).ok_or_else(|| {
         let known: Vec<&str> = known.iter().map(|operation| operation.name()).collect();
         format!("there is no operation {text:?}: there are {}", known.join(", "))

@@ -58,7 +58,7 @@ fn the_remedy_fits_the_reason() {
     };
     for (prepared, script, says) in [
         (&*off, always.to_owned(), by_switch),
-        ("true", format!("{always} --delay lookup=1ms"), "slow store"),
+        ("true", format!("{always} --delay lookup=1ms"), "delayed replies"),
         ("mkdir roots", mount("roots"), "of their own"),
         ("mkdir -p sticky && chmod 1777 sticky", mount("sticky"), "of their own"),
         ("true", "./pando mount --allow-other theirs/new".into(), "user_allow_other"),

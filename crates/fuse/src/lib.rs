@@ -1,49 +1,58 @@
-//! The mount: a `pando-vfs` tree served to the kernel through FUSE.
+//! The mount: serves a `pando-vfs` tree to the kernel through FUSE.
 //!
-//! ```text
-//! kernel  <->  Transport (who reads and writes the device)  <->  Server (what the answers are)  <->  Vfs
-//! ```
+//! The folders are floors, listed from below. Each uses only floors that are listed before it.
 //!
-//! * [`Server`] answers requests in terms of the tree. It knows no wire format, so it can be tested without a kernel,
-//!   and every transport serves the same tree in the same way.
-//! * [`Transport`] is how requests arrive: [`RingTransport`] has them come through io_uring, where the kernel can do that and may,
-//!   [`DeviceTransport`] reads and writes the device. What they carry is taken apart in one place (`wire`, `dispatch`).
+//! * `nodes`: node numbers, and the look-ups that the kernel counts.
+//! * `wire`: parses requests and builds replies. It knows no file system and no descriptor.
+//! * `channel`: reads one request, or writes one reply, at a descriptor of `/dev/fuse`.
+//! * `server`: [`Server`] answers requests in terms of the tree. It knows no bytes, so it can be
+//!   tested without a kernel.
+//! * `dispatch`: from the bytes of a request to the bytes of its reply.
+//! * `inject`: [`Injector`] decorates a dispatcher. It delays requests, fails them or
+//!   counts them.
+//! * `mount`: mount(2), umount2(2) and fusermount3, with [`MountOptions`].
+//! * `session`: mounts, and answers INIT.
+//! * `transport`: a [`Transport`] brings requests and replies. [`DeviceTransport`] reads and writes
+//!   the device, [`RingTransport`] uses io_uring.
 //!
-//! A [`Store`] between the two counts what is asked and, where wanted, is as slow as a disk or a server far away.
+//! [`trace`], the socket of `pando trace`, is independent of them.
 //!
-//! What is hard here, and who answers it:
+//! The difficulties, and the code that answers them:
 //!
-//! | difficulty | answered by |
-//! | --- | --- |
-//! | a node number must lead to its inode as long as the kernel may use it | the tree's table of numbers that were handed out, with look-up counts (`nodes`) |
-//! | a file handle comes back after the kernel has forgotten its node | that table keeps numbers of inodes in memory until the last name is gone; look-ups of `.` and `..` by node (`server::namespace`) |
-//! | an entry that did not fit in a readdirplus reply must not be counted, nor any of a reply that failed | `server::dir`, `nodes::Handout` |
-//! | a panic must cost one request, not the mount | [`Server`]: each request is unwound on its own and answered EIO |
-//! | the kernel caches for a long time, rightly: the tree changes only through this mount | [`ServerOptions`] says how long |
-//! | what is written to a mapping, the kernel keeps for a while, and asks here where the holes are | `server::mappable` |
-//! | what is removed makes room only when the kernel forgets it, and requests overtake that | `server::room` |
-//! | permission is checked once, by the kernel (`default_permissions`); owners of new nodes are still the caller | `Server::context` |
-//! | the umask is applied once, here, where default ACLs are known (`FUSE_DONT_MASK`) | `server::namespace` |
+//! 1. A node number must lead to its inode for as long as the kernel may use it. The tree keeps the
+//!    kernel's look-up counts (`nodes`).
+//! 2. A file handle may come back after the kernel has forgotten its node. A tree in memory finds
+//!    inodes by number until their last name is removed (`nodes`). The kernel looks up `.` and `..`
+//!    by node (`server::namespace`).
+//! 3. An entry that did not fit in a READDIRPLUS reply must not be counted, nor any entry of a
+//!    reply that failed (`server::dir`, `nodes::CountedReply`).
+//! 4. A panic must cost one request, not the mount. [`Server`] catches the panic of each operation
+//!    and answers EIO.
+//! 5. The kernel may cache for a long time, because the tree changes only through this mount.
+//!    [`ServerOptions`] says how long.
+//! 6. The kernel keeps dirty pages of a mapping for a while, and asks the server where the holes
+//!    are (`server::mappable`).
+//! 7. A removed file frees its space only when the kernel forgets it, and later requests overtake
+//!    that (`server::space`).
+//! 8. The kernel checks permission (`default_permissions`), but new files belong to the caller
+//!    (`Server::context`).
+//! 9. The umask must be applied once, in the server, which knows default ACLs (`FUSE_DONT_MASK`,
+//!    `server::namespace`).
 #![deny(unsafe_code)]
 
-mod device;
-mod device_transport;
+mod channel;
 mod dispatch;
-mod held;
+mod inject;
+mod mount;
 mod nodes;
-mod ring;
 mod server;
 mod session;
-mod store;
-#[allow(unsafe_code)]
-mod sys;
 pub mod trace;
 mod transport;
-pub mod unmount;
 mod wire;
 
-pub use device_transport::DeviceTransport;
-pub use ring::{NO_IO_URING, RingTransport};
-pub use server::{Attr, Caller, REQUESTS_XATTR, SERVER_PID_XATTR, Server, ServerOptions};
-pub use store::{Fault, Operation, Report, Store, StoreOptions, When};
-pub use transport::{Connection, MountOptions, Transport};
+pub use inject::{Fault, Injector, InjectorOptions, Operation, REQUESTS_XATTR, Report, When};
+pub use mount::{MountOptions, unmount};
+pub use nodes::Attr;
+pub use server::{Caller, SERVER_PID_XATTR, Server, ServerOptions};
+pub use transport::{Connection, DeviceTransport, NO_IO_URING, RingTransport, Transport};

@@ -1,24 +1,39 @@
-//! Node numbers: what the kernel calls an inode by.
+//! Node numbers: the numbers by which the kernel refers to inodes.
 //!
-//! A node number is the inode's number, except that the kernel calls the root 1: if the tree numbers its root
-//! otherwise, the two numbers change places. The tree keeps what the kernel counts ([`Exports`]).
+//! A node number is the inode's number, with one exception: the kernel calls the root 1. If the
+//! tree numbers its root otherwise, the two numbers are swapped. The tree stores the kernel's
+//! look-up counts ([`Exports`]).
 //!
-//! A file handle (`name_to_handle_at`, NFS) is a node number and a generation. It may come back after the kernel has
-//! forgotten the node, so a tree in memory finds an inode by its number as long as the inode has a name. Numbers are not
-//! reused while a tree lives, so all nodes of a mount have one generation. It is drawn at random: a handle of another mount is
-//! stale here. The root's is 0, which the kernel insists on.
+//! A file handle (`name_to_handle_at`, NFS) is a node number and a generation. The kernel may use
+//! it after it has forgotten the node, so a tree in memory finds an inode by its number for as long
+//! as the inode has a name. Numbers are not reused while a tree lives, so all nodes of a mount have
+//! the same generation. It is random, so that a handle of another mount is stale here. The
+//! generation of the root is 0, which the kernel requires.
 //!
-//! Where trees are mounted in each other and one of them has a backing, two inodes may have one number: of such trees only
-//! the root's is served, or those that have no backing, and no name leads into the others (EXDEV).
+//! If trees are mounted in each other and one of them has a backing, two inodes may have the same
+//! number. Then only some of the trees are served: the root's tree, or all trees without a backing.
+//! A look-up that would lead into another tree fails with EXDEV.
 
 use std::hash::{BuildHasher, RandomState};
 
-use pando_vfs::{DentryRef, Error, Exports, Result, Vfs};
+use pando_vfs::{DentryRef, Error, Exports, FileKind, Result, Stat, Vfs};
 
-/// What the kernel calls the root (`FUSE_ROOT_ID`).
+/// The node number of the root (`FUSE_ROOT_ID`).
 const ROOT: u64 = 1;
 
-/// The nodes the kernel knows.
+/// An inode as the kernel sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// The node number.
+    pub node: u64,
+    /// Together with `node`, a file handle. All nodes of a mount but the root have the same
+    /// generation, and another mount has the same one only by an unlikely chance.
+    pub generation: u32,
+    /// The attributes.
+    pub stat: Stat,
+}
+
+/// The nodes of one mount.
 pub(crate) struct Nodes {
     exports: Exports,
     root: DentryRef,
@@ -28,15 +43,16 @@ pub(crate) struct Nodes {
 impl Nodes {
     pub(crate) fn new(vfs: &Vfs) -> Self {
         let root = vfs.root();
-        // The kernel keeps it in a signed word of 32 bits.
+        // The kernel keeps it in a signed 32-bit word.
         let generation = (RandomState::new().hash_one(0) >> 33) as u32 | 1;
         Self { exports: vfs.exports(), root, generation }
     }
 
-    /// The inode that the kernel means by `node`.
+    /// The inode of `node`.
     ///
     /// # Errors
-    /// ESTALE if the number was never handed out, or the inode has neither a count nor a name.
+    /// ESTALE if the kernel was never given this number, or the inode has neither a look-up count
+    /// nor a name.
     pub(crate) fn get(&self, node: u64) -> Result<DentryRef> {
         if node == ROOT {
             return Ok(self.root.clone());
@@ -44,12 +60,18 @@ impl Nodes {
         self.exports.iget(self.number(node)).ok_or(Error::Stale)
     }
 
-    /// What distinguishes `node` from a node of another mount that has the same number.
-    pub(crate) fn generation(&self, node: u64) -> u32 {
-        if node == ROOT { 0 } else { self.generation }
+    /// An inode with the attributes `stat`, as the kernel sees it.
+    pub(crate) fn attr(&self, mut stat: Stat) -> Attr {
+        if stat.kind == FileKind::File && stat.size > 0 {
+            // tar takes a file without blocks for one hole, but the kernel may have dirty pages of
+            // it. (ext4 reports a block as well for a file that it stores in the inode.)
+            stat.blocks = stat.blocks.max(1);
+        }
+        let node = self.number(stat.ino);
+        Attr { node, generation: if node == ROOT { 0 } else { self.generation }, stat }
     }
 
-    /// From inode number to node number, and back.
+    /// The node number of an inode number, and the reverse.
     pub(crate) fn number(&self, number: u64) -> u64 {
         let root = self.root.ino();
         match number {
@@ -59,7 +81,7 @@ impl Nodes {
         }
     }
 
-    /// The kernel gives up `lookups` of its counts.
+    /// The kernel drops `lookups` of its counts of `node`.
     pub(crate) fn forget(&self, node: u64, lookups: u64) {
         // The root is never counted: it lives as long as the mount.
         if node != ROOT {
@@ -67,28 +89,29 @@ impl Nodes {
         }
     }
 
-    /// The kernel has gone, and all its counts with it.
+    /// Drops all counts: the connection has ended.
     pub(crate) fn forget_all(&self) {
         self.exports.forget_all();
     }
 
-    /// Starts an answer that hands out nodes.
-    pub(crate) fn hand_out(&self) -> Handout<'_> {
-        Handout { nodes: self, counted: Vec::new() }
+    /// Starts a reply that counts nodes.
+    pub(crate) fn start_reply(&self) -> CountedReply<'_> {
+        CountedReply { nodes: self, counted: Vec::new() }
     }
 }
 
-/// The counts of one answer: taken back when it is dropped unsent (an error or a panic after some were counted).
-pub(crate) struct Handout<'a> {
+/// The look-ups that one reply counts. They are taken back if this is dropped before
+/// [`CountedReply::commit`], after an error or a panic.
+pub(crate) struct CountedReply<'a> {
     nodes: &'a Nodes,
     counted: Vec<u64>,
 }
 
-impl Handout<'_> {
+impl CountedReply<'_> {
     /// Counts one look-up of `dentry`.
     ///
     /// # Errors
-    /// EXDEV if something else may have its number.
+    /// EXDEV if another inode may have the same number.
     pub(crate) fn count(&mut self, dentry: &DentryRef) -> Result<()> {
         let ino = dentry.ino();
         let is_root = ino == self.nodes.root.ino();
@@ -99,20 +122,20 @@ impl Handout<'_> {
         Ok(())
     }
 
-    /// Takes back the count of the last one, `dentry`: it is not in the answer after all.
-    pub(crate) fn leave_out(&mut self, dentry: &DentryRef) {
+    /// Takes back the count of `dentry`, which was counted last but did not fit into the reply.
+    pub(crate) fn uncount(&mut self, dentry: &DentryRef) {
         if let Some(ino) = self.counted.pop_if(|last| *last == dentry.ino()) {
             self.nodes.exports.forget(ino, 1);
         }
     }
 
-    /// The answer goes to the kernel, and the counts with it.
-    pub(crate) fn sent(mut self) {
+    /// The reply will be sent: the kernel now owns the counts.
+    pub(crate) fn commit(mut self) {
         self.counted.clear();
     }
 }
 
-impl Drop for Handout<'_> {
+impl Drop for CountedReply<'_> {
     fn drop(&mut self) {
         for &ino in &self.counted {
             self.nodes.exports.forget(ino, 1);

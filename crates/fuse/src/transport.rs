@@ -1,94 +1,54 @@
-//! How requests come from the kernel, and answers go back.
+//! How requests reach the server, and how replies reach the kernel.
 
-use std::{io, num::NonZeroUsize, path::Path};
+mod device;
+mod ring;
 
-use crate::Server;
+use std::{io, path::Path, thread};
 
-/// How a tree is mounted: what the kernel is told, and how many threads listen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountOptions {
-    /// What mount tables show as the source.
-    pub source: String,
-    /// Let other users in (the kernel then checks permission bits; without this only the owner of the mount gets in).
-    pub allow_other: bool,
-    /// Honour setuid and setgid bits.
-    pub suid: bool,
-    /// Let device nodes work as devices.
-    pub dev: bool,
-    /// Let programs be executed.
-    pub exec: bool,
-    /// No changes.
-    pub read_only: bool,
-    /// Reading does not change access times: a matter of the server's.
-    pub no_atime: bool,
-    /// Nor does listing directories: a matter of the server's as well.
-    pub no_dir_atime: bool,
-    /// Writes wait until they are durable.
-    pub sync: bool,
-    /// Changes of directories wait until they are durable.
-    pub dir_sync: bool,
-    /// Changes of times alone may be written down late, where they are.
-    pub lazy_time: bool,
-    /// Paths through symbolic links of the tree are refused.
-    pub no_symfollow: bool,
-    /// The most bytes of one read. None: as many as a request holds.
-    pub max_read: Option<u32>,
-    /// What a security module is told, as in `context="LABEL"`.
-    pub labels: Vec<String>,
-    /// Hand out attributes along with names (READDIRPLUS), as a good server does; a naive one does not.
-    pub readdirplus: bool,
-    /// Threads that read requests. One alone cannot wait for room that is about to come back. Through io_uring there is at most
-    /// one for each processor.
-    pub threads: NonZeroUsize,
-}
+use crate::{
+    mount::MountOptions,
+    server::{MountFlags, Server},
+};
 
-impl Default for MountOptions {
-    fn default() -> Self {
-        Self {
-            source: "pandofs".into(),
-            allow_other: false,
-            suid: false,
-            dev: false,
-            exec: true,
-            read_only: false,
-            no_atime: false,
-            no_dir_atime: false,
-            sync: false,
-            dir_sync: false,
-            lazy_time: false,
-            no_symfollow: false,
-            max_read: None,
-            labels: Vec::new(),
-            readdirplus: true,
-            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-        }
-    }
-}
+pub use device::DeviceTransport;
+pub use ring::{NO_IO_URING, RingTransport};
 
-/// A way to be a FUSE server.
+/// A way to serve FUSE requests.
 pub trait Transport {
-    /// Mounts at `mount_point` and agrees with the kernel on what both can do. Requests wait from then on, and are
-    /// answered once [`Connection::serve`] runs. Who fears that the path changes its meaning after a look at the directory
-    /// names it `/proc/self/fd/N`, by a descriptor of it.
+    /// Mounts at `mount_point`, and agrees with the kernel on the features of both sides. From then
+    /// on requests are queued, and [`Connection::serve`] answers them. A caller that must exclude
+    /// that the path is replaced after it has looked at the directory passes `/proc/self/fd/N`,
+    /// with a descriptor of the directory.
     ///
     /// # Errors
     /// The device cannot be opened, the mount is refused, or the kernel is too old.
     fn connect(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>> {
-        self.attach(server.mounted(options), mount_point, options)
+        let MountOptions { no_atime, no_dir_atime, suid, threads, .. } = *options;
+        let flags = MountFlags { no_atime, no_dir_atime, suid, threads };
+        self.attach(server.mounted(flags), mount_point, options)
     }
 
-    /// What a transport does of [`Transport::connect`]: the server knows by now which of the options are its own.
+    /// The part of [`Transport::connect`] that differs between transports. The server already knows
+    /// the options that concern it.
     ///
     /// # Errors
-    /// As connect.
+    /// As [`Transport::connect`].
     fn attach(&self, server: Server, mount_point: &Path, options: &MountOptions) -> io::Result<Box<dyn Connection>>;
 }
 
 /// A mounted tree.
 pub trait Connection: Send {
-    /// Answers requests until the tree is unmounted, by whomever.
+    /// Answers requests until the tree is unmounted.
     ///
     /// # Errors
     /// The device failed in a way that an unmount does not explain.
     fn serve(self: Box<Self>) -> io::Result<()>;
+}
+
+/// The result of a joined thread.
+///
+/// # Errors
+/// That of the thread; or it panicked.
+fn joined<T>(result: thread::Result<io::Result<T>>) -> io::Result<T> {
+    result.unwrap_or_else(|_| Err(io::Error::other("a thread of the server panicked")))
 }

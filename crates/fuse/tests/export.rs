@@ -1,4 +1,4 @@
-//! Nodes that the kernel has forgotten and comes back with, as file handles make it do.
+//! Nodes that the kernel has forgotten and looks up again, as it does for file handles.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -19,7 +19,7 @@ fn server() -> Server {
     Server::new(Vfs::new(driver).unwrap(), ServerOptions::default())
 }
 
-/// Inodes that are charged, besides the root's.
+/// The number of inodes in use besides the root.
 fn used(server: &Server) -> u64 {
     INODES - 1 - server.statfs(ME, ROOT).unwrap().ffree
 }
@@ -51,7 +51,7 @@ fn forgotten_nodes_are_found_while_they_have_a_name() {
     assert_eq!(look_up(&server, file.node, b".").map(|found| found.0), Ok(file.node));
     server.rmdir(ME, ROOT, b"dir").unwrap();
     assert_eq!(look_up(&server, dir.node, b"."), Err(Error::Stale));
-    // Counted once more above, so without a name it is found until that count is gone.
+    // It was counted once more above, so without a name it is found until that count is dropped.
     server.unlink(ME, ROOT, b"second").unwrap();
     assert_eq!(look_up(&server, file.node, b".").map(|found| found.0), Ok(file.node));
     server.forget(file.node, 2);
@@ -60,7 +60,7 @@ fn forgotten_nodes_are_found_while_they_have_a_name() {
 }
 
 #[test]
-fn nodes_that_a_rename_replaces_are_not_found() {
+fn nodes_replaced_by_rename_are_not_found() {
     let server = server();
     for kind in [FileKind::File, FileKind::Directory] {
         let make = |name: &[u8]| {
@@ -86,9 +86,10 @@ fn nodes_that_a_rename_replaces_are_not_found() {
     }
 }
 
-/// The thread that forgets the last count and the one that removes the last name: one of them must release the inode.
+/// One thread forgets the last count, and another removes the last name. One of them must release
+/// the inode.
 #[test]
-fn a_forget_beside_a_removal_leaves_nothing() {
+fn forget_beside_removal_releases_the_inode() {
     let server = server();
     for round in 0..3000 {
         let is_dir = round % 2 == 0;
@@ -98,9 +99,9 @@ fn a_forget_beside_a_removal_leaves_nothing() {
             server.mknod(ME, ROOT, b"it", 0o100_644, 0, 0)
         };
         let node = made.unwrap().node;
-        let go = AtomicBool::new(false);
+        let start = AtomicBool::new(false);
         let wait = || {
-            while !go.load(Ordering::Acquire) {
+            while !start.load(Ordering::Acquire) {
                 std::hint::spin_loop()
             }
         };
@@ -115,7 +116,7 @@ fn a_forget_beside_a_removal_leaves_nothing() {
                     server.forget(node, 1);
                 }
             });
-            go.store(true, Ordering::Release);
+            start.store(true, Ordering::Release);
             if is_dir { server.rmdir(ME, ROOT, b"it") } else { server.unlink(ME, ROOT, b"it") }.unwrap();
         });
         assert_eq!(look_up(&server, node, b"."), Err(Error::Stale), "round {round}");
@@ -123,7 +124,7 @@ fn a_forget_beside_a_removal_leaves_nothing() {
     }
 }
 
-/// An idle entry would keep the inode in the cache for ever.
+/// Without a count they are not: an idle entry would keep the inode in the cache for ever.
 #[test]
 fn nodes_of_a_backing_are_found_while_they_are_counted() {
     let map = MapFs::new(MapOptions::default());

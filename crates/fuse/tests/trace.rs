@@ -1,4 +1,4 @@
-//! Watching a server's tree over its socket, without a kernel.
+//! Tracing a server's tree over its socket, without a kernel.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -12,7 +12,7 @@ use pando_fuse::{
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Vfs, Walk, trace::TraceOptions};
 
-/// A tree that is listened for under a device number of its own, which no kernel gives.
+/// A tree with a trace listener. Its device number is one that no kernel uses.
 struct Served {
     vfs: Vfs,
     context: Context,
@@ -29,13 +29,13 @@ fn served(name: &str) -> Served {
 }
 
 impl Served {
-    /// Connects, asks, and hears the first line. Once more if there is none: the server is not patient for long, and this
-    /// thread may have slept before it asked.
+    /// Connects, sends a request, and reads the first line. Tries again if there is none: the
+    /// server has a timeout, and this thread may have slept before it sent the request.
     fn ask(&self, request: &str) -> (Client, TraceLine) {
         loop {
             let stream = connect(&self.device, None).unwrap();
             let mut client = Client(BufReader::new(stream));
-            // The server may have answered, and gone, before all of the request is written.
+            // The server may answer and disconnect before the whole request is written.
             let _ = writeln!(client.0.get_mut(), "{request}");
             if client.0.fill_buf().is_ok_and(|heard| !heard.is_empty()) {
                 let line = client.line();
@@ -80,7 +80,7 @@ impl Client {
 const ALL: &str = r#"{"pando_trace":1}"#;
 
 #[test]
-fn who_asks_sees_what_is_done() {
+fn client_sees_operations() {
     let served = served("sees");
     let mut client = served.watch(ALL);
     served.mkdir("d");
@@ -90,7 +90,7 @@ fn who_asks_sees_what_is_done() {
 }
 
 #[test]
-fn what_is_not_wanted_is_not_sent() {
+fn filtered_events_are_not_sent() {
     let served = served("filters");
     served.mkdir("a");
     let mut client = served.watch(r#"{"pando_trace":1,"ops":["stat","mkdir"],"path":"/a/*"}"#);
@@ -106,7 +106,7 @@ fn what_is_not_wanted_is_not_sent() {
     assert_eq!(client.event(), "stat /none 2");
 }
 
-/// Watches as soon as the server has seen that the one before has gone.
+/// Watches as soon as the server has seen that the client before has disconnected.
 fn again(served: &Served, request: &str) -> Client {
     loop {
         match served.ask(request) {
@@ -118,7 +118,7 @@ fn again(served: &Served, request: &str) -> Client {
 }
 
 #[test]
-fn one_watches_at_a_time() {
+fn second_client_is_refused() {
     let served = served("busy");
     let mut first = served.watch(ALL);
     let (_, line) = served.ask(ALL);
@@ -133,7 +133,7 @@ fn one_watches_at_a_time() {
 }
 
 #[test]
-fn nonsense_is_refused_and_the_next_is_served() {
+fn malformed_request_is_refused_and_the_next_is_served() {
     let served = served("nonsense");
     let long = "x".repeat(100_000);
     for (request, says) in [
@@ -147,21 +147,21 @@ fn nonsense_is_refused_and_the_next_is_served() {
         let (_, line) = served.ask(request);
         assert!(matches!(&line, TraceLine::Refusal { refused } if refused.contains(says)), "{line:?}");
     }
-    // One who says nothing and goes, and one who says nothing and stays.
+    // One client disconnects without a request, and another stays connected without one.
     drop(connect(&served.device, None).unwrap());
     let _silent = connect(&served.device, None).unwrap();
     served.watch(ALL);
 }
 
 #[test]
-fn who_does_not_read_loses_and_is_told() {
+fn client_that_does_not_read_loses_events_and_is_told() {
     let served = served("slow");
     let mut client = served.watch(ALL);
-    // More than a socket and a ring hold.
+    // More events than fit into a socket and a ring.
     for _ in 0..50_000 {
         served.stat("/");
     }
-    // While the server waits for him, others are told.
+    // While the server waits for this client, it refuses others.
     let (_, line) = served.ask(ALL);
     assert!(matches!(&line, TraceLine::Refusal { refused } if refused.contains("EBUSY")), "{line:?}");
     let mut events = 0;
@@ -176,24 +176,25 @@ fn who_does_not_read_loses_and_is_told() {
 }
 
 #[test]
-fn the_server_ends_whoever_watches() {
+fn server_ends_while_a_client_watches() {
     let served = served("ends");
     let mut client = served.watch(ALL);
     for _ in 0..50_000 {
         served.stat("/");
     }
     let (device, vfs) = (served.device.clone(), served.vfs.clone());
-    // While it waits for one who does not read.
+    // It is waiting for a client that does not read.
     drop(served);
     assert_eq!(connect(&device, None).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
-    vfs.trace(TraceOptions::default()).expect("nobody watches any more");
+    vfs.trace(TraceOptions::default()).expect("no watcher is left");
     let mut rest = String::new();
     while client.0.read_line(&mut rest).unwrap() > 0 {}
 }
 
-/// What the kernel asks of a number is shown by the name that was found last. If that is gone, by the first one.
+/// The kernel's requests have node numbers. The trace shows the name that was looked up last, or
+/// the first name if that one is removed.
 #[test]
-fn a_file_is_named_by_what_it_was_found_by() {
+fn event_shows_the_name_that_was_looked_up_last() {
     const ROOT: u64 = 1;
     const ME: Caller = Caller::new(0, 0);
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).unwrap();
@@ -215,7 +216,7 @@ fn a_file_is_named_by_what_it_was_found_by() {
     link("b");
     unlink("b");
     assert_eq!(written_as(), "write /a");
-    // The kernel knows the new name, and does not look it up.
+    // The kernel knows the new name without a look-up.
     link("b");
     unlink("a");
     assert_eq!(written_as(), "write /b");
@@ -224,12 +225,15 @@ fn a_file_is_named_by_what_it_was_found_by() {
     assert_eq!(written_as(), "write /c (deleted)");
     look_up("b");
     assert_eq!(written_as(), "write /b");
-    // Nor does it depend on whether the kernel knew the number.
+    // It does not matter whether the kernel knew the number before.
     server.forget(node, 5);
     look_up("b");
     assert_eq!(written_as(), "write /b");
     unlink("b");
     server.forget(node, 1);
-    let used = || server.statfs(ME, ROOT).map(|now| now.files - now.ffree).unwrap();
-    assert_eq!(used(), 1, "the root is left");
+    // Only the root is left, as soon as no other test's thread is inside a reclamation guard: all
+    // trees share one reclaimer.
+    while server.statfs(ME, ROOT).map(|now| now.files - now.ffree).unwrap() > 1 {
+        std::thread::yield_now();
+    }
 }

@@ -2,26 +2,27 @@
 
 use pando_vfs::{At, DentryRef, Error, Result, SetAttr, StatFs, Walk};
 
-use super::{Attr, Caller, Server};
+use super::{Caller, Server};
+use crate::nodes::Attr;
 
 /// Setuid and setgid.
 pub(super) const SETUID_SETGID: u32 = 0o6000;
 
-/// Whether a change of attributes takes privileges away by itself.
-fn changes_more_than_mode(change: &SetAttr) -> bool {
+/// Whether a change of attributes may clear setuid and setgid by itself.
+fn may_clear_privileges(change: &SetAttr) -> bool {
     change.size.is_some() || change.uid.is_some() || change.gid.is_some()
 }
 
 impl Server {
-    /// Attributes of `node`.
+    /// The attributes of `node`.
     ///
     /// # Errors
     /// See [`Server`].
     pub fn getattr(&self, node: u64) -> Result<Attr> {
-        self.guarded("getattr", || Ok(self.attr_from(self.vfs.getattr(&self.nodes.get(node)?))))
+        self.guarded("getattr", || Ok(self.nodes.attr(self.vfs.getattr(&self.nodes.get(node)?))))
     }
 
-    /// Changes attributes of `node`; answers all of them as they then are.
+    /// Changes attributes of `node`. Returns all attributes after the change.
     ///
     /// # Errors
     /// ENOSPC, EFBIG, EROFS; see [`Server`].
@@ -34,41 +35,43 @@ impl Server {
             }
             let before = dentry.stat().mode;
             if change.size.is_some() {
-                self.take_privileges(caller, &dentry)?;
+                self.clear_privileges(caller, &dentry)?;
             }
             let context = self.context_of(self.credentials_for(caller, &dentry, change));
-            let Some(mode) = change.mode.filter(|_| changes_more_than_mode(change) && before & SETUID_SETGID != 0)
-            else {
-                return Ok(self.attr_from(self.vfs.setattr(&context, &dentry, change)?));
+            let Some(mode) = change.mode.filter(|_| may_clear_privileges(change) && before & SETUID_SETGID != 0) else {
+                return Ok(self.nodes.attr(self.vfs.setattr(&context, &dentry, change)?));
             };
-            // The kernel takes away what it knows of, with the same request. What goes besides must not come back with that mode.
+            // The request also has a new mode, from which the kernel has cleared the bits that it
+            // knows of. The change itself may clear others, which this mode must not set again.
             let stat = self.vfs.setattr(&context, &dentry, &change.mode(None))?;
-            let taken = before & !stat.mode & SETUID_SETGID;
-            let mode = SetAttr::new().mode(mode & !taken);
-            Ok(self.attr_from(self.vfs.setattr(&context, &dentry, &mode)?))
+            let cleared = before & !stat.mode & SETUID_SETGID;
+            let mode = SetAttr::new().mode(mode & !cleared);
+            Ok(self.nodes.attr(self.vfs.setattr(&context, &dentry, &mode)?))
         })
     }
 
-    /// The kernel asks for no change when a chown names nobody, which takes privileges away and is the owner's; and before a
-    /// file is changed that has privileges, of whatever kind, by whomever. Requests do not tell which, and nobody has asked
-    /// whether the caller may.
+    /// The kernel sends a SETATTR without a change in two cases. One is a chown with neither owner
+    /// nor group, which clears setuid and setgid, and which only the owner may do. The other comes
+    /// before any change of a file that has one of these bits. Requests do not say which case it
+    /// is, and the kernel has checked no permission.
     fn change_nothing(&self, caller: Caller, dentry: &DentryRef) -> Result<()> {
         let privileged = dentry.stat().mode & SETUID_SETGID != 0;
         let cred = if privileged { caller.full_credentials() } else { caller.credentials() };
-        // It may be a write that keeps them; otherwise the kernel says what goes where setuid bits mean something.
+        // This may precede a write by a caller that keeps the bits. For all other changes, on a
+        // mount that honours setuid bits, the kernel itself says which bits to clear.
         if self.suid && privileged && cred.capable {
             return Ok(());
         }
-        // Root may, also without CAP_FSETID.
+        // Root may clear them even without CAP_FSETID.
         let context = self.context_of(cred).checked_by_caller(caller.uid == 0);
         match self.vfs.chown(&context, At::Dir(dentry), b"", None, None, Walk::EMPTY_PATH | Walk::NOFOLLOW) {
-            // What the caller is about to do may be his to do, and takes them away itself.
+            // The change that follows may be permitted to this caller. It clears the bits itself.
             Err(Error::NotPermitted) => Ok(()),
             done => done,
         }
     }
 
-    /// Space and inodes.
+    /// The use of space and inodes.
     ///
     /// # Errors
     /// See [`Server`].

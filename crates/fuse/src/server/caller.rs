@@ -1,8 +1,9 @@
-//! Whose request it is, and which privileges of a file (setuid, setgid) it may keep.
+//! The caller of a request, and whether its changes clear the setuid and setgid bits of a file.
 //!
-//! A request names a user, a group and a thread. Whether setgid stays can depend on the supplementary groups, too, and whether
-//! root has CAP_FSETID. Requests do not say that, so the server reads it in `/proc` (as `fuse_req_getgroups` of libfuse
-//! does). It does so only for a file that has one of the two bits.
+//! A request names a user, a group and a thread. Whether setgid stays can also depend on the
+//! supplementary groups, and on CAP_FSETID of root. Requests do not carry these, so the server
+//! reads them in `/proc` (as `fuse_req_getgroups` of libfuse does). It does so only for a file that
+//! has one of the two bits.
 
 use pando_vfs::{Credentials, DentryRef, FileKind, Result, SetAttr};
 
@@ -13,27 +14,28 @@ const S_IXGRP: u32 = 0o010;
 /// The capability to keep both bits (`capabilities(7)`).
 const CAP_FSETID: u32 = 4;
 
-/// Whose request it is.
+/// The caller of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
-    /// User.
+    /// The user.
     pub uid: u32,
-    /// Group.
+    /// The group.
     pub gid: u32,
-    /// Number of the thread, as this process sees it. 0: not known.
+    /// The number of the thread in this process's PID namespace. 0: not known.
     pub tid: u32,
-    /// Whether a file keeps setuid and setgid if this caller changes its contents. None: the request does not say it.
+    /// Whether a file keeps setuid and setgid when this caller changes its contents. None: the
+    /// request does not say so.
     pub keeps_privileges: Option<bool>,
 }
 
 impl Caller {
-    /// A caller of which no more is known.
+    /// A caller of which only user and group are known.
     #[must_use]
     pub const fn new(uid: u32, gid: u32) -> Self {
         Self { uid, gid, tid: 0, keeps_privileges: None }
     }
 
-    /// What requests say: no supplementary groups, and root has all capabilities.
+    /// The credentials in a request: no supplementary groups; root has all capabilities.
     pub(super) fn credentials(self) -> Credentials {
         match self.uid {
             0 => Credentials { gid: self.gid, ..Credentials::root() },
@@ -41,10 +43,12 @@ impl Caller {
         }
     }
 
-    /// With supplementary groups and CAP_FSETID, from `/proc`. If the thread cannot be seen there, root has the capability and
-    /// others have no further group: a bit that means privilege is rather taken away.
+    /// The credentials with supplementary groups and CAP_FSETID, from `/proc`. If the thread is not
+    /// visible there, root has the capability and other users have no supplementary group. So in
+    /// doubt a bit is cleared.
     ///
-    /// A capability of others than root does not count: it may be one of their own user namespace.
+    /// A capability of another user than root does not count, because it may be valid only in the
+    /// user's own user namespace.
     pub(super) fn full_credentials(self) -> Credentials {
         let mut cred = self.credentials();
         if let Some(status) = self.status() {
@@ -58,27 +62,28 @@ impl Caller {
     }
 
     fn status(self) -> Option<Status> {
-        // The thread waits for the answer, unless it was killed; then another may have its number.
+        // The thread waits for the reply, unless it was killed. Then another thread may have its
+        // number.
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.tid)).ok()?;
         Status::parse(&text).filter(|status| (status.uid, status.gid) == (self.uid, self.gid))
     }
 }
 
-/// What `/proc/TID/status` says of a thread (`proc_pid_status(5)`).
+/// The fields of `/proc/TID/status` (`proc_pid_status(5)`).
 #[derive(Debug, PartialEq, Eq)]
 struct Status {
-    /// Those for file systems.
+    /// The user and the group for file systems.
     uid: u32,
     gid: u32,
     groups: Vec<u32>,
-    /// The effective ones, a bit each.
+    /// The effective capabilities, one bit each.
     capabilities: u64,
 }
 
 impl Status {
     fn parse(text: &str) -> Option<Self> {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::split_ascii_whitespace);
-        // Real, effective, saved, and that for file systems.
+        // Real, effective, saved, and for file systems.
         let id = |name| field(name)?.nth(3)?.parse().ok();
         Some(Self {
             uid: id("Uid:")?,
@@ -90,16 +95,16 @@ impl Status {
 }
 
 impl Server {
-    /// Takes from a file what it may not keep when `caller` changes its contents.
-    pub(super) fn take_privileges(&self, caller: Caller, dentry: &DentryRef) -> Result<()> {
+    /// Clears the bits that a file must lose when `caller` changes its contents.
+    pub(super) fn clear_privileges(&self, caller: Caller, dentry: &DentryRef) -> Result<()> {
         if caller.keeps_privileges == Some(true) {
             return Ok(());
         }
         self.vfs.file_remove_privs(dentry, || caller.full_credentials())
     }
 
-    /// The credentials to change these attributes with. A change of owner or group may keep setgid, which depends on the groups
-    /// of the caller.
+    /// The credentials for a change of attributes. Whether a change of owner or group keeps setgid
+    /// depends on the groups of the caller.
     pub(super) fn credentials_for(&self, caller: Caller, dentry: &DentryRef, change: &SetAttr) -> Credentials {
         let mode = dentry.stat().mode & (S_ISGID | S_IXGRP);
         let owner = change.uid.is_some() || change.gid.is_some();
@@ -112,27 +117,4 @@ impl Server {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_status_is_parsed_or_refused() {
-        let text = "Name:\tGroups: 7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapEff:\t0000000000000010\n";
-        let status = Status { uid: 4, gid: 8, groups: vec![9, 10], capabilities: 16 };
-        assert_eq!(Status::parse(text), Some(status));
-        assert_eq!(Status::parse(&text.replace("9 10 ", "")).map(|status| status.groups), Some(vec![]));
-        for (what, with) in [("9 10", "9 x"), ("\t3\t4", ""), ("CapEff:\t0", "CapEff:\tg"), ("Gid", "gid")] {
-            assert_eq!(Status::parse(&text.replace(what, with)), None, "{with}");
-        }
-    }
-
-    #[test]
-    fn a_thread_is_seen_in_proc_if_it_is_the_caller() {
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let me =
-            Caller { tid: rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), ..Caller::new(uid, gid) };
-        assert_eq!(me.status().map(|status| (status.uid, status.gid)), Some((uid, gid)));
-        assert_eq!(Caller { gid: gid + 1, ..me }.status(), None);
-        assert_eq!(Caller { tid: 0, ..me }.status(), None);
-    }
-}
+mod tests;

@@ -1,13 +1,15 @@
 //! Reading directories.
 //!
-//! Positions are the tree's cookies, which stay valid for ever: nothing is kept between two calls.
+//! Positions are the tree's cookies, which stay valid for ever. So no state is kept between calls.
 
 use pando_vfs::{At, DirEntry, Error, Result, Walk};
 
-use super::{Attr, Caller, Server};
+use super::{Caller, Server};
+use crate::nodes::Attr;
 
 impl Server {
-    /// Entries after `cookie`, until `add` says that the next does not fit. An entry's number is that of its node.
+    /// Passes the entries after `cookie` to `add`, until it returns false because an entry does not
+    /// fit. The number of an entry is its node number.
     ///
     /// # Errors
     /// See [`Server`].
@@ -19,12 +21,13 @@ impl Server {
         })
     }
 
-    /// As [`Server::readdir`], with attributes, except for `.` and `..`. Every other entry that `add` takes counts as a
-    /// look-up; one that does not fit does not count, nor does any if this fails. Where a tree is mounted that is not served,
-    /// the name is left out.
+    /// As [`Server::readdir`], with attributes, except for `.` and `..`. Every other entry that
+    /// `add` accepts counts as a look-up. An entry that does not fit does not count, and none
+    /// counts if this fails. A mount point of a tree that is not served is omitted.
     ///
     /// # Errors
-    /// Those of the first entry, if it cannot be looked up; before such a later one the answer ends. See [`Server`].
+    /// That of the look-up of the first entry. If the look-up of a later entry fails, the reply
+    /// ends before it. See [`Server`].
     pub fn readdirplus(
         &self,
         caller: Caller,
@@ -34,13 +37,14 @@ impl Server {
     ) -> Result<()> {
         self.guarded("readdirplus", || {
             let context = self.context(caller, 0);
-            let mut handout = self.nodes.hand_out();
+            let mut reply = self.nodes.start_reply();
             let (mut empty, mut failed) = (true, Ok(()));
             self.with_file(handle, |dir| {
                 dir.readdir_plus(&context, cookie, |entry, found| {
                     let shown = DirEntry { ino: self.nodes.number(entry.ino), ..entry };
                     let dots = entry.name == b"." || entry.name == b"..";
-                    // What is known by name only would be a node without attributes to the kernel, and not counted here.
+                    // The tree may know only the name. The kernel would take such an entry for a
+                    // node without attributes, which is not counted here.
                     let looked_up = match found {
                         None if !dots => {
                             match self.vfs.lookup(&context, At::Dir(dir.dentry()), entry.name, Walk::NOFOLLOW) {
@@ -56,21 +60,21 @@ impl Server {
                     };
                     let found = found.or(looked_up.as_ref().map(|(stat, dentry)| (stat, dentry)));
                     let counted = found.filter(|_| !dots).map(|(_, dentry)| dentry);
-                    if counted.is_some_and(|dentry| handout.count(dentry).is_err()) {
+                    if counted.is_some_and(|dentry| reply.count(dentry).is_err()) {
                         return true;
                     }
-                    if add(&shown, found.map(|(stat, _)| self.attr_from(*stat))) {
+                    if add(&shown, found.map(|(stat, _)| self.nodes.attr(*stat))) {
                         empty = false;
                         return true;
                     }
-                    counted.inspect(|dentry| handout.leave_out(dentry));
+                    counted.inspect(|dentry| reply.uncount(dentry));
                     false
                 })
             })?;
             if empty {
                 failed?;
             }
-            handout.sent();
+            reply.commit();
             Ok(())
         })
     }

@@ -5,16 +5,17 @@ use pando_vfs::{Error, FileKind, OpenFlags, Result, Seek};
 use super::{Caller, Server};
 
 impl Server {
-    /// What open(2) flags mean to the tree when the kernel opens on behalf of a process. APPEND is the kernel's business:
-    /// it knows the end and sends the offset; pages of a shared mapping written back through the same handle go where they
-    /// belong, not to the end. DIRECT and the flags of creating are done with too.
+    /// The open(2) flags that the tree must see when the kernel opens a file for a process. The
+    /// kernel itself handles APPEND: it knows the end and sends the offset. It also writes back
+    /// pages of a shared mapping through the same handle, and these must not go to the end. The
+    /// kernel has also handled DIRECT and the flags for creation.
     pub(super) fn handle_flags(&self, flags: u32) -> OpenFlags {
         let kernels = OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY;
         let flags = OpenFlags::from_bits_truncate(flags) - kernels;
         if self.no_atime { flags | OpenFlags::NOATIME } else { flags }
     }
 
-    /// Opens `node`, a file or a directory; answers the handle. Truncates with `O_TRUNC`.
+    /// Opens `node`, a file or a directory. Truncates a file with `O_TRUNC`. Returns the handle.
     ///
     /// # Errors
     /// See [`Server`].
@@ -25,14 +26,14 @@ impl Server {
                 flags |= OpenFlags::NOATIME;
             }
             if flags.contains(OpenFlags::TRUNC) {
-                self.take_privileges(caller, &dentry)?;
+                self.clear_privileges(caller, &dentry)?;
             }
             let file = self.vfs.open_dentry(&self.context(caller, 0), &dentry, flags)?;
             self.keep(file)
         })
     }
 
-    /// Closes a handle: nobody has it open any more.
+    /// Closes a handle: its last user has closed it.
     ///
     /// # Errors
     /// See [`Server`].
@@ -40,7 +41,8 @@ impl Server {
         self.guarded("release", || self.close(handle))
     }
 
-    /// Fills `buf` from `offset` on; answers how many bytes there were, fewer only at the end.
+    /// Fills `buf` from `offset` on. Returns the number of bytes, which is smaller than `buf` only
+    /// at the end of the file.
     ///
     /// # Errors
     /// See [`Server`].
@@ -48,7 +50,7 @@ impl Server {
         self.guarded("read", || {
             self.with_file(handle, |file| {
                 let mut filled = 0;
-                // The kernel takes a short answer for the end of the file.
+                // The kernel takes a short reply for the end of the file.
                 while filled < buf.len() {
                     match file.pread(&mut buf[filled..], offset + filled as u64)? {
                         0 => break,
@@ -60,38 +62,39 @@ impl Server {
         })
     }
 
-    /// Writes at `offset`; answers how many bytes were written.
+    /// Writes at `offset`. Returns the number of bytes written.
     ///
     /// # Errors
-    /// ENOSPC when not one byte fits, EFBIG; see [`Server`].
+    /// ENOSPC if no byte fits, EFBIG; see [`Server`].
     pub fn write(&self, caller: Caller, handle: u64, offset: u64, data: &[u8]) -> Result<usize> {
         match self.write_until(caller, handle, offset, data)? {
             (0, Err(error)) => Err(error),
-            // What was written before counts; the error comes again with the next write.
+            // A short write succeeds. The next write gets the error again.
             (written, _) => Ok(written),
         }
     }
 
-    /// As [`Server::write`], for pages of a mapping that the kernel writes back, and for what is written past its cache: all
-    /// of it or an error. Of the former the kernel takes any count for all, and there is no next write of theirs.
+    /// As [`Server::write`], for pages of a mapping that the kernel writes back, and for writes
+    /// that bypass its cache. Anything but a complete write is an error. For pages of a mapping the
+    /// kernel takes a short write for a complete one, and does not write the rest again.
     ///
     /// # Errors
-    /// ENOSPC when not all fits, EFBIG; see [`Server`].
+    /// ENOSPC if not all bytes fit, EFBIG; see [`Server`].
     pub fn write_back(&self, caller: Caller, handle: u64, offset: u64, data: &[u8]) -> Result<usize> {
         let (written, ended) = self.write_until(caller, handle, offset, data)?;
         ended.map(|()| written)
     }
 
-    /// How many bytes could be written, and what came in the way of the others.
+    /// Returns how many bytes could be written, and the error of the rest.
     fn write_until(&self, caller: Caller, handle: u64, offset: u64, data: &[u8]) -> Result<(usize, Result<()>)> {
         self.guarded("write", || {
             self.with_file(handle, |file| {
                 if !data.is_empty() {
-                    self.take_privileges(caller, file.dentry())?;
+                    self.clear_privileges(caller, file.dentry())?;
                 }
                 let mut written = 0;
                 while written < data.len() {
-                    match self.room.make(|| file.pwrite(&data[written..], offset + written as u64)) {
+                    match self.space.retry(|| file.pwrite(&data[written..], offset + written as u64)) {
                         Ok(0) => return Ok((written, Err(Error::Io))),
                         Ok(count) => written += count,
                         Err(error) => return Ok((written, Err(error))),
@@ -102,7 +105,7 @@ impl Server {
         })
     }
 
-    /// Makes what was written durable.
+    /// Makes all writes durable.
     ///
     /// # Errors
     /// See [`Server`].
@@ -110,25 +113,26 @@ impl Server {
         self.guarded("fsync", || self.with_file(handle, pando_vfs::File::fsync))
     }
 
-    /// Allocates or frees a range, as fallocate(2).
+    /// Allocates or frees a range (fallocate(2)).
     ///
     /// # Errors
     /// ENOSPC, EOPNOTSUPP for unknown modes; see [`Server`].
     pub fn fallocate(&self, caller: Caller, handle: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
         self.guarded("fallocate", || {
             self.with_file(handle, |file| {
-                self.take_privileges(caller, file.dentry())?;
-                self.room.make(|| file.fallocate(mode, offset, len))
+                self.clear_privileges(caller, file.dentry())?;
+                self.space.retry(|| file.fallocate(mode, offset, len))
             })
         })
     }
 
-    /// Where data (`SEEK_DATA`, 3) or a hole (`SEEK_HOLE`, 4) is, at or after `offset`. The other kinds are the
-    /// kernel's own: it keeps the position. Of what is open for reading and writing, all is data: the kernel may have pages
-    /// of a mapping, and writes none back for this.
+    /// Finds data (`SEEK_DATA`, 3) or a hole (`SEEK_HOLE`, 4) at or after `offset`. The kernel
+    /// serves the other kinds itself, because it has the position. A file that is open for reading
+    /// and writing counts as data from its start to its end: the kernel may have dirty pages of a
+    /// mapping, and does not write them back before this request.
     ///
     /// # Errors
-    /// ENXIO beyond the end, EINVAL for other kinds; see [`Server`].
+    /// ENXIO at or beyond the end, EINVAL for other kinds; see [`Server`].
     pub fn lseek(&self, handle: u64, offset: i64, whence: i32) -> Result<u64> {
         self.guarded("lseek", || {
             let seek = match whence {

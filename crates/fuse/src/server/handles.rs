@@ -1,22 +1,23 @@
 //! Open files and directories by handle.
 //!
-//! The slab below takes keys at their word: one that was never handed out may name a free slot, and to ask for that, or to give it
-//! back, breaks the slab (a panic, or one slot lent to two). So handles are not keys but keys made unrecognisable: a number that
-//! nobody was given leads to a key of another thread, slot or generation, which the slab refuses, but for one guess in 2^40 or so.
+//! The slab does not check its keys. A key that it has never returned may name a free slot, and its
+//! use would break the slab (a panic, or one slot used twice). So a handle is not a key but a
+//! scrambled key. A number that is not a handle gives a key of another thread, slot or generation,
+//! which the slab refuses, except for one guess in about 2^40.
 
 use std::hash::{BuildHasher, RandomState};
 
 use pando_vfs::{Error, File, Result};
 use sharded_slab::Slab;
 
-/// Reading a slot takes no lock.
+/// The open files. Reading a slot takes no lock.
 pub(super) struct Handles {
     files: Slab<File>,
-    /// A handle is the sum of its key and this,
+    /// A handle is `(key + salt) * factor`, modulo 2^64.
     salt: u64,
-    /// times this, which is odd, and so has
+    /// An odd number, so that it has an inverse.
     factor: u64,
-    /// an inverse modulo 2^64.
+    /// The inverse of `factor` modulo 2^64.
     inverse: u64,
 }
 
@@ -27,10 +28,11 @@ impl Handles {
         Self { files: Slab::new(), salt, factor, inverse: inverse(factor) }
     }
 
-    /// Keeps an open file, and tells its handle. It is shown to `first` before anybody else can come to it.
+    /// Stores an open file, and returns its handle. Calls `first` before any other thread can reach
+    /// the file.
     ///
     /// # Errors
-    /// ENOMEM when there are too many.
+    /// ENOMEM if there are too many.
     pub(super) fn keep(&self, file: File, first: impl FnOnce(&File)) -> Result<u64> {
         let slot = self.files.vacant_entry().ok_or(Error::NoMemory)?;
         first(&file);
@@ -44,7 +46,7 @@ impl Handles {
         usize::try_from(key).map_err(|_| Error::BadHandle)
     }
 
-    /// Runs `with` with an open file.
+    /// Calls `with` with an open file.
     ///
     /// # Errors
     /// EBADF; those of `with`.
@@ -53,7 +55,7 @@ impl Handles {
         with(&file)
     }
 
-    /// Gives an open file up.
+    /// Removes an open file, and returns it.
     ///
     /// # Errors
     /// EBADF.
@@ -62,48 +64,11 @@ impl Handles {
     }
 }
 
-/// What an odd number is to be multiplied by to give 1: Newton's method; each step makes twice as many bits right, and three are right
-/// from the start.
+/// The inverse of an odd number modulo 2^64, by Newton's method. Each step doubles the number of
+/// correct bits, and three are correct at the start.
 fn inverse(odd: u64) -> u64 {
     (0..5).fold(odd, |guess, _| guess.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(guess))))
 }
 
 #[cfg(test)]
-mod tests {
-    use pando_memfs::{MemFs, MemOptions};
-    use pando_vfs::{At, Context, Credentials, OpenFlags, Vfs};
-
-    use super::*;
-
-    #[test]
-    fn odd_numbers_have_inverses() {
-        for odd in [1, 3, u64::MAX, 0x9e37_79b9_7f4a_7c15] {
-            assert_eq!(odd.wrapping_mul(inverse(odd)), 1);
-        }
-    }
-
-    #[test]
-    fn what_nobody_was_given_is_refused_and_breaks_nothing() {
-        let vfs = Vfs::new(MemFs::new(MemOptions::default())).unwrap();
-        let context = Context::new(&vfs, Credentials::root());
-        let open = |name: &str| {
-            let flags = OpenFlags::CREAT | OpenFlags::WRONLY;
-            vfs.open(&context, At::Cwd, name, flags, 0o600).unwrap()
-        };
-        let handles = Handles::new();
-        let gone = handles.keep(open("gone"), |_| ()).unwrap();
-        handles.take(gone).unwrap();
-        let refused = |handle| {
-            assert_eq!(handles.with(handle, |_| Ok(())), Err(Error::BadHandle));
-            assert_eq!(handles.take(handle).err(), Some(Error::BadHandle));
-        };
-        refused(gone);
-        (0..10_000).for_each(refused);
-        (0..64).for_each(|bit| refused(gone ^ 1 << bit));
-        let kept: Vec<u64> =
-            ["a", "b", "c"].into_iter().map(|name| handles.keep(open(name), |_| ()).unwrap()).collect();
-        let inodes: Vec<u64> =
-            kept.iter().map(|&handle| handles.with(handle, |file| Ok(file.stat().ino)).unwrap()).collect();
-        assert!(inodes[0] != inodes[1] && inodes[1] != inodes[2], "{inodes:?}");
-    }
-}
+mod tests;

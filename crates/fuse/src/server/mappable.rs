@@ -1,8 +1,9 @@
-//! Files of which the kernel may have pages that the tree has not got yet.
+//! Files of which the kernel may have dirty pages.
 //!
-//! A shared mapping is written to without a request, and the kernel asks where data and holes are without writing such
-//! pages back first. Nobody says what is mapped, but only what is open for reading and writing can be mapped so, and a
-//! mapping keeps its handle: that is released after the last page was written back.
+//! A program writes to a shared mapping without a request, and the kernel asks for data and holes
+//! without writing such pages back first. No request says what is mapped. But only a file that is
+//! open for reading and writing can be mapped this way, and a mapping keeps its handle: the kernel
+//! releases it after it has written the last page back.
 
 use std::{
     collections::HashMap,
@@ -11,10 +12,10 @@ use std::{
 
 use pando_vfs::File;
 
-/// So many opens of different files at once hardly ever meet.
+/// With this many locks, opens of different files at the same time rarely contend.
 const STRIPES: usize = 64;
 
-/// How many handles, by inode number, are open for reading and writing.
+/// The number of handles that are open for reading and writing, by inode number.
 pub(super) struct Mappable([Mutex<HashMap<u64, u64>>; STRIPES]);
 
 impl Mappable {
@@ -22,7 +23,7 @@ impl Mappable {
         Self(std::array::from_fn(|_| Mutex::default()))
     }
 
-    /// Counts a handle that is opened; before anybody else hears of it.
+    /// Counts a new handle, before any other thread can use it.
     pub(super) fn opened(&self, file: &File) {
         if may_map(file) {
             let ino = file.dentry().ino();
@@ -30,7 +31,7 @@ impl Mappable {
         }
     }
 
-    /// Takes the count of a handle back.
+    /// Removes the count of a handle.
     pub(super) fn closed(&self, file: &File) {
         if may_map(file) {
             let ino = file.dentry().ino();
@@ -44,14 +45,14 @@ impl Mappable {
         }
     }
 
-    /// Whether somebody may have mapped the inode of this file, and written to it.
+    /// Whether a program may have written to a mapping of this file's inode.
     pub(super) fn has(&self, file: &File) -> bool {
         let ino = file.dentry().ino();
         self.stripe(ino).contains_key(&ino)
     }
 
     fn stripe(&self, ino: u64) -> MutexGuard<'_, HashMap<u64, u64>> {
-        // Nothing that can panic half way runs under the lock.
+        // No code that can panic halfway runs under the lock.
         self.0[ino as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,43 +1,45 @@
-//! Names: looking them up, making, moving and removing them.
+//! Operations on names: look-up, creation, rename and removal.
 
 use pando_vfs::{At, DentryRef, Error, File, OpenFlags, RenameFlags, Result, Walk};
 
-use super::{Attr, Caller, Server, component};
+use super::{Caller, Server, component};
+use crate::nodes::Attr;
 
 impl Server {
-    /// The node of `name` in `parent`; none if there is no such name, which the kernel may remember as well.
+    /// Looks up `name` in `parent`. Returns none if there is no such entry, and the kernel may then
+    /// cache a negative dentry.
     ///
-    /// A file handle that the kernel has no inode of comes as `.`, which is `parent` itself, of whatever kind. `..` is the
-    /// directory that `parent`, a directory, lies in.
+    /// If the kernel has a file handle but no inode for it, it looks up `.`, which is `parent`
+    /// itself, of any kind. `..` is the parent directory of `parent`, which must be a directory.
     ///
     /// # Errors
-    /// EXDEV where a tree is mounted that is not served; see [`Server`].
+    /// EXDEV for a mount point of a tree that is not served; see [`Server`].
     pub fn lookup(&self, caller: Caller, parent: u64, name: &[u8]) -> Result<Option<Attr>> {
         self.guarded("lookup", || {
             let dir = self.nodes.get(parent)?;
             if name == b"." {
-                return self.hand_out(&dir).map(Some);
+                return self.reply_with(&dir).map(Some);
             }
             let name = if name == b".." { name } else { component(name)? };
             let context = self.context(caller, 0);
             match self.vfs.lookup(&context, At::Dir(&dir), name, Walk::NOFOLLOW) {
-                Ok(dentry) => self.hand_out(&dentry).map(Some),
+                Ok(dentry) => self.reply_with(&dentry).map(Some),
                 Err(Error::NoEntry) => Ok(None),
                 Err(error) => Err(error),
             }
         })
     }
 
-    /// Answers one node, counted.
-    fn hand_out(&self, dentry: &DentryRef) -> Result<Attr> {
-        let mut handout = self.nodes.hand_out();
-        handout.count(dentry)?;
+    /// Counts one look-up of `dentry`, and returns its attributes.
+    fn reply_with(&self, dentry: &DentryRef) -> Result<Attr> {
+        let mut reply = self.nodes.start_reply();
+        reply.count(dentry)?;
         let attr = self.attr_of(dentry);
-        handout.sent();
+        reply.commit();
         Ok(attr)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
     /// EEXIST, ENOSPC; see [`Server`].
@@ -45,12 +47,12 @@ impl Server {
         self.guarded("mkdir", || {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
-            let made = self.room.make(|| self.vfs.mkdir(&context, At::Dir(&dir), name, mode))?;
-            self.hand_out(&made)
+            let made = self.space.retry(|| self.vfs.mkdir(&context, At::Dir(&dir), name, mode))?;
+            self.reply_with(&made)
         })
     }
 
-    /// Makes a file, a pipe, a socket or a device node; `mode` has the kind.
+    /// Creates a file, a pipe, a socket or a device node. `mode` contains the kind.
     ///
     /// # Errors
     /// EEXIST, ENOSPC, EINVAL for an unknown kind; see [`Server`].
@@ -58,12 +60,12 @@ impl Server {
         self.guarded("mknod", || {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, umask);
-            let made = self.room.make(|| self.vfs.mknod(&context, At::Dir(&dir), name, mode, rdev))?;
-            self.hand_out(&made)
+            let made = self.space.retry(|| self.vfs.mknod(&context, At::Dir(&dir), name, mode, rdev))?;
+            self.reply_with(&made)
         })
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
     /// EEXIST, ENOSPC; see [`Server`].
@@ -71,12 +73,12 @@ impl Server {
         self.guarded("symlink", || {
             let (dir, name) = (self.nodes.get(parent)?, component(name)?);
             let context = self.context(caller, 0);
-            let made = self.room.make(|| self.vfs.symlink(&context, target, At::Dir(&dir), name))?;
-            self.hand_out(&made)
+            let made = self.space.retry(|| self.vfs.symlink(&context, target, At::Dir(&dir), name))?;
+            self.reply_with(&made)
         })
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// EINVAL if it is not one; see [`Server`].
@@ -84,13 +86,13 @@ impl Server {
         self.guarded("readlink", || {
             let dentry = self.nodes.get(node)?;
             let walk = Walk::EMPTY_PATH | Walk::NOFOLLOW;
-            // What changes nothing leaves no time of access either.
+            // On a mount with noatime, this must not write atime.
             let context = self.context(caller, 0).read_only(self.no_atime);
             self.vfs.readlink(&context, At::Dir(&dentry), b"", walk)
         })
     }
 
-    /// Gives `node` one more name.
+    /// Adds a name to `node` (a hard link).
     ///
     /// # Errors
     /// EEXIST, EMLINK, EPERM for a directory; see [`Server`].
@@ -100,12 +102,12 @@ impl Server {
             let dir = self.nodes.get(parent)?;
             let context = self.context(caller, 0);
             let (old, new, name) = (At::Dir(&dentry), At::Dir(&dir), component(name)?);
-            let linked = self.room.make(|| self.vfs.link(&context, old, b"", new, name, Walk::EMPTY_PATH))?;
-            self.hand_out(&linked)
+            let linked = self.space.retry(|| self.vfs.link(&context, old, b"", new, name, Walk::EMPTY_PATH))?;
+            self.reply_with(&linked)
         })
     }
 
-    /// Removes the name of something that is not a directory.
+    /// Removes the name of a file that is not a directory.
     ///
     /// # Errors
     /// ENOENT, EISDIR; see [`Server`].
@@ -113,7 +115,7 @@ impl Server {
         self.guarded("unlink", || {
             let dir = self.nodes.get(parent)?;
             self.vfs.unlink(&self.context(caller, 0), At::Dir(&dir), component(name)?)?;
-            self.room.removed();
+            self.space.removed();
             Ok(())
         })
     }
@@ -126,15 +128,16 @@ impl Server {
         self.guarded("rmdir", || {
             let dir = self.nodes.get(parent)?;
             self.vfs.rmdir(&self.context(caller, 0), At::Dir(&dir), component(name)?)?;
-            self.room.removed();
+            self.space.removed();
             Ok(())
         })
     }
 
-    /// Moves `from` (a directory's node and a name) to `to`; `flags` are those of renameat2(2).
+    /// Renames `from` (the node of a directory, and a name) to `to`. `flags` are those of
+    /// renameat2(2).
     ///
     /// # Errors
-    /// EINVAL for flags that are not supported (WHITEOUT), and all of rename(2); see [`Server`].
+    /// EINVAL for flags that are not supported (WHITEOUT), and those of rename(2); see [`Server`].
     pub fn rename(&self, caller: Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
         self.guarded("rename", || {
             let flags = RenameFlags::from_bits(flags).ok_or(Error::Invalid)?;
@@ -142,17 +145,18 @@ impl Server {
             let context = self.context(caller, 0);
             let (old, new) = (At::Dir(&old), At::Dir(&new));
             self.vfs.rename(&context, old, component(from.1)?, new, component(to.1)?, flags)?;
-            self.room.removed();
+            self.space.removed();
             Ok(())
         })
     }
 
-    /// Makes a file and opens it; answers its node and the handle. The kernel says this of a name that it has found missing,
-    /// and so asked for no permission to a file. If somebody has made one meanwhile, it is told to look again, and comes
-    /// with [`Server::open`].
+    /// Creates a file and opens it. Returns its node and the handle. The kernel sends this only for
+    /// a name that it has not found, so it has checked no permission of a file. If another caller
+    /// has created the name meanwhile, ESTALE makes the kernel look it up again and call
+    /// [`Server::open`].
     ///
     /// # Errors
-    /// EEXIST with `O_EXCL` and ESTALE without it, if the name is there; ENOSPC; see [`Server`].
+    /// If the name exists, EEXIST with `O_EXCL` and ESTALE without it; ENOSPC; see [`Server`].
     pub fn create(
         &self,
         caller: Caller,
@@ -167,17 +171,17 @@ impl Server {
             let context = self.context(caller, umask);
             let is_exclusive = OpenFlags::from_bits_truncate(flags).contains(OpenFlags::EXCL);
             let flags = self.handle_flags(flags) | OpenFlags::CREAT | OpenFlags::EXCL;
-            let made = self.room.make(|| self.vfs.open(&context, At::Dir(&dir), name, flags, mode));
+            let made = self.space.retry(|| self.vfs.open(&context, At::Dir(&dir), name, flags, mode));
             let file = made.map_err(|error| match error {
                 Error::Exists if !is_exclusive => Error::Stale,
                 error => error,
             })?;
-            self.open_node(file)
+            self.reply_with_open(file)
         })
     }
 
-    /// Makes a file that has no name, and opens it (`O_TMPFILE`); answers its node and the handle. Unless `flags` have
-    /// `O_EXCL`, [`Server::link`] may give it one.
+    /// Creates an anonymous file and opens it (`O_TMPFILE`). Returns its node and the handle.
+    /// Unless `flags` have `O_EXCL`, [`Server::link`] may give it a name.
     ///
     /// # Errors
     /// ENOSPC; see [`Server`].
@@ -187,18 +191,18 @@ impl Server {
             let context = self.context(caller, umask);
             let exclusive = OpenFlags::from_bits_truncate(flags) & OpenFlags::EXCL;
             let flags = self.handle_flags(flags) | exclusive | OpenFlags::TMPFILE | OpenFlags::DIRECTORY;
-            let file = self.room.make(|| self.vfs.open(&context, At::Dir(&dir), b".", flags, mode))?;
-            self.open_node(file)
+            let file = self.space.retry(|| self.vfs.open(&context, At::Dir(&dir), b".", flags, mode))?;
+            self.reply_with_open(file)
         })
     }
 
-    /// Answers a file that was just made: its node, counted, and its handle.
-    fn open_node(&self, file: File) -> Result<(Attr, u64)> {
-        let mut handout = self.nodes.hand_out();
-        handout.count(file.dentry())?;
+    /// Counts one look-up of a new file. Returns its attributes and its handle.
+    fn reply_with_open(&self, file: File) -> Result<(Attr, u64)> {
+        let mut reply = self.nodes.start_reply();
+        reply.count(file.dentry())?;
         let attr = self.attr_of(file.dentry());
         let handle = self.keep(file)?;
-        handout.sent();
+        reply.commit();
         Ok((attr, handle))
     }
 }

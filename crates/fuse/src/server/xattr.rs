@@ -2,13 +2,14 @@
 
 use pando_vfs::{At, Error, Result, Walk, XattrFlags};
 
-use super::{Caller, REQUESTS_XATTR, Server};
+use super::{Caller, Server};
 
-/// An extended attribute that the root of every mount answers, though it is not in the tree nor in its lists: the
-/// process number of the server, in decimal. Whoever unmounts can wait for that process to end.
+/// An extended attribute of every inode of a mount: the process ID of the server, in decimal. It is
+/// not stored in the tree, and listxattr does not list it. A program that unmounts can wait for
+/// that process to end.
 pub const SERVER_PID_XATTR: &str = "system.pandofs.server_pid";
 
-/// The names of one inode, each ended by a zero byte, cannot be longer (`XATTR_LIST_MAX`).
+/// The most bytes of all names of one inode, each with its zero byte (`XATTR_LIST_MAX`).
 const LIST_MAX: usize = 65536;
 
 const SELF: Walk = Walk::EMPTY_PATH;
@@ -19,8 +20,8 @@ impl Server {
     /// # Errors
     /// ENODATA; see [`Server`].
     pub fn getxattr(&self, caller: Caller, node: u64, name: &[u8]) -> Result<Vec<u8>> {
-        if let Some(value) = self.own_xattr(name) {
-            return Ok(value);
+        if name == SERVER_PID_XATTR.as_bytes() {
+            return Ok(std::process::id().to_string().into_bytes());
         }
         self.guarded("getxattr", || {
             let dentry = self.nodes.get(node)?;
@@ -28,16 +29,7 @@ impl Server {
         })
     }
 
-    /// The value of an attribute that is the mount's and not the tree's.
-    pub(crate) fn own_xattr(&self, name: &[u8]) -> Option<Vec<u8>> {
-        if name == SERVER_PID_XATTR.as_bytes() {
-            return Some(std::process::id().to_string().into_bytes());
-        }
-        let store = self.store.as_ref().filter(|_| name == REQUESTS_XATTR.as_bytes())?;
-        Some(store.report().to_json().into_bytes())
-    }
-
-    /// The names of all extended attributes, each ended by a zero byte.
+    /// The names of all extended attributes, each followed by a zero byte.
     ///
     /// # Errors
     /// E2BIG for more than 64 KiB of names; see [`Server`].
@@ -53,16 +45,16 @@ impl Server {
         })
     }
 
-    /// Sets an extended attribute; `flags` are those of setxattr(2).
+    /// Sets an extended attribute. `flags` are those of setxattr(2).
     ///
     /// # Errors
-    /// EEXIST and ENODATA by flags, EINVAL for unknown flags; see [`Server`].
+    /// EEXIST and ENODATA as `flags` demand, EINVAL for unknown flags; see [`Server`].
     pub fn setxattr(&self, caller: Caller, node: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         self.guarded("setxattr", || {
             let flags = XattrFlags::from_bits(flags).ok_or(Error::Invalid)?;
             let dentry = self.nodes.get(node)?;
             let (context, itself) = (self.context(caller, 0), At::Dir(&dentry));
-            self.room.make(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))
+            self.space.retry(|| self.vfs.setxattr(&context, itself, b"", name, value, flags, SELF))
         })
     }
 

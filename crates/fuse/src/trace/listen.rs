@@ -1,4 +1,4 @@
-//! The listening side: one thread of the server.
+//! The server's side of a trace: one thread.
 
 use std::{
     io::{self, Read, Write},
@@ -19,35 +19,36 @@ use tracing::{debug, warn};
 
 use super::{PathFilter, TraceEvent, TraceLine, TraceRequest, VERSION, address, is_us_or_root};
 
-/// A request is longer than this only by mistake.
+/// The largest request in bytes. A longer one is a mistake.
 const REQUEST_MAX: usize = 64 << 10;
 
-/// How long the one who has connected may take to say what he wants, and a write to him may take before the thread looks
-/// whether it is to end.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a client may take to send its request. Also how long a write to it may take before the
+/// thread checks whether it must end.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How often an address that somebody else has is tried again. The kernel gives a device number to the next mount as soon as it
-/// has taken the last one down, which is before that one's server hears of it.
-const AGAIN: Duration = Duration::from_millis(2);
+/// The interval at which an address in use is tried again. The kernel reuses a device number as
+/// soon as the last mount that had it is unmounted, which is before that mount's server hears of
+/// it.
+const RETRY: Duration = Duration::from_millis(2);
 
-/// After so many tries it is said that somebody has it, and looked so many times less often.
-const SAID_AFTER: u32 = 1000;
-const SELDOM: u32 = 100;
+/// After this many tries a warning is logged, and the interval becomes longer by this factor.
+const TRIES_BEFORE_WARNING: u32 = 1000;
+const SLOWER: u32 = 100;
 
-/// Listens for those who want to watch a mount; ends when it is dropped.
+/// Listens for clients that watch a mount, until it is dropped.
 #[derive(Debug)]
 pub struct TraceListener {
-    /// Closed to end the thread.
+    /// Closing it ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl TraceListener {
-    /// Starts to listen for the mount with this device number (`major:minor`), which shows `vfs`; if somebody else listens
-    /// there, as soon as he has ended.
+    /// Starts to listen for the mount of `vfs`, which has this device number (`major:minor`). If
+    /// another process listens there, this one begins as soon as that one has ended.
     ///
     /// # Errors
-    /// No more descriptors or threads.
+    /// There are no more descriptors or threads.
     pub fn start(vfs: Vfs, device: &str) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         let address = address(device)?;
@@ -73,13 +74,13 @@ impl Drop for TraceListener {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // Had it panicked, it said so.
+            // A panic of the thread has been reported already.
             let _ = thread.join();
         }
     }
 }
 
-/// Listens, unless somebody else does.
+/// Binds the address; none if it is in use.
 fn bind(address: &SocketAddr) -> io::Result<Option<UnixListener>> {
     match UnixListener::bind_addr(address) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
@@ -87,19 +88,19 @@ fn bind(address: &SocketAddr) -> io::Result<Option<UnixListener>> {
     }
 }
 
-/// Listens as soon as nobody else does; none if this is to end before.
+/// Binds the address as soon as it is free; none if the listener is dropped before.
 fn bind_when_free(address: &SocketAddr, stopped: &UnixStream) -> io::Result<Option<UnixListener>> {
-    let mut rest = AGAIN;
+    let mut interval = RETRY;
     for tries in 1_u32.. {
         if let Some(listener) = bind(address)? {
             return Ok(Some(listener));
         }
-        if tries == SAID_AFTER {
-            warn!("this mount cannot be traced yet: somebody else listens where its server should");
-            rest *= SELDOM;
+        if tries == TRIES_BEFORE_WARNING {
+            warn!("this mount cannot be traced yet: another process listens at its address");
+            interval *= SLOWER;
         }
         let mut end = [PollFd::new(stopped, PollFlags::IN)];
-        if poll(&mut end, Timespec::try_from(rest).ok().as_ref()).is_ok_and(|ready| ready > 0) {
+        if poll(&mut end, Timespec::try_from(interval).ok().as_ref()).is_ok_and(|ready| ready > 0) {
             break;
         }
     }
@@ -107,24 +108,26 @@ fn bind_when_free(address: &SocketAddr, stopped: &UnixStream) -> io::Result<Opti
 }
 
 struct Watch {
-    /// Closed first: the next mount may have this number before a large tree is taken apart.
+    /// Dropped first: the next mount may have this number while a large tree is still being
+    /// dropped.
     listener: UnixListener,
     vfs: Vfs,
-    /// At its end when the listener is dropped.
+    /// Readable (at its end) when the [`TraceListener`] is dropped.
     stopped: UnixStream,
 }
 
-/// What a wait has found.
+/// The result of a wait.
 #[derive(Debug, Clone, Copy)]
 struct Ready {
     stop: bool,
-    newcomer: bool,
+    new_client: bool,
     client: bool,
 }
 
 impl Watch {
     fn new(vfs: Vfs, listener: UnixListener, stopped: UnixStream) -> io::Result<Self> {
-        // Waiting is for `wait`, which sees the end, too: a signal may end a wait though nobody has come.
+        // Only `wait` may block, because it also sees the end. A signal may end a wait although no
+        // client has connected.
         listener.set_nonblocking(true)?;
         Ok(Self { listener, vfs, stopped })
     }
@@ -135,14 +138,14 @@ impl Watch {
             if ready.stop {
                 return;
             }
-            let Some(client) = self.newcomer() else { continue };
+            let Some(client) = self.accept() else { continue };
             if let Err(error) = self.serve(client) {
                 debug!(%error, "a trace has ended");
             }
         }
     }
 
-    /// Waits until somebody says something, or until a time has passed.
+    /// Waits for the end, a new client, or input from `client`; at most for the time `limit`.
     fn wait(&self, client: Option<&UnixStream>, limit: Option<Duration>) -> Ready {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
@@ -151,39 +154,41 @@ impl Watch {
             && error != rustix::io::Errno::INTR
         {
             warn!(%error, "tracing has ended: cannot wait");
-            return Ready { stop: true, newcomer: false, client: false };
+            return Ready { stop: true, new_client: false, client: false };
         }
         let ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
-        Ready { stop: ready(0), newcomer: ready(1), client: ready(2) }
+        Ready { stop: ready(0), new_client: ready(1), client: ready(2) }
     }
 
-    /// Whoever has connected, if he may watch. Others are told nothing. Does not wait.
-    fn newcomer(&self) -> Option<UnixStream> {
+    /// Accepts a client that may watch. Other clients are disconnected without a message. Does not
+    /// wait.
+    fn accept(&self) -> Option<UnixStream> {
         let client = self.listener.accept().ok()?.0;
-        client.set_read_timeout(Some(PATIENCE)).ok()?;
-        client.set_write_timeout(Some(PATIENCE)).ok()?;
+        client.set_read_timeout(Some(TIMEOUT)).ok()?;
+        client.set_write_timeout(Some(TIMEOUT)).ok()?;
         is_us_or_root(&client).then_some(client)
     }
 
     fn serve(&self, mut client: UnixStream) -> io::Result<()> {
-        let (mut tracer, filter) = match read_request(&mut client)?.and_then(|wanted| self.start(wanted)) {
+        let (mut tracer, filter) = match read_request(&mut client)?.and_then(|request| self.start(request)) {
             Ok(started) => started,
-            Err(refused) => return say(&mut client, &TraceLine::Refusal { refused }),
+            Err(refused) => return send_line(&mut client, &TraceLine::Refusal { refused }),
         };
-        say(&mut client, &TraceLine::Greeting { pando_trace: VERSION, pid: std::process::id() })?;
+        send_line(&mut client, &TraceLine::Greeting { pando_trace: VERSION, pid: std::process::id() })?;
         let (pace, mut lines, mut lost, mut ending) = (Pace::default(), Vec::new(), 0, None);
         let mut rest = pace.rest_min;
         loop {
             let ready = self.wait(Some(&client), Some(rest));
-            // The one who watches says nothing more: what can be read is his end.
+            // A client sends nothing after its request. If its socket is readable, it has closed
+            // it.
             if ready.client {
                 return Ok(());
             }
-            if ready.newcomer {
+            if ready.new_client {
                 self.refuse();
             }
             let began = Instant::now();
-            let handed = tracer.poll(Pace::EVENTS, |event| {
+            let delivered = tracer.poll(Pace::EVENTS, |event| {
                 let wanted = |filter: &PathFilter| {
                     filter.wants(&event.path) || event.second.as_deref().is_some_and(|to| filter.wants(to))
                 };
@@ -200,8 +205,9 @@ impl Watch {
                 return Ok(());
             }
             lines.clear();
-            // What was done before the end is told: rounds go on until nothing is left.
-            if ready.stop && (handed == 0 || ending.get_or_insert(began).elapsed() > PATIENCE) {
+            // Operations before the end are still reported: the loop goes on until no event is
+            // left.
+            if ready.stop && (delivered == 0 || ending.get_or_insert(began).elapsed() > TIMEOUT) {
                 return Ok(());
             }
         }
@@ -218,16 +224,16 @@ impl Watch {
         }
     }
 
-    /// Says to a newcomer that he is not the first.
+    /// Tells a new client that there is another watcher.
     fn refuse(&self) {
-        if let Some(mut other) = self.newcomer() {
-            let refused = "somebody else watches this mount (EBUSY)".to_owned();
-            // He may have gone already.
-            let _ = say(&mut other, &TraceLine::Refusal { refused });
+        if let Some(mut other) = self.accept() {
+            let refused = "another client watches this mount (EBUSY)".to_owned();
+            // It may have disconnected already.
+            let _ = send_line(&mut other, &TraceLine::Refusal { refused });
         }
     }
 
-    /// Sends lines, however slowly they are read; false if the server is to end meanwhile.
+    /// Sends lines, however slowly the client reads them. Returns false if the thread must end.
     fn send(&self, client: &mut UnixStream, mut lines: &[u8]) -> io::Result<bool> {
         while !lines.is_empty() {
             match client.write(lines) {
@@ -238,7 +244,7 @@ impl Watch {
                     if ready.stop {
                         return Ok(false);
                     }
-                    if ready.newcomer {
+                    if ready.new_client {
                         self.refuse();
                     }
                 }
@@ -249,7 +255,7 @@ impl Watch {
     }
 }
 
-/// What is wanted; or why that cannot be.
+/// Reads and parses the request of a client; or the reason to refuse it.
 fn read_request(client: &mut UnixStream) -> io::Result<Result<(TraceOptions, Option<PathFilter>), String>> {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
@@ -264,86 +270,21 @@ fn read_request(client: &mut UnixStream) -> io::Result<Result<(TraceOptions, Opt
     }
     let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let request = serde_json::from_slice::<TraceRequest>(line).map_err(|error| format!("not a request: {error}"));
-    Ok(request.and_then(|request| request.understand()))
+    Ok(request.and_then(|request| request.parse()))
 }
 
 fn append(lines: &mut Vec<u8>, line: &TraceLine) {
-    // A vector takes all that is written to it, and no map here has keys that are not text.
+    // This cannot fail: writes to a vector succeed, and all keys of maps here are text.
     if serde_json::to_writer(&mut *lines, line).is_ok() {
         lines.push(b'\n');
     }
 }
 
-fn say(client: &mut UnixStream, line: &TraceLine) -> io::Result<()> {
+fn send_line(client: &mut UnixStream, line: &TraceLine) -> io::Result<()> {
     let mut lines = Vec::new();
     append(&mut lines, line);
     client.write_all(&lines)
 }
 
 #[cfg(test)]
-mod tests {
-    use pando_memfs::{MemFs, MemOptions};
-
-    use super::*;
-
-    /// The kernel gives device numbers out again before the last server that had one has ended.
-    #[test]
-    fn a_predecessor_that_ends_is_waited_for() {
-        let device = format!("test:before:{}", std::process::id());
-        let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a tree");
-        let before = TraceListener::start(vfs.clone(), &device).expect("listening");
-        // One that ends before its turn has come.
-        drop(TraceListener::start(vfs.clone(), &device).expect("waiting"));
-        let next = TraceListener::start(vfs, &device).expect("waiting");
-        drop(before);
-        let asked = Instant::now();
-        while crate::trace::connect(&device, None).is_err() {
-            assert!(asked.elapsed() < Duration::from_secs(60), "nobody listens");
-            std::thread::yield_now();
-        }
-        drop(next);
-        assert!(crate::trace::connect(&device, None).is_err());
-    }
-
-    /// Any user may listen where a server should.
-    #[test]
-    fn root_believes_only_root_and_who_mounted_the_tree() {
-        if !pandofs_testkit::is_root() {
-            return;
-        }
-        let stranger = rustix::process::Uid::from_raw(65534);
-        let device = format!("test:stranger:{}", std::process::id());
-        let address = address(&device).expect("an address");
-        let squat = move || {
-            // Of this thread alone.
-            rustix::thread::set_thread_res_uid(stranger, stranger, stranger).expect("root may");
-            UnixListener::bind_addr(&address).expect("bound")
-        };
-        let _listener = std::thread::spawn(squat).join().expect("no panic");
-        for owner in [None, Some(0), Some(1000)] {
-            let refused = crate::trace::connect(&device, owner).expect_err("a stranger");
-            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{owner:?}");
-        }
-        assert!(crate::trace::connect(&device, Some(stranger.as_raw())).is_ok());
-    }
-
-    /// A signal that met this thread in its wait left it in accept(2) for ever, and with it the server that was to end.
-    #[test]
-    fn nobody_there_is_not_waited_for() {
-        let address = address(&format!("test:{}", std::process::id())).expect("an address");
-        let listener = UnixListener::bind_addr(&address).expect("bound");
-        let (stop, stopped) = UnixStream::pair().expect("a pair");
-        let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a tree");
-        let watch = Watch::new(vfs, listener, stopped).expect("listening");
-        let (found, finding) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            found.send(watch.newcomer().is_none()).expect("somebody wants to know");
-            let ready = watch.wait(None, None);
-            found.send(ready.stop).expect("somebody wants to know");
-        });
-        let patience = Duration::from_secs(60);
-        assert_eq!(finding.recv_timeout(patience), Ok(true), "it waits for somebody to come");
-        drop(stop);
-        assert_eq!(finding.recv_timeout(patience), Ok(true), "it does not see the end");
-    }
-}
+mod tests;

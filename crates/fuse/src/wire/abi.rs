@@ -1,27 +1,29 @@
-//! The structures and numbers of the FUSE protocol, as `linux/fuse.h` has them: each says which one it is.
+//! The structures and numbers of the FUSE protocol. Each one names its counterpart in
+//! `linux/fuse.h`.
 //!
-//! All are plain integers in the machine's own byte order, laid out without gaps (which their derives check).
+//! All fields are plain integers in native byte order, without padding (which the derives check).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The major version, the same since 2006.
 pub(crate) const VERSION: u32 = 7;
-/// The newest minor version of which something is used here: FUSE over io_uring (Linux 6.14).
+/// The newest minor version of which a feature is used here: FUSE over io_uring (Linux 6.14).
 pub(crate) const MINOR_VERSION: u32 = 42;
-/// The oldest one that is served (Linux 3.15): all structures have their present size, but for [`InitIn`].
+/// The oldest minor version that is served (Linux 3.15). From it on all structures have their
+/// present size, except for [`InitIn`].
 pub(crate) const OLDEST_MINOR_VERSION: u32 = 23;
 
-/// The least that a server's buffer must hold (`FUSE_MIN_READ_BUFFER`).
+/// The smallest buffer for requests that the kernel accepts (`FUSE_MIN_READ_BUFFER`).
 pub(crate) const MIN_BUFFER_BYTES: usize = 8192;
 
 macro_rules! opcodes {
     ($($name:ident = $number:literal,)*) => {
-        /// What is asked (`enum fuse_opcode`).
+        /// The kind of a request (`enum fuse_opcode`).
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Opcode { $($name = $number,)* }
 
         impl Opcode {
-            /// The one with this number; none for those that are not served.
+            /// The opcode with this number; none if it is not served.
             pub(crate) const fn from_number(number: u32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
@@ -70,11 +72,11 @@ opcodes! {
 }
 
 bitflags::bitflags! {
-    /// What kernel and server can do: flags of INIT, the second word above the first.
+    /// The features of kernel or server: the flags of INIT, with the second word above the first.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
-        /// Look-ups of `.` and `..` are answered, by node.
+        /// The server answers look-ups of `.` and `..` by node.
         const EXPORT_SUPPORT = 1 << 4;
         const BIG_WRITES = 1 << 5;
         const DONT_MASK = 1 << 6;
@@ -93,7 +95,7 @@ bitflags::bitflags! {
     }
 }
 
-/// `FATTR_*`: which fields of a [`SetattrIn`] are meant.
+/// `FATTR_*`: the fields of a [`SetattrIn`] that are valid.
 pub(crate) mod fattr {
     pub(crate) const MODE: u32 = 1 << 0;
     pub(crate) const UID: u32 = 1 << 1;
@@ -104,23 +106,23 @@ pub(crate) mod fattr {
     pub(crate) const HANDLE: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
-    /// The caller may not keep setuid and setgid bits on what changes its size.
+    /// The change of size clears setuid and setgid.
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// `FOPEN_*`: how an opened file behaves.
 pub(crate) mod fopen {
-    /// What is cached of its contents stays.
+    /// Cached contents stay valid.
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
-    /// What is cached of a directory's entries may be used.
+    /// Cached entries of a directory may be used.
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
     /// No FLUSH at close.
     pub(crate) const NOFLUSH: u32 = 1 << 5;
 }
 
-/// `FUSE_WRITE_CACHE`: pages that are written back, by nobody in particular.
+/// `FUSE_WRITE_CACHE`: the kernel writes back pages, on behalf of no particular process.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
-/// `FUSE_WRITE_KILL_SUIDGID`: the writer may not keep setuid and setgid bits.
+/// `FUSE_WRITE_KILL_SUIDGID`: the write clears setuid and setgid.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
 macro_rules! structures {
@@ -133,7 +135,7 @@ macro_rules! structures {
 }
 
 structures! {
-    /// `fuse_in_header`: what each request begins with.
+    /// `fuse_in_header`: the header of each request.
     struct InHeader {
         len: u32,
         opcode: u32,
@@ -146,16 +148,17 @@ structures! {
         padding: u16,
     }
 
-    /// `fuse_out_header`: what each answer begins with.
+    /// `fuse_out_header`: the header of each reply.
     struct OutHeader {
-        /// Bytes, with this header. (Not read where the answer comes through a ring.)
+        /// In bytes, with this header. The kernel ignores it in a reply through a ring.
         len: u32,
-        /// 0, or a negative errno, and then nothing follows.
+        /// 0, or a negative errno. After an errno no body follows.
         error: i32,
         unique: u64,
     }
 
-    /// `fuse_init_in`, without the words that nobody uses yet. Before minor version 36 it ends with `flags`.
+    /// `fuse_init_in`, without the unused words at its end. Before minor version 36 it ends with
+    /// `flags`.
     struct InitIn {
         major: u32,
         minor: u32,
@@ -201,9 +204,9 @@ structures! {
         flags: u32,
     }
 
-    /// `fuse_entry_out`: a node that is handed out, and counted.
+    /// `fuse_entry_out`: a node that the kernel gets, with one look-up count.
     struct EntryOut {
-        /// 0: there is no such name.
+        /// 0: a negative dentry.
         node: u64,
         generation: u64,
         entry_valid: u64,
@@ -226,7 +229,7 @@ structures! {
         lookups: u64,
     }
 
-    /// `fuse_batch_forget_in`; so many [`ForgetOne`] follow.
+    /// `fuse_batch_forget_in`; `count` times [`ForgetOne`] follows.
     struct BatchForgetIn {
         count: u32,
         dummy: u32,
@@ -240,7 +243,7 @@ structures! {
 
     /// `fuse_setattr_in`.
     struct SetattrIn {
-        /// Of [`fattr`].
+        /// Flags of [`fattr`].
         valid: u32,
         padding: u32,
         handle: u64,
@@ -281,7 +284,7 @@ structures! {
         attr_valid_nsec: u32,
         flags: u32,
         spare: [u64; 2],
-        /// Which of the following are meant: `STATX_*`.
+        /// `STATX_*`: which of the fields below are valid.
         mask: u32,
         blksize: u32,
         attributes: u64,
@@ -353,7 +356,7 @@ structures! {
     /// `fuse_open_out`.
     struct OpenOut {
         handle: u64,
-        /// Of [`fopen`].
+        /// Flags of [`fopen`].
         flags: u32,
         backing_id: u32,
     }
@@ -391,7 +394,7 @@ structures! {
         padding: u32,
     }
 
-    /// `fuse_setxattr_in` of those who have not asked for `FUSE_SETXATTR_EXT`.
+    /// `fuse_setxattr_in`, without `FUSE_SETXATTR_EXT`.
     struct SetxattrIn {
         size: u32,
         flags: u32,
@@ -399,7 +402,7 @@ structures! {
 
     /// `fuse_getxattr_in`, also for LISTXATTR.
     struct GetxattrIn {
-        /// The room for the answer; 0 asks how much it needs.
+        /// The size of the caller's buffer; 0 asks for the size of the value.
         size: u32,
         padding: u32,
     }
@@ -440,10 +443,10 @@ structures! {
         spare: [u32; 6],
     }
 
-    /// `fuse_dirent`; the name follows, up to the next multiple of 8 bytes.
+    /// `fuse_dirent`; the name follows, padded to a multiple of 8 bytes.
     struct Dirent {
         ino: u64,
-        /// Where to go on after it.
+        /// The position after this entry.
         cookie: u64,
         name_len: u32,
         /// `DT_*`: the four upper bits of the mode.
@@ -463,14 +466,4 @@ const _: () = {
 };
 
 #[cfg(test)]
-mod tests {
-    use super::Opcode;
-
-    #[test]
-    fn opcodes_are_found_by_their_numbers() {
-        for number in 0..100 {
-            assert!(Opcode::from_number(number).is_none_or(|opcode| opcode as u32 == number));
-        }
-        assert_eq!((Opcode::from_number(1), Opcode::from_number(36)), (Some(Opcode::Lookup), None));
-    }
-}
+mod tests;

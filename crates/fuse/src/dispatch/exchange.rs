@@ -1,0 +1,257 @@
+//! One request and its reply: the arguments become a call of the [`Server`](crate::Server), and its
+//! result becomes the body of the reply.
+
+use std::time::Duration;
+
+use pando_vfs::{DirEntry, Error, OpenFlags, Result, SetAttr, SetTime, Timestamp};
+
+use crate::{
+    nodes::Attr,
+    server::{Caller, Server},
+    wire::{
+        Outcome, ReplyWriter, Request,
+        abi::{
+            CreateIn, FallocateIn, FsyncIn, GetxattrIn, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn, Opcode, OpenIn,
+            OpenOut, ReadWriteIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SizeOut, StatxIn, WRITE_CACHE,
+            WRITE_KILL_SUIDGID, fattr, fopen,
+        },
+        attr_out, dots_out, entry_out, negative_out, statfs_out, statx_out,
+    },
+};
+
+/// One request, and the reply that is being written.
+pub(super) struct Exchange<'a, 'r> {
+    server: &'a Server,
+    /// Setuid and setgid are cleared here on a write, and the request says whether to do so.
+    clear_privileges: bool,
+    caller: Caller,
+    node: u64,
+    request: Request<'r>,
+    reply: ReplyWriter<'a>,
+}
+
+impl<'a, 'r> Exchange<'a, 'r> {
+    /// The reply is written to `body`.
+    pub(super) fn new(server: &'a Server, clear_privileges: bool, request: Request<'r>, body: &'a mut [u8]) -> Self {
+        let header = request.header;
+        let caller = Caller { tid: header.pid, ..Caller::new(header.uid, header.gid) };
+        Self { server, clear_privileges, caller, node: header.node, request, reply: ReplyWriter::new(body) }
+    }
+
+    /// Serves the request.
+    pub(super) fn run(mut self, opcode: Opcode) -> Outcome {
+        self.serve(opcode).map(|()| self.reply.len())
+    }
+
+    // Longer than most functions: it is one table, with an arm for each opcode.
+    fn serve(&mut self, opcode: Opcode) -> Result<()> {
+        let (server, caller, node) = (self.server, self.caller, self.node);
+        let args = &mut self.request.args;
+        match opcode {
+            Opcode::Lookup => self.lookup(),
+            Opcode::Getattr => {
+                let attr = server.getattr(node)?;
+                self.reply.put(&attr_out(&attr, self.valid()))
+            }
+            Opcode::Statx if server.options().birth_times => {
+                // The reply has all fields, whichever the request asks for.
+                args.structure::<StatxIn>()?;
+                let attr = server.getattr(node)?;
+                self.reply.put(&statx_out(&attr, self.valid()))
+            }
+            // The kernel asks once, and never again.
+            Opcode::Statx => Err(Error::NotImplemented),
+            Opcode::Setattr => self.setattr(),
+            Opcode::Readlink => self.reply.put(&server.readlink(caller, node)?[..]),
+            Opcode::Symlink => {
+                let (name, target) = (args.name()?, args.name()?);
+                let made = server.symlink(caller, node, name, target);
+                self.entry(made)
+            }
+            Opcode::Mknod => {
+                let (MknodIn { mode, rdev, umask, .. }, name) = (args.structure()?, args.name()?);
+                let made = server.mknod(caller, node, name, mode, rdev, umask);
+                self.entry(made)
+            }
+            Opcode::Mkdir => {
+                let (MkdirIn { mode, umask }, name) = (args.structure()?, args.name()?);
+                let made = server.mkdir(caller, node, name, mode, umask);
+                self.entry(made)
+            }
+            Opcode::Unlink => server.unlink(caller, node, args.name()?),
+            Opcode::Rmdir => server.rmdir(caller, node, args.name()?),
+            Opcode::Rename => {
+                let RenameIn { new_dir } = args.structure()?;
+                server.rename(caller, (node, args.name()?), (new_dir, args.name()?), 0)
+            }
+            Opcode::Rename2 => {
+                let Rename2In { new_dir, flags, .. } = args.structure()?;
+                server.rename(caller, (node, args.name()?), (new_dir, args.name()?), flags)
+            }
+            Opcode::Link => {
+                let (LinkIn { old_node }, name) = (args.structure()?, args.name()?);
+                let linked = server.link(caller, old_node, node, name);
+                self.entry(linked)
+            }
+            Opcode::Open => self.open(self.file_flags()),
+            Opcode::Opendir => self.open(self.dir_flags()),
+            Opcode::Create => {
+                let (CreateIn { flags, mode, umask, .. }, name) = (args.structure()?, args.name()?);
+                let made = server.create(caller, node, name, mode, umask, flags);
+                self.created(made)
+            }
+            Opcode::Tmpfile => {
+                let CreateIn { flags, mode, umask, .. } = args.structure()?;
+                let made = server.tmpfile(caller, node, mode, umask, flags);
+                self.created(made)
+            }
+            Opcode::Read => {
+                let ReadWriteIn { handle, offset, size, .. } = args.structure()?;
+                self.reply.fill(size, |buffer| server.read(handle, offset, buffer))
+            }
+            Opcode::Write => self.write(),
+            Opcode::Release | Opcode::Releasedir => server.release(args.structure::<ReleaseIn>()?.handle),
+            Opcode::Fsync | Opcode::Fsyncdir => server.fsync(args.structure::<FsyncIn>()?.handle),
+            Opcode::Readdir => {
+                let ReadWriteIn { handle, offset, size, .. } = args.structure()?;
+                self.reply.at_most(size);
+                server.readdir(handle, offset, &mut |entry| self.reply.dirent(entry))
+            }
+            Opcode::Readdirplus => self.readdirplus(),
+            Opcode::Statfs => self.reply.put(&statfs_out(&server.statfs(caller, node)?)),
+            Opcode::Setxattr => {
+                let (SetxattrIn { size, flags }, name) = (args.structure()?, args.name()?);
+                server.setxattr(caller, node, name, args.data(size)?, flags)
+            }
+            Opcode::Getxattr => {
+                let (GetxattrIn { size, .. }, name) = (args.structure()?, args.name()?);
+                self.reply.sized(&server.getxattr(caller, node, name)?, size)
+            }
+            Opcode::Listxattr => {
+                let GetxattrIn { size, .. } = args.structure()?;
+                self.reply.sized(&server.listxattr(caller, node)?, size)
+            }
+            Opcode::Removexattr => server.removexattr(caller, node, args.name()?),
+            Opcode::Fallocate => {
+                let FallocateIn { handle, offset, len, mode, .. } = args.structure()?;
+                server.fallocate(caller, handle, mode, offset, len)
+            }
+            Opcode::Lseek => {
+                let LseekIn { handle, offset, whence, .. } = args.structure()?;
+                let offset = server.lseek(handle, offset, whence)?;
+                self.reply.put(&LseekOut { offset })
+            }
+            // Handles are closed and counts are dropped at the end of the connection.
+            Opcode::Destroy => Ok(()),
+            Opcode::Ioctl => Err(Error::NotTty),
+            // Valid only as the first request, which the session answers.
+            Opcode::Init => Err(Error::Invalid),
+            // They have no reply and are served elsewhere.
+            Opcode::Forget | Opcode::BatchForget => Ok(()),
+        }
+    }
+
+    /// How long attributes and names stay valid.
+    fn valid(&self) -> Duration {
+        self.server.options().valid
+    }
+
+    /// The flags of an opened file: nothing is flushed at close, and cached pages stay valid unless
+    /// the kernel is to ask each time.
+    fn file_flags(&self) -> u32 {
+        fopen::NOFLUSH | if self.valid().is_zero() { 0 } else { fopen::KEEP_CACHE }
+    }
+
+    fn dir_flags(&self) -> u32 {
+        if self.valid().is_zero() { 0 } else { fopen::KEEP_CACHE | fopen::CACHE_DIR }
+    }
+
+    fn entry(&mut self, made: Result<Attr>) -> Result<()> {
+        let entry = entry_out(&made?, self.valid());
+        self.reply.put(&entry)
+    }
+
+    fn lookup(&mut self) -> Result<()> {
+        let (valid, name) = (self.valid(), self.request.args.name()?);
+        match self.server.lookup(self.caller, self.node, name)? {
+            Some(attr) => self.reply.put(&entry_out(&attr, valid)),
+            None if valid.is_zero() => Err(Error::NoEntry),
+            // A negative dentry stays valid for as long as a positive one.
+            None => self.reply.put(&negative_out(valid)),
+        }
+    }
+
+    fn setattr(&mut self) -> Result<()> {
+        let asked: SetattrIn = self.request.args.structure()?;
+        let has = |flag: u32| asked.valid & flag != 0;
+        let set = |flag, now, secs, nanos| match (has(flag), has(now)) {
+            (false, _) => SetTime::Omit,
+            (true, true) => SetTime::Now,
+            (true, false) => SetTime::At(Timestamp::from_parts(secs, nanos)),
+        };
+        let change = SetAttr::new()
+            .mode(has(fattr::MODE).then_some(asked.mode & 0o7777))
+            .uid(has(fattr::UID).then_some(asked.uid))
+            .gid(has(fattr::GID).then_some(asked.gid))
+            .size(has(fattr::SIZE).then_some(asked.size))
+            .atime(set(fattr::ATIME, fattr::ATIME_NOW, asked.atime, asked.atime_nsec))
+            .mtime(set(fattr::MTIME, fattr::MTIME_NOW, asked.mtime, asked.mtime_nsec))
+            // ftruncate(2) names its handle. An open with O_TRUNC does not, so it looks like
+            // truncate(2) to size 0. Of these two only the open must change the times of a file
+            // that is empty already.
+            .if_resized(has(fattr::SIZE) && !has(fattr::HANDLE) && asked.size > 0);
+        // The kernel sets the flag only with a size. It says nothing of the bits that a chown
+        // clears.
+        let caller = if has(fattr::SIZE) { self.writer(has(fattr::KILL_SUIDGID)) } else { self.caller };
+        let attr = self.server.setattr(caller, self.node, &change)?;
+        self.reply.put(&attr_out(&attr, self.valid()))
+    }
+
+    /// The caller of a request that changes contents. If the kernel says whether such a change
+    /// clears setuid and setgid, `kills_privileges` is its answer.
+    fn writer(&self, kills_privileges: bool) -> Caller {
+        Caller { keeps_privileges: self.clear_privileges.then_some(!kills_privileges), ..self.caller }
+    }
+
+    fn open(&mut self, flags: u32) -> Result<()> {
+        let asked: OpenIn = self.request.args.structure()?;
+        let handle = self.server.open(self.caller, self.node, asked.flags)?;
+        self.reply.put(&OpenOut { handle, flags, backing_id: 0 })
+    }
+
+    fn created(&mut self, made: Result<(Attr, u64)>) -> Result<()> {
+        let (attr, handle) = made?;
+        self.reply.put(&entry_out(&attr, self.valid()))?;
+        self.reply.put(&OpenOut { handle, flags: self.file_flags(), backing_id: 0 })
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let server = self.server;
+        let ReadWriteIn { handle, offset, size, read_write_flags, flags, .. } = self.request.args.structure()?;
+        let data = self.request.args.data(size)?;
+        let mut caller = self.writer(read_write_flags & WRITE_KILL_SUIDGID != 0);
+        if read_write_flags & WRITE_CACHE != 0 {
+            // Pages of a mapping. On Linux, writing to a mapping clears neither bit.
+            caller.keeps_privileges = Some(true);
+        }
+        // A short reply is wrong for both kinds: the kernel turns one to a direct write into EIO,
+        // and takes one to a write-back for all of it.
+        let written = if flags & OpenFlags::DIRECT.bits() != 0 || read_write_flags & WRITE_CACHE != 0 {
+            server.write_back(caller, handle, offset, data)
+        } else {
+            server.write(caller, handle, offset, data)
+        };
+        self.reply.put(&SizeOut { size: written? as u32, padding: 0 })
+    }
+
+    fn readdirplus(&mut self) -> Result<()> {
+        let valid = self.valid();
+        let ReadWriteIn { handle, offset, size, .. } = self.request.args.structure()?;
+        self.reply.at_most(size);
+        let mut add = |entry: &DirEntry<'_>, attr: Option<Attr>| {
+            let node = attr.map_or_else(|| dots_out(entry), |attr| entry_out(&attr, valid));
+            self.reply.dirent_plus(&node, entry)
+        };
+        self.server.readdirplus(self.caller, handle, offset, &mut add)
+    }
+}

@@ -1,0 +1,70 @@
+//! The options of a mount.
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+use crate::inject::Injector;
+
+/// How a tree is mounted and served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountOptions {
+    /// The source in mount tables.
+    pub source: String,
+    /// Let other users in. The kernel then checks permission bits. Without this, only the owner of
+    /// the mount gets in.
+    pub allow_other: bool,
+    /// Honour setuid and setgid bits.
+    pub suid: bool,
+    /// Let device nodes work as devices.
+    pub dev: bool,
+    /// Let programs be executed.
+    pub exec: bool,
+    /// Allow no changes.
+    pub read_only: bool,
+    /// Reading leaves atime as it is. The server does this, not the kernel.
+    pub no_atime: bool,
+    /// Listing a directory leaves its atime as it is. The server does this as well.
+    pub no_dir_atime: bool,
+    /// A write returns when it is durable.
+    pub sync: bool,
+    /// A change of a directory returns when it is durable.
+    pub dir_sync: bool,
+    /// If only times have changed, they may be written to the disk late.
+    pub lazy_time: bool,
+    /// Refuse paths that lead through symbolic links of the tree.
+    pub no_symfollow: bool,
+    /// The largest read in bytes. None: as large as a request allows.
+    pub max_read: Option<u32>,
+    /// Options for a security module, as in `context="LABEL"`.
+    pub labels: Vec<String>,
+    /// List directories with attributes (READDIRPLUS). A naive server lists names only.
+    pub readdirplus: bool,
+    /// The number of threads that read requests. A single one cannot wait for space that will be
+    /// freed soon. Through io_uring there is at most one for each CPU.
+    pub threads: NonZeroUsize,
+    /// Delays requests, fails them, or counts them.
+    pub injector: Option<Arc<Injector>>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            source: "pandofs".into(),
+            allow_other: false,
+            suid: false,
+            dev: false,
+            exec: true,
+            read_only: false,
+            no_atime: false,
+            no_dir_atime: false,
+            sync: false,
+            dir_sync: false,
+            lazy_time: false,
+            no_symfollow: false,
+            max_read: None,
+            labels: Vec::new(),
+            readdirplus: true,
+            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            injector: None,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The server: each request of the kernel as operations on the tree.
+
+mod attr;
+mod caller;
+mod dir;
+mod file;
+mod handles;
+mod mappable;
+mod namespace;
+mod space;
+mod xattr;
+
+use std::{
+    num::NonZeroUsize,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use pando_vfs::{Context, Credentials, DentryRef, Error, File, Result, Vfs};
+use tracing::{debug, error};
+
+use crate::nodes::{Attr, Nodes};
+use handles::Handles;
+use mappable::Mappable;
+use space::SpaceWaiter;
+
+pub use caller::Caller;
+pub use xattr::SERVER_PID_XATTR;
+
+/// How long the kernel may answer system calls from its cache, and which requests it need not send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// How long attributes, names and negative dentries stay valid. The tree changes only through
+    /// this mount, and the kernel sees all of those changes, so a long time is right. Zero makes
+    /// the kernel ask each time, for trees that also change in other ways. Zero also drops cached
+    /// contents at each open.
+    pub valid: Duration,
+    /// Report the birth time (btime) to statx. The kernel has no other request for it. So this
+    /// costs one more request for each inode of which a program wants the btime, as many programs
+    /// do without using it.
+    pub birth_times: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self { valid: Duration::from_secs(24 * 60 * 60), birth_times: false }
+    }
+}
+
+/// The mount options that the server must know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MountFlags {
+    /// Reading leaves atime as it is. The kernel leaves atime to the server, whatever the options
+    /// of the mount are.
+    pub(crate) no_atime: bool,
+    /// So does listing a directory.
+    pub(crate) no_dir_atime: bool,
+    /// Setuid and setgid bits are honoured. Then the kernel says which of them to clear, and when.
+    pub(crate) suid: bool,
+    /// The number of threads that serve requests.
+    pub(crate) threads: NonZeroUsize,
+}
+
+/// Answers requests for one mounted tree. Any number of threads may call it at once.
+///
+/// Trees that are mounted in that tree are served too, if all of them are in memory. A
+/// [backing](pando_vfs::Backing) has inode numbers of its own, and an inode of another tree may
+/// have the same number. So if only some trees have a backing, these are not served: a tree with a
+/// backing that is mounted in another tree, and any tree that is mounted in a tree with a backing.
+/// [`Server::lookup`] returns [`Error::CrossDevice`] for them.
+///
+/// Errors are those of the tree. In addition, each method returns [`Error::Stale`] for a node and
+/// [`Error::BadHandle`] for a handle that the kernel was never given, and [`Error::Io`] if the
+/// operation panicked. A panic is logged and harms no other request.
+pub struct Server {
+    vfs: Vfs,
+    nodes: Nodes,
+    handles: Handles,
+    mappable: Mappable,
+    space: SpaceWaiter,
+    options: ServerOptions,
+    no_atime: bool,
+    no_dir_atime: bool,
+    suid: bool,
+}
+
+impl Server {
+    /// A server for the tree `vfs`.
+    #[must_use]
+    pub fn new(vfs: Vfs, options: ServerOptions) -> Self {
+        Self {
+            nodes: Nodes::new(&vfs),
+            vfs,
+            handles: Handles::new(),
+            mappable: Mappable::new(),
+            space: SpaceWaiter::new(NonZeroUsize::MIN),
+            options,
+            no_atime: false,
+            no_dir_atime: false,
+            suid: false,
+        }
+    }
+
+    /// The same server for a tree that is mounted with these flags. If several threads serve its
+    /// requests, a request that finds no space shortly after a removal may wait until the kernel
+    /// has released what was removed.
+    pub(crate) fn mounted(self, flags: MountFlags) -> Self {
+        let MountFlags { no_atime, no_dir_atime, suid, threads } = flags;
+        self.share_waits(threads);
+        Self { no_atime, no_dir_atime, suid, ..self }
+    }
+
+    /// Of `threads` threads that serve requests, all but one may wait for space in here. So a
+    /// single thread does not wait: a request that finds no space fails at once, and the transport
+    /// may dispatch it again after [`Server::pause`].
+    pub(crate) fn share_waits(&self, threads: NonZeroUsize) {
+        self.space.share_among(threads);
+    }
+
+    /// The time after which to dispatch a request again that has found no space, after this many
+    /// `tries`. None if no space is expected.
+    pub(crate) fn pause(&self, tries: u32) -> Option<Duration> {
+        self.space.pause(tries)
+    }
+
+    /// The options that the server was made with.
+    #[must_use]
+    pub fn options(&self) -> &ServerOptions {
+        &self.options
+    }
+
+    /// The tree.
+    pub(crate) fn vfs(&self) -> &Vfs {
+        &self.vfs
+    }
+
+    /// The kernel drops `lookups` counts of `node`.
+    pub fn forget(&self, node: u64, lookups: u64) {
+        // The request has no reply that could carry an error.
+        let _ = self.guarded("forget", || {
+            self.nodes.forget(node, lookups);
+            Ok(())
+        });
+    }
+
+    /// The connection has ended: closes all handles and drops all counts.
+    pub fn disconnect(&mut self) {
+        debug!("the connection has ended");
+        let handles = std::mem::replace(&mut self.handles, Handles::new());
+        let _ = self.guarded("disconnect", || {
+            drop(handles);
+            self.nodes.forget_all();
+            Ok(())
+        });
+    }
+
+    /// Runs one operation. A panic in it is caught, logged and answered with EIO.
+    fn guarded<T>(&self, operation: &'static str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        // Unwind safety: the tree undoes what a panic interrupts, since each of its guards is a
+        // value with a destructor. The slab's slots are replaced as a whole. Look-up counts of an
+        // unsent reply are taken back when they are dropped.
+        let outcome = catch_unwind(AssertUnwindSafe(run));
+        // This thread may wait for long now. Other threads can then free what it has removed.
+        self.vfs.thread_idle();
+        match outcome {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                debug!(operation, %error, "refused");
+                Err(error)
+            }
+            Err(panic) => {
+                let reason = panic
+                    .downcast_ref::<&str>()
+                    .copied()
+                    .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                    .unwrap_or("not a text");
+                error!(operation, reason, "a request panicked and was answered with EIO; the mount goes on");
+                Err(Error::Io)
+            }
+        }
+    }
+
+    /// A context with the caller's credentials. The kernel has already checked permission.
+    fn context(&self, caller: Caller, umask: u32) -> Context {
+        self.context_of(caller.credentials()).with_umask(umask)
+    }
+
+    fn context_of(&self, cred: Credentials) -> Context {
+        Context::new(&self.vfs, cred).checked_by_caller(true)
+    }
+
+    /// The attributes of `dentry`, to go with another result. They are read past the tracer,
+    /// because no program has asked for them by themselves.
+    fn attr_of(&self, dentry: &DentryRef) -> Attr {
+        self.nodes.attr(dentry.stat())
+    }
+
+    /// Stores an open file, and returns its handle.
+    fn keep(&self, file: File) -> Result<u64> {
+        self.handles.keep(file, |file| self.mappable.opened(file))
+    }
+
+    /// Runs `with` with the open file of a handle.
+    fn with_file<T>(&self, handle: u64, with: impl FnOnce(&File) -> Result<T>) -> Result<T> {
+        self.handles.with(handle, with)
+    }
+
+    /// Closes a handle.
+    fn close(&self, handle: u64) -> Result<()> {
+        let file = self.handles.take(handle)?;
+        self.mappable.closed(&file);
+        if file.stat().nlink == 0 {
+            self.space.removed();
+        }
+        Ok(())
+    }
+}
+
+/// Checks that a name in a request is one component of a path. Any other name would start a path
+/// walk, or is malformed.
+fn component(name: &[u8]) -> Result<&[u8]> {
+    match name {
+        b"" | b"." | b".." => Err(Error::Invalid),
+        name if name.contains(&b'/') || name.contains(&0) => Err(Error::Invalid),
+        name => Ok(name),
+    }
+}

@@ -1,0 +1,27 @@
+use super::*;
+
+#[test]
+fn init_of_an_older_kernel_is_shorter() {
+    let words: [u32; 6] = [7, 31, 131_072, 0x8000_0001, 7, 9];
+    let init = parse_init(words[..4].as_bytes());
+    assert_eq!((init.minor, init.flags, init.flags2), (31, 0x8000_0001, 0));
+    assert_eq!(parse_init(words.as_bytes()).flags2, 7);
+}
+
+#[test]
+fn pages_of_a_request_hold_the_largest_write() {
+    for (page_bytes, pages) in [(4 << 10, 256), (16 << 10, 64), (64 << 10, 16), (4 << 20, 1)] {
+        assert_eq!(max_pages(page_bytes), pages);
+    }
+}
+
+#[test]
+fn wanted_features_depend_on_the_mount() {
+    let plain = wanted(true, false, true, false);
+    assert!(plain.contains(InitFlags::DO_READDIRPLUS | InitFlags::HANDLE_KILLPRIV_V2 | InitFlags::CACHE_SYMLINKS));
+    assert!(!plain.intersects(InitFlags::OVER_IO_URING | InitFlags::AUTO_INVAL_DATA));
+    let other = wanted(false, true, false, true);
+    assert!(other.contains(InitFlags::OVER_IO_URING | InitFlags::AUTO_INVAL_DATA));
+    let not = InitFlags::READDIRPLUS_AUTO | InitFlags::HANDLE_KILLPRIV_V2 | InitFlags::CACHE_SYMLINKS;
+    assert!(!other.intersects(not));
+}

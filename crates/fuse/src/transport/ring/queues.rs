@@ -1,0 +1,54 @@
+//! Which thread serves which queue. The kernel has a queue for each possible CPU, and sends a
+//! request to the queue of the caller's CPU.
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// The queues of one thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Share {
+    /// The queues that it serves.
+    pub(super) queues: Vec<u16>,
+    /// The CPU that it is bound to, which is that of its callers; none if it serves several CPUs.
+    pub(super) cpu: Option<usize>,
+}
+
+/// The shares of at most `threads` threads; none if the number of possible CPUs cannot be
+/// determined.
+pub(super) fn shares(threads: usize) -> Option<Vec<Share>> {
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+    let allowed = sched_getaffinity(None).ok()?;
+    let allowed: Vec<u16> = (0..CpuSet::MAX_CPU as u16).filter(|&cpu| allowed.is_set(cpu.into())).collect();
+    Some(share(count(&possible)?, &allowed, threads))
+}
+
+/// The number of CPUs in a list such as `0-3,8`.
+fn count(list: &str) -> Option<u16> {
+    let mut count = 0_u16;
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    Some(count)
+}
+
+/// Distributes `queues` queues. The queues of CPUs on which this process may run come first. A
+/// thread that has exactly one of these is bound to its CPU.
+fn share(queues: u16, allowed: &[u16], threads: usize) -> Vec<Share> {
+    let ours: Vec<u16> = allowed.iter().copied().filter(|&queue| queue < queues).collect();
+    let others = (0..queues).filter(|queue| !ours.contains(queue));
+    let threads = threads.clamp(1, ours.len().max(1));
+    let mut shares = vec![Share { queues: Vec::new(), cpu: None }; threads];
+    for (number, queue) in ours.iter().copied().chain(others).enumerate() {
+        shares[number % threads].queues.push(queue);
+    }
+    if threads == ours.len() {
+        for share in &mut shares {
+            share.cpu = share.queues.first().map(|&queue| queue.into());
+        }
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+use super::*;
+
+#[test]
+fn cpu_lists_are_counted() {
+    for (list, cpus) in [("0\n", Some(1)), ("0-1\n", Some(2)), ("0-3,8,10-11", Some(7))] {
+        assert_eq!(count(list), cpus);
+    }
+    for list in ["", "x", "3-1", "0-99999", "0-65535"] {
+        assert_eq!(count(list), None, "{list}");
+    }
+    assert!(shares(1).is_some_and(|shares| shares.len() == 1 && !shares[0].queues.is_empty()));
+}
+
+#[test]
+fn each_queue_has_exactly_one_thread() {
+    let of = |queues: &[u16], cpu| Share { queues: queues.to_vec(), cpu };
+    assert_eq!(share(2, &[0, 1], 2), [of(&[0], Some(0)), of(&[1], Some(1))]);
+    assert_eq!(share(2, &[0, 1], 8), [of(&[0], Some(0)), of(&[1], Some(1))]);
+    assert_eq!(share(4, &[0, 1, 2, 3], 2), [of(&[0, 2], None), of(&[1, 3], None)]);
+    // In a container: two of five CPUs are ours, but there are callers on the others as well.
+    assert_eq!(share(5, &[1, 3], 2), [of(&[1, 0, 4], Some(1)), of(&[3, 2], Some(3))]);
+    assert_eq!(share(2, &[5], 1), [of(&[0, 1], None)]);
+}
