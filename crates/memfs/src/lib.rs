@@ -33,8 +33,8 @@ pub use space::INODE_BYTES;
 
 use crate::{data::MemData, space::Space};
 
-/// How large a [`MemFs`] may grow. Without a limit, the machine's memory is the limit, and statfs shows
-/// it.
+/// How large a [`MemFs`] may grow. Without a limit, the machine's memory is the limit, and statfs
+/// shows it.
 ///
 /// ```
 /// use pando_memfs::MemOptions;

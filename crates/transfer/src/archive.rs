@@ -91,7 +91,8 @@ fn meta_of<R: Read>(entry: &mut tar::Entry<'_, R>, options: &Options) -> io::Res
         mode: header.mode()? & 0o7777,
         uid: narrow(header.uid()?)?,
         gid: narrow(header.gid()?)?,
-        mtime: Timestamp::from_parts(i64::try_from(header.mtime()?).unwrap_or(i64::MAX), 0),
+        // GNU tar writes a time before 1970 as a negative number in two's complement.
+        mtime: Timestamp::from_parts(header.mtime()? as i64, 0),
         xattrs: Vec::new(),
     };
     for record in entry.pax_extensions()?.into_iter().flatten() {

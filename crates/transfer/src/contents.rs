@@ -6,8 +6,8 @@ use pando_vfs::Seek;
 
 /// The contents of a regular file.
 pub(crate) trait Contents: Read {
-    /// Moves to the first data at or after `at`, and returns its offset: `size` if only a hole follows.
-    /// A source that knows no holes returns `at`.
+    /// Moves to the first data at or after `at`, and returns its offset: `size` if only a hole
+    /// follows. A source that knows no holes returns `at`.
     ///
     /// # Errors
     /// Those of lseek(2).
@@ -75,8 +75,8 @@ impl WriteAt for std::fs::File {
 /// How many bytes are read at once. A part of this size that has only zeros becomes a hole.
 const PART_BYTES: usize = 64 * 1024;
 
-/// Copies a file of `size` bytes, and returns how many bytes were written. If the source ends early,
-/// the copy is as short.
+/// Copies a file of `size` bytes, and returns how many bytes were written. If the source ends
+/// early, the copy is as short.
 pub(crate) fn copy(from: &mut dyn Contents, size: u64, to: &impl WriteAt) -> io::Result<u64> {
     let mut buffer = vec![0; PART_BYTES];
     let (mut at, mut written) = (0, 0);

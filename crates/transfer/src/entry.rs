@@ -51,8 +51,8 @@ pub(crate) fn copies_xattr(name: &[u8], options: &Options) -> bool {
 pub(crate) struct FirstNames(std::collections::HashMap<(u64, u64), std::path::PathBuf>);
 
 impl FirstNames {
-    /// The path under which the file of a device and inode number was put first. None if this is the
-    /// first time; it is noted then.
+    /// The path under which the file of a device and inode number was put first. None if this is
+    /// the first time; it is noted then.
     pub(crate) fn of(&mut self, file: (u64, u64), path: &Path) -> Option<&Path> {
         use std::collections::hash_map::Entry;
         match self.0.entry(file) {

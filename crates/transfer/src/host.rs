@@ -148,7 +148,8 @@ impl HostDir {
     }
 }
 
-/// Sets the metadata of an open file or directory. The owner first: chown(2) clears setuid and setgid.
+/// Sets the metadata of an open file or directory. The owner first: chown(2) clears setuid and
+/// setgid.
 fn set_open(fd: impl AsFd, meta: &Meta, options: &Options) -> io::Result<()> {
     if options.privileged {
         rustix::fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))?;
@@ -208,7 +209,8 @@ impl Dir for HostDir {
             rustix::fs::chownat(&self.0, name, Some(uid), Some(gid), nofollow)?;
         }
         if kind != FileKind::Symlink {
-            // chmod(2) follows links. Through a descriptor of the entry itself it changes no other file.
+            // chmod(2) follows links. Through a descriptor of the entry itself it changes no other
+            // file.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let itself = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
             let path = PathBuf::from(format!("/proc/self/fd/{}", itself.as_raw_fd()));

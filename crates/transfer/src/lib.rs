@@ -28,8 +28,8 @@
 //! # Safety against hostile sources
 //!
 //! Nothing is written outside the target directory. Each directory on the way is opened by itself,
-//! without following symbolic links, so a link that the source has made, or that another process puts
-//! there during the copy, is not followed. Paths in a tar stream that have `..` are an error.
+//! without following symbolic links, so a link that the source has made, or that another process
+//! puts there during the copy, is not followed. Paths in a tar stream that have `..` are an error.
 //!
 //! # Limitations
 //!
@@ -68,8 +68,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// What an unprivileged user can copy: the files belong to the user who copies, and device nodes
-    /// are left out.
+    /// What an unprivileged user can copy: the files belong to the user who copies, and device
+    /// nodes are left out.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,12 +1,12 @@
 //! A directory, of a tree or of the host, that entries are copied into.
 //!
 //! Difficulties, and what answers each:
-//! 1. *A path of the source may lead through a symbolic link*: [`Target::parent`] opens each directory
+//! 1. *A path of the source may lead through a symbolic link*: [`Target::dir`] opens each directory
 //!    on the way by itself, and [`Dir::open_dir`] follows no link.
 //! 2. *Copying entries into a directory changes its mtime*, and a directory may be read-only: its
 //!    metadata is set in [`Sink::finish`], deepest first.
-//! 3. *A tree may be deeper than PATH_MAX allows*: the directories on the way are kept open, and only
-//!    one name at a time is looked up.
+//! 3. *A tree may be deeper than PATH_MAX allows*: the directories on the way are kept open, and
+//!    only one name at a time is looked up.
 
 use std::{
     ffi::{OsStr, OsString},

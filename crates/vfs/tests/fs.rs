@@ -1,4 +1,4 @@
-//! The layer in the manner of `std::fs`: each call once as it should go, and once as it should not.
+//! The layer in the manner of `std::fs`: each call with a success and with a failure.
 
 use std::{
     collections::BTreeSet,
@@ -9,8 +9,8 @@ use std::{
 
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{
-    At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Result, Vfs,
-    fs::{Fs, OpenOptions},
+    At, Context, Credentials, Error, FileKind, OpenFlags, RenameFlags, Result, SetTime, Timestamp, Vfs, Walk,
+    fs::{Fs, OpenOptions, TreeWalk, WalkError},
 };
 
 #[path = "support/interrupted.rs"]
@@ -33,7 +33,7 @@ fn names(fs: &Fs, path: &str) -> Vec<String> {
 }
 
 #[test]
-fn contents_go_in_and_out() {
+fn read_returns_what_write_wrote() {
     let fs = fs();
     fs.write("/a", "one").expect("made");
     fs.write("/a", b"longer than that").expect("replaced");
@@ -44,14 +44,14 @@ fn contents_go_in_and_out() {
     fs.write("/large", &large).expect("made");
     assert!(fs.read("/large").expect("read") == large);
     fs.write("/binary", [0xff, 0xfe]).expect("made");
-    assert_eq!(fs.read_to_string("/binary"), Err(Error::Invalid));
+    assert_eq!(fs.read_to_string("/binary"), Err(Error::InvalidUtf8));
     assert_eq!(fs.read("/missing"), Err(Error::NoEntry));
     assert_eq!(fs.read("/"), Err(Error::IsDirectory));
     assert_eq!(fs.write("/missing/file", "x"), Err(Error::NoEntry));
 }
 
 #[test]
-fn what_memory_does_not_hold_is_not_read() {
+fn file_larger_than_memory_is_enomem() {
     let fs = fs();
     fs.create("/vast").expect("made").truncate(1 << 60).expect("a hole costs nothing");
     assert_eq!(fs.read("/vast"), Err(Error::NoMemory));
@@ -59,7 +59,7 @@ fn what_memory_does_not_hold_is_not_read() {
 }
 
 #[test]
-fn a_full_file_system_says_so() {
+fn full_file_system_is_enospc() {
     let fs = Fs::new(MemFs::new(MemOptions::new().size_bytes(8192).inodes(3))).expect("a new tree");
     assert_eq!(fs.write("/a", vec![1; 8193]), Err(Error::NoSpace));
     assert_eq!(fs.metadata("/a").map(|stat| stat.size), Ok(8192), "what was written stays");
@@ -308,7 +308,7 @@ fn names_move_multiply_and_lead_elsewhere() {
 }
 
 #[test]
-fn a_copy_has_contents_and_permissions() {
+fn copy_keeps_contents_and_permissions() {
     let fs = fs();
     let text = vec![7; 200_000];
     fs.write("/from", &text).expect("made");
@@ -328,7 +328,7 @@ fn a_copy_has_contents_and_permissions() {
 }
 
 #[test]
-fn the_context_decides_what_is_allowed() {
+fn credentials_of_the_context_are_checked() {
     let vfs = Vfs::new(MemFs::new(MemOptions::default())).expect("a new tree");
     let root = Fs::with_context(vfs.clone(), Context::new(&vfs, Credentials::root()));
     let user = Fs::with_context(vfs.clone(), Context::new(&vfs, Credentials::user(1000, 1000, &[])));
@@ -347,11 +347,11 @@ fn the_context_decides_what_is_allowed() {
     let error: std::io::Error = user.read("/private").expect_err("private").into();
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
     root.set_permissions("/home", 0o700).expect("set");
-    assert_eq!(user.exists("/home/mine"), Err(Error::Access), "who may not look does not know");
+    assert_eq!(user.exists("/home/mine"), Err(Error::Access), "without search permission the answer is unknown");
 }
 
 #[test]
-fn threads_share_one_or_have_one_each() {
+fn threads_share_an_fs_or_have_clones() {
     let fs = fs();
     fs.create_dir("/d").expect("made");
     std::thread::scope(|scope| {
@@ -367,4 +367,134 @@ fn threads_share_one_or_have_one_each() {
         }
     });
     assert_eq!(fs.read_dir("/d").expect("opens").count(), 4 * 500 + 50);
+}
+
+#[test]
+fn canonicalize_resolves_links_and_dots() {
+    let mut fs = fs();
+    fs.create_dir_all("/a/b").expect("made");
+    fs.write("/a/b/file", "").expect("made");
+    fs.symlink("../a/b", "/a/link").expect("made");
+    fs.set_current_dir("/a").expect("changed");
+    for path in ["b/file", "link/file", "./b/../b/./file", "/a//b/file", "../a/link/file"] {
+        assert_eq!(fs.canonicalize(path).as_deref(), Ok(Path::new("/a/b/file")), "{path}");
+    }
+    assert_eq!(fs.canonicalize("/").as_deref(), Ok(Path::new("/")));
+    assert_eq!(fs.canonicalize("missing"), Err(Error::NoEntry));
+    assert_eq!(fs.canonicalize(""), Err(Error::NoEntry));
+    let dir = fs.vfs().lookup(fs.context(), At::Cwd, "/a", Walk::empty()).expect("there");
+    let below = Context::rooted(&dir, Credentials::root()).expect("a directory");
+    let below = Fs::with_context(fs.vfs().clone(), below);
+    assert_eq!(below.canonicalize("b/file").as_deref(), Ok(Path::new("/b/file")), "from the context's root");
+}
+
+/// All paths of a walk, in any order, or the first error.
+fn walked(walk: TreeWalk<'_>) -> std::result::Result<BTreeSet<String>, WalkError> {
+    walk.map(|entry| Ok(entry?.path().display().to_string())).collect()
+}
+
+#[test]
+fn walk_returns_each_entry_once_and_follows_no_link() {
+    let fs = fs();
+    fs.create_dir_all("/tree/a/b/c").expect("made");
+    fs.create_dir_all("/other").expect("made");
+    fs.write("/other/file", "").expect("made");
+    fs.symlink("/other", "/tree/a/link").expect("made");
+    (0..1000).for_each(|i| fs.write(format!("/tree/a/b/{i}"), "").expect("made"));
+    let all = walked(fs.walk("/tree")).expect("walked");
+    assert_eq!(all.len(), 1004);
+    assert!(all.contains("/tree/a/link") && all.contains("/tree/a/b/c") && all.contains("/tree/a/b/999"));
+    let shallow = walked(fs.walk("/tree").max_depth(2)).expect("walked");
+    assert_eq!(shallow.iter().map(String::as_str).collect::<Vec<_>>(), ["/tree/a", "/tree/a/b", "/tree/a/link"]);
+    let deep = walked(fs.walk("/tree").min_depth(3).max_depth(3)).expect("walked");
+    assert!(deep.len() == 1001 && deep.contains("/tree/a/b/c"), "{}", deep.len());
+    let without_b = walked(fs.walk("/tree").filter_entry(|entry| entry.file_name() != "b")).expect("walked");
+    assert_eq!(without_b.len(), 2);
+    let mut order = fs.walk("/tree").map(|entry| entry.expect("an entry").path());
+    let place = |path: &str, order: &[PathBuf]| order.iter().position(|seen| seen == Path::new(path));
+    let order: Vec<_> = order.by_ref().collect();
+    assert!(place("/tree/a/b", &order) < place("/tree/a/b/c", &order), "a directory is before its entries");
+    assert_eq!(walked(fs.walk("/tree").max_depth(0)).expect("walked").len(), 0);
+    // A start that is a symbolic link is followed, as by read_dir.
+    assert_eq!(walked(fs.walk("/tree/a/link")).expect("walked").len(), 1);
+}
+
+#[test]
+fn walk_reports_a_directory_that_cannot_be_read_and_continues() {
+    let vfs = Vfs::new(MemFs::new(MemOptions::new())).expect("a new tree");
+    let root = Fs::with_context(vfs.clone(), Context::new(&vfs, Credentials::root()));
+    let user = Fs::with_context(vfs.clone(), Context::new(&vfs, Credentials::user(1, 1, &[])));
+    for dir in ["a", "closed", "z"] {
+        root.create_dir_all(format!("/tree/{dir}/below")).expect("made");
+    }
+    root.set_permissions("/tree/closed", 0o700).expect("set");
+    let (mut paths, mut errors) = (BTreeSet::new(), Vec::new());
+    for entry in user.walk("/tree") {
+        match entry {
+            Ok(entry) => assert!(paths.insert(entry.path())),
+            Err(error) => errors.push(error),
+        }
+    }
+    assert_eq!(paths.len(), 5);
+    assert_eq!((errors.len(), errors[0].path(), errors[0].error()), (1, Path::new("/tree/closed"), Error::Access));
+    assert_eq!(errors[0].to_string(), "/tree/closed: permission denied (EACCES)");
+    assert_eq!(std::io::Error::from(errors.remove(0)).kind(), std::io::ErrorKind::PermissionDenied);
+    let missing = walked(user.walk("/missing")).expect_err("missing");
+    assert_eq!((missing.path(), Error::from(missing.clone())), (Path::new("/missing"), Error::NoEntry));
+    assert_eq!(walked(user.walk("/tree/a/below/x")).map_err(Error::from), Err(Error::NoEntry));
+}
+
+#[test]
+fn walk_survives_changes_and_does_not_leave_the_tree() {
+    let fs = fs();
+    (0..300).for_each(|i| fs.create_dir_all(format!("/tree/{i}/sub")).expect("made"));
+    fs.create_dir_all("/secret/inside").expect("made");
+    let mut met = BTreeSet::new();
+    for (count, entry) in fs.walk("/tree").enumerate() {
+        let path = entry.expect("an entry").path();
+        assert!(path.starts_with("/tree") && !path.ends_with("inside"), "{path:?}");
+        met.insert(path);
+        if count == 0 {
+            // Directories that the walk has read the names of, and has not opened.
+            (100..200).for_each(|i| fs.remove_dir_all(format!("/tree/{i}")).expect("removed"));
+            (200..300).for_each(|i| {
+                fs.remove_dir_all(format!("/tree/{i}")).expect("removed");
+                fs.symlink("/secret", format!("/tree/{i}")).expect("swapped");
+            });
+        }
+    }
+    assert!((0..100).all(|i| met.contains(Path::new(&format!("/tree/{i}/sub")))));
+}
+
+#[test]
+fn tempfile_gets_a_name_once() {
+    let fs = fs();
+    let mut file = fs.tempfile_in("/").expect("made");
+    assert_eq!((names(&fs, "/").len(), file.stat().nlink, file.stat().mode), (0, 0, 0o600));
+    file.write_all(b"draft").expect("written");
+    fs.write("/taken", "").expect("made");
+    assert_eq!(fs.persist(&file, "/taken"), Err(Error::Exists));
+    fs.persist(&file, "/letter").expect("named");
+    assert_eq!(fs.read_to_string("/letter").as_deref(), Ok("draft"));
+    fs.remove_file("/letter").expect("removed");
+    assert_eq!(fs.persist(&file, "/again"), Err(Error::NoEntry), "its last name was removed");
+    assert_eq!(fs.tempfile_in("/taken").err(), Some(Error::NotDirectory));
+    let free = || fs.vfs().statfs(fs.context(), At::Cwd, "/").expect("counted").ffree;
+    let before = free();
+    drop(fs.tempfile_in("/").expect("made"));
+    assert_eq!(free(), before, "freed with its last handle");
+}
+
+#[test]
+fn set_times_changes_what_is_not_omitted() {
+    let fs = fs();
+    fs.write("/f", "").expect("made");
+    fs.symlink("f", "/link").expect("made");
+    let (old, new) = (Timestamp::from_parts(1000, 1), Timestamp::from_parts(-5, 0));
+    fs.set_times("/link", old, old).expect("set");
+    fs.set_times("/f", SetTime::Omit, new).expect("set");
+    let stat = fs.metadata("/f").expect("there");
+    assert_eq!((stat.atime, stat.mtime), (old, new));
+    assert!(fs.symlink_metadata("/link").expect("there").mtime > old);
+    assert_eq!(fs.set_times("/missing", old, old), Err(Error::NoEntry));
 }
