@@ -7,7 +7,7 @@
 
 use std::{hint::black_box, sync::Barrier, time::Instant};
 
-use pando_sync::{Node, SplitTable, Unlinked, pin};
+use pando_sync::{Detached, Node, SplitTable, pin};
 
 type Table = SplitTable<u64>;
 
@@ -16,7 +16,7 @@ fn hash(name: u64) -> u64 {
     (x ^ x >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-fn insert(table: &Table, name: u64, node: Unlinked<u64>, len: u64) {
+fn insert(table: &Table, name: u64, node: Detached<u64>, len: u64) {
     let guard = pin();
     let done = table.insert(hash(name), |&n| n == name, node, &guard).expect("a new name");
     table.adapt(len as usize, done.contended, &guard);
@@ -62,7 +62,7 @@ fn main() {
     for elements in [0, 100, 100_000, 1_000_000_u64] {
         let table = Table::new();
         for name in 0..elements {
-            insert(&table, name, Unlinked::new(name), name + 1);
+            insert(&table, name, Detached::new(name), name + 1);
         }
         let steps = 2_000_000;
         let mut alone = 0.0;
@@ -81,13 +81,13 @@ fn main() {
             // Names of each thread's own, as in a directory in which each creates and removes its files.
             let both = time(threads, steps / 2, |t, i| {
                 let name = elements + (i % 64) * threads + t;
-                insert(&table, name, Unlinked::new(name), elements + 1);
+                insert(&table, name, Detached::new(name), elements + 1);
                 remove(&table, name, elements);
             });
             // What of it is the node's allocation and its way through the reclaimer.
             let retire = time(threads, steps / 2, |_, i| {
                 let _guard = pin();
-                drop(black_box(Unlinked::new(i)));
+                drop(black_box(Detached::new(i)));
             });
             alone = if threads == 1 { both } else { alone };
             let speed = threads as f64 * alone / both;

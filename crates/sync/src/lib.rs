@@ -7,12 +7,12 @@
 //! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
 //! | [`Weak`] | `weak` | what a cache remembers of a counted object, which it does not keep alive |
 //! | `LockRef` | `lock_ref` | a count in one word, dead at zero: that of what is counted |
-//! | [`Proxies`] | `proxies` | references to a hot object, counted on a line of each core |
+//! | [`PerCpuRefs`] | `proxies` | references to a hot object, counted on a line of each core |
 //! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
-//! | [`LockGrain`] | `lock_grain` | one lock for the names of a directory until threads contend, then one for each |
+//! | [`LockGranularity`] | `lock_grain` | one lock for the names of a directory until threads contend, then one for each |
 //! | [`Revocable`] | `revocable` | what is checked under a name's lock, and taken back: those who check write nothing |
-//! | [`Described`] | `described` | a word and a record that goes with it, read together without a lock |
-//! | [`Flights`] | `flights` | what many ask at the same time is asked once |
+//! | [`VersionedPair`] | `described` | a word and a record that goes with it, read together without a lock |
+//! | [`SingleFlight`] | `flights` | what many ask at the same time is asked once |
 //! | [`lock_order`], [`ClassMutex`] | `lock_order`, `class_mutex` | the order of locks, asserted in debug builds; a mutex with a place in it |
 //! | [`lock`] | `facade` | a plain mutex, poisoned or not: one whose data a panic cannot leave half changed |
 //! | [`lock_counts`] | `lock_stats` | how often locks are taken, and waited for |
@@ -33,63 +33,52 @@
 //! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
 //! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).
 
-mod biased_rw_lock;
-mod blocks;
-mod class_mutex;
-mod counted;
-mod described;
+mod allocator;
+mod base;
+mod counters;
 mod facade;
-mod fair_lock;
-mod flights;
-mod lock_grain;
-pub mod lock_order;
-mod lock_ref;
-mod lock_stats;
-mod name_locks;
+mod locks;
 pub mod op;
-mod padded;
-mod position;
-mod prefetch;
-mod proxies;
-mod quota;
 mod reclaim;
-mod revocable;
+mod refcount;
 pub mod ring;
-mod seq_rw_lock;
-mod siphash;
 mod split_table;
-#[cfg(all(test, not(loom)))]
-mod stopper;
-mod striped;
-mod tally;
 mod tuning;
-mod weak;
 
-pub use biased_rw_lock::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
-pub use blocks::{BlockBox, BlockBytes};
-pub use class_mutex::{ClassGuard, ClassMutex};
-pub use counted::{AtomicCounted, Counted, Object, Shared};
-pub use described::Described;
+pub use allocator::{BlockBox, BlockBytes};
+pub use base::{
+    padded::{OwnLine, Padded},
+    prefetch::prefetch,
+    siphash::siphash13,
+};
+pub use counters::{
+    quota::{Quota, QuotaFull},
+    striped::Striped,
+    tally::{Counter, Stamp, Sum},
+};
 pub use facade::lock;
-pub use flights::Flights;
-pub use lock_grain::LockGrain;
-pub use lock_stats::{LockCount, counted, lock_counted, lock_counts};
-pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
+pub use locks::{
+    biased_rw_lock::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard},
+    class_mutex::{ClassGuard, ClassMutex},
+    lock_granularity::LockGranularity,
+    lock_order,
+    lock_stats::{LockCount, counted, lock_counted, lock_counts},
+    name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks},
+    position::{Io, Position},
+    revocable::{Revocable, Revocation},
+    seq_rw_lock::{Mode, SeqGuard, SeqRwLock, WriteGuard},
+    single_flight::SingleFlight,
+};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Operation, Peek, Removal};
-pub use padded::{OwnLine, Padded};
-pub use position::{Io, Position};
-pub use prefetch::prefetch;
-pub use proxies::{Proxies, Proxy};
-pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, collect_all, flush_retired, pin, retired_bytes};
-pub use revocable::{Revocable, Revocation};
-pub use seq_rw_lock::{Mode, SeqGuard, SeqRwLock, WriteGuard};
-pub use siphash::siphash13;
-pub use split_table::{IndexAddress, Inserted, Node, Rejected, Removed, SplitTable, Unlinked};
-pub use striped::Striped;
-pub use tally::{Counter, Stamp, Sum};
+pub use refcount::{
+    counted::{AtomicCounted, Counted, Object, Shared},
+    percpu_ref::{CpuRef, PerCpuRefs},
+    versioned_pair::VersionedPair,
+    weak::Weak,
+};
+pub use split_table::{Detached, IndexAddress, Inserted, Node, Rejected, Removed, SplitTable};
 pub use tuning::OPTIMISTIC_TRIES;
-pub use weak::Weak;
 
 /// A small number that differs between threads that run at the same time, for choosing a stripe.
 ///

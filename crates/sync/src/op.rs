@@ -107,8 +107,8 @@ use std::mem::MaybeUninit;
 
 use self::operation::{Place, WORDS};
 use crate::{
-    counted::Object,
     facade::{AtomicUsize, Ordering},
+    refcount::counted::Object,
 };
 
 /// Not decided yet: every word still shows what it held before.
@@ -192,9 +192,7 @@ impl Op {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "op_tests.rs"]
 mod tests;
 
 #[cfg(all(test, loom))]
-#[path = "op_loom.rs"]
 mod loom_model;

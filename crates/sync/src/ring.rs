@@ -305,5 +305,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-#[path = "ring_loom.rs"]
 mod loom_model;

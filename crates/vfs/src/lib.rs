@@ -14,7 +14,7 @@
 //! NameSpace::permissions         permissions of a directory are taken away: one of them, by its number
 //!   NameSpace::topology          a directory changes its parent: ancestors stand still (P4)
 //!     NameSpace::names           a lock per name, striped; those of an operation at once, by stripe (P2); one for all names of
-//!                                a directory, until threads meet there (pando_sync::LockGrain)
+//!                                a directory, until threads meet there (pando_sync::LockGranularity)
 //!       NameSpace::rename_seq    written around the instant at which a directory changes its place (P9), or loses permissions, or
 //!                                at which something is mounted on it
 //!       FileState::contents      as below: attributes are asked for again with the inode's lock, one of the names'
@@ -92,7 +92,7 @@
 //! **unlink** empties the slot (the instant), takes it out of the table, and counts the link down. **link** counts up
 //! before it inserts: a link count is never too low.
 //!
-//! **A file that many open** at the same time gets proxies ([`pando_sync::Proxies`]), under its name's lock, on which openers
+//! **A file that many open** at the same time gets proxies ([`pando_sync::PerCpuRefs`]), under its name's lock, on which openers
 //! count from then on. They hold the file and it holds them, until its name is taken away: under the same lock.
 //!
 //! **chmod and chown** of a directory: a change of a name is permitted under that name's lock, and what was permitted stands

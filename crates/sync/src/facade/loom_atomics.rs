@@ -157,57 +157,5 @@ number!(AtomicI64, i64);
 number!(AtomicU64, u64);
 number!(AtomicUsize, usize);
 
-/// Of the search itself: what the first thread reads while others write. (It reads before they begin in the execution
-/// that loom tries first, and so is the one that is hidden.) Each has been seen to fail on loom's own atomics, that is
-/// without `before_load`.
 #[cfg(test)]
-mod loom_model {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    fn add_by_compare_and_swap(number: &AtomicUsize) {
-        let old = number.load(Ordering::SeqCst);
-        let _ = number.compare_exchange(old, old + 1, Ordering::SeqCst, Ordering::SeqCst);
-    }
-
-    /// What the first thread reads in all executions in which the others do these things.
-    fn readings<const N: usize>(others: Vec<fn(&AtomicUsize)>) -> BTreeSet<[usize; N]> {
-        let all = Arc::new(Mutex::new(BTreeSet::new()));
-        let of_this_model = all.clone();
-        loom::model(move || {
-            let number = loom::sync::Arc::new(AtomicUsize::new(0));
-            let spawn = |other: &fn(&AtomicUsize)| {
-                let (number, other) = (number.clone(), *other);
-                thread::spawn(move || other(&number))
-            };
-            let threads: Vec<_> = others.iter().map(spawn).collect();
-            let read = [(); N].map(|()| number.load(Ordering::SeqCst));
-            threads.into_iter().for_each(|t| t.join().expect("ends"));
-            of_this_model.lock().unwrap_or_else(PoisonError::into_inner).insert(read);
-        });
-        std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// A load of the writer's own does not hide the reader's.
-    #[test]
-    fn the_writer_loads() {
-        assert_eq!(readings(vec![add_by_compare_and_swap]), BTreeSet::from([[0], [1]]));
-    }
-
-    /// Nor does a third thread's.
-    #[test]
-    fn a_third_thread_loads() {
-        let look = |number: &AtomicUsize| {
-            let _ = number.load(Ordering::SeqCst);
-        };
-        assert_eq!(readings(vec![look, add_by_compare_and_swap, look]), BTreeSet::from([[0], [1]]));
-    }
-
-    /// Two loads are tried in all places among two writes.
-    #[test]
-    fn two_loads_among_two_writes() {
-        let twice = |number: &AtomicUsize| (0..2).for_each(|_| add_by_compare_and_swap(number));
-        let ordered = BTreeSet::from([[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]]);
-        assert_eq!(readings(vec![twice]), ordered);
-    }
-}
+mod loom_model;

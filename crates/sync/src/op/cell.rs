@@ -4,9 +4,9 @@ use std::{marker::PhantomData, ptr::NonNull};
 
 use super::{Op, OpState, Operation, operation::Entry};
 use crate::{
-    counted::{Block, Counted, Object, Shared},
     facade::{AtomicPtr, Ordering},
     reclaim::{self, Guard},
+    refcount::counted::{Block, Counted, Object, Shared},
 };
 
 /// The bits of a word that say what the rest points to; blocks and entries are aligned to eight bytes.

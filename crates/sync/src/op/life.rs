@@ -4,9 +4,9 @@ use std::{marker::PhantomData, ptr::NonNull};
 
 use super::{Op, OpState, Operation};
 use crate::{
-    counted::{Block, Counted, Shared},
     facade::{AtomicPtr, Ordering, fence_after_exchange},
     reclaim::{self, Guard},
+    refcount::counted::{Block, Counted, Shared},
 };
 
 /// Alive, and nobody is about to remove it.

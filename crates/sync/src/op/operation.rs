@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::Op;
-use crate::counted::{Block, Counted, Object, Shared};
 #[cfg(test)]
 use crate::reclaim::Guard;
+use crate::refcount::counted::{Block, Counted, Object, Shared};
 
 /// How many words an operation changes at most, besides a [`Life`](super::Life): the slots and the places of an exchange.
 pub(super) const WORDS: usize = 4;

@@ -155,5 +155,4 @@ impl Slot {
 unsafe impl Sync for Slot {}
 
 #[cfg(all(test, loom))]
-#[path = "grace_loom.rs"]
 mod loom_model;

@@ -217,5 +217,4 @@ impl RetireLists {
 }
 
 #[cfg(all(test, loom))]
-#[path = "retire_list_loom.rs"]
 mod loom_model;

@@ -33,5 +33,4 @@ pub(super) static GRACES: Graces = Graces::new();
 pub(super) static LISTS: RetireLists = RetireLists::new();
 
 #[cfg(test)]
-#[path = "scheme_tests.rs"]
 mod tests;

@@ -38,7 +38,7 @@ use super::{
     raw::{self, Link, Walk},
 };
 use crate::{
-    blocks,
+    allocator,
     facade::{AtomicPtr, AtomicUsize, Ordering},
     reclaim::{self, Guard},
 };
@@ -121,7 +121,7 @@ impl Segment {
 
     /// A segment of unused lines; `None` when memory is short.
     fn allocate(lines: usize) -> Option<*mut Self> {
-        let segment = blocks::try_alloc_zeroed(Self::layout(lines)?)?.cast::<Self>().as_ptr();
+        let segment = allocator::try_alloc_zeroed(Self::layout(lines)?)?.cast::<Self>().as_ptr();
         // SAFETY: fresh memory of the head's layout.
         unsafe { segment.write(Self { lines, holders: AtomicUsize::new(1) }) };
         // Zeroes are unused lines, except to the model checker, whose atomics are more than a word.
@@ -156,7 +156,7 @@ impl Segment {
         }
         let layout = Self::layout(lines).expect("it was allocated with this layout");
         // SAFETY: not null, and as allocated.
-        unsafe { blocks::free(NonNull::new_unchecked(segment).cast(), layout) };
+        unsafe { allocator::free(NonNull::new_unchecked(segment).cast(), layout) };
     }
 
     /// # Safety
@@ -263,7 +263,7 @@ impl Buckets {
 
     /// Puts it into memory of its own, with an empty index; none when memory is short.
     fn allocate(self) -> Option<*mut Self> {
-        let this = blocks::try_alloc_zeroed(self.layout()?)?.cast::<Self>().as_ptr();
+        let this = allocator::try_alloc_zeroed(self.layout()?)?.cast::<Self>().as_ptr();
         // SAFETY: memory of the layout, and nobody else's; the groups are zeroes.
         unsafe {
             this.write(self);
@@ -373,7 +373,7 @@ impl Buckets {
                 index.take_apart();
             }
             buckets.drop_in_place();
-            blocks::free(NonNull::new_unchecked(buckets).cast(), layout);
+            allocator::free(NonNull::new_unchecked(buckets).cast(), layout);
         }
     }
 }

@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::raw::{self, Link};
-use crate::blocks;
+use crate::allocator;
 
 /// Two places of 32 bits: the number of a cache line, without the high bits, which are those of any block's address. (Wrong for
 /// blocks that lie 256 GiB away from the first.) Zero is empty.
@@ -84,7 +84,7 @@ impl Hint {
     #[inline]
     fn places(&self) -> [*const Link; 2] {
         let hints = self.0.load(Ordering::Relaxed);
-        let high = blocks::vicinity() as u64 >> (LINE_BITS + PLACE_BITS) << (LINE_BITS + PLACE_BITS);
+        let high = allocator::vicinity() as u64 >> (LINE_BITS + PLACE_BITS) << (LINE_BITS + PLACE_BITS);
         [hints & u64::from(u32::MAX), hints >> PLACE_BITS].map(|place| match place {
             0 => std::ptr::null(),
             place => std::ptr::without_provenance((high | place << LINE_BITS) as usize),
@@ -107,9 +107,9 @@ mod tests {
     struct Line(Link);
 
     impl Scene {
-        fn new() -> blocks::BlockBox<Self> {
+        fn new() -> allocator::BlockBox<Self> {
             let line = || Line(Link::nowhere());
-            blocks::BlockBox::new(Self { hint: Hint(AtomicU64::new(0)), links: [line(), line(), line()] })
+            allocator::BlockBox::new(Self { hint: Hint(AtomicU64::new(0)), links: [line(), line(), line()] })
         }
 
         fn link(&self, index: usize) -> *const Link {

@@ -35,7 +35,7 @@ use std::{alloc::Layout, marker::PhantomData};
 
 use super::raw::{self, Link};
 #[cfg(not(loom))]
-use crate::blocks;
+use crate::allocator;
 use crate::{
     facade::{Ordering, fence_after_exchange},
     prefetch,
@@ -79,7 +79,7 @@ const _: () = assert!(size_of::<Group>() == 64);
 #[inline]
 fn first_place() -> usize {
     const ABOVE: usize = 512 << 20;
-    (blocks::vicinity() & !((1 << PLACE_BITS) - 1)).wrapping_sub((PLACES << PLACE_BITS) - ABOVE)
+    (allocator::vicinity() & !((1 << PLACE_BITS) - 1)).wrapping_sub((PLACES << PLACE_BITS) - ABOVE)
 }
 
 /// The model checker's world is anywhere, and its slots have room for any address.

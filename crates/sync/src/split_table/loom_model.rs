@@ -37,7 +37,7 @@ const SAME: fn(u64) -> u64 = |_| 5 << 20;
 
 fn insert(table: &Table, hash: fn(u64) -> u64, name: u64) -> bool {
     let guard = pin();
-    let node = Unlinked::new(Entry(UnsafeCell::new(name)));
+    let node = Detached::new(Entry(UnsafeCell::new(name)));
     match table.insert(hash(name), |e| e.name() == name, node, &guard) {
         Ok(_) => true,
         Err(Rejected::Exists { found, node }) => {

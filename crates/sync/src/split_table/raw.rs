@@ -18,12 +18,12 @@
 use crate::tuning::PREFETCHED;
 use std::ptr::NonNull;
 
-use super::{Node, Unlinked};
+use super::{Detached, Node};
 use crate::{
-    counted::{Block, Counted, Shared},
     facade::{AtomicPtr, AtomicU64, Ordering},
     prefetch,
     reclaim::Guard,
+    refcount::counted::{Block, Counted, Shared},
 };
 
 /// Set in a link's `next` when the link is removed.
@@ -84,7 +84,7 @@ pub(super) fn unmarked(link: *mut Link) -> *mut Link {
 }
 
 /// Asks for the first lines of an element: its name may end in the second, and the object it was made with lies there
-/// (`Unlinked::pair`). A look-up then waits for memory once, and not once for the name and again for the object.
+/// (`Detached::pair`). A look-up then waits for memory once, and not once for the name and again for the object.
 #[inline]
 pub(super) fn prefetch_element(link: *const Link) {
     for line in 0..PREFETCHED {
@@ -265,16 +265,16 @@ impl Spot<'_> {
     /// Links an element here under `key`, or gives it back.
     pub(super) fn publish<'g, T: Send + Sync + 'static>(
         &self,
-        Unlinked(node): Unlinked<T>,
+        Detached(node): Detached<T>,
         key: u64,
         _guard: &'g Guard,
-    ) -> Result<Shared<'g, Node<T>>, Unlinked<T>> {
-        // Relaxed: the compare-and-swap publishes it, and there is one `Unlinked` of a node: nobody else writes.
+    ) -> Result<Shared<'g, Node<T>>, Detached<T>> {
+        // Relaxed: the compare-and-swap publishes it, and there is one `Detached` of a node: nobody else writes.
         node.link.key.store(key, Ordering::Relaxed);
         let block = node.into_raw();
         // SAFETY: `into_raw` gave a pointer to a whole live block, and the value begins with its link (`repr(C)`).
         let link = unsafe { block.byte_add(Block::<Node<T>>::VALUE).cast::<Link>() };
-        // SAFETY: it was `Unlinked`, so it is nobody's to link but ours; from now on the list owns the
+        // SAFETY: it was `Detached`, so it is nobody's to link but ours; from now on the list owns the
         // reference, which is put after the link was marked and unlinked, so the memory waits for guards.
         if unsafe { self.link(link) } {
             // SAFETY: it was in the list while the guard was alive.
@@ -284,6 +284,6 @@ impl Spot<'_> {
         let node = unsafe { Counted::from_raw(NonNull::new_unchecked(block)) };
         node.link.next.store(NOWHERE, Ordering::Relaxed);
         node.link.key.store(0, Ordering::Relaxed);
-        Err(Unlinked(node))
+        Err(Detached(node))
     }
 }

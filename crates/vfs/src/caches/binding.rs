@@ -1,6 +1,6 @@
 //! Names and inodes of a backing: taken into the cache, and out of it.
 
-use pando_sync::{Counted, Guard, Node, OpCell, Shared, Unlinked, lock};
+use pando_sync::{Counted, Detached, Guard, Node, OpCell, Shared, lock};
 
 use crate::{
     Error, Result,
@@ -38,7 +38,7 @@ pub(crate) fn bind_loaded(
 ) -> Result<()> {
     dir.sb().expect_open()?;
     let anchor = directory.anchor(dir.as_shared(), guard)?;
-    let slot = Unlinked::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
+    let slot = Detached::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
     drop(dentry.place.replace(Some(slot.reference())));
     let node = directory.insert(hash, name, slot, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
     if directory.life.keep_alive(guard) {

@@ -1,7 +1,7 @@
 //! Taking names into the cache of a tree that is kept elsewhere: one that somebody wants, or many that a scan has found.
 //!
 //! Difficulties, and what answers each:
-//! 1. *Many want the same name.* One asks, and the others wait and share the answer, the error too (`pando_sync::Flights`).
+//! 1. *Many want the same name.* One asks, and the others wait and share the answer, the error too (`pando_sync::SingleFlight`).
 //! 2. *The backing may be slow, and a stripe is shared with other names.* It is asked with nothing locked; then the name is
 //!    locked, and the answer counts unless something has happened meanwhile ([`Version`]).
 //! 3. *Something happens all the time.* The second question is asked with the name locked, and with the inode that the

@@ -17,7 +17,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use pando_sync::{Counted, Guard, Shared, Unlinked, pin};
+use pando_sync::{Counted, Detached, Guard, Shared, pin};
 
 use crate::objects::{
     by_number::{ByNumber, Entry, Numbered},
@@ -72,7 +72,7 @@ impl Nodes {
         let ino = dentry.inode().ino;
         // First: the thread that removes the last name sees it, or the thread that forgets the last count sees no name.
         dentry.inode().set_numbered();
-        let mut new: Option<Unlinked<_>> = None;
+        let mut new: Option<Detached<_>> = None;
         loop {
             if let Some(entry) = self.table.entry(ino, &guard) {
                 if entry.to_ref().count_up(lookups) {

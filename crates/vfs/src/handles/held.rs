@@ -1,14 +1,14 @@
 //! How an open file holds its dentry: by its count, or, if many open it at the same time, by a core's proxy.
 //!
 //! Each open writes the dentry's count, and each close: one line, that all who use one file fight for. When openers have
-//! been in one another's way, the dentry gets proxies ([`pando_sync::Proxies`]), and from then on openers count on a line of
+//! been in one another's way, the dentry gets proxies ([`pando_sync::PerCpuRefs`]), and from then on openers count on a line of
 //! their core. The proxies hold the dentry, which holds them: they are made under the lock of its name, if the name is
 //! bound still, and let go of by whoever takes the name away, under the same lock, or takes the tree down, which is closed
 //! then. A tree with a backing has none: its cache counts who uses what.
 
 use std::cell::Cell;
 
-use pando_sync::{Counted, NameGuard, NameKey, Proxy, pin};
+use pando_sync::{Counted, CpuRef, NameGuard, NameKey, pin};
 
 use crate::objects::{
     dentry::{Dentry, DentryRef},
@@ -18,7 +18,7 @@ use crate::objects::{
 /// What an open file holds.
 pub(crate) enum Held {
     Itself(DentryRef),
-    Proxy(Counted<Proxy<DentryRef>>),
+    Proxy(Counted<CpuRef<DentryRef>>),
 }
 
 impl Held {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use pando_sync::{Guard, Node, Shared, SplitTable, Unlinked};
+use pando_sync::{Detached, Guard, Node, Shared, SplitTable};
 
 use crate::types::name::{Name, equal};
 
@@ -63,7 +63,7 @@ impl BackedDir {
         if self.absent_count.load(Ordering::Relaxed) >= ABSENT_MAX {
             self.forget_absent(guard);
         }
-        let node = Unlinked::new(Name::new(name));
+        let node = Detached::new(Name::new(name));
         // Before it can be seen: whoever forgets it counts it out.
         let len = self.absent_count.fetch_add(1, Ordering::Relaxed) + 1;
         match self.absent.insert(hash, |absent| equal(absent.as_bytes(), name), node, guard) {

@@ -2,7 +2,7 @@
 //! cached of a backing). Looking one up takes no lock and counts nothing (P7).
 
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped, Unlinked, pin, siphash13,
+    AtomicCounted, Counted, Counter, Detached, Guard, Node, Rejected, Shared, SplitTable, Striped, pin, siphash13,
 };
 
 use crate::objects::dentry::Dentry;
@@ -74,12 +74,12 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
     }
 
     /// An entry for an inode, to be inserted: it holds this reference.
-    pub(crate) fn make(dentry: Counted<Dentry>, note: T) -> Unlinked<Numbered<T>> {
-        Unlinked::new(Numbered { ino: dentry.inode().ino, dentry: AtomicCounted::new(Some(dentry)), note })
+    pub(crate) fn make(dentry: Counted<Dentry>, note: T) -> Detached<Numbered<T>> {
+        Detached::new(Numbered { ino: dentry.inode().ino, dentry: AtomicCounted::new(Some(dentry)), note })
     }
 
     /// Takes an entry in; gives it back if its number is there already.
-    pub(crate) fn insert(&self, entry: Unlinked<Numbered<T>>, guard: &Guard) -> Result<(), Unlinked<Numbered<T>>> {
+    pub(crate) fn insert(&self, entry: Detached<Numbered<T>>, guard: &Guard) -> Result<(), Detached<Numbered<T>>> {
         let ino = entry.ino;
         // Before it can be seen: whoever takes it out counts it out.
         self.counted(true, guard);

@@ -6,7 +6,7 @@
 //!
 //! The first dentry of an inode holds the inode itself; further hard links hold a reference to the first.
 
-use pando_sync::{Counted, Guard, Node, Object, OpCell, Proxies, Shared};
+use pando_sync::{Counted, Guard, Node, Object, OpCell, PerCpuRefs, Shared};
 
 use crate::{
     Error, Result,
@@ -213,4 +213,4 @@ impl std::fmt::Debug for DentryRef {
 }
 
 /// A dentry's proxies.
-pub(crate) type DentryProxies = Proxies<DentryRef>;
+pub(crate) type DentryProxies = PerCpuRefs<DentryRef>;

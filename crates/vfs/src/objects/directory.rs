@@ -4,8 +4,8 @@
 //! table's buckets and in the stripe of their thread.
 
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Guard, IndexAddress, Life, LifeState, LockGrain, Node, OwnLine, Rejected,
-    Revocable, Shared, SplitTable, Stamp, Striped, Sum, Unlinked,
+    AtomicCounted, Counted, Counter, Detached, Guard, IndexAddress, Life, LifeState, LockGranularity, Node, OwnLine,
+    Rejected, Revocable, Shared, SplitTable, Stamp, Striped, Sum,
 };
 
 use crate::{
@@ -30,7 +30,7 @@ pub(crate) struct Directory {
     /// The permission to change its names: stands for whoever has checked it, until it is being taken away.
     pub permission: Revocable,
     /// Whether each name has a lock of its own.
-    pub grain: LockGrain,
+    pub grain: LockGranularity,
     stripes: OwnLine<Striped<Stripe>>,
 }
 
@@ -69,7 +69,7 @@ impl Directory {
             table: SplitTable::new(),
             life: Life::new(),
             permission: Revocable::new(),
-            grain: LockGrain::coarse(),
+            grain: LockGranularity::coarse(),
             stripes: OwnLine(Striped::new(Stripe::default())),
             backed: None,
             mounted: AtomicCounted::new(None),
@@ -81,7 +81,7 @@ impl Directory {
         let subdirs = Counter::new(u64::from(nlink.saturating_sub(2)));
         let stripes = OwnLine(Striped::new(Stripe { subdirs, ..Stripe::default() }));
         let backed = Some(Box::new(BackedDir::new(change_count)));
-        Self { backed, stripes, grain: LockGrain::fine(), ..Self::new() }
+        Self { backed, stripes, grain: LockGranularity::fine(), ..Self::new() }
     }
 
     /// The slot of a name, whatever it shows.
@@ -123,7 +123,7 @@ impl Directory {
         &self,
         hash: u64,
         name: &[u8],
-        slot: Unlinked<Slot>,
+        slot: Detached<Slot>,
         guard: &'g Guard,
     ) -> Result<Shared<'g, Node<Slot>>> {
         debug_assert_eq!(slot.name.as_bytes(), name);

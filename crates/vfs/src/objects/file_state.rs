@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pando_sync::{
-    BiasedRwLock, BlockBox, Described, OwnLine, assert_unpinned, counted,
+    BiasedRwLock, BlockBox, OwnLine, VersionedPair, assert_unpinned, counted,
     lock_order::{self, LockClass},
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct FileState {
     /// Occupied space, in units of 512 bytes: stored by whoever changes the contents, so that stat waits for nobody.
     blocks: AtomicU64,
     /// Where data is; none: everywhere up to the size. Changed with the lock held, read without (P6).
-    layout: Described<Layout>,
+    layout: VersionedPair<Layout>,
     /// Whether the driver says so; otherwise `layout` means nothing.
     tracked: bool,
     /// None once the inode is gone. Lock class `Data`: the last in the order. Readers write to it, too, unless they are many.
@@ -122,7 +122,7 @@ impl Inode {
                 let blocks = AtomicU64::new(data.blocks());
                 let layout = data.layout();
                 let tracked = layout.is_some();
-                let layout = Described::new(layout.filter(|layout| !layout.is_full(self.size())));
+                let layout = VersionedPair::new(layout.filter(|layout| !layout.is_full(self.size())));
                 BlockBox::new(FileState { blocks, layout, tracked, contents: OwnLine(BiasedRwLock::new(Some(data))) })
             })),
             Body::Directory(_) => Err(Error::IsDirectory),

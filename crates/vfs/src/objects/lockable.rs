@@ -1,6 +1,6 @@
 //! What can be locked.
 
-use pando_sync::{LockGrain, NameKey};
+use pando_sync::{LockGranularity, NameKey};
 
 use crate::{
     Result,
@@ -12,7 +12,7 @@ use crate::{
 pub(crate) struct Lockable<'g> {
     pub key: NameKey,
     /// Says of a name's key, once that is locked, whether it stands.
-    pub grain: Option<&'g LockGrain>,
+    pub grain: Option<&'g LockGranularity>,
 }
 
 impl<'g> Lockable<'g> {

@@ -13,8 +13,8 @@ use std::{
 };
 
 use pando_sync::{
-    AtomicCounted, ClassMutex, Counted, Flights, Guard, NameKey, NameLocks, Object, Padded, SeqRwLock, assert_unpinned,
-    lock_order::LockClass, stripe_hint,
+    AtomicCounted, ClassMutex, Counted, Guard, NameKey, NameLocks, Object, Padded, SeqRwLock, SingleFlight,
+    assert_unpinned, lock_order::LockClass, stripe_hint,
 };
 
 use crate::{
@@ -117,7 +117,7 @@ pub(crate) struct SuperBlock {
     /// Numbers of inodes that nobody uses any more, for the backing to hear of. One that is loaded again leaves.
     pub forgotten: Mutex<BTreeSet<u64>>,
     /// What the backing is being asked now.
-    pub questions: Flights<Question, Result<()>>,
+    pub questions: SingleFlight<Question, Result<()>>,
     /// How often attributes that others have changed were asked for: whoever loads some at the same time looks again.
     pub refreshes: AtomicU64,
     /// Shared by evictions, and held alone by who takes the tree down: each counts on the references of the cache.
@@ -140,7 +140,7 @@ impl SuperBlock {
             nodes: Nodes::new(keys),
             inodes: InodeCache::new(keys),
             forgotten: Mutex::default(),
-            questions: Flights::new(),
+            questions: SingleFlight::new(),
             refreshes: AtomicU64::new(0),
             evicting: RwLock::default(),
             links: CachedLinks::default(),

@@ -4,7 +4,7 @@
 //! then the directory's life is looked at. Alive: published, and that store is the instant of the operation. Removed:
 //! the slot is taken back, ENOENT.
 
-use pando_sync::{Counted, Guard, OpCell, Unlinked};
+use pando_sync::{Counted, Detached, Guard, OpCell};
 
 use crate::{
     At, AttrMask, Charge, Context, DentryRef, Driver, Error, FileKind, Result, Timestamp, Vfs,
@@ -241,7 +241,7 @@ fn make_here(
     // back when its dentry is let go of.
     charge_for(&*sb.driver, make)?;
     // The slot and what it shows are read together, and mostly go together: one allocation. Both are made where they stay.
-    let (slot, place, dentry) = Unlinked::pair(
+    let (slot, place, dentry) = Detached::pair(
         || Dentry::new(Inode::new(shard, make.kind(), perm, make.body(), 1, now)),
         |dentry| Slot::new(anchor, name, OpCell::new_pending(dentry)),
     );
@@ -331,7 +331,7 @@ mod tests {
         let link = Dentry::new_link(file.0.clone(), 0);
         let seen = link.share(&guard);
         let anchor = parent.directory().and_then(|dir| dir.anchor(root.0.as_shared(), &guard)).expect("a directory");
-        let slot = Unlinked::new(Slot::new(anchor, b"f", OpCell::new_pending(link.clone())));
+        let slot = Detached::new(Slot::new(anchor, b"f", OpCell::new_pending(link.clone())));
         link.place.fill(slot.reference());
         let hash = parent.shard.sb.hash(parent.ino, b"f");
         assert_eq!(bind(parent, (hash, b"f"), slot, &link, 0, &guard), Err(Error::Exists));

@@ -5,7 +5,7 @@
 
 use std::slice;
 
-use pando_sync::{ClassGuard, LockGrain, MAX_NAMES, NameGuard, NameKey, SeqGuard};
+use pando_sync::{ClassGuard, LockGranularity, MAX_NAMES, NameGuard, NameKey, SeqGuard};
 
 use crate::{
     objects::{lockable::Lockable, superblock::NameSpace},
@@ -105,7 +105,7 @@ impl<'v> Locks<'v> {
     /// Somebody has one of these locks, maybe for another name.
     #[cold]
     fn taken(names: &[Lockable<'_>]) -> Stop {
-        names.iter().filter_map(|name| name.grain).for_each(LockGrain::note_contention);
+        names.iter().filter_map(|name| name.grain).for_each(LockGranularity::note_contention);
         Stop::Wait
     }
 

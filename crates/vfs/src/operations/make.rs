@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pando_sync::{BlockBox, Counted, Guard, OpCell, Shared, Unlinked};
+use pando_sync::{BlockBox, Counted, Detached, Guard, OpCell, Shared};
 
 use crate::{
     Charge, Context, Driver, Error, FileKind, Result, Timestamp,
@@ -104,7 +104,7 @@ pub(crate) fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: 
 pub(crate) fn bind(
     parent: &Inode,
     (hash, name): (u64, &[u8]),
-    slot: Unlinked<Slot>,
+    slot: Detached<Slot>,
     dentry: &Counted<Dentry>,
     now: i64,
     guard: &Guard,
@@ -169,7 +169,7 @@ pub(crate) fn bind_link(
     let now = Timestamp::now().0;
     let dentry = Dentry::new_link(Dentry::first(old), id);
     let bound = directory.anchor(dir, guard).and_then(|anchor| {
-        let slot = Unlinked::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
+        let slot = Detached::new(Slot::new(anchor, name, OpCell::new_pending(dentry.clone())));
         dentry.place.fill(slot.reference());
         bind(parent, (hash, name), slot, &dentry, now, guard)
     });

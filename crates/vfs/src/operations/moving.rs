@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use pando_sync::{Counted, Enlisted, Guard, Object, OpCell, Operation, Shared, Unlinked};
+use pando_sync::{Counted, Detached, Enlisted, Guard, Object, OpCell, Operation, Shared};
 
 use crate::{
     Context, Error, Result, Timestamp,
@@ -291,9 +291,9 @@ impl<'g> Move<'g> {
     }
 
     /// A slot for the new name, in no table yet.
-    fn new_slot(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Unlinked<Slot>> {
+    fn new_slot(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Detached<Slot>> {
         let anchor = self.new_parent.directory()?.anchor(self.new_dir, guard)?;
-        Ok(Unlinked::new(Slot::new(anchor, self.new_name, value)))
+        Ok(Detached::new(Slot::new(anchor, self.new_name, value)))
     }
 
     /// The old name is gone: its slot leaves the table.

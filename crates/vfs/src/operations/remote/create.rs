@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pando_sync::{BlockBox, Counted, Guard, OpCell, Unlinked};
+use pando_sync::{BlockBox, Counted, Detached, Guard, OpCell};
 
 use crate::{
     Backing, Charge, Context, Error, NodeAttr, Result, Timestamp,
@@ -117,7 +117,7 @@ impl Change for Create<'_> {
             adopt(sb, &dentry, guard);
             drop(sb.inodes.leave(&dentry, guard));
         })?;
-        let (slot, slot_place, dentry) = Unlinked::pair(
+        let (slot, slot_place, dentry) = Detached::pair(
             || Dentry::new(self.inode(shard, ino)),
             |dentry| Slot::new(anchor, &self.place.name, OpCell::new_pending(dentry)),
         );

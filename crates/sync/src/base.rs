@@ -1,0 +1,7 @@
+//! What every other module builds on: cache lines, prefetch, a hash.
+
+pub(crate) mod padded;
+pub(crate) mod prefetch;
+pub(crate) mod siphash;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod stopper;

@@ -1,0 +1,281 @@
+//! What striped values are made of: [`Counter`], a count in two monotone halves, and [`Stamp`], a time.
+
+use crate::facade::{AtomicI64, AtomicU64, Ordering};
+use crate::tuning::COUNTER_COLLECTIONS;
+
+/// A count that goes up and down, as two numbers that only grow.
+///
+/// A part of it belongs into each stripe of a [`Striped`](crate::Striped), alone or as a field of something larger. The
+/// halves are what makes a sum over stripes exact: when two collections, one after the other, find the same totals,
+/// then no half of any stripe has moved in between, and the sum was the count at an instant between them. (A single
+/// number per stripe might go up and down again unseen.) Protocol 7.
+#[derive(Debug, Default)]
+pub struct Counter {
+    up: AtomicU64,
+    down: AtomicU64,
+}
+
+/// What [`Counter::sum`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// Everything that was added, less everything that was taken.
+    pub value: u64,
+    /// Whether `value` was the count at one instant of the call. If not, changes kept coming: it is at least the least that
+    /// the count was, and above the greatest by at most what was counted up during the quickest of some looks.
+    pub exact: bool,
+}
+
+impl Counter {
+    /// A count of `n`, as the inline part of a [`Striped`](crate::Striped).
+    #[must_use]
+    pub fn new(n: u64) -> Self {
+        Self { up: AtomicU64::new(n), down: AtomicU64::new(0) }
+    }
+
+    /// Counts `n` up. Returns whether another thread was in the way: a hint to
+    /// [`note_contention`](crate::Striped::note_contention).
+    #[inline]
+    #[must_use = "contention should be reported to the striped value"]
+    pub fn add(&self, n: u64) -> bool {
+        grow(&self.up, n)
+    }
+
+    /// Counts `n` down, which the caller knows to have been counted up (in whatever stripe). Returns as [`Counter::add`].
+    #[inline]
+    #[must_use = "contention should be reported to the striped value"]
+    pub fn sub(&self, n: u64) -> bool {
+        grow(&self.down, n)
+    }
+
+    /// How often this part has counted, up or down: for what is done once in a while.
+    #[inline]
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        // Relaxed: a hint.
+        self.up.load(Ordering::Relaxed).wrapping_add(self.down.load(Ordering::Relaxed))
+    }
+
+    /// About the sum over `parts`, from one look at each: for statistics. Never below zero.
+    #[inline]
+    #[must_use]
+    pub fn estimate<'a>(parts: impl Iterator<Item = &'a Counter>) -> u64 {
+        // Relaxed: an estimate, ordered with nothing.
+        let difference = parts.fold(0_i64, |sum, c| {
+            let (down, up) = (c.down.load(Ordering::Relaxed), c.up.load(Ordering::Relaxed));
+            sum.wrapping_add(up.wrapping_sub(down) as i64)
+        });
+        difference.max(0) as u64
+    }
+
+    /// The sum over the parts that `parts` gives, each time that it is called: `|| striped.all().map(|t| &t.links)`.
+    ///
+    /// Writes nothing and never waits: bounded collections, two in the quiet case.
+    #[must_use]
+    pub fn sum<'a, I: Iterator<Item = &'a Counter>>(parts: impl Fn() -> I) -> Sum {
+        let collect = || {
+            // All that went down before all that went up: each down had its up before it, which is then seen, so the
+            // difference is never below zero, nor below what the count was at its least.
+            // SeqCst here and in `grow`: readers agree on the order of changes in different stripes.
+            let down = parts().fold(0_u64, |sum, c| sum.wrapping_add(c.down.load(Ordering::SeqCst)));
+            let up = parts().fold(0_u64, |sum, c| sum.wrapping_add(c.up.load(Ordering::SeqCst)));
+            (up, down)
+        };
+        let difference = |(up, down): (u64, u64)| up.wrapping_sub(down);
+        let mut last = collect();
+        let mut least = difference(last);
+        for _ in 1..COUNTER_COLLECTIONS {
+            let now = collect();
+            if now == last {
+                return Sum { value: difference(now), exact: true };
+            }
+            last = now;
+            least = least.min(difference(now));
+        }
+        Sum { value: least, exact: false }
+    }
+}
+
+/// Adds without waiting; returns whether a compare-and-swap failed on the way.
+#[inline]
+fn grow(half: &AtomicU64, n: u64) -> bool {
+    let old = half.load(Ordering::Relaxed);
+    if half.compare_exchange(old, old.wrapping_add(n), Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+        return false;
+    }
+    half.fetch_add(n, Ordering::SeqCst);
+    true
+}
+
+/// A time in nanoseconds since 1970 that only grows: the latest of all that was stamped.
+///
+/// Merged by whoever reads: [`Stamp::latest`]. An explicit set is the business of the user, who keeps a generation
+/// beside it (protocol 7).
+#[derive(Debug)]
+pub struct Stamp {
+    ns: AtomicI64,
+}
+
+impl Stamp {
+    /// Earlier than every time: nothing was stamped.
+    pub const NEVER: i64 = i64::MIN;
+
+    /// Stamped with `ns`.
+    #[must_use]
+    pub fn new(ns: i64) -> Self {
+        Self { ns: AtomicI64::new(ns) }
+    }
+
+    /// Raises the time to `ns`, unless it is as late already (then nothing is written). Returns whether another thread
+    /// was in the way: a hint to [`note_contention`](crate::Striped::note_contention).
+    #[inline]
+    #[must_use = "contention should be reported to the striped value"]
+    pub fn raise(&self, ns: i64) -> bool {
+        let mut contended = false;
+        let mut old = self.ns.load(Ordering::Relaxed);
+        // Ends: each failure means that the time has grown.
+        while old < ns {
+            // Release: whoever sees the time sees the change that was stamped.
+            match self.ns.compare_exchange(old, ns, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => {
+                    contended = true;
+                    old = now;
+                }
+            }
+        }
+        contended
+    }
+
+    /// The time, or [`Stamp::NEVER`].
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> i64 {
+        self.ns.load(Ordering::Acquire)
+    }
+
+    /// The latest of several, [`Stamp::NEVER`] for none: `Stamp::latest(striped.all().map(|t| &t.mtime))`.
+    #[must_use]
+    pub fn latest<'a>(parts: impl Iterator<Item = &'a Stamp>) -> i64 {
+        parts.map(Stamp::get).max().unwrap_or(Self::NEVER)
+    }
+}
+
+impl Default for Stamp {
+    fn default() -> Self {
+        Self::new(Self::NEVER)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Striped;
+    use std::sync::atomic::AtomicBool;
+
+    #[derive(Default)]
+    struct Times {
+        links: Counter,
+        mtime: Stamp,
+    }
+
+    fn links(striped: &Striped<Times>) -> Sum {
+        Counter::sum(|| striped.all().map(|t| &t.links))
+    }
+
+    #[test]
+    fn an_estimate_of_a_quiet_count_is_exact() {
+        let parts = [Counter::new(5), Counter::new(0)];
+        assert!(!parts[1].add(2) && !parts[0].sub(1) && !parts[1].sub(4));
+        assert_eq!(Counter::estimate(parts.iter()), 2);
+        assert_eq!(parts[0].changes(), 5 + 1);
+        assert_eq!(Counter::estimate(parts[1..].iter()), 0, "a part alone may be below zero");
+    }
+
+    /// What is counted up while downs and ups are looked at, and down again before the next look, is seen as it was in the
+    /// quickest of them, and never called exact: not even if all looks find the same.
+    #[test]
+    fn a_sum_of_what_never_rests_is_that_of_the_quickest_look() {
+        for (during, value) in [([9, 3, 7, 5, 9, 8, 9, 8], 1 + 3), ([2; COUNTER_COLLECTIONS], 1 + 2)] {
+            let (count, calls) = (Counter::new(1), std::cell::Cell::new(0));
+            let sum = Counter::sum(|| {
+                let call = calls.replace(calls.get() + 1);
+                let _ = if call % 2 == 1 {
+                    count.add(during[call / 2])
+                } else {
+                    call > 0 && count.sub(during[call / 2 - 1])
+                };
+                [&count].into_iter()
+            });
+            assert_eq!(sum, Sum { value, exact: false });
+        }
+    }
+
+    /// Seen to fail: each look compared with the first.
+    #[test]
+    fn a_sum_of_what_has_come_to_rest_is_exact() {
+        let (count, calls) = (Counter::new(1), std::cell::Cell::new(0));
+        let sum = Counter::sum(|| {
+            // The second look's.
+            let _ = calls.replace(calls.get() + 1) == 2 && count.add(4);
+            [&count].into_iter()
+        });
+        assert_eq!((sum, calls.get()), (Sum { value: 5, exact: true }, 6));
+    }
+
+    #[test]
+    fn sums_are_never_impossible_and_exact_when_quiet() {
+        let striped = Striped::new(Times { links: Counter::new(2), mtime: Stamp::default() });
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for t in 0..2 {
+                let (striped, stop) = (&striped, &stop);
+                s.spawn(move || {
+                    for i in 0..30_000_u64 {
+                        if striped.mine().links.add(1) {
+                            striped.note_contention();
+                        }
+                        // Another part than the one that was added to, at times.
+                        if i == 1000 * t {
+                            striped.inflate();
+                        }
+                        if striped.mine().links.sub(1) {
+                            striped.note_contention();
+                        }
+                    }
+                    stop.store(true, Ordering::Relaxed);
+                });
+            }
+            while !stop.load(Ordering::Relaxed) {
+                let sum = links(&striped);
+                assert!(sum.value >= 2, "{sum:?}");
+                assert!(!sum.exact || sum.value <= 4, "{sum:?}");
+            }
+        });
+        assert_eq!(links(&striped), Sum { value: 2, exact: true });
+    }
+
+    #[test]
+    fn stamps_only_grow() {
+        let striped = Striped::<Times>::default();
+        assert_eq!(Stamp::latest([].iter()), Stamp::NEVER);
+        assert_eq!(Stamp::latest(striped.all().map(|t| &t.mtime)), Stamp::NEVER);
+        assert!(!striped.mine().mtime.raise(-5));
+        striped.inflate();
+        assert!(!striped.mine().mtime.raise(-7));
+        assert_eq!(Stamp::latest(striped.all().map(|t| &t.mtime)), -5);
+        std::thread::scope(|s| {
+            for t in 0..3_i64 {
+                let striped = &striped;
+                s.spawn(move || {
+                    for i in 0..5000 {
+                        let _ = striped.inline().mtime.raise(i * 3 + t);
+                    }
+                });
+            }
+        });
+        assert_eq!(Stamp::latest(striped.all().map(|t| &t.mtime)), 4999 * 3 + 2);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_model;

@@ -1,0 +1,632 @@
+//! Reference-counted objects that a reader with a guard may use without counting.
+//!
+//! An object is made as a [`Counted`], an owning reference. Other objects hold it in an [`AtomicCounted`], a place that
+//! owns one reference and can be read, swapped and compared atomically. A reader with a [`Guard`] gets a [`Shared`]
+//! from such a place: no write, no count; it may read the object until the guard goes, and turn the view into an
+//! owning reference unless the object is dead by then.
+//!
+//! Why it is sound: a place's own reference is put only after the pointer has left the place; an object is retired when
+//! its last reference is put; so a guard that found the pointer was alive before the object was retired, and the memory waits for it.
+
+use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
+
+use crate::{
+    allocator,
+    facade::{AtomicPtr, AtomicUsize, Ordering},
+    reclaim::{self, Guard},
+    refcount::{
+        lock_ref::LockRef,
+        weak::{self, Weak},
+    },
+};
+
+/// What can be reference-counted and read under a guard.
+pub trait Object: Send + Sync + Sized + 'static {
+    /// Runs once, when the last reference is put, on the thread that put it. Readers with a guard may still be
+    /// looking: the object itself is dropped only after them. Whatever must be exact at once (quotas, tables) is undone here.
+    /// It takes no guard, and neither does the drop (debug builds assert it). The drop may run on any thread that takes a guard,
+    /// under whatever that thread holds: it waits for nothing.
+    fn last_put(&self) {}
+
+    /// How much memory goes with the object besides its own. Asked after [`Object::last_put`], for
+    /// [`retired_bytes`](crate::retired_bytes).
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// Whether somebody may need what the drop gives back (part of a limit). Asked after [`Object::last_put`]; the object
+    /// then does not wait for more to be retired beside it, and [`collect`](crate::collect) comes to it from any thread.
+    fn is_awaited(&self) -> bool {
+        false
+    }
+
+    /// Whether there may be a [`Weak`] to it: its death writes a line that the readers of others share. The same for life.
+    fn may_be_remembered(&self) -> bool {
+        false
+    }
+}
+
+/// The object, and its count behind it: so the lines in which an object begins are not those that references write.
+/// Aligned so that three low bits of its address are free for tags.
+#[repr(C, align(8))]
+pub(crate) struct Block<T> {
+    value: T,
+    refs: LockRef,
+}
+
+impl<T> Block<T> {
+    /// Where in the block the object is, for structures that link objects through a field of theirs.
+    pub(crate) const VALUE: usize = std::mem::offset_of!(Self, value);
+}
+
+/// An owning reference to a `T`.
+pub struct Counted<T: Object> {
+    block: NonNull<Block<T>>,
+    _owns: PhantomData<T>,
+}
+
+// SAFETY: `Object` requires Send and Sync; the count is atomic, so references may be used and put on any thread.
+unsafe impl<T: Object> Send for Counted<T> {}
+// SAFETY: as above; a shared `Counted` gives out `&T` and clones, both fine for a Sync `T`.
+unsafe impl<T: Object> Sync for Counted<T> {}
+
+impl<T: Object> Counted<T> {
+    /// A new object with one reference. One allocation: eight bytes and the value.
+    #[must_use]
+    pub fn new(value: T) -> Self {
+        Self::with_references(value, 1)
+    }
+
+    /// A new object with so many references, of which one is the answer and the others are the caller's to answer for.
+    pub(crate) fn with_references(value: T, references: usize) -> Self {
+        Self { block: allocator::place(Block { value, refs: LockRef::new(references) }), _owns: PhantomData }
+    }
+
+    /// Two new objects, each with a life of its own, in one allocation and next to each other: for what is mostly read
+    /// together, and mostly dies together. There are two references to each, since one more costs nothing as long as nobody
+    /// else has any: the first is made with one of the second's in hand. (Functions, so that both can be made where they stay.)
+    ///
+    /// The memory is given back when both are gone.
+    #[inline]
+    #[must_use]
+    pub fn pair<S: Object>(second: impl FnOnce() -> S, first: impl FnOnce(Counted<S>) -> T) -> ([Self; 2], Counted<S>) {
+        let layout = const { Pair::layout::<T, S>() };
+        let start = Vacant::new(layout.whole);
+        // SAFETY: fresh memory of the layout, with room for a block of `S` at `second`; if making the object unwinds, the
+        // memory is given back with nothing in it.
+        let [second, given] = unsafe { Pair::place(start.0, layout.foot, layout.second, second) };
+        let room = start.keep();
+        // SAFETY: the layout ends with the foot.
+        let foot = unsafe {
+            let foot = room.byte_add(layout.foot).cast::<Pair>();
+            foot.write(Pair { alive: AtomicUsize::new(1), bytes: layout.whole.size() });
+            foot
+        };
+        // SAFETY: as above, a block of `T` at the start. If making it unwinds, the second is put, and the memory goes with it.
+        let first = unsafe { Pair::place(room, layout.foot, 0, || first(given)) };
+        // Relaxed, and no read-modify-write: nobody else knows of the first yet, and the second, which is held here, is
+        // not freed before the first's count is in.
+        // SAFETY: `second` is alive, so the foot is.
+        unsafe { foot.as_ref() }.alive.store(2, Ordering::Relaxed);
+        (first, second)
+    }
+
+    /// Whether both are the same object.
+    #[must_use]
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        self.block == other.block
+    }
+
+    /// A view that borrows from this reference, comparable with what guards find.
+    #[must_use]
+    pub fn as_shared(&self) -> Shared<'_, T> {
+        // SAFETY: `self` keeps the object alive for the borrow.
+        unsafe { Shared::from_raw(self.block) }
+    }
+
+    /// A view that lasts as long as a guard, also when this reference goes before it: the object is alive now, so whatever
+    /// retires it waits for the guard.
+    #[must_use]
+    pub fn share<'g>(&self, _guard: &'g Guard) -> Shared<'g, T> {
+        // SAFETY: alive while the guard is, hence retired after the guard was made, if at all.
+        unsafe { Shared::from_raw(self.block) }
+    }
+
+    /// If there are exactly `references` to the object (this one and others that the caller answers for), makes sure that
+    /// nobody gets another: [`Shared::get`] fails from now on. For caches that throw out what only they hold.
+    #[must_use]
+    pub fn condemn(this: &Self, references: usize) -> bool {
+        this.block().refs.condemn(references)
+    }
+
+    /// Takes back what [`Counted::condemn`] did.
+    pub fn reprieve(this: &Self) {
+        this.block().refs.reprieve();
+    }
+
+    /// How many references there are; a hint.
+    #[must_use]
+    pub fn count(this: &Self) -> usize {
+        this.block().refs.count()
+    }
+
+    fn block(&self) -> &Block<T> {
+        check_access(self.block.as_ptr());
+        // SAFETY: this reference keeps the block alive.
+        unsafe { self.block.as_ref() }
+    }
+
+    /// Puts this reference, and so many more that the caller answers for, at once.
+    pub(crate) fn put_with(self, more: usize) {
+        std::mem::ManuallyDrop::new(self).put(1 + more);
+    }
+
+    /// Puts so many references, this one among them: it is not used any more.
+    fn put(&mut self, references: usize) {
+        let block = self.block();
+        if !block.refs.put(references) {
+            return;
+        }
+        reclaim::release(|| block.value.last_put());
+        if block.value.may_be_remembered() {
+            weak::note_death(self.block);
+        }
+        let is_awaited = block.value.is_awaited();
+        let bytes = size_of::<Block<T>>() + block.value.held_bytes();
+        /// # Safety
+        /// `ptr` is a block that nobody uses any more.
+        unsafe fn free<T>(ptr: *mut ()) {
+            let block = ptr.cast::<Block<T>>();
+            // SAFETY: the caller's contract.
+            match unsafe { &*block }.refs.tag() {
+                // SAFETY: on its own: placed by `Counted::with_references`.
+                0 => unsafe { allocator::discard(NonNull::new_unchecked(block)) },
+                // SAFETY: made by `Pair::place`, which wrote the tag.
+                tag => drop(unsafe { Pair::free(block, tag) }),
+            }
+        }
+        // SAFETY: the count is dead, so no place owns a reference (each holds one) and no guard made from now on can
+        // find the pointer; the dead count makes this the only retirement.
+        unsafe { reclaim::retire(self.block.as_ptr().cast(), bytes, free::<T>) };
+        if is_awaited {
+            reclaim::flush_retired();
+        }
+    }
+
+    /// Gives the reference up without putting it.
+    pub(crate) fn into_raw(self) -> *mut Block<T> {
+        let ptr = self.block.as_ptr();
+        std::mem::forget(self);
+        ptr
+    }
+
+    /// Takes up a reference given up by [`Counted::into_raw`].
+    ///
+    /// # Safety
+    /// `ptr` came from `into_raw` and its reference is not taken up twice.
+    pub(crate) unsafe fn from_raw(ptr: NonNull<Block<T>>) -> Self {
+        Self { block: ptr, _owns: PhantomData }
+    }
+}
+
+/// The foot of an allocation that two blocks share. Each block's count carries, in units of eight bytes, how far behind it
+/// the foot lies; zero for a block on its own. The blocks come first: each begins where a cache line does, if the first
+/// fills its lines.
+#[repr(C, align(8))]
+struct Pair {
+    /// Blocks that have not been freed.
+    alive: AtomicUsize,
+    /// Of the whole allocation.
+    bytes: usize,
+}
+
+/// Memory in which nothing is yet.
+struct Vacant(NonNull<u8>, Layout);
+
+impl Vacant {
+    fn new(layout: Layout) -> Self {
+        Self(allocator::alloc(layout), layout)
+    }
+
+    fn keep(self) -> NonNull<u8> {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for Vacant {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and nobody uses it.
+        unsafe { allocator::free(self.0, self.1) };
+    }
+}
+
+/// Where things lie in a pair; the first block lies at its start.
+struct PairLayout {
+    whole: Layout,
+    second: usize,
+    foot: usize,
+}
+
+impl Pair {
+    const fn layout<T, S>() -> PairLayout {
+        const { assert!(align_of::<Block<T>>() == 8 && align_of::<Block<S>>() == 8, "a pair is of plain objects") };
+        let second = size_of::<Block<T>>();
+        let foot = second + size_of::<Block<S>>();
+        let Ok(whole) = Layout::from_size_align(foot + size_of::<Self>(), align_of::<Self>()) else {
+            panic!("two objects fit the address space")
+        };
+        PairLayout { whole, second, foot }
+    }
+
+    /// # Safety
+    /// `start` is allocated, with a foot at `foot` and uninitialised room for a `Block<U>` at `offset`.
+    #[inline]
+    unsafe fn place<U: Object>(
+        start: NonNull<u8>,
+        foot: usize,
+        offset: usize,
+        value: impl FnOnce() -> U,
+    ) -> [Counted<U>; 2] {
+        let refs = LockRef::two_tagged(u16::try_from((foot - offset) / 8).expect("objects are small"));
+        // SAFETY: the caller's; the count says two.
+        unsafe {
+            let block = start.byte_add(offset).cast::<Block<U>>();
+            block.write(Block { value: value(), refs });
+            [Counted::from_raw(block), Counted::from_raw(block)]
+        }
+    }
+
+    /// Gives back a block's part. Returns whether it was the last, and the memory went with it.
+    ///
+    /// # Safety
+    /// `block` was made by `place` with a foot that lies `8 * tag` behind it, and nobody uses it any more.
+    unsafe fn free<U>(block: *mut Block<U>, tag: u16) -> bool {
+        // SAFETY: the caller's; the foot is there as long as one of its blocks is, and the allocation ends with it.
+        unsafe {
+            std::ptr::drop_in_place(block);
+            let foot = NonNull::new_unchecked(block).byte_add(usize::from(tag) * 8).cast::<Self>();
+            let alive = &foot.as_ref().alive;
+            // Acquire: the other's use of the memory is over. One is us alone: no need to count down what nobody else will read.
+            // Release: our use is over.
+            let last = alive.load(Ordering::Acquire) == 1 || alive.fetch_sub(1, Ordering::AcqRel) == 1;
+            if last {
+                let bytes = foot.as_ref().bytes;
+                foot.drop_in_place();
+                let start = foot.add(1).byte_sub(bytes).cast();
+                allocator::free(start, Layout::from_size_align_unchecked(bytes, align_of::<Self>()));
+            }
+            last
+        }
+    }
+}
+
+fn check_access<T>(block: *const Block<T>) {
+    #[cfg(loom)]
+    reclaim::model::check_access(block.cast());
+    let _ = block;
+}
+
+impl<T: Object> Deref for Counted<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.block().value
+    }
+}
+
+impl<T: Object> Clone for Counted<T> {
+    fn clone(&self) -> Self {
+        self.block().refs.clone_held();
+        Self { block: self.block, _owns: PhantomData }
+    }
+}
+
+impl<T: Object> Drop for Counted<T> {
+    fn drop(&mut self) {
+        self.put(1);
+    }
+}
+
+impl<T: Object + std::fmt::Debug> std::fmt::Debug for Counted<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A view of an object that costs nothing to take: valid as long as the guard (or the reference) it came from.
+pub struct Shared<'g, T: Object> {
+    block: NonNull<Block<T>>,
+    _from: PhantomData<&'g T>,
+}
+
+impl<T: Object> Clone for Shared<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Object> Copy for Shared<'_, T> {}
+
+impl<'g, T: Object> Shared<'g, T> {
+    /// # Safety
+    /// The block stays allocated for `'g`.
+    #[inline]
+    pub(crate) unsafe fn from_raw(block: NonNull<Block<T>>) -> Self {
+        Self { block, _from: PhantomData }
+    }
+
+    pub(crate) fn as_raw(self) -> NonNull<Block<T>> {
+        self.block
+    }
+
+    /// What remembers the object and keeps nothing alive; none if it is dead, or does not want that
+    /// ([`Object::may_be_remembered`]).
+    #[must_use]
+    pub fn downgrade(self) -> Option<Weak<T>> {
+        Weak::new(self)
+    }
+
+    /// The object, for as long as the guard lives.
+    #[inline]
+    #[must_use]
+    pub fn to_ref(self) -> &'g T {
+        check_access(self.block.as_ptr());
+        // SAFETY: `from_raw`'s contract.
+        &unsafe { &*self.block.as_ptr() }.value
+    }
+
+    /// An owning reference, unless the object is dead.
+    #[must_use]
+    pub fn get(self) -> Option<Counted<T>> {
+        Some(self.get_noting()?.0)
+    }
+
+    /// As [`Shared::get`]; says whether another thread was in the way.
+    #[must_use]
+    pub fn get_noting(self) -> Option<(Counted<T>, bool)> {
+        check_access(self.block.as_ptr());
+        // SAFETY: `from_raw`'s contract.
+        let contended = unsafe { &*self.block.as_ptr() }.refs.get()?;
+        Some((Counted { block: self.block, _owns: PhantomData }, contended))
+    }
+
+    /// Whether both are the same object.
+    #[must_use]
+    pub fn ptr_eq(self, other: Shared<'_, T>) -> bool {
+        self.block == other.block
+    }
+
+    /// How many references there are; a hint.
+    #[must_use]
+    pub fn count(self) -> usize {
+        // SAFETY: `from_raw`'s contract.
+        unsafe { &*self.block.as_ptr() }.refs.count()
+    }
+}
+
+impl<T: Object> Deref for Shared<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        self.to_ref()
+    }
+}
+
+/// A place that owns a reference, or none, and changes atomically.
+pub struct AtomicCounted<T: Object> {
+    ptr: AtomicPtr<Block<T>>,
+    _owns: PhantomData<Counted<T>>,
+}
+
+impl<T: Object> AtomicCounted<T> {
+    /// A place that holds `value`.
+    #[must_use]
+    pub fn new(value: Option<Counted<T>>) -> Self {
+        Self { ptr: AtomicPtr::new(into_ptr(value)), _owns: PhantomData }
+    }
+
+    /// What the place holds now. No write.
+    #[inline]
+    #[must_use]
+    pub fn load<'g>(&self, _guard: &'g Guard) -> Option<Shared<'g, T>> {
+        // Acquire: pairs with the release of whoever stored it.
+        let ptr = NonNull::new(self.ptr.load(Ordering::Acquire))?;
+        // SAFETY: the place owned a reference when it was read and the guard was alive: the module's argument.
+        Some(unsafe { Shared::from_raw(ptr) })
+    }
+
+    /// Whether the place holds nothing. Cheaper than [`AtomicCounted::load`]: it needs no guard.
+    #[inline]
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.ptr.load(Ordering::Acquire).is_null()
+    }
+
+    /// Puts `new` there and hands out what was there.
+    pub fn swap(&self, new: Option<Counted<T>>) -> Option<Counted<T>> {
+        let old = self.ptr.swap(into_ptr(new), Ordering::AcqRel);
+        // SAFETY: the place owned one reference to `old`, which it has just given up.
+        NonNull::new(old).map(|old| unsafe { Counted::from_raw(old) })
+    }
+
+    /// Puts `new` there if `current` is what is there, and hands out the old reference; otherwise gives `new` back.
+    ///
+    /// # Errors
+    /// `new`, when the place held something else.
+    pub fn compare_exchange(
+        &self,
+        current: Option<Shared<'_, T>>,
+        new: Option<Counted<T>>,
+    ) -> Result<Option<Counted<T>>, Option<Counted<T>>> {
+        let current = current.map_or(std::ptr::null_mut(), |current| current.as_raw().as_ptr());
+        let new = into_ptr(new);
+        // Relaxed on failure: nothing is read then.
+        match self.ptr.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed) {
+            // SAFETY: the place owned one reference to `old`, which it has just given up.
+            Ok(old) => Ok(NonNull::new(old).map(|old| unsafe { Counted::from_raw(old) })),
+            // SAFETY: `new` came from `into_ptr` above and was not stored.
+            Err(_) => Err(NonNull::new(new).map(|new| unsafe { Counted::from_raw(new) })),
+        }
+    }
+}
+
+fn into_ptr<T: Object>(value: Option<Counted<T>>) -> *mut Block<T> {
+    value.map_or(std::ptr::null_mut(), Counted::into_raw)
+}
+
+impl<T: Object> Drop for AtomicCounted<T> {
+    fn drop(&mut self) {
+        // Relaxed, and no read-modify-write: nobody else has the place.
+        let last = self.ptr.load(Ordering::Relaxed);
+        // SAFETY: the place owned one reference to `last`, and it is gone after this.
+        drop(NonNull::new(last).map(|last| unsafe { Counted::from_raw(last) }));
+    }
+}
+
+impl<T: Object> Default for AtomicCounted<T> {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl<T: Object + std::fmt::Debug> std::fmt::Debug for AtomicCounted<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.load(&reclaim::pin()).map(Shared::to_ref).fmt(f)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    };
+
+    struct Probe {
+        last_puts: Arc<AtomicUsize>,
+        drops: Arc<AtomicUsize>,
+    }
+    impl Object for Probe {
+        fn last_put(&self) {
+            self.last_puts.fetch_add(1, SeqCst);
+        }
+    }
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            self.drops.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn last_put_is_at_once_and_the_drop_waits_for_guards() {
+        let (last_puts, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let place =
+            AtomicCounted::new(Some(Counted::new(Probe { last_puts: last_puts.clone(), drops: drops.clone() })));
+        let guard = reclaim::pin();
+        let seen = place.load(&guard).expect("the place is full");
+        drop(place.swap(None));
+        assert_eq!(last_puts.load(SeqCst), 1);
+        assert!(seen.get().is_none(), "a dead object gave out a reference");
+        assert_eq!(drops.load(SeqCst), 0, "dropped under a guard");
+        drop(guard);
+        while drops.load(SeqCst) == 0 {
+            reclaim::collect();
+            std::thread::yield_now();
+        }
+    }
+
+    /// It would nest where a thread ends: see [`reclaim::release`].
+    #[test]
+    #[cfg(all(debug_assertions, not(miri)))]
+    #[should_panic(expected = "a guard is taken by an object that is being released")]
+    fn taking_a_guard_while_releasing_panics() {
+        struct Pinning;
+        impl Object for Pinning {
+            fn last_put(&self) {
+                drop(reclaim::pin());
+            }
+        }
+        drop(Counted::new(Pinning));
+    }
+
+    #[test]
+    fn a_pair_lives_and_dies_one_by_one() {
+        let count = || (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let ((a_last, a_drops), (b_last, b_drops)) = (count(), count());
+        for first_goes_first in [true, false] {
+            let b = Probe { last_puts: b_last.clone(), drops: b_drops.clone() };
+            let ([a, more], b) = Counted::pair(
+                || b,
+                |b| {
+                    assert_eq!(Counted::count(&b), 2);
+                    Probe { last_puts: a_last.clone(), drops: a_drops.clone() }
+                },
+            );
+            assert_eq!((Counted::count(&a), Counted::count(&b)), (2, 1));
+            drop(more);
+            let before = (a_last.load(SeqCst), b_last.load(SeqCst));
+            if first_goes_first {
+                drop(a);
+                assert_eq!((a_last.load(SeqCst), b_last.load(SeqCst)), (before.0 + 1, before.1));
+                drop(b);
+            } else {
+                drop(b);
+                assert_eq!((a_last.load(SeqCst), b_last.load(SeqCst)), (before.0, before.1 + 1));
+                drop(a);
+            }
+        }
+        while a_drops.load(SeqCst) + b_drops.load(SeqCst) < 4 {
+            reclaim::collect();
+            std::thread::yield_now();
+        }
+    }
+
+    /// The second may have been given away by then: it lives on, and the memory goes with it alone.
+    #[test]
+    fn a_pair_whose_first_is_not_made_is_the_second_alone() {
+        let (last_puts, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let second = Probe { last_puts, drops: drops.clone() };
+        let mut given = None;
+        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            Counted::<Probe>::pair(
+                || second,
+                |second| {
+                    given = Some(second);
+                    panic!("on purpose")
+                },
+            )
+        }));
+        let given = given.filter(|_| made.is_err()).expect("given before the panic");
+        assert_eq!(Counted::count(&given), 1);
+        let block = given.into_raw();
+        // SAFETY: the only reference was given up by `into_raw`; `pair` wrote the tag.
+        assert!(unsafe { Pair::free(block, (*block).refs.tag()) });
+        assert_eq!(drops.load(SeqCst), 1);
+    }
+
+    #[test]
+    fn a_place_that_is_dropped_puts_its_reference() {
+        let (last_puts, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        drop(AtomicCounted::new(Some(Counted::new(Probe { last_puts: last_puts.clone(), drops }))));
+        assert_eq!(last_puts.load(SeqCst), 1);
+    }
+
+    #[test]
+    fn compare_exchange_gives_the_new_one_back() {
+        #[derive(Debug)]
+        struct Number(u32);
+        impl Object for Number {}
+        let place = AtomicCounted::new(Some(Counted::new(Number(1))));
+        let other = Counted::new(Number(2));
+        let back = place.compare_exchange(None, Some(other)).expect_err("the place was not empty");
+        assert_eq!(back.map(|n| n.0), Some(2));
+        let guard = reclaim::pin();
+        let now = place.load(&guard);
+        let old = place.compare_exchange(now, None).expect("unchanged");
+        assert_eq!(old.map(|n| n.0), Some(1));
+        assert!(place.is_none());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_model;
