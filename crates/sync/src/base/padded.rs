@@ -1,7 +1,7 @@
-//! What lies apart from what others write.
+//! Values on cache lines of their own.
 
-/// A value on a pair of cache lines of its own: processors fetch lines in pairs, so what different cores write lies further
-/// apart than a line.
+/// A value on an aligned pair of cache lines. CPUs prefetch lines in pairs, so values that
+/// different cores write must be two lines apart.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Padded<T>(pub T);

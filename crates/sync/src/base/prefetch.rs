@@ -1,6 +1,7 @@
-//! Asking for memory before it is wanted, so that several waits are one.
+//! Prefetch: several cache misses are waited for at the same time.
 
-/// Asks for the cache line at `place`, whatever is there, if anything. Reads nothing, and waits for nothing.
+/// Asks the CPU to load the cache line at `place`, which may be any address, mapped or not. It
+/// reads nothing and does not wait.
 #[inline]
 pub fn prefetch<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]

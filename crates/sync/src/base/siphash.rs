@@ -1,13 +1,15 @@
 //! SipHash of a whole slice at once.
 //!
-//! The keyed hash of Aumasson and Bernstein (*SipHash: a fast short-input PRF*, 2012), in its variant with one round for
-//! each word and three at the end, which is what hash tables use. Names come whole, so there is none of a streaming
-//! hasher's state here. That makes it simple and not faster: about 100 instructions and 6 ns for a name of up to 10
-//! bytes, as with the crate `siphasher` (against which it is tested), since most of it are the rounds.
+//! The keyed hash of Aumasson and Bernstein (*SipHash: a fast short-input PRF*, 2012), in the
+//! variant that hash tables use: one round for each word and three at the end. The whole name is
+//! given at once, so there is no state of a streaming hasher. That makes the code simple, not
+//! faster. It takes about 100 instructions and 6 ns for a name of up to 10 bytes, as the crate
+//! `siphasher` does (it is tested against it), since the rounds are most of the work.
 
-/// The SipHash-1-3 of `bytes` under a key of 128 bits, in two halves as they lie in memory, little-endian.
+/// The SipHash-1-3 of `bytes`. The key has 128 bits and is given in two halves, little-endian as in
+/// memory.
 ///
-/// A pseudo-random function of the bytes for whoever does not know the key.
+/// A pseudo-random function of the bytes, to a party that does not know the key.
 #[inline]
 #[must_use]
 pub fn siphash13(key: (u64, u64), bytes: &[u8]) -> u64 {
@@ -51,10 +53,11 @@ fn last(bytes: &[u8], rest: &[u8]) -> u64 {
         return 0;
     }
     if let Some(tail) = bytes.last_chunk::<8>() {
-        // The last eight bytes without those that belong to the word before.
+        // The last eight bytes, without those that belong to the word before.
         return u64::from_le_bytes(*tail) >> (64 - 8 * rest.len());
     }
-    // Less than eight in all: two reads that may overlap, or three bytes that may be the same.
+    // Fewer than eight bytes in all. Two reads of four bytes may overlap, or three single bytes may
+    // be the same byte.
     let n = rest.len();
     if let (Some(low), Some(high)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
         u64::from(u32::from_le_bytes(*low)) | u64::from(u32::from_le_bytes(*high)) << (8 * (n - 4))
@@ -85,9 +88,9 @@ mod tests {
 
     const KEY: (u64, u64) = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
 
-    /// The vectors of the paper's authors are for two and four rounds: the same code.
+    /// The test vectors of the paper's authors are for two and four rounds. The code is the same.
     #[test]
-    fn the_reference_vectors() {
+    fn agrees_with_the_reference_vectors() {
         let bytes: Vec<u8> = (0..64).collect();
         let expected = [
             (0, 0x726f_db47_dd0e_0e31_u64),

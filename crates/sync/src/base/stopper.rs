@@ -1,8 +1,9 @@
-//! For tests whose threads work until they are told to stop.
+//! For tests whose threads run until they are told to stop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells them as it goes, also when the test has failed: its scope waits for them.
+/// Tells the threads to stop when it is dropped. A test that panics drops it too; otherwise its
+/// scope would wait for the threads for ever.
 pub(crate) struct Stopper<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stopper<'_> {

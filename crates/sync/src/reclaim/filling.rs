@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::{
-    grace::Graces,
+    grace::GracePeriods,
     retire_list::{RetireList, RetireLists, Retired, SHARED},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 
 /// A thread's list and its open bag.
 pub(super) struct Filling<'a> {
-    graces: &'a Graces,
+    grace_periods: &'a GracePeriods,
     /// The list of this thread.
     own: &'a RetireList,
     /// The number of that list.
@@ -27,11 +27,11 @@ pub(super) struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    pub(super) fn new(graces: &'a Graces, lists: &'a RetireLists) -> Self {
+    pub(super) fn new(grace_periods: &'a GracePeriods, lists: &'a RetireLists) -> Self {
         let number = lists.claim();
         let own = lists.get(number);
         let (bag, bag_bytes, target) = (RefCell::default(), Cell::new(0), Cell::new(own));
-        Self { graces, own, number, bag, bag_bytes, target }
+        Self { grace_periods, own, number, bag, bag_bytes, target }
     }
 
     pub(super) fn own(&self) -> &'a RetireList {
@@ -72,7 +72,7 @@ impl<'a> Filling<'a> {
                 // Relaxed: a hint for `Idle`, which tolerates a late view.
                 list.filled.store(list.filled.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             }
-            list.push(self.graces.next(), items);
+            list.push(self.grace_periods.next(), items);
         }
     }
 

@@ -1,6 +1,7 @@
-//! Of the search itself: what the first thread reads while others write. (It reads before they begin in the execution
-//! that loom tries first, and so is the one that is hidden.) Each has been seen to fail on loom's own atomics, that is
-//! without `before_load`.
+//! Checks the search itself: what the first thread reads while other threads write. In the
+//! execution that loom tries first, the first thread reads before the others begin. So its loads
+//! are the hidden ones. Each model has been seen to fail on loom's own atomics, that is, without
+//! `before_load`.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -10,7 +11,8 @@ fn add_by_compare_and_swap(number: &AtomicUsize) {
     let _ = number.compare_exchange(old, old + 1, Ordering::SeqCst, Ordering::SeqCst);
 }
 
-/// What the first thread reads in all executions in which the others do these things.
+/// All values that the first thread reads, over all executions in which the other threads do
+/// `others`.
 fn readings<const N: usize>(others: Vec<fn(&AtomicUsize)>) -> BTreeSet<[usize; N]> {
     let all = Arc::new(Mutex::new(BTreeSet::new()));
     let of_this_model = all.clone();
@@ -28,24 +30,24 @@ fn readings<const N: usize>(others: Vec<fn(&AtomicUsize)>) -> BTreeSet<[usize; N
     std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A load of the writer's own does not hide the reader's.
+/// A load by the writer does not hide the load by the reader.
 #[test]
-fn the_writer_loads() {
+fn writer_load_hides_no_reader_load() {
     assert_eq!(readings(vec![add_by_compare_and_swap]), BTreeSet::from([[0], [1]]));
 }
 
-/// Nor does a third thread's.
+/// A load by a third thread does not hide it either.
 #[test]
-fn a_third_thread_loads() {
+fn third_thread_load_hides_no_reader_load() {
     let look = |number: &AtomicUsize| {
         let _ = number.load(Ordering::SeqCst);
     };
     assert_eq!(readings(vec![look, add_by_compare_and_swap, look]), BTreeSet::from([[0], [1]]));
 }
 
-/// Two loads are tried in all places among two writes.
+/// Two loads are tried at all positions among two writes.
 #[test]
-fn two_loads_among_two_writes() {
+fn two_loads_race_with_two_writes_in_all_orders() {
     let twice = |number: &AtomicUsize| (0..2).for_each(|_| add_by_compare_and_swap(number));
     let ordered = BTreeSet::from([[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]]);
     assert_eq!(readings(vec![twice]), ordered);

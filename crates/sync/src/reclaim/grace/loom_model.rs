@@ -1,4 +1,4 @@
-//! Grace periods, model-checked, with the threads that read.
+//! Models of grace periods, with threads that read.
 
 use loom::{
     cell::UnsafeCell,
@@ -9,63 +9,64 @@ use loom::{
     thread,
 };
 
-use super::{Graces, Slot};
+use super::{GracePeriods, Slot};
 
-/// An object that can be found as long as it is linked.
+/// An object that can be found while it is linked.
 struct World {
-    graces: Graces,
+    grace_periods: GracePeriods,
     linked: AtomicBool,
     object: UnsafeCell<u32>,
 }
 
 impl World {
     fn new() -> Arc<Self> {
-        Arc::new(Self { graces: Graces::new(), linked: AtomicBool::new(true), object: UnsafeCell::new(1) })
+        Arc::new(Self { grace_periods: GracePeriods::new(), linked: AtomicBool::new(true), object: UnsafeCell::new(1) })
     }
 
     fn read(&self, slot: &Slot) {
-        slot.enter(&self.graces);
+        slot.enter(&self.grace_periods);
         if self.linked.load(Ordering::Acquire) {
-            // SAFETY: what the model checks: it is not freed meanwhile.
+            // SAFETY: checked by the model: the object is not freed meanwhile.
             self.object.with(|object| assert_eq!(unsafe { *object }, 1));
         }
         slot.leave();
     }
 
-    fn push(&self) {
-        self.graces.begin();
-        self.graces.try_end();
+    fn advance(&self) {
+        self.grace_periods.begin();
+        self.grace_periods.try_end();
     }
 
-    /// Detached, and freed if the period that it waits for is over by then. Says whether it was.
+    /// Unlinks the object, and frees it if the period that it waits for is over by then. Returns
+    /// whether it did.
     fn retire(&self) -> bool {
         self.linked.store(false, Ordering::Relaxed);
-        let period = self.graces.next();
-        self.push();
-        let over = self.graces.over() >= period;
+        let period = self.grace_periods.next();
+        self.advance();
+        let over = self.grace_periods.over() >= period;
         if over {
-            // SAFETY: what the model checks: nobody else is at it.
+            // SAFETY: checked by the model: no other thread accesses the object.
             self.object.with_mut(|object| unsafe { *object = 0 });
         }
         over
     }
 }
 
-/// An object is unlinked and freed while one reads and another one pushes periods.
+/// An object is unlinked and freed while one thread reads and another one advances periods.
 ///
-/// Seen to fail: `next` that gives the period that began last; `next`, `try_end` or `enter` without its fence; an end that is
-/// Relaxed.
+/// Seen to fail: `next` that returns the period that began last; `next`, `try_end` or `enter`
+/// without its fence; the end of a period with Relaxed.
 #[test]
-fn nothing_is_freed_that_can_be_found() {
+fn reachable_object_is_not_freed() {
     loom::model(|| {
         let world = World::new();
         let reader = thread::spawn({
             let world = world.clone();
-            move || world.read(world.graces.claim())
+            move || world.read(world.grace_periods.claim())
         });
         let other = thread::spawn({
             let world = world.clone();
-            move || world.push()
+            move || world.advance()
         });
         world.retire();
         reader.join().unwrap();
@@ -73,20 +74,21 @@ fn nothing_is_freed_that_can_be_found() {
     });
 }
 
-/// The same with a reader who comes back, and whose slot goes to another thread in between.
+/// The same with a reader that returns, and whose slot another thread may have owned in between.
 ///
-/// Seen to fail: a look, or `leave`, that is Relaxed; `enter` by a store, which ends what the release before it began.
+/// Seen to fail: a Relaxed load of the slots, or a Relaxed `leave`; `enter` by a store, which
+/// breaks the release sequence.
 #[test]
-fn a_slot_tells_of_all_who_had_it() {
+fn reused_slot_protects_every_owner() {
     loom::model(|| {
         let world = World::new();
         let reader = thread::spawn({
             let world = world.clone();
             move || {
-                let slot = world.graces.claim();
+                let slot = world.grace_periods.claim();
                 world.read(slot);
                 slot.give_back();
-                world.read(world.graces.claim());
+                world.read(world.grace_periods.claim());
             }
         });
         world.retire();
@@ -94,55 +96,56 @@ fn a_slot_tells_of_all_who_had_it() {
     });
 }
 
-/// A slot is one thread's at a time, and there are no more than there were threads at one time.
+/// A slot belongs to one thread at a time, and there are at most as many as there were threads at
+/// one time.
 ///
 /// Seen to fail: a claim by a load and a store; slots that are not claimed again.
 #[test]
-fn slots_belong_to_one_thread_each() {
+fn slot_has_one_owner_at_a_time() {
     loom::model(|| {
-        let graces = Arc::new(Graces::new());
-        let read = |graces: &Graces| {
-            let slot = graces.claim();
-            assert_eq!(slot.since.load(Ordering::Relaxed), 0, "somebody else has it");
-            slot.enter(graces);
+        let grace_periods = Arc::new(GracePeriods::new());
+        let read = |grace_periods: &GracePeriods| {
+            let slot = grace_periods.claim();
+            assert_eq!(slot.since.load(Ordering::Relaxed), 0, "another thread owns the slot");
+            slot.enter(grace_periods);
             slot.leave();
             slot.give_back();
-            assert!(graces.slots().count() <= 2);
+            assert!(grace_periods.slots().count() <= 2);
         };
         let other = thread::spawn({
-            let graces = graces.clone();
-            move || read(&graces)
+            let grace_periods = grace_periods.clone();
+            move || read(&grace_periods)
         });
-        read(&graces);
-        read(&graces);
+        read(&grace_periods);
+        read(&grace_periods);
         other.join().unwrap();
     });
 }
 
-/// Periods that two threads push follow one another, and what is over stays over.
+/// Periods that two threads advance follow one another, and a period that is over stays over.
 ///
-/// Seen to fail: `begin` while one is under way; `begin`, or the end, by a load and a store.
+/// Seen to fail: `begin` while a period is in progress; `begin`, or the end, by a load and a store.
 #[test]
-fn one_period_at_a_time() {
+fn periods_follow_one_another() {
     loom::model(|| {
-        let graces = Arc::new(Graces::new());
-        let push = |graces: &Graces| {
-            let before = graces.over();
-            graces.begin();
-            graces.try_end();
-            let after = graces.over();
-            // Nobody reads: the one that was under way, or its own, is over.
+        let grace_periods = Arc::new(GracePeriods::new());
+        let advance = |grace_periods: &GracePeriods| {
+            let before = grace_periods.over();
+            grace_periods.begin();
+            grace_periods.try_end();
+            let after = grace_periods.over();
+            // No thread reads, so the period in progress, or the thread's own, is over.
             assert!(after > before && after <= 3, "{before}, {after}");
-            assert!(graces.next() > after, "what is unlinked now waits for what is over");
+            assert!(grace_periods.next() > after, "an object that is unlinked now waits for a period that is over");
         };
         let other = thread::spawn({
-            let graces = graces.clone();
+            let grace_periods = grace_periods.clone();
             move || {
-                push(&graces);
-                push(&graces);
+                advance(&grace_periods);
+                advance(&grace_periods);
             }
         });
-        push(&graces);
+        advance(&grace_periods);
         other.join().unwrap();
     });
 }

@@ -3,11 +3,12 @@
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
 use super::{
-    super::{filling::Filling, grace::Graces},
+    super::{filling::Filling, grace::GracePeriods},
     *,
 };
 
-/// How often the object was freed. The model fails when two threads access it with no order between them.
+/// Counts how often the object was freed. The model fails when two threads access the count with no
+/// order between them.
 struct Object {
     linked: AtomicBool,
     freed: UnsafeCell<u32>,
@@ -19,7 +20,7 @@ impl Object {
     }
 
     fn freed(&self) -> u32 {
-        // SAFETY: what the model checks: no thread frees it meanwhile.
+        // SAFETY: checked by the model: no thread frees it meanwhile.
         self.freed.with(|freed| unsafe { *freed })
     }
 }
@@ -27,12 +28,12 @@ impl Object {
 /// # Safety
 /// `object` is an [`Object`] that no other thread accesses.
 unsafe fn free(object: *mut ()) {
-    // SAFETY: the caller's contract; that no other thread accesses it is what the model checks.
+    // SAFETY: the caller's contract. The model checks that no other thread accesses it.
     unsafe { (*object.cast::<Object>()).freed.with_mut(|freed| *freed += 1) };
 }
 
 struct World {
-    graces: Graces,
+    grace_periods: GracePeriods,
     lists: RetireLists,
     objects: [Object; 2],
 }
@@ -40,11 +41,11 @@ struct World {
 impl World {
     fn new() -> Arc<Self> {
         let objects = std::array::from_fn(|_| Object::new());
-        Arc::new(Self { graces: Graces::new(), lists: RetireLists::new(), objects })
+        Arc::new(Self { grace_periods: GracePeriods::new(), lists: RetireLists::new(), objects })
     }
 
     fn filling(&self) -> Filling<'_> {
-        Filling::new(&self.graces, &self.lists)
+        Filling::new(&self.grace_periods, &self.lists)
     }
 
     fn retire(&self, filling: &Filling<'_>, object: usize) {
@@ -54,26 +55,28 @@ impl World {
         filling.retire(Retired(std::ptr::from_ref(object).cast_mut().cast(), 1, free));
     }
 
-    /// Frees what has expired in a list. Freeing the first object retires the second one, if that is `parent`.
+    /// Frees what has expired in a list. If the first object is a `parent`, freeing it retires the
+    /// second one.
     fn free_from<'a>(&'a self, list: &'a RetireList, filling: &Filling<'a>, parent: bool) {
-        list.free_expired(self.graces.over(), usize::MAX, Some(filling), |Retired(ptr, bytes, free)| {
+        list.free_expired(self.grace_periods.over(), usize::MAX, Some(filling), |Retired(ptr, bytes, free)| {
             self.lists.account(filling.number, -(bytes as i64));
             if parent && std::ptr::eq(ptr.cast(), &self.objects[0]) {
                 self.retire(filling, 1);
             }
-            // SAFETY: what the model checks: nobody else reads or frees it.
+            // SAFETY: checked by the model: no other thread reads or frees it.
             unsafe { free(ptr) };
         });
     }
 
     /// Ends a grace period if no guard is in the way, and frees what has expired in all lists.
     fn advance<'a>(&'a self, filling: &Filling<'a>, parent: bool) {
-        self.graces.begin();
-        self.graces.try_end();
+        self.grace_periods.begin();
+        self.grace_periods.try_end();
         self.lists.iter().for_each(|list| self.free_from(list, filling, parent));
     }
 
-    /// With the other threads gone, frees what they left: each object has been freed exactly once then.
+    /// When the other threads have ended, frees what they left. Then each object has been freed
+    /// exactly once.
     fn finish(&self, parent: bool) {
         let filling = self.filling();
         for _ in 0..4 {
@@ -87,11 +90,11 @@ impl World {
     }
 }
 
-/// Two threads own a list, one after the other or one of them the shared list. Each retires an object,
-/// frees what it finds, and ends. What they leave is freed by a third thread.
+/// Two threads own a list, one after the other or one of them the shared list. Each retires an
+/// object, frees what it finds, and ends. What they leave is freed by a third thread.
 ///
-/// Seen to fail: a thread that ends without a flush; a claim by a load and a store. Not seen to fail: the
-/// list given back before the flush, or by a Relaxed store.
+/// Seen to fail: a thread that ends without a flush; a claim by a load and a store. Not seen to
+/// fail: the list given back before the flush, or by a Relaxed store.
 #[test]
 fn each_object_is_freed_once_when_threads_end() {
     loom::model(|| {
@@ -115,10 +118,10 @@ fn each_object_is_freed_once_when_threads_end() {
 /// A thread frees a list's bags while another one asks whether all of it is freed. The first object
 /// retires the second one when it is freed.
 ///
-/// Seen to fail: `is_done` that does not hold the queue's lock while it looks at the count, or that looks
-/// at the queue alone; a Relaxed load, or a Relaxed decrement, of `freeing`; a bag counted after the
-/// queue's lock was released; a bag copied under one hold of the lock and removed under another; what
-/// freeing retires put elsewhere.
+/// Seen to fail: `is_done` that does not hold the queue's lock while it looks at the count, or that
+/// looks at the queue alone; a Relaxed load, or a Relaxed decrement, of `freeing`; a bag counted
+/// after the queue's lock was released; a bag copied under one hold of the lock and removed under
+/// another; what freeing retires put elsewhere.
 #[test]
 fn a_list_that_is_done_has_freed_everything() {
     loom::model(|| {
@@ -154,8 +157,8 @@ fn a_bag_waits_for_readers_of_all_its_objects() {
         let reader = thread::spawn({
             let world = world.clone();
             move || {
-                let slot = world.graces.claim();
-                slot.enter(&world.graces);
+                let slot = world.grace_periods.claim();
+                slot.enter(&world.grace_periods);
                 let last = &world.objects[1];
                 if last.linked.load(Ordering::Acquire) {
                     assert_eq!(last.freed(), 0);

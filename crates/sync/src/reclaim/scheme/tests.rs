@@ -1,4 +1,4 @@
-//! Tests of what becomes of retired memory: when it is freed, by whom, and what nobody waits for.
+//! Tests of retired memory: when it is freed, by which thread, and what no thread waits for.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,7 +12,7 @@ use super::{
         retire_list::{Bag, RetireList, Retired, SHARED},
         thread::{account, free_expired, number},
     },
-    GRACES, LISTS,
+    GRACE_PERIODS, LISTS,
 };
 use crate::{
     Counted, Object,
@@ -21,7 +21,7 @@ use crate::{
 
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Holds the next: each is retired when the one before it is freed.
+/// A chain: each object is retired when the one before it is freed.
 struct Chain {
     _next: Option<Counted<Chain>>,
 }
@@ -36,10 +36,10 @@ impl Drop for Chain {
 
 std::thread_local!(static LAST: RefCell<Option<Counted<Chain>>> = const { RefCell::new(None) });
 
-/// What a thread has retired and left behind as it ended is freed although the others only read.
-/// Seen to fail: without visits, and with visits that begin no grace period.
+/// A thread retires objects and ends. They are freed although the other threads only read. Seen to
+/// fail: without visits; with visits that begin no grace period.
 #[test]
-fn readers_free_what_was_left_behind() {
+fn readers_free_retired_objects_of_ended_threads() {
     const OBJECTS: usize = 100;
     static FREED: AtomicUsize = AtomicUsize::new(0);
     std::thread_local!(static HERE: Cell<bool> = const { Cell::new(false) });
@@ -51,9 +51,10 @@ fn readers_free_what_was_left_behind() {
             HERE.set(true);
         }
     }
-    // This thread has a home already, and does not inherit the other's.
+    // This thread has a retire list already, and does not claim the list of the other.
     drop(super::pin());
-    // Other tests' threads free it too: until this one was the first.
+    // Threads of other tests free these objects too. So the test goes on until this thread freed
+    // the last one.
     for round in 1.. {
         std::thread::spawn(|| (0..OBJECTS).for_each(|_| drop(Counted::new(Left)))).join().expect("no panic");
         while FREED.load(Ordering::SeqCst) < round * OBJECTS {
@@ -66,10 +67,11 @@ fn readers_free_what_was_left_behind() {
     }
 }
 
-/// Where others leave what waits, and their owner sleeps or there is none, readers come by.
-/// Seen to fail: without the last home, or with the first alone; visits that leave a sleeper's to him for ever.
+/// A reader visits the shared list and the list of a thread that sleeps, and frees what other
+/// threads put there. Seen to fail: without the shared list, or with the first list alone; visits
+/// that never free from the list of a sleeping thread.
 #[test]
-fn readers_free_what_waits_elsewhere() {
+fn readers_free_from_shared_and_sleeping_lists() {
     static FREED: AtomicUsize = AtomicUsize::new(0);
     std::thread_local!(static HERE: Cell<bool> = const { Cell::new(false) });
     fn free(_: *mut ()) {
@@ -80,18 +82,19 @@ fn readers_free_what_waits_elsewhere() {
     let (tell_number, sleeper) = std::sync::mpsc::channel();
     let (end, when_to_end) = std::sync::mpsc::channel::<()>();
     let asleep = std::thread::spawn(move || {
-        tell_number.send(number()).expect("somebody waits");
+        tell_number.send(number()).expect("the test waits");
         let _ = when_to_end.recv();
     });
     let mut freed = 0;
     for list in [SHARED, sleeper.recv().expect("no panic")] {
         HERE.set(false);
-        // Other tests' threads free it too: until this one was the first.
+        // Threads of other tests free these objects too. So the test goes on until this thread
+        // freed one.
         while !HERE.get() {
-            LISTS.get(list).push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
+            LISTS.get(list).push(GRACE_PERIODS.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
             freed += 1;
             while FREED.load(Ordering::SeqCst) < freed {
-                // What is fresh is left to its owner.
+                // Visitors leave what expired lately to its owner.
                 for _ in 0..FRESH_PERIODS / 4 {
                     advance_periods();
                 }
@@ -104,8 +107,9 @@ fn readers_free_what_waits_elsewhere() {
     asleep.join().expect("no panic");
 }
 
-/// Who holds a guard frees nothing, whatever is ripe, and waits for nothing.
-/// Seen to fail: going on, or collecting, within a guard; (to hang) back pressure within one.
+/// A thread that holds a guard frees nothing, whatever has expired, and does not wait. Seen to
+/// fail: running the reclaimer, or collecting, within a guard. Seen to hang: back-pressure within a
+/// guard.
 #[test]
 fn nothing_is_freed_within_a_guard() {
     std::thread_local!(static HERE: Cell<bool> = const { Cell::new(false) });
@@ -125,10 +129,11 @@ fn nothing_is_freed_within_a_guard() {
     drop(guard);
 }
 
-/// What is retired while somebody reads waits for him, though others collect.
-/// Seen to fail: with the grace period that is over, or the one that began last, in place of the next; with periods ignored.
+/// An object that is retired while another thread reads waits for that thread, though others
+/// collect. Seen to fail: with the grace period that is over, or the one that began last, in place
+/// of the next; with periods ignored.
 #[test]
-fn what_may_be_read_is_not_freed() {
+fn object_under_a_guard_is_not_freed() {
     const OBJECTS: usize = 10;
     static FREED: AtomicUsize = AtomicUsize::new(0);
     fn free(_: *mut ()) {
@@ -151,14 +156,14 @@ fn what_may_be_read_is_not_freed() {
     }
 }
 
-/// Who retires is not idle, and nobody waits for all that he will. Seen to fail: without the count of full bags; with all
-/// for idle, or none.
+/// A thread that retires is not idle, and no other thread waits for all that it will retire. Seen
+/// to fail: without the count of full bags; with all threads taken for idle, or none.
 #[test]
-fn who_retires_is_not_idle() {
+fn retiring_thread_is_not_idle() {
     fn free(_: *mut ()) {}
     let number = number();
     if number == SHARED {
-        // Nobody's in particular.
+        // The shared list belongs to no thread.
         return;
     }
     let idle = Idle::now();
@@ -170,12 +175,14 @@ fn who_retires_is_not_idle() {
     assert!(!is_idle());
 }
 
-/// What a thread has retired that now only reads or sleeps, or that somebody waits for, is within reach of all: though its bag
-/// is not full, but for fewer objects than that takes. Seen to fail: each without its `seal`; with a larger bag.
+/// Any thread can free what a thread has retired and flushed. A bag that is not full is flushed
+/// when its thread only reads, when it is heavy, and when it holds an object that is awaited. (The
+/// sleeping thread retires fewer objects than make a bag full.) Seen to fail: each case without its
+/// flush; with a larger bag.
 #[test]
-fn a_bag_that_is_not_full_is_within_reach() {
+fn flushed_bag_is_freed_by_any_thread() {
     static FREED: AtomicUsize = AtomicUsize::new(0);
-    /// So many bytes.
+    /// Counts as so many bytes.
     struct Held<const AWAITED: bool>(usize);
     impl<const AWAITED: bool> Object for Held<AWAITED> {
         fn held_bytes(&self) -> usize {
@@ -199,7 +206,7 @@ fn a_bag_that_is_not_full_is_within_reach() {
             drop(Counted::new(Held::<false>(0)));
             reads();
         }),
-        // Weighs enough with what it is beside.
+        // Heavy enough together with the object beside it.
         (2, || (0..2).for_each(|_| drop(Counted::new(Held::<false>(HEAVY_BYTES / 2))))),
         (BAG, || (0..BAG).for_each(|_| drop(Counted::new(Held::<false>(0))))),
     ];
@@ -208,7 +215,7 @@ fn a_bag_that_is_not_full_is_within_reach() {
         let (end, when_to_end) = std::sync::mpsc::channel::<()>();
         let idle = std::thread::spawn(move || {
             retires();
-            done.send(()).expect("somebody waits");
+            done.send(()).expect("the test waits");
             let _ = when_to_end.recv();
         });
         when_done.recv().expect("no panic");
@@ -222,16 +229,17 @@ fn a_bag_that_is_not_full_is_within_reach() {
     }
 }
 
-/// What a thread that sleeps has in its bag is not waited for. Seen to hang: without the look at what is within reach.
+/// No thread waits for what a sleeping thread has in its open bag. Seen to hang: without the check
+/// that the lists are empty.
 #[test]
-fn what_is_out_of_reach_is_not_waited_for() {
+fn open_bag_of_a_sleeping_thread_is_not_waited_for() {
     struct Small;
     impl Object for Small {}
     let (done, when_done) = std::sync::mpsc::channel();
     let (end, when_to_end) = std::sync::mpsc::channel::<()>();
     let asleep = std::thread::spawn(move || {
         drop(Counted::new(Small));
-        done.send(()).expect("somebody waits");
+        done.send(()).expect("the test waits");
         let _ = when_to_end.recv();
     });
     when_done.recv().expect("no panic");
@@ -240,16 +248,17 @@ fn what_is_out_of_reach_is_not_waited_for() {
     asleep.join().expect("no panic");
 }
 
-/// What is being freed is not done: who needs what it gives back waits for it. Seen to fail: with the queue alone.
+/// A bag that is being freed is not done: a thread that needs its memory waits for it. Seen to
+/// fail: with the queue alone.
 #[test]
-fn what_is_being_freed_is_not_done() {
+fn list_is_not_done_while_it_is_freed() {
     static LIST: RetireList = RetireList::new();
     static FREED: AtomicUsize = AtomicUsize::new(0);
     fn free(_: *mut ()) {
         assert!(LIST.waiting() == 0 && !LIST.is_done());
         FREED.fetch_add(1, Ordering::SeqCst);
     }
-    LIST.push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
+    LIST.push(GRACE_PERIODS.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
     while FREED.load(Ordering::SeqCst) == 0 {
         assert!(!LIST.is_done());
         super::collect();
@@ -259,10 +268,11 @@ fn what_is_being_freed_is_not_done() {
     assert!(LIST.is_done());
 }
 
-/// A thread without a home of its own waits for nobody who is at what all such threads have retired: there may always be
-/// somebody. Seen to hang: when the home of all such threads is waited for as an own one.
+/// A thread without a list of its own does not wait for a thread that is freeing from the shared
+/// list: some thread may always be doing so. Seen to hang: if it waits for the shared list as for
+/// its own.
 #[test]
-fn what_others_have_retired_is_not_waited_for_without_end() {
+fn collect_does_not_wait_for_the_shared_list() {
     static FREEING: AtomicBool = AtomicBool::new(false);
     static FREED: AtomicBool = AtomicBool::new(false);
     fn free(_: *mut ()) {
@@ -273,8 +283,8 @@ fn what_others_have_retired_is_not_waited_for_without_end() {
     }
     struct Small;
     impl Object for Small {}
-    LISTS.get(SHARED).push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
-    // Whoever comes to it first.
+    LISTS.get(SHARED).push(GRACE_PERIODS.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
+    // Any thread may be the first to free it.
     let frees = std::thread::spawn(|| {
         while !FREEING.load(Ordering::SeqCst) {
             super::collect();
@@ -293,7 +303,7 @@ fn what_others_have_retired_is_not_waited_for_without_end() {
     let mut claimed = Vec::new();
     loop {
         claimed.extend((0..RETIRE_LISTS).map(|number| LISTS.get(number)).filter(claim));
-        // Another test's thread may just have left one.
+        // A thread of another test may just have released a list.
         if std::thread::spawn(collects).join().expect("no panic") == SHARED {
             break;
         }
@@ -303,25 +313,27 @@ fn what_others_have_retired_is_not_waited_for_without_end() {
     claimed.into_iter().for_each(|list| list.owned.store(false, Ordering::Release));
 }
 
-/// What is freed for somebody who waits for it may retire what he waits for, too: that is in nobody's way meanwhile.
-/// Seen to fail: with a guard taken to push on.
+/// A thread that collects frees without a guard: what it frees may retire further objects that it
+/// waits for, and a guard would be in their way. Seen to fail: with a guard taken to advance the
+/// period.
 #[test]
-fn who_collects_frees_without_a_guard() {
+fn collect_frees_without_a_guard() {
     std::thread_local!(static PINNED: Cell<Option<bool>> = const { Cell::new(None) });
     fn free(_: *mut ()) {
         PINNED.set(Some(is_pinned()));
     }
-    // Other tests' threads free it too: until this one did.
+    // Threads of other tests free it too. So the test goes on until this thread did.
     while PINNED.get().is_none() {
-        LISTS.get(number()).push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
+        LISTS.get(number()).push(GRACE_PERIODS.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
         super::collect();
     }
     assert_eq!(PINNED.get(), Some(false));
 }
 
-/// Who frees another's garbage leaves him what that retires. Seen to fail: without `Heir` (the one who frees has it).
+/// A thread that frees from another list leaves there what that retires. Seen to fail: without
+/// `Redirected` (the thread that frees gets it).
 #[test]
-fn what_is_retired_by_freeing_waits_where_that_waited() {
+fn objects_retired_while_freeing_wait_in_the_same_list() {
     static LIST: RetireList = RetireList::new();
     static FREED: AtomicUsize = AtomicUsize::new(0);
     fn child(_: *mut ()) {
@@ -332,12 +344,12 @@ fn what_is_retired_by_freeing_waits_where_that_waited() {
         unsafe { super::retire(std::ptr::null_mut(), 0, child) };
         FREED.fetch_add(1, Ordering::SeqCst);
     }
-    LIST.push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, parent)]);
+    LIST.push(GRACE_PERIODS.next(), vec![Retired(std::ptr::null_mut(), 0, parent)]);
     while FREED.load(Ordering::SeqCst) == 0 {
         super::collect();
         free_expired(&LIST, 0, usize::MAX);
     }
-    assert_eq!((LIST.waiting(), LIST.is_done()), (1, false), "and nobody else comes to it");
+    assert_eq!((LIST.waiting(), LIST.is_done()), (1, false), "no other thread frees from it");
     while !LIST.is_done() {
         super::collect();
         free_expired(&LIST, 0, usize::MAX);
@@ -345,21 +357,22 @@ fn what_is_retired_by_freeing_waits_where_that_waited() {
     assert_eq!(FREED.load(Ordering::SeqCst), 2);
 }
 
-/// What panics when it is freed takes nobody's garbage with it. Seen to fail: without the drop of `Ripe`.
+/// A panic while an object is freed loses no other retired object. Seen to fail: without the drop
+/// of `Expired`.
 #[test]
-fn a_panic_loses_no_garbage() {
+fn panic_loses_no_retired_object() {
     static FREED: AtomicUsize = AtomicUsize::new(0);
     fn free(touchy: *mut ()) {
         FREED.fetch_add(1, Ordering::SeqCst);
-        assert!(touchy.is_null(), "as the test wants it");
+        assert!(touchy.is_null(), "the test makes this one panic");
     }
     let other = Retired(std::ptr::null_mut(), 0, free);
     let touchy = Retired(std::ptr::dangling_mut(), 0, free);
-    // Nobody else comes to this one.
+    // No other thread frees from this list.
     static LIST: RetireList = RetireList::new();
     let list = &LIST;
-    list.push(GRACES.next(), vec![other, touchy, other]);
-    list.push(GRACES.next(), vec![other]);
+    list.push(GRACE_PERIODS.next(), vec![other, touchy, other]);
+    list.push(GRACE_PERIODS.next(), vec![other]);
     let free = || free_expired(list, 0, usize::MAX);
     let expire = || {
         super::collect();
@@ -376,24 +389,24 @@ fn a_panic_loses_no_garbage() {
     assert!(list.is_done());
 }
 
-/// Threads that drop something as their last act, after their other locals, while much is ripe that retires more when
-/// it is freed: no stack grows with the garbage.
-/// Seen to fail (a stack overflow) when what ending threads retire is handed to an epoch scheme that frees, and now when
-/// they free a bag of what is ripe for each object that they retire.
+/// Threads drop counted objects as their last act, after their other locals, while much has expired
+/// that retires more when it is freed. No stack grows with the amount of retired memory. Seen to
+/// fail (a stack overflow) when ending threads pass what they retire to an epoch scheme that frees;
+/// and when they free an expired bag for each object that they retire.
 #[test]
-fn ending_threads_do_not_nest() {
+fn ending_threads_do_not_overflow_the_stack() {
     const CHAINS: usize = if cfg!(miri) { 100 } else { 50_000 };
     const THREADS: usize = 4;
     let chain = || Counted::new(Chain { _next: Some(Counted::new(Chain { _next: None })) });
     let guard = super::pin();
     (0..CHAINS).for_each(|_| drop(chain()));
     drop(guard);
-    // Ripe, most of it, and not freed.
+    // Most of it has expired, and is not freed.
     for _ in 0..8 {
         advance_periods();
     }
     let end = move || {
-        // Before the locals of this module, which are therefore gone first.
+        // Dropped after the locals of this module, since it is made before them.
         LAST.with_borrow_mut(|last| *last = Some(chain()));
         drop(super::pin());
         drop(chain());
@@ -408,10 +421,10 @@ fn ending_threads_do_not_nest() {
     }
 }
 
-/// Who needs what others have retired, who are idle, waits until it is freed, however many generations that takes.
-/// Seen to fail: with [`super::collect`].
+/// A thread that needs what idle threads have retired waits until it is freed, however many
+/// generations that takes. Seen to fail: with [`super::collect`].
 #[test]
-fn the_garbage_of_the_idle_is_collected_to_the_last_generation() {
+fn collect_all_frees_every_generation_of_idle_threads() {
     const LINKS: usize = 40;
     static FREED: AtomicUsize = AtomicUsize::new(0);
     struct Link {
@@ -426,15 +439,15 @@ fn the_garbage_of_the_idle_is_collected_to_the_last_generation() {
     let (done, when_done) = std::sync::mpsc::channel();
     let (end, when_to_end) = std::sync::mpsc::channel::<()>();
     let idle = std::thread::spawn(move || {
-        // Only then is it nobody else's.
-        let has_home = number() != SHARED;
+        // Only then does the list belong to that thread alone.
+        let has_list = number() != SHARED;
         drop((0..LINKS).fold(None, |next, _| Some(Counted::new(Link { _next: next }))));
         super::flush();
-        done.send(has_home).expect("somebody waits");
+        done.send(has_list).expect("the test waits");
         let _ = when_to_end.recv();
     });
     if when_done.recv().expect("no panic") {
-        // One call would do, if no other test's thread held a guard for long.
+        // One call would suffice, if no thread of another test held a guard for long.
         let mut calls = 0;
         while FREED.load(Ordering::SeqCst) < LINKS {
             let before = FREED.load(Ordering::SeqCst);
@@ -447,10 +460,10 @@ fn the_garbage_of_the_idle_is_collected_to_the_last_generation() {
     idle.join().expect("no panic");
 }
 
-/// Threads that come and go leave their slots to those after them, also if the last thing that they do is to read.
-/// Seen to fail: without giving back as the locals go, or after that.
+/// Threads that end leave their slots to later threads, also if their last act is to read. Seen to
+/// fail: if the slot is not released when the locals are dropped, or not after that.
 #[test]
-fn threads_leave_no_slots_behind() {
+fn ended_threads_release_their_slots() {
     const THREADS: usize = if cfg!(miri) { 100 } else { 1000 };
     struct Last;
     impl Drop for Last {
@@ -461,12 +474,12 @@ fn threads_leave_no_slots_behind() {
     std::thread_local!(static LATE: Last = const { Last });
     let reads = || drop(super::pin());
     let reads_last = || {
-        // Before the locals of this module, which are therefore gone first.
+        // Dropped after the locals of this module, since it is made before them.
         LATE.with(|_| ());
         drop(super::pin());
     };
     for thread in [reads, reads_last] {
-        let slots = || GRACES.slots().count();
+        let slots = || GRACE_PERIODS.slots().count();
         let before = slots();
         (0..THREADS).for_each(|_| std::thread::spawn(thread).join().expect("no panic"));
         // Other tests have threads, too.
@@ -475,15 +488,16 @@ fn threads_leave_no_slots_behind() {
     }
 }
 
-/// What is freed must not take a guard, and debug builds say so; but one that does, and keeps it, has it, and one that waits for garbage
-/// is let through, for it is garbage itself. Seen to fail: with the guards counted before what waits is freed; (to take
-/// 100,000 rounds) with those who free not known.
+/// An object that is freed must not take a guard, and debug builds assert that. But if it takes one
+/// and keeps it, the guard protects. If it waits for retired memory, it does not wait, since it
+/// would wait for itself. Seen to fail: with the guards counted before expired objects are freed.
+/// Seen to take 100,000 rounds: without the note that the thread is freeing.
 #[test]
-fn a_guard_that_is_taken_by_what_is_freed_is_one() {
+fn guard_taken_while_freeing_protects() {
     std::thread_local!(static KEPT: RefCell<Option<super::Inner>> = const { RefCell::new(None) });
     std::thread_local!(static IS_MINE: Cell<bool> = const { Cell::new(false) });
     fn free(_: *mut ()) {
-        // Other tests' threads free it too.
+        // Threads of other tests free it too.
         if IS_MINE.get() {
             super::collect();
             super::back_pressure(1);
@@ -497,7 +511,7 @@ fn a_guard_that_is_taken_by_what_is_freed_is_one() {
     let frees_and_keeps = || {
         IS_MINE.set(true);
         while KEPT.with_borrow(Option::is_none) {
-            LISTS.get(number()).push(GRACES.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
+            LISTS.get(number()).push(GRACE_PERIODS.next(), vec![Retired(std::ptr::null_mut(), 0, free)]);
             advance_periods();
             (0..=IDLE_READS).for_each(|_| drop(super::pin()));
         }
@@ -509,7 +523,7 @@ fn a_guard_that_is_taken_by_what_is_freed_is_one() {
             super::collect();
         };
         std::thread::spawn(collects).join().expect("no panic");
-        assert!(!FREED.load(Ordering::SeqCst), "though a guard was there before");
+        assert!(!FREED.load(Ordering::SeqCst), "a guard was taken before");
         KEPT.set(None);
         assert!(!is_pinned());
     };
