@@ -65,7 +65,7 @@ pub(crate) const BARGES: u32 = if cfg!(loom) { 1 } else { 16 };
 /// the queue wakes few other threads.
 pub(crate) const WAKE_GROUPS: u64 = if cfg!(loom) { 2 } else { 8 };
 
-// Adaptive structures (`striped`, `biased_rw_lock`, `flights`, `tally`, `weak`). A value stays on one
+// Adaptive structures (`striped`, `biased_rw_lock`, `single_flight`, `tally`, `weak`). A value stays on one
 // cache line until threads were seen to contend for it several times: one meeting is chance. What has
 // been lost by then is a small multiple of what the change costs.
 
@@ -77,7 +77,7 @@ pub(crate) const BIAS_AFTER: u64 = if cfg!(loom) { 1 } else { 8 };
 
 /// Tables of requests, so that different keys seldom meet. A request costs far more than the lock of
 /// its table.
-pub(crate) const FLIGHT_TABLES: usize = if cfg!(loom) { 1 } else { 16 };
+pub(crate) const CALL_TABLES: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// How often a sum collects the stripes before it stops trying to find two collections equal.
 pub(crate) const COUNTER_COLLECTIONS: usize = if cfg!(loom) { 2 } else { 8 };

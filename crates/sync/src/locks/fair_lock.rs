@@ -1,9 +1,10 @@
-//! `FairLock`: mutual exclusion in which nobody is passed over for ever.
+//! `FairLock`: a mutex with bounded bypass.
 //!
-//! `std`'s mutex lets a thread that comes by take the lock before those that sleep on it: fast, since the lock is not
-//! idle while a sleeper wakes, but a sleeper may lose every time. A strict queue is the opposite: fair, and every
-//! change of hands costs a context switch. Here newcomers may barge in, but only [`BARGES`] times while the same thread
-//! is at the head of the queue; after that the lock goes to the head (bounded bypass).
+//! `std`'s mutex lets a newcomer take the lock before threads that sleep on it. That is fast, since
+//! the lock is not idle while a sleeper wakes up, but a sleeper may lose every time. A strict queue
+//! is the opposite: it is fair, and each transfer of the lock costs a context switch. Here
+//! newcomers may pass, but only [`BARGES`] times while the same thread is at the head of the queue.
+//! After that the lock goes to the head (bounded bypass).
 
 use crate::facade::{self, Condvar, Mutex, MutexGuard};
 use crate::tuning::{BARGES, WAKE_GROUPS};
@@ -11,9 +12,9 @@ use crate::tuning::{BARGES, WAKE_GROUPS};
 #[derive(Default)]
 struct Queue {
     held: bool,
-    /// Whether the head has been woken and has not looked yet: a second wake-up would be wasted.
+    /// The head has been woken and has not run yet. A second wake-up would be wasted.
     woken: bool,
-    /// How many newcomers have passed the present head.
+    /// How many newcomers have passed the current head.
     barged: u32,
     /// The ticket of the head, if it is below `next`.
     head: u64,
@@ -22,16 +23,17 @@ struct Queue {
 }
 
 impl Queue {
-    fn someone_waits(&self) -> bool {
+    fn has_waiters(&self) -> bool {
         self.head != self.next
     }
 
-    /// Gives the lock to a newcomer, if it is free and he may pass whoever waits.
+    /// Gives the lock to a newcomer, if the lock is free and the newcomer may pass the waiting
+    /// threads.
     fn admit(&mut self) -> bool {
-        if self.held || (self.someone_waits() && self.barged >= BARGES) {
+        if self.held || (self.has_waiters() && self.barged >= BARGES) {
             return false;
         }
-        if self.someone_waits() {
+        if self.has_waiters() {
             self.barged += 1;
         }
         self.held = true;
@@ -60,20 +62,20 @@ impl FairLock {
         FairGuard(self)
     }
 
-    /// The lock, if it is free and a newcomer may pass; never waits.
+    /// The lock, if it is free and a newcomer may pass. Does not wait.
     pub(crate) fn try_lock(&self) -> Option<FairGuard<'_>> {
-        // The queue's own lock is let go before there is a guard, whose drop takes it.
+        // The queue's lock is released before there is a guard, since the guard's drop takes it.
         let admitted = facade::lock(&self.queue).admit();
         if admitted { Some(FairGuard(self)) } else { None }
     }
 
-    /// Queues up and returns when the lock is the caller's.
+    /// Joins the queue, and returns when the caller has the lock.
     fn wait<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
         let ticket = queue.next;
         queue.next += 1;
         while queue.held || queue.head != ticket {
             if queue.head == ticket {
-                // Woken in vain: a newcomer was faster. Whoever holds the lock wakes again.
+                // A newcomer was faster. When it releases the lock, it wakes the head again.
                 queue.woken = false;
             }
             let turn = &self.turns[(ticket % WAKE_GROUPS) as usize];
@@ -91,7 +93,7 @@ impl Drop for FairGuard<'_> {
     fn drop(&mut self) {
         let mut queue = facade::lock(&self.0.queue);
         queue.held = false;
-        if queue.someone_waits() && !queue.woken {
+        if queue.has_waiters() && !queue.woken {
             queue.woken = true;
             let head = queue.head;
             drop(queue);
@@ -107,7 +109,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
     #[test]
-    fn excludes() {
+    fn holders_exclude_each_other() {
         let (lock, count) = (FairLock::new(), AtomicU64::new(0));
         std::thread::scope(|s| {
             for _ in 0..6 {
@@ -121,20 +123,20 @@ mod tests {
         });
         assert_eq!(count.load(SeqCst), 30_000);
         let queue = facade::lock(&lock.queue);
-        assert!(!queue.held && !queue.someone_waits());
+        assert!(!queue.held && !queue.has_waiters());
     }
 
     #[test]
-    fn trying_takes_a_free_lock_and_leaves_a_held_one_alone() {
+    fn try_lock_takes_a_free_lock_and_does_not_release_a_held_one() {
         let lock = FairLock::new();
         let held = lock.try_lock().expect("it is free");
         assert!(lock.try_lock().is_none());
-        assert!(facade::lock(&lock.queue).held, "a vain try released somebody else's lock");
+        assert!(facade::lock(&lock.queue).held, "a failed try_lock released another thread's lock");
         drop(held);
         assert!(lock.try_lock().is_some());
     }
 
-    /// Threads that take the lock again and again, as fast as they can, pass a waiting one only so often.
+    /// Threads that take the lock as fast as they can pass a waiting thread a bounded number of times.
     #[test]
     fn bypass_is_bounded() {
         let (lock, taken, stop) = (FairLock::new(), AtomicU64::new(0), AtomicBool::new(false));
@@ -144,13 +146,13 @@ mod tests {
                     while !stop.load(SeqCst) {
                         let _guard = lock.lock();
                         taken.fetch_add(1, SeqCst);
-                        // It is held most of the time, so that who comes waits.
+                        // Held most of the time, so that other threads wait.
                         (0..200).for_each(|_| std::hint::spin_loop());
                     }
                 });
             }
             let _stopper = Stopper(&stop);
-            // Whoever is in the queue already is served before us, each with its own bypasses.
+            // Threads already in the queue are served first, each with its own bypasses.
             let most = u64::from(BARGES + 1) * 4 + 1;
             let mut rounds = 0;
             while rounds < 100 {

@@ -1,84 +1,90 @@
-//! `LockGranularity`: how finely the names of one directory are locked.
+//! `LockGranularity`: adaptive lock granularity for the names of one directory.
 //!
-//! A lock for each name lets threads in one directory pass each other. But names fall under the stripes of [`crate::NameLocks`] at
-//! random, and so do those of all other directories: a thread that is alone in its directory takes, for each new name, a line
-//! that some other core had last. So all names of a directory have *one* lock, on one line that stays where it is used, until two
-//! threads get into each other's way; from then on each name has its own. (As with counts and times, which lie in one stripe
-//! until threads contend for it: [`Striped`](crate::Striped).)
+//! A lock for each name lets threads work in one directory in parallel. But names are hashed to the
+//! stripes of [`crate::NameLocks`], which all directories share. A thread that is alone in its
+//! directory would, for each new name, take a cache line that another core had last. So all names
+//! of a directory have *one* lock, on one cache line, until two threads contend for it. Then the
+//! lock is split: from then on each name has its own. (Counts and times do the same: they are in
+//! one stripe until threads contend for it, see [`Striped`](crate::Striped).)
 //!
 //! ```text
-//!  coarse --(somebody found the lock taken)--> crowded --(by one who holds that lock)--> fine
+//!  coarse --(a thread found the lock taken)--> contended --(its holder)--> split
 //! ```
 //!
-//! Who changes a name asks for its [`key`](LockGranularity::key), takes the lock of that, and asks whether the key
-//! [`stands`](LockGranularity::stands). Two who hold the lock of one name, by keys that stand, are never there at the same time: two
-//! coarse keys are one lock, and so are two fine ones. A coarse key stands only as long as nobody has made it fine, and that
-//! is done with the coarse lock in hand: before it, everybody who held one has given it back; after it, none that is taken stands.
-//! Nor does it ever become coarse again.
+//! A thread that changes a name gets its [`key`](LockGranularity::key), takes the lock of that key,
+//! and checks that the key [`is_current`](LockGranularity::is_current). Two threads never hold the
+//! lock of one name at the same time by current keys: two coarse keys are one lock, and so are two
+//! keys of one name after the split. A coarse key is current only until the split, and the split is
+//! made with the coarse lock held. So every thread that held the coarse lock before the split has
+//! released it, and a coarse key taken after it is not current. A split lock never becomes coarse
+//! again.
 
 use crate::{
     facade::{AtomicBool, Ordering},
     locks::name_locks::NameKey,
 };
 
-/// No name has this hash: it stands for all of a directory.
+/// No name has this hash. It stands for all names of a directory.
 const ALL: u64 = u64::MAX - 1;
 
 /// How finely the names of one directory are locked.
 #[derive(Debug)]
 pub struct LockGranularity {
-    /// Somebody has found the lock taken: whoever holds it next makes it fine.
-    crowded: AtomicBool,
-    /// A lock for each name; for good.
-    fine: AtomicBool,
+    /// A thread has found the lock taken. The next thread that holds it splits it.
+    contended: AtomicBool,
+    /// A lock for each name, for ever.
+    split: AtomicBool,
 }
 
 impl LockGranularity {
-    /// One lock for all names, until threads get into each other's way.
+    /// One lock for all names, until threads contend for it.
     #[must_use]
     pub fn coarse() -> Self {
-        Self { crowded: AtomicBool::new(false), fine: AtomicBool::new(false) }
+        Self { contended: AtomicBool::new(false), split: AtomicBool::new(false) }
     }
 
-    /// A lock for each name, from the start: for locks that are held while somebody else is asked for something.
+    /// A lock for each name, from the start: for locks that are held while a backing is asked.
     #[must_use]
-    pub fn fine() -> Self {
-        Self { crowded: AtomicBool::new(true), fine: AtomicBool::new(true) }
+    pub fn split() -> Self {
+        Self { contended: AtomicBool::new(true), split: AtomicBool::new(true) }
     }
 
-    /// What to lock for the name of this hash, in the directory of this number. Once that is locked, ask whether it
-    /// [`stands`](LockGranularity::stands).
+    /// The key to lock for a name, by its hash and the number of its directory. When the lock is
+    /// held, check that the key [`is_current`](LockGranularity::is_current).
     #[inline]
     #[must_use]
     pub fn key(&self, dir: u64, hash: u64) -> NameKey {
-        // Acquire: those who held the coarse lock have done what they did.
-        let hash = if self.fine.load(Ordering::Acquire) { hash } else { ALL };
+        // Acquire: sees what threads did under the coarse lock.
+        let hash = if self.split.load(Ordering::Acquire) { hash } else { ALL };
         NameKey { dir, hash }
     }
 
-    /// Whether the lock of `key`, which is held, is the one that everybody takes for that name. If not it is given back, and
-    /// another key asked for.
+    /// Whether the lock of `key`, which the caller holds, is the one that all threads take for that
+    /// name. If not, the caller releases it and gets another key.
     #[inline]
     #[must_use]
-    pub fn stands(&self, key: NameKey) -> bool {
-        // Relaxed: it was made fine by one who held this lock, and he wished it before that.
-        key.hash != ALL || !self.crowded.load(Ordering::Relaxed) || self.refine()
+    pub fn is_current(&self, key: NameKey) -> bool {
+        // Relaxed: the split was made by a thread that held this lock, and `contended` was set
+        // before.
+        key.hash != ALL || !self.contended.load(Ordering::Relaxed) || self.split_now()
     }
 
-    /// With the coarse lock held: makes it fine, if it is not. What is held is not the name's lock, then.
+    /// Splits the coarse lock, which the caller holds, if it is not split. Afterwards the coarse
+    /// lock is not the name's lock.
     #[cold]
-    fn refine(&self) -> bool {
-        // Release: what was done under the coarse lock is done.
-        self.fine.store(true, Ordering::Release);
+    fn split_now(&self) -> bool {
+        // Release: publishes what was done under the coarse lock.
+        self.split.store(true, Ordering::Release);
         false
     }
 
-    /// The lock of some name in here was found taken. The next one who has it makes it a finer one.
+    /// A thread found the lock of some name here taken. The next thread that holds it splits it.
     #[cold]
     pub fn note_contention(&self) {
-        // Looked at first: it is on a line that everybody reads. Relaxed: a wish.
-        if !self.crowded.load(Ordering::Relaxed) {
-            self.crowded.store(true, Ordering::Relaxed);
+        // Loaded first, since it is on a cache line that all threads read. Relaxed: a request,
+        // which orders nothing.
+        if !self.contended.load(Ordering::Relaxed) {
+            self.contended.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -88,29 +94,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_get_locks_of_their_own_when_one_was_in_the_way() {
-        let grain = LockGranularity::coarse();
-        let [a, b] = [1, 2].map(|hash| grain.key(7, hash));
+    fn contended_lock_is_split() {
+        let granularity = LockGranularity::coarse();
+        let [a, b] = [1, 2].map(|hash| granularity.key(7, hash));
         assert_eq!(a, b);
-        assert_ne!(a, grain.key(8, 1));
-        assert!(grain.stands(a), "nobody was in the way");
-        grain.note_contention();
-        let crowded = grain.key(7, 1);
-        assert_eq!(crowded, a, "others may hold the lock of all");
-        assert!(!grain.stands(crowded));
-        let [a, b] = [1, 2].map(|hash| grain.key(7, hash));
+        assert_ne!(a, granularity.key(8, 1));
+        assert!(granularity.is_current(a), "there was no contention");
+        granularity.note_contention();
+        let contended = granularity.key(7, 1);
+        assert_eq!(contended, a, "other threads may hold the coarse lock");
+        assert!(!granularity.is_current(contended));
+        let [a, b] = [1, 2].map(|hash| granularity.key(7, hash));
         assert_ne!(a, b);
-        assert!(grain.stands(a) && !grain.stands(crowded));
-        grain.note_contention();
-        assert_eq!(grain.key(7, 1), a, "for good");
+        assert!(granularity.is_current(a) && !granularity.is_current(contended));
+        granularity.note_contention();
+        assert_eq!(granularity.key(7, 1), a, "it stays split");
     }
 
     #[test]
-    fn what_is_fine_from_the_start_stays_so() {
-        let grain = LockGranularity::fine();
-        grain.note_contention();
-        assert_eq!(grain.key(7, 1), NameKey { dir: 7, hash: 1 });
-        assert!(grain.stands(grain.key(7, 1)));
+    fn lock_split_from_the_start_stays_split() {
+        let granularity = LockGranularity::split();
+        granularity.note_contention();
+        assert_eq!(granularity.key(7, 1), NameKey { dir: 7, hash: 1 });
+        assert!(granularity.is_current(granularity.key(7, 1)));
     }
 }
 

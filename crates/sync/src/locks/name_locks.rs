@@ -1,11 +1,12 @@
 //! `NameLocks`: striped locks for (directory, name).
 //!
-//! Whoever changes a name holds the lock of its *stripe*; readers hold none. The idea is that of the parallel directory
-//! operations patch for tmpfs (2005): a lock per hashed name instead of one per directory. That patch could lock one
-//! stripe twice, when the two names of a rename fell into the same one, and gave a lock back by the name's hash, which
-//! had to be computed the same way again. Here one function takes all the names of an operation, *sorts and
-//! deduplicates by stripe*, and the guard remembers what it locked. Two threads take stripes in the same (index) order,
-//! so no circle of waiting can form (P4).
+//! A thread that changes a name holds the lock of its *stripe*; readers hold none. The idea is that
+//! of the parallel directory operations patch for tmpfs (2005): a lock for each hashed name instead
+//! of one for each directory. That patch could lock one stripe twice, when both names of a rename
+//! were hashed to it, and it unlocked by the name's hash, which had to be computed in the same way
+//! again. Here one function takes all names of an operation, and *sorts and deduplicates them by
+//! stripe*. The guard holds what was locked. All threads take stripes in the same order (by index),
+//! so they cannot wait for each other in a circle (P4).
 
 use crate::{
     facade::{self, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
@@ -16,24 +17,26 @@ use crate::{
     reclaim::assert_unpinned,
 };
 
-/// The most that one operation locks: a rename two names, and an inode that loses one where a backing counts them.
+/// The most names that one operation locks: two names of a rename, and an inode that loses a name
+/// in a tree with a backing.
 pub const MAX_NAMES: usize = 3;
 
-/// A name in a directory, as far as locks care: the directory's identity and the name's (keyed) hash.
+/// The key of a name's lock: the directory's identity and the (keyed) hash of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameKey {
-    /// The directory, unique among those that share these locks.
+    /// The directory's number, unique among the directories that share these locks.
     pub dir: u64,
-    /// The name's hash. Keyed, where names come from people who may want stripes to collide.
+    /// The hash of the name. Keyed, if users who choose names may want stripes to collide.
     pub hash: u64,
 }
 
-/// One lock on two cache lines of its own: processors fetch lines in pairs.
+/// One lock on an aligned pair of cache lines, since CPUs prefetch lines in pairs.
 #[repr(align(128))]
 struct Stripe {
     mutex: Mutex<()>,
-    /// Somebody waits to pass, and newcomers let him: mutexes are not fair, and who gives one back and takes it again at once
-    /// would keep him waiting for ever. A hint, which orders nothing.
+    /// A thread waits for this stripe in `synchronize`, and newcomers leave the lock to it. Mutexes
+    /// are not fair: a thread that releases one and takes it again at once could starve the waiting
+    /// thread. A hint, which orders nothing.
     awaited: AtomicBool,
 }
 
@@ -41,7 +44,7 @@ struct Stripe {
 const _: () = assert!(size_of::<Stripe>() == 128 && align_of::<Stripe>() == 128);
 
 impl Stripe {
-    /// Its lock, if nobody has it, and nobody waits to pass.
+    /// Its lock, if it is free and no thread synchronizes.
     #[inline]
     fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
         if self.awaited.load(Ordering::Relaxed) { None } else { facade::try_lock(&self.mutex) }
@@ -52,13 +55,13 @@ impl Stripe {
 pub struct NameLocks {
     /// A power of two of them.
     stripes: Box<[Stripe]>,
-    /// Held by who passes through all of them.
-    passing: Mutex<()>,
-    /// How many have done so.
-    passed: AtomicU64,
+    /// Held by the thread that synchronizes.
+    synchronizing: Mutex<()>,
+    /// How many synchronizations are complete.
+    synchronized: AtomicU64,
 }
 
-/// A stripe that newcomers leave to who waits for it, until this is dropped.
+/// A stripe that newcomers leave to a synchronizing thread, until this is dropped.
 struct Awaited<'a>(&'a Stripe);
 
 impl<'a> Awaited<'a> {
@@ -80,15 +83,15 @@ impl std::fmt::Debug for NameLocks {
     }
 }
 
-/// The locks of one operation's names; dropping it unlocks them.
+/// The locks of one operation's names. Dropping it unlocks them.
 ///
-/// Tied to its thread. A panic while it is held unlocks, and leaves nothing poisoned: what the names guard is kept
-/// whole by its own means.
+/// Tied to its thread. A panic while it is held unlocks, and poisons nothing: the data that the
+/// names guard is consistent by its own means.
 #[derive(Debug)]
 #[must_use = "the names are locked only while this lives"]
 pub struct NameGuard<'a> {
     _locked: Locked<'a>,
-    // Dropped after what it stands for.
+    // Dropped after the locks that it stands for.
     _held: Held,
 }
 
@@ -103,7 +106,7 @@ enum Locked<'a> {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Locked<'_>>() <= 32, "moved by value on the way to whoever asked");
+const _: () = assert!(size_of::<Locked<'_>>() <= 32, "moved by value to the caller");
 
 impl NameLocks {
     /// At least `stripes` locks, rounded up to a power of two; 128 bytes each.
@@ -111,48 +114,55 @@ impl NameLocks {
     pub fn new(stripes: usize) -> Self {
         let count = stripes.clamp(1, 1 << 20).next_power_of_two();
         let stripe = |_| Stripe { mutex: Mutex::new(()), awaited: AtomicBool::new(false) };
-        Self { stripes: (0..count).map(stripe).collect(), passing: Mutex::new(()), passed: AtomicU64::new(0) }
+        Self {
+            stripes: (0..count).map(stripe).collect(),
+            synchronizing: Mutex::new(()),
+            synchronized: AtomicU64::new(0),
+        }
     }
 
-    /// As many as this machine's cores ask for: 64 for each, 4096 (512 KiB) at most.
+    /// As many as this machine's cores need: 64 for each, 4096 (512 KiB) at most.
     ///
-    /// With 64 stripes for each of `n` threads that change names at the same time, a thread meets another one by chance
-    /// in less than 1 of 64 operations.
+    /// With 64 stripes for each of `n` threads that change names at the same time, the chance that
+    /// an operation meets another thread at a stripe is less than 1 in 64.
     #[must_use]
     pub fn for_this_machine() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self::new((64 * cores).min(4096))
     }
 
-    /// Where the locks lie in memory, for instruments that name what an address belongs to.
+    /// The addresses of the locks, for tools that attribute addresses.
     #[must_use]
     pub fn addresses(&self) -> std::ops::Range<usize> {
         let range = self.stripes.as_ptr_range();
         range.start.addr()..range.end.addr()
     }
 
-    /// Locks up to [`MAX_NAMES`] names; waits for whoever holds one of their stripes. One free name: 12 ns, on a
-    /// machine where a bare `std` mutex takes 11 ns; two: 24 ns. More than two allocate.
+    /// Locks up to [`MAX_NAMES`] names, and waits for the holders of their stripes. One free name
+    /// takes 12 ns, on a machine where a bare `std` mutex takes 11 ns; two take 24 ns. More than
+    /// two allocate.
     ///
     /// # Panics
-    /// When there are more names. In debug builds also when this thread holds a reclamation guard, or a lock that comes
-    /// later in the order (name locks included: an operation takes all its names at once).
+    /// If there are more names. In debug builds also if this thread holds a reclamation guard, or a
+    /// lock that comes later in the order (name locks included: an operation takes all its names at
+    /// once).
     #[inline]
     pub fn lock(&self, names: &[NameKey]) -> NameGuard<'_> {
         assert_unpinned("a name lock");
         let held = lock_order::enter(LockClass::Names);
         lock_stats::acquired(LockClass::Names);
         if names.iter().any(|&name| self.stripes[self.stripe(name)].awaited.load(Ordering::Relaxed)) {
-            // Nothing is held yet that somebody could wait for.
-            drop(lock_stats::lock(&self.passing, LockClass::Names));
+            // This thread holds no name lock yet, so the synchronizing thread cannot wait for it.
+            drop(lock_stats::lock(&self.synchronizing, LockClass::Names));
         }
         match self.take(names, |stripe| Some(lock_stats::lock(&stripe.mutex, LockClass::Names))) {
             Some(locked) => NameGuard { _locked: locked, _held: held },
-            None => unreachable!("whoever waits gets every lock"),
+            None => unreachable!("a thread that waits gets every lock"),
         }
     }
 
-    /// As [`NameLocks::try_lock`], of one name: what most operations need, and nothing is copied on the way.
+    /// Like [`NameLocks::try_lock`] for one name, as most operations need, without copying more
+    /// than one lock.
     #[inline]
     #[must_use]
     pub fn try_lock_one(&self, name: NameKey) -> Option<NameGuard<'_>> {
@@ -162,11 +172,11 @@ impl NameLocks {
         Some(NameGuard { _locked: Locked::One(locked), _held: held })
     }
 
-    /// Locks up to [`MAX_NAMES`] names if all of their stripes are free; never waits, and may so be called under a
-    /// reclamation guard and in any lock order.
+    /// Locks up to [`MAX_NAMES`] names if all of their stripes are free. Does not wait, so it may
+    /// be called under a reclamation guard and in any lock order.
     ///
     /// # Panics
-    /// When there are more names.
+    /// If there are more names.
     #[inline]
     #[must_use]
     pub fn try_lock(&self, names: &[NameKey]) -> Option<NameGuard<'_>> {
@@ -176,34 +186,38 @@ impl NameLocks {
         Some(NameGuard { _locked: locked, _held: held })
     }
 
-    /// Returns once everybody who holds any of these locks now has given it back. Others may have taken it meanwhile, and
-    /// see what this thread has done before ([`crate::Revocable`]). Takes as long as the slowest of those who hold one, or
-    /// twice that if others do the same; nobody can be kept waiting by newcomers.
+    /// Returns when every thread that holds one of these locks now has released it. Other threads
+    /// may have taken it meanwhile, and see what this thread has done before
+    /// ([`crate::Revocable`]). It takes as long as the slowest holder, or twice that if other
+    /// threads synchronize too. Newcomers cannot prolong the wait.
     ///
     /// # Panics
     /// As [`NameLocks::lock`].
     pub fn synchronize(&self) {
         assert_unpinned("a name lock");
         let _held = lock_order::enter(LockClass::Names);
-        // Release: who passes after this has seen what we have done. Those who wait for one another share: a second one that
-        // ends from here on has begun after this.
-        let ticket = self.passed.fetch_add(0, Ordering::Release);
-        let _passing = lock_stats::lock(&self.passing, LockClass::Names);
-        // Acquire: pairs with the tickets that were taken before it. What others did who passed is in the mutex.
-        if self.passed.load(Ordering::Acquire) < ticket + 2 {
-            self.pass();
-            self.passed.fetch_add(1, Ordering::Relaxed);
+        // Release: a thread that synchronizes after this has seen what this thread did. Concurrent
+        // callers share: if a second synchronization completes from here on, it has begun after
+        // this.
+        let ticket = self.synchronized.fetch_add(0, Ordering::Release);
+        let _passing = lock_stats::lock(&self.synchronizing, LockClass::Names);
+        // Acquire: pairs with the tickets that were taken before it. The mutex orders what the
+        // other synchronizing threads did.
+        if self.synchronized.load(Ordering::Acquire) < ticket + 2 {
+            self.wait_for_holders();
+            self.synchronized.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether somebody waits to pass ([`NameLocks::synchronize`]), about now: for tests.
+    /// Whether a thread waits in [`NameLocks::synchronize`], about now: for tests.
     #[must_use]
     pub fn awaited(&self) -> bool {
         self.stripes.iter().any(|stripe| stripe.awaited.load(Ordering::Relaxed))
     }
 
-    /// Takes each lock, and gives it back. All that are not free are waited for at the same time.
-    fn pass(&self) {
+    /// Takes each lock and releases it. Marks all locks that are not free before it waits for the
+    /// first.
+    fn wait_for_holders(&self) {
         let busy = |stripe: &&Stripe| facade::try_lock(&stripe.mutex).is_none();
         let awaited: Vec<Awaited<'_>> = self.stripes.iter().filter(busy).map(Awaited::new).collect();
         for stripe in awaited {
@@ -211,8 +225,8 @@ impl NameLocks {
         }
     }
 
-    /// Takes the stripes of `names` in their order, each once. None if `lock` gives none of them; what was locked until
-    /// then, or until it unwinds, is unlocked.
+    /// Takes the stripes of `names` in their order, each once. Returns `None` if `lock` refuses
+    /// one. If it refuses or unwinds, the stripes locked so far are unlocked.
     #[inline]
     fn take<'a>(
         &'a self,
@@ -249,8 +263,9 @@ impl NameLocks {
     /// The stripe of a name.
     #[inline]
     fn stripe(&self, name: NameKey) -> usize {
-        // Multiplicative hashing (Knuth, The Art of Computer Programming 3, 6.4): the high bits depend on all bits.
-        // The directory goes through a product of its own, so that (d, h) and (h, d) differ.
+        // Multiplicative hashing (Knuth, The Art of Computer Programming 3, 6.4): the high bits
+        // depend on all bits. The directory has a factor of its own, so that (d, h) and (h, d)
+        // differ.
         let mixed = (name.hash ^ name.dir.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (mixed >> 32) as usize & (self.stripes.len() - 1)
     }
@@ -283,7 +298,7 @@ mod tests {
         NameKey { dir, hash }
     }
 
-    /// A name in `dir` that shares the stripe of `other`, with another hash.
+    /// A name in `dir` that has the stripe of `other`, and another hash.
     fn collide(locks: &NameLocks, other: NameKey, dir: u64) -> NameKey {
         (0..1_000_000)
             .map(|hash| key(dir, hash))
@@ -303,9 +318,10 @@ mod tests {
         assert!((64..=4096).contains(&NameLocks::for_this_machine().stripes.len()));
     }
 
-    /// The parallel directory operations of 2005 locked the stripe twice here, and waited for themselves.
+    /// The parallel directory operations of 2005 locked the stripe twice here, and deadlocked with
+    /// themselves.
     #[test]
-    fn two_names_in_two_directories_with_one_stripe() {
+    fn two_names_with_one_stripe_lock_it_once() {
         let locks = NameLocks::new(64);
         let a = key(1, 77);
         let b = collide(&locks, a, 2);
@@ -316,9 +332,10 @@ mod tests {
         assert!(free(&locks));
     }
 
-    /// Unlocking goes by what was locked: three names in two stripes leave none locked and unlock none twice.
+    /// Unlocking follows what was locked: three names in two stripes leave no stripe locked and
+    /// unlock none twice.
     #[test]
-    fn the_guard_unlocks_what_it_locked() {
+    fn guard_unlocks_exactly_what_it_locked() {
         let locks = NameLocks::new(64);
         let a = key(1, 77);
         let b = collide(&locks, a, 2);
@@ -352,7 +369,7 @@ mod tests {
 
     /// Each number of names, all in stripes of their own or all in one.
     #[test]
-    fn any_number_of_names() {
+    fn every_number_of_names_is_locked() {
         let locks = NameLocks::new(64);
         let mut apart: Vec<NameKey> = Vec::new();
         for name in (0..).map(|h| key(5, h)) {
@@ -383,7 +400,7 @@ mod tests {
         for names in [|i| key(i, 0), |i| key(7, i), |i| key(i << 12, i << 32)] {
             let mut used = [0; 64];
             (0..6400).for_each(|i| used[locks.stripe(names(i))] += 1);
-            assert!(used.iter().all(|&n| n < 400), "crowded: {used:?}");
+            assert!(used.iter().all(|&n| n < 400), "uneven: {used:?}");
         }
     }
 
@@ -397,7 +414,7 @@ mod tests {
         assert_ne!(locks.stripe(a), locks.stripe(b));
         let held = locks.try_lock(&[b]).expect("free");
         assert!(locks.try_lock(&[a, b]).is_none());
-        drop(locks.try_lock(&[a]).expect("given back by the attempt that failed"));
+        drop(locks.try_lock(&[a]).expect("released by the attempt that failed"));
         drop(held);
         assert!(locks.try_lock(&[]).is_some());
     }
@@ -420,12 +437,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "4 names")]
-    fn too_many_names() {
+    fn too_many_names_panic() {
         drop(NameLocks::new(8).lock(&[key(1, 1); 4]));
     }
 
     #[test]
-    fn a_panic_unlocks_and_poisons_nothing() {
+    fn panic_unlocks_and_poisons_nothing() {
         let locks = NameLocks::new(8);
         let result = std::thread::scope(|s| {
             s.spawn(|| {
@@ -439,15 +456,15 @@ mod tests {
         assert!(locks.try_lock(&[key(1, 1), key(1, 2)]).is_some());
     }
 
-    /// A mutex goes to who asks first, and that is mostly who has just given it back: so those who come later leave it to
-    /// the one who waits to pass.
+    /// A mutex is mostly taken again by the thread that released it. So newcomers leave a lock to
+    /// the thread that synchronizes.
     #[test]
-    fn newcomers_leave_a_lock_to_who_passes() {
+    fn newcomers_leave_a_lock_to_synchronize() {
         let locks = NameLocks::new(4);
         let mut names = (0..).map(|hash| key(1, hash));
         let [awaited, other] =
             [0, 1].map(|stripe| names.find(|&name| locks.stripe(name) == stripe).expect("some name"));
-        let passing = facade::lock(&locks.passing);
+        let synchronizing = facade::lock(&locks.synchronizing);
         let await_it = Awaited::new(&locks.stripes[0]);
         assert!(locks.try_lock(&[awaited]).is_none() && locks.try_lock(&[other, awaited]).is_none());
         assert!(locks.try_lock_one(awaited).is_none());
@@ -455,8 +472,8 @@ mod tests {
         std::thread::scope(|s| {
             let newcomer = s.spawn(|| drop(locks.lock(&[other, awaited])));
             std::thread::sleep(std::time::Duration::from_millis(20));
-            assert!(!newcomer.is_finished() && free(&locks), "it waits, and holds nothing");
-            drop((await_it, passing));
+            assert!(!newcomer.is_finished() && free(&locks), "the newcomer waits and holds nothing");
+            drop((await_it, synchronizing));
             newcomer.join().expect("no panic");
         });
         assert!(locks.try_lock(&[awaited]).is_some());
@@ -474,7 +491,7 @@ mod tests {
                     for i in 0..5000_usize {
                         let (a, b) = ((i + t) % 4, (i * 7 + t * 3) % 4);
                         let _guard = locks.lock(&[names[a], names[b]]);
-                        // A load and a store: an update is lost wherever two threads are inside.
+                        // A load and a store: an update is lost if two threads are inside.
                         counts[a].store(counts[a].load(Relaxed) + 1, Relaxed);
                         counts[b].store(counts[b].load(Relaxed) + 1, Relaxed);
                     }

@@ -1,18 +1,20 @@
 //! `SeqRwLock`: a sequence lock whose readers may also block.
 //!
-//! Optimistic readers write nothing: they note the sequence, read, and look whether it has moved. Writers make it odd
-//! while they write. A reader that fails too often takes the lock itself: it keeps writers out, but leaves the sequence
-//! alone, so that optimistic readers do not notice it (Linux's `read_seqlock_excl` and `read_seqbegin_or_lock`, Waiman
-//! Long and Al Viro, 2013, made so that path rendering is a reader and never a writer).
+//! Optimistic readers write nothing: they load the sequence, read, and check that the sequence has
+//! not changed. Writers make it odd while they write. A reader that fails too often takes the lock
+//! itself. It excludes writers, but does not change the sequence, so optimistic readers do not
+//! notice it (Linux's `read_seqlock_excl` and `read_seqbegin_or_lock`, Waiman Long and Al Viro,
+//! 2013, made so that path rendering is a reader and never a writer).
 //!
-//! So the lock is one thing, and the write another: whoever holds the lock writes when all is prepared, and optimistic
-//! readers are disturbed for as long as the write takes, not for as long as the lock is held.
+//! The lock and the write are separate. A thread takes the lock, prepares, and then writes.
+//! Optimistic readers are disturbed only during the write, not while the lock is held.
 //!
-//! The fences are those of Hans Boehm, *Can seqlocks get along with programming language memory models?*, 2012. What
-//! the lock protects are the caller's atomics; `Relaxed` is enough for them.
+//! The fences are those of Hans Boehm, *Can seqlocks get along with programming language memory
+//! models?*, 2012. The lock protects the caller's atomics; `Relaxed` is enough for them.
 //!
-//! Nobody starves: writers and blocking readers share a lock that lets newcomers pass a waiting thread a bounded number
-//! of times only (`fair_lock`), and [`SeqRwLock::read`] is optimistic a bounded number of times.
+//! No thread starves: writers and blocking readers share a lock that lets newcomers pass a waiting
+//! thread only a bounded number of times (`fair_lock`), and [`SeqRwLock::read`] is optimistic a
+//! bounded number of times.
 
 use crate::tuning::{OPTIMISTIC_TRIES, READER_SPINS};
 use crate::{
@@ -28,22 +30,25 @@ use crate::{
 
 /// A sequence lock with optimistic readers, blocking readers, and writers.
 pub struct SeqRwLock {
-    /// Odd while a writer works. Written by the holder of `lock` only; on a line of its own, since many read it.
+    /// Odd while a writer writes. Written only by the holder of `lock`. On a cache line of its own,
+    /// since many threads read it.
     seq: OwnLine<AtomicU64>,
     lock: FairLock,
     class: LockClass,
 }
 
-/// How a reader of [`SeqRwLock::read`] is called.
+/// The mode in which [`SeqRwLock::read`] calls its closure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Writers may be at work: what is read may not fit together, and is then thrown away.
+    /// Writers may be writing. The values read may be inconsistent, and the result is then
+    /// discarded.
     Optimistic,
-    /// Writers are kept out.
+    /// Writers are excluded.
     Blocking,
 }
 
-/// The lock, held: others that would lock are kept out for as long as it lives, and optimistic readers do not notice.
+/// The lock is held while this lives. It excludes other holders, and optimistic readers do not
+/// notice.
 #[must_use = "the lock is held only while this lives"]
 pub struct SeqGuard<'a> {
     seq: &'a AtomicU64,
@@ -51,11 +56,11 @@ pub struct SeqGuard<'a> {
     _held: Held,
 }
 
-/// The right to change what the lock protects; the sequence is odd for as long as it lives.
+/// The right to change the protected data. The sequence is odd while this lives.
 #[must_use = "a write lasts only while this lives"]
 pub struct WriteGuard<'a> {
     seq: &'a AtomicU64,
-    /// What the sequence was before.
+    /// The sequence before the write.
     before: u64,
 }
 
@@ -87,9 +92,9 @@ impl SeqRwLock {
         Self { seq: OwnLine(AtomicU64::new(0)), lock: FairLock::new(), class: LockClass::RenameSeq }
     }
 
-    /// Starts an optimistic read: the sequence, an even number. Writes nothing.
+    /// Starts an optimistic read and returns the sequence, an even number. Writes nothing.
     ///
-    /// A writer at work is waited for, spinning shortly, then yielding the processor.
+    /// Waits for a writer that is writing: it spins for a short time, then yields the CPU.
     #[must_use]
     pub fn read_begin(&self) -> u64 {
         loop {
@@ -100,28 +105,32 @@ impl SeqRwLock {
         }
     }
 
-    /// Whether a writer was at work since [`SeqRwLock::read_begin`] gave `seq`: what has been read may not fit together.
+    /// Whether a writer wrote since [`SeqRwLock::read_begin`] returned `seq`. Then the values read
+    /// may be inconsistent.
     #[must_use]
     pub fn read_retry(&self, seq: u64) -> bool {
-        // Acquire fence: the reads before it are not moved after the load below; if one of them saw what a writer
-        // stored after its release fence, the load sees at least that writer's odd number.
+        // Acquire fence: the reads before it are not moved after the load below. If one of them saw
+        // a value that a writer stored after its release fence, the load sees at least that
+        // writer's odd number.
         fence(Ordering::Acquire);
         self.seq.0.load(Ordering::Relaxed) != seq
     }
 
-    /// The sequence now; odd while a writer works, so that it is none that [`SeqRwLock::read_begin`] could have given. Waits for
-    /// nobody.
+    /// The current sequence. It is odd while a writer writes, and then differs from every result of
+    /// [`SeqRwLock::read_begin`]. Does not wait.
     ///
-    /// What was read after an even number stands for as long as the number does: for caches, which remember both. A thread
-    /// that has seen what a writer stored finds another number, here, from then on.
+    /// A value that was read after an even number is valid while the sequence has that number: for
+    /// caches, which keep both. A thread that has seen a value stored by a writer finds another
+    /// number here from then on.
     #[inline]
     #[must_use]
     pub fn sequence(&self) -> u64 {
-        // Acquire: what the writer before has stored is seen.
+        // Acquire: sees what the previous writer stored.
         self.seq.0.load(Ordering::Acquire)
     }
 
-    /// Takes the lock: to read with writers kept out, or to [write](SeqGuard::write). Waits for others that have it.
+    /// Takes the lock, to read with writers excluded, or to [write](SeqGuard::write). Waits for
+    /// other holders.
     ///
     /// # Panics
     /// In debug builds, when this thread holds a reclamation guard or a lock of this class or a later one.
@@ -133,17 +142,18 @@ impl SeqRwLock {
         SeqGuard { seq: &self.seq.0, _lock: lock, _held: held }
     }
 
-    /// As [`SeqRwLock::lock`], if it is free; never waits, so it may be called under a guard.
+    /// Like [`SeqRwLock::lock`], if the lock is free. Does not wait, so it may be called under a
+    /// guard.
     pub fn try_lock(&self) -> Option<SeqGuard<'_>> {
         let lock = self.lock.try_lock()?;
         lock_stats::acquired(self.class);
         Some(SeqGuard { seq: &self.seq.0, _lock: lock, _held: lock_order::entered_without_waiting(self.class) })
     }
 
-    /// Reads with `f`: optimistically up to [`OPTIMISTIC_TRIES`] times, then with writers kept out.
+    /// Reads with `f`: optimistically up to [`OPTIMISTIC_TRIES`] times, then with writers excluded.
     ///
-    /// `f` may run several times; the result of the run that nobody disturbed is returned. It takes its own reclamation
-    /// guard, if it needs one.
+    /// `f` may run several times. The result of the undisturbed run is returned. `f` takes its own
+    /// reclamation guard, if it needs one.
     ///
     /// # Panics
     /// In debug builds, as [`SeqRwLock::lock`]: it may wait.
@@ -160,10 +170,10 @@ impl SeqRwLock {
         f(Mode::Blocking)
     }
 
-    /// The sequence, if it is even now or soon.
+    /// The sequence, if it is even now or after a few spins.
     fn try_begin(&self) -> Option<u64> {
         for spin in 0..=READER_SPINS {
-            // Acquire: what the writer before has stored is seen.
+            // Acquire: sees what the previous writer stored.
             let seq = self.seq.0.load(Ordering::Acquire);
             if seq.is_multiple_of(2) {
                 return Some(seq);
@@ -185,13 +195,14 @@ impl Default for SeqRwLock {
 impl SeqGuard<'_> {
     /// Starts a write: optimistic readers that overlap it retry.
     ///
-    /// A panic while it lasts ends the write: the sequence is even again, and nothing is poisoned.
+    /// A panic during the write ends it: the sequence is even again, and nothing is poisoned.
     pub fn write(&mut self) -> WriteGuard<'_> {
-        // Relaxed: only holders of the lock write it.
+        // Relaxed: only the holder of the lock writes it.
         let before = self.seq.load(Ordering::Relaxed);
-        debug_assert!(before.is_multiple_of(2), "a writer has left the sequence odd");
+        debug_assert!(before.is_multiple_of(2), "a writer left the sequence odd");
         self.seq.store(before + 1, Ordering::Relaxed);
-        // Release fence: whoever sees a store made after it, and has an acquire fence, sees the odd number too.
+        // Release fence: a thread that sees a store made after it, and has an acquire fence, sees
+        // the odd number too.
         fence(Ordering::Release);
         WriteGuard { seq: self.seq, before }
     }
@@ -199,7 +210,7 @@ impl SeqGuard<'_> {
 
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
-        // Release: whoever sees the even number sees all that was written.
+        // Release: a thread that sees the even number sees all that was written.
         self.seq.store(self.before + 2, Ordering::Release);
     }
 }
@@ -227,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_of_both_kinds_see_whole_writes() {
+    fn optimistic_and_blocking_readers_see_whole_writes() {
         let (pair, stop) = (Pair::default(), AtomicBool::new(false));
         std::thread::scope(|s| {
             for _ in 0..2 {
@@ -254,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_alone_does_not_disturb_optimistic_readers() {
+    fn lock_without_write_does_not_disturb_optimistic_readers() {
         let pair = Pair::default();
         let _lock = pair.0.lock();
         let seq = pair.0.read_begin();
@@ -262,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_noticed_and_read_falls_back_to_blocking() {
+    fn read_falls_back_to_blocking_after_writes() {
         let pair = Pair::default();
         let seq = pair.0.read_begin();
         pair.change();
@@ -280,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_leaves_it_even_and_unlocked() {
+    fn panic_leaves_the_sequence_even_and_the_lock_free() {
         let pair = Pair::default();
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut lock = pair.0.lock();
@@ -302,7 +313,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "RenameSeq was asked for while Data is held")]
-    fn the_lock_order_is_asserted() {
+    fn lock_order_is_asserted() {
         let _data = lock_order::enter(LockClass::Data);
         drop(Pair::default().0.lock());
     }

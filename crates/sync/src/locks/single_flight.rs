@@ -1,16 +1,20 @@
-//! `SingleFlight`: what many ask at the same time is asked once, and all get that answer.
+//! `SingleFlight`: request coalescing. Concurrent requests for one key are made once, and all
+//! callers get that answer.
 //!
-//! Whoever asks first for a key *leads*: he asks, and everybody who comes for the same key before his answer is there
-//! waits for it and shares it, error or not. An answer is shared with those only who came while it was being fetched, and
-//! is kept for nobody: whoever comes later asks anew. A leader who panics leaves no answer; one of those who waited leads
-//! next. (The idea is old: request collapsing, or *single flight*, as in caching proxies and Go's groupcache, 2013.)
+//! The first caller for a key *leads*: it makes the request. Callers for the same key that come
+//! before the answer is there wait for it and share it, error or not. The answer is shared only
+//! with callers that came while the request was running, and is not cached: a later caller makes a
+//! new request. A leader that panics leaves no answer, and one of the waiting callers leads next.
+//! (The idea is old: request collapsing, or *single call*, as in caching proxies and Go's
+//! groupcache, 2013.)
 //!
-//! State of a flight: `Flying`, then `Landed` with the answer or `Lost`. It leaves the table *before* it lands: who finds
-//! it there has come before its answer was given out.
+//! The state of a call is `Pending`, then `Done` with the answer, or `Abandoned`. The call leaves
+//! the table *before* its state changes. So a caller that finds it in the table has come before the
+//! answer was given out.
 //!
-//! Nobody waits here while holding a guard or a lock that a leader may need (asserted).
+//! No thread waits here while it holds a guard, or a lock that a leader may need (asserted).
 
-use crate::tuning::FLIGHT_TABLES;
+use crate::tuning::CALL_TABLES;
 use std::{
     collections::HashMap,
     hash::{BuildHasher, Hash, RandomState},
@@ -28,40 +32,40 @@ use crate::{
 };
 
 enum State<T> {
-    Flying,
-    Landed(T),
-    Lost,
+    Pending,
+    Done(T),
+    Abandoned,
 }
 
-struct Flight<T> {
+struct Call<T> {
     state: Mutex<State<T>>,
-    landed: Condvar,
+    done: Condvar,
 }
 
-impl<T: Clone> Flight<T> {
-    /// Waits for the landing; none if it was lost.
+impl<T: Clone> Call<T> {
+    /// Waits for the answer; `None` if the leader panicked.
     fn wait(&self) -> Option<T> {
         let mut state = facade::lock(&self.state);
         loop {
             match &*state {
-                State::Flying => state = self.landed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                State::Landed(answer) => return Some(answer.clone()),
-                State::Lost => return None,
+                State::Pending => state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner),
+                State::Done(answer) => return Some(answer.clone()),
+                State::Abandoned => return None,
             }
         }
     }
 }
 
-type Table<K, T> = Mutex<HashMap<K, Arc<Flight<T>>>>;
+type Table<K, T> = Mutex<HashMap<K, Arc<Call<T>>>>;
 
-/// Questions that are being asked, by key.
+/// The running calls, by key.
 pub struct SingleFlight<K, T> {
-    tables: [Table<K, T>; FLIGHT_TABLES],
+    tables: [Table<K, T>; CALL_TABLES],
     hasher: RandomState,
     waiting: AtomicUsize,
 }
 
-// A panic leaves the tables as they should be: see `Leader`.
+// A panic leaves the tables consistent: see `Leader`.
 impl<K, T> UnwindSafe for SingleFlight<K, T> {}
 impl<K, T> RefUnwindSafe for SingleFlight<K, T> {}
 
@@ -77,25 +81,25 @@ impl<K: Hash + Eq + Clone, T: Clone> Default for SingleFlight<K, T> {
     }
 }
 
-/// Ends a flight however its leader ends.
+/// Ends a call when it is dropped, also when the leader panics.
 struct Leader<'a, K: Hash + Eq, T> {
     table: &'a Table<K, T>,
     key: K,
-    flight: Arc<Flight<T>>,
+    call: Arc<Call<T>>,
     answer: Option<T>,
 }
 
 impl<K: Hash + Eq, T> Drop for Leader<'_, K, T> {
     fn drop(&mut self) {
         let gone = lock_stats::lock_counted(self.table, LockClass::SingleFlight).remove(&self.key);
-        debug_assert!(gone.is_some_and(|gone| Arc::ptr_eq(&gone, &self.flight)), "a flight that somebody else ended");
-        *facade::lock(&self.flight.state) = self.answer.take().map_or(State::Lost, State::Landed);
-        self.flight.landed.notify_all();
+        debug_assert!(gone.is_some_and(|gone| Arc::ptr_eq(&gone, &self.call)), "another thread ended the call");
+        *facade::lock(&self.call.state) = self.answer.take().map_or(State::Abandoned, State::Done);
+        self.call.done.notify_all();
     }
 }
 
 impl<K: Hash + Eq + Clone, T: Clone> SingleFlight<K, T> {
-    /// No question is being asked.
+    /// No call is running.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -105,37 +109,38 @@ impl<K: Hash + Eq + Clone, T: Clone> SingleFlight<K, T> {
         }
     }
 
-    /// The answer for `key`: that of `ask`, or of whoever is asking for it already. May wait for that.
-    pub fn ask(&self, key: &K, mut ask: impl FnMut() -> T) -> T {
-        assert_unpinned("a question that somebody else may be asking");
+    /// Returns the answer for `key`: the result of `request`, or of the call that is running for
+    /// this key, for which it waits.
+    pub fn run(&self, key: &K, mut request: impl FnMut() -> T) -> T {
+        assert_unpinned("a request that another thread may be making");
         debug_assert_eq!(lock_order::highest_held(), None, "the leader may need a lock that is held here");
         let table = &self.tables[self.hasher.hash_one(key) as usize % self.tables.len()];
         loop {
-            let mut flights = lock_stats::lock_counted(table, LockClass::SingleFlight);
-            if let Some(flight) = flights.get(key).cloned() {
-                drop(flights);
-                // Relaxed: for tests, which look again and again.
+            let mut calls = lock_stats::lock_counted(table, LockClass::SingleFlight);
+            if let Some(call) = calls.get(key).cloned() {
+                drop(calls);
+                // Relaxed: for tests, which poll.
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                let answer = flight.wait();
+                let answer = call.wait();
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 match answer {
                     Some(answer) => return answer,
-                    // The leader has panicked: somebody else must ask.
+                    // The leader has panicked: another caller must lead.
                     None => continue,
                 }
             }
-            let flight = Arc::new(Flight { state: Mutex::new(State::Flying), landed: Condvar::new() });
-            flights.insert(key.clone(), flight.clone());
-            drop(flights);
-            let mut leader = Leader { table, key: key.clone(), flight, answer: None };
-            let answer = ask();
+            let call = Arc::new(Call { state: Mutex::new(State::Pending), done: Condvar::new() });
+            calls.insert(key.clone(), call.clone());
+            drop(calls);
+            let mut leader = Leader { table, key: key.clone(), call, answer: None };
+            let answer = request();
             leader.answer = Some(answer.clone());
             drop(leader);
             return answer;
         }
     }
 
-    /// How many threads wait for somebody else's answer, about now: for tests.
+    /// How many threads wait for another caller's answer, about now: for tests.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
@@ -151,47 +156,49 @@ mod tests {
     };
 
     #[test]
-    fn who_comes_meanwhile_shares_and_who_comes_later_asks_anew() {
-        let (flights, asked) = (SingleFlight::<u32, u32>::new(), AtomicU32::new(0));
+    fn concurrent_callers_share_and_later_callers_request_again() {
+        let (single_flight, asked) = (SingleFlight::<u32, u32>::new(), AtomicU32::new(0));
         let began = Barrier::new(2);
         std::thread::scope(|scope| {
             let leader = scope.spawn(|| {
-                flights.ask(&1, || {
+                single_flight.run(&1, || {
                     began.wait();
-                    while flights.waiting() < 3 {
+                    while single_flight.waiting() < 3 {
                         std::thread::yield_now();
                     }
                     asked.fetch_add(1, SeqCst)
                 })
             });
             began.wait();
-            let others: Vec<_> = (0..3).map(|_| scope.spawn(|| flights.ask(&1, || unreachable!("led")))).collect();
-            assert_eq!(flights.ask(&2, || 7), 7, "another key waits for nobody");
+            let others: Vec<_> = (0..3)
+                .map(|_| scope.spawn(|| single_flight.run(&1, || unreachable!("another thread leads"))))
+                .collect();
+            assert_eq!(single_flight.run(&2, || 7), 7, "another key does not wait");
             assert_eq!(leader.join().expect("ends"), 0);
             others.into_iter().for_each(|other| assert_eq!(other.join().expect("ends"), 0));
         });
-        assert_eq!(flights.ask(&1, || asked.fetch_add(1, SeqCst)), 1);
+        assert_eq!(single_flight.run(&1, || asked.fetch_add(1, SeqCst)), 1);
     }
 
     #[test]
-    fn a_leader_who_panics_is_followed_by_another() {
-        let (flights, began) = (SingleFlight::<u32, u32>::new(), Barrier::new(2));
+    fn waiting_caller_leads_after_a_panic() {
+        let (single_flight, began) = (SingleFlight::<u32, u32>::new(), Barrier::new(2));
         std::thread::scope(|scope| {
             let leader = scope.spawn(|| {
-                flights.ask(&1, || {
+                single_flight.run(&1, || {
                     began.wait();
-                    while flights.waiting() < 2 {
+                    while single_flight.waiting() < 2 {
                         std::thread::yield_now();
                     }
                     std::panic::panic_any("on purpose")
                 })
             });
             began.wait();
-            let others: Vec<_> = (0..2).map(|_| scope.spawn(|| flights.ask(&1, || 5))).collect();
+            let others: Vec<_> = (0..2).map(|_| scope.spawn(|| single_flight.run(&1, || 5))).collect();
             assert!(leader.join().is_err());
             others.into_iter().for_each(|other| assert_eq!(other.join().expect("ends"), 5));
         });
-        assert!(flights.tables.iter().all(|table| facade::lock(table).is_empty()));
+        assert!(single_flight.tables.iter().all(|table| facade::lock(table).is_empty()));
     }
 }
 

@@ -1,12 +1,14 @@
-//! Reference-counted objects that a reader with a guard may use without counting.
+//! Reference-counted objects that a reader with a guard may read without counting.
 //!
-//! An object is made as a [`Counted`], an owning reference. Other objects hold it in an [`AtomicCounted`], a place that
-//! owns one reference and can be read, swapped and compared atomically. A reader with a [`Guard`] gets a [`Shared`]
-//! from such a place: no write, no count; it may read the object until the guard goes, and turn the view into an
-//! owning reference unless the object is dead by then.
+//! An object is made as a [`Counted`], an owning reference. Other objects hold it in an
+//! [`AtomicCounted`], a place that owns one reference and can be loaded, swapped and compared
+//! atomically. A reader with a [`Guard`] gets a [`Shared`] from such a place without a write. It
+//! may read the object until the guard is dropped, and it can turn the view into an owning
+//! reference, unless the object is dead by then.
 //!
-//! Why it is sound: a place's own reference is put only after the pointer has left the place; an object is retired when
-//! its last reference is put; so a guard that found the pointer was alive before the object was retired, and the memory waits for it.
+//! Why it is sound: the reference of a place is put only after the pointer has left the place, and
+//! an object is retired when its last reference is put. So a guard under which the pointer was
+//! found was alive before the object was retired, and the memory waits for that guard.
 
 use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
@@ -20,34 +22,37 @@ use crate::{
     },
 };
 
-/// What can be reference-counted and read under a guard.
+/// An object that can be reference-counted and read under a guard.
 pub trait Object: Send + Sync + Sized + 'static {
-    /// Runs once, when the last reference is put, on the thread that put it. Readers with a guard may still be
-    /// looking: the object itself is dropped only after them. Whatever must be exact at once (quotas, tables) is undone here.
-    /// It takes no guard, and neither does the drop (debug builds assert it). The drop may run on any thread that takes a guard,
-    /// under whatever that thread holds: it waits for nothing.
+    /// Runs once, when the last reference is put, on the thread that puts it. Readers with a guard
+    /// may still read the object, and the object itself is dropped only after them. Anything that
+    /// must be exact at once (quotas, tables) is undone here. Neither this nor the drop takes a
+    /// guard (asserted in debug builds). The drop may run on any thread that takes a guard, under
+    /// any lock that this thread holds, so it does not wait.
     fn last_put(&self) {}
 
-    /// How much memory goes with the object besides its own. Asked after [`Object::last_put`], for
-    /// [`retired_bytes`](crate::retired_bytes).
+    /// The memory that belongs to the object besides its own, in bytes. Called after
+    /// [`Object::last_put`], for [`retired_bytes`](crate::retired_bytes).
     fn held_bytes(&self) -> usize {
         0
     }
 
-    /// Whether somebody may need what the drop gives back (part of a limit). Asked after [`Object::last_put`]; the object
-    /// then does not wait for more to be retired beside it, and [`collect`](crate::collect) comes to it from any thread.
+    /// Whether another thread may wait for what the drop returns (part of a limit). Called after
+    /// [`Object::last_put`]. If true, the retired object is flushed at once, and
+    /// [`collect`](crate::collect) on any thread can free it.
     fn is_awaited(&self) -> bool {
         false
     }
 
-    /// Whether there may be a [`Weak`] to it: its death writes a line that the readers of others share. The same for life.
-    fn may_be_remembered(&self) -> bool {
+    /// Whether there may be a [`Weak`] to it. Then its death writes a cache line that readers of
+    /// other objects share. The answer does not change during its life.
+    fn allows_weak(&self) -> bool {
         false
     }
 }
 
-/// The object, and its count behind it: so the lines in which an object begins are not those that references write.
-/// Aligned so that three low bits of its address are free for tags.
+/// The object, and its count behind it. So references do not write the cache lines in which the
+/// object begins. Aligned so that three low bits of its address are free for tags.
 #[repr(C, align(8))]
 pub(crate) struct Block<T> {
     value: T,
@@ -55,7 +60,8 @@ pub(crate) struct Block<T> {
 }
 
 impl<T> Block<T> {
-    /// Where in the block the object is, for structures that link objects through a field of theirs.
+    /// The offset of the object in the block, for structures that link objects through one of their
+    /// fields.
     pub(crate) const VALUE: usize = std::mem::offset_of!(Self, value);
 }
 
@@ -65,9 +71,10 @@ pub struct Counted<T: Object> {
     _owns: PhantomData<T>,
 }
 
-// SAFETY: `Object` requires Send and Sync; the count is atomic, so references may be used and put on any thread.
+// SAFETY: `Object` requires Send and Sync. The count is atomic, so references may be used and put
+// on any thread.
 unsafe impl<T: Object> Send for Counted<T> {}
-// SAFETY: as above; a shared `Counted` gives out `&T` and clones, both fine for a Sync `T`.
+// SAFETY: as above. A shared `Counted` gives out `&T` and clones, which is sound for a Sync `T`.
 unsafe impl<T: Object> Sync for Counted<T> {}
 
 impl<T: Object> Counted<T> {
@@ -77,36 +84,39 @@ impl<T: Object> Counted<T> {
         Self::with_references(value, 1)
     }
 
-    /// A new object with so many references, of which one is the answer and the others are the caller's to answer for.
+    /// A new object with so many references. One is returned, the others belong to the caller.
     pub(crate) fn with_references(value: T, references: usize) -> Self {
         Self { block: allocator::place(Block { value, refs: LockRef::new(references) }), _owns: PhantomData }
     }
 
-    /// Two new objects, each with a life of its own, in one allocation and next to each other: for what is mostly read
-    /// together, and mostly dies together. There are two references to each, since one more costs nothing as long as nobody
-    /// else has any: the first is made with one of the second's in hand. (Functions, so that both can be made where they stay.)
+    /// Two new objects in one allocation, next to each other, each with its own count. It is for
+    /// objects that are mostly read together and mostly die together. The first object is made with
+    /// a reference to the second. There are two references to each, since a second one costs
+    /// nothing while no other thread has any. (Both are passed as functions, so that they are
+    /// constructed in place.)
     ///
-    /// The memory is given back when both are gone.
+    /// The memory is freed when both are dead.
     #[inline]
     #[must_use]
     pub fn pair<S: Object>(second: impl FnOnce() -> S, first: impl FnOnce(Counted<S>) -> T) -> ([Self; 2], Counted<S>) {
         let layout = const { Pair::layout::<T, S>() };
         let start = Vacant::new(layout.whole);
-        // SAFETY: fresh memory of the layout, with room for a block of `S` at `second`; if making the object unwinds, the
-        // memory is given back with nothing in it.
+        // SAFETY: fresh memory of the layout, with room for a block of `S` at `second`. If the
+        // constructor unwinds, the memory is freed with nothing in it.
         let [second, given] = unsafe { Pair::place(start.0, layout.foot, layout.second, second) };
         let room = start.keep();
-        // SAFETY: the layout ends with the foot.
+        // SAFETY: the layout ends with the footer.
         let foot = unsafe {
             let foot = room.byte_add(layout.foot).cast::<Pair>();
             foot.write(Pair { alive: AtomicUsize::new(1), bytes: layout.whole.size() });
             foot
         };
-        // SAFETY: as above, a block of `T` at the start. If making it unwinds, the second is put, and the memory goes with it.
+        // SAFETY: as above, a block of `T` at the start. If its constructor unwinds, the second
+        // object is put, and the memory is freed with it.
         let first = unsafe { Pair::place(room, layout.foot, 0, || first(given)) };
-        // Relaxed, and no read-modify-write: nobody else knows of the first yet, and the second, which is held here, is
-        // not freed before the first's count is in.
-        // SAFETY: `second` is alive, so the foot is.
+        // Relaxed, and no read-modify-write: no other thread knows the first object yet, and the
+        // second, which is held here, is not freed before the first is counted. SAFETY: `second` is
+        // alive, so the footer is.
         unsafe { foot.as_ref() }.alive.store(2, Ordering::Relaxed);
         (first, second)
     }
@@ -117,31 +127,32 @@ impl<T: Object> Counted<T> {
         self.block == other.block
     }
 
-    /// A view that borrows from this reference, comparable with what guards find.
+    /// A view that borrows from this reference, comparable with the views that guards give.
     #[must_use]
     pub fn as_shared(&self) -> Shared<'_, T> {
         // SAFETY: `self` keeps the object alive for the borrow.
         unsafe { Shared::from_raw(self.block) }
     }
 
-    /// A view that lasts as long as a guard, also when this reference goes before it: the object is alive now, so whatever
-    /// retires it waits for the guard.
+    /// A view that lasts as long as a guard, even if this reference is dropped first. The object is
+    /// alive now, so when it is retired, it waits for the guard.
     #[must_use]
     pub fn share<'g>(&self, _guard: &'g Guard) -> Shared<'g, T> {
-        // SAFETY: alive while the guard is, hence retired after the guard was made, if at all.
+        // SAFETY: alive while the guard is, so it is retired after the guard was taken, if at all.
         unsafe { Shared::from_raw(self.block) }
     }
 
-    /// If there are exactly `references` to the object (this one and others that the caller answers for), makes sure that
-    /// nobody gets another: [`Shared::get`] fails from now on. For caches that throw out what only they hold.
+    /// Freezes the count if there are exactly `references` to the object, this one and others that
+    /// belong to the caller. From then on [`Shared::get`] fails. For caches that evict objects to
+    /// which only they refer.
     #[must_use]
-    pub fn condemn(this: &Self, references: usize) -> bool {
-        this.block().refs.condemn(references)
+    pub fn freeze(this: &Self, references: usize) -> bool {
+        this.block().refs.freeze(references)
     }
 
-    /// Takes back what [`Counted::condemn`] did.
-    pub fn reprieve(this: &Self) {
-        this.block().refs.reprieve();
+    /// Undoes [`Counted::freeze`].
+    pub fn unfreeze(this: &Self) {
+        this.block().refs.unfreeze();
     }
 
     /// How many references there are; a hint.
@@ -156,19 +167,19 @@ impl<T: Object> Counted<T> {
         unsafe { self.block.as_ref() }
     }
 
-    /// Puts this reference, and so many more that the caller answers for, at once.
+    /// Puts this reference and `more` others of the caller's, at once.
     pub(crate) fn put_with(self, more: usize) {
         std::mem::ManuallyDrop::new(self).put(1 + more);
     }
 
-    /// Puts so many references, this one among them: it is not used any more.
+    /// Puts so many references. This one is among them, and must not be used afterwards.
     fn put(&mut self, references: usize) {
         let block = self.block();
         if !block.refs.put(references) {
             return;
         }
         reclaim::release(|| block.value.last_put());
-        if block.value.may_be_remembered() {
+        if block.value.allows_weak() {
             weak::note_death(self.block);
         }
         let is_awaited = block.value.is_awaited();
@@ -179,48 +190,49 @@ impl<T: Object> Counted<T> {
             let block = ptr.cast::<Block<T>>();
             // SAFETY: the caller's contract.
             match unsafe { &*block }.refs.tag() {
-                // SAFETY: on its own: placed by `Counted::with_references`.
+                // SAFETY: a single object, allocated by `Counted::with_references`.
                 0 => unsafe { allocator::discard(NonNull::new_unchecked(block)) },
                 // SAFETY: made by `Pair::place`, which wrote the tag.
                 tag => drop(unsafe { Pair::free(block, tag) }),
             }
         }
-        // SAFETY: the count is dead, so no place owns a reference (each holds one) and no guard made from now on can
-        // find the pointer; the dead count makes this the only retirement.
+        // SAFETY: the count is dead, so no place owns a reference (each holds one), and no guard
+        // taken from now on can find the pointer. The count dies once, so this is the only
+        // retirement.
         unsafe { reclaim::retire(self.block.as_ptr().cast(), bytes, free::<T>) };
         if is_awaited {
             reclaim::flush_retired();
         }
     }
 
-    /// Gives the reference up without putting it.
+    /// Turns the reference into a pointer, without putting it.
     pub(crate) fn into_raw(self) -> *mut Block<T> {
         let ptr = self.block.as_ptr();
         std::mem::forget(self);
         ptr
     }
 
-    /// Takes up a reference given up by [`Counted::into_raw`].
+    /// Turns a pointer from [`Counted::into_raw`] back into a reference.
     ///
     /// # Safety
-    /// `ptr` came from `into_raw` and its reference is not taken up twice.
+    /// `ptr` came from `into_raw`, and its reference is restored once.
     pub(crate) unsafe fn from_raw(ptr: NonNull<Block<T>>) -> Self {
         Self { block: ptr, _owns: PhantomData }
     }
 }
 
-/// The foot of an allocation that two blocks share. Each block's count carries, in units of eight bytes, how far behind it
-/// the foot lies; zero for a block on its own. The blocks come first: each begins where a cache line does, if the first
-/// fills its lines.
+/// The footer of an allocation that two blocks share. Each block's count carries the distance to
+/// the footer, in units of eight bytes; zero for a single block. The blocks come first, so each
+/// begins on a cache line if the first fills its lines.
 #[repr(C, align(8))]
 struct Pair {
     /// Blocks that have not been freed.
     alive: AtomicUsize,
-    /// Of the whole allocation.
+    /// The size of the whole allocation.
     bytes: usize,
 }
 
-/// Memory in which nothing is yet.
+/// Allocated memory that holds nothing yet.
 struct Vacant(NonNull<u8>, Layout);
 
 impl Vacant {
@@ -235,12 +247,12 @@ impl Vacant {
 
 impl Drop for Vacant {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody uses it.
+        // SAFETY: allocated with this layout, and not used.
         unsafe { allocator::free(self.0, self.1) };
     }
 }
 
-/// Where things lie in a pair; the first block lies at its start.
+/// The offsets in a pair. The first block is at its start.
 struct PairLayout {
     whole: Layout,
     second: usize,
@@ -259,7 +271,8 @@ impl Pair {
     }
 
     /// # Safety
-    /// `start` is allocated, with a foot at `foot` and uninitialised room for a `Block<U>` at `offset`.
+    /// `start` is allocated, with a footer at `foot` and uninitialized room for a `Block<U>` at
+    /// `offset`.
     #[inline]
     unsafe fn place<U: Object>(
         start: NonNull<u8>,
@@ -268,7 +281,7 @@ impl Pair {
         value: impl FnOnce() -> U,
     ) -> [Counted<U>; 2] {
         let refs = LockRef::two_tagged(u16::try_from((foot - offset) / 8).expect("objects are small"));
-        // SAFETY: the caller's; the count says two.
+        // SAFETY: the caller's contract. The count is two.
         unsafe {
             let block = start.byte_add(offset).cast::<Block<U>>();
             block.write(Block { value: value(), refs });
@@ -276,18 +289,22 @@ impl Pair {
         }
     }
 
-    /// Gives back a block's part. Returns whether it was the last, and the memory went with it.
+    /// Drops a block of a pair. Returns whether it was the last one, with which the memory was
+    /// freed.
     ///
     /// # Safety
-    /// `block` was made by `place` with a foot that lies `8 * tag` behind it, and nobody uses it any more.
+    /// `block` was made by `place` with a footer that lies `8 * tag` behind it, and is not used any
+    /// more.
     unsafe fn free<U>(block: *mut Block<U>, tag: u16) -> bool {
-        // SAFETY: the caller's; the foot is there as long as one of its blocks is, and the allocation ends with it.
+        // SAFETY: the caller's contract. The footer exists as long as one of its blocks does, and
+        // the allocation ends with it.
         unsafe {
             std::ptr::drop_in_place(block);
             let foot = NonNull::new_unchecked(block).byte_add(usize::from(tag) * 8).cast::<Self>();
             let alive = &foot.as_ref().alive;
-            // Acquire: the other's use of the memory is over. One is us alone: no need to count down what nobody else will read.
-            // Release: our use is over.
+            // Acquire: the other block's use of the memory is over. If one is left, it is this one,
+            // and no other thread will read the count, so it is not decremented. Release: this
+            // block's use is over.
             let last = alive.load(Ordering::Acquire) == 1 || alive.fetch_sub(1, Ordering::AcqRel) == 1;
             if last {
                 let bytes = foot.as_ref().bytes;
@@ -333,7 +350,8 @@ impl<T: Object + std::fmt::Debug> std::fmt::Debug for Counted<T> {
     }
 }
 
-/// A view of an object that costs nothing to take: valid as long as the guard (or the reference) it came from.
+/// A view of an object. It costs nothing to take, and is valid as long as the guard or reference
+/// that it came from.
 pub struct Shared<'g, T: Object> {
     block: NonNull<Block<T>>,
     _from: PhantomData<&'g T>,
@@ -358,8 +376,8 @@ impl<'g, T: Object> Shared<'g, T> {
         self.block
     }
 
-    /// What remembers the object and keeps nothing alive; none if it is dead, or does not want that
-    /// ([`Object::may_be_remembered`]).
+    /// A weak pointer to the object; `None` if it is dead or does not allow that
+    /// ([`Object::allows_weak`]).
     #[must_use]
     pub fn downgrade(self) -> Option<Weak<T>> {
         Weak::new(self)
@@ -377,12 +395,13 @@ impl<'g, T: Object> Shared<'g, T> {
     /// An owning reference, unless the object is dead.
     #[must_use]
     pub fn get(self) -> Option<Counted<T>> {
-        Some(self.get_noting()?.0)
+        Some(self.get_noting_contention()?.0)
     }
 
-    /// As [`Shared::get`]; says whether another thread was in the way.
+    /// Like [`Shared::get`]. Also returns whether another thread changed the count at the same
+    /// time.
     #[must_use]
-    pub fn get_noting(self) -> Option<(Counted<T>, bool)> {
+    pub fn get_noting_contention(self) -> Option<(Counted<T>, bool)> {
         check_access(self.block.as_ptr());
         // SAFETY: `from_raw`'s contract.
         let contended = unsafe { &*self.block.as_ptr() }.refs.get()?;
@@ -411,7 +430,7 @@ impl<T: Object> Deref for Shared<'_, T> {
     }
 }
 
-/// A place that owns a reference, or none, and changes atomically.
+/// A place that owns a reference, or none, and is changed atomically.
 pub struct AtomicCounted<T: Object> {
     ptr: AtomicPtr<Block<T>>,
     _owns: PhantomData<Counted<T>>,
@@ -424,13 +443,14 @@ impl<T: Object> AtomicCounted<T> {
         Self { ptr: AtomicPtr::new(into_ptr(value)), _owns: PhantomData }
     }
 
-    /// What the place holds now. No write.
+    /// The object in the place. Writes nothing.
     #[inline]
     #[must_use]
     pub fn load<'g>(&self, _guard: &'g Guard) -> Option<Shared<'g, T>> {
-        // Acquire: pairs with the release of whoever stored it.
+        // Acquire: pairs with the release of the thread that stored it.
         let ptr = NonNull::new(self.ptr.load(Ordering::Acquire))?;
-        // SAFETY: the place owned a reference when it was read and the guard was alive: the module's argument.
+        // SAFETY: the guard was alive when the pointer was loaded, and the place owned a reference
+        // then: see the argument above.
         Some(unsafe { Shared::from_raw(ptr) })
     }
 
@@ -441,14 +461,14 @@ impl<T: Object> AtomicCounted<T> {
         self.ptr.load(Ordering::Acquire).is_null()
     }
 
-    /// Puts `new` there and hands out what was there.
+    /// Stores `new` and returns what was there.
     pub fn swap(&self, new: Option<Counted<T>>) -> Option<Counted<T>> {
         let old = self.ptr.swap(into_ptr(new), Ordering::AcqRel);
-        // SAFETY: the place owned one reference to `old`, which it has just given up.
+        // SAFETY: the place owned one reference to `old`, which it does not own any more.
         NonNull::new(old).map(|old| unsafe { Counted::from_raw(old) })
     }
 
-    /// Puts `new` there if `current` is what is there, and hands out the old reference; otherwise gives `new` back.
+    /// Stores `new` if `current` is there, and returns the old reference. Otherwise returns `new`.
     ///
     /// # Errors
     /// `new`, when the place held something else.
@@ -459,9 +479,9 @@ impl<T: Object> AtomicCounted<T> {
     ) -> Result<Option<Counted<T>>, Option<Counted<T>>> {
         let current = current.map_or(std::ptr::null_mut(), |current| current.as_raw().as_ptr());
         let new = into_ptr(new);
-        // Relaxed on failure: nothing is read then.
+        // Relaxed on failure: the value is not used then.
         match self.ptr.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed) {
-            // SAFETY: the place owned one reference to `old`, which it has just given up.
+            // SAFETY: the place owned one reference to `old`, which it does not own any more.
             Ok(old) => Ok(NonNull::new(old).map(|old| unsafe { Counted::from_raw(old) })),
             // SAFETY: `new` came from `into_ptr` above and was not stored.
             Err(_) => Err(NonNull::new(new).map(|new| unsafe { Counted::from_raw(new) })),
@@ -475,9 +495,9 @@ fn into_ptr<T: Object>(value: Option<Counted<T>>) -> *mut Block<T> {
 
 impl<T: Object> Drop for AtomicCounted<T> {
     fn drop(&mut self) {
-        // Relaxed, and no read-modify-write: nobody else has the place.
+        // Relaxed, and no read-modify-write: no other thread has access to the place.
         let last = self.ptr.load(Ordering::Relaxed);
-        // SAFETY: the place owned one reference to `last`, and it is gone after this.
+        // SAFETY: the place owned one reference to `last`, and is dropped.
         drop(NonNull::new(last).map(|last| unsafe { Counted::from_raw(last) }));
     }
 }
@@ -518,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn last_put_is_at_once_and_the_drop_waits_for_guards() {
+    fn last_put_is_immediate_and_drop_waits_for_guards() {
         let (last_puts, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let place =
             AtomicCounted::new(Some(Counted::new(Probe { last_puts: last_puts.clone(), drops: drops.clone() })));
@@ -535,10 +555,10 @@ mod tests {
         }
     }
 
-    /// It would nest where a thread ends: see [`reclaim::release`].
+    /// It could recurse on a thread that ends: see [`reclaim::release`].
     #[test]
     #[cfg(all(debug_assertions, not(miri)))]
-    #[should_panic(expected = "a guard is taken by an object that is being released")]
+    #[should_panic(expected = "an object that is being released takes a guard")]
     fn taking_a_guard_while_releasing_panics() {
         struct Pinning;
         impl Object for Pinning {
@@ -550,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_lives_and_dies_one_by_one() {
+    fn objects_of_a_pair_die_independently() {
         let count = || (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let ((a_last, a_drops), (b_last, b_drops)) = (count(), count());
         for first_goes_first in [true, false] {
@@ -581,9 +601,10 @@ mod tests {
         }
     }
 
-    /// The second may have been given away by then: it lives on, and the memory goes with it alone.
+    /// A caller may have kept the second object. It lives on, and the memory is freed with it
+    /// alone.
     #[test]
-    fn a_pair_whose_first_is_not_made_is_the_second_alone() {
+    fn pair_survives_a_panic_in_the_first_constructor() {
         let (last_puts, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let second = Probe { last_puts, drops: drops.clone() };
         let mut given = None;
@@ -599,20 +620,20 @@ mod tests {
         let given = given.filter(|_| made.is_err()).expect("given before the panic");
         assert_eq!(Counted::count(&given), 1);
         let block = given.into_raw();
-        // SAFETY: the only reference was given up by `into_raw`; `pair` wrote the tag.
+        // SAFETY: `into_raw` gave the only reference, and `pair` wrote the tag.
         assert!(unsafe { Pair::free(block, (*block).refs.tag()) });
         assert_eq!(drops.load(SeqCst), 1);
     }
 
     #[test]
-    fn a_place_that_is_dropped_puts_its_reference() {
+    fn dropped_place_puts_its_reference() {
         let (last_puts, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         drop(AtomicCounted::new(Some(Counted::new(Probe { last_puts: last_puts.clone(), drops }))));
         assert_eq!(last_puts.load(SeqCst), 1);
     }
 
     #[test]
-    fn compare_exchange_gives_the_new_one_back() {
+    fn failed_compare_exchange_returns_the_new_reference() {
         #[derive(Debug)]
         struct Number(u32);
         impl Object for Number {}

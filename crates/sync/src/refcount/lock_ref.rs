@@ -1,29 +1,30 @@
-//! `LockRef`: a reference count that is dead at zero, and a bit that condemns it, in one word.
+//! `LockRef`: a reference count that is dead at zero, and a bit that freezes it, in one word.
 
 use crate::facade::{AtomicUsize, Ordering};
 
-/// A reference count that knows it is dead: once the last reference is put, no other can be got.
+/// A reference count that cannot be revived: when the last reference has been put, no thread can
+/// get another.
 ///
-/// The word: the number of references in the low 47 bits, where zero is dead and stays so; a bit that says that no more
-/// will be given out although some are left; above them a constant of the
-/// object's allocator (see `counted`), which no operation changes.
+/// The word has the number of references in the low 47 bits. Zero means dead, for ever. The next
+/// bit means frozen: no more references are given out, although some are left. The bits above are a
+/// constant for the allocator of the object (see `counted`), which no operation changes.
 #[derive(Debug)]
 pub struct LockRef {
     word: AtomicUsize,
 }
 
-/// The bits that count.
-const COUNT: usize = CONDEMNED - 1;
-/// References are put and cloned as ever, but none is got any more.
-const CONDEMNED: usize = 1 << (TAG_SHIFT - 1);
-/// Where the constant begins.
+/// The bits of the count.
+const COUNT: usize = FROZEN - 1;
+/// The count is frozen: references can be put and cloned, but not got.
+const FROZEN: usize = 1 << (TAG_SHIFT - 1);
+/// The shift of the constant.
 const TAG_SHIFT: u32 = usize::BITS - 16;
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("pando-sync needs pointers of 64 bits: a count and its allocator's constant take one word");
 
-/// References that were forgotten may be so many that the count runs over into the bits beside it: long before that the
-/// process ends, as with the standard library's.
+/// If references are leaked, the count could overflow into the bits above it. Long before that the
+/// process aborts, as it does with the standard library's `Arc`.
 #[inline]
 fn check(old: usize) {
     if old & COUNT > COUNT / 2 {
@@ -32,7 +33,7 @@ fn check(old: usize) {
 }
 
 impl LockRef {
-    /// A count of two, both the caller's, beside a constant.
+    /// A count of two, beside a constant. Both references belong to the caller.
     pub(crate) fn two_tagged(tag: u16) -> Self {
         Self { word: AtomicUsize::new(2 | usize::from(tag) << TAG_SHIFT) }
     }
@@ -42,13 +43,13 @@ impl LockRef {
         (self.word.load(Ordering::Relaxed) >> TAG_SHIFT) as u16
     }
 
-    /// A count of so many references, all of them the caller's.
+    /// A count of so many references. All of them belong to the caller.
     #[must_use]
     pub fn new(references: usize) -> Self {
         Self { word: AtomicUsize::new(references) }
     }
 
-    /// One more reference, for a caller that holds one already.
+    /// Adds a reference. The caller holds one already.
     pub fn clone_held(&self) {
         // Relaxed: the reference that the caller holds orders everything.
         let old = self.word.fetch_add(1, Ordering::Relaxed);
@@ -56,13 +57,14 @@ impl LockRef {
         check(old);
     }
 
-    /// One more reference; none if the count is dead. Says whether another thread was in the way.
+    /// Adds a reference, or returns `None` if the count is dead or frozen. The result says whether
+    /// another thread changed the word at the same time (contention).
     #[must_use]
     pub fn get(&self) -> Option<bool> {
         let mut contended = false;
         let mut old = self.word.load(Ordering::Relaxed);
-        while old & COUNT != 0 && old & CONDEMNED == 0 {
-            // Acquire: pairs with `reprieve`.
+        while old & COUNT != 0 && old & FROZEN == 0 {
+            // Acquire: pairs with the release in `unfreeze`.
             match self.word.compare_exchange_weak(old, old + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     check(old);
@@ -74,7 +76,8 @@ impl LockRef {
         None
     }
 
-    /// So many references less, at once; true if they were the last, which leaves the count dead.
+    /// Removes so many references at once. Returns true if they were the last: then the count is
+    /// dead.
     #[must_use]
     pub fn put(&self, references: usize) -> bool {
         let old = self.word.fetch_sub(references, Ordering::AcqRel);
@@ -82,23 +85,26 @@ impl LockRef {
         old & COUNT == references
     }
 
-    /// If there are exactly `references`, all of which the caller answers for: gives out no more. False if there are others.
+    /// Freezes the count if there are exactly `references`, all of which belong to the caller.
+    /// Returns false if there are others.
     #[must_use]
-    pub fn condemn(&self, references: usize) -> bool {
+    pub fn freeze(&self, references: usize) -> bool {
         let old = self.word.load(Ordering::Relaxed);
-        // Acquire: what the holders of other references did before they put them has happened.
-        old & (COUNT | CONDEMNED) == references
-            && self.word.compare_exchange(old, old | CONDEMNED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        // Acquire: sees what the holders of other references did before they put them.
+        old & (COUNT | FROZEN) == references
+            && self.word.compare_exchange(old, old | FROZEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes back what [`LockRef::condemn`] did: references are given out again. For who condemned it.
-    pub fn reprieve(&self) {
-        // Release: whoever gets a reference sees what was done while there were none to get.
-        let old = self.word.fetch_and(!CONDEMNED, Ordering::Release);
-        debug_assert!(old & CONDEMNED != 0, "a count was reprieved that was not condemned");
+    /// Undoes [`LockRef::freeze`]: references can be got again. Called by the thread that froze the
+    /// count.
+    pub fn unfreeze(&self) {
+        // Release: a thread that gets a reference sees what was done while the count was frozen.
+        let old = self.word.fetch_and(!FROZEN, Ordering::Release);
+        debug_assert!(old & FROZEN != 0, "a count was unfrozen that was not frozen");
     }
 
-    /// The references now; a hint, for diagnostics and for caches that look for idle objects.
+    /// How many references there are; a hint, for diagnostics and for caches that look for idle
+    /// objects.
     #[must_use]
     pub fn count(&self) -> usize {
         self.word.load(Ordering::Relaxed) & COUNT

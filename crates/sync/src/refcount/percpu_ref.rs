@@ -1,16 +1,18 @@
-//! `PerCpuRefs`: references to a hot object, counted on a line of each core.
+//! `PerCpuRefs`: per-CPU reference counts, for an object under contention.
 //!
-//! A count in one word is a cache line that all users of a hot object write. So an object that many threads use at the same
-//! time gets *proxies*, one for each core, each with a reference to the object and a count of its own. Whoever
-//! wants the object takes a reference to its core's proxy, which keeps the object as well as one of its own would; the
-//! object's count is written only when a proxy comes or goes. The idea, that a count is spread for as long as somebody
-//! holds a base reference and is folded back before that one is put, is that of Linux's percpu reference counts (Kent
-//! Overstreet, 2013).
+//! A count in one word is a cache line that all users of an object write. So an object that many
+//! threads use at the same time gets one [`CpuRef`] for each core. Each has a reference to the
+//! object and a count of its own. A thread that wants the object takes a reference to the `CpuRef`
+//! of its core, which keeps the object alive as well as a reference of its own would. The object's
+//! count is written only when a `CpuRef` is made or freed. The idea is that of Linux's percpu
+//! reference counts (Kent Overstreet, 2013): a count is per CPU while a base reference is held, and
+//! it is folded back before the base reference is put.
 //!
-//! The object itself holds its proxies, and they hold it: nothing of it would ever go. So somebody has to *collapse* them
-//! before the object may die, and nobody may make others after that: the lock (any one lock) under which both are done is
-//! the user's. References that were taken before stay good, and none is waited for: each proxy goes with its last
-//! user, and puts its one reference to the object then.
+//! The object holds its `CpuRef`s, and they hold the object. So a thread must *collapse* them
+//! before the object can die, and no thread may make new ones after that. The user provides the
+//! lock (any one lock) under which both are done. References that were taken before remain valid,
+//! and no thread waits for them: each `CpuRef` dies with its last user, and puts its one reference
+//! to the object then.
 
 use crate::{
     counters::striped::{mine, stripe_count},
@@ -18,8 +20,8 @@ use crate::{
     refcount::counted::{AtomicCounted, Counted, Object},
 };
 
-/// One core's reference to a hot object, as an object with a count of its own: it and the count lie in one line, which is
-/// no other proxy's, wherever the allocation begins.
+/// One core's reference to an object, as an object with a count of its own. The reference and the
+/// count lie in one cache line, which no other `CpuRef` shares, wherever the allocation begins.
 #[repr(C)]
 pub struct CpuRef<R: Send + Sync + 'static> {
     _before: [usize; 8],
@@ -28,7 +30,7 @@ pub struct CpuRef<R: Send + Sync + 'static> {
 }
 
 impl<R: Send + Sync> CpuRef<R> {
-    /// What it keeps.
+    /// The reference to the object.
     #[inline]
     pub fn object(&self) -> &R {
         &self.object
@@ -42,13 +44,13 @@ impl<R: Send + Sync> std::fmt::Debug for CpuRef<R> {
 }
 
 impl<R: Send + Sync + 'static> Object for CpuRef<R> {
-    /// The object may be waited for.
+    /// A thread may wait for the object.
     fn is_awaited(&self) -> bool {
         true
     }
 }
 
-/// One for each core.
+/// One `CpuRef` for each core.
 struct Array<R: Send + Sync + 'static>(Box<[Counted<CpuRef<R>>]>);
 
 impl<R: Send + Sync + 'static> Object for Array<R> {
@@ -61,46 +63,50 @@ impl<R: Send + Sync + 'static> Object for Array<R> {
     }
 }
 
-/// The proxies of an object, a part of it; none until it is hot. `R` is a reference to the object.
+/// The per-CPU references to an object, as a part of the object. There are none until threads
+/// contend for it. `R` is a reference to the object.
 pub struct PerCpuRefs<R: Send + Sync + 'static>(AtomicCounted<Array<R>>);
 
 impl<R: Send + Sync + 'static> PerCpuRefs<R> {
-    /// None yet.
+    /// No references yet.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicCounted::new(None))
     }
 
-    /// A reference to this thread's proxy; none if there are none.
+    /// A reference to this core's `CpuRef`; `None` if there are none.
     #[inline]
     #[must_use]
-    pub fn mine(&self, guard: &Guard) -> Option<Counted<CpuRef<R>>> {
-        // Also while they are collapsed: the array, which has a reference to each, is dropped after the guard.
+    pub fn local(&self, guard: &Guard) -> Option<Counted<CpuRef<R>>> {
+        // This is sound while they are collapsed, too: the array has a reference to each, and is
+        // dropped after the guard.
         let array = self.0.load(guard)?.to_ref();
         Some(mine(&array.0).clone())
     }
 
-    /// Makes them, each with a reference from `object`, unless there are some; without effect on a single core. The caller
-    /// holds the lock under which they are collapsed, and has seen that this is still to come.
-    pub fn make(&self, object: impl Fn() -> R) {
+    /// Makes a `CpuRef` for each core, with a reference from `object`, unless there are some.
+    /// Without effect on a single core. The caller holds the lock under which they are collapsed,
+    /// and has seen that they have not been collapsed for the last time.
+    pub fn activate(&self, object: impl Fn() -> R) {
         let cores = stripe_count();
         if cores < 2 || !self.0.is_none() {
             return;
         }
-        let proxy = |_| Counted::new(CpuRef { _before: [0; 8], object: object(), _behind: [0; 6] });
-        let array = Counted::new(Array((0..cores).map(proxy).collect()));
+        let cpu_ref = |_| Counted::new(CpuRef { _before: [0; 8], object: object(), _behind: [0; 6] });
+        let array = Counted::new(Array((0..cores).map(cpu_ref).collect()));
         drop(self.0.swap(Some(array)));
     }
 
-    /// Lets go of them. True if there were some: the object may wait for what readers hold. (Nobody who is in no hurry to look
-    /// needs a lock for that there are none: whoever makes some has the caller's.)
+    /// Drops the `CpuRef`s. Returns true if there were some: then the object may wait for
+    /// references that readers hold. (A thread that only looks whether there are any, and tolerates
+    /// a late view, needs no lock. A thread that makes some holds the caller's.)
     pub fn collapse(&self) -> bool {
         !self.0.is_none() && self.0.swap(None).is_some()
     }
 
     /// Whether there are some; a hint.
     #[must_use]
-    pub fn are_there(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         !self.0.is_none()
     }
 }
@@ -122,21 +128,21 @@ mod tests {
         atomic::{AtomicUsize, Ordering::SeqCst},
     };
 
-    /// An object with proxies, that tells of its end.
-    struct Hot {
-        proxies: PerCpuRefs<Counted<Hot>>,
+    /// An object with per-CPU references that counts its last put.
+    struct Contended {
+        refs: PerCpuRefs<Counted<Contended>>,
         ended: Arc<AtomicUsize>,
     }
 
-    impl Object for Hot {
+    impl Object for Contended {
         fn last_put(&self) {
             self.ended.fetch_add(1, SeqCst);
         }
     }
 
-    fn hot() -> (Counted<Hot>, Arc<AtomicUsize>) {
+    fn contended() -> (Counted<Contended>, Arc<AtomicUsize>) {
         let ended = Arc::new(AtomicUsize::new(0));
-        (Counted::new(Hot { proxies: PerCpuRefs::new(), ended: ended.clone() }), ended)
+        (Counted::new(Contended { refs: PerCpuRefs::new(), ended: ended.clone() }), ended)
     }
 
     fn settle(ended: &AtomicUsize) -> usize {
@@ -145,40 +151,40 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_keeps_its_object() {
-        let (object, ended) = hot();
-        assert!(object.proxies.mine(&crate::pin()).is_none());
-        object.proxies.make(|| object.clone());
-        let Some(proxy) = object.proxies.mine(&crate::pin()) else {
-            assert_eq!(stripe_count(), 1, "a single core has no use for any");
+    fn cpu_ref_keeps_its_object_alive() {
+        let (object, ended) = contended();
+        assert!(object.refs.local(&crate::pin()).is_none());
+        object.refs.activate(|| object.clone());
+        let Some(cpu_ref) = object.refs.local(&crate::pin()) else {
+            assert_eq!(stripe_count(), 1, "a single core needs none");
             return;
         };
-        object.proxies.make(|| unreachable!("there are some"));
-        assert_eq!(Counted::count(&object), 1 + stripe_count(), "whoever uses a proxy does not count here");
-        assert!(object.proxies.collapse() && !object.proxies.collapse());
-        assert!(object.proxies.mine(&crate::pin()).is_none());
+        object.refs.activate(|| unreachable!("there are some"));
+        assert_eq!(Counted::count(&object), 1 + stripe_count(), "a user of a CpuRef is not counted here");
+        assert!(object.refs.collapse() && !object.refs.collapse());
+        assert!(object.refs.local(&crate::pin()).is_none());
         drop(object);
         assert_eq!(settle(&ended), 0);
-        assert!(!proxy.object().proxies.are_there());
-        drop(proxy);
+        assert!(!cpu_ref.object().refs.is_active());
+        drop(cpu_ref);
         while settle(&ended) == 0 {
             std::thread::yield_now();
         }
     }
 
-    /// Line of the count, as an offset in a block: the proxy, and the count behind it.
+    /// The cache lines of a `CpuRef` and of the count behind it, as offsets in a block.
     #[test]
     #[cfg(not(miri))]
-    fn no_two_proxies_share_a_line() {
-        let (object, _) = hot();
-        let proxies: Vec<_> = (0..64)
+    fn cpu_refs_share_no_cache_line() {
+        let (object, _) = contended();
+        let refs: Vec<_> = (0..64)
             .map(|_| Counted::new(CpuRef { _before: [0; 8], object: object.clone(), _behind: [0; 6] }))
             .collect();
-        let mut used: Vec<_> = proxies
+        let mut used: Vec<_> = refs
             .iter()
-            .flat_map(|proxy| {
-                let object = std::ptr::from_ref(proxy.object()).addr();
-                let count = std::ptr::from_ref(&**proxy).addr() + size_of::<CpuRef<Counted<Hot>>>();
+            .flat_map(|cpu_ref| {
+                let object = std::ptr::from_ref(cpu_ref.object()).addr();
+                let count = std::ptr::from_ref(&**cpu_ref).addr() + size_of::<CpuRef<Counted<Contended>>>();
                 let mut lines = vec![object / 64, count / 64];
                 lines.dedup();
                 lines
@@ -190,11 +196,12 @@ mod tests {
         assert_eq!(used.len(), len);
     }
 
-    /// Users come and go while the object gets proxies, loses them, and dies with the last one.
+    /// Threads use the object while it gets per-CPU references, loses them, and dies with the last
+    /// user.
     #[test]
-    fn the_last_user_ends_it() {
+    fn last_user_puts_the_object() {
         for _ in 0..if cfg!(miri) { 2 } else { 200 } {
-            let (object, ended) = hot();
+            let (object, ended) = contended();
             let place = AtomicCounted::new(Some(object));
             std::thread::scope(|scope| {
                 for _ in 0..3 {
@@ -202,21 +209,21 @@ mod tests {
                         for _ in 0..100 {
                             let guard = crate::pin();
                             let Some(found) = place.load(&guard) else { break };
-                            let proxy = found.proxies.mine(&guard);
-                            let held = if proxy.is_none() { found.get() } else { None };
+                            let cpu_ref = found.refs.local(&guard);
+                            let held = if cpu_ref.is_none() { found.get() } else { None };
                             drop(guard);
                             assert!(held.is_none_or(|held| held.ended.load(SeqCst) == 0));
-                            assert!(proxy.is_none_or(|proxy| proxy.object().ended.load(SeqCst) == 0));
+                            assert!(cpu_ref.is_none_or(|cpu_ref| cpu_ref.object().ended.load(SeqCst) == 0));
                         }
                     });
                 }
                 {
                     let guard = crate::pin();
                     let object = place.load(&guard).and_then(|found| found.get()).expect("taken out below");
-                    object.proxies.make(|| object.clone());
+                    object.refs.activate(|| object.clone());
                 }
                 let object = place.swap(None).expect("ours to take");
-                object.proxies.collapse();
+                object.refs.collapse();
             });
             while settle(&ended) == 0 {
                 std::thread::yield_now();

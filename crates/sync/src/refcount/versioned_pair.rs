@@ -1,36 +1,41 @@
-//! `VersionedPair`: a word and what it goes with, changed at one instant and read together without a lock.
+//! `VersionedPair`: a word and a record that belongs to it. Both change at one instant and are read
+//! together without a lock.
 //!
-//! A file's size is a word that everybody reads by itself, and where its data lies is a record of any length. Whoever
-//! reads both must not get the size of one moment and the record of another; and he must not wait for whoever changes
-//! them, who may be anywhere in a long write.
+//! A file's size is a word that threads also read by itself, and the location of its data is a
+//! record of any length. A thread that reads both must not get the size of one moment and the
+//! record of another. It must not wait for the writer either, which may be in a long write.
 //!
-//! So the record is announced before the word changes, together with its predecessor and the word of each: *the word
-//! decides* which of the two holds, and storing it is the instant of both. Afterwards the record is settled: it holds by
-//! itself. A reader loads the record, the word, and the record again: if it is the same one, the word was loaded while
-//! that record was the one that is announced. Records are never used twice, so what is the same was never another.
-//! (The reader's validation is that of sequence locks; unlike there, a writer who sleeps holds nobody up.)
+//! So the record is announced before the word changes, together with its predecessor and the word
+//! of each. *The word decides* which of the two records is valid, and the store of the word is the
+//! instant of both changes. Afterwards the record is settled: it is valid whatever the word is. A
+//! reader loads the record, the word, and the record again. If the record is the same, the word was
+//! loaded while that record was the announced one. Records are not reused under a guard, so an
+//! equal pointer means the same record. (The reader's validation is that of sequence locks. But
+//! here a writer that sleeps does not delay readers.)
 //!
-//! Linearization points: of a change, the store of the word (of one that keeps the word, the exchange of the record); of
-//! a read, its load of the word.
+//! Linearization points: of a change, the store of the word (if the word stays the same, the
+//! exchange of the record); of a read, its load of the word.
 
 use crate::{
     reclaim::{Guard, pin},
     refcount::counted::{AtomicCounted, Counted, Object, Shared},
 };
 
-/// What is known of the word's companion.
+/// The record that belongs to a word.
 struct Record<T> {
-    /// The word before the change that is being made, and what went with it; none once it is made.
+    /// While a change is in progress: the word before it, and the record that belonged to that
+    /// word. Afterwards `None`.
     before: Option<(u64, Option<T>)>,
-    /// What goes with any other word.
+    /// The record that belongs to any other word.
     after: Option<T>,
 }
 
 impl<T: Send + Sync + 'static> Object for Record<T> {}
 
-/// A record that goes with a word kept elsewhere. None is a record too: the one that most words have.
+/// A record that belongs to a word kept elsewhere. `None` is a record too: most words have it.
 pub struct VersionedPair<T: Send + Sync + 'static> {
-    /// Changed under the owner's lock. Null until the first record that is not none, and never again.
+    /// Guarded by the owner's lock. Null until the first change if the initial record is `None`,
+    /// and never null again.
     record: AtomicCounted<Record<T>>,
 }
 
@@ -48,8 +53,9 @@ impl<T: Clone + Send + Sync + 'static> VersionedPair<T> {
         Self { record: AtomicCounted::new(record.map(settled)) }
     }
 
-    /// The word, as `word` loads it (with acquire ordering), and what went with it at that instant. Never waits; starts over
-    /// only if a change was made meanwhile. `look` runs under a guard.
+    /// Calls `look` with the word, as `word` loads it (with acquire ordering), and the record that
+    /// belonged to it at that instant. Never waits; retries only if a change was made meanwhile.
+    /// `look` runs under a guard.
     pub fn read<R>(&self, word: impl Fn() -> u64, look: impl FnOnce(u64, Option<&T>) -> R) -> R {
         let guard = pin();
         loop {
@@ -68,7 +74,7 @@ impl<T: Clone + Send + Sync + 'static> VersionedPair<T> {
         }
     }
 
-    /// Whether `look` likes the record that holds now. The caller keeps others from changing it.
+    /// Whether `look` accepts the current record. The caller excludes changes.
     pub fn holds(&self, look: impl FnOnce(Option<&T>) -> bool) -> bool {
         if self.record.is_none() {
             return look(None);
@@ -77,8 +83,8 @@ impl<T: Clone + Send + Sync + 'static> VersionedPair<T> {
         look(self.settled(&guard))
     }
 
-    /// Changes the word from `before` to `after`, which `store` does (with release ordering, and without a panic), and the
-    /// record to `new`. The caller keeps others from changing either.
+    /// Changes the word from `before` to `after`, and the record to `new`. `store` stores the word,
+    /// with release ordering and without a panic. The caller excludes other changes of either.
     pub fn change(&self, before: u64, after: u64, new: Option<T>, store: impl FnOnce()) {
         let guard = pin();
         if before != after {
@@ -87,7 +93,7 @@ impl<T: Clone + Send + Sync + 'static> VersionedPair<T> {
             drop(self.record.swap(Some(Counted::new(announced))));
             store();
         }
-        // From now on the old word, should it come again, goes with the new record.
+        // From now on the old word, if it is stored again, belongs to the new record.
         drop(self.record.swap(Some(Counted::new(Record { before: None, after: new }))));
     }
 
@@ -112,24 +118,24 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::*};
 
     #[test]
-    fn the_word_decides() {
-        let (word, described) = (AtomicU64::new(1), VersionedPair::new(None));
-        let read = || described.read(|| word.load(Acquire), |word, record| (word, record.copied()));
+    fn word_decides_which_record_is_valid() {
+        let (word, pair) = (AtomicU64::new(1), VersionedPair::new(None));
+        let read = || pair.read(|| word.load(Acquire), |word, record| (word, record.copied()));
         assert_eq!(read(), (1, None));
-        described.change(1, 2, Some('b'), || {
+        pair.change(1, 2, Some('b'), || {
             assert_eq!(read(), (1, None));
             word.store(2, Release);
             assert_eq!(read(), (2, Some('b')));
         });
-        // The old word comes again, with the record that there is now.
+        // The old word again: it belongs to the current record.
         word.store(1, Release);
         assert_eq!(read(), (1, Some('b')));
-        described.change(1, 3, None, || word.store(3, Release));
+        pair.change(1, 3, None, || word.store(3, Release));
         assert_eq!(read(), (3, None));
-        described.change(3, 1, None, || word.store(1, Release));
-        described.change(1, 1, Some('c'), || unreachable!("the word stays"));
+        pair.change(3, 1, None, || word.store(1, Release));
+        pair.change(1, 1, Some('c'), || unreachable!("the word stays"));
         assert_eq!(read(), (1, Some('c')));
-        assert!(described.holds(|record| record == Some(&'c')));
+        assert!(pair.holds(|record| record == Some(&'c')));
     }
 }
 

@@ -1,12 +1,15 @@
-//! `Weak`: a pointer to a counted object that counts nothing, and knows when the object has died.
+//! `Weak`: a pointer to a counted object that does not count as a reference, and detects that the
+//! object has died.
 //!
-//! For caches: what they remember of others costs those nothing, and keeps nothing alive. A [`Weak`] notes, besides the
-//! address, how many objects of that address's stripe have died so far. As long as that number stands, the object has
-//! not: whoever puts the last reference counts the death before the object is retired. So a reader with a guard who
-//! finds the number unchanged may read the object: it is retired later, if at all, and then waits for the guard.
+//! For caches: a weak pointer costs its object nothing and does not keep it alive. Deaths of
+//! objects are counted in stripes, by address. Besides the address, a [`Weak`] holds the number of
+//! deaths in its object's stripe. While that number has not changed, the object is alive: the
+//! thread that puts the last reference counts the death before it retires the object. So a reader
+//! that holds a guard and finds the number unchanged may read the object. If the object is retired,
+//! then only later, and its memory waits for the guard.
 //!
-//! Only objects that say so ([`Object::may_be_remembered`]) have such pointers: each death of one writes a line that others
-//! read.
+//! Only objects that say so ([`Object::allows_weak`]) have weak pointers, since each death of such
+//! an object writes a cache line that other threads read.
 
 use crate::tuning::DEATH_STRIPES;
 use std::ptr::NonNull;
@@ -18,7 +21,7 @@ use crate::{
     refcount::counted::{Block, Object, Shared},
 };
 
-/// Addresses that differ in lower bits only are those of one object.
+/// Addresses that differ only in these low bits belong to one object.
 const ADDRESS_BITS: u32 = 8;
 
 #[cfg(not(loom))]
@@ -33,50 +36,53 @@ fn deaths<T>(block: NonNull<Block<T>>) -> &'static AtomicU64 {
     &DEATHS[(block.addr().get() >> ADDRESS_BITS) % DEATH_STRIPES].0
 }
 
-/// Counts a death: of an object whose count is dead, and that is not retired yet.
+/// Counts a death: the object's reference count is dead, and the object is not retired yet.
 #[inline]
 pub(crate) fn note_death<T>(block: NonNull<Block<T>>) {
-    // Release: whoever sees this number sees the dead count. (And the object is retired after it: before its memory waits for
-    // guards there is a fence, as in the making of a guard.)
+    // Release: a thread that sees this number sees the dead count. The object is retired after
+    // this: between its retirement and the wait for guards there is a fence, and another in the
+    // taking of a guard.
     deaths(block).fetch_add(1, Ordering::Release);
 }
 
 /// A pointer to an object that may have died since.
 pub struct Weak<T: Object> {
     block: NonNull<Block<T>>,
-    /// How many objects of this stripe had died when this one was alive.
+    /// The number of deaths in this stripe when the object was alive.
     deaths: u64,
 }
 
 impl<T: Object> Weak<T> {
-    /// None if the object is dead, or not one of those that have such pointers.
+    /// None if the object is dead, or does not allow weak pointers.
     pub(crate) fn new(object: Shared<'_, T>) -> Option<Self> {
-        if !object.to_ref().may_be_remembered() {
+        if !object.to_ref().allows_weak() {
             return None;
         }
         let block = object.as_raw();
-        // Acquire, and before the count is looked at: if the death of this object is among those counted here, its count is
-        // seen to be dead.
+        // Acquire, and before the count is read: if the number includes the death of this object,
+        // its count is seen to be dead.
         let deaths = deaths(block).load(Ordering::Acquire);
         (object.count() > 0).then_some(Self { block, deaths })
     }
 
-    /// Asks for the object's first line, which need not be there any more.
+    /// Prefetches the object's first cache line, which may have been freed.
     #[inline]
     pub fn prefetch(&self) {
         prefetch(self.block.as_ptr());
     }
 
-    /// The object, unless it (or another of its stripe) has died since. Writes nothing.
+    /// The object, unless it, or another object of its stripe, has died since. Writes nothing.
     #[inline]
     #[must_use]
     pub fn upgrade<'g>(&self, _guard: &'g Guard) -> Option<Shared<'g, T>> {
-        // Relaxed: the fences of guard and retirement order it, and this thread has read the object before.
+        // Relaxed: the fences of guard and retirement give the order, and this thread has read the
+        // object before.
         if deaths(self.block).load(Ordering::Relaxed) != self.deaths {
             return None;
         }
-        // SAFETY: it was alive when `deaths` were counted, and its own death is not among them: that is counted before it is
-        // retired. So it was not retired before the guard was made, and its memory waits for the guard.
+        // SAFETY: the object was alive when `deaths` was read, and its own death has not been
+        // counted: that happens before it is retired. So it was not retired before the guard was
+        // taken, and its memory waits for the guard.
         Some(unsafe { Shared::from_raw(self.block) })
     }
 }
@@ -97,7 +103,7 @@ mod tests {
 
     struct Word(u64, bool);
     impl Object for Word {
-        fn may_be_remembered(&self) -> bool {
+        fn allows_weak(&self) -> bool {
             self.1
         }
     }
@@ -107,18 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn it_leads_to_the_object_while_that_lives_and_then_nowhere() {
+    fn upgrade_succeeds_while_the_object_lives() {
         let word = Counted::new(Word(7, true));
-        // Objects of other tests die meanwhile. A death of the same stripe ends a weak reference.
-        let leads_there = |weak: &Weak<Word>| weak.upgrade(&pin()).map(|word| word.to_ref().0) == Some(7);
-        let pointer = std::iter::repeat_with(|| weak(&word).expect("it lives")).take(10_000).find(leads_there);
+        // Objects of other tests die meanwhile. A death in the same stripe invalidates a weak
+        // pointer.
+        let upgrades = |weak: &Weak<Word>| weak.upgrade(&pin()).map(|word| word.to_ref().0) == Some(7);
+        let pointer = std::iter::repeat_with(|| weak(&word).expect("it lives")).take(10_000).find(upgrades);
         let pointer = pointer.expect("no object of the stripe died between two steps");
         assert_eq!(Counted::count(&word), 1, "nothing is counted");
         let guard = pin();
         let seen = word.share(&guard);
         drop(word);
         assert!(pointer.upgrade(&guard).is_none());
-        assert_eq!(seen.to_ref().0, 7, "whoever found it before goes on");
+        assert_eq!(seen.to_ref().0, 7, "a reader that found it before can read it");
         assert!(seen.downgrade().is_none(), "it is dead");
         drop(guard);
         collect();
@@ -126,13 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_say_so_is_not_remembered() {
+    fn downgrade_fails_without_allows_weak() {
         assert!(weak(&Counted::new(Word(7, false))).is_none());
     }
 
-    /// Objects die and are made anew at the same addresses under readers that remember the former.
+    /// Objects die and are allocated again at the same addresses, while readers hold weak pointers
+    /// to the old ones.
     #[test]
-    fn a_new_object_at_an_old_address_is_not_taken_for_the_old() {
+    fn weak_pointer_is_not_valid_for_a_new_object_at_its_address() {
         use std::sync::atomic::{AtomicBool, Ordering};
         let place = crate::AtomicCounted::new(Some(Counted::new(Word(0, true))));
         let stop = AtomicBool::new(false);

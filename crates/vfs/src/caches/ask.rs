@@ -32,11 +32,11 @@ impl Ask {
             // Whoever else wants the same waits for this answer, and shares it (P7).
             Self::Name(dir, name) => {
                 let (sb, question) = (dir.sb(), (dir.inode().ino, name));
-                sb.questions.ask(&question, || load(name_space, &dir, &question.1))
+                sb.questions.run(&question, || load(name_space, &dir, &question.1))
             }
             Self::Changes(dir, count) => {
                 let (sb, question) = (dir.sb(), (dir.inode().ino, Box::default()));
-                sb.questions.ask(&question, || refresh(name_space, &dir, count))
+                sb.questions.run(&question, || refresh(name_space, &dir, count))
             }
         }
     }

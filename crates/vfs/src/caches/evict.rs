@@ -81,7 +81,7 @@ impl SuperBlock {
     fn evict_link(&self, name_space: &NameSpace, link: &Counted<Dentry>) -> Result<()> {
         let evict = |slot: Shared<'_, Node<Slot>>, guard: &Guard| {
             // Ours, the table's of links, and the slot's.
-            if Counted::condemn(link, 3) {
+            if Counted::freeze(link, 3) {
                 unbind(slot.to_ref().anchor_dir().to_ref().directory()?, slot, guard);
             }
             Ok(())

@@ -65,12 +65,12 @@ impl InodeCache {
     ) -> Option<Condemned<'g>> {
         debug_assert!(!dentry.is_link(), "further links are in a table of their own");
         let entry = self.entry_of(dentry, guard)?;
-        if !Counted::condemn(dentry, references + 1) {
+        if !Counted::freeze(dentry, references + 1) {
             return None;
         }
         // If it has left meanwhile, one of those references was somebody's.
         if entry.to_ref().note.swap(true, Ordering::AcqRel) {
-            Counted::reprieve(dentry);
+            Counted::unfreeze(dentry);
             return None;
         }
         Some(Condemned(entry))

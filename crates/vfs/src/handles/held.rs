@@ -33,7 +33,7 @@ impl Held {
     /// Whether what is held by way of a proxy is going: its name was taken away.
     #[inline]
     pub(crate) fn outlives_name(&self) -> bool {
-        matches!(self, Self::Proxy(proxy) if !proxy.object().0.proxies.are_there())
+        matches!(self, Self::Proxy(proxy) if !proxy.object().0.proxies.is_active())
     }
 
     /// Lets go of the proxy: what it holds it holds until it is reclaimed, which is tried at once.
@@ -45,7 +45,7 @@ impl Held {
 
     /// Holds once more what is held.
     pub(crate) fn again(dentry: &DentryRef) -> Self {
-        dentry.0.proxies.mine(&pin()).map_or_else(|| Self::Itself(dentry.clone()), Self::Proxy)
+        dentry.0.proxies.local(&pin()).map_or_else(|| Self::Itself(dentry.clone()), Self::Proxy)
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn make_proxies<'n>(dentry: &Counted<Dentry>, lock: impl FnOnce(NameK
     }
     sb.while_bound(dentry, lock, |_, _| {
         if sb.expect_open().is_ok() {
-            dentry.proxies.make(|| DentryRef(dentry.clone()));
+            dentry.proxies.activate(|| DentryRef(dentry.clone()));
         }
     });
 }
@@ -93,9 +93,9 @@ mod tests {
         let name = Lockable::name(root, sb.hash(root.ino, b"d")).expect("a directory");
         let locked = vfs.name_space().names.lock(&[name.key]);
         std::thread::scope(|scope| scope.spawn(report).join().expect("no panic"));
-        assert!(!dentry.proxies.are_there());
+        assert!(!dentry.proxies.is_active());
         drop(locked);
         report();
-        assert_eq!(dentry.proxies.are_there(), std::thread::available_parallelism().map_or(1, usize::from) > 1);
+        assert_eq!(dentry.proxies.is_active(), std::thread::available_parallelism().map_or(1, usize::from) > 1);
     }
 }

@@ -65,7 +65,7 @@ enum Target {
 
 impl Object for Dentry {
     /// Directories are remembered by those who walk through them ([`crate::caches::prefixes`]).
-    fn may_be_remembered(&self) -> bool {
+    fn allows_weak(&self) -> bool {
         matches!(&self.target, Target::Own(inode) if inode.is_dir())
     }
 

@@ -81,7 +81,7 @@ impl Directory {
         let subdirs = Counter::new(u64::from(nlink.saturating_sub(2)));
         let stripes = OwnLine(Striped::new(Stripe { subdirs, ..Stripe::default() }));
         let backed = Some(Box::new(BackedDir::new(change_count)));
-        Self { backed, stripes, grain: LockGranularity::fine(), ..Self::new() }
+        Self { backed, stripes, grain: LockGranularity::split(), ..Self::new() }
     }
 
     /// The slot of a name, whatever it shows.

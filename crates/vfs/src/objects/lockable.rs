@@ -36,6 +36,6 @@ impl<'g> Lockable<'g> {
     /// Whether its lock, which is held, is what everybody locks for this.
     #[inline]
     pub(crate) fn stands(&self) -> bool {
-        self.grain.is_none_or(|grain| grain.stands(self.key))
+        self.grain.is_none_or(|grain| grain.is_current(self.key))
     }
 }

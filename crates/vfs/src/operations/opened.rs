@@ -23,10 +23,10 @@ impl Opened {
     /// Holds what was just found; if it died since, the next attempt finds what is there now.
     #[inline]
     pub(crate) fn find(&mut self, found: Shared<'_, Dentry>, guard: &Guard) -> Step<()> {
-        if let Some(proxy) = found.to_ref().proxies.mine(guard) {
+        if let Some(proxy) = found.to_ref().proxies.local(guard) {
             self.held = Some(Held::Proxy(proxy));
         } else {
-            let (dentry, contended) = found.get_noting().ok_or(Stop::Again)?;
+            let (dentry, contended) = found.get_noting_contention().ok_or(Stop::Again)?;
             *self = Self { held: Some(Held::Itself(DentryRef(dentry))), contended };
         }
         Ok(())

@@ -27,7 +27,7 @@ pub(crate) fn may_change(context: &Context, dir: &Inode, guard: &Guard) -> Step<
 
 /// Whether `dir` may be written to in ways that need `want`. The lock of a name is held, for which that is asked.
 pub(crate) fn may_write(context: &Context, dir: &Inode, want: Access, guard: &Guard) -> Step<()> {
-    if !dir.directory()?.permission.stands() {
+    if !dir.directory()?.permission.is_valid() {
         return Err(Stop::Revoked(dir.ino));
     }
     Ok(context.check(dir, &dir.perm(guard), want)?)

@@ -1,19 +1,19 @@
-//! Model of [`FairLock`]. It has been seen to fail on the bugs its comment names.
+//! Models of [`FairLock`]. Each has been seen to fail on the bugs that its comment names.
 
 use super::*;
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
 struct World(FairLock, UnsafeCell<u32>);
-// SAFETY: the cell is used under the lock; the model checks just that.
+// SAFETY: the cell is accessed under the lock. The model checks this.
 unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}
 
-/// Three threads, two of them twice: excluded, and nobody sleeps for ever.
-/// Seen to fail: `woken` not reset by a head that was woken in vain (it sleeps for ever), `held` not looked at by a
-/// newcomer (two inside), no wake-up when the lock is given back.
+/// Three threads take the lock, two of them twice. They exclude each other, and none sleeps for ever.
+/// Seen to fail: `woken` not reset by a head that was woken in vain (it sleeps for ever); `held` not
+/// checked by a newcomer (two holders); no wake-up when the lock is released.
 #[test]
-fn exclusion_and_wake_ups() {
+fn holders_exclude_each_other_and_waiters_are_woken() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
@@ -38,10 +38,10 @@ fn exclusion_and_wake_ups() {
     });
 }
 
-/// Three wait, of whom two are told by the same condition variable, and a newcomer passes them.
-/// Seen to fail: a wake-up of one of those who share a condition variable.
+/// Three threads wait, two of them on the same condition variable, and a newcomer passes them.
+/// Seen to fail: a wake-up of only one of the threads that share a condition variable.
 #[test]
-fn wake_ups_of_those_who_share_a_turn() {
+fn waiters_on_one_condition_variable_are_all_woken() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {

@@ -1,9 +1,9 @@
-//! Models of [`NameLocks`]. Each has been seen to fail on the bug its comment names.
+//! Models of [`NameLocks`]. Each has been seen to fail on the bugs that its comment names.
 
 use super::*;
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
-/// Names that fall into stripes 0, 1 and 2, and a second one in stripe 0.
+/// Names of the stripes 0, 1 and 2, and a second one of stripe 0.
 fn names(locks: &NameLocks) -> [NameKey; 4] {
     let mut all = (0..1000).map(|hash| NameKey { dir: 1, hash });
     [0, 1, 2, 0].map(|stripe| all.find(|&n| locks.stripe(n) == stripe).expect("every stripe has names"))
@@ -12,7 +12,8 @@ fn names(locks: &NameLocks) -> [NameKey; 4] {
 struct World {
     locks: NameLocks,
     cells: [UnsafeCell<u32>; 3],
-    /// Changed while locks are held: loom switches threads where accesses depend on each other, and else never there.
+    /// Written while locks are held: loom switches threads only where accesses conflict, and
+    /// otherwise never there.
     pause: loom::sync::atomic::AtomicUsize,
 }
 
@@ -20,7 +21,7 @@ fn world() -> Arc<World> {
     let cells = std::array::from_fn(|_| UnsafeCell::new(0));
     Arc::new(World { locks: NameLocks::new(4), cells, pause: loom::sync::atomic::AtomicUsize::new(0) })
 }
-// SAFETY: the cells are used under the lock of their stripe; the model checks just that.
+// SAFETY: the cells are accessed under the lock of their stripe. The model checks this.
 unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}
@@ -37,10 +38,11 @@ fn change(world: &World, names: &[NameKey]) {
     }
 }
 
-/// Operations on overlapping names in opposite orders, two of the names in one stripe.
-/// Seen to fail: no sorting (deadlock), no deduplication (deadlock with itself), only the first stripe locked.
+/// Operations on overlapping names in opposite orders, two of the names in one stripe. Seen to
+/// fail: no sorting (deadlock); no deduplication (deadlock with itself); only the first stripe
+/// locked.
 #[test]
-fn overlapping_names() {
+fn overlapping_names_exclude_each_other_without_deadlock() {
     loom::model(|| {
         let world = world();
         let [a, b, c, a2] = names(&world.locks);
@@ -61,10 +63,10 @@ fn overlapping_names() {
     });
 }
 
-/// `try_lock` against `lock`: excluded or refused, and a refusal leaves nothing locked.
-/// Seen to fail: `try_lock` that skips a stripe it does not get.
+/// `try_lock` against `lock`: it excludes or is refused, and a refusal leaves nothing locked. Seen
+/// to fail: `try_lock` that skips a stripe it does not get.
 #[test]
-fn try_against_lock() {
+fn try_lock_excludes_or_is_refused() {
     loom::model(|| {
         let world = world();
         let [a, b, ..] = names(&world.locks);

@@ -1,4 +1,4 @@
-//! Model of [`Revocable`]. It has been seen to fail on the bugs its comment names.
+//! Models of [`Revocable`]. Each has been seen to fail on the bugs that its comment names.
 
 use super::*;
 use crate::locks::name_locks::NameKey;
@@ -16,10 +16,10 @@ fn name(hash: u64) -> NameKey {
 }
 
 impl World {
-    /// Makes a name, if that is allowed, unless it is just being forbidden.
+    /// Makes a name, if that is allowed and no revocation is in progress.
     fn make(&self, hash: u64) {
         let _name = self.locks.lock(&[name(hash)]);
-        if self.revocable.stands() && self.allowed.load(Ordering::Relaxed) {
+        if self.revocable.is_valid() && self.allowed.load(Ordering::Relaxed) {
             self.made[hash as usize].store(true, Ordering::Relaxed);
         }
     }
@@ -38,19 +38,19 @@ fn world(stripes: usize) -> Arc<World> {
     })
 }
 
-/// Forbids it: what there is at that instant.
+/// Forbids it. Returns the names that exist at that instant.
 fn forbid(world: &World) -> [bool; 2] {
-    let _nobody = world.revocable.revoke(&world.locks);
+    let _revocation = world.revocable.revoke(&world.locks);
     world.allowed.store(false, Ordering::Relaxed);
     world.made()
 }
 
-/// Two make names of different stripes while a third forbids it: what there is at the instant at which it is forbidden is
-/// all that there will ever be.
-/// Seen to fail: no waiting for name locks; one of them left out; waiting before it is said that something is taken back;
-/// a revocation that ends without releasing what it has changed, or is looked at without acquiring that.
+/// Two threads make names of different stripes while a third forbids it. The names that exist at
+/// the instant of the revocation are all that will ever exist. Seen to fail: no wait for name
+/// locks; one of them left out; a wait before the flag is set; a revocation that ends without
+/// releasing what it has changed, or is loaded without acquiring that.
 #[test]
-fn nothing_is_made_once_it_is_forbidden() {
+fn nothing_is_made_after_revocation() {
     loom::model(|| {
         let world = world(2);
         let first = world.locks.lock(&[name(0)]);
@@ -68,20 +68,20 @@ fn nothing_is_made_once_it_is_forbidden() {
     });
 }
 
-fn passing(world: &Arc<World>, times: usize) -> thread::JoinHandle<()> {
+fn synchronizing(world: &Arc<World>, times: usize) -> thread::JoinHandle<()> {
     let world = world.clone();
     thread::spawn(move || (0..times).for_each(|_| world.locks.synchronize()))
 }
 
-/// The same while others pass through the locks, twice: who forbids it may leave that to them, if it was said before they
-/// began.
-/// Seen to fail: leaving it to one who had begun before; a ticket that is loaded, or Relaxed, or is not acquired, so that those
-/// who are left to it do not see what was said; passing without the mutex of those who pass.
+/// The same while another thread synchronizes twice. The thread that forbids may rely on these
+/// synchronizations, if they began after it set the flag. Seen to fail: relying on one that had
+/// begun before; a ticket that is loaded, or Relaxed, or not acquired, so that the other threads do
+/// not see the flag; synchronizing without the mutex.
 #[test]
-fn it_may_be_left_to_others_who_begin_later() {
+fn revocation_may_share_later_synchronizations() {
     loom::model(|| {
         let world = world(1);
-        let others = passing(&world, 2);
+        let others = synchronizing(&world, 2);
         let maker = thread::spawn({
             let world = world.clone();
             move || world.make(0)
@@ -93,10 +93,11 @@ fn it_may_be_left_to_others_who_begin_later() {
     });
 }
 
-/// Who takes two locks, who takes one of them, and who passes through all do not wait for one another in a circle.
-/// Seen to fail: newcomers who wait for who passes with a lock in hand.
+/// A thread that takes two locks, one that takes one of them, and one that synchronizes do not wait
+/// for each other in a circle. Seen to fail: newcomers that wait for the synchronizing thread while
+/// they hold a lock.
 #[test]
-fn who_passes_waits_in_no_circle() {
+fn synchronize_causes_no_deadlock() {
     // One of the two is the lock that is taken second.
     for one in [0, 1] {
         loom::model(move || {
@@ -105,10 +106,10 @@ fn who_passes_waits_in_no_circle() {
                 let world = world.clone();
                 move || drop(world.locks.lock(&[name(0), name(1)]))
             });
-            let passer = passing(&world, 1);
+            let synchronizer = synchronizing(&world, 1);
             world.make(one);
             taker.join().expect("ends");
-            passer.join().expect("ends");
+            synchronizer.join().expect("ends");
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Models of [`SeqRwLock`]. Each has been seen to fail on the bug its comment names.
+//! Models of [`SeqRwLock`]. Each has been seen to fail on the bugs that its comment names.
 
 use super::*;
 use loom::{sync::Arc, thread};
@@ -29,11 +29,10 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// An optimistic reader sees all of a write or nothing of it.
-/// Seen to fail: no acquire fence in `read_retry`, no release fence in `write`, Relaxed in `try_begin`, Relaxed in the
-/// guard's drop.
+/// An optimistic reader sees all of a write or nothing of it. Seen to fail: no acquire fence in
+/// `read_retry`; no release fence in `write`; Relaxed in `try_begin`; Relaxed in the guard's drop.
 #[test]
-fn optimistic() {
+fn optimistic_reader_sees_whole_writes() {
     check(|| {
         let world = Arc::new(World::default());
         let reader = thread::spawn({
@@ -52,10 +51,10 @@ fn optimistic() {
     });
 }
 
-/// `read` gives whole results in whatever mode it ends, against two writes.
-/// Seen to fail: the blocking read without the lock; an optimistic result taken without `read_retry`.
+/// `read` gives consistent results in either mode, against two writes. Seen to fail: the blocking
+/// read without the lock; an optimistic result used without `read_retry`.
 #[test]
-fn optimistic_then_blocking() {
+fn read_is_consistent_in_both_modes() {
     check(|| {
         let world = Arc::new(World::default());
         let writer = thread::spawn({
@@ -93,11 +92,12 @@ fn writers_exclude_each_other() {
     });
 }
 
-/// What was read after an even sequence is remembered with it, and counts for as long as the sequence stands: not once
-/// anything else has been seen.
-/// Seen to fail: a write whose odd number is stored without the release fence; `sequence` Relaxed; an odd number taken for even.
+/// A cache keeps a value that was read after an even sequence, with the sequence. The value is
+/// valid while the sequence has not changed, and not after the thread has seen a later value. Seen
+/// to fail: a write whose odd number is stored without the release fence; `sequence` Relaxed; an
+/// odd number taken for even.
 #[test]
-fn what_is_remembered_with_the_sequence() {
+fn cached_value_is_valid_while_the_sequence_stays() {
     check(|| {
         let (lock, place) = (Arc::new(SeqRwLock::new()), Arc::new(AtomicU64::new(0)));
         let writer = thread::spawn({
@@ -109,18 +109,18 @@ fn what_is_remembered_with_the_sequence() {
             }
         });
         let sequence = lock.sequence();
-        let remembered = sequence.is_multiple_of(2).then(|| place.load(Ordering::Acquire));
+        let cached = sequence.is_multiple_of(2).then(|| place.load(Ordering::Acquire));
         let seen = place.load(Ordering::Acquire);
-        if let Some(remembered) = remembered
+        if let Some(cached) = cached
             && lock.sequence() == sequence
         {
-            assert_eq!(remembered, seen, "something else was seen before");
+            assert_eq!(cached, seen, "a later value was seen");
         }
         writer.join().expect("it ends");
-        if let Some(remembered) = remembered
+        if let Some(cached) = cached
             && lock.sequence() == sequence
         {
-            assert_eq!(remembered, 1, "remembered for good");
+            assert_eq!(cached, 1, "the cached value is stale");
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Model of [`SingleFlight`]. It has been seen to fail on the bugs its comments name.
+//! Model of [`SingleFlight`]. It has been seen to fail on the bugs that its comment names.
 
 use super::*;
 use loom::{
@@ -8,34 +8,35 @@ use loom::{
 
 #[derive(Default)]
 struct World {
-    flights: SingleFlight<u8, usize>,
-    /// Whether somebody asks.
-    asking: AtomicUsize,
-    /// How often somebody did: the answers.
-    asked: AtomicUsize,
-    /// The latest answer that somebody has been given.
+    single_flight: SingleFlight<u8, usize>,
+    /// How many requests are running.
+    running: AtomicUsize,
+    /// How many requests have been made: the answers.
+    requested: AtomicUsize,
+    /// The latest answer that a caller has been given.
     given: AtomicUsize,
 }
 
-/// Three threads ask for one key. Each gets an answer that was asked for while it waited; a question is never asked by
-/// two at a time; and nobody sleeps for ever.
+/// Three threads ask for one key. Each gets an answer that was requested while it waited, two
+/// requests never run at the same time, and no thread sleeps for ever.
 ///
-/// Seen to fail: landing before leaving the table (one who came after an answer was given out gets it), a landing that
-/// wakes one only (the other sleeps for ever), a flight that is looked up and inserted under two locks of the table (two
-/// ask at a time).
+/// Seen to fail: the state changed before the call leaves the table (a caller that came after the
+/// answer was given out gets it); a notification that wakes one thread only (the other sleeps for
+/// ever); a lookup and an insertion under two holds of the table's lock (two requests run at the
+/// same time).
 #[test]
-fn one_asks_and_all_who_came_share() {
+fn concurrent_callers_share_one_request() {
     loom::model(|| {
         let world = Arc::new(World::default());
         let work = |world: &World| {
             let before = world.given.load(Ordering::SeqCst);
-            let answer = world.flights.ask(&1, || {
-                assert_eq!(world.asking.fetch_add(1, Ordering::SeqCst), 0, "two ask at a time");
-                let answer = world.asked.fetch_add(1, Ordering::SeqCst) + 1;
-                assert_eq!(world.asking.fetch_sub(1, Ordering::SeqCst), 1);
+            let answer = world.single_flight.run(&1, || {
+                assert_eq!(world.running.fetch_add(1, Ordering::SeqCst), 0, "two requests run at the same time");
+                let answer = world.requested.fetch_add(1, Ordering::SeqCst) + 1;
+                assert_eq!(world.running.fetch_sub(1, Ordering::SeqCst), 1);
                 answer
             });
-            assert!(answer > before, "an answer that was given out before: {answer}");
+            assert!(answer > before, "an answer from before the call: {answer}");
             world.given.fetch_max(answer, Ordering::SeqCst);
         };
         let threads = [(); 2].map(|()| {
@@ -44,6 +45,6 @@ fn one_asks_and_all_who_came_share() {
         });
         work(&world);
         threads.into_iter().for_each(|thread| thread.join().expect("ends"));
-        assert!(facade::lock(&world.flights.tables[0]).is_empty());
+        assert!(facade::lock(&world.single_flight.tables[0]).is_empty());
     });
 }

@@ -1,10 +1,10 @@
-//! Models of [`Counted`]. Each has been seen to fail on the bug its comment names.
+//! Models of [`Counted`]. Each has been seen to fail on the bugs that its comment names.
 
 use super::*;
 use crate::reclaim::model;
 
 struct Number(loom::cell::UnsafeCell<u32>);
-// SAFETY: written before it is shared only.
+// SAFETY: written only before it is shared.
 unsafe impl Sync for Number {}
 impl Object for Number {}
 
@@ -13,23 +13,23 @@ fn number(n: u32) -> Counted<Number> {
 }
 
 fn value(n: &Number) -> u32 {
-    // SAFETY: nobody writes after sharing; the model checks just that.
+    // SAFETY: no thread writes after it is shared. The model checks this.
     n.0.with(|p| unsafe { *p })
 }
 
-/// A reader under a guard against a swap that puts the last reference.
-/// Seen to fail: `put` retiring before the pointer left the place (drop before swap); `load` Relaxed; `swap` or
+/// A reader under a guard races with a swap that puts the last reference. Seen to fail: `put` that
+/// retires before the pointer has left the place (drop before swap); `load` Relaxed; `swap` or
 /// `compare_exchange` without release.
 #[test]
-fn load_against_swap() {
-    load_against(|place| drop(place.swap(Some(number(2)))));
-    load_against(|place| {
+fn load_races_with_swap() {
+    load_races_with(|place| drop(place.swap(Some(number(2)))));
+    load_races_with(|place| {
         let guard = crate::pin();
         drop(place.compare_exchange(place.load(&guard), Some(number(2))));
     });
 }
 
-fn load_against(write: fn(&AtomicCounted<Number>)) {
+fn load_races_with(write: fn(&AtomicCounted<Number>)) {
     model::check(move || {
         let place = loom::sync::Arc::new(AtomicCounted::new(Some(number(1))));
         let writer = loom::thread::spawn({
@@ -49,10 +49,10 @@ fn load_against(write: fn(&AtomicCounted<Number>)) {
     });
 }
 
-/// Two swap: each may take out what the other has put in, and sees it whole.
-/// Seen to fail: `swap` without acquire.
+/// Two threads swap. Each may take out the object of the other, and sees it initialized. Seen to
+/// fail: `swap` without acquire.
 #[test]
-fn swap_against_swap() {
+fn swaps_exchange_whole_objects() {
     model::check(|| {
         let place = loom::sync::Arc::new(AtomicCounted::new(Some(number(1))));
         let swap = |place: &AtomicCounted<Number>, n| place.swap(Some(number(n))).map(|old| value(&old));
@@ -65,20 +65,21 @@ fn swap_against_swap() {
     });
 }
 
-/// A half of a pair, which on its way out writes to a cell that whoever frees the memory reads.
+/// Half of a pair. Its drop writes to a cell that the thread which frees the memory reads.
 struct Half {
     number: Number,
     mark: loom::sync::Arc<Mark>,
 }
 struct Mark(loom::cell::UnsafeCell<u32>);
-// SAFETY: written by the half's drop, and read after it by whoever frees the pair: the model checks just that.
+// SAFETY: written by the half's drop, and read after it by the thread that frees the pair. The
+// model checks this.
 unsafe impl Sync for Mark {}
 // SAFETY: as above.
 unsafe impl Send for Mark {}
 impl Object for Half {}
 impl Drop for Half {
     fn drop(&mut self) {
-        // SAFETY: `Mark`'s.
+        // SAFETY: as for `Mark`.
         self.mark.0.with_mut(|mark| unsafe { *mark += 1 });
     }
 }
@@ -89,14 +90,15 @@ fn half(n: u32) -> (Half, loom::sync::Arc<Mark>) {
 }
 
 fn marked(mark: &Mark) -> u32 {
-    // SAFETY: `Mark`'s.
+    // SAFETY: as for `Mark`.
     mark.0.with(|mark| unsafe { *mark })
 }
 
-/// The halves of a pair die on two threads while a guard still reads both; each is dropped once.
-/// Seen to fail: a half whose tag is a unit off (the head is not found); the halves' offsets swapped.
+/// The halves of a pair die on two threads while a guard still reads both. Each is dropped once.
+/// Seen to fail: a half whose tag is off by one (the footer is not found); the offsets of the
+/// halves swapped.
 #[test]
-fn a_pair_dies_on_two_threads() {
+fn objects_of_a_pair_die_on_two_threads() {
     model::check(|| {
         let ((one, one_mark), (two, two_mark)) = (half(1), half(2));
         let ([first, _], second) = Counted::pair(|| two, |_second| one);
@@ -120,11 +122,12 @@ fn a_pair_dies_on_two_threads() {
     });
 }
 
-/// Two threads free the halves at the same time: the memory goes once, after both.
-/// Seen to fail: `alive` counted down Relaxed, or looked at Relaxed before; counted down by a load and a store (freed twice or never); `pair` that counts three
-/// alive (never freed), or that does not count the first.
+/// Two threads free the halves at the same time. The memory is freed once, after both. Seen to
+/// fail: `alive` decremented Relaxed, or loaded Relaxed before; decremented by a load and a store
+/// (freed twice or never); `pair` that counts three alive (never freed), or that does not count the
+/// first.
 #[test]
-fn a_pair_is_freed_on_two_threads() {
+fn pair_memory_is_freed_once() {
     loom::model(|| {
         let ((one, one_mark), (two, two_mark)) = (half(1), half(2));
         let ([first, _], second) = Counted::pair(|| two, |_second| one);
@@ -133,9 +136,9 @@ fn a_pair_is_freed_on_two_threads() {
             let half = SendPtr(half.into_raw());
             move || {
                 let SendPtr(block) = { half };
-                // SAFETY: the only reference was given up by `into_raw`; `pair` wrote the tag.
+                // SAFETY: `into_raw` gave the only reference, and `pair` wrote the tag.
                 let last = unsafe { Pair::free(block, (*block).refs.tag()) };
-                // The one who frees the memory comes after both drops.
+                // The thread that frees the memory comes after both drops.
                 last.then(|| (marked(&marks.0), marked(&marks.1)))
             }
         };
@@ -150,5 +153,5 @@ fn a_pair_is_freed_on_two_threads() {
 type Marks = loom::sync::Arc<(loom::sync::Arc<Mark>, loom::sync::Arc<Mark>)>;
 
 struct SendPtr(*mut Block<Half>);
-// SAFETY: the model hands each pointer to one thread.
+// SAFETY: the model gives each pointer to one thread.
 unsafe impl Send for SendPtr {}

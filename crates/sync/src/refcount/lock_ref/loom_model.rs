@@ -1,17 +1,19 @@
-//! Models of [`LockRef`]. Each has been seen to fail on the bugs its comment names.
+//! Models of [`LockRef`]. Each has been seen to fail on the bugs that its comment names.
 
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
 use super::*;
 
-/// An object that its users change before they put their reference, and that whoever puts the last one takes apart.
+/// An object that its users change before they put their reference. The thread that puts the last
+/// one reads all changes.
 struct Object {
     refs: LockRef,
-    /// Each user's own, read by the last one.
+    /// One for each user, read by the last one.
     marks: [UnsafeCell<u32>; 2],
 }
 
-// SAFETY: `marks[i]` is written by user `i`, and read after the count died: the model checks just that.
+// SAFETY: `marks[i]` is written by user `i`, and read after the count is dead. The model checks
+// this.
 unsafe impl Sync for Object {}
 // SAFETY: as above.
 unsafe impl Send for Object {}
@@ -22,11 +24,11 @@ impl Object {
     }
 
     fn mark(&self, user: usize) {
-        // SAFETY: only this user, and only before its put.
+        // SAFETY: only this user writes it, and only before its put.
         self.marks[user].with_mut(|mark| unsafe { *mark += 1 });
     }
 
-    /// The last reference's owner sees what all did.
+    /// The thread that put the last reference sees what all users did.
     fn sum(&self) -> u32 {
         assert!(self.refs.get().is_none(), "a dead count gave out a reference");
         // SAFETY: the count is dead, so every user has put its reference.
@@ -34,18 +36,18 @@ impl Object {
     }
 }
 
-/// Two owners put: just one of them is the last, and it sees what the other did.
-/// Seen to fail: `put` Relaxed; `put` as a load and a store, or of one reference whatever it is told; `clone_held` as a load and a
-/// store.
+/// Two owners put. Exactly one of them is the last, and it sees what the other did. Seen to fail:
+/// `put` Relaxed; `put` as a load and a store, or of one reference whatever the argument is;
+/// `clone_held` as a load and a store.
 #[test]
-fn the_last_put_is_one_and_sees_all() {
+fn exactly_one_put_is_last_and_sees_all_changes() {
     loom::model(|| {
         let object = Object::new();
         object.refs.clone_held();
         let other = thread::spawn({
             let object = object.clone();
             move || {
-                // More references come and go on the way, and two go at once.
+                // More references are added and put meanwhile, two of them at once.
                 object.refs.clone_held();
                 object.refs.clone_held();
                 object.mark(1);
@@ -61,10 +63,11 @@ fn the_last_put_is_one_and_sees_all() {
     });
 }
 
-/// A reader that found the object gets a reference, or finds it dead; never both that and a last put before it.
-/// Seen to fail: `get` without the test for zero; `get` that adds unconditionally and looks afterwards; `put` Relaxed.
+/// A reader that found the object gets a reference, or finds it dead. It never gets one after the
+/// last put. Seen to fail: `get` without the test for zero; `get` that adds unconditionally and
+/// tests afterwards; `put` Relaxed.
 #[test]
-fn get_against_the_last_put() {
+fn get_races_with_the_last_put() {
     loom::model(|| {
         let object = Object::new();
         let reader = thread::spawn({
@@ -86,10 +89,10 @@ fn get_against_the_last_put() {
     });
 }
 
-/// Two get, and in some executions one says that the other was in the way; alone he never does.
-/// Seen to fail: `get` that does not tell of an exchange that failed.
+/// Two threads get references. In some executions one of them reports contention. A thread that is
+/// alone never does. Seen to fail: `get` that does not report a failed exchange.
 #[test]
-fn who_is_in_the_way_is_noted() {
+fn get_reports_contention() {
     let noted = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let in_any = noted.clone();
     loom::model(move || {
@@ -106,72 +109,77 @@ fn who_is_in_the_way_is_noted() {
     assert!(noted.load(std::sync::atomic::Ordering::Relaxed));
 }
 
-/// One who puts his reference, though not the last, and one who wants another, and sees what the first user has done by then.
+/// A user that puts a reference, which is not the last, and a reader that gets one and sees what
+/// the first user has done by then.
 fn user_and_reader(object: &Arc<Object>) -> (thread::JoinHandle<()>, thread::JoinHandle<Option<u32>>) {
     let user = thread::spawn({
         let object = object.clone();
         move || {
             object.mark(1);
-            assert!(!object.refs.put(1), "the cache's is left");
+            assert!(!object.refs.put(1), "the cache holds one");
         }
     });
     let object = object.clone();
     let reader = move || {
         object.refs.get()?;
-        // SAFETY: what the first user does comes before there is a reference to get: the model checks just that.
+        // SAFETY: the first user writes before a reference can be got. The model checks this.
         Some(object.marks[0].with(|mark| unsafe { *mark }))
     };
     (user, thread::spawn(reader))
 }
 
-/// A cache condemns what it alone refers to, while a user puts his reference and a reader wants one: it is condemned only
-/// when the user has gone, whose marks are seen, and the reader has none; and then the reader gets none any more.
-/// Seen to fail: `condemn` that looks and then stores; `condemn` with a Relaxed exchange; `get` that does not look at the bit.
+/// A cache freezes an object to which only it refers, while a user puts a reference and a reader
+/// gets one. The object is frozen only if the user has put its reference, and then its marks are
+/// seen. It is not frozen if the reader has a reference, and the reader gets none afterwards. Seen
+/// to fail: `freeze` as a load and a store; `freeze` with a Relaxed exchange; `get` that ignores
+/// the bit.
 #[test]
-fn condemn_against_get_and_put() {
+fn freeze_races_with_get_and_put() {
     loom::model(|| {
         let object = Object::new();
         object.refs.clone_held();
         let (user, reader) = user_and_reader(&object);
-        let condemned = object.refs.condemn(1);
-        let seen = condemned.then(|| object.sum());
+        let frozen = object.refs.freeze(1);
+        let seen = frozen.then(|| object.sum());
         let got = reader.join().expect("no panic").is_some();
         user.join().expect("no panic");
-        assert!(!(condemned && got), "a reference that the cache did not count");
+        assert!(!(frozen && got), "frozen although the reader had a reference");
         assert!(seen.is_none_or(|sum| sum == 1));
         assert_eq!(object.refs.count(), 1 + usize::from(got));
     });
 }
 
-/// What was condemned by mistake is given out again, with all that was done to it meanwhile, and no reference is lost or made.
-/// Seen to fail: `reprieve` as a load and a store, or Relaxed; `get` without acquire; `condemn` of what is condemned.
+/// An object is unfrozen. References to it can be got again, their holders see what was done
+/// meanwhile, and no reference is lost or added. Seen to fail: `unfreeze` as a load and a store, or
+/// Relaxed; `get` without acquire; `freeze` of a frozen count.
 #[test]
-fn reprieve_against_put_and_get() {
+fn unfreeze_races_with_put_and_get() {
     loom::model(|| {
         let object = Object::new();
         object.refs.clone_held();
-        assert!(object.refs.condemn(2) && !object.refs.condemn(2));
+        assert!(object.refs.freeze(2) && !object.refs.freeze(2));
         let (user, reader) = user_and_reader(&object);
         object.mark(0);
-        object.refs.reprieve();
+        object.refs.unfreeze();
         let got = reader.join().expect("no panic");
         user.join().expect("no panic");
         assert_eq!(got.unwrap_or(1), 1);
         assert_eq!(object.refs.count(), 1 + usize::from(got.is_some()));
-        assert!(object.refs.get().is_some(), "it is given out again");
+        assert!(object.refs.get().is_some(), "references can be got again");
     });
 }
 
-/// A cache that holds a reference, and two who want an object out of it: one lets it go whoever uses it, the other throws it
-/// out if nobody does. Who marks the entry puts the cache's reference; who has condemned for nothing takes that back. So what
-/// was thrown out was nobody's.
-/// Seen to fail: thrown out without a look at the mark; the mark as a load and a store.
+/// A cache holds a reference, and two threads remove an object from it. One removes it although it
+/// is in use, the other evicts it if it is not in use. The thread that sets the mark of the entry
+/// puts the cache's reference. The thread that froze the count and does not get the mark unfreezes
+/// it. So an evicted object was in use by no thread. Seen to fail: eviction without a look at the
+/// mark; the mark as a load and a store.
 #[test]
-fn out_of_a_cache_once_and_never_from_under_a_user() {
+fn cache_entry_is_removed_once_and_not_evicted_in_use() {
     loom::model(|| {
         let object = Object::new();
-        let leaving = Arc::new(crate::facade::AtomicBool::new(false));
-        // The cache's, the user's, and that of the one who throws out.
+        let removed = Arc::new(crate::facade::AtomicBool::new(false));
+        // The references of the cache, of the user, and of the thread that evicts.
         object.refs.clone_held();
         object.refs.clone_held();
         let user = thread::spawn({
@@ -181,23 +189,23 @@ fn out_of_a_cache_once_and_never_from_under_a_user() {
                 object.refs.put(1)
             }
         });
-        let leaver = thread::spawn({
-            let (object, leaving) = (object.clone(), leaving.clone());
-            move || !leaving.swap(true, Ordering::AcqRel) && object.refs.put(1)
+        let remover = thread::spawn({
+            let (object, removed) = (object.clone(), removed.clone());
+            move || !removed.swap(true, Ordering::AcqRel) && object.refs.put(1)
         });
-        // Two: ours and the cache's.
-        let mut thrown_out = object.refs.condemn(2);
-        if thrown_out && leaving.swap(true, Ordering::AcqRel) {
-            object.refs.reprieve();
-            thrown_out = false;
+        // Two: this thread's reference and the cache's.
+        let mut evicted = object.refs.freeze(2);
+        if evicted && removed.swap(true, Ordering::AcqRel) {
+            object.refs.unfreeze();
+            evicted = false;
         }
-        if thrown_out {
-            // SAFETY: the user has put its reference: what is modelled.
+        if evicted {
+            // SAFETY: the user has put its reference, which is what the model checks.
             assert_eq!(object.marks[1].with(|mark| unsafe { *mark }), 1);
-            assert!(!object.refs.put(1), "ours is left");
+            assert!(!object.refs.put(1), "this thread holds one");
         }
         let last = object.refs.put(1);
-        let others = [user, leaver].map(|thread| thread.join().expect("no panic"));
+        let others = [user, remover].map(|thread| thread.join().expect("no panic"));
         assert_eq!(usize::from(last) + others.into_iter().map(usize::from).sum::<usize>(), 1, "one is the last");
     });
 }

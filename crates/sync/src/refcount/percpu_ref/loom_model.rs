@@ -1,4 +1,4 @@
-//! Models of [`PerCpuRefs`]. Each has been seen to fail on the bugs its comment names.
+//! Models of [`PerCpuRefs`]. Each has been seen to fail on the bugs that its comment names.
 
 use loom::{
     sync::{
@@ -11,21 +11,21 @@ use loom::{
 use super::*;
 use crate::reclaim::model;
 
-/// An object with proxies, in a place where users find it.
-struct Hot {
-    proxies: PerCpuRefs<Counted<Hot>>,
+/// An object with per-CPU references, in a place where users find it.
+struct Contended {
+    refs: PerCpuRefs<Counted<Contended>>,
     ended: Arc<AtomicUsize>,
 }
 
-impl Object for Hot {
+impl Object for Contended {
     fn last_put(&self) {
         self.ended.fetch_add(1, SeqCst);
     }
 }
 
 struct World {
-    place: AtomicCounted<Hot>,
-    /// Under which proxies are made, and the object taken out.
+    place: AtomicCounted<Contended>,
+    /// Held while per-CPU references are made, and while the object is removed.
     lock: Mutex<()>,
     ended: Arc<AtomicUsize>,
 }
@@ -33,75 +33,75 @@ struct World {
 impl World {
     fn new() -> Arc<Self> {
         let ended = Arc::new(AtomicUsize::new(0));
-        let hot = Counted::new(Hot { proxies: PerCpuRefs::new(), ended: ended.clone() });
-        Arc::new(Self { place: AtomicCounted::new(Some(hot)), lock: Mutex::new(()), ended })
+        let object = Counted::new(Contended { refs: PerCpuRefs::new(), ended: ended.clone() });
+        Arc::new(Self { place: AtomicCounted::new(Some(object)), lock: Mutex::new(()), ended })
     }
 
     /// Uses the object, if it is there.
-    fn visit(&self) {
+    fn use_it(&self) {
         let guard = crate::pin();
         let Some(found) = self.place.load(&guard) else { return };
-        let proxy = found.proxies.mine(&guard);
-        let held = if proxy.is_none() { found.get() } else { None };
+        let cpu_ref = found.refs.local(&guard);
+        let held = if cpu_ref.is_none() { found.get() } else { None };
         drop(guard);
-        if proxy.is_some() || held.is_some() {
-            assert_eq!(self.ended.load(SeqCst), 0, "it ended under its user");
+        if cpu_ref.is_some() || held.is_some() {
+            assert_eq!(self.ended.load(SeqCst), 0, "it died while in use");
         }
     }
 
-    /// Finds it hot.
-    fn heat(&self) {
+    /// Makes the per-CPU references of the object.
+    fn activate(&self) {
         let _locked = self.lock.lock().expect("no panic");
         let guard = crate::pin();
         if let Some(object) = self.place.load(&guard).and_then(|found| found.get()) {
-            object.proxies.make(|| object.clone());
+            object.refs.activate(|| object.clone());
         }
     }
 
-    /// Takes it out.
-    fn end(&self) {
+    /// Removes the object.
+    fn remove(&self) {
         let _locked = self.lock.lock().expect("no panic");
         if let Some(object) = self.place.swap(None) {
-            object.proxies.collapse();
+            object.refs.collapse();
         }
     }
 
-    /// Nobody has it any more.
-    fn has_ended(&self) {
+    /// No thread has a reference to the object any more.
+    fn assert_dead(&self) {
         model::end_of_execution();
-        assert_eq!(self.ended.load(SeqCst), 1, "what holds itself never ends");
+        assert_eq!(self.ended.load(SeqCst), 1, "its references were never collapsed");
     }
 }
 
-/// A user comes and goes while the object is taken out: it lasts until the later of both, and no longer.
-/// Seen to fail: `collapse` that leaves the proxies; a proxy that does not hold the object.
+/// A thread uses the object while it is removed. It lives until the later of both, and no longer.
+/// Seen to fail: `collapse` that leaves the references; a `CpuRef` that does not hold the object.
 #[test]
-fn users_against_the_end() {
+fn use_races_with_removal() {
     model::check(|| {
         let world = World::new();
-        world.heat();
+        world.activate();
         let user = thread::spawn({
             let world = world.clone();
-            move || world.visit()
+            move || world.use_it()
         });
-        world.end();
+        world.remove();
         user.join().expect("no panic");
-        world.has_ended();
+        world.assert_dead();
     });
 }
 
-/// The object gets proxies while it is taken out.
-/// Seen to fail: `heat` without the lock (the proxies come after the collapse, and hold it for ever).
+/// The object gets per-CPU references while it is removed. Seen to fail: `activate` without the
+/// lock (the references are made after the collapse, and keep the object alive for ever).
 #[test]
-fn making_against_the_end() {
+fn activation_races_with_removal() {
     model::check(|| {
         let world = World::new();
-        let hot = thread::spawn({
+        let user = thread::spawn({
             let world = world.clone();
-            move || world.heat()
+            move || world.activate()
         });
-        world.end();
-        hot.join().expect("no panic");
-        world.has_ended();
+        world.remove();
+        user.join().expect("no panic");
+        world.assert_dead();
     });
 }

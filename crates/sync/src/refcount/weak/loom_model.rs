@@ -1,4 +1,4 @@
-//! Models of [`Weak`]. Each has been seen to fail on the bug its comment names.
+//! Models of [`Weak`]. Each has been seen to fail on the bug that its comment names.
 
 use super::*;
 use crate::{AtomicCounted, Counted, pin, reclaim::model};
@@ -6,7 +6,7 @@ use loom::{sync::Arc, thread};
 
 struct Number(u64);
 impl Object for Number {
-    fn may_be_remembered(&self) -> bool {
+    fn allows_weak(&self) -> bool {
         true
     }
 }
@@ -15,10 +15,10 @@ fn number(n: u64) -> Counted<Number> {
     Counted::new(Number(n))
 }
 
-/// Who remembers an object reads it while it is put for the last time, or learns that it has died.
-/// Seen to fail: a death counted after the object was retired, or not at all.
+/// A thread upgrades a weak pointer while the last reference is put. It reads the object, or learns
+/// that it has died. Seen to fail: a death counted after the object was retired, or not at all.
 #[test]
-fn upgrade_against_the_last_put() {
+fn upgrade_races_with_the_last_put() {
     model::check(|| {
         let object = number(1);
         let pointer = object.as_shared().downgrade().expect("alive");
@@ -34,10 +34,10 @@ fn upgrade_against_the_last_put() {
     });
 }
 
-/// What is remembered while it dies is not found later.
-/// Seen to fail: the count looked at before the deaths; a death counted Relaxed; deaths read Relaxed in `new`.
+/// A weak pointer is made while the object dies. It is not upgraded later. Seen to fail: the count
+/// read before the deaths; a death counted Relaxed; deaths read Relaxed in `new`.
 #[test]
-fn downgrade_against_the_last_put() {
+fn downgrade_races_with_the_last_put() {
     model::check(|| {
         let place = Arc::new(AtomicCounted::new(Some(number(1))));
         let other = thread::spawn({
