@@ -1,33 +1,36 @@
 //! `Quota`: a limit on what many threads use, exact at the limit.
 //!
-//! What is left of the limit is *credit*. Without contention it is one word. With it, stripes hold batches of credit, so
-//! that charging and releasing touch a line of the thread's own (P2); an empty stripe fetches a batch, a part of what the
-//! inline word has, so that batches get smaller as the limit comes near.
+//! The unused part of the limit is *credit*. Without contention it is one word. With contention,
+//! stripes hold batches of credit, so that charging and releasing write a cache line of the
+//! thread's own (P2). An empty stripe fetches a batch, which is a fraction of the credit in the
+//! inline word. So batches get smaller near the limit.
 //!
-//! **Refusing.** ENOSPC and EDQUOT only if full at an instant of the call (protocol 7). It does not do to visit one
-//! stripe after the other: credit that is released to a stripe already visited, while other credit is charged from
-//! one not yet visited, is seen nowhere, though there was enough all the time. So whoever is about to refuse *closes*
-//! every stripe, taking its credit; a closed stripe can be released to, but not charged from. At the instant when the
-//! last one is closed nothing can be charged any more; a second visit takes what has been released until then, and perhaps
-//! more. If all of it is too little, then it was too little at that instant, and the refusal is right. Then the
-//! stripes are opened again.
+//! **Refusing.** ENOSPC and EDQUOT are returned only if the quota was full at an instant of the
+//! call (protocol 7). To visit one stripe after the other is not enough. Credit may be released to
+//! a stripe already visited, while other credit is charged from a stripe not yet visited. Then it
+//! is seen nowhere, although there was enough all the time. So a thread that is about to refuse
+//! *closes* every stripe and takes its credit. A closed stripe can be released to, but not charged
+//! from. From the instant when the last stripe is closed, nothing can be charged. A second visit
+//! takes what has been released until then, and perhaps more. If all of it is too little, then it
+//! was too little at that instant, and the refusal is right. Then the stripes are opened again.
 //!
-//! A mutex covers what moves credit between stripes, which is in no stripe meanwhile; it is held for a few visits to each
-//! stripe and never while waiting for anything, so charging is allowed under a reclamation guard and under any lock.
+//! A mutex covers every move of credit between stripes, since that credit is in no stripe
+//! meanwhile. It is held for a few visits to each stripe, and never while a thread waits for
+//! anything. So charging is allowed under a reclamation guard and under any lock.
 
 use crate::{
     counters::striped::Striped,
     facade::{self, AtomicU64, Mutex, Ordering},
 };
 
-/// Set in a stripe that cannot be charged from now. The rest of the word is the credit.
+/// Set in a stripe that cannot be charged from. The rest of the word is the credit.
 const CLOSED: u64 = 1 << 63;
 
 /// The word of a stripe: credit, and [`CLOSED`].
 #[derive(Debug, Default)]
 struct Credit(AtomicU64);
 
-/// What became of an attempt to charge from one stripe.
+/// The result of an attempt to charge from one stripe.
 #[must_use]
 enum Taken {
     /// Charged.
@@ -37,7 +40,8 @@ enum Taken {
 }
 
 impl Credit {
-    /// Takes `n`, if it is open and has as much. Tells `contended` of a compare-and-swap that failed.
+    /// Takes `n`, if the stripe is open and has as much. Sets `contended` if a compare-and-swap
+    /// fails.
     #[inline]
     fn take(&self, n: u64, contended: &mut bool) -> Taken {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -45,7 +49,8 @@ impl Credit {
             if word & CLOSED != 0 || word < n {
                 return Taken::No;
             }
-            // SeqCst, here and below: charges and releases in different stripes have one order that all agree on.
+            // SeqCst, here and below: all threads agree on one order of charges and releases in
+            // different stripes.
             match self.0.compare_exchange(word, word - n, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return Taken::Yes,
                 Err(now) => {
@@ -70,7 +75,7 @@ impl Credit {
     }
 }
 
-/// A charge that would have exceeded the limit: ENOSPC or EDQUOT, the caller knows which.
+/// A charge that would have exceeded the limit. The caller returns ENOSPC or EDQUOT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaFull;
 
@@ -87,12 +92,12 @@ impl std::error::Error for QuotaFull {}
 pub struct Quota {
     limit: u64,
     credit: Striped<Credit>,
-    /// Held by whoever moves credit between stripes, or has some closed, or makes them.
+    /// Held by a thread that moves credit between stripes, has closed some, or makes them.
     moves: Mutex<()>,
 }
 
 impl Quota {
-    /// The greatest limit: greater ones are taken for it.
+    /// The greatest limit. A greater one is reduced to it.
     pub(crate) const MAX_LIMIT: u64 = 1 << 62;
 
     /// A quota of `limit` units, all free.
@@ -111,7 +116,8 @@ impl Quota {
     /// Charges `n` units. Usually one compare-and-swap on a word of this thread's own.
     ///
     /// # Errors
-    /// [`QuotaFull`], and nothing is charged, if less than `n` units were free at an instant of the call.
+    /// [`QuotaFull`], and nothing is charged, if fewer than `n` units were free at an instant of
+    /// the call.
     #[inline]
     pub fn charge(&self, n: u64) -> Result<(), QuotaFull> {
         let mut contended = false;
@@ -125,7 +131,7 @@ impl Quota {
         }
     }
 
-    /// Releases `n` units that were charged. Never waits.
+    /// Releases `n` units that were charged. Does not wait.
     #[inline]
     pub fn release(&self, n: u64) {
         let part = &self.credit.mine().0;
@@ -137,7 +143,8 @@ impl Quota {
         }
     }
 
-    /// What is charged: exact when nothing is charged or released meanwhile, and never more than the limit.
+    /// The units charged: exact if nothing is charged or released meanwhile, and never more than
+    /// the limit.
     #[must_use]
     pub fn used(&self) -> u64 {
         let _moves = facade::lock(&self.moves);
@@ -145,7 +152,7 @@ impl Quota {
         self.limit.saturating_sub(free)
     }
 
-    /// Makes the stripes now: what contention would do.
+    /// Makes the stripes now, as contention would.
     pub fn spread(&self) {
         let _moves = facade::lock(&self.moves);
         self.credit.inflate();
@@ -153,26 +160,29 @@ impl Quota {
 
     #[cold]
     fn note_contention(&self) {
-        // Under the mutex: whoever closes stripes must know all of them. If it is taken, others will report.
+        // Under the mutex, since a thread that closes stripes must know all of them. If it is
+        // taken, a later report will do.
         if let Some(_moves) = facade::try_lock(&self.moves) {
             self.credit.note_contention();
         }
     }
 
-    /// Charges when this thread's stripe does not have `n` units: from the inline word with a batch, or from all.
+    /// Charges when this thread's stripe has fewer than `n` units: from the inline word, with a
+    /// batch, or from all.
     #[cold]
     fn charge_slowly(&self, n: u64) -> Result<(), QuotaFull> {
         let _moves = facade::lock(&self.moves);
         let inline = self.credit.inline();
         let mut contended = false;
         if let Some(mine) = self.credit.stripe() {
-            // While we waited, someone may have released here.
+            // While this thread waited for the mutex, another one may have released here.
             if let Taken::Yes = mine.take(n, &mut contended) {
                 return Ok(());
             }
             let stripes = self.credit.all().count() as u64 - 1;
             let left = inline.0.load(Ordering::Relaxed).saturating_sub(n);
-            // A part that shrinks with what is left: stripes never hold most of it, and near the limit hold nothing.
+            // A fraction that shrinks with the credit that is left: stripes never hold most of it,
+            // and near the limit they hold nothing.
             let batch = left / (4 * stripes);
             if let Taken::Yes = inline.take(n + batch, &mut contended) {
                 mine.put(batch);
@@ -185,10 +195,11 @@ impl Quota {
         self.collect(n)
     }
 
-    /// Charges from all credit there is, or refuses. The caller holds `moves`.
+    /// Charges from all credit, or refuses. The caller holds `moves`.
     fn collect(&self, n: u64) -> Result<(), QuotaFull> {
         let closed: u64 = self.credit.all().map(Credit::close).sum();
-        // All are closed now: this is the instant of a refusal. What has been released by then is taken too.
+        // All stripes are closed now: this is the instant of a refusal. Credit released until then
+        // is taken too.
         let free = closed + self.credit.all().map(Credit::close).sum::<u64>();
         let result = if free >= n { Ok(free - n) } else { Err(free) };
         let (Ok(rest) | Err(rest)) = result;
@@ -204,7 +215,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64 as Count, Ordering::SeqCst};
 
     #[test]
-    fn exact_at_the_limit() {
+    fn charges_are_exact_at_the_limit() {
         let quota = Quota::new(10);
         assert_eq!(quota.charge(11), Err(QuotaFull));
         assert_eq!(quota.charge(10), Ok(()));
@@ -217,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_at_the_limit_when_striped() {
+    fn charges_are_exact_at_the_limit_when_striped() {
         let quota = Quota::new(1000);
         quota.credit.inflate();
         let charged = Count::new(0);
@@ -234,12 +245,12 @@ mod tests {
             }
         });
         assert_eq!((charged.load(SeqCst), quota.used()), (1000, 1000));
-        assert!(quota.credit.all().all(|part| part.0.load(SeqCst) == 0), "none stays closed");
+        assert!(quota.credit.all().all(|part| part.0.load(SeqCst) == 0), "no stripe stays closed");
         quota.release(1000);
         assert_eq!((quota.charge(1000), quota.charge(1)), (Ok(()), Err(QuotaFull)));
     }
 
-    /// Each thread holds one unit at most, and there is one for each: nobody is ever refused.
+    /// Each thread holds one unit at most, and there is one for each, so no thread is ever refused.
     #[test]
     fn no_refusal_unless_full() {
         let quota = Quota::new(4);
@@ -258,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn never_above_the_limit_with_other_sizes() {
+    fn charges_of_mixed_sizes_never_exceed_the_limit() {
         let (quota, used) = (Quota::new(500), Count::new(0));
         std::thread::scope(|s| {
             for t in 1..5_u64 {

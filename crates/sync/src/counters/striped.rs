@@ -1,13 +1,15 @@
-//! `Striped`: one value until threads get into each other's way, then one for each core besides.
+//! `Striped`: one value until threads contend for it, then one more for each core.
 //!
-//! A shared count is a cache line that all writers want. Spread over a line for each core it costs nothing to share,
-//! but 128 bytes for each of them: too much for every directory and inode. So a [`Striped`] begins as one inline value, and
-//! *inflates* when its users report contention (a failed compare-and-swap) a few times: P2, protocol 7. The idea of growing
-//! on contention is that of Doug Lea's `Striped64` (java.util.concurrent, 2011).
+//! A shared count is a cache line that all writers need. Striped over the cores it costs nothing to
+//! share, but it takes 128 bytes for each core: too much for every directory and inode. So a
+//! [`Striped`] begins as one inline value, and *inflates* when its users have reported contention
+//! (a failed compare-and-swap) a few times: P2, protocol 7. To grow on contention is the idea of
+//! Doug Lea's `Striped64` (java.util.concurrent, 2011).
 //!
-//! The inline value stays a part of the whole after inflation: whoever saw it alone goes on using it, and no update
-//! is lost. What the parts mean, and how they are merged, is the user's matter; see [`Counter`](crate::Counter),
-//! [`Stamp`](crate::Stamp) and [`Quota`](crate::Quota).
+//! The inline value remains a part of the whole after inflation. A thread that saw it before
+//! inflation may go on using it, and no update is lost. The user defines what the parts mean and
+//! how they are merged: see [`Counter`](crate::Counter), [`Stamp`](crate::Stamp) and
+//! [`Quota`](crate::Quota).
 
 use crate::tuning::STRIPE_AFTER;
 use std::marker::PhantomData;
@@ -17,21 +19,23 @@ use crate::{
     facade::{AtomicPtr, AtomicU64, Ordering},
 };
 
-/// The address of an array has its length's logarithm in the low bits that its alignment leaves free.
+/// The low bits of an array's address, which its alignment leaves free, hold the logarithm of its
+/// length.
 const LENGTH_BITS: usize = 0x7f;
 
-/// No array, and there never will be: see [`Striped::seal`]. Not an address, since arrays are aligned.
-const SEALED: usize = 1;
+/// There is no array and there never will be: see [`Striped::freeze`]. Not an address, since arrays
+/// are aligned.
+const FROZEN: usize = 1;
 
 const _: () = assert!(align_of::<Padded<u8>>() > LENGTH_BITS);
 
-/// One value, or, after contention, one for each core besides.
+/// One value, or, after contention, one more for each core.
 pub struct Striped<T> {
     inline: T,
-    /// Null, [`SEALED`], or an array of `Padded<T>` with its length's logarithm in [`LENGTH_BITS`].
-    /// Written once.
+    /// Null, [`FROZEN`], or an array of `Padded<T>` with the logarithm of its length in
+    /// [`LENGTH_BITS`]. Written once.
     stripes: AtomicPtr<()>,
-    /// How often contention has been reported while there was no array.
+    /// How often contention was reported while there was no array.
     reports: AtomicU64,
     _owns: PhantomData<Box<[T]>>,
 }
@@ -39,19 +43,20 @@ pub struct Striped<T> {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Striped<u64>>() <= size_of::<u64>() + 24);
 
-// SAFETY: the array behind the pointer is owned like a box of `T`s; its `T`s move with it.
+// SAFETY: the array behind the pointer is owned like a box of `T`s, and its `T`s move with it.
 unsafe impl<T: Send> Send for Striped<T> {}
-// SAFETY: a shared `Striped` gives out `&T` (Sync), and makes `T`s that another thread drops (Send).
+// SAFETY: a shared `Striped` gives out `&T` (Sync), and makes `T`s that another thread drops
+// (Send).
 unsafe impl<T: Send + Sync> Sync for Striped<T> {}
 
 impl<T> Striped<T> {
-    /// A value that is `inline`, and no more yet.
+    /// The value `inline`, without stripes.
     #[must_use]
     pub fn new(inline: T) -> Self {
         Self { inline, stripes: AtomicPtr::new(std::ptr::null_mut()), reports: AtomicU64::new(0), _owns: PhantomData }
     }
 
-    /// The part that a thread should use now: the inline one, or its stripe. Two loads at most.
+    /// The part that this thread should use now: the inline one, or its stripe. Two loads at most.
     #[inline]
     #[must_use]
     pub fn mine(&self) -> &T {
@@ -76,7 +81,7 @@ impl<T> Striped<T> {
         &self.inline
     }
 
-    /// All parts: the inline one first, then the stripes there are now.
+    /// All parts: the inline one first, then the current stripes.
     pub fn all(&self) -> impl Iterator<Item = &T> {
         std::iter::once(&self.inline).chain(self.stripes().iter().map(|padded| &padded.0))
     }
@@ -90,20 +95,22 @@ impl<T> Striped<T> {
 
     #[inline]
     fn stripes(&self) -> &[Padded<T>] {
-        // Acquire: pairs with the release of whoever made the array.
+        // Acquire: pairs with the release of the thread that made the array.
         let tagged = self.stripes.load(Ordering::Acquire);
-        if tagged.addr() <= SEALED {
+        if tagged.addr() <= FROZEN {
             return &[];
         }
-        // SAFETY: neither null nor sealed, so it is an array from `allocate`, which lives as long as `self`.
+        // SAFETY: neither null nor frozen, so it is an array from `allocate`, which lives as long
+        // as `self`.
         unsafe { &*untag(tagged) }
     }
 }
 
 impl<T: Default + Send + Sync> Striped<T> {
-    /// Reports that this thread found another one in its way; after a few reports the value inflates.
+    /// Reports that this thread contended with another one. After a few reports the value inflates.
     ///
-    /// Allocates then, and never waits. Cheap and without effect once inflated. Returns whether this call made the stripes.
+    /// It allocates then, and never waits. Without effect once inflated. Returns whether this call
+    /// made the stripes.
     #[cold]
     pub fn note_contention(&self) -> bool {
         if !self.stripes.load(Ordering::Relaxed).is_null() {
@@ -113,15 +120,16 @@ impl<T: Default + Send + Sync> Striped<T> {
         self.reports.fetch_add(1, Ordering::Relaxed) + 1 >= STRIPE_AFTER && self.inflate()
     }
 
-    /// Makes the stripes now, unless there are some or never will be. Without effect on a single core. Returns whether
-    /// this call made them.
+    /// Makes the stripes now, unless there are some or the value is frozen. Without effect on a
+    /// single core. Returns whether this call made them.
     pub fn inflate(&self) -> bool {
         let length = stripe_count();
         if length < 2 || !self.stripes.load(Ordering::Relaxed).is_null() {
             return false;
         }
         let tagged = allocate::<T>(length);
-        // Release: the array is seen whole. Relaxed on failure: ours goes, and the other one is not touched here.
+        // Release: publishes the array. Relaxed on failure: this thread frees its array, and does
+        // not access the other one.
         let ours = self.stripes.compare_exchange(std::ptr::null_mut(), tagged, Ordering::Release, Ordering::Relaxed);
         if ours.is_err() {
             // SAFETY: just allocated, and not published.
@@ -130,28 +138,29 @@ impl<T: Default + Send + Sync> Striped<T> {
         ours.is_ok()
     }
 
-    /// Decides that there will be no stripes, unless there are some already: from then on `all` does not change.
-    pub fn seal(&self) {
-        let sealed = std::ptr::without_provenance_mut(SEALED);
-        // An error says that there is an array, or that it was sealed before. Relaxed: nothing is shown, and who sees the array
-        // here does so in `stripes` too.
-        let _ = self.stripes.compare_exchange(std::ptr::null_mut(), sealed, Ordering::Relaxed, Ordering::Relaxed);
+    /// Prevents inflation, unless the value is inflated already: from now on `all` gives the same
+    /// parts.
+    pub fn freeze(&self) {
+        let frozen = std::ptr::without_provenance_mut(FROZEN);
+        // An error means that there is an array, or that the value was frozen before. Relaxed:
+        // nothing is published, and a thread that reads the array loads it again in `stripes`.
+        let _ = self.stripes.compare_exchange(std::ptr::null_mut(), frozen, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// This thread's of what there is one of for each stripe.
+/// This thread's element of an array with one element for each stripe.
 #[inline]
 pub(crate) fn mine<T>(stripes: &[T]) -> &T {
     &stripes[my_index(stripes.len())]
 }
 
-/// Which that is of so many, a power of two.
+/// The index of this thread's element, if there are `count` (a power of two).
 #[inline]
 pub(crate) fn my_index(count: usize) -> usize {
     crate::stripe_hint() & (count - 1)
 }
 
-/// How many stripes an inflated value has: the cores, rounded up to a power of two.
+/// How many stripes an inflated value has: the number of cores, rounded up to a power of two.
 pub(crate) fn stripe_count() -> usize {
     #[cfg(loom)]
     return 2;
@@ -162,7 +171,7 @@ pub(crate) fn stripe_count() -> usize {
     }
 }
 
-/// A new array of `length` (a power of two) defaults, its length in the low bits of its address.
+/// A new array of `length` (a power of two) defaults. The low bits of its address hold the length.
 fn allocate<T: Default>(length: usize) -> *mut () {
     let array: Box<[Padded<T>]> = (0..length).map(|_| Padded(T::default())).collect();
     let array = Box::into_raw(array).cast::<()>();
@@ -177,9 +186,9 @@ fn untag<T>(tagged: *mut ()) -> *mut [Padded<T>] {
 }
 
 /// # Safety
-/// `tagged` came from `allocate::<T>`, nobody uses it any more, and it is freed once.
+/// `tagged` came from `allocate::<T>`, is not used any more, and is freed once.
 unsafe fn free<T>(tagged: *mut ()) {
-    // SAFETY: the caller's contract; `allocate` made it as a box of just this slice.
+    // SAFETY: the caller's contract. `allocate` made it as a box of exactly this slice.
     drop(unsafe { Box::from_raw(untag::<T>(tagged)) });
 }
 
@@ -187,8 +196,8 @@ impl<T> Drop for Striped<T> {
     fn drop(&mut self) {
         // Relaxed: `&mut self` orders everything.
         let tagged = self.stripes.load(Ordering::Relaxed);
-        if tagged.addr() > SEALED {
-            // SAFETY: an array from `allocate`; `&mut self` says that nobody uses it.
+        if tagged.addr() > FROZEN {
+            // SAFETY: an array from `allocate`, and `&mut self` excludes other users.
             unsafe { free::<T>(tagged) };
         }
     }
@@ -226,7 +235,7 @@ mod tests {
         assert!(!striped.is_inflated());
         let seen_alone = striped.mine();
         assert_eq!((striped.note_contention(), striped.is_inflated()), (stripe_count() > 1, stripe_count() > 1));
-        assert!(!striped.note_contention() && !striped.inflate(), "once");
+        assert!(!striped.note_contention() && !striped.inflate(), "inflates once");
         striped.mine().fetch_add(7, SeqCst);
         seen_alone.fetch_add(1, SeqCst);
         assert_eq!(sum(&striped), 13);
@@ -278,9 +287,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_one_stays_as_it_is() {
+    fn frozen_value_does_not_inflate() {
         let striped = Striped::<AtomicU64>::default();
-        striped.seal();
+        striped.freeze();
         striped.inflate();
         striped.mine().fetch_add(1, SeqCst);
         assert!(!striped.is_inflated());
@@ -288,17 +297,17 @@ mod tests {
         let striped = Striped::<AtomicU64>::default();
         striped.inflate();
         let parts = striped.all().count();
-        striped.seal();
+        striped.freeze();
         assert_eq!(striped.all().count(), parts);
     }
 
     #[test]
-    fn the_tag_holds_any_length() {
+    fn tag_holds_every_length() {
         for shift in 0..10 {
             let tagged = allocate::<u32>(1 << shift);
             let array = untag::<u32>(tagged);
             assert_eq!(array.len(), 1 << shift);
-            // SAFETY: just allocated, used by nobody else, freed once.
+            // SAFETY: just allocated, not shared, freed once.
             unsafe {
                 assert!((&*array).iter().all(|padded| padded.0 == 0 && (&raw const padded.0).addr() % 128 == 0));
                 free::<u32>(tagged);

@@ -1,27 +1,30 @@
-//! What striped values are made of: [`Counter`], a count in two monotone halves, and [`Stamp`], a time.
+//! The parts of striped values: [`Counter`], a count in two monotonic halves, and [`Stamp`], a
+//! time.
 
 use crate::facade::{AtomicI64, AtomicU64, Ordering};
 use crate::tuning::COUNTER_COLLECTIONS;
 
 /// A count that goes up and down, as two numbers that only grow.
 ///
-/// A part of it belongs into each stripe of a [`Striped`](crate::Striped), alone or as a field of something larger. The
-/// halves are what makes a sum over stripes exact: when two collections, one after the other, find the same totals,
-/// then no half of any stripe has moved in between, and the sum was the count at an instant between them. (A single
-/// number per stripe might go up and down again unseen.) Protocol 7.
+/// Each stripe of a [`Striped`](crate::Striped) holds one, alone or as a field of a larger type.
+/// The two halves make a sum over stripes exact. If two collections, one after the other, find the
+/// same totals, then no half of any stripe has changed in between, and the sum was the count at an
+/// instant between them. (A single number for each stripe might go up and down again unnoticed.)
+/// Protocol 7.
 #[derive(Debug, Default)]
 pub struct Counter {
     up: AtomicU64,
     down: AtomicU64,
 }
 
-/// What [`Counter::sum`] found.
+/// The result of [`Counter::sum`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {
-    /// Everything that was added, less everything that was taken.
+    /// All additions less all subtractions.
     pub value: u64,
-    /// Whether `value` was the count at one instant of the call. If not, changes kept coming: it is at least the least that
-    /// the count was, and above the greatest by at most what was counted up during the quickest of some looks.
+    /// Whether `value` was the count at one instant of the call. If not, the count kept changing.
+    /// Then `value` is at least the minimum of the count during the call. It exceeds the maximum by
+    /// at most the additions during one collection, the one with the fewest.
     pub exact: bool,
 }
 
@@ -32,7 +35,7 @@ impl Counter {
         Self { up: AtomicU64::new(n), down: AtomicU64::new(0) }
     }
 
-    /// Counts `n` up. Returns whether another thread was in the way: a hint to
+    /// Adds `n`. Returns whether it contended with another thread: a hint for
     /// [`note_contention`](crate::Striped::note_contention).
     #[inline]
     #[must_use = "contention should be reported to the striped value"]
@@ -40,14 +43,14 @@ impl Counter {
         grow(&self.up, n)
     }
 
-    /// Counts `n` down, which the caller knows to have been counted up (in whatever stripe). Returns as [`Counter::add`].
+    /// Subtracts `n`, which has been added before, to any stripe. Returns as [`Counter::add`].
     #[inline]
     #[must_use = "contention should be reported to the striped value"]
     pub fn sub(&self, n: u64) -> bool {
         grow(&self.down, n)
     }
 
-    /// How often this part has counted, up or down: for what is done once in a while.
+    /// How often this part has changed, up or down: for work that is done once in so many changes.
     #[inline]
     #[must_use]
     pub fn changes(&self) -> u64 {
@@ -55,7 +58,7 @@ impl Counter {
         self.up.load(Ordering::Relaxed).wrapping_add(self.down.load(Ordering::Relaxed))
     }
 
-    /// About the sum over `parts`, from one look at each: for statistics. Never below zero.
+    /// About the sum over `parts`, from one load of each: for statistics. Never below zero.
     #[inline]
     #[must_use]
     pub fn estimate<'a>(parts: impl Iterator<Item = &'a Counter>) -> u64 {
@@ -67,15 +70,18 @@ impl Counter {
         difference.max(0) as u64
     }
 
-    /// The sum over the parts that `parts` gives, each time that it is called: `|| striped.all().map(|t| &t.links)`.
+    /// The sum over the parts that `parts` returns, each time that it is called: `||
+    /// striped.all().map(|t| &t.links)`.
     ///
-    /// Writes nothing and never waits: bounded collections, two in the quiet case.
+    /// Writes nothing and does not wait. The number of collections is bounded, and is two if
+    /// nothing changes.
     #[must_use]
     pub fn sum<'a, I: Iterator<Item = &'a Counter>>(parts: impl Fn() -> I) -> Sum {
         let collect = || {
-            // All that went down before all that went up: each down had its up before it, which is then seen, so the
-            // difference is never below zero, nor below what the count was at its least.
-            // SeqCst here and in `grow`: readers agree on the order of changes in different stripes.
+            // All `down` halves before all `up` halves: each subtraction comes after its addition,
+            // which is then seen. So the difference is never below zero, nor below the minimum of
+            // the count. SeqCst here and in `grow`: readers agree on the order of changes in
+            // different stripes.
             let down = parts().fold(0_u64, |sum, c| sum.wrapping_add(c.down.load(Ordering::SeqCst)));
             let up = parts().fold(0_u64, |sum, c| sum.wrapping_add(c.up.load(Ordering::SeqCst)));
             (up, down)
@@ -95,7 +101,7 @@ impl Counter {
     }
 }
 
-/// Adds without waiting; returns whether a compare-and-swap failed on the way.
+/// Adds without waiting. Returns whether a compare-and-swap failed.
 #[inline]
 fn grow(half: &AtomicU64, n: u64) -> bool {
     let old = half.load(Ordering::Relaxed);
@@ -106,35 +112,36 @@ fn grow(half: &AtomicU64, n: u64) -> bool {
     true
 }
 
-/// A time in nanoseconds since 1970 that only grows: the latest of all that was stamped.
+/// A time in nanoseconds since 1970 that only grows: the latest of all stamps.
 ///
-/// Merged by whoever reads: [`Stamp::latest`]. An explicit set is the business of the user, who keeps a generation
-/// beside it (protocol 7).
+/// Readers merge the parts with [`Stamp::latest`]. To set a time explicitly, the user keeps a
+/// generation beside it (protocol 7).
 #[derive(Debug)]
 pub struct Stamp {
     ns: AtomicI64,
 }
 
 impl Stamp {
-    /// Earlier than every time: nothing was stamped.
+    /// Earlier than every time: no stamp yet.
     pub const NEVER: i64 = i64::MIN;
 
-    /// Stamped with `ns`.
+    /// A first stamp of `ns`.
     #[must_use]
     pub fn new(ns: i64) -> Self {
         Self { ns: AtomicI64::new(ns) }
     }
 
-    /// Raises the time to `ns`, unless it is as late already (then nothing is written). Returns whether another thread
-    /// was in the way: a hint to [`note_contention`](crate::Striped::note_contention).
+    /// Raises the time to `ns`, unless it is as late already (then nothing is written). Returns
+    /// whether it contended with another thread: a hint for
+    /// [`note_contention`](crate::Striped::note_contention).
     #[inline]
     #[must_use = "contention should be reported to the striped value"]
     pub fn raise(&self, ns: i64) -> bool {
         let mut contended = false;
         let mut old = self.ns.load(Ordering::Relaxed);
-        // Ends: each failure means that the time has grown.
+        // Terminates: each failure means that the time has grown.
         while old < ns {
-            // Release: whoever sees the time sees the change that was stamped.
+            // Release: a thread that sees the time sees the change that was stamped.
             match self.ns.compare_exchange(old, ns, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => {
@@ -183,18 +190,19 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_of_a_quiet_count_is_exact() {
+    fn estimate_of_a_quiescent_count_is_exact() {
         let parts = [Counter::new(5), Counter::new(0)];
         assert!(!parts[1].add(2) && !parts[0].sub(1) && !parts[1].sub(4));
         assert_eq!(Counter::estimate(parts.iter()), 2);
         assert_eq!(parts[0].changes(), 5 + 1);
-        assert_eq!(Counter::estimate(parts[1..].iter()), 0, "a part alone may be below zero");
+        assert_eq!(Counter::estimate(parts[1..].iter()), 0, "a single part may be below zero");
     }
 
-    /// What is counted up while downs and ups are looked at, and down again before the next look, is seen as it was in the
-    /// quickest of them, and never called exact: not even if all looks find the same.
+    /// The count goes up while a collection reads the halves, and down again before the next one.
+    /// The sum is that of the collection with the fewest additions, and is never called exact, even
+    /// if all collections find the same.
     #[test]
-    fn a_sum_of_what_never_rests_is_that_of_the_quickest_look() {
+    fn sum_of_a_changing_count_is_that_of_the_quietest_collection() {
         for (during, value) in [([9, 3, 7, 5, 9, 8, 9, 8], 1 + 3), ([2; COUNTER_COLLECTIONS], 1 + 2)] {
             let (count, calls) = (Counter::new(1), std::cell::Cell::new(0));
             let sum = Counter::sum(|| {
@@ -210,12 +218,12 @@ mod tests {
         }
     }
 
-    /// Seen to fail: each look compared with the first.
+    /// Seen to fail: each collection compared with the first.
     #[test]
-    fn a_sum_of_what_has_come_to_rest_is_exact() {
+    fn sum_is_exact_after_the_last_change() {
         let (count, calls) = (Counter::new(1), std::cell::Cell::new(0));
         let sum = Counter::sum(|| {
-            // The second look's.
+            // During the second collection.
             let _ = calls.replace(calls.get() + 1) == 2 && count.add(4);
             [&count].into_iter()
         });
@@ -223,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_never_impossible_and_exact_when_quiet() {
+    fn sums_are_never_impossible_and_exact_when_quiescent() {
         let striped = Striped::new(Times { links: Counter::new(2), mtime: Stamp::default() });
         let stop = AtomicBool::new(false);
         std::thread::scope(|s| {
@@ -234,7 +242,7 @@ mod tests {
                         if striped.mine().links.add(1) {
                             striped.note_contention();
                         }
-                        // Another part than the one that was added to, at times.
+                        // At times another part than the one that was added to.
                         if i == 1000 * t {
                             striped.inflate();
                         }

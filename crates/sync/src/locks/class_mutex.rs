@@ -9,7 +9,8 @@ use crate::{
     reclaim::assert_unpinned,
 };
 
-/// A mutex around nothing, whose order is asserted ([`lock_order`]) and whose waits are counted ([`crate::lock_counts`]).
+/// A mutex without data. Its order is asserted ([`lock_order`]), and waits for it are counted
+/// ([`crate::lock_counts`]).
 #[derive(Debug)]
 pub struct ClassMutex {
     mutex: Mutex<()>,
@@ -30,17 +31,18 @@ impl ClassMutex {
         Self { mutex: Mutex::new(()), class }
     }
 
-    /// Takes it. Waits for others that have it.
+    /// Takes the mutex, and waits for its holder.
     ///
     /// # Panics
-    /// In debug builds, when this thread holds a reclamation guard or a lock of this class or a later one.
+    /// In debug builds, when this thread holds a reclamation guard or a lock of this class or a
+    /// later one.
     pub fn lock(&self) -> ClassGuard<'_> {
         assert_unpinned("a mutex");
         let held = lock_order::enter(self.class);
         ClassGuard { _guard: lock_stats::lock(&self.mutex, self.class), _held: held }
     }
 
-    /// Takes it if it is free; never waits, so it may be called under a guard.
+    /// Takes the mutex if it is free. Does not wait, so it may be called under a guard.
     pub fn try_lock(&self) -> Option<ClassGuard<'_>> {
         let guard = facade::try_lock(&self.mutex)?;
         lock_stats::acquired(self.class);
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_has_it_and_the_next_waits() {
+    fn second_thread_waits_for_the_holder() {
         let mutex = ClassMutex::new(LockClass::Topology);
         let held = mutex.lock();
         std::thread::scope(|scope| {
@@ -68,7 +70,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "Topology was asked for while Names is held")]
-    fn it_has_its_place_in_the_order() {
+    fn lock_order_is_asserted() {
         let _names = lock_order::enter(LockClass::Names);
         let topology = ClassMutex::new(LockClass::Topology);
         drop(topology.lock());

@@ -136,7 +136,8 @@ mod tests {
         assert!(lock.try_lock().is_some());
     }
 
-    /// Threads that take the lock as fast as they can pass a waiting thread a bounded number of times.
+    /// Threads that take the lock as fast as they can pass a waiting thread a bounded number of
+    /// times.
     #[test]
     fn bypass_is_bounded() {
         let (lock, taken, stop) = (FairLock::new(), AtomicU64::new(0), AtomicBool::new(false));

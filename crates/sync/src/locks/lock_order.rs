@@ -1,9 +1,10 @@
 //! The order of locks, asserted at run time in debug builds.
 //!
-//! Each kind of lock has a [`LockClass`]; a thread takes classes upwards only. Two threads that both keep to the order
-//! cannot wait for each other in a circle, so the assertion catches a deadlock in any run that takes the locks in the
-//! wrong order, not only in the rare one where two threads meet (the idea of Linux's lockdep, Ingo Molnar, 2006, with
-//! an order that is given instead of learnt). Release builds compile all of it to nothing.
+//! Each kind of lock has a [`LockClass`], and a thread takes classes in ascending order only.
+//! Threads that keep to the order cannot wait for each other in a circle. So the assertion catches
+//! a deadlock in any run that takes locks in the wrong order, not only in the rare run in which two
+//! threads meet. This is the idea of Linux's lockdep (Ingo Molnar, 2006), with an order that is
+//! given instead of learnt. Release builds compile all of it to nothing.
 
 use std::marker::PhantomData;
 
@@ -13,21 +14,24 @@ use crate::locks::lock_stats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LockClass {
-    /// Permissions of a directory are being taken away: one at a time, and who is refused waits for it.
+    /// Revocation of a directory's permissions: one at a time. A thread that is refused waits for
+    /// it.
     Permissions,
-    /// The superblock's topology lock: directories that change their parent.
+    /// The superblock's topology lock: a directory changes its parent.
     Topology,
     /// Name locks. All names of an operation are taken at once, so the class is taken once.
     Names,
-    /// The superblock's sequence: directories that change their place.
+    /// The superblock's rename sequence: a directory changes its place.
     RenameSeq,
     /// An open file's position.
     Handle,
     /// A file's data.
     Data,
-    /// An inode's extended attributes. Counted, and not checked: no other lock is taken while it is held. (A backing may be asked.)
+    /// An inode's extended attributes. Counted, and not checked: no other lock is taken while it is
+    /// held. (A backing may be asked.)
     Xattrs,
-    /// The table of loads under way. Counted, and not checked: nothing is waited for while it is held.
+    /// The table of running calls of a [`SingleFlight`](crate::SingleFlight). Counted, and not
+    /// checked: no thread waits while it holds it.
     SingleFlight,
 }
 
@@ -51,11 +55,12 @@ pub(crate) const CLASSES: usize = LockClass::ALL.len();
 
 #[cfg(all(debug_assertions, not(loom)))]
 std::thread_local! {
-    /// How often this thread holds each class. Counts and not a stack, since locks may be given back in any order.
+    /// How many locks of each class this thread holds. Counts and not a stack, since locks may be
+    /// released in any order.
     static HELD: std::cell::Cell<[u32; CLASSES]> = const { std::cell::Cell::new([0; CLASSES]) };
 }
 
-/// Says that this thread holds a lock of a class, for as long as it lives. Tied to its thread.
+/// While this lives, its thread counts as a holder of a lock of a class. Tied to its thread.
 #[derive(Debug)]
 #[must_use = "the class counts as held only while this lives"]
 pub struct Held {
@@ -80,7 +85,7 @@ pub fn enter(class: LockClass) -> Held {
 
 /// Notes that this thread has got a lock of `class` without waiting for it.
 ///
-/// Any order is allowed: a circle of waiting threads needs each of them to wait.
+/// Any order is allowed, since in a circle of waiting threads each thread waits.
 #[inline]
 pub fn entered_without_waiting(class: LockClass) -> Held {
     hold(class)
@@ -114,7 +119,7 @@ fn hold(class: LockClass) -> Held {
 
 #[cfg(all(debug_assertions, not(loom)))]
 fn change(class: LockClass, f: impl FnOnce(u32) -> u32) {
-    // A thread that is ending has no thread-locals left; it is not checked any more.
+    // A thread that is ending has no thread-locals left, and is not checked any more.
     let _ = HELD.try_with(|held| {
         let mut counts = held.get();
         counts[class as usize] = f(counts[class as usize]);
@@ -134,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn upwards_is_allowed_and_given_back_in_any_order() {
+    fn ascending_order_is_allowed_and_release_in_any_order() {
         let topology = enter(LockClass::Topology);
         let names = enter(LockClass::Names);
         let data = enter(LockClass::Data);
@@ -149,20 +154,20 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "Names was asked for while Handle is held")]
-    fn downwards_panics() {
+    fn descending_order_panics() {
         let _handle = enter(LockClass::Handle);
         let _names = enter(LockClass::Names);
     }
 
     #[test]
     #[should_panic(expected = "Names was asked for while Names is held")]
-    fn twice_panics() {
+    fn same_class_twice_panics() {
         let _once = enter(LockClass::Names);
         let _twice = enter(LockClass::Names);
     }
 
     #[test]
-    fn a_lock_got_without_waiting_may_come_in_any_order_but_counts() {
+    fn try_lock_in_any_order_is_allowed_and_counts_as_held() {
         let _data = enter(LockClass::Data);
         drop(entered_without_waiting(LockClass::Names));
         let held = std::thread::spawn(|| {

@@ -1,7 +1,9 @@
-//! How often locks are taken, and how often somebody has to wait for one, by class: for measurements.
+//! Counts how often locks are acquired, and how often threads wait for them, by class: for
+//! measurements.
 //!
-//! Counted only with the cargo feature `lock-stats`; without it, all of this compiles to nothing. Name locks count once
-//! for all names of an operation; waiting counts for each stripe that was taken. A lock that is only tried counts neither.
+//! Counted only with the cargo feature `lock-stats`; without it, all of this compiles to nothing.
+//! The name locks of one operation count as one acquisition, and each stripe that it waits for
+//! counts as one wait. A failed `try_lock` does not count.
 
 use crate::{
     facade::{Mutex, MutexGuard},
@@ -11,15 +13,16 @@ use crate::{
 /// The counts of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockCount {
-    /// Which locks.
+    /// The class of the locks.
     pub class: LockClass,
-    /// How often they were taken.
+    /// How often one was acquired.
     pub acquired: u64,
-    /// How often one was not free, and somebody waited.
+    /// How often one was not free, and a thread waited.
     pub waited: u64,
 }
 
-/// The counts of all classes since the program began, in their order; none without the cargo feature `lock-stats`.
+/// The counts of all classes since the program began, in the order of the classes; `None` without
+/// the cargo feature `lock-stats`.
 #[must_use]
 pub fn lock_counts() -> Option<[LockCount; LockClass::ALL.len()]> {
     #[cfg(all(feature = "lock-stats", not(loom)))]
@@ -36,7 +39,7 @@ pub(crate) fn acquired(class: LockClass) {
     let _ = class;
 }
 
-/// A lock of `class` is asked for. Counted as taken, if nobody else counts that.
+/// A lock of `class` is requested. Counted as acquired, for classes that are not counted elsewhere.
 #[inline]
 pub(crate) fn entered(class: LockClass) {
     if !matches!(class, LockClass::Names | LockClass::RenameSeq) {
@@ -44,9 +47,10 @@ pub(crate) fn entered(class: LockClass) {
     }
 }
 
-/// Takes a lock: with `try_lock` if it is free, otherwise with `lock`, and that counts as waiting; not as acquiring, since
-/// an operation may take several at once: [`enter`](crate::locks::lock_order::enter) counts that, except for names and the
-/// sequence. Without counting, with `lock`.
+/// Takes a lock: with `try_lock` if it is free, otherwise with `lock`, which counts as waiting. It
+/// does not count as an acquisition, since an operation may take several locks at once.
+/// [`enter`](crate::locks::lock_order::enter) counts that, except for names and the rename
+/// sequence. Without the feature, takes the lock with `lock`.
 #[inline]
 pub fn counted<T>(class: LockClass, try_lock: impl FnOnce() -> Option<T>, lock: impl FnOnce() -> T) -> T {
     #[cfg(all(feature = "lock-stats", not(loom)))]
@@ -63,13 +67,13 @@ pub fn counted<T>(class: LockClass, try_lock: impl FnOnce() -> Option<T>, lock: 
     }
 }
 
-/// Takes a mutex whose data cannot be left half changed by a panic.
+/// Takes a mutex whose data a panic cannot leave half changed.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>, class: LockClass) -> MutexGuard<'_, T> {
     counted(class, || crate::facade::try_lock(mutex), || crate::facade::lock(mutex))
 }
 
-/// Takes a mutex that no order is checked for: counts as taken, and as waited for if it was not free.
+/// Takes a mutex whose order is not checked. Counts an acquisition, and a wait if it was not free.
 #[inline]
 pub fn lock_counted<T>(mutex: &Mutex<T>, class: LockClass) -> MutexGuard<'_, T> {
     acquired(class);
@@ -89,7 +93,8 @@ mod counters {
     pub(super) const ACQUIRED: usize = 0;
     pub(super) const WAITED: usize = 1;
 
-    /// The counts of some threads, on lines of their own: counting shall not be what is waited for.
+    /// The counts of some threads, on cache lines of their own, so that counting causes no
+    /// contention.
     #[repr(align(128))]
     struct Stripe([[AtomicU64; 2]; CLASSES]);
 
@@ -119,7 +124,8 @@ mod tests {
         lock_counts().expect("the feature is on")[class as usize]
     }
 
-    /// In one test: others take locks beside it, so that counts are at least what is expected.
+    /// One test, since other tests take locks at the same time: the counts are at least the
+    /// expected ones.
     #[test]
     fn locks_and_waits_are_counted() {
         let (names, seq) = (NameLocks::new(1), SeqRwLock::new());
@@ -142,7 +148,8 @@ mod tests {
         assert_eq!(lock_counts().expect("on").map(|count| count.class), LockClass::ALL);
     }
 
-    /// Waits until `class` has one more wait than before `blocked` was started; `release` lets it go.
+    /// Waits until `class` has one more wait than before `blocked` was started; then `release` lets
+    /// `blocked` continue.
     fn waits(class: LockClass, release: impl FnOnce(), blocked: impl FnOnce() + Send) {
         let before = count(class);
         std::thread::scope(|scope| {
@@ -157,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_that_is_waited_for_is_counted() {
+    fn wait_for_a_handle_is_counted() {
         let position = crate::Position::new(0);
         let io = position.begin();
         waits(LockClass::Handle, || assert!(io.finish(1)), || assert!(position.begin().finish(2)));

@@ -1,8 +1,9 @@
 //! `Position`: where the next read or write of an open file starts.
 //!
-//! One word holds a 63-bit position and the bit [`IN_FLIGHT`]; beside it is the handle's mutex, which reads and writes
-//! that use the shared position hold (P6). Linux took the inode's mutex for `lseek` until 2009, and the whole file's
-//! position mutex (`f_pos_lock`) since 2014; here seeking takes no lock:
+//! One word holds a 63-bit position and the bit [`IN_FLIGHT`]. Beside it is the handle's mutex,
+//! which reads and writes that use the shared position hold (P6). Linux took the inode's mutex for
+//! `lseek` until 2009, and has taken the whole file's position mutex (`f_pos_lock`) since 2014.
+//! Here a seek takes no lock:
 //!
 //! | operation | on the word | its instant |
 //! | --- | --- | --- |
@@ -12,22 +13,24 @@
 //! | [`Io::finish`] | compare-and-swap from (`p`, bit) to the new position | this, if it succeeds |
 //! | [`seek_relative`](Position::seek_relative) | compare-and-swap from (`cur`, no bit) | this |
 //!
-//! **Linearizability.** Only the holder of the mutex sets the bit, and every other write clears it. So while an I/O is in
-//! flight, (`p`, bit) stays in the word until the first `set`, and never comes back after one: `finish` fails exactly
-//! if there was a `set` since `begin`, also one to `p` itself (no ABA). If it succeeds, the position was `p` throughout,
-//! and the I/O takes effect as a whole at its compare-and-swap. If it fails, the I/O takes effect immediately before
-//! that first `set`: the position it leaves is overwritten at once, and nobody has seen it. Every tell in
-//! between has seen `p`, and comes before it.
+//! **Linearizability.** Only the holder of the mutex sets the bit, and every other write clears it.
+//! So while an I/O is in flight, (`p`, bit) stays in the word until the first `set`, and never
+//! returns after one. Therefore `finish` fails exactly if there was a `set` since `begin`, even one
+//! to `p` itself (no ABA). If `finish` succeeds, the position was `p` throughout, and the I/O takes
+//! effect as a whole at its compare-and-swap. If it fails, the I/O takes effect immediately before
+//! that first `set`: the position that it leaves is overwritten at once, and no thread has seen it.
+//! Every `tell` in between has seen `p`, and comes before the I/O.
 //!
-//! A relative seek must not read a position that an I/O is about to move: while the bit is set it waits for the
-//! I/O. Once a `set` has cleared the bit, the I/O has already taken effect in the order above, the word is the position
-//! that the `set` gave, and the seek goes on from there without waiting, though the I/O still holds the mutex. The next
-//! `begin` does wait for the mutex: two I/Os are atomic against each other.
+//! A relative seek must not read a position that an I/O is about to move, so while the bit is set
+//! it waits for the I/O. When a `set` has cleared the bit, the I/O has already taken effect in the
+//! order above, and the word is the position of the `set`. The seek continues from there without
+//! waiting, though the I/O still holds the mutex. The next `begin` does wait for the mutex: two
+//! I/Os are atomic with respect to each other.
 //!
-//! The word is one atomic: it is never torn. The store of `set` is a release, not SeqCst, which would cost a locked
-//! instruction: all operations on one handle are in one order that every thread agrees on, and that respects each
-//! thread's own order and whatever synchronisation there is between threads. (It is *not* an order across two handles for
-//! threads that do nothing else to synchronise.)
+//! The word is one atomic, so it is never torn. The store of `set` is a release, not SeqCst, which
+//! would cost an atomic read-modify-write. All operations on one handle are in one order that every
+//! thread agrees on. It respects each thread's own order and all synchronization between threads.
+//! (It is *not* an order across two handles for threads that do not synchronize otherwise.)
 
 use crate::{
     facade::{AtomicU64, Mutex, MutexGuard, Ordering},
@@ -38,7 +41,7 @@ use crate::{
     reclaim::assert_unpinned,
 };
 
-/// Set while a read or write is between its begin and its end, and no seek has come in between.
+/// Set from the beginning of a read or write to its end, or to the first seek in between.
 const IN_FLIGHT: u64 = 1 << 63;
 
 /// The position of an open file, and the mutex of its reads and writes.
@@ -47,7 +50,8 @@ pub struct Position {
     handle: Mutex<()>,
 }
 
-/// A read or write in flight that uses the shared position. Dropped without [`Io::finish`], it does not move it.
+/// A read or write in flight that uses the shared position. If it is dropped without
+/// [`Io::finish`], the position does not move.
 #[must_use = "the I/O is in flight only while this lives"]
 pub struct Io<'a> {
     owner: &'a Position,
@@ -86,15 +90,15 @@ impl Position {
         Self { word: AtomicU64::new(checked(position)), handle: Mutex::new(()) }
     }
 
-    /// The position now. Never waits, writes nothing.
+    /// The current position. Does not wait, and writes nothing.
     #[inline]
     #[must_use]
     pub fn tell(&self) -> u64 {
-        // Acquire: whoever sees a position sees what was done before it was set.
+        // Acquire: a thread that sees a position sees what was done before it was set.
         self.word.load(Ordering::Acquire) & !IN_FLIGHT
     }
 
-    /// Seeks to `position` (SET, END, DATA, HOLE). Never waits; one plain store.
+    /// Seeks to `position` (SET, END, DATA, HOLE). Does not wait: one plain store.
     ///
     /// # Panics
     /// When it is above [`Position::MAX`].
@@ -104,18 +108,20 @@ impl Position {
         // Release, and no read-modify-write: see the module's documentation.
         #[cfg(not(loom))]
         self.word.store(position, Ordering::Release);
-        // loom knows the order of stores to one word only as far as causality gives it, and lets a compare-and-swap
-        // succeed on a store that a concurrent one has overwritten already. The C++20 memory model, which is Rust's,
-        // does not (6.9.2.2: one total order for each word; 33.5.4: a read-modify-write reads the last in it). An exchange
-        // gives the model that total order.
+        // loom knows the order of stores to one word only through causality, and lets a
+        // compare-and-swap succeed on a store that a concurrent one has already overwritten. The
+        // C++20 memory model, which is Rust's, does not (6.9.2.2: one total order for each word;
+        // 33.5.4: a read-modify-write reads the last value in it). An exchange gives the model that
+        // total order.
         #[cfg(loom)]
         self.word.swap(position, Ordering::Release);
     }
 
-    /// Starts a read or write at the shared position. Waits for the one before it on this handle.
+    /// Starts a read or write at the shared position. Waits for the previous one on this handle.
     ///
     /// # Panics
-    /// In debug builds, when this thread holds a reclamation guard or a lock that comes later in the order.
+    /// In debug builds, when this thread holds a reclamation guard or a lock that comes later in
+    /// the order.
     pub fn begin(&self) -> Io<'_> {
         assert_unpinned("a read or write");
         let held = lock_order::enter(LockClass::Handle);
@@ -125,16 +131,19 @@ impl Position {
         Io { owner: self, start: old & !IN_FLIGHT, _handle: handle, _held: held }
     }
 
-    /// Seeks to what `new` makes of the current position, or not at all if it gives an error. Returns the new position.
+    /// Seeks to `new(current position)`, or not at all if that is an error. Returns the new
+    /// position.
     ///
-    /// `new` may be called several times; the last call is the one that counts. Waits only for reads and writes on this
-    /// handle: for one in flight, and for others that get their turn before it.
+    /// `new` may be called several times, and the last call counts. Waits only for reads and writes
+    /// on this handle: for one in flight, and for others that get the mutex first.
     ///
     /// # Errors
-    /// The error of `new` (EOVERFLOW, EINVAL), for the position at some instant of the call; the position is unchanged.
+    /// The error of `new` (EOVERFLOW, EINVAL) for the position at some instant of the call. The
+    /// position is unchanged.
     ///
     /// # Panics
-    /// When `new` gives a position above [`Position::MAX`]. In debug builds, as [`Position::begin`].
+    /// When `new` returns a position above [`Position::MAX`]. In debug builds, as
+    /// [`Position::begin`].
     pub fn seek_relative<E>(&self, mut new: impl FnMut(u64) -> Result<u64, E>) -> Result<u64, E> {
         assert_unpinned("a relative seek");
         let held = lock_order::enter(LockClass::Handle);
@@ -142,7 +151,8 @@ impl Position {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             if word & IN_FLIGHT != 0 {
-                // Who has the mutex has no I/O in flight beside him: the bit is clear from then on.
+                // Only the holder of the mutex has an I/O in flight, so the bit remains clear while
+                // this thread holds it.
                 debug_assert!(_handle.is_none(), "an I/O in flight without the mutex");
                 _handle = Some(lock_stats::lock(&self.handle, LockClass::Handle));
                 word = self.word.load(Ordering::Acquire);
@@ -175,14 +185,14 @@ impl Default for Position {
 }
 
 impl Io<'_> {
-    /// Where this read or write starts.
+    /// The position at which this read or write starts.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.start
     }
 
-    /// Ends it: moves the position to `position`, unless a seek came after the begin: then the seek stands.
-    /// Returns whether it moved.
+    /// Ends the I/O and moves the position to `position`, unless a seek came after the begin: then
+    /// the seek wins. Returns whether the position moved.
     ///
     /// # Panics
     /// When it is above [`Position::MAX`].
@@ -191,11 +201,12 @@ impl Io<'_> {
         // The drop that follows finds the bit clear.
     }
 
-    /// Takes the I/O out of flight, with the position at `position` unless a seek has come.
+    /// Clears the bit, with the position at `position`, unless a seek came in between.
     fn end(&self, position: u64) -> bool {
-        let flying = self.start | IN_FLIGHT;
-        // AcqRel: the data written is seen by whoever sees the position. Relaxed on failure: nothing is read then.
-        self.owner.word.compare_exchange(flying, position, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let in_flight = self.start | IN_FLIGHT;
+        // AcqRel: a thread that sees the position sees the data written. Relaxed on failure: the
+        // value is not used then.
+        self.owner.word.compare_exchange(in_flight, position, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -216,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn seeks_and_tells() {
+    fn seek_and_tell() {
         let position = Position::new(5);
         assert_eq!(position.tell(), 5);
         position.set(Position::MAX);
@@ -228,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_io_moves_the_position_when_it_finishes() {
+    fn finished_io_moves_the_position() {
         let position = Position::new(5);
         let io = position.begin();
         assert_eq!((io.position(), position.tell()), (5, 5));
@@ -240,19 +251,19 @@ mod tests {
     }
 
     #[test]
-    fn a_seek_during_an_io_stands() {
+    fn seek_during_an_io_wins() {
         let position = Position::new(5);
         let io = position.begin();
         position.set(50);
-        // Not in flight any more, as far as the position goes: another thread's relative seek does not wait.
+        // The bit is clear, so a relative seek of another thread does not wait.
         std::thread::scope(|s| assert_eq!(s.spawn(|| position.seek_relative(by(1))).join().expect("ends"), Ok(51)));
         assert!(!io.finish(9));
         assert_eq!(position.tell(), 51);
     }
 
-    /// A seek to the very place where the I/O started is a seek too.
+    /// A seek to the position at which the I/O started is a seek too.
     #[test]
-    fn no_aba() {
+    fn seek_to_the_start_of_an_io_wins() {
         let position = Position::new(5);
         let io = position.begin();
         position.set(5);
@@ -267,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_the_io() {
+    fn panic_ends_the_io() {
         let position = Position::new(5);
         let result = std::thread::scope(|s| {
             s.spawn(|| {
@@ -283,13 +294,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "63 bits")]
-    fn too_far() {
+    fn position_above_63_bits_panics() {
         Position::default().set(1 << 63);
     }
 
-    /// The plain store against compare-and-swaps on the real machine, which the model has as an exchange.
+    /// The plain store against compare-and-swaps on the real machine. The model has an exchange
+    /// instead.
     #[test]
-    fn a_set_is_never_lost() {
+    fn set_is_never_lost() {
         use std::sync::atomic::AtomicBool;
         const STEP: u64 = 1 << 32;
         let (position, stop) = (Position::new(0), AtomicBool::new(false));
@@ -320,7 +332,7 @@ mod tests {
                     for _ in 0..10_000 {
                         let io = position.begin();
                         let start = io.position();
-                        assert!(io.finish(start + 3), "nobody sets");
+                        assert!(io.finish(start + 3), "no thread sets");
                     }
                 });
                 s.spawn(|| {

@@ -132,8 +132,8 @@ impl SeqRwLock {
     /// Takes the lock, to read with writers excluded, or to [write](SeqGuard::write). Waits for
     /// other holders.
     ///
-    /// # Panics
-    /// In debug builds, when this thread holds a reclamation guard or a lock of this class or a later one.
+    /// # Panics In debug builds, when this thread holds a reclamation guard or a lock of this class
+    /// or a later one.
     pub fn lock(&self) -> SeqGuard<'_> {
         assert_unpinned("a sequence lock");
         let held = lock_order::enter(self.class);

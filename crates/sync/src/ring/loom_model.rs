@@ -1,16 +1,17 @@
-//! A model of the ring. It has been seen to fail on the bugs its comment names.
+//! A model of the ring. It has been seen to fail on the bugs that its comment names.
 
 use super::*;
 use loom::thread;
 
-/// Not all records fit at a time: words are written again while the reader reads, records are lost, and what the
-/// reader gets is whole, in order, and all that was not lost.
-/// Seen to fail: Relaxed in the store of `written`, or in its load; a record taken for one that fits when it needs a word
-/// more than there is; Relaxed in what tells of the end, or in what asks for it. What the model cannot show is why `read` is
-/// stored with Release and loaded with Acquire: a load that sees a store which comes after it (loom has no such executions).
+/// Not all records fit at a time: words are overwritten while the reader reads, and records are
+/// lost. The reader gets complete records, in order, and all that were not lost. Seen to fail:
+/// Relaxed in the store of `written`, or in its load; a record taken for one that fits although it
+/// needs one word more; Relaxed in the store or the load of `ended`. The model cannot show why
+/// `read` is stored with Release and loaded with Acquire: that needs a load that sees a store which
+/// comes after it, and loom has no such executions.
 #[test]
-fn whole_records_in_order() {
-    // One word, or two: with two, and the length before them, one word is left.
+fn reader_gets_whole_records_in_order() {
+    // One word, or two: after a record of two words and its length, one word is left.
     let words_of = |n: u64| 1 + n as usize % 2;
     crate::reclaim::model::check(move || {
         let (mut writer, mut reader) = ring(4);
@@ -28,7 +29,7 @@ fn whole_records_in_order() {
             }
         };
         (0..3).for_each(|_| take(&mut reader));
-        // When it has ended, what is found after that is all there will be.
+        // If the writer has ended, the records found after this are all.
         let ended = reader.has_ended();
         (0..4).for_each(|_| take(&mut reader));
         let pushed = writes.join().expect("ends");

@@ -327,7 +327,7 @@ impl Directory {
     /// First there are no more stripes to come, so that every place where an anchor can be made is come to. A creator that
     /// is late in one of them finds the directory removed afterwards, and calls this again.
     pub(crate) fn detach(&self) {
-        self.stripes.0.seal();
+        self.stripes.0.freeze();
         self.let_go();
         // The slots of entries that this thread has removed hold the dentry, too: others can reclaim them.
         pando_sync::flush_retired();

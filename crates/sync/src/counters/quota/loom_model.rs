@@ -1,4 +1,4 @@
-//! Models of [`Quota`]. Each has been seen to fail on the bug its comment names.
+//! Models of [`Quota`]. Each has been seen to fail on the bugs that its comment names.
 
 use super::*;
 use loom::{sync::Arc, thread};
@@ -9,7 +9,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A quota of which some is used, and the rest lies in both stripes and inline.
+/// A quota of which some is used. The rest is in the inline word and in both stripes.
 fn spread(limit: u64, inline: u64, stripes: [u64; 2]) -> Arc<Quota> {
     let quota = Quota::new(limit);
     quota.credit.inflate();
@@ -20,10 +20,10 @@ fn spread(limit: u64, inline: u64, stripes: [u64; 2]) -> Arc<Quota> {
     Arc::new(quota)
 }
 
-/// Two threads charge up to the limit, from wherever it lies: exactly the limit is charged.
-/// Seen to fail: closing by a load and a store (credit is charged twice); the rest not put back.
+/// Two threads charge up to the limit, wherever the credit is. Exactly the limit is charged. Seen
+/// to fail: closing by a load and a store (credit is charged twice); the rest not put back.
 #[test]
-fn exactly_the_limit() {
+fn exactly_the_limit_is_charged() {
     for (inline, stripes) in [(0, [2, 1]), (3, [0, 0]), (1, [0, 2])] {
         check(move || {
             let quota = spread(3, inline, stripes);
@@ -39,17 +39,17 @@ fn exactly_the_limit() {
     }
 }
 
-/// A thread that holds two units moves credit: it releases one at `to`, then charges one at `from`. No less is free at any
-/// instant than before.
+/// A thread that holds two units moves credit: it releases one at `to`, then charges one at `from`.
+/// At no instant is less free than before.
 fn move_credit(quota: &Quota, from: usize, to: usize) {
     let part = |index| quota.credit.all().nth(index).expect("there are three parts");
     part(to).put(1);
-    // From a stripe that is closed it charges nothing, and more stays free.
+    // From a closed stripe it charges nothing, and more remains free.
     let _ = part(from).take(1, &mut false);
 }
 
-/// There are never less than two units free, but they wander from stripe to stripe: charging two is not refused.
-/// Seen to fail: stripes not closed; closed ones charged from.
+/// There are always at least two units free, but they move from stripe to stripe. A charge of two
+/// is not refused. Seen to fail: stripes not closed; closed ones charged from.
 #[test]
 fn no_refusal_unless_full() {
     check(|| {
@@ -57,7 +57,8 @@ fn no_refusal_unless_full() {
         let other = thread::spawn({
             let quota = quota.clone();
             move || {
-                // From where the first visit has not been to where it has, then the same for the second.
+                // From a stripe that the first visit has not reached to one that it has passed,
+                // then the same for the second visit.
                 move_credit(&quota, 2, 1);
                 move_credit(&quota, 1, 0);
             }
@@ -67,10 +68,10 @@ fn no_refusal_unless_full() {
     });
 }
 
-/// The same while the quota inflates.
-/// Seen to fail: closing by a load and a store; inflation without the mutex.
+/// The same while the quota inflates. Seen to fail: closing by a load and a store; inflation
+/// without the mutex.
 #[test]
-fn no_refusal_while_it_inflates() {
+fn no_refusal_during_inflation() {
     check(|| {
         let quota = Arc::new(Quota::new(4));
         assert_eq!(quota.charge(2), Ok(()));
@@ -89,10 +90,11 @@ fn no_refusal_while_it_inflates() {
     });
 }
 
-/// Two release: nothing is lost, and in some executions they find each other in the way.
-/// Seen to fail: `release` by a load and a store, or without what follows a failed exchange; contention that is not told.
+/// Two threads release. Nothing is lost, and in some executions they report contention. Seen to
+/// fail: `release` by a load and a store, or without the addition after a failed exchange;
+/// contention that is not reported.
 #[test]
-fn releases_at_the_same_time() {
+fn concurrent_releases_are_not_lost() {
     let inflated = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let in_any = inflated.clone();
     check(move || {
@@ -110,10 +112,10 @@ fn releases_at_the_same_time() {
     assert!(inflated.load(std::sync::atomic::Ordering::Relaxed));
 }
 
-/// What is charged is known also while a charge is being refused.
-/// Seen to fail: `used` without the mutex.
+/// The used units are known also while a charge is being refused. Seen to fail: `used` without the
+/// mutex.
 #[test]
-fn used_while_a_charge_is_refused() {
+fn used_is_exact_while_a_charge_is_refused() {
     check(|| {
         let quota = spread(4, 0, [1, 1]);
         let other = thread::spawn({

@@ -1,13 +1,14 @@
-//! Models of [`Counter`] and [`Stamp`]. Each has been seen to fail on the bug its comment names.
+//! Models of [`Counter`] and [`Stamp`]. Each has been seen to fail on the bugs that its comment
+//! names.
 
 use super::*;
 use loom::{sync::Arc, thread};
 
-/// One thread moves a unit from stripe to stripe: an exact sum sees it in one place or (between) in both, never in none;
-/// and an inexact one is in these bounds too.
-/// Seen to fail: ups collected before downs (zero is seen); a single collection called exact (more than two is seen).
+/// One thread moves a unit from stripe to stripe. An exact sum sees it in one place or (in between)
+/// in both, never in none. An inexact sum is within these bounds too. Seen to fail: `up` collected
+/// before `down` (zero is seen); a single collection called exact (more than two is seen).
 #[test]
-fn a_moving_unit() {
+fn sum_sees_a_unit_that_moves_between_stripes() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = None;
     builder.check(|| {
@@ -28,10 +29,11 @@ fn a_moving_unit() {
     });
 }
 
-/// Two count up in one part: nothing is lost, and in some executions one says that the other was in the way.
-/// Seen to fail: `grow` by a load and a store, or without what follows a failed exchange; `grow` that does not tell of it.
+/// Two threads add to one part. Nothing is lost, and in some executions one of them reports
+/// contention. Seen to fail: `grow` by a load and a store, or without the addition after a failed
+/// exchange; `grow` that does not report the failure.
 #[test]
-fn counts_at_the_same_time() {
+fn concurrent_additions_are_not_lost() {
     let noted = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let in_any = noted.clone();
     loom::model(move || {
@@ -47,11 +49,11 @@ fn counts_at_the_same_time() {
     assert!(noted.load(std::sync::atomic::Ordering::Relaxed));
 }
 
-/// Two threads raise: the latest stays, and whoever sees a time sees the change that was stamped. In some executions one says
-/// that the other was in the way.
-/// Seen to fail: a load and a store; `raise` without release, or that does not tell; `get` without acquire.
+/// Two threads raise. The latest time remains, and a thread that sees a time sees the change that
+/// was stamped. In some executions one thread reports contention. Seen to fail: a load and a store;
+/// `raise` without release, or without the report; `get` without acquire.
 #[test]
-fn the_latest_stamp_stays() {
+fn latest_stamp_remains() {
     let noted = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let in_any = noted.clone();
     loom::model(move || {

@@ -9,9 +9,9 @@ unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}
 
-/// Three threads take the lock, two of them twice. They exclude each other, and none sleeps for ever.
-/// Seen to fail: `woken` not reset by a head that was woken in vain (it sleeps for ever); `held` not
-/// checked by a newcomer (two holders); no wake-up when the lock is released.
+/// Three threads take the lock, two of them twice. They exclude each other, and none sleeps for
+/// ever. Seen to fail: `woken` not reset by a head that was woken in vain (it sleeps for ever);
+/// `held` not checked by a newcomer (two holders); no wake-up when the lock is released.
 #[test]
 fn holders_exclude_each_other_and_waiters_are_woken() {
     let mut builder = loom::model::Builder::new();

@@ -1,6 +1,6 @@
-//! Models of [`Position`]: whatever mix of operations runs at the same time, what they return and the position they
-//! leave is what some order of them, one after the other, gives. Each has been seen to fail on the bugs its comment
-//! names.
+//! Models of [`Position`]: any mix of operations runs at the same time. Their results, and the
+//! position that they leave, are those of some sequential order. Each model has been seen to fail
+//! on the bugs that its comment names.
 
 use super::*;
 use loom::{sync::Arc, thread};
@@ -18,7 +18,7 @@ enum Op {
     FailedIo,
 }
 
-/// What an operation says: the position it saw or made. A `set` says nothing.
+/// The result of an operation: the position that it saw or set. A `set` returns nothing.
 fn run(position: &Position, op: Op) -> u64 {
     match op {
         Op::Tell => position.tell(),
@@ -56,7 +56,8 @@ fn specified(position: &mut u64, op: Op) -> u64 {
     }
 }
 
-/// Whether some merge of the threads' operations gives these results and this final position.
+/// Whether some interleaving of the threads' operations gives these results and this final
+/// position.
 fn possible(threads: &[&[Op]], results: &[Vec<u64>], done: &mut Vec<usize>, position: u64, last: u64) -> bool {
     if threads.iter().zip(&*done).all(|(ops, &n)| n == ops.len()) {
         return position == last;
@@ -93,36 +94,37 @@ fn check(threads: &'static [&'static [Op]]) {
         let last = position.tell();
         let fits = possible(threads, &results, &mut vec![0; threads.len()], START, last);
         assert!(fits, "no order of {threads:?} gives {results:?} and {last}");
-        // Nothing stayed in flight.
+        // No I/O remained in flight.
         assert_eq!(run(&position, Op::Relative(1)), last + 1);
     });
 }
 
-/// Seen to fail: a `finish` that stores instead of comparing. (One that compares without the bit passes: with the
-/// position back where it started, the I/O may as well come last. That the seek stands even then is a unit test.)
+/// Seen to fail: a `finish` that stores instead of comparing. (One that compares without the bit
+/// passes: if the position is back at its start, the I/O may as well come last. A unit test checks
+/// that the seek wins even then.)
 #[test]
-fn io_against_sets() {
+fn io_races_with_sets() {
     check(&[&[Op::Io(1), Op::Tell], &[Op::Set(START), Op::Tell]]);
     check(&[&[Op::Io(1)], &[Op::Set(10), Op::Set(START)], &[Op::Tell, Op::Tell]]);
 }
 
 /// Seen to fail: a relative seek that does not wait for the bit; `begin` without the mutex.
 #[test]
-fn io_against_relative_seeks() {
+fn io_races_with_relative_seeks() {
     check(&[&[Op::Io(1)], &[Op::Relative(10), Op::Tell]]);
     check(&[&[Op::Io(1), Op::Relative(100)], &[Op::Relative(10), Op::Io(2)]]);
 }
 
 /// Seen to fail: a relative seek that loads and stores.
 #[test]
-fn relative_seeks_against_sets() {
+fn relative_seeks_race_with_sets() {
     check(&[&[Op::Relative(1), Op::Tell], &[Op::Set(10), Op::Relative(100)]]);
 }
 
-/// The mix in which a set comes in the middle of an I/O and a relative seek after it.
-/// Seen to fail: as above, and a drop that stores the start.
+/// A set comes in the middle of an I/O, and a relative seek after it. Seen to fail: as above, and a
+/// drop that stores the start.
 #[test]
-fn everything() {
+fn io_set_and_relative_seek_mix() {
     check(&[&[Op::Io(1)], &[Op::Set(10)], &[Op::Relative(100)]]);
     check(&[&[Op::FailedIo], &[Op::Set(10), Op::Tell], &[Op::Relative(100)]]);
 }
@@ -136,10 +138,11 @@ fn ios_are_atomic() {
 type Sets = fn(&Position, &dyn Fn());
 type Looks = fn(&Position, &dyn Fn(u64));
 
-/// Whoever sees a position sees what was done before it was set.
-/// Seen to fail: `tell`, `begin` or a relative seek that does not acquire; an I/O or a relative seek that ends without release.
+/// A thread that sees a position sees what was done before it was set. Seen to fail: `tell`,
+/// `begin` or a relative seek that does not acquire; an I/O or a relative seek that ends without
+/// release.
 #[test]
-fn a_position_shows_what_was_done_before() {
+fn position_publishes_what_was_done_before() {
     let sets: [Sets; 3] = [
         |position, work| {
             work();
