@@ -1,5 +1,6 @@
-//! Models of [`Op`], [`OpCell`] and [`Life`], of real threads over the real types. Each has been seen to fail on the
-//! bugs its comment names. Guards are made before the protocols begin, since making one is a fence.
+//! Models of [`Op`], [`OpCell`] and [`Life`]: real threads over the real types. Each has been seen
+//! to fail on the bugs that its comment names. Guards are taken before the protocols begin, since
+//! taking one is a fence.
 
 use super::*;
 use crate::{
@@ -9,14 +10,15 @@ use crate::{
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
 std::thread_local! {
-    /// Objects whose last reference has not been put; outside the model, which runs on one thread of the system.
+    /// How many objects have not had their last reference put. Outside the model, which runs on one
+    /// OS thread.
     static LIVE: std::cell::Cell<isize> = const { std::cell::Cell::new(0) };
 }
 
-/// A numbered object: a dentry, or the record of a place. The number is in a cell of the model's, so that reading it before it
-/// was published is found out.
+/// A numbered object: a dentry, or the record of a place. The number is in a loom cell, so that a
+/// read before its publication is found.
 struct Thing(UnsafeCell<u32>);
-// SAFETY: written before it is shared only; the model checks just that.
+// SAFETY: written only before it is shared. The model checks this.
 unsafe impl Sync for Thing {}
 impl Thing {
     fn number(&self) -> u32 {
@@ -39,13 +41,13 @@ fn seen(cell: &OpCell<Thing>, guard: &Guard) -> u32 {
     cell.load(guard).map_or(0, |thing| thing.number())
 }
 
-/// Runs a model; at the end of each execution every object's last reference has been put.
+/// Runs a model. At the end of each execution the last reference of every object has been put.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     check_with(&loom::model::Builder::new(), model);
 }
 
-/// The same with two preemptions, whatever the environment says: with three, a model of three threads of which two do much has ten
-/// times the executions and more.
+/// The same with two preemptions, whatever the environment says. With three, a model of three
+/// threads of which two do much has more than ten times the executions.
 fn check_with_two(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
@@ -75,31 +77,31 @@ fn enlist<'a>(
     enlisted
 }
 
-/// What a create was told.
+/// The result of a create.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Created {
     Made,
     NoDirectory,
 }
 
-/// A slot of a directory's table.
+/// A directory entry.
 struct Slot(OpCell<Thing>);
 impl Object for Slot {}
 
-/// A directory's table, with room for one slot.
+/// A directory's table, with room for one entry.
 type Table = AtomicCounted<Slot>;
 
-/// The cell of the slot, once it has been inserted.
+/// The cell of the directory entry, once it has been inserted.
 fn find<'g>(table: &Table, guard: &'g Guard) -> Option<&'g OpCell<Thing>> {
     table.load(guard).map(|slot| &slot.to_ref().0)
 }
 
-/// What the directory shows.
+/// The value that the directory shows.
 fn seen_in(table: &Table, guard: &Guard) -> u32 {
     find(table, guard).map_or(0, |cell| seen(cell, guard))
 }
 
-/// A create in the directory whose life is `life`: its slot is born pending, and inserted.
+/// A create in the directory whose life is `life`: its entry is born pending, and inserted.
 fn create(table: &Table, life: &Life, n: u32) -> Created {
     let guard = reclaim::pin();
     let slot = Counted::new(Slot(OpCell::new_pending(thing(n))));
@@ -107,7 +109,7 @@ fn create(table: &Table, life: &Life, n: u32) -> Created {
     let creation = slot.0.creation();
     if life.keep_alive(&guard) {
         creation.publish(&guard);
-        assert_eq!(seen(&slot.0, &guard), n, "made, and not there");
+        assert_eq!(seen(&slot.0, &guard), n, "made, but not visible");
         return Created::Made;
     }
     match creation.retract() {
@@ -116,27 +118,28 @@ fn create(table: &Table, life: &Life, n: u32) -> Created {
     }
 }
 
-/// What a remover was told.
+/// The result of a removal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Removed {
     Gone,
     NotEmpty,
 }
 
-/// The scan of a directory: who says "not empty" has seen an entry.
+/// The scan of a directory. A remover that says "not empty" has seen an entry.
 fn scan(table: &Table, guard: &Guard) -> bool {
     let occupied = find(table, guard).is_some_and(|cell| cell.occupied(guard));
-    assert!(!occupied || seen_in(table, guard) != 0, "not empty, and nothing to see");
+    assert!(!occupied || seen_in(table, guard) != 0, "not empty, but no visible entry");
     occupied
 }
 
-/// rmdir of the directory that `slot` shows, whose entries `scan` looks for; again whenever a creator aborted it. In the order of
-/// the code that ships, also when it gives up: the slot is restored before the life.
+/// rmdir of the directory that `slot` shows. `scan` looks for its entries. Repeated whenever a
+/// creator aborts it. The order is that of the code that ships, also when the directory is not
+/// empty: the entry is restored before the life.
 fn rmdir(slot: &OpCell<Thing>, dir: &Counted<Thing>, life: &Life, scan: impl Fn(&Guard) -> bool) -> Removed {
     for _ in 0..3 {
         let guard = reclaim::pin();
         let op = Operation::new();
-        let removal = life.begin_removal(&op).expect("nobody else removes it");
+        let removal = life.begin_removal(&op).expect("no other thread removes it");
         let name = enlist(slot, &op, Some(dir), None);
         if scan(&guard) {
             return Removed::NotEmpty;
@@ -147,12 +150,13 @@ fn rmdir(slot: &OpCell<Thing>, dir: &Counted<Thing>, life: &Life, scan: impl Fn(
             return Removed::Gone;
         }
     }
-    panic!("one creator aborts at most one removal, and the next one sees its entry");
+    panic!("one creator aborts at most one removal, and the next removal sees its entry");
 }
 
-/// A rename from A to B, whose object's own place changes with it. A reader reads the place, A, B, A and the place.
-/// Seen to fail: `Op::state` Relaxed; `decide` Relaxed; B enlisted after the commit (with `enlist`'s assertion off);
-/// the reference to `before` put by `enlist`, too; the outcome's reference put at the cleaning.
+/// A rename from A to B, with which the object's own place changes. A reader reads the place, A, B,
+/// A and the place. Seen to fail: `Op::state` Relaxed; `decide` Relaxed; B enlisted after the
+/// commit (with `enlist`'s assertion off); the reference to `before` put by `enlist`, too; the
+/// outcome's reference put when the word is cleaned.
 #[test]
 fn rename_is_one_instant() {
     check(|| {
@@ -184,7 +188,7 @@ fn rename_is_one_instant() {
                 let first_place = seen(place, &guard);
                 let (in_a, in_b, again_in_a) = (seen(a, &guard), seen(b, &guard), seen(a, &guard));
                 let last_place = seen(place, &guard);
-                assert!(in_a == 7 || in_b == 7, "gone from A, and not in B");
+                assert!(in_a == 7 || in_b == 7, "not in A and not in B");
                 assert!(in_b == 0 || again_in_a == 0, "in A after it was in B");
                 assert!(first_place == 1 || in_a == 0, "its place is B, and it is in A");
                 assert!(in_b == 0 || last_place == 2, "in B, and its place is A");
@@ -197,11 +201,11 @@ fn rename_is_one_instant() {
     });
 }
 
-/// A word is refused, and another one gets its place in the operation, while somebody looks at a word that was enlisted before.
-/// Seen to fail: `withdraw` that frees all places, or keeps the reference; `enlist` that puts `before` when it refuses, or keeps
-/// `after`; by a store.
+/// A word is refused, and another one gets its entry in the operation, while a thread reads a word
+/// that was enlisted before. Seen to fail: `withdraw` that frees all entries, or keeps the
+/// reference; `enlist` that puts `before` when it refuses, or keeps `after`; `enlist` by a store.
 #[test]
-fn a_refused_word_leaves_its_place() {
+fn refused_word_frees_its_entry() {
     check(|| {
         let (moved, other) = (thing(1), thing(2));
         let [a, b] = [&moved, &other].map(|thing| OpCell::new(Some(thing.clone())));
@@ -242,9 +246,9 @@ fn a_refused_word_leaves_its_place() {
     });
 }
 
-/// EXCHANGE of A and B: a reader of A, B, A, B sees a prefix of it undone and the rest done.
-/// Seen to fail: `Op::state` Relaxed; `finish` cleaning an undecided cell as if committed; the reference of the value
-/// that left never put.
+/// EXCHANGE of A and B. A reader reads A, B, A, B, and sees the old values first and then only the
+/// new ones. Seen to fail: `Op::state` Relaxed; `finish` that cleans an undecided cell as if
+/// committed; the reference of the value that left never put.
 #[test]
 fn exchange_is_never_half_done() {
     check(|| {
@@ -257,7 +261,7 @@ fn exchange_is_never_half_done() {
                 let op = Operation::new();
                 let in_a = enlist(a, &op, Some(&one), Some(two.clone()));
                 let in_b = enlist(b, &op, Some(&two), Some(one.clone()));
-                // Not yet: it is undecided.
+                // Not yet: the operation is undecided.
                 assert!(a.finish().is_none());
                 assert!(op.commit());
                 drop(in_b);
@@ -280,10 +284,10 @@ fn exchange_is_never_half_done() {
     });
 }
 
-/// A new cell is filled while somebody looks; then one replaces its value, and one takes it out.
-/// Seen to fail: `fill` Relaxed; `swap` Relaxed, or as a load and a store.
+/// A new cell is filled while a thread reads it. Then one thread replaces its value, and another
+/// takes it out. Seen to fail: `fill` Relaxed; `swap` Relaxed, or as a load and a store.
 #[test]
-fn one_word_alone() {
+fn fill_replace_and_take_of_one_word() {
     check(|| {
         let cell = Arc::new(OpCell::new(None));
         let reader = thread::spawn({
@@ -304,10 +308,11 @@ fn one_word_alone() {
     });
 }
 
-/// A creation is given up while a remover looks: either he finds nothing, or everybody finds it.
-/// Seen to fail: `publish` or `retract` by a load and a store; `occupied` true for what was retracted meanwhile.
+/// A creation is retracted while a remover scans. Either the remover finds nothing, or all threads
+/// find the value. Seen to fail: `publish` or `retract` by a load and a store; `occupied` true for
+/// a value that was retracted meanwhile.
 #[test]
-fn giving_up_against_a_scan() {
+fn retract_races_with_a_scan() {
     check(|| {
         let table = Arc::new(Table::new(Some(Counted::new(Slot(OpCell::new_pending(thing(7)))))));
         let creator = thread::spawn({
@@ -315,22 +320,23 @@ fn giving_up_against_a_scan() {
             move || find(&table, &reclaim::pin()).and_then(OpCell::retract).is_some()
         });
         let occupied = scan(&table, &reclaim::pin());
-        let given_up = creator.join().expect("the creator ends");
-        assert!(!(occupied && given_up), "it was seen, and is gone");
-        assert_eq!(seen_in(&table, &reclaim::pin()), if given_up { 0 } else { 7 });
+        let retracted = creator.join().expect("the creator ends");
+        assert!(!(occupied && retracted), "it was seen, and then retracted");
+        assert_eq!(seen_in(&table, &reclaim::pin()), if retracted { 0 } else { 7 });
     });
 }
 
-/// A directory is removed, or proves not to be empty, while its tree is taken apart: its slot is taken from under the operation,
-/// which goes on without it.
-/// Seen to fail: `take` by a load and a store; its reference to the op put before the op's state is read; `after` taken while it is
-/// undecided; what is not taken kept; `enlist` or `finish` by a store; an operation that puts all references it was made with.
+/// A directory is removed, or is found not to be empty, while its tree is taken apart: its entry is
+/// taken from under the operation, which continues without it. Seen to fail: `take` by a load and a
+/// store; its reference to the op put before the op's state is read; `after` taken while the op is
+/// undecided; the value that is not taken leaked; `enlist` or `finish` by a store; an operation
+/// that puts all references it was made with.
 #[test]
-fn taking_against_a_removal() {
-    /// What has left the slot, if the directory was removed.
+fn take_races_with_a_removal() {
+    /// The value that has left the entry, if the directory was removed.
     fn remove(slot: &OpCell<Thing>, dir: &Counted<Thing>, life: &Life, empty: bool) -> Option<Option<Counted<Thing>>> {
         let op = Operation::new();
-        let removal = life.begin_removal(&op).expect("nobody else removes it");
+        let removal = life.begin_removal(&op).expect("no other thread removes it");
         let name = slot.enlist(&op, Some(dir.as_shared()), None).ok()?;
         if !empty {
             return None;
@@ -353,7 +359,7 @@ fn taking_against_a_removal() {
                     let before = seen(&world.0, &guard);
                     let dead = matches!(world.1.state(&guard), LifeState::Removed);
                     let after = seen(&world.0, &guard);
-                    assert!(after == 0 || before == 1 && !dead, "it was gone, or dead, and is there");
+                    assert!(after == 0 || before == 1 && !dead, "visible after it was gone or dead");
                 }
             });
             let remover = thread::spawn({
@@ -364,8 +370,8 @@ fn taking_against_a_removal() {
             reader.join().expect("the reader ends");
             let taken = taker.join().expect("the taker ends");
             match &removed {
-                None => assert!(taken, "it has left, to nobody"),
-                Some(left) => assert!(!taken || left.is_none(), "it has left twice"),
+                None => assert!(taken, "it left, and no thread got it"),
+                Some(left) => assert!(!taken || left.is_none(), "it left twice"),
             }
             let guard = reclaim::pin();
             assert_eq!(seen(&world.0, &guard), 0);
@@ -374,10 +380,10 @@ fn taking_against_a_removal() {
     }
 }
 
-/// Two clean one cell: the value that leaves it goes to one of them.
-/// Seen to fail: `finish` by a load and a store; its load Relaxed.
+/// Two threads clean one cell. One of them gets the value that leaves it. Seen to fail: `finish` by
+/// a load and a store; its load Relaxed.
 #[test]
-fn cleaning_against_cleaning() {
+fn two_threads_clean_one_cell() {
     check(|| {
         let one = thing(1);
         let cell = Arc::new(OpCell::new(Some(one.clone())));
@@ -394,22 +400,22 @@ fn cleaning_against_cleaning() {
     });
 }
 
-/// Two remove the same thing, and a third begins to and gives up: one has removed it, and who was told that it is being removed
-/// was told so while it was.
-/// Seen to fail: `begin_removal` over an undecided op; its first load Relaxed, or its exchange when that fails; the exchange as a
-/// store; `settle` that takes out whatever is there.
+/// Two threads remove the same object, and a third begins to and aborts. One of the two has removed
+/// it. If a thread learned that a removal was in progress, then it was. Seen to fail:
+/// `begin_removal` over an undecided op; its first load Relaxed, or its exchange when that fails;
+/// the exchange as a store; `settle` that takes out any word.
 #[test]
-fn removal_against_removal() {
+fn object_is_removed_once() {
     check(|| {
         let life = Arc::new(Life::new());
-        let quitter = thread::spawn({
+        let aborter = thread::spawn({
             let life = life.clone();
             move || drop(life.begin_removal(&Operation::new()))
         });
         let remove = |life: &Life| {
             let op = Operation::new();
             let removal = life.begin_removal(&op)?;
-            assert!(op.commit(), "nobody creates");
+            assert!(op.commit(), "no thread creates");
             assert!(removal.finish());
             Ok(())
         };
@@ -418,7 +424,7 @@ fn removal_against_removal() {
             move || remove(&life)
         });
         let both: [Result<(), NotRemovable>; 2] = [remove(&life), other.join().expect("the other ends")];
-        quitter.join().expect("the quitter ends");
+        aborter.join().expect("the aborter ends");
         let removed = both.iter().filter(|done| done.is_ok()).count();
         assert!(removed < 2, "removed twice");
         let is_removed = matches!(life.state(&reclaim::pin()), LifeState::Removed);
@@ -427,14 +433,14 @@ fn removal_against_removal() {
     });
 }
 
-/// A removal that was aborted, and is settled just now, is in nobody's way.
-/// Seen to fail: `begin_removal` that does not look again when its exchange fails.
+/// A removal that was aborted, and is settled at the same time, does not prevent the next one. Seen
+/// to fail: `begin_removal` that does not retry when its exchange fails.
 #[test]
-fn removal_against_an_aborted_one() {
+fn aborted_removal_does_not_block_the_next() {
     check(|| {
         let life = Arc::new(Life::new());
         let aborted = Operation::new();
-        let removal = life.begin_removal(&aborted).expect("nobody else removes it");
+        let removal = life.begin_removal(&aborted).expect("no other thread removes it");
         assert!(aborted.abort());
         let other = thread::spawn({
             let life = life.clone();
@@ -445,10 +451,10 @@ fn removal_against_an_aborted_one() {
     });
 }
 
-/// A directory: its table, its life, and the slot that shows it.
+/// A directory: its table, its life, and the entry that shows it.
 type Dir = (Table, Life, OpCell<Thing>);
 
-/// A directory in which somebody creates an entry, while this thread does something else.
+/// A directory in which another thread creates an entry, while this thread does something else.
 fn creating(dir: &Counted<Thing>) -> (Arc<Dir>, thread::JoinHandle<Created>) {
     let world = Arc::new((Table::new(None), Life::new(), OpCell::new(Some(dir.clone()))));
     let creator = thread::spawn({
@@ -458,12 +464,12 @@ fn creating(dir: &Counted<Thing>) -> (Arc<Dir>, thread::JoinHandle<Created>) {
     (world, creator)
 }
 
-/// A create against an rmdir, and somebody who looks.
-/// Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; `occupied` ignoring what is pending; `occupied`
-/// true for what is pending without publishing it; `keep_alive` true for an op that it did not abort; "not empty" said
+/// A create against an rmdir, with a reader. Seen to fail: no fence in `keep_alive`; no fence in
+/// `begin_removal`; `occupied` that ignores a pending value; `occupied` true for a pending value
+/// that it does not publish; `keep_alive` true for an op that it did not abort; "not empty" said
 /// after a failed commit.
 #[test]
-fn create_against_rmdir() {
+fn create_races_with_rmdir() {
     check(|| {
         let dir = thing(2);
         let (world, creator) = creating(&dir);
@@ -472,7 +478,7 @@ fn create_against_rmdir() {
             move || {
                 let removed = rmdir(&world.2, &dir, &world.1, |guard| scan(&world.0, guard));
                 let visible = seen_in(&world.0, &reclaim::pin());
-                assert!(removed == Removed::Gone || visible == 7, "not empty, and nothing to see");
+                assert!(removed == Removed::Gone || visible == 7, "not empty, but no visible entry");
                 removed
             }
         });
@@ -490,7 +496,7 @@ fn create_against_rmdir() {
                 assert!(matches!(world.1.state(&guard), LifeState::Alive));
             }
             (Created::NoDirectory, Removed::Gone) => {
-                assert_eq!(looked, 0, "seen, and not made");
+                assert_eq!(looked, 0, "seen, but not made");
                 assert!(find(&world.0, &guard).is_some_and(|cell| matches!(cell.peek(&guard), Peek::Empty)));
                 assert!(matches!(world.1.state(&guard), LifeState::Removed));
                 assert_eq!(seen(&world.2, &guard), 0);
@@ -500,9 +506,10 @@ fn create_against_rmdir() {
     });
 }
 
-/// An rmdir as it is seen by its slot and by the directory's life, while somebody tries to create.
-/// Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; a life whose op is committed read as alive; `after`
-/// shown of an undecided op; `finish` leaving `after` in an aborted cell; the slot emptied by an op of its own, or before the commit.
+/// A reader reads the entry and the life of a directory during an rmdir, while another thread tries
+/// to create. Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; a life whose op
+/// is committed read as alive; `after` shown for an undecided op; `finish` that leaves `after` in
+/// an aborted cell; the entry emptied by an op of its own, or before the commit.
 #[test]
 fn rmdir_is_one_instant() {
     check_with_two(|| {
@@ -518,8 +525,8 @@ fn rmdir_is_one_instant() {
                 let guard = reclaim::pin();
                 let gone = seen(&world.2, &guard) == 0;
                 let dead = matches!(world.1.state(&guard), LifeState::Removed);
-                assert!(dead || !gone, "gone, and still alive");
-                assert!(!dead || seen(&world.2, &guard) == 0, "dead, and still there");
+                assert!(dead || !gone, "removed, but still alive");
+                assert!(!dead || seen(&world.2, &guard) == 0, "dead, but still visible");
             }
         });
         let created = creator.join().expect("the creator ends");
@@ -529,14 +536,14 @@ fn rmdir_is_one_instant() {
     });
 }
 
-/// The world of a rename over a directory: D's old slot, T's slot, T's life, and T's table.
+/// The words of a rename over a directory: D's old entry, T's entry, T's life, and T's table.
 type RenameOver = (OpCell<Thing>, OpCell<Thing>, Life, Table);
 
 fn rename_over((a, b, life, inside): &RenameOver, d: &Counted<Thing>, t: &Counted<Thing>) -> Removed {
     for _ in 0..3 {
         let guard = reclaim::pin();
         let op = Operation::new();
-        let removal = life.begin_removal(&op).expect("nobody else removes it");
+        let removal = life.begin_removal(&op).expect("no other thread removes it");
         let from = enlist(a, &op, Some(d), None);
         let over = enlist(b, &op, Some(t), Some(d.clone()));
         if scan(inside, &guard) {
@@ -548,14 +555,15 @@ fn rename_over((a, b, life, inside): &RenameOver, d: &Counted<Thing>, t: &Counte
             return Removed::Gone;
         }
     }
-    panic!("one creator aborts at most one removal, and the next one sees its entry");
+    panic!("one creator aborts at most one removal, and the next removal sees its entry");
 }
 
-/// A directory D is renamed over the empty directory T, in which somebody creates an entry.
-/// Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; `occupied` ignoring what is pending; a life
-/// whose op is committed read as alive; T removed by an op of its own, committed before the rename's.
+/// A directory D is renamed over the empty directory T, in which another thread creates an entry.
+/// Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; `occupied` that ignores a
+/// pending value; a life whose op is committed read as alive; T removed by an op of its own,
+/// committed before the rename's.
 #[test]
-fn rename_over_a_directory_against_create_in_it() {
+fn rename_over_a_directory_races_with_create_in_it() {
     check_with_two(|| {
         let (d, t) = (thing(1), thing(2));
         let world: Arc<RenameOver> =
@@ -576,7 +584,7 @@ fn rename_over_a_directory_against_create_in_it() {
                 assert_ne!(at_b, 0, "the target was missing");
                 let dead = matches!(world.2.state(&guard), LifeState::Removed);
                 assert!(at_b == 2 || dead, "replaced, and still alive");
-                assert!(!dead || seen(&world.1, &guard) == 1, "dead, and still there");
+                assert!(!dead || seen(&world.1, &guard) == 1, "dead, but still visible");
                 assert!(!dead || seen_in(&world.3, &guard) == 0, "an entry in a dead directory");
             }
         });
@@ -593,20 +601,21 @@ fn rename_over_a_directory_against_create_in_it() {
     });
 }
 
-/// An operation is dropped before it is decided, as by a panic, while somebody reads and somebody creates.
-/// Seen to fail: `Enlisted` not aborting when dropped; `finish` leaving `after` in an aborted cell.
+/// An operation is dropped before it is decided, as by a panic, while one thread reads and another
+/// creates. Seen to fail: `Enlisted` that does not abort when dropped; `finish` that leaves `after`
+/// in an aborted cell.
 #[test]
-fn an_op_that_is_dropped_restores_everything() {
+fn dropped_operation_restores_all_words() {
     check(|| {
         let moved = thing(1);
         let world: Arc<RenameOver> =
             Arc::new((OpCell::new(Some(moved.clone())), OpCell::new(None), Life::new(), Table::new(None)));
-        let quitter = thread::spawn({
+        let aborter = thread::spawn({
             let world = world.clone();
             move || {
                 let (a, b, life, _) = &*world;
                 let op = Operation::new();
-                let _removal = life.begin_removal(&op).expect("nobody else removes it");
+                let _removal = life.begin_removal(&op).expect("no other thread removes it");
                 let _from = enlist(a, &op, Some(&moved), None);
                 let _to = enlist(b, &op, None, Some(moved.clone()));
             }
@@ -622,7 +631,7 @@ fn an_op_that_is_dropped_restores_everything() {
                 assert_eq!((seen(&world.0, &guard), seen(&world.1, &guard)), (1, 0));
             }
         });
-        quitter.join().expect("the quitter ends");
+        aborter.join().expect("the aborter ends");
         assert_eq!(creator.join().expect("the creator ends"), Created::Made);
         reader.join().expect("the reader ends");
         let guard = reclaim::pin();
@@ -635,13 +644,13 @@ fn an_op_that_is_dropped_restores_everything() {
     });
 }
 
-/// A rename into a directory that is being removed: its new slot is born under the rename's op, and inserted last.
-/// Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`; `occupied` true for a birth that it did not
-/// commit; `occupied` false for an undecided birth; the slot inserted before the source was enlisted; `keep_alive`'s
-/// answer ignored.
+/// A rename into a directory that is being removed. Its new entry is born under the rename's op,
+/// and inserted last. Seen to fail: no fence in `keep_alive`; no fence in `begin_removal`;
+/// `occupied` true for a birth that it did not commit; `occupied` false for an undecided birth; the
+/// entry inserted before the source was enlisted; the result of `keep_alive` ignored.
 #[test]
-fn rename_into_a_directory_against_its_removal() {
-    /// The source's slot, the target directory's life, its table, and its slot.
+fn rename_into_a_directory_races_with_its_removal() {
+    /// The source's entry, the target directory's life, its table, and its entry.
     type World = (OpCell<Thing>, Life, Table, OpCell<Thing>);
     fn rename_into((a, life, table, _): &World, moved: &Counted<Thing>) -> Created {
         let guard = reclaim::pin();

@@ -1,5 +1,5 @@
-//! Tests of `Op`, `OpCell` and `Life` on one thread, against slow models, with every reference counted; and one short
-//! run with real threads.
+//! Tests of `Op`, `OpCell` and `Life` on one thread, against slow models, with all references
+//! counted; and one short run with real threads.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -15,7 +15,7 @@ use crate::{
     refcount::counted::{Counted, Shared},
 };
 
-/// A numbered object that is in the tally until its last reference is put.
+/// A numbered object, counted in the tally until its last reference is put.
 struct Thing(u32, Arc<AtomicIsize>);
 impl Object for Thing {
     fn last_put(&self) {
@@ -23,7 +23,7 @@ impl Object for Thing {
     }
 }
 
-/// How many objects live.
+/// How many objects are alive.
 #[derive(Default)]
 struct Tally(Arc<AtomicIsize>);
 impl Tally {
@@ -53,7 +53,7 @@ fn enlist<'a>(
 }
 
 #[test]
-fn an_op_is_decided_once() {
+fn op_is_decided_once() {
     let committed = Operation::new();
     assert_eq!(committed.state(), OpState::Undecided);
     assert!(committed.commit() && committed.commit() && !committed.abort());
@@ -64,7 +64,7 @@ fn an_op_is_decided_once() {
 }
 
 #[test]
-fn a_pending_value_is_published_or_retracted_once() {
+fn pending_value_is_published_or_retracted_once() {
     let tally = Tally::default();
     let guard = reclaim::pin();
     let cell = OpCell::new_pending(tally.thing(1));
@@ -85,12 +85,12 @@ fn a_pending_value_is_published_or_retracted_once() {
     let cell = OpCell::new_pending(tally.thing(5));
     cell.creation().publish(&guard);
     drop(cell.creation());
-    assert_eq!(seen(&cell), 5, "a published value went with its creation");
+    assert_eq!(seen(&cell), 5, "a published value was retracted");
     assert_eq!(tally.live(), 1);
 }
 
 #[test]
-fn enlist_takes_only_the_value_it_was_told() {
+fn enlist_requires_the_given_value() {
     let tally = Tally::default();
     let (one, two) = (tally.thing(1), tally.thing(2));
     let op = Operation::new();
@@ -101,7 +101,7 @@ fn enlist_takes_only_the_value_it_was_told() {
     assert!(refused(&OpCell::new(Some(one.clone())), None));
     assert!(refused(&OpCell::new(Some(one.clone())), Some(&two)));
     assert!(refused(&OpCell::new(None), Some(&one)));
-    assert!(refused(&OpCell::new_pending(one.clone()), Some(&one)), "what is pending is not there yet");
+    assert!(refused(&OpCell::new_pending(one.clone()), Some(&one)), "a pending value is not visible yet");
     let cell = OpCell::new(Some(one.clone()));
     let other = Operation::new();
     let enlisted = enlist(&cell, &other, Some(&one), None);
@@ -112,7 +112,7 @@ fn enlist_takes_only_the_value_it_was_told() {
 }
 
 #[test]
-fn an_operation_is_for_four_words_and_refusals_take_none() {
+fn operation_has_four_words_and_refusals_use_none() {
     let tally = Tally::default();
     let (one, op) = (tally.thing(1), Operation::new());
     let cells = [(); 4].map(|()| OpCell::new(Some(one.clone())));
@@ -127,9 +127,9 @@ fn an_operation_is_for_four_words_and_refusals_take_none() {
     assert_eq!(Counted::count(&one), 5, "a word too many kept a reference");
 }
 
-/// Whether its words have been cleaned by it, by others, or not at all.
+/// Its words are cleaned by the operation, by other threads, or not at all.
 #[test]
-fn an_operation_ends_with_the_last_that_knows_it() {
+fn operation_dies_with_its_last_reference() {
     let tally = Tally::default();
     let one = tally.thing(1);
     let ended = |op: Shared<'_, Op>| op.get().is_none();
@@ -155,14 +155,15 @@ fn an_operation_ends_with_the_last_that_knows_it() {
     let seen = op.share(&guard);
     std::mem::forget(enlist(&cell, &op, Some(&one), None));
     drop(op);
-    assert!(!ended(seen) && cell.load(&guard).is_some(), "it was put while a word had it");
+    assert!(!ended(seen) && cell.load(&guard).is_some(), "the op was put while a word had a reference");
     drop(cell);
     assert!(ended(seen));
 }
 
-/// Who comes late to clean, after somebody else and another operation, leaves that one's cell alone.
+/// Another thread has cleaned the cell, and another operation owns it. An operation that comes late
+/// to clean leaves it alone.
 #[test]
-fn an_operation_cleans_its_own_cell_only() {
+fn operation_cleans_only_its_own_cell() {
     let tally = Tally::default();
     let (one, two) = (tally.thing(1), tally.thing(2));
     let (cell, first, second) = (OpCell::new(Some(one.clone())), Operation::new(), Operation::new());
@@ -204,7 +205,7 @@ fn all_words_change_at_the_commit_and_every_reference_is_put_once() {
 }
 
 #[test]
-fn a_cell_dropped_in_any_state_puts_what_it_owns() {
+fn cell_dropped_in_any_state_puts_its_references() {
     for decide in [None, Some(true), Some(false)] {
         let tally = Tally::default();
         let (one, op) = (tally.thing(1), Operation::new());
@@ -226,7 +227,7 @@ fn a_cell_dropped_in_any_state_puts_what_it_owns() {
 }
 
 #[test]
-fn a_panic_in_the_middle_leaves_no_operation_behind() {
+fn panic_leaves_no_operation_behind() {
     let tally = Tally::default();
     let one = tally.thing(1);
     let (a, b, life) = (OpCell::new(Some(one.clone())), OpCell::new(None), Life::new());
@@ -247,7 +248,7 @@ fn a_panic_in_the_middle_leaves_no_operation_behind() {
 }
 
 #[test]
-fn a_life_is_removed_once_and_kept_alive_by_creators() {
+fn life_is_removed_once_and_kept_alive_by_creators() {
     let guard = reclaim::pin();
     let life = Life::new();
     assert!(life.keep_alive(&guard));
@@ -258,7 +259,8 @@ fn a_life_is_removed_once_and_kept_alive_by_creators() {
     assert!(life.keep_alive(&guard));
     assert!(!first.commit(), "the creator did not abort it");
     assert!(matches!(life.state(&guard), LifeState::Alive));
-    // The next removal comes over the aborted one, which is cleaned after it: in vain, and without harm.
+    // The next removal replaces the aborted one. When the aborted one is finished after that,
+    // nothing happens.
     let over = life.begin_removal(&second).expect("the first is aborted");
     assert!(!removal.finish());
     assert_eq!((first.words(), second.words()), (0, 1));
@@ -270,7 +272,7 @@ fn a_life_is_removed_once_and_kept_alive_by_creators() {
     assert!(!life.keep_alive(&guard));
     assert_eq!(life.begin_removal(&second).err(), Some(NotRemovable::Removed));
     assert!(last.finish());
-    assert!(matches!(life.state(&guard), LifeState::Removed), "and for ever");
+    assert!(matches!(life.state(&guard), LifeState::Removed), "removed for ever");
     assert_eq!(life.begin_removal(&second).err(), Some(NotRemovable::Removed));
     assert_eq!((second.words(), third.words()), (0, 0));
     let dropped = Life::new();
@@ -280,7 +282,7 @@ fn a_life_is_removed_once_and_kept_alive_by_creators() {
 }
 
 #[test]
-fn a_scan_makes_visible_what_it_calls_occupied() {
+fn scan_publishes_the_entries_it_reports() {
     let tally = Tally::default();
     let guard = reclaim::pin();
     let (one, op) = (tally.thing(1), Operation::new());
@@ -290,9 +292,9 @@ fn a_scan_makes_visible_what_it_calls_occupied() {
     let born = OpCell::new_enlisted(&op, one.clone());
     let leaving = enlist(&cell, &op, Some(&one), None);
     assert!(cell.occupied(&guard));
-    assert_eq!(op.state(), OpState::Undecided, "an entry that leaves is there until it has left");
+    assert_eq!(op.state(), OpState::Undecided, "an entry is visible until the commit");
     assert!(born.occupied(&guard) && seen(&born) == 1);
-    assert_eq!(op.state(), OpState::Committed, "not empty was said of what nobody sees");
+    assert_eq!(op.state(), OpState::Committed, "not empty was said of an invisible entry");
     assert!(!cell.occupied(&guard));
     drop(leaving);
     let aborted = Operation::new();
@@ -300,7 +302,7 @@ fn a_scan_makes_visible_what_it_calls_occupied() {
     assert!(!OpCell::new_enlisted(&aborted, one.clone()).occupied(&guard));
 }
 
-/// What a cell is in the slow model: numbers for objects; an entry as (before, after), of the one op there is.
+/// A cell in the slow model: numbers for objects; an entry as (before, after), of the only op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Slow {
     Shows(u32),
@@ -344,7 +346,8 @@ fn compare(cells: &[OpCell<Thing>], slow: &[Slow], state: OpState, seed: u64) {
     }
 }
 
-/// Random single steps on four cells and a sequence of operations, against the slow model, all references counted.
+/// Random single steps on four cells and a sequence of operations, against the slow model, all
+/// references counted.
 #[test]
 fn random_steps_agree_with_the_slow_model() {
     let tally = Tally::default();
@@ -419,9 +422,9 @@ fn random_steps_agree_with_the_slow_model() {
     }
 }
 
-/// A word is taken from under an operation, which goes on without it.
+/// A word is taken from under an operation, which continues without it.
 #[test]
-fn an_operation_loses_a_word_that_is_taken() {
+fn taken_word_leaves_the_operation() {
     for commits in [false, true] {
         let tally = Tally::default();
         let (op, thing) = (Operation::new(), tally.thing(1));
@@ -435,9 +438,9 @@ fn an_operation_loses_a_word_that_is_taken() {
     }
 }
 
-/// Exchanges on one thread while another looks: under a real allocator and the real reclaimer.
+/// Exchanges on one thread while another reads: under a real allocator and the real reclaimer.
 #[test]
-fn exchanges_under_a_reader() {
+fn exchanges_race_with_a_reader() {
     let tally = Tally::default();
     let (one, two) = (tally.thing(1), tally.thing(2));
     let (a, b) = (OpCell::new(Some(one.clone())), OpCell::new(Some(two.clone())));
