@@ -1,32 +1,41 @@
-//! `SplitTable`: one list that is a hash table and an order that never changes.
+//! `SplitTable`: one list that is a hash table, and an order that never changes.
 //!
-//! The list is sorted by *position*: the top 51 bits of the hash, then 12 bits that tell equal hashes apart. Short cuts
-//! into it, the *sentinels*, are links of their own at fixed keys, so a table grows or shrinks without moving an
-//! element (Shalev & Shavit, *Split-ordered lists: lock-free extensible hash tables*, 2006; there the order is by
-//! bit-reversed hash and buckets are chosen by its low bits, here by the hash itself and buckets by its high bits,
-//! which is the same with fewer steps). The list is that of Harris (*A pragmatic implementation of non-blocking linked
-//! lists*, 2001) as Michael made it reclaimable (*High performance dynamic lock-free hash tables and list-based sets*,
-//! 2002).
+//! The list is sorted by *position*: the top 51 bits of the hash, then 12 bits that distinguish
+//! equal hashes. Its bucket heads, the *sentinels*, are links of their own at fixed keys. So a
+//! table grows or shrinks without moving an element (Shalev & Shavit, *Split-ordered lists:
+//! lock-free extensible hash tables*, 2006; there the order is by bit-reversed hash, and buckets
+//! are chosen by its low bits. Here the order is by the hash itself, and buckets are chosen by its
+//! high bits, which is the same with fewer steps). The list is that of Harris (*A pragmatic
+//! implementation of non-blocking linked lists*, 2001), as Michael made it reclaimable (*High
+//! performance dynamic lock-free hash tables and list-based sets*, 2002).
 //!
-//! | difficulty | answered by |
-//! | --- | --- |
-//! | a reader writes nothing, yet links vanish under it | `raw`, fact F2 |
-//! | two inserts of one name | elements of equal hash form a *run*, and an element is only ever appended to it: both want the same predecessor, and the loser scans again |
-//! | a cookie is valid for ever | a position is fixed at insertion; iteration resumes *after* a number, whoever had it |
-//! | growth without moving or waiting | `buckets`: segments of sentinels that are linked when first wanted |
-//! | the sentinel is one wait for memory, and the element another | `index`: where elements lie, in few lines |
-//! | a bucket's third element is three waits for memory away | `hint`: its address, asked for together with the first |
-//! | shrinking while others use the buckets | `buckets`: each sentinel has a state, and the last one out retires the segment |
+//! The difficulties, and where they are solved:
 //!
-//! **Why a look-up that finds nothing is right** (there is an instant of the call at which the name was absent): take
-//! the last link of the run that the reader met and the instant, by F2, at which that link was in the list and the run
-//! ended behind it. An element of that name live at that instant would stand before it. Elements are appended to runs,
-//! so it was inserted before that link was, and was in the list, before the reader's eyes, when the reader passed there.
+//! 1. A reader writes nothing, yet links are unlinked under it: `raw`, fact F2.
+//! 2. Two threads insert one name: elements of equal hash form a *run*, and an element is only ever
+//!    appended to it. Both threads want the same predecessor, and the loser scans again.
+//! 3. A cookie is valid for ever: a position is fixed at insertion. Iteration resumes *after* a
+//!    number, whether or not an element has it.
+//! 4. Growth without moving or waiting: `buckets`, segments of sentinels that are linked on first
+//!    use.
+//! 5. The sentinel is one cache miss, and the element another: `index`, the addresses of the
+//!    elements in few cache lines.
+//! 6. A bucket's third element is three cache misses away: `hint`, its address, prefetched together
+//!    with the first element.
+//! 7. Shrinking while other threads use the buckets: `buckets`, each sentinel has a state, and the
+//!    last user retires the segment.
 //!
-//! **Why a name is inserted once**: an insert's compare-and-swap is on the last link of the run as it has seen it, which
-//! is unmarked and still last. Another insert of the name since then would have been appended behind that link, or
-//! behind one that the walk saw unmarked and that had to be marked since: then the walk's own predecessor is gone,
-//! or its `next` has changed, and the compare-and-swap fails.
+//! **Why a look-up that finds nothing is right** (there is an instant of the call at which the name
+//! was absent): take the last link of the run that the reader visited. By F2 there is an instant at
+//! which that link was in the list and the run ended behind it. An element of that name that was in
+//! the list at that instant would be before that link. Elements are appended to runs, so it was
+//! inserted before that link was, and it was in the list when the reader passed there.
+//!
+//! **Why a name is inserted once**: an insert does its compare-and-swap on the last link of the run
+//! that it has seen, and expects that link to be unmarked and still last. Another insert of the
+//! name since then would have been appended behind that link, or behind one that the walk saw
+//! unmarked and that was marked since. Then the walk's own predecessor is gone, or its `next` has
+//! changed, and the compare-and-swap fails.
 
 mod buckets;
 mod hint;
@@ -37,7 +46,7 @@ use std::{fmt, marker::PhantomData, ops::Deref};
 
 pub use self::buckets::IndexAddress;
 use self::{
-    buckets::{Buckets, Line},
+    buckets::{Buckets, Sentinel},
     index::Index,
     raw::{LOW, Link, Walk},
 };
@@ -52,9 +61,10 @@ const FIRST: u64 = 3;
 /// The last distinguisher.
 const LAST: u64 = LOW >> 1;
 
-/// An element of a table: a value and its place. Made by the caller, so that others can point to it before it is inserted.
+/// An element of a table: a value and its link. The caller makes it, so that others can point to it
+/// before it is inserted.
 ///
-/// Seventeen bytes and up: sixteen of link, and the value.
+/// Seventeen bytes or more: sixteen of link, and the value.
 #[repr(C)]
 pub struct Node<T> {
     link: Link,
@@ -63,35 +73,36 @@ pub struct Node<T> {
 
 impl<T: Send + Sync + 'static> Object for Node<T> {}
 
-/// A node that was never inserted, and a reference to it. There is one of these for each node, so it is inserted once.
+/// A node that was never inserted, and a reference to it. Each node has one of these, so it is
+/// inserted once.
 pub struct Detached<T: Send + Sync + 'static>(Counted<Node<T>>);
 
 impl<T: Send + Sync + 'static> Detached<T> {
     /// A node that is in no table.
     #[must_use]
     pub fn new(value: T) -> Self {
-        Self(Counted::new(Node { link: Link::nowhere(), value }))
+        Self(Counted::new(Node { link: Link::detached(), value }))
     }
 
-    /// A node that is in no table, in one allocation with an object that is mostly read after it: see [`Counted::pair`].
-    /// Besides, a reference to the node, and one to the object.
+    /// A node that is in no table, in one allocation with an object that is mostly read after it:
+    /// see [`Counted::pair`]. Also returns a reference to the node, and one to the object.
     #[inline]
     #[must_use]
     pub fn pair<S: Object>(
         mate: impl FnOnce() -> S,
         value: impl FnOnce(Counted<S>) -> T,
     ) -> (Self, Counted<Node<T>>, Counted<S>) {
-        let ([node, reference], mate) = Counted::pair(mate, |mate| Node { link: Link::nowhere(), value: value(mate) });
+        let ([node, reference], mate) = Counted::pair(mate, |mate| Node { link: Link::detached(), value: value(mate) });
         (Self(node), reference, mate)
     }
 
-    /// A further reference, for whoever is to point to the node.
+    /// Another reference, for an object that is to point to the node.
     #[must_use]
     pub fn reference(&self) -> Counted<Node<T>> {
         self.0.clone()
     }
 
-    /// A node that is never to be inserted.
+    /// For a node that will not be inserted.
     #[must_use]
     pub fn into_reference(self) -> Counted<Node<T>> {
         self.0
@@ -106,17 +117,19 @@ impl<T: Send + Sync + 'static> Deref for Detached<T> {
 }
 
 impl<T: Send + Sync + 'static> Node<T> {
-    /// The 63-bit position: fixed from insertion on, also after removal; zero before. Three or more.
+    /// The 63-bit position. It is zero before insertion, and fixed from then on, also after
+    /// removal. Three or more.
     ///
-    /// While an insertion of this node is under way on another thread, either.
+    /// While another thread is inserting this node, it may be either.
     #[inline]
     #[must_use]
     pub fn position(&self) -> u64 {
-        // Relaxed: whoever found the node in the table has acquired what was written before.
+        // Relaxed: a thread that found the node in the table has acquired what was written before.
         self.link.key.load(Ordering::Relaxed) >> 1
     }
 
-    /// Whether the node has been removed (or never inserted). A hint: it may be gone the moment after.
+    /// Whether the node has been removed (or never inserted). A hint: it may be removed the moment
+    /// after.
     #[inline]
     #[must_use]
     pub fn is_removed(&self) -> bool {
@@ -138,11 +151,11 @@ impl<T: fmt::Debug> fmt::Debug for Node<T> {
     }
 }
 
-/// What [`SplitTable::insert`] did.
+/// The result of [`SplitTable::insert`].
 pub struct Inserted<'g, T: Send + Sync + 'static> {
     /// The node, now in the table.
     pub node: Shared<'g, Node<T>>,
-    /// Whether another thread was in the way: for [`SplitTable::adapt`].
+    /// Whether another thread changed the list at the same place: for [`SplitTable::adapt`].
     pub contended: bool,
 }
 
@@ -152,17 +165,18 @@ impl<T: Send + Sync + 'static> fmt::Debug for Inserted<'_, T> {
     }
 }
 
-/// Why [`SplitTable::insert`] did nothing.
+/// Why [`SplitTable::insert`] inserted nothing.
 pub enum Rejected<'g, T: Send + Sync + 'static> {
-    /// One such is there.
+    /// There is such an element.
     Exists {
-        /// What is there.
+        /// The element that is there.
         found: Shared<'g, Node<T>>,
-        /// The caller's node, not inserted: it may be tried again.
+        /// The caller's node, not inserted. It may be tried again.
         node: Detached<T>,
     },
-    /// Equal hashes have used up their 4093 positions. (With a keyed hash of 51 good bits this does not happen to
-    /// anybody; an element that is removed and inserted again takes a new position while others of its hash remain.)
+    /// Equal hashes have used up their 4093 positions. (With a keyed hash of 51 good bits this does
+    /// not happen. An element that is removed and inserted again takes a new position while others
+    /// of its hash remain.)
     Exhausted {
         /// The caller's node, not inserted.
         node: Detached<T>,
@@ -180,27 +194,28 @@ impl<T: Send + Sync + 'static> fmt::Debug for Rejected<'_, T> {
     }
 }
 
-/// What [`SplitTable::remove`] did.
+/// The result of [`SplitTable::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
-    /// Whether it was this call that removed the node.
+    /// Whether this call removed the node.
     pub removed: bool,
-    /// Whether another thread was in the way: for [`SplitTable::adapt`].
+    /// Whether another thread changed the list at the same place: for [`SplitTable::adapt`].
     pub contended: bool,
 }
 
-/// A lock-free table: look-ups write nothing, and elements keep their order for life.
+/// A lock-free hash table. Look-ups write nothing, and elements keep their order for life.
 ///
-/// It does not know how many elements it has (a shared count would be a line that everybody writes): whoever counts
-/// them tells [`SplitTable::adapt`].
+/// It does not count its elements, since a shared count would be a cache line that all threads
+/// write. A caller that counts them passes the number to [`SplitTable::adapt`].
 pub struct SplitTable<T: Send + Sync + 'static> {
-    /// The first link; owns what is linked.
+    /// The first link. Owns all links.
     head: AtomicPtr<Link>,
-    /// Null while a plain list will do; as [`Buckets::published`]. Guarded by `resizing` for writers.
+    /// Null while a plain list suffices; tagged as in [`Buckets::published`]. Guarded by `resizing`
+    /// for writers.
     buckets: AtomicPtr<Buckets>,
     /// Reports of contention since the last growth: an independent statistic.
-    heat: AtomicUsize,
-    /// A try-lock: nobody ever waits for it.
+    contention: AtomicUsize,
+    /// A try-lock: no thread ever waits for it.
     resizing: AtomicBool,
     _owns: PhantomData<Counted<Node<T>>>,
 }
@@ -217,20 +232,20 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         Self {
             head: AtomicPtr::new(std::ptr::null_mut()),
             buckets: AtomicPtr::new(std::ptr::null_mut()),
-            heat: AtomicUsize::new(0),
+            contention: AtomicUsize::new(0),
             resizing: AtomicBool::new(false),
             _owns: PhantomData,
         }
     }
 
-    /// The element of this hash that is the `same`. Writes nothing.
+    /// The element of this hash for which `same` is true. Writes nothing.
     #[inline]
     pub fn get<'g>(&self, hash: u64, same: impl Fn(&T) -> bool, guard: &'g Guard) -> Option<Shared<'g, Node<T>>> {
         let indexed = self.load_index(guard).and_then(|index| self.get_indexed(index, hash, &same, guard));
         indexed.or_else(|| self.scan(hash, same, guard))
     }
 
-    /// The element of this hash that is the `same`, if the index tells of it.
+    /// The element of this hash for which `same` is true, if the index has it.
     #[inline]
     fn get_indexed<'g>(
         &self,
@@ -241,25 +256,25 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
     ) -> Option<Shared<'g, Node<T>>> {
         index.find(hash, guard, |here| {
             raw::prefetch_element(here);
-            // SAFETY: the index says that it was in the list, and waits for the guard.
+            // SAFETY: the index says that it was in the list, and that it waits for the guard.
             let (link, next) = unsafe {
-                let link = raw::met::<T>(here, guard);
-                (link, raw::following::<T>(here, link))
+                let link = raw::link_at::<T>(here, guard);
+                (link, raw::next_of::<T>(here, link))
             };
             let key = link.key.load(Ordering::Relaxed);
             if key & !LOW != hash & !LOW || raw::is_marked(next) {
                 return None;
             }
-            // SAFETY: as above; the index tells of elements only.
+            // SAFETY: as above. The index has only elements.
             let node = unsafe { raw::element::<T>(here) };
             same(&node.to_ref().value).then_some(node)
         })
     }
 
-    /// As [`SplitTable::get`], for whoever is going to insert or remove it: goes the way that this will go, whose lines are near
-    /// then.
+    /// Like [`SplitTable::get`], for a caller that is going to insert or remove the element. It
+    /// takes the path that the change will take, and so brings its cache lines near.
     #[inline]
-    pub fn get_to_change<'g>(
+    pub fn get_for_update<'g>(
         &self,
         hash: u64,
         same: impl Fn(&T) -> bool,
@@ -271,32 +286,34 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         self.scan(hash, same, guard)
     }
 
-    /// The element of this hash that is the `same`, from the sentinel on.
+    /// The element of this hash for which `same` is true, by a walk from the sentinel.
     #[inline]
     fn scan<'g>(&self, hash: u64, same: impl Fn(&T) -> bool, guard: &'g Guard) -> Option<Shared<'g, Node<T>>> {
         let (first, last) = (hash & !LOW, hash | LOW);
-        let line = self.start_line(hash, guard);
-        let mut next = line.map_or(&self.head, Line::next).load(Ordering::Acquire);
-        if let Some(line) = line {
-            line.hint().prefetch();
+        let sentinel = self.start_sentinel(hash, guard);
+        let mut next = sentinel.map_or(&self.head, Sentinel::next).load(Ordering::Acquire);
+        if let Some(sentinel) = sentinel {
+            sentinel.hint().prefetch();
         }
         loop {
-            // A mark on the way says only that the link behind us is removed: F2 carries us on.
+            // A mark here says only that the previous link is removed. By F2 the walk may continue.
             let here = raw::unmarked(next);
             if here.is_null() {
                 return None;
             }
             raw::prefetch_element(here);
-            // SAFETY: read from a link met in the list, or from the start, under the guard.
-            let link = unsafe { raw::met::<T>(here, guard) };
+            // SAFETY: read from a link that was found in the list, or from the start, under the
+            // guard.
+            let link = unsafe { raw::link_at::<T>(here, guard) };
             let key = link.key.load(Ordering::Relaxed);
             if key > last {
                 return None;
             }
-            // SAFETY: met just now.
-            next = unsafe { raw::following::<T>(here, link) };
+            // SAFETY: found just now.
+            next = unsafe { raw::next_of::<T>(here, link) };
             if key > first && !raw::is_marked(next) {
-                // SAFETY: between `first` and `last` are elements only, and F2 says that the guard protects it.
+                // SAFETY: between `first` and `last` there are only elements, and by F2 the guard
+                // protects it.
                 let node = unsafe { raw::element::<T>(here) };
                 if same(&node.to_ref().value) {
                     return Some(node);
@@ -305,7 +322,7 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         }
     }
 
-    /// Inserts `node`, unless there is an element of this hash that is the `same`.
+    /// Inserts `node`, unless there is an element of this hash for which `same` is true.
     ///
     /// # Errors
     /// [`Rejected`], with the node in it.
@@ -320,30 +337,35 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         let mut contended = false;
         loop {
             let mut last = FIRST - 1;
-            let line = self.start_or_link(hash, guard);
-            let start = line.map_or(&self.head, Line::next);
+            let sentinel = self.start_or_link(hash, guard);
+            let start = sentinel.map_or(&self.head, Sentinel::next);
             let visit = |link, key| {
                 if key <= first {
                     return None;
                 }
                 last = (key & LOW) >> 1;
-                // SAFETY: above `first` and within the walk's bound are elements only; the walk has just met it.
+                // SAFETY: above `first` and within the walk's bound there are only elements, and
+                // the walk has just found it.
                 let there = unsafe { raw::element::<T>(link) };
                 same(&there.to_ref().value).then_some(there)
             };
-            // SAFETY: `start_or_link` gives what `walk` asks for.
+            // SAFETY: `start_or_link` gives what `walk` requires.
             match unsafe { raw::walk::<T, _>(start, hash | LOW, guard, visit) } {
                 Walk::Stopped(found) => return Err(Rejected::Exists { found, node }),
                 Walk::Past(_) if last == LAST => return Err(Rejected::Exhausted { node }),
-                Walk::Past(spot) => match spot.publish(node, first | (last + 1) << 1 | 1, guard) {
+                Walk::Past(place) => match place.publish(node, first | (last + 1) << 1 | 1, guard) {
                     Ok(node) => {
-                        if let Some(line) = line {
+                        if let Some(sentinel) = sentinel {
                             let new = &raw const node.to_ref().link;
-                            line.hint().came(if spot.is_behind(start) { spot.next_element::<T>(guard) } else { new });
+                            sentinel.hint().add(if place.is_behind(start) {
+                                place.next_element::<T>(guard)
+                            } else {
+                                new
+                            });
                         }
                         if let Some(index) = self.load_index(guard) {
-                            // SAFETY: just put into the list.
-                            unsafe { index.note(hash, raw::link_of(node), guard) };
+                            // SAFETY: just linked into the list.
+                            unsafe { index.add(hash, raw::link_of(node), guard) };
                         }
                         return Ok(Inserted { node, contended });
                     }
@@ -355,9 +377,9 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
         }
     }
 
-    /// Takes exactly this node out, unless somebody else did. Puts the table's reference.
+    /// Removes exactly this node, unless another thread has. Puts the table's reference.
     ///
-    /// The node is one that was found in this table; one that is in no table is left alone.
+    /// The node was found in this table. A node that is in no table is left alone.
     pub fn remove(&self, node: Shared<'_, Node<T>>, guard: &Guard) -> Removed {
         let link = &node.to_ref().link;
         let (removed, mut contended) = link.mark();
@@ -366,35 +388,35 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
             fence_after_exchange();
             let here = raw::link_of(node);
             if let Some(index) = self.load_index(guard) {
-                index.forget(key, here);
+                index.erase(key, here);
             }
-            let line = self.start_line(key, guard);
-            if let Some(line) = line {
-                line.hint().went(link);
+            let sentinel = self.start_sentinel(key, guard);
+            if let Some(sentinel) = sentinel {
+                sentinel.hint().remove(link);
             }
-            contended |= self.unlink_from(line.map_or(&self.head, Line::next), key, guard);
+            contended |= self.unlink_from(sentinel.map_or(&self.head, Sentinel::next), key, guard);
             // SAFETY: marked above, and unlinked since, by this thread or another.
             unsafe { raw::dispose::<T>(here, key) };
         }
         Removed { removed, contended }
     }
 
-    /// Unlinks whatever is marked at a sentinel's `key`; whether another thread was in the way.
+    /// Unlinks all marked links at a sentinel's `key`. Returns whether there was contention.
     fn unlink(&self, key: u64, guard: &Guard) -> bool {
         self.unlink_from(self.start_before(key, guard), key, guard)
     }
 
-    /// Where a walk begins that is to meet all that stands at `key`: a sentinel that was killed while it was being linked may
-    /// stand before the one that has taken its place since.
+    /// The start of a walk that is to visit all links at `key`. A sentinel that was killed while it
+    /// was being linked may be before the one that has replaced it.
     fn start_before<'a>(&'a self, key: u64, guard: &'a Guard) -> &'a AtomicPtr<Link> {
         key.checked_sub(1).map_or(&self.head, |before| self.start(before, guard))
     }
 
-    /// As `unlink`, with a start before `key` at hand, looked up after the marking.
+    /// Like `unlink`, from a given start before `key`, which was looked up after the marking.
     fn unlink_from<'a>(&'a self, mut start: &'a AtomicPtr<Link>, key: u64, guard: &'a Guard) -> bool {
         let mut contended = false;
         loop {
-            // SAFETY: `start` gives what `walk` asks for.
+            // SAFETY: `start` gives what `walk` requires.
             match unsafe { raw::walk::<T, std::convert::Infallible>(start, key, guard, |_, _| None) } {
                 Walk::Past(_) => return contended,
                 Walk::Lost => {
@@ -408,8 +430,8 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
 
     /// The elements in order of position, from the first whose position is greater than `after`.
     ///
-    /// Weakly consistent: an element that is in the table throughout is met exactly once, one that comes or goes
-    /// meanwhile at most once.
+    /// Weakly consistent: an element that is in the table throughout is returned exactly once, one
+    /// that is inserted or removed meanwhile at most once.
     pub fn iter_after<'g>(&'g self, after: u64, guard: &'g Guard) -> impl Iterator<Item = Shared<'g, Node<T>>> + 'g {
         let mut at = (after < u64::MAX >> 1).then(|| self.start(after << 1, guard));
         std::iter::from_fn(move || {
@@ -419,22 +441,25 @@ impl<T: Send + Sync + 'static> SplitTable<T> {
                     at = None;
                     return None;
                 }
-                // SAFETY: read from a link met in the list, or from the start, under the guard.
-                let link = unsafe { raw::met::<T>(here, guard) };
+                // SAFETY: read from a link that was found in the list, or from the start, under the
+                // guard.
+                let link = unsafe { raw::link_at::<T>(here, guard) };
                 at = Some(&link.next);
                 let key = link.key.load(Ordering::Relaxed);
-                // SAFETY: met just now.
-                let removed = || raw::is_marked(unsafe { raw::following::<T>(here, link) });
+                // SAFETY: found just now.
+                let removed = || raw::is_marked(unsafe { raw::next_of::<T>(here, link) });
                 if key & 1 == 1 && key >> 1 > after && !removed() {
-                    // SAFETY: an odd key in the list is an element's, and F2 says that the guard protects it.
+                    // SAFETY: an odd key in the list is an element's, and by F2 the guard protects
+                    // it.
                     return Some(unsafe { raw::element::<T>(here) });
                 }
             }
         })
     }
 
-    /// Whether no element was met from one end to the other. Weakly consistent: false if one is in the table
-    /// throughout; who needs an instant keeps inserts away (or has them look again, as rmdir does).
+    /// Whether a scan of the whole table finds no element. Weakly consistent: false if an element
+    /// is in the table throughout. A caller that needs an instant excludes inserts (or has them
+    /// check again, as rmdir does).
     pub fn is_empty(&self, guard: &Guard) -> bool {
         self.iter_after(0, guard).next().is_none()
     }
@@ -454,12 +479,13 @@ impl<T: Send + Sync + 'static> fmt::Debug for SplitTable<T> {
 
 impl<T: Send + Sync + 'static> Drop for SplitTable<T> {
     fn drop(&mut self) {
-        // Relaxed, here and below: nobody else has the table, and how it came to us ordered everything.
+        // Relaxed, here and below: no other thread has access to the table, and the handover
+        // ordered everything.
         let mut here = self.head.load(Ordering::Relaxed);
         while !here.is_null() {
-            // SAFETY: linked, so not yet disposed of, and its memory is there.
+            // SAFETY: linked, so not yet disposed of, and its memory is valid.
             let (next, key) = unsafe { ((*here).next.load(Ordering::Relaxed), (*here).key.load(Ordering::Relaxed)) };
-            // SAFETY: the whole list is ours, and this link is forgotten here.
+            // SAFETY: this thread owns the whole list, and this link is dropped here.
             unsafe { raw::dispose::<T>(here, key) };
             here = raw::unmarked(next);
         }

@@ -1,6 +1,6 @@
 //! What threads share of free blocks: full magazines, and the chunks that blocks are cut from.
 
-use crate::tuning::DEPOT_MAGAZINES;
+use crate::tuning::{CHUNK_BYTES, DEPOT_MAGAZINES};
 use std::{
     ptr::{NonNull, null_mut},
     sync::{
@@ -12,8 +12,7 @@ use std::{
 use super::{
     CLASSES, LINE, bytes_of, idle,
     magazines::{Free, Stack},
-    rounds,
-    system::{self, CHUNK},
+    rounds, system,
 };
 use crate::Padded;
 
@@ -44,7 +43,7 @@ const _: () = assert!(size_of::<Chunk>() == LINE);
 impl Chunk {
     /// How many blocks of a class there are in a chunk.
     const fn blocks(class: usize) -> usize {
-        (CHUNK - LINE) / bytes_of(class)
+        (CHUNK_BYTES - LINE) / bytes_of(class)
     }
 
     /// A chunk with nothing used; none when the system has no memory.
@@ -70,7 +69,7 @@ impl Chunk {
 
     /// The chunk that a block was cut from.
     fn of(block: NonNull<Free>) -> *mut Self {
-        block.as_ptr().map_addr(|addr| addr & !(CHUNK - 1)).cast()
+        block.as_ptr().map_addr(|addr| addr & !(CHUNK_BYTES - 1)).cast()
     }
 }
 
@@ -227,7 +226,7 @@ impl Depot {
             let block = (*chunk).free.pop().unwrap_or_else(|| {
                 let place = LINE + (*chunk).fresh * bytes_of(class);
                 (*chunk).fresh += 1;
-                assert!(place + bytes_of(class) <= CHUNK, "a chunk in the list has something to give");
+                assert!(place + bytes_of(class) <= CHUNK_BYTES, "a chunk in the list has something to give");
                 NonNull::new_unchecked(chunk.byte_add(place).cast())
             });
             if (*chunk).used == Chunk::blocks(class) {
@@ -301,8 +300,9 @@ mod tests {
     use super::*;
     use crate::allocator::{
         BlockBytes, FREE_CHUNKS, FREE_PAGE_CHUNKS, LARGE_MAGAZINE_BLOCKS, LARGE_SPARE_MAGAZINES, LARGEST,
-        LARGEST_CLASS, MAGAZINE_BLOCKS, class_of, magazines::LEAN_ROUNDS, tests::next,
+        LARGEST_CLASS, MAGAZINE_BLOCKS, class_of, tests::next,
     };
+    use crate::tuning::LEAN_BLOCKS;
 
     impl Depot {
         /// With so many chunks.
@@ -422,7 +422,7 @@ mod tests {
             let (stays, goes): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(n, _)| n % 64 == 0);
             drop(goes);
             let lean = kept() - stays.len();
-            assert!(lean <= LEAN_ROUNDS as usize, "{lean} blocks are kept");
+            assert!(lean <= LEAN_BLOCKS as usize, "{lean} blocks are kept");
             drop(stays);
             let chunks = depot().chunks;
             assert!((FREE_PAGE_CHUNKS..=2 * FREE_PAGE_CHUNKS).contains(&chunks), "{chunks} chunks");

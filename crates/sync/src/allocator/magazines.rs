@@ -10,9 +10,7 @@ use super::{
     depot::{from_depot, to_depot},
     rounds, spares,
 };
-
-/// How many blocks a thread keeps when the depot would rather have them: each may be the last of a chunk.
-pub(super) const LEAN_ROUNDS: u32 = 4;
+use crate::tuning::LEAN_BLOCKS;
 
 /// What a free block holds.
 pub(super) struct Free {
@@ -132,7 +130,7 @@ impl Magazines {
     #[inline]
     pub unsafe fn push(&self, class: usize, block: NonNull<Free>) {
         let mut loaded = self.loaded.replace(Stack::EMPTY);
-        if loaded.len >= if self.lean.get() { LEAN_ROUNDS } else { rounds(class) } {
+        if loaded.len >= if self.lean.get() { LEAN_BLOCKS } else { rounds(class) } {
             self.keep(class, loaded);
             loaded = Stack::EMPTY;
         }

@@ -13,9 +13,6 @@
 //! free wait for the others of their page, and are used again first. If too many wait (an eighth of those in use), single ones
 //! go back all the same, and the kernel is made to take their page apart.
 
-/// The size of a chunk, and its alignment.
-pub(super) const CHUNK: usize = 256 << 10;
-
 #[cfg(any(not(target_os = "linux"), miri, loom))]
 pub(super) use self::elsewhere::{map, unmap};
 #[cfg(all(target_os = "linux", not(any(miri, loom))))]
@@ -25,9 +22,9 @@ pub(super) use self::linux::{map, unmap};
 mod elsewhere {
     use std::{alloc::Layout, ptr::NonNull};
 
-    use super::CHUNK;
+    use crate::tuning::CHUNK_BYTES;
 
-    const LAYOUT: Layout = match Layout::from_size_align(CHUNK, CHUNK) {
+    const LAYOUT: Layout = match Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES) {
         Ok(layout) => layout,
         Err(_) => unreachable!(),
     };
@@ -59,15 +56,14 @@ mod linux {
 
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-    use crate::facade::lock;
-
-    use super::CHUNK;
+    use crate::{
+        facade::lock,
+        tuning::{CHUNK_BYTES, HUGE_AFTER_CHUNKS},
+    };
 
     const HUGE: usize = 2 << 20;
     /// Chunks of a huge page.
-    const PARTS: usize = HUGE / CHUNK;
-    /// From so many chunks on, the next ones are cut from huge pages.
-    const MANY: usize = 2 * PARTS;
+    const PARTS: usize = HUGE / CHUNK_BYTES;
 
     /// Chunks that are out, and the addresses of others.
     struct Mapped {
@@ -92,22 +88,22 @@ mod linux {
 
         /// A huge page begins there, whose first chunk goes out; the others are spare.
         fn add(&mut self, page: usize) {
-            self.spare.extend((CHUNK..HUGE).step_by(CHUNK).map(|at| page + at));
+            self.spare.extend((CHUNK_BYTES..HUGE).step_by(CHUNK_BYTES).map(|at| page + at));
         }
 
         /// One comes back. What the system is to have, ascending.
         fn give(&mut self, chunk: usize) -> BTreeSet<usize> {
             self.out -= 1;
             self.spare.insert(chunk);
-            if self.out < MANY / 2 {
+            if self.out < HUGE_AFTER_CHUNKS / 2 {
                 return mem::take(&mut self.spare);
             }
             let first = chunk & !(HUGE - 1);
             let is_whole = self.spare.range(first..first + HUGE).count() == PARTS;
             if is_whole && self.spare.len() > PARTS {
-                return (first..first + HUGE).step_by(CHUNK).filter(|part| self.spare.remove(part)).collect();
+                return (first..first + HUGE).step_by(CHUNK_BYTES).filter(|part| self.spare.remove(part)).collect();
             }
-            let is_bound_passed = self.spare.len() > self.out / 8 + MANY;
+            let is_bound_passed = self.spare.len() > self.out / 8 + HUGE_AFTER_CHUNKS;
             // The bound goes down as well.
             iter::from_fn(|| self.spare.pop_first()).take(2 * usize::from(is_bound_passed)).collect()
         }
@@ -126,11 +122,11 @@ mod linux {
         if let Some(address) = mapped.take() {
             return NonNull::new(with_exposed_provenance_mut(address));
         }
-        let many = mapped.out > MANY;
+        let many = mapped.out > HUGE_AFTER_CHUNKS;
         // Nobody waits for the kernel.
         drop(mapped);
         let of_huge = if many { first_of_huge() } else { None };
-        let chunk = of_huge.or_else(|| aligned(CHUNK));
+        let chunk = of_huge.or_else(|| aligned(CHUNK_BYTES));
         if chunk.is_none() {
             lock(&MAPPED).out -= 1;
         }
@@ -174,13 +170,13 @@ mod linux {
     /// # Safety
     /// It came from [`map`], and nobody uses it any more.
     pub(in super::super) unsafe fn unmap(chunk: NonNull<u8>) {
-        debug_assert!(chunk.addr().get().is_multiple_of(CHUNK));
+        debug_assert!(chunk.addr().get().is_multiple_of(CHUNK_BYTES));
         let mut goes = lock(&MAPPED).give(chunk.as_ptr().expose_provenance());
         while let Some(first) = goes.pop_first() {
-            let mut end = first + CHUNK;
+            let mut end = first + CHUNK_BYTES;
             // A page at a time.
             while !end.is_multiple_of(HUGE) && goes.remove(&end) {
-                end += CHUNK;
+                end += CHUNK_BYTES;
             }
             let (start, len) = (with_exposed_provenance_mut(first), end - first);
             // SAFETY: the caller's, or spare, and nobody's since it was given to us.
@@ -192,7 +188,7 @@ mod linux {
                 if munmap(start, len).is_err() {
                     // Fails for no mapping of ours; if it did, the memory would be used again as it is.
                     let _ = madvise(start, len, Advice::LinuxDontNeed);
-                    lock(&MAPPED).spare.extend((first..end).step_by(CHUNK));
+                    lock(&MAPPED).spare.extend((first..end).step_by(CHUNK_BYTES));
                 }
             }
         }
@@ -226,7 +222,7 @@ mod linux {
             let mut pages = BTreeMap::<usize, Vec<usize>>::new();
             for chunk in &chunks {
                 let address = chunk.addr().get();
-                assert!(address.is_multiple_of(CHUNK));
+                assert!(address.is_multiple_of(CHUNK_BYTES));
                 pages.entry(address / HUGE).or_default().push(address % HUGE);
             }
             for parts in pages.values_mut() {
@@ -264,7 +260,7 @@ mod linux {
             fn take(&mut self) {
                 let chunk = self.mapped.take().unwrap_or_else(|| {
                     self.lowest -= HUGE;
-                    let is_huge = self.mapped.out > MANY;
+                    let is_huge = self.mapped.out > HUGE_AFTER_CHUNKS;
                     self.pages.insert(self.lowest, if is_huge { PARTS } else { 1 });
                     if is_huge {
                         self.mapped.add(self.lowest);
@@ -315,14 +311,14 @@ mod linux {
         fn what_is_used_no_more_goes_back() {
             let mut world = World::new();
             (0..1024).for_each(|_| world.take());
-            while world.out.len() > MANY / 2 {
+            while world.out.len() > HUGE_AFTER_CHUNKS / 2 {
                 world.give_any();
                 let (out, spare) = (world.out.len(), world.mapped.spare.len());
-                assert!(spare <= out / 8 + MANY + 1, "{out} are out, and {spare} spare");
+                assert!(spare <= out / 8 + HUGE_AFTER_CHUNKS + 1, "{out} are out, and {spare} spare");
             }
             world.give_any();
             assert_eq!(world.mapped.spare, BTreeSet::new());
-            (1..MANY / 2).for_each(|_| assert_eq!(world.give_any(), 1));
+            (1..HUGE_AFTER_CHUNKS / 2).for_each(|_| assert_eq!(world.give_any(), 1));
             assert_eq!((world.pages.len(), world.mapped.out), (0, 0));
         }
 
@@ -333,7 +329,7 @@ mod linux {
             (0..1024).for_each(|_| world.take());
             // The highest stay, which are no huge pages.
             world.out.sort_unstable_by(|one, other| other.cmp(one));
-            while let Some(chunk) = world.out.pop_if(|_| world.mapped.out > MANY) {
+            while let Some(chunk) = world.out.pop_if(|_| world.mapped.out > HUGE_AFTER_CHUNKS) {
                 let gone = world.give(chunk);
                 assert!(gone == 0 || gone == PARTS, "{gone} chunks");
             }
@@ -350,10 +346,10 @@ mod linux {
                 })
                 .collect();
             for &(chunk, other, other_len) in &chunks {
-                assert!(chunk.addr().get().is_multiple_of(CHUNK));
+                assert!(chunk.addr().get().is_multiple_of(CHUNK_BYTES));
                 // SAFETY: mapped above, ours alone, and given back once.
                 unsafe {
-                    chunk.write_bytes(1, CHUNK);
+                    chunk.write_bytes(1, CHUNK_BYTES);
                     unmap(chunk);
                     munmap(other.as_ptr().cast(), other_len).expect("unmapped");
                 }

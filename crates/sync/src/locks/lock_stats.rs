@@ -88,6 +88,7 @@ mod counters {
     use crate::{
         locks::lock_order::{CLASSES, LockClass},
         stripe_hint,
+        tuning::LOCK_STAT_STRIPES,
     };
 
     pub(super) const ACQUIRED: usize = 0;
@@ -98,13 +99,12 @@ mod counters {
     #[repr(align(128))]
     struct Stripe([[AtomicU64; 2]; CLASSES]);
 
-    const STRIPES: usize = 64;
-    static COUNTS: [Stripe; STRIPES] =
-        [const { Stripe([const { [const { AtomicU64::new(0) }; 2] }; CLASSES]) }; STRIPES];
+    static COUNTS: [Stripe; LOCK_STAT_STRIPES] =
+        [const { Stripe([const { [const { AtomicU64::new(0) }; 2] }; CLASSES]) }; LOCK_STAT_STRIPES];
 
     pub(super) fn count(class: LockClass, what: usize) {
         // Relaxed: statistics.
-        COUNTS[stripe_hint() % STRIPES].0[class as usize][what].fetch_add(1, Relaxed);
+        COUNTS[stripe_hint() % LOCK_STAT_STRIPES].0[class as usize][what].fetch_add(1, Relaxed);
     }
 
     pub(super) fn read() -> [LockCount; CLASSES] {

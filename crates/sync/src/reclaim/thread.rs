@@ -10,7 +10,7 @@ use super::{
     retire_list::{RetireList, Retired, SHARED},
     scheme::{GRACE_PERIODS, LISTS},
 };
-use crate::tuning::{ENOUGH_BAGS, FREE_BATCH, FRESH_PERIODS, IDLE_READS, READS, RUN_BAGS, VISIT};
+use crate::tuning::{ENOUGH_BAGS, FREE_BATCH, FREE_FRACTION, FRESH_PERIODS, IDLE_READS, READS, RUN_BAGS, VISIT};
 
 /// The thread's open bag, and when it runs the reclaimer.
 struct Local {
@@ -74,7 +74,7 @@ impl Local {
             GRACE_PERIODS.begin();
         }
         GRACE_PERIODS.try_end();
-        free_expired(self.filling.own(), 0, FREE_BATCH.max(waiting / 16));
+        free_expired(self.filling.own(), 0, FREE_BATCH.max(waiting / FREE_FRACTION));
         match () {
             () if self.filled.get() >= RUN_BAGS => 0,
             () if idle => IDLE_READS,

@@ -1,4 +1,4 @@
-//! The table against an obvious model, and under threads.
+//! The table against an obvious model, and under concurrency.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 use super::*;
 use crate::reclaim::{back_pressure, pin};
 
-/// A value that counts how many of its kind are alive.
+/// A value that counts how many values are alive.
 struct Entry {
     name: u64,
     alive: Arc<AtomicUsize>,
@@ -33,7 +33,8 @@ impl Drop for Entry {
 struct Random(u64);
 
 impl Random {
-    /// xorshift64* (Vigna, *An experimental exploration of Marsaglia's xorshift generators, scrambled*, 2016).
+    /// xorshift64* (Vigna, *An experimental exploration of Marsaglia's xorshift generators,
+    /// scrambled*, 2016).
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -61,7 +62,7 @@ fn constant(_: u64) -> u64 {
     0
 }
 
-/// Waits until no more than `n` entries are alive: other tests' threads free some of them.
+/// Waits until at most `n` entries are alive: threads of other tests free some of them.
 fn drains_to(alive: &AtomicUsize, n: usize) {
     while alive.load(SeqCst) != n {
         back_pressure(1);
@@ -199,14 +200,14 @@ fn equal_hashes_exhaust_their_positions_and_recover() {
     assert_eq!(it.model.len() as u64, room, "one too many");
     it.remove(7);
     it.insert(7);
-    assert!(!it.model.contains_key(&7), "the last position is taken");
+    assert!(!it.model.contains_key(&7), "the last position is in use");
     it.remove(room - 1);
     it.insert(7);
     it.scan(0);
 }
 
 #[test]
-fn a_table_without_elements_allocates_nothing_and_ends_are_ends() {
+fn empty_table_allocates_nothing_and_extreme_keys_work() {
     let it = Checked::new(good);
     assert_eq!(it.table.bucket_bytes(), 0);
     for after in [0, 1, 2, u64::MAX >> 1, u64::MAX] {
@@ -221,7 +222,7 @@ fn a_table_without_elements_allocates_nothing_and_ends_are_ends() {
 }
 
 #[test]
-fn a_node_in_no_table_is_not_removed() {
+fn detached_node_is_not_removed() {
     let table = SplitTable::new();
     let fresh = Detached::new(1_u8);
     let node = fresh.reference();
@@ -231,7 +232,7 @@ fn a_node_in_no_table_is_not_removed() {
 }
 
 #[test]
-fn a_million_come_and_go_and_leave_nothing() {
+fn million_elements_are_inserted_and_removed_without_a_leak() {
     let (count, alive) = (1_000_000_u64, Arc::default());
     let table = SplitTable::new();
     for name in 0..count {
@@ -252,19 +253,19 @@ fn a_million_come_and_go_and_leave_nothing() {
     drains_to(&alive, 0);
 }
 
-/// A number that is far from the truth does not make a huge table at once.
+/// A number of elements that is far too large does not make a huge table at once.
 #[test]
-fn a_wrong_number_of_elements_costs_little() {
+fn wrong_number_of_elements_costs_little() {
     let table = SplitTable::<Entry>::new();
     table.adapt(1 << 20, false, &pin());
     let few = table.bucket_bytes();
     assert!(few > 0 && few < 8 << 10, "{few} bytes of buckets");
     (0..2).for_each(|_| table.adapt(1 << 16, false, &pin()));
-    assert!(table.bucket_bytes() > 32 << 15, "what is said again and again is done");
+    assert!(table.bucket_bytes() > 32 << 15, "repeated calls grow the table");
 }
 
 #[test]
-fn contention_makes_buckets_and_a_calm_empty_table_gives_them_back() {
+fn contention_adds_buckets_and_an_uncontended_empty_table_frees_them() {
     let table = SplitTable::<Entry>::new();
     let alive = Arc::default();
     let guard = pin();
@@ -283,27 +284,29 @@ fn contention_makes_buckets_and_a_calm_empty_table_gives_them_back() {
     for _ in 0..10_000 {
         table.adapt(1, false, &guard);
     }
-    assert_eq!(table.bucket_bytes(), most, "few elements do not undo what contention asked for");
+    assert_eq!(table.bucket_bytes(), most, "few elements do not undo what contention requested");
     for _ in 0..10_000 {
         table.adapt(0, false, &guard);
     }
     assert_eq!(table.bucket_bytes(), 0);
-    assert_eq!(table.iter_after(0, &guard).count(), 100, "len was a lie, and nothing was lost");
+    assert_eq!(table.iter_after(0, &guard).count(), 100, "the given len was wrong, and nothing was lost");
 }
 
-/// Growth ahead of the last insertions leaves few buckets without a sentinel, and hints name what stands there.
+/// Growth ahead of the last insertions leaves few buckets without a sentinel, and hints have the
+/// elements that are there.
 #[test]
-fn buckets_are_linked_and_hinted_at() {
+fn buckets_are_linked_and_have_hints() {
     let (alive, table, guard) = (Arc::default(), SplitTable::new(), pin());
     for name in 0..100 {
         table.insert(good(name), |_| false, Entry::node(name, &alive), &guard).expect("a new name");
         table.adapt(name as usize + 1, false, &guard);
     }
-    // In a bucket of its own, an element stands right behind the sentinel; otherwise it is hinted at, if it is among three.
+    // An element alone in its bucket is directly behind the sentinel. Otherwise it has a hint, if
+    // it is among the first three.
     let (mut walked, mut hinted, mut unhinted, mut beyond) = (0, 0, 0, 0);
     for name in 0..100 {
-        let line = table.start_line(good(name), &guard).expect("100 elements have buckets");
-        let mut here = line.next().load(SeqCst);
+        let sentinel = table.start_sentinel(good(name), &guard).expect("100 elements have buckets");
+        let mut here = sentinel.next().load(SeqCst);
         for place in 0.. {
             // SAFETY: in the list, under the guard.
             let key = unsafe { (*here).key.load(SeqCst) };
@@ -311,9 +314,9 @@ fn buckets_are_linked_and_hinted_at() {
             if key & 1 == 1 && key >> 13 == good(name) >> 13 {
                 match place {
                     0 => {}
-                    _ if line.hint().names(here) => hinted += 1,
-                    // Allocated by another thread: out of a hint's reach.
-                    _ if (here.addr() ^ std::ptr::from_ref(line).addr()) >> 38 != 0 => beyond += 1,
+                    _ if sentinel.hint().contains(here) => hinted += 1,
+                    // Allocated by another thread: beyond the reach of a hint.
+                    _ if (here.addr() ^ std::ptr::from_ref(sentinel).addr()) >> 38 != 0 => beyond += 1,
                     _ => unhinted += 1,
                 }
                 break;
@@ -323,13 +326,16 @@ fn buckets_are_linked_and_hinted_at() {
         }
     }
     assert!(walked < 220, "{walked} links were passed for 100 elements");
-    // Beside other tests, all of them may lie beyond, in blocks that the depot had of an ended thread.
-    let counts = format!("of those behind the first, {hinted} are hinted at, {beyond} are beyond, {unhinted} are not");
+    // If other tests run, all of them may be beyond reach, in blocks that the depot had from an
+    // ended thread.
+    let counts =
+        format!("of those behind the first, {hinted} have a hint, {beyond} are beyond reach, {unhinted} have none");
     assert!(hinted + beyond > 2 * unhinted, "{counts}");
 }
 
-/// However the table came by its size, its index tells of most elements, of each but once, and of nothing else.
-/// Seen to fail: without what `insert`, `tell` or `resize` tells it, or with what `forget` forgets; noted again although noted.
+/// However the table got its size, its index has most elements, each of them once, and nothing
+/// else. Seen to fail: without the additions of `insert`, `index_elements` or `resize`; without
+/// `erase`; an element added again although it is present.
 #[test]
 fn most_elements_are_indexed() {
     let (alive, table) = (Arc::default(), SplitTable::new());
@@ -371,7 +377,7 @@ fn stress(hash: fn(u64) -> u64, names: u64, rounds: u64) {
     let alive = Arc::new(AtomicUsize::new(0));
     let table = Arc::new(SplitTable::new());
     let node = |name| Entry::node(name, &alive);
-    // Every third name stays throughout.
+    // Every third name remains throughout.
     for name in (0..names).step_by(3) {
         table.insert(hash(name), |e: &Entry| e.name == name, node(name), &pin()).expect("a new name");
     }
@@ -421,13 +427,13 @@ fn stress(hash: fn(u64) -> u64, names: u64, rounds: u64) {
                 before = node.position();
                 stayed += u64::from(node.name.is_multiple_of(3));
             }
-            assert_eq!(stayed, names.div_ceil(3), "a scan met one of those that stay never, or twice");
+            assert_eq!(stayed, names.div_ceil(3), "a scan returned a stable element never, or twice");
         }
     };
     std::thread::scope(|s| {
         let churners: Vec<_> = (1..=3).map(|seed| s.spawn(move || churn(seed))).collect();
         s.spawn(scan);
-        // The scanner ends also when a churner has failed.
+        // The scanner ends also if a churner has failed.
         let ends: Vec<_> = churners.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         stop.store(true, SeqCst);
         assert!(ends.iter().all(Result::is_ok), "a thread failed");

@@ -104,7 +104,7 @@ impl Directory {
         name: &[u8],
         guard: &'g Guard,
     ) -> Option<Shared<'g, Node<Slot>>> {
-        self.table.get_to_change(hash, |slot| equal(slot.name.as_bytes(), name), guard)
+        self.table.get_for_update(hash, |slot| equal(slot.name.as_bytes(), name), guard)
     }
 
     /// What a name is bound to. No lock, no count, no write (P1).
