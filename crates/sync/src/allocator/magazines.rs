@@ -1,4 +1,4 @@
-//! The free blocks that a thread keeps for itself.
+//! The free blocks that a thread keeps.
 
 use std::{
     cell::Cell,
@@ -8,16 +8,17 @@ use std::{
 use super::{
     CLASSES, SPARE_MAGAZINES,
     depot::{from_depot, to_depot},
-    rounds, spares,
+    magazine_blocks, spare_magazines,
 };
 use crate::tuning::LEAN_BLOCKS;
 
-/// What a free block holds.
+/// The contents of a free block.
 pub(super) struct Free {
     next: *mut Free,
 }
 
-/// Free blocks of one class, the last one freed on top: its line is the likeliest to be in this core's cache.
+/// Free blocks of one class. The block freed last is on top, since its cache line is most likely in
+/// this core's cache.
 pub(super) struct Stack {
     top: *mut Free,
     pub len: u32,
@@ -29,17 +30,17 @@ impl Stack {
     #[inline]
     pub fn pop(&mut self) -> Option<NonNull<Free>> {
         let top = NonNull::new(self.top)?;
-        // SAFETY: on a stack, so free, and written by `push`.
+        // SAFETY: on the stack, so free, and written by `push`.
         self.top = unsafe { top.read() }.next;
         self.len -= 1;
         Some(top)
     }
 
     /// # Safety
-    /// `block` is a block of the stack's class, and the caller's to give.
+    /// `block` is a block of the stack's class, which the caller owns.
     #[inline]
     pub unsafe fn push(&mut self, block: NonNull<Free>) {
-        // SAFETY: nobody uses the block, and it is large enough and aligned for a pointer.
+        // SAFETY: the block is not in use, and is large enough and aligned for a pointer.
         unsafe { block.write(Free { next: self.top }) };
         self.top = block.as_ptr();
         self.len += 1;
@@ -56,13 +57,14 @@ impl Stack {
         self.top
     }
 
-    /// Gives all of it to the depot; answers whether magazines would keep chunks from the system.
+    /// Gives all blocks to the depot. Returns whether magazines prevent chunks from being returned
+    /// to the system.
     #[cold]
     pub fn flush(self, class: usize) -> bool {
         if self.len == 0 {
             return false;
         }
-        // SAFETY: a stack's blocks are its owner's to give.
+        // SAFETY: the owner of a stack owns its blocks.
         unsafe { to_depot(class, self) }
     }
 }
@@ -72,7 +74,7 @@ pub(super) struct Magazines {
     loaded: Cell<Stack>,
     spares: [Cell<Stack>; SPARE_MAGAZINES],
     full: Cell<usize>,
-    /// The depot would rather have what is free.
+    /// The depot needs the free blocks.
     lean: Cell<bool>,
 }
 
@@ -97,7 +99,7 @@ impl Magazines {
         block
     }
 
-    /// The full magazine that came last.
+    /// The full magazine that was added last.
     fn spare(&self) -> Option<Stack> {
         let full = self.full.get().checked_sub(1)?;
         self.full.set(full);
@@ -110,11 +112,11 @@ impl Magazines {
         }
     }
 
-    /// A full magazine, for when there is no room in the one in use.
+    /// Stores a full magazine, when there is no room in the one in use.
     #[cold]
     fn keep(&self, class: usize, magazine: Stack) {
         let full = self.full.get();
-        if full < spares(class) && !self.lean.get() {
+        if full < spare_magazines(class) && !self.lean.get() {
             self.spares[full].set(magazine);
             self.full.set(full + 1);
             return;
@@ -126,15 +128,15 @@ impl Magazines {
     }
 
     /// # Safety
-    /// `block` is a block of this class, and the caller's to give.
+    /// `block` is a block of this class, which the caller owns.
     #[inline]
     pub unsafe fn push(&self, class: usize, block: NonNull<Free>) {
         let mut loaded = self.loaded.replace(Stack::EMPTY);
-        if loaded.len >= if self.lean.get() { LEAN_BLOCKS } else { rounds(class) } {
+        if loaded.len >= if self.lean.get() { LEAN_BLOCKS } else { magazine_blocks(class) } {
             self.keep(class, loaded);
             loaded = Stack::EMPTY;
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe { loaded.push(block) };
         self.loaded.set(loaded);
     }

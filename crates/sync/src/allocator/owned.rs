@@ -1,4 +1,4 @@
-//! What owns a block: [`BlockBox`] for a value, [`BlockBytes`] for bytes.
+//! Owners of a block: [`BlockBox`] for a value, [`BlockBytes`] for bytes.
 
 use std::{
     alloc::Layout,
@@ -9,7 +9,8 @@ use std::{
 
 use super::{discard, free, place, try_alloc};
 
-/// A `Box` whose value lies in a block: on cache lines that begin with it, and in memory that goes back to the system.
+/// A `Box` whose value is in a block: it begins on a cache line, and its memory is returned to the
+/// system.
 pub struct BlockBox<T> {
     value: NonNull<T>,
     _owns: PhantomData<T>,
@@ -21,11 +22,11 @@ unsafe impl<T: Send> Send for BlockBox<T> {}
 unsafe impl<T: Sync> Sync for BlockBox<T> {}
 
 impl<T> BlockBox<T> {
-    /// A value in a block of its own. The process ends when there is no memory, as for a `Box`. What wants more alignment than a
-    /// cache line's does not compile.
+    /// A value in a block of its own. The process aborts if there is no memory, as for a `Box`. A
+    /// type with more alignment than a cache line does not compile.
     #[must_use]
     pub fn new(value: T) -> Self {
-        const { assert!(align_of::<T>() <= super::LINE) };
+        const { assert!(align_of::<T>() <= super::CACHE_LINE) };
         Self { value: place(value), _owns: PhantomData }
     }
 }
@@ -35,7 +36,7 @@ impl<T> Deref for BlockBox<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: ours, and there until we are dropped.
+        // SAFETY: this owns the value until it is dropped.
         unsafe { self.value.as_ref() }
     }
 }
@@ -51,7 +52,7 @@ impl<T> DerefMut for BlockBox<T> {
 impl<T> Drop for BlockBox<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: `new` placed it, and nobody uses it after us.
+        // SAFETY: `new` placed it, and it is not used after this.
         unsafe { discard(self.value) };
     }
 }
@@ -62,7 +63,8 @@ impl<T: std::fmt::Debug> std::fmt::Debug for BlockBox<T> {
     }
 }
 
-/// A boxed slice of bytes in a block, if it is no longer than a page. (What is longer comes from the global allocator.)
+/// A boxed slice of bytes in a block, if it is no longer than a page. (Longer slices come from the
+/// global allocator.)
 pub struct BlockBytes {
     first: NonNull<u8>,
     len: usize,
@@ -70,12 +72,12 @@ pub struct BlockBytes {
 
 // SAFETY: it owns its bytes.
 unsafe impl Send for BlockBytes {}
-// SAFETY: shared, they are only read.
+// SAFETY: when shared, they are only read.
 unsafe impl Sync for BlockBytes {}
 
 impl BlockBytes {
-    /// `len` bytes: those of `base`, and over them, from `at` on, those of `patch`; zeros elsewhere. Each is written once.
-    /// None when there is no memory.
+    /// `len` bytes: those of `base`, overwritten from `at` on by those of `patch`; zeros elsewhere.
+    /// Each byte is written once. Returns `None` if there is no memory.
     ///
     /// # Panics
     /// When either does not fit.
@@ -89,8 +91,9 @@ impl BlockBytes {
         }
         let first = try_alloc(Self::layout(len))?;
         let (head, tail) = (base.len().min(at), base.len().max(end));
-        // SAFETY: fresh memory for `len` bytes, which the five parts fill from the first to the last: `base` up to where
-        // `patch` begins, zeros in between, `patch`, what `base` has behind it, zeros.
+        // SAFETY: fresh memory for `len` bytes. The five parts fill it from the first to the last
+        // byte: `base` up to the beginning of `patch`, zeros in between, `patch`, the bytes of
+        // `base` behind it, zeros.
         unsafe {
             let to = |offset: usize| first.as_ptr().add(offset);
             to(0).copy_from_nonoverlapping(base.as_ptr(), head);
@@ -119,7 +122,8 @@ impl Deref for BlockBytes {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: ours, and written by `patched`; of no bytes, any address will do.
+        // SAFETY: this owns the bytes, which `patched` wrote. For an empty slice any address will
+        // do.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
@@ -136,7 +140,7 @@ impl Drop for BlockBytes {
     #[inline]
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: `patched` allocated it so, and nobody uses it after us.
+            // SAFETY: `patched` allocated it with this layout, and it is not used after this.
             unsafe { free(self.first, Self::layout(self.len)) };
         }
     }
@@ -154,7 +158,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_box_owns_its_value() {
+    fn box_owns_its_value() {
         let told = Arc::new(());
         let mut boxed = BlockBox::new((told.clone(), 1));
         boxed.1 += 1;
@@ -163,16 +167,17 @@ mod tests {
         assert_eq!((moved, Arc::strong_count(&told)), (2, 1));
     }
 
-    /// What was freed last is used first. Seen to fail: a box, or a single byte, that is not freed.
+    /// The block that was freed last is allocated first. Seen to fail: a box, or a single byte,
+    /// that is not freed.
     #[test]
-    fn blocks_are_used_again() {
+    fn freed_block_is_reused() {
         let boxed = || std::ptr::from_ref(&*BlockBox::new([0_u8; 100])).addr();
         assert_eq!(boxed(), boxed());
         let byte = || BlockBytes::patched(1, &[], 0, &[]).expect("memory").as_ptr().addr();
         assert_eq!(byte(), byte());
     }
 
-    /// Against the same by a `Vec`.
+    /// Compared with the same by a `Vec`.
     #[test]
     fn bytes_are_patched() {
         let bytes = |n: usize, seed: usize| (0..n).map(|i| (i * 7 + seed) as u8 | 1).collect::<Vec<_>>();
@@ -194,9 +199,9 @@ mod tests {
         }
     }
 
-    /// Seen to fail: with each of the three conditions left out, and with a sum that overflows.
+    /// Seen to fail: each of the three conditions left out, and a sum that overflows.
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn patch_that_does_not_fit_panics() {
         for (base, at, patch) in [(5, 0, 0), (0, 2, 3), (0, 5, 0), (0, usize::MAX, 2)] {
             let patched = || BlockBytes::patched(4, &[1; 5][..base], at, &[2; 3][..patch]);
             let refusal = std::panic::catch_unwind(patched).expect_err("it does not fit");
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_bytes_is_aligned() {
+    fn zero_sized_value_is_aligned() {
         #[repr(align(64))]
         struct Nothing;
         for _ in 0..10 {

@@ -1,17 +1,18 @@
-//! Where chunks come from, and go to: the system itself, where it is Linux.
+//! Chunks are mapped from the system and unmapped, on Linux by system calls.
 //!
-//! A general allocator gives memory back only from the end of its heap, so one long-lived allocation behind it keeps all
-//! that was freed before: measured, 137 of 265 MiB after 500,000 directories were removed. A chunk that is mapped by itself
-//! goes back by itself.
+//! A general allocator returns memory only from the end of its heap, so one long-lived allocation
+//! at the end keeps all memory that was freed before: measured, 137 of 265 MiB after 500,000
+//! directories were removed. A chunk that is mapped by itself is returned by itself.
 //!
-//! Where there are many, chunks are cut from huge pages (if the kernel lets a program ask for one). The translation lookaside
-//! buffer of a processor holds some thousand pages: with small ones, 30,000 files. And one page fault brings 2 MiB, where there
-//! were 512.
+//! If there are many, chunks are cut from huge pages (if the kernel lets a program request one).
+//! The translation lookaside buffer of a CPU holds some thousand pages: with small pages, those of
+//! 30,000 files. And one page fault brings 2 MiB, instead of 512 page faults.
 //!
-//! The kernel takes a huge page back as a whole. If a part is unmapped, it keeps the memory until that is short: 1,024 chunks
-//! that were replaced at random, 6,000 times, held 720 MiB, of which 269 were shown to be the process's. So parts that are
-//! free wait for the others of their page, and are used again first. If too many wait (an eighth of those in use), single ones
-//! go back all the same, and the kernel is made to take their page apart.
+//! The kernel frees a huge page only as a whole. If a part is unmapped, the kernel keeps the memory
+//! until memory is short: 1,024 chunks that were replaced at random, 6,000 times, held 720 MiB, of
+//! which 269 were accounted to the process. So free parts wait for the others of their page, and
+//! are reused first. If too many wait (an eighth of those in use), single parts are unmapped all
+//! the same, and the kernel is made to split their page.
 
 #[cfg(any(not(target_os = "linux"), miri, loom))]
 pub(super) use self::elsewhere::{map, unmap};
@@ -29,18 +30,18 @@ mod elsewhere {
         Err(_) => unreachable!(),
     };
 
-    /// Memory for a chunk; none when the system has none.
+    /// Memory for a chunk; `None` if the system has none.
     pub(in super::super) fn map() -> Option<NonNull<u8>> {
         // SAFETY: not empty.
         NonNull::new(unsafe { std::alloc::alloc(LAYOUT) })
     }
 
-    /// Gives a chunk's memory back.
+    /// Returns the memory of a chunk.
     ///
     /// # Safety
-    /// It came from [`map`], and nobody uses it any more.
+    /// It came from [`map`], and is not used any more.
     pub(in super::super) unsafe fn unmap(chunk: NonNull<u8>) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe { std::alloc::dealloc(chunk.as_ptr(), LAYOUT) };
     }
 }
@@ -62,15 +63,16 @@ mod linux {
     };
 
     const HUGE: usize = 2 << 20;
-    /// Chunks of a huge page.
+    /// How many chunks a huge page has.
     const PARTS: usize = HUGE / CHUNK_BYTES;
 
-    /// Chunks that are out, and the addresses of others.
+    /// The number of chunks in use, and the addresses of spare ones.
     struct Mapped {
         out: usize,
-        /// What nobody has: parts of huge pages, of which nothing has been used yet or that wait for the others; and what the
-        /// kernel would not take back, since there are as many holes between mappings as it allows (vm.max_map_count), with no
-        /// memory behind it.
+        /// Chunks that are not in use. These are parts of huge pages that have not been used yet,
+        /// or that wait for the other parts. And chunks that the kernel would not unmap, since
+        /// there are as many holes between mappings as it allows (vm.max_map_count); these have no
+        /// memory behind them.
         spare: BTreeSet<usize>,
     }
 
@@ -79,20 +81,21 @@ mod linux {
     impl Mapped {
         const NONE: Self = Self { out: 0, spare: BTreeSet::new() };
 
-        /// One more goes out: a spare one, or none, if another is to be mapped.
+        /// Takes a spare chunk, or `None` if another is to be mapped. Either counts as in use.
         fn take(&mut self) -> Option<usize> {
             self.out += 1;
-            // The highest: memory is mapped downwards, so it lies nearest to the first chunks, and what goes back is at an end.
+            // The highest: memory is mapped downwards, so it is nearest to the first chunks, and
+            // chunks are unmapped at an end.
             self.spare.pop_last()
         }
 
-        /// A huge page begins there, whose first chunk goes out; the others are spare.
+        /// Adds the chunks of a huge page, except for the first, which is in use already.
         fn add(&mut self, page: usize) {
             self.spare.extend((CHUNK_BYTES..HUGE).step_by(CHUNK_BYTES).map(|at| page + at));
         }
 
-        /// One comes back. What the system is to have, ascending.
-        fn give(&mut self, chunk: usize) -> BTreeSet<usize> {
+        /// Puts a chunk back. Returns the chunks to unmap, in ascending order.
+        fn put(&mut self, chunk: usize) -> BTreeSet<usize> {
             self.out -= 1;
             self.spare.insert(chunk);
             if self.out < HUGE_AFTER_CHUNKS / 2 {
@@ -104,26 +107,27 @@ mod linux {
                 return (first..first + HUGE).step_by(CHUNK_BYTES).filter(|part| self.spare.remove(part)).collect();
             }
             let is_bound_passed = self.spare.len() > self.out / 8 + HUGE_AFTER_CHUNKS;
-            // The bound goes down as well.
+            // Two at a time, since the bound decreases as well.
             iter::from_fn(|| self.spare.pop_first()).take(2 * usize::from(is_bound_passed)).collect()
         }
     }
 
-    /// Maps `len` bytes somewhere.
+    /// Maps `len` bytes at any address.
     fn anywhere(len: usize) -> Option<NonNull<u8>> {
-        // SAFETY: anonymous memory at addresses that the kernel chooses: nobody has anything there.
+        // SAFETY: anonymous memory at an address that the kernel chooses, where nothing else is
+        // mapped.
         let mapped = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
         NonNull::new(mapped.ok()?.cast())
     }
 
-    /// Memory for a chunk. None when the system has none.
+    /// Memory for a chunk; `None` if the system has none.
     pub(in super::super) fn map() -> Option<NonNull<u8>> {
         let mut mapped = lock(&MAPPED);
         if let Some(address) = mapped.take() {
             return NonNull::new(with_exposed_provenance_mut(address));
         }
         let many = mapped.out > HUGE_AFTER_CHUNKS;
-        // Nobody waits for the kernel.
+        // The lock is not held during the system call.
         drop(mapped);
         let of_huge = if many { first_of_huge() } else { None };
         let chunk = of_huge.or_else(|| aligned(CHUNK_BYTES));
@@ -133,30 +137,32 @@ mod linux {
         chunk
     }
 
-    /// A huge page's first chunk; the others are spare. (If the kernel has none, these are small pages.)
+    /// The first chunk of a huge page; the others become spare. (If the kernel has no huge page,
+    /// these are small pages.)
     fn first_of_huge() -> Option<NonNull<u8>> {
         let page = aligned(HUGE)?;
-        // SAFETY: just mapped; what is advised changes no byte.
+        // SAFETY: just mapped, and the advice changes no byte.
         let _ = unsafe { madvise(page.as_ptr().cast(), HUGE, Advice::LinuxHugepage) };
         lock(&MAPPED).add(page.as_ptr().expose_provenance());
         Some(page)
     }
 
-    /// Maps `len` bytes at a multiple of as many.
+    /// Maps `len` bytes at a multiple of `len`.
     fn aligned(len: usize) -> Option<NonNull<u8>> {
-        // The kernel puts one mapping right below the last, so most fit at once.
+        // The kernel puts each mapping directly below the previous one, so most fit at once.
         let first = anywhere(len)?;
         if first.addr().get().is_multiple_of(len) {
             return Some(first);
         }
-        // What cannot be unmapped, here and below, stays, untouched and so without memory.
-        // SAFETY: just mapped, and told to nobody.
+        // If an unmapping fails, here and below, the mapping remains, untouched and so without
+        // memory. SAFETY: just mapped, and not shared.
         let _ = unsafe { munmap(first.as_ptr().cast(), len) };
         let twice = anywhere(2 * len)?;
-        // From the last multiple on, `len` bytes are kept: if there are two, those that lie right below what was mapped before.
+        // From the last multiple on, `len` bytes are kept. If there are two multiples, these are
+        // directly below the previous mapping.
         let behind = (twice.addr().get() + 2 * len) % len;
         let before = len - behind;
-        // SAFETY: parts of what was just mapped.
+        // SAFETY: parts of the new mapping.
         unsafe {
             let kept = twice.add(before);
             let _ = munmap(twice.as_ptr().cast(), before);
@@ -165,28 +171,30 @@ mod linux {
         }
     }
 
-    /// Gives a chunk's memory back.
+    /// Returns the memory of a chunk.
     ///
     /// # Safety
-    /// It came from [`map`], and nobody uses it any more.
+    /// It came from [`map`], and is not used any more.
     pub(in super::super) unsafe fn unmap(chunk: NonNull<u8>) {
         debug_assert!(chunk.addr().get().is_multiple_of(CHUNK_BYTES));
-        let mut goes = lock(&MAPPED).give(chunk.as_ptr().expose_provenance());
-        while let Some(first) = goes.pop_first() {
+        let mut unneeded = lock(&MAPPED).put(chunk.as_ptr().expose_provenance());
+        while let Some(first) = unneeded.pop_first() {
             let mut end = first + CHUNK_BYTES;
-            // A page at a time.
-            while !end.is_multiple_of(HUGE) && goes.remove(&end) {
+            // One page at a time.
+            while !end.is_multiple_of(HUGE) && unneeded.remove(&end) {
                 end += CHUNK_BYTES;
             }
             let (start, len) = (with_exposed_provenance_mut(first), end - first);
-            // SAFETY: the caller's, or spare, and nobody's since it was given to us.
+            // SAFETY: the caller's contract, or spare and so not in use.
             unsafe {
                 if len < HUGE {
-                    // It splits a huge page of which this is a part, into small ones that go with the mapping.
+                    // It splits the huge page of which this is a part into small ones, which are
+                    // freed with the mapping.
                     let _ = madvise(start, len, Advice::LinuxFree);
                 }
                 if munmap(start, len).is_err() {
-                    // Fails for no mapping of ours; if it did, the memory would be used again as it is.
+                    // This fails for no mapping of this module. If it did, the memory would be
+                    // reused as it is.
                     let _ = madvise(start, len, Advice::LinuxDontNeed);
                     lock(&MAPPED).spare.extend((first..end).step_by(CHUNK_BYTES));
                 }
@@ -201,7 +209,7 @@ mod linux {
         use super::*;
         use crate::allocator::tests::next;
 
-        /// Whether huge pages were asked for at this address.
+        /// Whether huge pages were requested at this address.
         fn is_huge(address: usize) -> bool {
             let maps = fs::read_to_string("/proc/self/smaps").expect("/proc");
             let hex = |text: &str| usize::from_str_radix(text, 16).ok();
@@ -214,10 +222,10 @@ mod linux {
             flags.expect("a mapping").split(' ').any(|flag| flag == "hg")
         }
 
-        /// Seen to fail: only small pages; a page whose other chunks are lost, or handed out twice; no advice to the
-        /// kernel.
+        /// Seen to fail: only small pages; a page whose other chunks are lost, or given out twice;
+        /// no advice to the kernel.
         #[test]
-        fn many_chunks_are_cut_from_huge_pages() {
+        fn many_chunks_come_from_huge_pages() {
             let chunks: Vec<_> = (0..20 * PARTS).map(|_| map().expect("memory")).collect();
             let mut pages = BTreeMap::<usize, Vec<usize>>::new();
             for chunk in &chunks {
@@ -227,9 +235,9 @@ mod linux {
             }
             for parts in pages.values_mut() {
                 parts.sort_unstable();
-                assert!(parts.is_sorted_by(|one, other| one < other), "a chunk is handed out once");
+                assert!(parts.is_sorted_by(|one, other| one < other), "a chunk is given out once");
             }
-            // Other tests run beside this one, and have a few.
+            // Other tests run at the same time, and have a few.
             let whole: Vec<_> = pages.iter().filter(|(_, parts)| parts.len() == PARTS).map(|(page, _)| page).collect();
             assert!(whole.len() >= 10, "{} whole pages", whole.len());
             if Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
@@ -238,14 +246,14 @@ mod linux {
             } else {
                 println!("skipped: this kernel has no huge pages");
             }
-            // SAFETY: mapped above, nobody else's, and given back once.
+            // SAFETY: mapped above, not shared, and unmapped once.
             chunks.into_iter().for_each(|chunk| unsafe { unmap(chunk) });
         }
 
-        /// Pretended memory.
+        /// Simulated memory.
         struct World {
             mapped: Mapped,
-            /// How many chunks of each page are mapped; all, if it is huge.
+            /// How many chunks of each page are mapped. For a huge page: all.
             pages: BTreeMap<usize, usize>,
             lowest: usize,
             out: Vec<usize>,
@@ -270,8 +278,8 @@ mod linux {
                 self.out.push(chunk);
             }
 
-            fn give(&mut self, chunk: usize) -> usize {
-                let gone = self.mapped.give(chunk);
+            fn put(&mut self, chunk: usize) -> usize {
+                let gone = self.mapped.put(chunk);
                 for chunk in &gone {
                     assert!(!self.out.contains(chunk) && !self.mapped.spare.contains(chunk));
                     *self.pages.get_mut(&(chunk & !(HUGE - 1))).expect("mapped") -= 1;
@@ -285,20 +293,20 @@ mod linux {
                 gone.len()
             }
 
-            fn give_any(&mut self) -> usize {
+            fn put_any(&mut self) -> usize {
                 let chunk = self.out.swap_remove(next(&mut self.seed) % self.out.len());
-                self.give(chunk)
+                self.put(chunk)
             }
         }
 
-        /// Seen to fail: each chunk unmapped at once; what is spare not used again; chunks that are not counted as they come
-        /// back.
+        /// Seen to fail: each chunk unmapped at once; spare chunks not reused; chunks that are not
+        /// counted when they are put back.
         #[test]
-        fn chunks_that_come_and_go_leave_pages_whole() {
+        fn reused_chunks_leave_huge_pages_whole() {
             let mut world = World::new();
             (0..1024).for_each(|_| world.take());
             for _ in 0..6000 {
-                world.give_any();
+                world.put_any();
                 world.take();
             }
             assert_eq!(world.mapped.out, 1024);
@@ -306,48 +314,50 @@ mod linux {
             assert!(huge > 1000 / PARTS, "{huge} of {}", world.pages.len());
         }
 
-        /// Seen to fail: no bound on what is spare, or one that is passed while few are left; what is spare kept to the end.
+        /// Seen to fail: no bound on spare chunks, or one that is exceeded when few chunks are in
+        /// use; spare chunks kept to the end.
         #[test]
-        fn what_is_used_no_more_goes_back() {
+        fn spare_chunks_are_bounded_and_unmapped() {
             let mut world = World::new();
             (0..1024).for_each(|_| world.take());
             while world.out.len() > HUGE_AFTER_CHUNKS / 2 {
-                world.give_any();
+                world.put_any();
                 let (out, spare) = (world.out.len(), world.mapped.spare.len());
                 assert!(spare <= out / 8 + HUGE_AFTER_CHUNKS + 1, "{out} are out, and {spare} spare");
             }
-            world.give_any();
+            world.put_any();
             assert_eq!(world.mapped.spare, BTreeSet::new());
-            (1..HUGE_AFTER_CHUNKS / 2).for_each(|_| assert_eq!(world.give_any(), 1));
+            (1..HUGE_AFTER_CHUNKS / 2).for_each(|_| assert_eq!(world.put_any(), 1));
             assert_eq!((world.pages.len(), world.mapped.out), (0, 0));
         }
 
         /// Seen to fail: whole pages that are kept.
         #[test]
-        fn pages_go_back_whole_if_they_can() {
+        fn whole_huge_pages_are_unmapped() {
             let mut world = World::new();
             (0..1024).for_each(|_| world.take());
-            // The highest stay, which are no huge pages.
+            // The highest chunks, which are not from huge pages, are put last.
             world.out.sort_unstable_by(|one, other| other.cmp(one));
             while let Some(chunk) = world.out.pop_if(|_| world.mapped.out > HUGE_AFTER_CHUNKS) {
-                let gone = world.give(chunk);
+                let gone = world.put(chunk);
                 assert!(gone == 0 || gone == PARTS, "{gone} chunks");
             }
             assert!(world.mapped.spare.len() <= 2 * PARTS, "{} are spare", world.mapped.spare.len());
         }
 
         #[test]
-        fn a_chunk_lies_at_a_multiple_of_its_size() {
+        fn chunk_is_aligned_to_its_size() {
             let chunks: Vec<_> = (0..20)
                 .map(|n| {
-                    // Mappings of others between them, of which some would spoil the alignment.
+                    // Mappings of other sizes between them, some of which would spoil the
+                    // alignment.
                     let other = anywhere(4096 * (1 + n % 3)).expect("memory");
                     (map().expect("memory"), other, 4096 * (1 + n % 3))
                 })
                 .collect();
             for &(chunk, other, other_len) in &chunks {
                 assert!(chunk.addr().get().is_multiple_of(CHUNK_BYTES));
-                // SAFETY: mapped above, ours alone, and given back once.
+                // SAFETY: mapped above, not shared, and unmapped once.
                 unsafe {
                     chunk.write_bytes(1, CHUNK_BYTES);
                     unmap(chunk);

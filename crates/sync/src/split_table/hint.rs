@@ -85,7 +85,7 @@ impl Hint {
     #[inline]
     fn places(&self) -> [*const Link; 2] {
         let hints = self.0.load(Ordering::Relaxed);
-        let high = allocator::vicinity() as u64 >> (LINE_BITS + PLACE_BITS) << (LINE_BITS + PLACE_BITS);
+        let high = allocator::first_chunk() as u64 >> (LINE_BITS + PLACE_BITS) << (LINE_BITS + PLACE_BITS);
         [hints & u64::from(u32::MAX), hints >> PLACE_BITS].map(|place| match place {
             0 => std::ptr::null(),
             place => std::ptr::without_provenance((high | place << LINE_BITS) as usize),

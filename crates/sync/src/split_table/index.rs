@@ -85,7 +85,7 @@ const _: () = assert!(size_of::<Group>() == 64);
 #[inline]
 fn first_place() -> usize {
     const ABOVE: usize = 512 << 20;
-    (allocator::vicinity() & !((1 << PLACE_BITS) - 1)).wrapping_sub((PLACES << PLACE_BITS) - ABOVE)
+    (allocator::first_chunk() & !((1 << PLACE_BITS) - 1)).wrapping_sub((PLACES << PLACE_BITS) - ABOVE)
 }
 
 /// Under the model checker memory is anywhere, and a slot has room for any address.
