@@ -160,7 +160,8 @@ impl Stamp {
         self.ns.load(Ordering::Acquire)
     }
 
-    /// The latest of several, [`Stamp::NEVER`] for none: `Stamp::latest(striped.all().map(|t| &t.mtime))`.
+    /// The latest of several, [`Stamp::NEVER`] for none:
+    /// `Stamp::latest(striped.all().map(|t| &t.mtime))`.
     #[must_use]
     pub fn latest<'a>(parts: impl Iterator<Item = &'a Stamp>) -> i64 {
         parts.map(Stamp::get).max().unwrap_or(Self::NEVER)

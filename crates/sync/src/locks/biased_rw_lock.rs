@@ -1,20 +1,23 @@
-//! `BiasedRwLock`: a read/write lock whose readers write to a line of their own core once they are many.
+//! `BiasedRwLock`: a read-write lock whose readers, if they contend, write only to a cache line of
+//! their core.
 //!
-//! A reader of a common lock writes to it twice, and so readers who need not wait for each other wait for the line that the
-//! lock lies in. Here a lock may be *biased* towards readers: they take a lock of their core then, a *stripe*, and nothing in
-//! common. A writer takes the lock proper, takes the bias away, and passes through all stripes, each of which it has for
-//! an instant; so it has met every reader, and those who come later find no bias and go to the lock proper. This is
-//! BRAVO (Dice and Kogan, *BRAVO: Biased Locking for Reader-Writer Locks*, USENIX ATC 2019) with stripes that belong to
-//! the lock, where theirs are a table of the process.
+//! A reader of a common read-write lock writes to it twice. So readers that need not wait for each
+//! other wait for the cache line of the lock. Here a lock may be *biased* towards readers. Then a
+//! reader takes a lock of its core, a *stripe*, and writes nothing shared. A writer takes the
+//! underlying lock, revokes the bias, and takes and releases each stripe. So it has waited for
+//! every reader, and later readers find no bias and take the underlying lock. This is BRAVO (Dice
+//! and Kogan, *BRAVO: Biased Locking for Reader-Writer Locks*, USENIX ATC 2019), but the stripes
+//! belong to the lock, and not to a table of the process.
 //!
-//! What a bias costs a writer is about one line from each core. It is given after readers have been in one another's way
-//! [`BIAS_AFTER`] times for each stripe, and so have lost a multiple of that. Until then there are no stripes: a lock that is
-//! not fought for takes no memory for them.
+//! A bias costs a writer about one cache miss for each core. It is set after readers have contended
+//! [`BIAS_AFTER`] times for each stripe, and so have lost a multiple of that. Until then there are
+//! no stripes: a lock without contention needs no memory for them.
 //!
-//! Why nobody reads what is written: a reader who shares the lock proper keeps writers out. One who has his stripe looks once
-//! more whether the bias is there. If he sees it as it was before a writer took it away, he got the stripe before that writer
-//! came by, who waits there for him. If he sees it as it was given later, by a reader who shared the lock proper,
-//! he sees all that the writers before that one wrote.
+//! Why no thread reads while another writes: a reader that holds the underlying lock excludes
+//! writers. A reader that holds its stripe checks the bias again. If it sees the bias from before a
+//! writer revoked it, it got the stripe before that writer reached the stripe, where the writer
+//! waits. If it sees a bias that was set later, by a reader that held the underlying lock, it sees
+//! all that the writers before that reader wrote.
 
 use crate::tuning::BIAS_AFTER;
 use std::{
@@ -28,41 +31,45 @@ use crate::{
     facade::{AtomicBool, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, unless_waiting},
 };
 
-/// The half of [`BiasedRwLock::met`] that says who came last.
+/// The half of [`BiasedRwLock::contention`] with the last reader's stripe.
 const LAST: u64 = u32::MAX as u64;
 
-/// One meeting, in the other half.
-const MEETING: u64 = LAST + 1;
+/// One contention, in the other half.
+const ONE_CONTENTION: u64 = LAST + 1;
 
-/// A value that is shared by readers, or had by one writer. A panic of who has it leaves it as it is then.
+/// A value that is shared by readers, or exclusive to one writer. A panic of a holder leaves the
+/// value as it is.
 pub struct BiasedRwLock<T> {
-    /// The lock proper, inline, and the stripes.
+    /// The underlying lock, inline, and the stripes.
     gates: Striped<Gate>,
-    /// Readers need their stripe only. Set by a reader who shares the lock proper, taken away by a writer who has it.
+    /// Readers need only their stripe. Set by a reader that holds the underlying lock, revoked by a
+    /// writer that holds it.
     biased: AtomicBool,
-    /// The stripe of the reader who came last to the lock proper, and how often one found another's there as he left. Only a
-    /// heuristic: stores may overtake each other.
-    met: AtomicU64,
+    /// The stripe of the last reader that took the underlying lock, and how often a reader found
+    /// another's stripe there when it released the lock. Only a heuristic: stores may overwrite
+    /// each other.
+    contention: AtomicU64,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: it owns the value, and nothing in it belongs to a thread.
 unsafe impl<T: Send> Send for BiasedRwLock<T> {}
-// SAFETY: readers on several threads share `&T` (Sync), and a writer on any has `&mut T` (Send). That nobody reads what is
-// written is argued above, and model-checked.
+// SAFETY: readers on several threads share `&T` (Sync), and a writer on any thread has `&mut T`
+// (Send). That no thread reads while another writes is argued above, and model-checked.
 unsafe impl<T: Send + Sync> Sync for BiasedRwLock<T> {}
 
-/// Shares a [`BiasedRwLock`] with other readers.
+/// Shared access to the value of a [`BiasedRwLock`].
 #[must_use = "the value is shared only while this lives"]
 pub struct BiasedReadGuard<'a, T> {
     lock: &'a BiasedRwLock<T>,
-    /// As who came to the lock proper ([`my_stripe`]); 0 for who has a stripe.
-    came: u64,
+    /// The number that the reader stored when it took the underlying lock ([`my_stripe`]); 0 if it
+    /// holds a stripe.
+    stripe_number: u64,
     _shared: RwLockReadGuard<'a, ()>,
 }
 
-/// Has a [`BiasedRwLock`] for itself.
-#[must_use = "the value is had only while this lives"]
+/// Exclusive access to the value of a [`BiasedRwLock`].
+#[must_use = "the value is exclusive only while this lives"]
 pub struct BiasedWriteGuard<'a, T> {
     lock: &'a BiasedRwLock<T>,
     _had: RwLockWriteGuard<'a, ()>,
@@ -75,114 +82,115 @@ impl<T> BiasedRwLock<T> {
         Self {
             gates: Striped::default(),
             biased: AtomicBool::new(false),
-            met: AtomicU64::new(0),
+            contention: AtomicU64::new(0),
             value: UnsafeCell::new(value),
         }
     }
 
-    /// Shares the value. Waits for a writer.
+    /// Shared access. Waits for a writer.
     #[inline]
     pub fn read(&self) -> BiasedReadGuard<'_, T> {
-        match self.by_stripe(|stripe| Some(stripe.read())) {
+        match self.read_fast(|stripe| Some(stripe.read())) {
             Some(guard) => guard,
-            None => self.by_proper(self.gates.inline().read()),
+            None => self.read_slow(self.gates.inline().read()),
         }
     }
 
-    /// Shares the value, unless there is a writer to wait for.
+    /// Shared access, unless a writer would have to be waited for.
     #[inline]
     pub fn try_read(&self) -> Option<BiasedReadGuard<'_, T>> {
-        self.by_stripe(Gate::try_read).or_else(|| Some(self.by_proper(self.gates.inline().try_read()?)))
+        self.read_fast(Gate::try_read).or_else(|| Some(self.read_slow(self.gates.inline().try_read()?)))
     }
 
-    /// Has the value. Waits for whoever has or shares it.
+    /// Exclusive access. Waits for readers and writers.
     #[inline]
     pub fn write(&self) -> BiasedWriteGuard<'_, T> {
         let had = self.gates.inline().write();
-        // Relaxed: whoever set it shared the lock proper, which we have got since.
+        // Relaxed: the reader that set it held the underlying lock, which this thread holds now.
         if self.biased.load(Ordering::Relaxed) {
-            self.unbias(|stripe| Some(stripe.write()));
+            self.revoke(|stripe| Some(stripe.write()));
         }
         BiasedWriteGuard { lock: self, _had: had }
     }
 
-    /// Has the value, if nobody else has or shares it.
+    /// Exclusive access, if there is no reader or writer.
     #[inline]
     pub fn try_write(&self) -> Option<BiasedWriteGuard<'_, T>> {
         let had = self.gates.inline().try_write()?;
         // Relaxed: as in `write`.
-        if self.biased.load(Ordering::Relaxed) && !self.unbias(Gate::try_write) {
+        if self.biased.load(Ordering::Relaxed) && !self.revoke(Gate::try_write) {
             return None;
         }
         Some(BiasedWriteGuard { lock: self, _had: had })
     }
 
-    /// What many readers at the same time bring about, at once; without effect on a single core.
+    /// Sets the bias now, as contention would. Without effect on a single core.
     pub fn bias(&self) {
         let _shared = self.gates.inline().read();
         self.bias_shared();
     }
 
     #[inline]
-    fn by_stripe<'a>(
+    fn read_fast<'a>(
         &'a self,
         share: impl FnOnce(&'a Gate) -> Option<RwLockReadGuard<'a, ()>>,
     ) -> Option<BiasedReadGuard<'a, T>> {
-        // Relaxed: a first look. It counts for nothing before the stripe is ours.
+        // Relaxed: a first check. It decides nothing before this thread holds the stripe.
         if !self.biased.load(Ordering::Relaxed) {
             return None;
         }
         let shared = share(self.gates.stripe()?)?;
-        // Acquire: pairs with `bias_shared`; so we see what was written before the bias was given.
+        // Acquire: pairs with `bias_shared`, so this thread sees what was written before the bias
+        // was set.
         let biased = self.biased.load(Ordering::Acquire);
-        biased.then(|| BiasedReadGuard { lock: self, came: 0, _shared: shared })
+        biased.then(|| BiasedReadGuard { lock: self, stripe_number: 0, _shared: shared })
     }
 
     #[inline]
-    fn by_proper<'a>(&'a self, shared: RwLockReadGuard<'a, ()>) -> BiasedReadGuard<'a, T> {
-        let (met, came) = (self.met.load(Ordering::Relaxed), my_stripe());
-        if met & LAST != came {
-            self.met.store(met & !LAST | came, Ordering::Relaxed);
+    fn read_slow<'a>(&'a self, shared: RwLockReadGuard<'a, ()>) -> BiasedReadGuard<'a, T> {
+        let (contention, stripe_number) = (self.contention.load(Ordering::Relaxed), my_stripe());
+        if contention & LAST != stripe_number {
+            self.contention.store(contention & !LAST | stripe_number, Ordering::Relaxed);
         }
-        BiasedReadGuard { lock: self, came, _shared: shared }
+        BiasedReadGuard { lock: self, stripe_number, _shared: shared }
     }
 
-    /// A reader found that another one came while he shared the lock proper, as he still does.
+    /// A reader found that another reader came while it held the underlying lock, as it still does.
     #[cold]
-    fn in_the_way(&self, met: u64) {
-        let met = met.wrapping_add(MEETING);
-        let patient = met / MEETING < BIAS_AFTER * stripe_count() as u64;
-        self.met.store(if patient { met } else { 0 }, Ordering::Relaxed);
-        if !patient {
+    fn note_contention(&self, contention: u64) {
+        let contention = contention.wrapping_add(ONE_CONTENTION);
+        let is_rare = contention / ONE_CONTENTION < BIAS_AFTER * stripe_count() as u64;
+        self.contention.store(if is_rare { contention } else { 0 }, Ordering::Relaxed);
+        if !is_rare {
             self.bias_shared();
         }
     }
 
-    /// The caller shares the lock proper.
+    /// The caller holds the underlying lock as a reader.
     fn bias_shared(&self) {
         self.gates.inflate();
         if self.gates.is_inflated() {
-            // Release: what was written until now is seen by those who see the bias.
+            // Release: threads that see the bias see what was written until now.
             self.biased.store(true, Ordering::Release);
         }
     }
 
-    /// Takes the bias away and meets every reader, by `take`; false, and the bias stays, if it could not. The caller has the
-    /// lock proper, so nobody gives it back meanwhile.
+    /// Revokes the bias and waits for every reader, by `take`. Returns false, and the bias remains,
+    /// if `take` fails. The caller holds the underlying lock, so no thread sets the bias meanwhile.
     #[cold]
-    fn unbias<'a>(&'a self, take: impl Fn(&'a Gate) -> Option<RwLockWriteGuard<'a, ()>>) -> bool {
-        // Relaxed: who gets a stripe after us synchronizes with us there.
+    fn revoke<'a>(&'a self, take: impl Fn(&'a Gate) -> Option<RwLockWriteGuard<'a, ()>>) -> bool {
+        // Relaxed: a thread that gets a stripe after this synchronizes with this thread there.
         self.biased.store(false, Ordering::Relaxed);
-        let met = self.gates.all().skip(1).all(|stripe| take(stripe).is_some());
-        if !met {
+        let all_taken = self.gates.all().skip(1).all(|stripe| take(stripe).is_some());
+        if !all_taken {
             // Release: as in `bias_shared`.
             self.biased.store(true, Ordering::Release);
         }
-        met
+        all_taken
     }
 }
 
-/// This thread's stripe, and never 0.
+/// This thread's stripe, never 0.
 fn my_stripe() -> u64 {
     my_index(stripe_count()) as u64 + 1
 }
@@ -190,10 +198,10 @@ fn my_stripe() -> u64 {
 impl<T> Drop for BiasedReadGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.came != 0 {
-            let met = self.lock.met.load(Ordering::Relaxed);
-            if met & LAST != self.came {
-                self.lock.in_the_way(met);
+        if self.stripe_number != 0 {
+            let contention = self.lock.contention.load(Ordering::Relaxed);
+            if contention & LAST != self.stripe_number {
+                self.lock.note_contention(contention);
             }
         }
     }
@@ -204,8 +212,9 @@ impl<T> Deref for BiasedReadGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: `_shared` is the lock proper, which keeps writers out, or a stripe, and the bias was seen after that was got
-        // (`by_stripe`): a writer takes the bias away, and waits for us in that stripe (`unbias`), before there is his guard.
+        // SAFETY: `_shared` is the underlying lock, which excludes writers, or a stripe, and the
+        // bias was seen after the stripe was taken (`read_fast`). A writer revokes the bias, and
+        // waits for this thread in that stripe (`revoke`), before it has its guard.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -215,8 +224,9 @@ impl<T> Deref for BiasedWriteGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: `_had` is the lock proper, and if there was a bias we have met every stripe since we took it away (`unbias`).
-        // Who gets a stripe now finds none: to give one, a reader shares the lock proper.
+        // SAFETY: `_had` is the underlying lock. If there was a bias, this thread has taken and
+        // released every stripe since it revoked the bias (`revoke`). A thread that gets a stripe
+        // now finds no bias, since a reader that sets it holds the underlying lock.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -224,7 +234,7 @@ impl<T> Deref for BiasedWriteGuard<'_, T> {
 impl<T> DerefMut for BiasedWriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `&mut self` says that we do not share it either.
+        // SAFETY: as above, and `&mut self` says that this thread does not share it either.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -235,7 +245,8 @@ impl<T> std::fmt::Debug for BiasedRwLock<T> {
     }
 }
 
-/// The lock proper, or a stripe. It guards no value of its own, so that a panic spoils nothing.
+/// The underlying lock, or a stripe. It guards no value of its own, so a panic leaves nothing
+/// inconsistent.
 struct Gate(RwLock<()>);
 
 impl Default for Gate {
@@ -277,7 +288,7 @@ mod tests {
         lock.biased.load(Ordering::Relaxed)
     }
 
-    /// Readers who are in the lock at the same time, `times` times over.
+    /// Readers are in the lock at the same time, `times` times.
     fn meet(lock: &BiasedRwLock<u64>, times: u64) {
         let inside = Barrier::new(2);
         thread::scope(|scope| {
@@ -295,21 +306,21 @@ mod tests {
     }
 
     #[test]
-    fn readers_share_and_a_writer_does_not() {
+    fn readers_share_and_writers_are_exclusive() {
         for biased in [false, true] {
             let lock = BiasedRwLock::new(1);
             if biased {
                 lock.bias();
             }
-            let (first, second) = (lock.read(), lock.try_read().expect("it is shared"));
+            let (first, second) = (lock.read(), lock.try_read().expect("readers share"));
             assert_eq!((*first, *second), (1, 1));
             assert!(lock.try_write().is_none());
-            assert_eq!(is_biased(&lock), biased && stripe_count() > 1, "who could not get it changes nothing");
-            assert_eq!(*lock.try_read().expect("nor keeps others out"), 1);
+            assert_eq!(is_biased(&lock), biased && stripe_count() > 1, "a failed attempt changes nothing");
+            assert_eq!(*lock.try_read().expect("a failed attempt excludes no reader"), 1);
             drop((first, second));
             *lock.write() += 1;
             assert!(!is_biased(&lock));
-            let mut had = lock.try_write().expect("nobody has it");
+            let mut had = lock.try_write().expect("the lock is free");
             *had += 1;
             assert!(lock.try_read().is_none() && lock.try_write().is_none());
             drop(had);
@@ -318,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reader_after_the_other_is_no_reason_for_a_bias() {
+    fn sequential_readers_set_no_bias() {
         let lock = BiasedRwLock::new(0);
         for _ in 0..10 * BIAS_AFTER * stripe_count() as u64 {
             thread::scope(|scope| scope.spawn(|| drop(lock.read())).join().expect("no panic"));
@@ -328,9 +339,9 @@ mod tests {
     }
 
     #[test]
-    fn readers_who_meet_get_a_bias_again_after_each_writer() {
+    fn contending_readers_set_the_bias_again_after_each_writer() {
         let lock = BiasedRwLock::new(0);
-        // Of two that meet one at least notices, unless both have the same stripe.
+        // Of two readers that contend at least one notices, unless both have the same stripe.
         let enough = |lock: &_| {
             (0..100).any(|_| {
                 meet(lock, BIAS_AFTER * stripe_count() as u64);
@@ -345,18 +356,18 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_waits_for_a_reader_in_a_stripe() {
+    fn writer_waits_for_a_reader_in_a_stripe() {
         let lock = BiasedRwLock::new(0);
         lock.bias();
         let (entered, inside) = mpsc::channel();
         thread::scope(|scope| {
             let shared = lock.read();
             scope.spawn(|| {
-                entered.send(()).expect("somebody listens");
+                entered.send(()).expect("the test waits");
                 *lock.write() = 1;
             });
             inside.recv().expect("it is about to write");
-            // It may not have come so far yet; then this shows less, and nothing wrong.
+            // The writer may not have come so far yet. Then the test shows less, and nothing wrong.
             (0..100).for_each(|_| thread::yield_now());
             assert_eq!(*shared, 0);
             drop(shared);
@@ -365,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_writer_leaves_it_usable() {
+    fn panic_of_a_writer_leaves_the_lock_usable() {
         let lock = BiasedRwLock::new(0);
         lock.bias();
         thread::scope(|scope| {
@@ -382,9 +393,10 @@ mod tests {
         assert_eq!(*lock.read(), 2);
     }
 
-    /// Two words that a writer changes one after the other, beside readers that give the bias again and again.
+    /// Two words that a writer changes one after the other, while readers set the bias again and
+    /// again.
     #[test]
-    fn nobody_sees_a_half_of_a_change() {
+    fn readers_see_whole_changes() {
         let rounds = if cfg!(miri) { 20 } else { 20_000 };
         let lock = BiasedRwLock::new((0_u64, 0_u64));
         thread::scope(|scope| {

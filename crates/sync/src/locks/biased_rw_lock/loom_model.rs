@@ -1,13 +1,13 @@
-//! Models of [`BiasedRwLock`]. Each has been seen to fail on the bugs its comment names.
+//! Models of [`BiasedRwLock`]. Each has been seen to fail on the bugs that its comment names.
 
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
 use super::*;
 
-/// loom notices who reads it beside a writer, or without having synchronized with him.
+/// loom reports a read at the same time as a write, or without synchronization with the writer.
 struct World(BiasedRwLock<UnsafeCell<u64>>);
 
-// SAFETY: that nobody reads what is written is what the model is to show, and what loom's cell asserts.
+// SAFETY: no thread reads while another writes. The model checks this, and loom's cell asserts it.
 unsafe impl Sync for World {}
 
 impl World {
@@ -30,7 +30,7 @@ impl World {
         add_one(&self.0.write());
     }
 
-    /// How often it could.
+    /// How often it succeeded.
     fn try_write(&self) -> u64 {
         self.0.try_write().map_or(0, |had| {
             add_one(&had);
@@ -46,11 +46,11 @@ fn add_one(had: &UnsafeCell<u64>) {
     });
 }
 
-/// A reader in a stripe beside a writer and another reader, who may give the bias anew.
-/// Seen to fail: a writer that does not pass through the stripes; one that does before it takes the bias away; a reader that
-/// does not look once more.
+/// A reader in a stripe, with a writer and another reader, which may set the bias again. Seen to
+/// fail: a writer that does not take the stripes; one that takes them before it revokes the bias; a
+/// reader that does not check the bias again.
 #[test]
-fn readers_and_a_writer() {
+fn readers_race_with_a_writer() {
     loom::model(|| {
         let world = World::new(true);
         let writer = thread::spawn({
@@ -71,10 +71,10 @@ fn readers_and_a_writer() {
     });
 }
 
-/// The bias is given after a change, and what was changed is read with it.
-/// Seen to fail: a second look that does not acquire; a bias that is given without release.
+/// The bias is set after a change, and a reader that sees the bias sees the change. Seen to fail: a
+/// second check that does not acquire; a bias that is set without release.
 #[test]
-fn a_bias_shows_what_was_written_before() {
+fn bias_publishes_earlier_writes() {
     loom::model(|| {
         let world = World::new(true);
         let writer = thread::spawn({
@@ -90,10 +90,10 @@ fn a_bias_shows_what_was_written_before() {
     });
 }
 
-/// The bias is taken away in vain, since a reader is inside, and given back: what was written before is read with it.
-/// Seen to fail: a bias that is given back without release.
+/// The bias is revoked in vain, since a reader is inside, and set again. A reader that sees it sees
+/// what was written before. Seen to fail: a bias that is set again without release.
 #[test]
-fn a_bias_that_is_given_back_shows_what_was_written_before() {
+fn restored_bias_publishes_earlier_writes() {
     loom::model(|| {
         let world = World::new(true);
         let reader = thread::spawn({
@@ -107,7 +107,7 @@ fn a_bias_that_is_given_back_shows_what_was_written_before() {
         world.write();
         world.0.bias();
         let inside = world.0.read();
-        // loom switches threads at what they do to each other, and else never here.
+        // loom switches threads where their accesses conflict, and otherwise never here.
         thread::yield_now();
         drop(inside);
         reader.join().expect("no panic");
@@ -116,10 +116,10 @@ fn a_bias_that_is_given_back_shows_what_was_written_before() {
     });
 }
 
-/// Two who may write, one of whom does not wait, beside a reader.
-/// Seen to fail: a bias that stays away after somebody tried in vain.
+/// Two writers, one of which does not wait, with a reader. Seen to fail: a bias that remains
+/// revoked after an attempt in vain.
 #[test]
-fn who_only_tries() {
+fn try_write_races_with_a_writer_and_a_reader() {
     loom::model(|| {
         let world = World::new(true);
         let trier = thread::spawn({

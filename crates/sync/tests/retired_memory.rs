@@ -1,4 +1,5 @@
-//! What becomes of garbage where nobody else helps: in a process of its own, one test at a time.
+//! Retired memory when no other thread helps to free it: in a process of its own, one test at a
+//! time.
 
 #![cfg(not(loom))]
 
@@ -12,7 +13,7 @@ use pando_sync::{Counted, Object, back_pressure, collect, collect_all, flush_ret
 
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Holds the next: each is retired when the one before it is freed.
+/// A chain: each object is retired when the one before it is freed.
 struct Probe {
     _next: Option<Counted<Probe>>,
 }
@@ -25,7 +26,7 @@ impl Drop for Probe {
     }
 }
 
-/// So many generations begin to wait, one after the other.
+/// Retires so many generations, one after the other.
 fn retire(generations: usize) {
     ALIVE.fetch_add(generations, SeqCst);
     drop((0..generations).fold(None, |next, _| Some(Counted::new(Probe { _next: next }))));
@@ -35,7 +36,7 @@ fn alive() -> usize {
     ALIVE.load(SeqCst)
 }
 
-/// Nobody else is about, and nothing waits.
+/// No other test runs, and nothing waits to be freed.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,16 +44,17 @@ fn alone() -> MutexGuard<'static, ()> {
     alone
 }
 
-/// More than fit into the rounds after which who collects in vain gives up.
+/// More generations than the rounds after which a thread that collects in vain returns.
 const GENERATIONS: usize = 400;
 
-/// A thread that goes on making garbage keeps little of it; one that goes on reading keeps none, however much came together
-/// while it held a guard.
-/// Seen to fail: grace periods that begin for what others have left only, only while it reads, or only for what is worth one;
-/// a thread that does not free its own, or one bag at a time, or so many whatever waits; that takes itself for one that
-/// retires for ever; a turn that comes within a guard, and is forgotten.
+/// A thread that goes on retiring keeps little retired memory. A thread that goes on reading keeps
+/// none, however much it retired while it held a guard. Seen to fail: grace periods that begin only
+/// for what other threads have left, only while the thread reads, or only when enough bags wait; a
+/// thread that does not free its own objects, or one bag at a time, or a fixed number whatever
+/// waits; a thread that takes itself for one that retires for ever; a run of the reclaimer that is
+/// due within a guard, and is forgotten.
 #[test]
-fn of_one_thread() {
+fn thread_frees_its_own_retired_memory() {
     const OBJECTS: usize = if cfg!(miri) { 2_000 } else { 100_000 };
     let _alone = alone();
     let read = |most: usize| {
@@ -75,11 +77,11 @@ fn of_one_thread() {
     read(100_000);
 }
 
-/// One call goes to the last generation.
-/// Seen to fail: a call that does not look at the bag, or at the queue, or at its own at all, or gives up although it gets on;
-/// back pressure that does not see what was retired meanwhile, or does nothing; bytes that are not counted, or never less.
+/// One call frees all generations. Seen to fail: a call that ignores the bag, or the queue, or this
+/// thread's list altogether, or returns although it makes progress; back-pressure that ignores what
+/// was retired meanwhile, or does nothing; bytes that are not counted, or never subtracted.
 #[test]
-fn to_the_last_generation() {
+fn collect_frees_every_generation() {
     let _alone = alone();
     retire(GENERATIONS);
     assert!(retired_bytes() > 0);
@@ -90,17 +92,17 @@ fn to_the_last_generation() {
     assert_eq!((alive(), retired_bytes()), (0, 0));
 }
 
-/// The same of what another thread has left, which sleeps.
-/// Seen to fail: with `collect`; giving up although it gets on.
+/// The same for what another thread has retired, which sleeps. Seen to fail: with `collect`; a call
+/// that returns although it makes progress.
 #[test]
-fn of_the_idle_to_the_last_generation() {
+fn collect_all_frees_every_generation_of_a_sleeping_thread() {
     let _alone = alone();
     let (done, when_done) = mpsc::channel();
     let (end, when_to_end) = mpsc::channel::<()>();
     let idle = std::thread::spawn(move || {
         retire(GENERATIONS);
         flush_retired();
-        done.send(()).expect("somebody waits");
+        done.send(()).expect("the test waits");
         let _ = when_to_end.recv();
     });
     when_done.recv().expect("no panic");
