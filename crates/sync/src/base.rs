@@ -1,4 +1,4 @@
-//! What every other module builds on: cache lines, prefetch, a hash.
+//! Basics for every other module: cache lines, prefetch, a hash.
 
 pub(crate) mod padded;
 pub(crate) mod prefetch;

@@ -1,10 +1,10 @@
 //! Every tuned constant of this crate, with the reason for its value.
 //!
 //! The values are choices, made on small machines (2 to 16 cores) for the reason beside each. They
-//! were not measured one by one: where half or twice the value would do as well, nobody has looked.
-//! A constant that says what a structure *is* (bits of a state word, the size of a cache line) is
-//! in the file of that structure. Under the model checker the thresholds are as small as they can
-//! be, so that a model reaches both sides.
+//! were not measured one by one, so half or twice a value may do as well. A constant that says what
+//! a structure *is* (bits of a state word, the size of a cache line) is in the file of that
+//! structure. Under the model checker the thresholds are as small as they can be, so that a model
+//! reaches both sides.
 #![cfg_attr(loom, allow(dead_code, reason = "the models do without the reclaimer's policy"))]
 
 use std::time::Duration;
@@ -34,8 +34,8 @@ pub(crate) const ENOUGH_BAGS: usize = 8;
 pub(crate) const READS: u32 = 512;
 /// And after so many while nothing of its own waits, for the sake of other threads.
 pub(crate) const IDLE_READS: u32 = 2048;
-/// One run in so many visits another thread's list. So does each run of a thread of whose own
-/// nothing waits.
+/// One run in so many visits another thread's list. So does each run of a thread that has nothing
+/// waiting.
 pub(crate) const VISIT: u32 = 16;
 /// A visitor leaves what expired in so many last grace periods to its owner, if there is one.
 pub(crate) const FRESH_PERIODS: u64 = 100;
@@ -45,7 +45,7 @@ pub(crate) const RETIRE_LISTS: usize = if cfg!(loom) { 1 } else { 64 };
 /// no other thread was freeing it: some thread reads.
 pub(crate) const COLLECT_ROUNDS: usize = 32;
 /// Rounds besides. Objects that own objects are freed one generation after the other. And while
-/// other threads free what was retired here, the contents of a file may take them long.
+/// other threads free objects that were retired here, the contents of a file may take them long.
 pub(crate) const COLLECT_MORE: usize = 100_000;
 /// Back-pressure yields so many times before it sleeps,
 pub(crate) const PRESSURE_YIELDS: u32 = 64;

@@ -95,7 +95,7 @@ pub struct NameGuard<'a> {
     _held: Held,
 }
 
-/// What is locked. Nearly all operations lock one stripe or two, and pay for no more.
+/// The locked stripes. Nearly all operations lock one stripe or two, and pay for no more.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held for the sake of being dropped")]
 enum Locked<'a> {

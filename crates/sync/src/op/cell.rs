@@ -179,7 +179,7 @@ impl<T: Object> OpCell<T> {
     /// `after`.
     ///
     /// It is inserted when everything else is enlisted, since a remover may commit the operation as
-    /// soon as it finds the cell. Where it was inserted, it is [adopted](OpCell::adopt).
+    /// soon as it finds the cell. After the insertion, it is [adopted](OpCell::adopt).
     ///
     /// # Panics
     /// As [`OpCell::enlist`].

@@ -36,8 +36,8 @@ impl Reading {
         if self.guards.get() == 0 && self.countdown.get() == 0 {
             run();
         }
-        // Read only now. What is freed must not take a guard, but if it does, and keeps it, there
-        // is one.
+        // Read only now. An object that is freed must not take a guard, but if it does, and keeps
+        // it, there is one.
         let guards = self.guards.get();
         if guards == 0 {
             self.countdown.set(self.countdown.get().saturating_sub(1));

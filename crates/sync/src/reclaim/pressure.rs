@@ -23,8 +23,8 @@ pub(crate) fn collect_all() {
     collect_with(&Idle::now());
 }
 
-/// The lists of other threads into which their owners have put nothing since. What waits there now,
-/// and what that frees in turn, is all there will be. What busy threads retire has no end.
+/// The lists of other threads into which their owners have put nothing since. They get no further
+/// objects, except those that are retired when theirs are freed. Busy threads retire without end.
 pub(super) struct Idle {
     lists: usize,
     filled: [usize; RETIRE_LISTS],
@@ -67,7 +67,7 @@ fn collect_with(idle: &Idle) {
     let (mut rounds, mut more) = (0, 0);
     while rounds < COLLECT_ROUNDS {
         let freed = advance(idle);
-        // What was retired before this call is freed, and what that freed in turn.
+        // Everything that was retired before this call is freed, and everything that this retired.
         if GRACE_PERIODS.over() >= period && all_done() {
             break;
         }
@@ -84,7 +84,7 @@ fn collect_with(idle: &Idle) {
     }
 }
 
-/// Begins a grace period if none is under way, and ends the one that is if it can.
+/// Begins a grace period if none is in progress, and ends the one in progress if it can.
 pub(super) fn advance_periods() {
     GRACE_PERIODS.begin();
     GRACE_PERIODS.try_end();
@@ -109,7 +109,7 @@ pub(crate) fn back_pressure(limit_bytes: usize) {
         advance(&Idle::none());
         flush();
         if LISTS.iter().all(RetireList::is_done) {
-            // What is left is in the bags of other threads, which may be asleep.
+            // The rest is in the bags of other threads, which may be asleep.
             break;
         }
         spins += 1;

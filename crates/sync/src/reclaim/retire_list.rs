@@ -49,8 +49,8 @@ impl<'a> Expired<'a> {
         Self { list, bag }
     }
 
-    /// Frees the objects with `free`. What this thread (`thread`, unless its locals are gone)
-    /// retires meanwhile is put into the same list.
+    /// Frees the objects with `free`. Objects that this thread (`thread`, unless its locals are
+    /// gone) retires meanwhile are put into the same list.
     fn free(mut self, thread: Option<&Filling<'a>>, free: &mut impl FnMut(Retired)) {
         // Dropped before `self`: what was retired is in the list before the list is at rest.
         let _redirected = thread.map(|filling| filling.redirect(self.list));
@@ -126,8 +126,9 @@ impl RetireList {
     }
 
     /// Frees bags that wait for `period` or for an earlier one, `most` of them at most. Returns how
-    /// many it freed. What that retires waits in this list too. So a thread that waits until all of
-    /// it is freed can see it, and no thread gets the retired objects of another to wait for.
+    /// many it freed. Objects that are retired by this wait in the same list. So a thread that
+    /// waits until all of it is freed can see it, and no thread gets the retired objects of another
+    /// to wait for.
     pub(super) fn free_expired<'a>(
         &'a self,
         period: u64,

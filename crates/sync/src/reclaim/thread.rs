@@ -1,5 +1,4 @@
-//! What a thread does with what it retires, and when it frees expired bags: its own, and some of
-//! others.
+//! When a thread frees expired bags: its own, and some of other threads.
 
 use std::cell::Cell;
 
@@ -82,7 +81,8 @@ impl Local {
         }
     }
 
-    /// Visits another list. Says whether no thread owns it and something goes on waiting there.
+    /// Visits another list. Says whether no thread owns it and it still holds
+    /// something.
     fn visit(&self) -> bool {
         let visited = self.visited.get().wrapping_add(1) % (LISTS.used() + 1);
         self.visited.set(visited);
@@ -96,7 +96,7 @@ impl Local {
 }
 
 impl Drop for Local {
-    /// What waits is left to other threads.
+    /// Other threads free the objects that wait.
     fn drop(&mut self) {
         self.filling.end();
         guards::end();

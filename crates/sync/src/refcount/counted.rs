@@ -185,7 +185,7 @@ impl<T: Object> Counted<T> {
         let is_awaited = block.value.is_awaited();
         let bytes = size_of::<Block<T>>() + block.value.held_bytes();
         /// # Safety
-        /// `ptr` is a block that nobody uses any more.
+        /// `ptr` is a block that is not used any more.
         unsafe fn free<T>(ptr: *mut ()) {
             let block = ptr.cast::<Block<T>>();
             // SAFETY: the caller's contract.

@@ -68,7 +68,7 @@ pub(super) struct Sentinel {
     hint: Hint,
     /// The segment, for the model checker's reclaimer.
     #[cfg(loom)]
-    home: *const (),
+    segment: *const (),
 }
 
 /// Never used; all bits of the sentinel are zero.
@@ -136,7 +136,7 @@ impl Segment {
         #[cfg(loom)]
         for i in 0..sentinels {
             let link = Link { next: AtomicPtr::new(std::ptr::null_mut()), key: crate::facade::AtomicU64::new(0) };
-            let sentinel = Sentinel { link, state: AtomicUsize::new(UNUSED), home: segment.cast() };
+            let sentinel = Sentinel { link, state: AtomicUsize::new(UNUSED), segment: segment.cast() };
             // SAFETY: within the allocation, by its layout.
             unsafe { Self::sentinel(segment, i).write(sentinel) };
         }
@@ -191,7 +191,7 @@ impl Segment {
 #[cfg(loom)]
 pub(super) unsafe fn check_access(link: *const Link) {
     // SAFETY: a sentinel's link is its first field, and the model frees nothing before its end.
-    reclaim::model::check_access(unsafe { (*link.cast::<Sentinel>()).home });
+    reclaim::model::check_access(unsafe { (*link.cast::<Sentinel>()).segment });
 }
 
 /// The address of a table's index, with which a part of the index can be prefetched before the

@@ -68,7 +68,7 @@ impl World {
         });
     }
 
-    /// Ends a grace period if no guard is in the way, and frees what has expired in all lists.
+    /// Ends a grace period if no guard prevents it, and frees what has expired in all lists.
     fn advance<'a>(&'a self, filling: &Filling<'a>, parent: bool) {
         self.grace_periods.begin();
         self.grace_periods.try_end();
@@ -91,7 +91,7 @@ impl World {
 }
 
 /// Two threads own a list, one after the other or one of them the shared list. Each retires an
-/// object, frees what it finds, and ends. What they leave is freed by a third thread.
+/// object, frees what it finds, and ends. A third thread frees the rest.
 ///
 /// Seen to fail: a thread that ends without a flush; a claim by a load and a store. Not seen to
 /// fail: the list given back before the flush, or by a Relaxed store.
