@@ -5,3 +5,4 @@ pub(crate) mod prefetch;
 pub(crate) mod siphash;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod stopper;
+pub(crate) mod stripe_hint;

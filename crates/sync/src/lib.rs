@@ -1,7 +1,8 @@
 //! The concurrency primitives of pandofs. This is the only crate of the file system's core with
 //! `unsafe` code: what it exports is safe.
 //!
-//! Each primitive has a file of its own. A folder is a floor, and imports point down. From the top:
+//! Each primitive has a file of its own. A folder is a floor, and imports point down
+//! (`tests/floors.rs`). From the top:
 //!
 //! * `split_table`: [`SplitTable`], [`IndexAddress`]: a hash table whose order never changes, for
 //!   directories and inodes.
@@ -40,8 +41,8 @@
 //!   and that returns to the system.
 //! * `ring`: [`ring`](ring::ring): the records of a trace, from one thread to another. The writer
 //!   never blocks.
-//! * `base`: [`Padded`], [`OwnLine`], [`prefetch()`], [`siphash13`]: cache lines, prefetch, a keyed
-//!   hash.
+//! * `base`: [`Padded`], [`OwnLine`], [`prefetch()`], [`siphash13`], [`stripe_hint()`]: cache lines,
+//!   prefetch, a keyed hash, the choice of a stripe.
 //! * `facade`, `tuning`: [`lock`]: `std` or the model checker; every tuned constant.
 //!
 //! # Models
@@ -68,6 +69,7 @@ pub use base::{
     padded::{OwnLine, Padded},
     prefetch::prefetch,
     siphash::siphash13,
+    stripe_hint::stripe_hint,
 };
 pub use counters::{
     quota::{Quota, QuotaFull},
@@ -97,21 +99,3 @@ pub use refcount::{
 };
 pub use split_table::{Detached, IndexAddress, Inserted, Node, Rejected, Removed, SplitTable};
 pub use tuning::OPTIMISTIC_TRIES;
-
-/// A small number for choosing a stripe. It differs between threads that run at the same time.
-///
-/// Threads get consecutive numbers when they first ask. So up to `n` threads spread evenly over `n`
-/// stripes.
-#[inline]
-#[must_use]
-pub fn stripe_hint() -> usize {
-    #[cfg(loom)]
-    return facade::thread_number();
-    #[cfg(not(loom))]
-    {
-        use std::sync::atomic::{AtomicUsize, Ordering};
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        std::thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-        MINE.try_with(|n| *n).unwrap_or(0)
-    }
-}

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Padded,
+    base::padded::Padded,
     facade::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 

@@ -14,7 +14,7 @@ use super::{
     magazines::{Free, Stack},
     system,
 };
-use crate::Padded;
+use crate::base::padded::Padded;
 
 /// The address of the first chunk, on a cache line to which no thread writes afterwards.
 static FIRST_CHUNK: Padded<AtomicUsize> = Padded(AtomicUsize::new(0));

@@ -15,7 +15,7 @@ use crate::tuning::STRIPE_AFTER;
 use std::marker::PhantomData;
 
 use crate::{
-    Padded,
+    base::{padded::Padded, stripe_hint::stripe_hint},
     facade::{AtomicPtr, AtomicU64, Ordering},
 };
 
@@ -157,7 +157,7 @@ pub(crate) fn mine<T>(stripes: &[T]) -> &T {
 /// The index of this thread's element, if there are `count` (a power of two).
 #[inline]
 pub(crate) fn my_index(count: usize) -> usize {
-    crate::stripe_hint() & (count - 1)
+    stripe_hint() & (count - 1)
 }
 
 /// How many stripes an inflated value has: the number of cores, rounded up to a power of two.

@@ -86,8 +86,8 @@ mod counters {
 
     use super::LockCount;
     use crate::{
+        base::stripe_hint::stripe_hint,
         locks::lock_order::{CLASSES, LockClass},
-        stripe_hint,
         tuning::LOCK_STAT_STRIPES,
     };
 

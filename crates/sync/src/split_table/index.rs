@@ -45,8 +45,8 @@ use super::raw::{self, Link};
 use crate::allocator;
 use crate::tuning::{INDEX_GROUP_BITS as GROUP_BITS, INDEX_PLACE_BITS as PLACE_BITS};
 use crate::{
+    base::prefetch::prefetch,
     facade::{Ordering, fence_after_exchange},
-    prefetch,
     reclaim::Guard,
 };
 

@@ -22,8 +22,8 @@ use std::ptr::NonNull;
 
 use super::{Detached, Node};
 use crate::{
+    base::prefetch::prefetch,
     facade::{AtomicPtr, AtomicU64, Ordering},
-    prefetch,
     reclaim::Guard,
     refcount::counted::{Block, Counted, Shared},
 };
