@@ -41,8 +41,8 @@
 //!   and that returns to the system.
 //! * `ring`: [`ring`](ring::ring): the records of a trace, from one thread to another. The writer
 //!   never blocks.
-//! * `base`: [`Padded`], [`OwnLine`], [`prefetch()`], [`siphash13`], [`stripe_hint()`]: cache lines,
-//!   prefetch, a keyed hash, the choice of a stripe.
+//! * `base`: [`Padded`], [`OwnLine`], [`prefetch()`], [`siphash13`], [`stripe_hint()`]: cache
+//!   lines, prefetch, a keyed hash, the choice of a stripe.
 //! * `facade`, `tuning`: [`lock`]: `std` or the model checker; every tuned constant.
 //!
 //! # Models
