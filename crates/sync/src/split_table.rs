@@ -22,7 +22,7 @@
 //!    elements in few cache lines.
 //! 6. A bucket's third element is three cache misses away: `hint`, its address, prefetched together
 //!    with the first element.
-//! 7. Shrinking while other threads use the buckets: `buckets`, each sentinel has a state, and the
+//! 7. Shrinking while other threads use the buckets: `sentinel`, each of them has a state, and the
 //!    last user retires the segment.
 //!
 //! **Why a look-up that finds nothing is right** (there is an instant of the call at which the name
@@ -41,14 +41,16 @@ mod buckets;
 mod hint;
 mod index;
 mod raw;
+mod sentinel;
 
 use std::{fmt, marker::PhantomData, ops::Deref};
 
 pub use self::buckets::IndexAddress;
 use self::{
-    buckets::{Buckets, Sentinel},
+    buckets::Buckets,
     index::Index,
     raw::{LOW, Link, Walk},
+    sentinel::Sentinel,
 };
 use crate::{
     facade::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence_after_exchange},

@@ -1,7 +1,7 @@
 //! The floors of `src`: a folder is a floor, and imports point down.
 //!
-//! The test reads the sources: every path that begins with `crate::`, outside tests and models. It does
-//! not see paths that begin with `super::`, which stay within a floor.
+//! The test reads the sources: every path that begins with `crate::`, outside tests and models. It
+//! does not see paths that begin with `super::`, which stay within a floor.
 
 #![cfg(not(loom))]
 

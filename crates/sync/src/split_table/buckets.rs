@@ -1,4 +1,4 @@
-//! The buckets: sentinels, the segments that contain them, and how many there should be.
+//! The buckets: the table of segments of sentinels, and how many buckets there should be.
 //!
 //! With `2^bits` buckets, bucket `i` begins at key `i << (64 - bits)`. Its sentinel is linked there
 //! on first use. Each doubling of the buckets adds one *segment* of sentinels. So to grow means to
@@ -9,15 +9,6 @@
 //! cache line: the same number of cache lines with twice the buckets keeps as many writers apart,
 //! and halves the walks.
 //!
-//! The states of a sentinel:
-//!
-//! ```text
-//! UNUSED --claim--> LINKING --done--> LINKED --kill--> DEAD, marked, unlinked by the killer
-//!    |                 |
-//!    +------kill-------+--kill--> DEAD; the linking thread notices, marks and unlinks it,
-//!                                       and releases the segment
-//! ```
-//!
 //! A shrinking thread publishes the smaller table of segments first, and then kills. So a thread
 //! that loaded the larger table did so before the kill. A sentinel that it finds LINKED there was
 //! in the list at an instant of its own operation. That is the start which fact F2 (in `raw`)
@@ -27,10 +18,6 @@
 //! A sentinel that was killed while it was being linked may still be in the list when its bucket
 //! has a new one, with the same key. Either of them may come first, so a thread that unlinks starts
 //! before that key.
-//!
-//! A segment is held by the table, and by each LINKING sentinel that the killer had to leave behind
-//! (`holders`). The last holder to release it retires it, and all its sentinels are unlinked by
-//! then.
 
 use crate::tuning::{
     CONTENDED_AFTER, CONTENDED_BITS, DECAY_SAMPLES, GROWTH_BITS, INDEX_AT_ONCE_BITS, LINKED_TOGETHER, LIST_MAX,
@@ -40,9 +27,9 @@ use std::{alloc::Layout, ops::RangeInclusive, ptr::NonNull};
 
 use super::{
     SplitTable,
-    hint::Hint,
     index::Index,
     raw::{self, Link, Walk},
+    sentinel::{DEAD, LINKED, LINKING, Segment, Sentinel, UNUSED},
 };
 use crate::{
     allocator,
@@ -58,141 +45,6 @@ const SEGMENTS: usize = (MAX_BITS - BASE_BITS + 1) as usize;
 /// The low bits of a published address, which hold the bits of indexed buckets.
 const INDEXED: usize = align_of::<Buckets>() - 1;
 const _: () = assert!(MAX_BITS as usize <= INDEXED);
-
-/// A sentinel: the head of a bucket.
-#[repr(C, align(32))]
-pub(super) struct Sentinel {
-    link: Link,
-    state: AtomicUsize,
-    #[cfg(not(loom))]
-    hint: Hint,
-    /// The segment, for the model checker's reclaimer.
-    #[cfg(loom)]
-    segment: *const (),
-}
-
-/// Never used; all bits of the sentinel are zero.
-const UNUSED: usize = 0;
-/// A thread is linking it into the list.
-const LINKING: usize = 1;
-/// In the list, and a start for walks.
-const LINKED: usize = 2;
-/// Its segment is being retired.
-const DEAD: usize = 3;
-
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<Sentinel>() == 32 && size_of::<Segment>() == 64);
-
-impl Sentinel {
-    // Acquire: pairs with the release of the thread that linked it, so its key and `next` are
-    // visible.
-    #[inline]
-    fn is_linked(&self) -> bool {
-        self.state.load(Ordering::Acquire) == LINKED
-    }
-
-    /// Where walks from here continue.
-    #[inline]
-    pub(super) fn next(&self) -> &AtomicPtr<Link> {
-        &self.link.next
-    }
-
-    /// Where more elements of the bucket are.
-    #[inline]
-    #[cfg(not(loom))]
-    pub(super) fn hint(&self) -> &Hint {
-        &self.hint
-    }
-
-    /// The model checker has no caches to warm.
-    #[cfg(loom)]
-    pub(super) fn hint(&self) -> &Hint {
-        static HINT: Hint = Hint::none();
-        &HINT
-    }
-}
-
-/// The header of a segment. Its sentinels follow in the same allocation.
-#[repr(C, align(64))]
-struct Segment {
-    sentinels: usize,
-    /// How many holders must release the segment before it is retired: the table, and operations
-    /// that were linking a sentinel when it was killed.
-    holders: AtomicUsize,
-}
-
-impl Segment {
-    fn layout(sentinels: usize) -> Option<Layout> {
-        Some(Layout::new::<Self>().extend(Layout::array::<Sentinel>(sentinels).ok()?).ok()?.0)
-    }
-
-    /// A segment of unused sentinels; `None` when memory is short.
-    fn allocate(sentinels: usize) -> Option<*mut Self> {
-        let segment = allocator::try_alloc_zeroed(Self::layout(sentinels)?)?.cast::<Self>().as_ptr();
-        // SAFETY: fresh memory of the header's layout.
-        unsafe { segment.write(Self { sentinels, holders: AtomicUsize::new(1) }) };
-        // Zeroes are unused sentinels, except under the model checker, whose atomics are larger
-        // than a word.
-        #[cfg(loom)]
-        for i in 0..sentinels {
-            let link = Link { next: AtomicPtr::new(std::ptr::null_mut()), key: crate::facade::AtomicU64::new(0) };
-            let sentinel = Sentinel { link, state: AtomicUsize::new(UNUSED), segment: segment.cast() };
-            // SAFETY: within the allocation, by its layout.
-            unsafe { Self::sentinel(segment, i).write(sentinel) };
-        }
-        Some(segment)
-    }
-
-    /// # Safety
-    /// `segment` is allocated and has more than `index` sentinels.
-    #[inline]
-    unsafe fn sentinel(segment: *mut Self, index: usize) -> *mut Sentinel {
-        // SAFETY: the sentinels follow the header without a gap, as its size is a multiple of their
-        // alignment. The bound is the caller's.
-        unsafe { segment.add(1).cast::<Sentinel>().add(index) }
-    }
-
-    /// # Safety
-    /// `segment` came from `allocate`, and is not used any more.
-    unsafe fn free(segment: *mut ()) {
-        let segment = segment.cast::<Self>();
-        // SAFETY: the caller's contract.
-        let sentinels = unsafe { (*segment).sentinels };
-        #[cfg(loom)]
-        for i in 0..sentinels {
-            // SAFETY: initialized by `allocate`, dropped once.
-            unsafe { Self::sentinel(segment, i).drop_in_place() };
-        }
-        let layout = Self::layout(sentinels).expect("it was allocated with this layout");
-        // SAFETY: not null, and as allocated.
-        unsafe { allocator::free(NonNull::new_unchecked(segment).cast(), layout) };
-    }
-
-    /// # Safety
-    /// The caller is one of the holders, each of which releases once; `segment` is in no published
-    /// table, and the caller's guard is older than that.
-    unsafe fn release(segment: *mut Self) {
-        // SAFETY: held by the caller until here.
-        let (holders, sentinels) = unsafe { (&(*segment).holders, (*segment).sentinels) };
-        // AcqRel: the last holder has seen the unlinking by the others.
-        if holders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let bytes = Self::layout(sentinels).map_or(0, |l| l.size());
-            // SAFETY: no sentinel of it is in the list or in a published table, and the last holder
-            // retires it, once.
-            unsafe { reclaim::retire(segment.cast(), bytes, Self::free) };
-        }
-    }
-}
-
-/// Fails the model if the sentinel's segment has been reclaimed.
-///
-/// # Safety
-/// `link` is a sentinel's.
-#[cfg(loom)]
-pub(super) unsafe fn check_access(link: *const Link) {
-    // SAFETY: a sentinel's link is its first field, and the model frees nothing before its end.
-    reclaim::model::check_access(unsafe { (*link.cast::<Sentinel>()).segment });
-}
 
 /// The address of a table's index, with which a part of the index can be prefetched before the
 /// table itself is read: [`SplitTable::index_address`].

@@ -146,7 +146,7 @@ unsafe fn check_access<T: Send + Sync + 'static>(link: *mut Link) {
     // element's.
     unsafe {
         if (*link).key.load(Ordering::Relaxed) & 1 == 0 {
-            super::buckets::check_access(link);
+            super::sentinel::check_access(link);
         } else {
             let _ = element::<T>(link).to_ref();
         }
