@@ -44,14 +44,14 @@ impl Queue {
 pub(crate) struct FairLock {
     /// Held for a few instructions only, never while the lock's owner works.
     queue: Mutex<Queue>,
-    turns: [Condvar; WAKE_GROUPS as usize],
+    wake_ups: [Condvar; WAKE_GROUPS as usize],
 }
 
 pub(crate) struct FairGuard<'a>(&'a FairLock);
 
 impl FairLock {
     pub(crate) fn new() -> Self {
-        Self { queue: Mutex::new(Queue::default()), turns: std::array::from_fn(|_| Condvar::new()) }
+        Self { queue: Mutex::new(Queue::default()), wake_ups: std::array::from_fn(|_| Condvar::new()) }
     }
 
     pub(crate) fn lock(&self) -> FairGuard<'_> {
@@ -78,8 +78,8 @@ impl FairLock {
                 // A newcomer was faster. When it releases the lock, it wakes the head again.
                 queue.woken = false;
             }
-            let turn = &self.turns[(ticket % WAKE_GROUPS) as usize];
-            queue = turn.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
+            let wake_up = &self.wake_ups[(ticket % WAKE_GROUPS) as usize];
+            queue = wake_up.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
         queue.head += 1;
         queue.woken = false;
@@ -97,7 +97,7 @@ impl Drop for FairGuard<'_> {
             queue.woken = true;
             let head = queue.head;
             drop(queue);
-            self.0.turns[(head % WAKE_GROUPS) as usize].notify_all();
+            self.0.wake_ups[(head % WAKE_GROUPS) as usize].notify_all();
         }
     }
 }
