@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The classes of locks, as reports name them.
 pub(crate) const CLASSES: [&str; 8] =
-    ["permissions", "topology", "names", "rename_seq", "handle", "data", "xattrs", "flights"];
+    ["permissions", "topology", "names", "rename_seq", "handle", "data", "xattrs", "single_flight"];
 
 /// Counts of all classes: up to now, or in a stretch of time. Of the whole process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,14 @@
-//! What a table costs: nanoseconds for each operation with one and two threads, and bytes for each element.
+//! The cost of a table: nanoseconds for each operation with one and two threads, and bytes for each
+//! element.
 //!
 //! `cargo run --release -p pando-sync --example split_table`
 //!
-//! On Linux the time is what the threads spent on a core, so that other programs disturb less: two threads that do not
-//! disturb each other show a speed of 2.
+//! On Linux the time is the CPU time of the threads, so that other programs disturb less. Two
+//! threads that do not disturb each other show a speed of 2.
 
 use std::{hint::black_box, sync::Barrier, time::Instant};
 
-use pando_sync::{Node, SplitTable, Unlinked, pin};
+use pando_sync::{Detached, Node, SplitTable, pin};
 
 type Table = SplitTable<u64>;
 
@@ -16,7 +17,7 @@ fn hash(name: u64) -> u64 {
     (x ^ x >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-fn insert(table: &Table, name: u64, node: Unlinked<u64>, len: u64) {
+fn insert(table: &Table, name: u64, node: Detached<u64>, len: u64) {
     let guard = pin();
     let done = table.insert(hash(name), |&n| n == name, node, &guard).expect("a new name");
     table.adapt(len as usize, done.contended, &guard);
@@ -29,14 +30,15 @@ fn remove(table: &Table, name: u64, len: u64) {
     table.adapt(len as usize, done.contended, &guard);
 }
 
-/// This thread's time on a core in nanoseconds (proc(5), `schedstat`), or else the clock's.
+/// This thread's CPU time in nanoseconds (proc(5), `schedstat`), or else the elapsed time.
 fn now(zero: Instant) -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let on_core = stat.and_then(|s| s.split(' ').next()?.parse::<f64>().ok());
     on_core.unwrap_or_else(|| zero.elapsed().as_nanos() as f64)
 }
 
-/// Nanoseconds of one operation of one thread, when `threads` of them do `each` with (thread, step).
+/// Nanoseconds for one operation of one thread, when `threads` threads call `each` with (thread,
+/// step).
 fn time(threads: u64, steps: u64, each: impl Fn(u64, u64) + Sync) -> f64 {
     let start = Barrier::new(threads as usize + 1);
     std::thread::scope(|s| {
@@ -62,7 +64,7 @@ fn main() {
     for elements in [0, 100, 100_000, 1_000_000_u64] {
         let table = Table::new();
         for name in 0..elements {
-            insert(&table, name, Unlinked::new(name), name + 1);
+            insert(&table, name, Detached::new(name), name + 1);
         }
         let steps = 2_000_000;
         let mut alone = 0.0;
@@ -78,16 +80,17 @@ fn main() {
                 let guard = pin();
                 black_box(table.get(hash(name), |&n| n == name, &guard).map(|n| **n));
             });
-            // Names of each thread's own, as in a directory in which each creates and removes its files.
+            // Each thread has names of its own, as in a directory in which each creates and removes
+            // its files.
             let both = time(threads, steps / 2, |t, i| {
                 let name = elements + (i % 64) * threads + t;
-                insert(&table, name, Unlinked::new(name), elements + 1);
+                insert(&table, name, Detached::new(name), elements + 1);
                 remove(&table, name, elements);
             });
-            // What of it is the node's allocation and its way through the reclaimer.
+            // The part of it for the node's allocation and its retirement.
             let retire = time(threads, steps / 2, |_, i| {
                 let _guard = pin();
-                drop(black_box(Unlinked::new(i)));
+                drop(black_box(Detached::new(i)));
             });
             alone = if threads == 1 { both } else { alone };
             let speed = threads as f64 * alone / both;

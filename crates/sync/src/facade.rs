@@ -1,7 +1,8 @@
 //! The one place that chooses between `std` and the model checker.
 //!
-//! Everything in this crate imports its atomics, locks and threads from here, so that a model (`*_loom.rs`) checks the
-//! very code that ships. So does what allocates by hand: a model fails when memory is left at its end.
+//! Everything in this crate imports its atomics, locks and threads from here. So a model checks the
+//! code that ships. Memory that is allocated by hand comes from here too: a model fails if memory
+//! is still allocated at its end.
 
 #[cfg(loom)]
 mod loom_atomics;
@@ -26,9 +27,9 @@ pub(crate) use std::{
     thread,
 };
 
-/// A fence (`SeqCst`) between a read-modify-write, which came before it, and what follows: as Linux's
-/// `smp_mb__after_atomic`. On x86 such an instruction is a full fence itself, whatever its ordering; there the compiler only
-/// is kept from moving anything.
+/// A `SeqCst` fence between a read-modify-write before it and the accesses after it, like Linux's
+/// `smp_mb__after_atomic`. On x86 a read-modify-write is a full fence itself, whatever its
+/// ordering. There only the compiler is kept from reordering.
 #[inline]
 pub(crate) fn fence_after_exchange() {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
@@ -37,7 +38,7 @@ pub(crate) fn fence_after_exchange() {
     fence(Ordering::SeqCst);
 }
 
-/// Locks a mutex whose data cannot be left half changed by a panic: poisoning is ignored.
+/// Locks a mutex whose data a panic cannot leave half changed. Poisoning is ignored.
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -48,7 +49,7 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     unless_waiting(mutex.try_lock())
 }
 
-/// What was tried for, poisoned or not; none if it would have been waited for.
+/// The guard, poisoned or not; `None` if the caller would have to wait.
 pub(crate) fn unless_waiting<G>(tried: std::sync::TryLockResult<G>) -> Option<G> {
     match tried {
         Ok(guard) => Some(guard),
@@ -57,11 +58,11 @@ pub(crate) fn unless_waiting<G>(tried: std::sync::TryLockResult<G>) -> Option<G>
     }
 }
 
-/// The number of the present thread in its model.
+/// The number of the current thread in its model.
 #[cfg(loom)]
 pub(crate) fn thread_number() -> usize {
-    // loom runs all threads on one, so `std`'s thread-locals do not tell them apart; it tells its own number in the
-    // debugging output only.
+    // loom runs all threads of a model on one OS thread, so `std`'s thread-locals do not
+    // distinguish them. loom shows its own number only in the `Debug` output.
     let id = format!("{:?}", loom::thread::current().id());
     id.chars().filter_map(|c| c.to_digit(10)).fold(0, |n, digit| n * 10 + digit as usize)
 }

@@ -1,109 +1,101 @@
-//! The concurrency primitives of pandofs, each in its own file. What threads share is model-checked by a test beside it, but
-//! for `blocks` and the policy of `reclaim`, which the model checker does without, and for mutexes, which it brings along.
+//! The concurrency primitives of pandofs. This is the only crate of the file system's core with
+//! `unsafe` code: what it exports is safe.
 //!
-//! | primitive | file | what it is for |
-//! | --- | --- | --- |
-//! | [`Guard`], [`pin`] | `reclaim` | readers that take no lock; freed memory waits for them |
-//! | [`Counted`], [`Shared`], [`AtomicCounted`] | `counted` | reference-counted objects that a guard may read without counting |
-//! | [`Weak`] | `weak` | what a cache remembers of a counted object, which it does not keep alive |
-//! | `LockRef` | `lock_ref` | a count in one word, dead at zero: that of what is counted |
-//! | [`Proxies`] | `proxies` | references to a hot object, counted on a line of each core |
-//! | [`NameLocks`] | `name_locks` | locks for (directory, name), striped; held by whoever changes a name |
-//! | [`LockGrain`] | `lock_grain` | one lock for the names of a directory until threads contend, then one for each |
-//! | [`Revocable`] | `revocable` | what is checked under a name's lock, and taken back: those who check write nothing |
-//! | [`Described`] | `described` | a word and a record that goes with it, read together without a lock |
-//! | [`Flights`] | `flights` | what many ask at the same time is asked once |
-//! | [`lock_order`], [`ClassMutex`] | `lock_order`, `class_mutex` | the order of locks, asserted in debug builds; a mutex with a place in it |
-//! | [`lock`] | `facade` | a plain mutex, poisoned or not: one whose data a panic cannot leave half changed |
-//! | [`lock_counts`] | `lock_stats` | how often locks are taken, and waited for |
-//! | [`SeqRwLock`] | `seq_rw_lock`, `fair_lock` | optimistic readers that write nothing, and blocking ones that do not starve |
-//! | [`BiasedRwLock`] | `biased_rw_lock` | readers who are many write to a line of their core only |
-//! | [`Position`] | `position` | an open file's position: seeking takes no lock |
-//! | [`Striped`] | `striped` | a value that is spread over the cores once they contend for it |
-//! | [`Padded`], [`OwnLine`] | `padded` | a value on cache lines of its own |
-//! | [`Counter`], [`Stamp`] | `tally` | what striped values are made of: exact counts, latest times |
-//! | [`Quota`] | `quota` | a limit that is exact, and striped under contention |
-//! | [`Op`], [`OpCell`], [`Life`] | `op` | many words that change at one instant; create against rmdir |
-//! | [`BlockBox`], [`BlockBytes`] | `blocks` | memory that threads make and free for one another, and that goes back to the system |
-//! | [`ring`](ring::ring) | `ring` | records from one thread to another that never make the writer wait: tracing |
-//! | [`prefetch()`] | `prefetch` | memory asked for before it is wanted |
-//! | [`siphash13`] | `siphash` | the keyed hash that such tables want |
-//! | [`SplitTable`], [`IndexAddress`] | `split_table` | the hash table that is also an order which never changes: directories, inodes |
+//! Each primitive has a file of its own. A folder is a floor, and imports point down
+//! (`tests/floors.rs`). From the top:
 //!
-//! This is the only crate of the file system's core with `unsafe` code: what it exports is safe. Inside, `std` or the
-//! model checker [loom](https://docs.rs/loom) is chosen by the `facade` module (`RUSTFLAGS="--cfg loom"`).
+//! * `split_table`: [`SplitTable`], [`IndexAddress`]: a hash table whose order never changes, for
+//!   directories and inodes.
+//! * `op`: [`Op`], [`OpCell`], [`Life`]: several words that change at one instant; create against
+//!   rmdir.
+//! * `locks`:
+//!   * `name_locks`: [`NameLocks`]: striped locks for (directory, name). A thread that changes a
+//!     name holds its lock.
+//!   * `lock_granularity`: [`LockGranularity`]: one lock for all names of a directory until threads
+//!     contend, then one for each name.
+//!   * `revocable`: [`Revocable`]: the result of a check, valid until it is revoked. A thread that
+//!     relies on it writes nothing.
+//!   * `seq_rw_lock`, `fair_lock`: [`SeqRwLock`]: optimistic readers that write nothing, and
+//!     blocking readers that do not starve.
+//!   * `biased_rw_lock`: [`BiasedRwLock`]: a read-write lock whose readers write only to a cache
+//!     line of their core.
+//!   * `class_mutex`, `lock_order`, `lock_stats`: [`ClassMutex`], [`lock_order`], [`lock_counts`]:
+//!     the order of locks, asserted in debug builds, and how often threads acquire them and wait
+//!     for them.
+//!   * `single_flight`: [`SingleFlight`]: concurrent requests for one key are made once.
+//!   * `position`: [`Position`]: an open file's position. A seek takes no lock.
+//! * `refcount`:
+//!   * `lock_ref`: `LockRef`: the reference count itself, one word that is dead at zero.
+//!   * `counted`: [`Counted`], [`Shared`], [`AtomicCounted`]: reference-counted objects that a
+//!     thread may read under a guard without counting.
+//!   * `weak`: [`Weak`]: a reference that does not keep its object alive, for caches.
+//!   * `percpu_ref`: [`PerCpuRefs`]: per-CPU reference counts, for an object under contention.
+//!   * `versioned_pair`: [`VersionedPair`]: a word and a record that belongs to it, read together
+//!     without a lock.
+//! * `counters`:
+//!   * `striped`, `tally`: [`Striped`], [`Counter`], [`Stamp`]: exact counts and latest times,
+//!     striped over the cores once they contend.
+//!   * `quota`: [`Quota`]: a limit that is exact, and striped under contention.
+//! * `reclaim`: [`Guard`], [`pin`]: readers that take no lock, and when retired memory is freed.
+//! * `allocator`: [`BlockBox`], [`BlockBytes`]: memory that one thread allocates and another frees,
+//!   and that returns to the system.
+//! * `ring`: [`ring`](ring::ring): the records of a trace, from one thread to another. The writer
+//!   never blocks.
+//! * `base`: [`Padded`], [`OwnLine`], [`prefetch()`], [`siphash13`], [`stripe_hint()`]: cache
+//!   lines, prefetch, a keyed hash, the choice of a stripe.
+//! * `facade`, `tuning`: [`lock`]: `std` or the model checker; every tuned constant.
+//!
+//! # Models
+//!
+//! `facade` chooses `std` or the model checker [loom](https://docs.rs/loom)
+//! (`RUSTFLAGS="--cfg loom"`). The models of `x.rs` are in `x/loom_model.rs`, and long tests are in
+//! `x/tests.rs`. Three things have no model: `allocator`, the policy of `reclaim` (when a thread
+//! frees), and the mutexes, which loom brings along.
 
-mod biased_rw_lock;
-mod blocks;
-mod class_mutex;
-mod counted;
-mod described;
+mod allocator;
+mod base;
+mod counters;
 mod facade;
-mod fair_lock;
-mod flights;
-mod lock_grain;
-pub mod lock_order;
-mod lock_ref;
-mod lock_stats;
-mod name_locks;
+mod locks;
 pub mod op;
-mod padded;
-mod position;
-mod prefetch;
-mod proxies;
-mod quota;
 mod reclaim;
-mod revocable;
+mod refcount;
 pub mod ring;
-mod seq_rw_lock;
-mod siphash;
 mod split_table;
-#[cfg(all(test, not(loom)))]
-mod stopper;
-mod striped;
-mod tally;
 mod tuning;
-mod weak;
 
-pub use biased_rw_lock::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
-pub use blocks::{BlockBox, BlockBytes};
-pub use class_mutex::{ClassGuard, ClassMutex};
-pub use counted::{AtomicCounted, Counted, Object, Shared};
-pub use described::Described;
+pub use allocator::{BlockBox, BlockBytes};
+pub use base::{
+    padded::{OwnLine, Padded},
+    prefetch::prefetch,
+    siphash::siphash13,
+    stripe_hint::stripe_hint,
+};
+pub use counters::{
+    quota::{Quota, QuotaFull},
+    striped::Striped,
+    tally::{Counter, Stamp, Sum},
+};
 pub use facade::lock;
-pub use flights::Flights;
-pub use lock_grain::LockGrain;
-pub use lock_stats::{LockCount, counted, lock_counted, lock_counts};
-pub use name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks};
+pub use locks::{
+    biased_rw_lock::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard},
+    class_mutex::{ClassGuard, ClassMutex},
+    lock_granularity::LockGranularity,
+    lock_order,
+    lock_stats::{LockCount, counted, lock_counted, lock_counts},
+    name_locks::{MAX_NAMES, NameGuard, NameKey, NameLocks},
+    position::{Io, Position},
+    revocable::{Revocable, Revocation},
+    seq_rw_lock::{Mode, SeqGuard, SeqRwLock, WriteGuard},
+    single_flight::SingleFlight,
+};
 pub use op::{Creation, Enlisted, Life, LifeState, NotRemovable, Op, OpCell, OpState, Operation, Peek, Removal};
-pub use padded::{OwnLine, Padded};
-pub use position::{Io, Position};
-pub use prefetch::prefetch;
-pub use proxies::{Proxies, Proxy};
-pub use quota::{Quota, QuotaFull};
 pub use reclaim::{Guard, assert_unpinned, back_pressure, collect, collect_all, flush_retired, pin, retired_bytes};
-pub use revocable::{Revocable, Revocation};
-pub use seq_rw_lock::{Mode, SeqGuard, SeqRwLock, WriteGuard};
-pub use siphash::siphash13;
-pub use split_table::{IndexAddress, Inserted, Node, Rejected, Removed, SplitTable, Unlinked};
-pub use striped::Striped;
-pub use tally::{Counter, Stamp, Sum};
+pub use refcount::{
+    counted::{AtomicCounted, Counted, Object, Shared},
+    percpu_ref::{CpuRef, PerCpuRefs},
+    versioned_pair::VersionedPair,
+    weak::Weak,
+};
+pub use split_table::{Detached, IndexAddress, Inserted, Node, Rejected, Removed, SplitTable};
 pub use tuning::OPTIMISTIC_TRIES;
-pub use weak::Weak;
-
-/// A small number that differs between threads that run at the same time, for choosing a stripe.
-///
-/// Threads get consecutive numbers as they first ask, so up to `n` of them spread evenly over `n` stripes.
-#[inline]
-#[must_use]
-pub fn stripe_hint() -> usize {
-    #[cfg(loom)]
-    return facade::thread_number();
-    #[cfg(not(loom))]
-    {
-        use std::sync::atomic::{AtomicUsize, Ordering};
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        std::thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-        MINE.try_with(|n| *n).unwrap_or(0)
-    }
-}

@@ -1,99 +1,123 @@
-//! One operation over many words, committed by one compare-and-swap.
+//! Multi-word operations: several words change at one instant, by one compare-and-swap.
 //!
-//! A rename changes two slots and a place; a rename over a directory changes that directory's life as well. All of them
-//! must change at one instant. So each word is first pointed to an *entry* that says what the word holds before the
-//! operation and what after it; all entries share one [`Op`]; and the compare-and-swap that moves the `Op` from
-//! undecided to committed changes every word at once. A reader that meets an entry answers from the `Op`'s state: it
-//! neither writes nor waits nor helps. Afterwards the words are cleaned, in any order.
+//! A rename changes two directory entries and a place. A rename over a directory changes that
+//! directory's life as well. All of these words must change at one instant. So each word is first
+//! pointed to an *entry*, which says what the word holds before the operation and after it. All
+//! entries belong to one descriptor, the [`Op`]. The compare-and-swap that moves the `Op` from
+//! undecided to committed changes every word at once. A reader that finds an entry answers from the
+//! `Op`'s state: it does not write, wait or help. Afterwards the words are cleaned, in any order.
 //!
-//! The idea is that of Harris, Fraser and Pratt (*A practical multi-word compare-and-swap operation*, 2002). Ours is
-//! simpler, because each word has one writer at a time (the holder of its name's lock): entries are put without helping
-//! one another, and only an `Op`'s state and the publication of a pending value are raced for.
+//! The idea is that of Harris, Fraser and Pratt (*A practical multi-word compare-and-swap
+//! operation*, 2002). This version is simpler, because each word has one writer at a time (the
+//! holder of its name's lock). So threads install entries without helping one another. They race
+//! only for an `Op`'s state and for the publication of a pending value.
 //!
 //! # State words
 //!
-//! | word | states | transitions (each one compare-and-swap) |
-//! | --- | --- | --- |
-//! | [`Op`] | undecided, committed, aborted | undecided -> committed: the operation, or a remover that helps a birth. undecided -> aborted: the operation, or a creator that keeps a directory alive. Decided is for ever |
-//! | [`OpCell`] | empty, value X, pending X, entry (op, before, after) | pending, by its creator: a cell is born so. pending -> value: creator or remover. pending -> empty: creator. before -> entry -> outcome: the writer. value -> value: the writer. any -> empty: who takes everything apart |
-//! | [`Life`] | alive, op, removed | alive -> op -> alive or removed: the remover |
+//! Each transition is one compare-and-swap.
 //!
-//! A cell *shows*: nothing when empty or pending; its value; under an entry `after` if the op is committed and `before`
-//! otherwise. A life whose op is committed is removed, one whose op is aborted is alive: before anybody cleans it.
+//! * [`Op`]: undecided, committed or aborted. A decided op never changes.
+//!   * undecided -> committed: by the operation, or by a remover that helps the birth of a cell.
+//!   * undecided -> aborted: by the operation, or by a creator that keeps a directory alive.
+//! * [`OpCell`]: empty, value X, pending X, or an entry (op, before, after).
+//!   * A cell is born pending, by its creator.
+//!   * pending -> value: by the creator or a remover.
+//!   * pending -> empty: by the creator.
+//!   * before -> entry -> outcome: by the writer.
+//!   * value -> value: by the writer.
+//!   * any -> empty: by the thread that takes the tree apart.
+//! * [`Life`]: alive, op, or removed.
+//!   * alive -> op -> alive or removed: by the remover.
+//!
+//! A cell *shows* nothing when it is empty or pending. Otherwise it shows its value, or under an
+//! entry `after` if the op is committed and `before` if not. A life whose op is committed is
+//! removed, and a life whose op is aborted is alive, also before a thread cleans the word.
 //!
 //! # Linearization points
 //!
-//! A reader loads the word and, if it finds an entry, the op's state. Found undecided or aborted, the cell showed
-//! `before` when the state was read (an undecided op's entry is still in the word), or when the word was read. Found
-//! committed, it showed `after` when the word was read or, if later, at the commit. Each lies within the read.
+//! A reader loads the word and, if it finds an entry, the op's state. If the op was undecided or
+//! aborted, the cell showed `before` when the state was read (the entry of an undecided op is still
+//! in the word), or when the word was read. If the op was committed, the cell showed `after` when
+//! the word was read or, if later, at the commit. Each of these instants lies within the read.
 //!
-//! (a) **rename, EXCHANGE, rename-over**: the commit. Every entry is in its word before, and a reader that saw the
-//! commit (or a word cleaned after it) therefore finds the entry or its outcome in every other word:
+//! (a) **rename, EXCHANGE, rename-over**: the commit. Every entry is in its word before the commit.
+//! So a reader that saw the commit, or a word cleaned after it, finds the entry or its outcome in
+//! every other word:
 //!
 //! ```text
 //! renamer of A to B                          reader of A, then B
 //! A: X    -> entry(X, none)
 //! B: none -> entry(none, X)
-//!                                            A: entry, undecided: X. (had it stopped here: not moved yet)
+//!                                            A: entry, undecided: X (not moved yet)
 //! op: undecided -> committed
 //!                                            A: entry, committed: none
-//! A: entry -> empty                          B: entry, and the state it has seen committed stays so: X
+//! A: entry -> empty                          B: entry, and the op remains committed: X
 //! B: entry -> X                              B: X
 //! ```
 //!
-//! Read in the other order, B empty and then A empty, both may be missed: the commit lies between the two reads.
+//! A reader that reads in the other order, B empty and then A empty, may miss both: the commit lies
+//! between the two reads.
 //!
-//! (b) **create against removal** (rmdir, or rename over a directory). The creator's instant is the publication of its
-//! pending slot, by whomever; the remover's is the commit when it succeeds and, when the directory is not empty, the
-//! moment at which its scan ([`OpCell::occupied`]) saw an entry that shows. Both write first and then look at the
-//! other's word, with a fence between (in [`Life::begin_removal`] and [`Life::keep_alive`]), so at least one sees the
-//! other (Dekker):
+//! (b) **create against removal** (rmdir, or rename over a directory). The creator's instant is the
+//! publication of its pending cell, by either thread. The remover's instant is the commit if it
+//! succeeds. If the directory is not empty, it is the moment at which its scan
+//! ([`OpCell::occupied`]) saw a cell that shows a value. Both threads write first and then read the
+//! other's word, with a fence between (in [`Life::begin_removal`] and [`Life::keep_alive`]). So at
+//! least one of them sees the other (Dekker):
 //!
 //! ```text
 //! creator                                    remover
-//! slot: pending X
+//! cell: pending X
 //! fence
 //! life: alive                                life: alive -> op
 //!                                            fence
-//!                                            scan: pending X, published here, so that "not empty" is true for all
-//! publish: it is already; success            op: aborted; life -> alive; not empty
+//!                                            scan: pending X, published here, so
+//!                                              that all see "not empty"
+//! publish: already done; success             op: aborted; life -> alive; not empty
 //!
 //! creator                                    remover
 //!                                            life: alive -> op
 //!                                            fence
 //!                                            scan: nothing
-//! slot: pending X
+//! cell: pending X
 //! fence
-//! life: op, undecided -> aborted             commit fails: the remover begins again with a new op. It may not say
-//! publish; success                             "not empty" yet, for nobody can see X so far; the next scan finds X
+//! life: op, undecided -> aborted             commit fails: the remover begins again with a
+//! publish; success                             new op. It may not say "not empty" yet, since
+//!                                              no thread can see X so far. The next scan
+//!                                              finds X
 //!
 //! or, later:                                 commit succeeds: removed
 //! life: op, committed: removed
-//! slot: pending X -> empty; ENOENT           nobody has ever seen X
+//! cell: pending X -> empty; ENOENT           no thread has ever seen X
 //! ```
 //!
-//! Retracting is a compare-and-swap from pending. If it fails, a remover has published the entry and given up, the
-//! entry was seen, and the creator has succeeded.
+//! To retract is a compare-and-swap from pending. If it fails, a remover has published the cell and
+//! aborted its removal. The cell was seen, and the creator has succeeded.
 //!
-//! A rename is a create in its target directory. It enlists all its other words first, and makes its new slot last,
-//! born under the op; then it calls `keep_alive`, and aborts if that says no. A remover whose scan finds such a slot
-//! undecided commits the rename itself (everything is enlisted, nothing can fail any more, and the directory is alive,
-//! since the remover gives up) and only then says "not empty".
+//! A rename is a create in its target directory. It enlists all its other words first, and makes
+//! its new cell last, born under the op. Then it calls `keep_alive`, and aborts if the result is
+//! false. A remover whose scan finds such a cell undecided commits the rename itself, and only then
+//! says "not empty". It may commit, since everything is enlisted, nothing can fail any more, and
+//! the directory stays alive because the remover aborts its removal.
 //!
-//! (c) **unlink** of a file changes one word: [`OpCell::replace`] is the instant. Unlink of a directory is (b).
+//! (c) **unlink** of a file changes one word: [`OpCell::replace`] is the instant. Unlink of a
+//! directory is (b).
 //!
 //! # Ownership
 //!
-//! A cell owns one reference to what it holds: the value, or, through an entry, `before`, `after` and the op that the entry
-//! lies in. The outcome's reference stays in the cell and the other one leaves it at the cleaning, by whoever's compare-and-swap
-//! took the entry out: so each is put once. A reader may still be looking at the entry, and its guard is older than
-//! those puts: it keeps all of them readable, the entry with its op, as it does for any [`AtomicCounted`](crate::AtomicCounted).
+//! A cell owns one reference to what it holds: to the value, or, through an entry, to `before`, to
+//! `after` and to the op that contains the entry. When the word is cleaned, the reference to the
+//! outcome stays in the cell, and the thread whose compare-and-swap took the entry out puts the
+//! others. So each is put once. A reader may still be reading the entry. Its guard is older than
+//! those puts, and keeps all of them readable, as it does for any
+//! [`AtomicCounted`](crate::AtomicCounted).
 //!
 //! # Orderings
 //!
-//! All accesses to these words are SeqCst (but for a new cell's first value, and for drops): look-ups of different names,
-//! and different operations, then have one order for all threads, as linearizability asks. On x86 that costs the readers
-//! nothing, and the writers use read-modify-writes anyway. The store-then-load protocol of (b) has explicit fences.
+//! All accesses to these words are SeqCst, except for the first value of a new cell and for drops.
+//! So all threads agree on one order of look-ups of different names and of different operations, as
+//! linearizability demands. On x86 that costs readers nothing, and writers use read-modify-writes
+//! anyway. The store-then-load protocol of (b) has explicit fences.
 
 mod cell;
 mod life;
@@ -107,27 +131,28 @@ use std::mem::MaybeUninit;
 
 use self::operation::{Place, WORDS};
 use crate::{
-    counted::Object,
     facade::{AtomicUsize, Ordering},
+    refcount::counted::Object,
 };
 
-/// Not decided yet: every word still shows what it held before.
+/// Not decided yet: every word still shows its old value.
 const UNDECIDED: usize = 0;
 /// All words have changed.
 const COMMITTED: usize = 1;
 /// No word has changed.
 const ABORTED: usize = 2;
 
-/// The state that all words of one operation share, and their entries. Made as an [`Operation`], and found under guards.
+/// The descriptor of one operation: the state that all its words share, and their entries. Made as
+/// an [`Operation`], and found by other threads under guards.
 pub struct Op {
-    /// One of the three constants; atomic: a single independent value.
+    /// One of the three constants. Atomic: a single independent value.
     state: AtomicUsize,
-    /// Each written before a word points to it, and read by whoever finds it there.
+    /// Each is written before a word points to it, and read by threads that find it there.
     entries: [Place; WORDS],
 }
 
-// SAFETY: the entries are written by one thread (`Operation`), each before its word shows it, and then only read; what they point
-// to is Send and Sync, as each `Object` is.
+// SAFETY: one thread (`Operation`) writes the entries, each before a word points to it. After that
+// they are only read. They point to `Object`s, which are Send and Sync.
 unsafe impl Send for Op {}
 // SAFETY: as above.
 unsafe impl Sync for Op {}
@@ -140,32 +165,32 @@ impl std::fmt::Debug for Op {
     }
 }
 
-/// What has become of an [`Op`]. Once decided, it stays so.
+/// The state of an [`Op`]. Once decided, it does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpState {
-    /// Every word shows what it held before the operation.
+    /// Every word shows its value from before the operation.
     Undecided,
-    /// Every word shows what it holds after the operation.
+    /// Every word shows its value after the operation.
     Committed,
-    /// Every word shows what it held before, for ever.
+    /// Every word shows its value from before the operation, for ever.
     Aborted,
 }
 
 impl Op {
-    /// With no entry yet.
+    /// Without entries.
     fn undecided() -> Self {
         Self { state: AtomicUsize::new(UNDECIDED), entries: [const { Place::new(MaybeUninit::uninit()) }; WORDS] }
     }
 
     /// Changes all enlisted words at this instant, unless the operation was aborted before.
     ///
-    /// Returns whether the operation is committed now, by this call or an earlier one. Call it when all words are
-    /// enlisted.
+    /// Returns whether the operation is committed now, by this call or an earlier one. Called when
+    /// all words are enlisted.
     pub fn commit(&self) -> bool {
         self.decide(COMMITTED)
     }
 
-    /// Leaves all words as they were, unless the operation was committed before.
+    /// Leaves all words unchanged, unless the operation was committed before.
     ///
     /// Returns whether the operation is aborted now, by this call or an earlier one.
     pub fn abort(&self) -> bool {
@@ -179,7 +204,7 @@ impl Op {
         }
     }
 
-    /// What has become of the operation so far.
+    /// The current state of the operation.
     #[inline]
     #[must_use]
     pub fn state(&self) -> OpState {
@@ -192,9 +217,7 @@ impl Op {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "op_tests.rs"]
 mod tests;
 
 #[cfg(all(test, loom))]
-#[path = "op_loom.rs"]
 mod loom_model;

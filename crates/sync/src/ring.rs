@@ -1,32 +1,35 @@
-//! `ring`: a bounded queue of records from one thread to one other that never makes its writer wait.
+//! `ring`: a bounded queue of records from one thread to another. The writer never waits.
 //!
-//! For telling what happens without disturbing what happens: a record that does not fit is dropped and counted. The
-//! writer stores into memory that only it writes, and looks at the reader's progress only when it seems to have run out
-//! of room; the reader looks at the writer's when it has read all it knew of. (Two indices, each with one writer: Leslie
-//! Lamport, *Proving the correctness of multiprocess programs*, 1977; each side's copy of the other's: John Giacomoni,
-//! Tipp Moseley and Manish Vachharajani, *FastForward for efficient pipeline parallelism*, 2008, and its successors.)
+//! For tracing that does not disturb what it traces: a record that does not fit is dropped and
+//! counted. The writer stores into memory that only it writes, and reads the reader's progress only
+//! when it seems to have no room left. The reader reads the writer's progress when it has read all
+//! records that it knew of. (Two indices, each with one writer: Leslie Lamport, *Proving the
+//! correctness of multiprocess programs*, 1977; each side's copy of the other's index: John
+//! Giacomoni, Tipp Moseley and Manish Vachharajani, *FastForward for efficient pipeline
+//! parallelism*, 2008, and its successors.)
 //!
-//! A record is some words. The words are atomics, so that nothing here is `unsafe`; on the machines we run on, a relaxed
-//! store is a plain one.
+//! A record is some words. The words are atomics, so nothing here is `unsafe`. On the machines that
+//! we run on, a relaxed store is a plain store.
 
 use std::sync::Arc;
 
 use crate::{
-    Padded,
+    base::padded::Padded,
     facade::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 struct Ring {
-    /// A power of two of them. A record is a word with its length, then that many.
+    /// A power of two of them. A record is a word with its length, then that many words.
     words: Box<[AtomicU64]>,
-    /// What each side writes lies on lines of its own.
+    /// The data that each side writes is on cache lines of its own.
     writer: Padded<WriterSide>,
-    /// How many words were read, ever. Written by the reader.
+    /// How many words were ever read. Written by the reader.
     read: Padded<AtomicUsize>,
 }
 
 struct WriterSide {
-    /// How many words were written, ever; all before are whole records. Written by the writer.
+    /// How many words were ever written. All of them belong to complete records. Written by the
+    /// writer.
     written: AtomicUsize,
     lost: AtomicU64,
     ended: AtomicBool,
@@ -42,7 +45,7 @@ impl Ring {
 pub struct RingWriter {
     ring: Arc<Ring>,
     written: usize,
-    /// What was last known to have been read.
+    /// The last known value of the reader's index.
     read: usize,
     lost: u64,
 }
@@ -51,7 +54,7 @@ pub struct RingWriter {
 pub struct RingReader {
     ring: Arc<Ring>,
     read: usize,
-    /// What was last known to have been written.
+    /// The last known value of the writer's index.
     written: usize,
 }
 
@@ -67,7 +70,8 @@ impl std::fmt::Debug for RingReader {
     }
 }
 
-/// A ring with room for `words` words (rounded up to a power of two), a word per record included.
+/// A ring with room for `words` words (rounded up to a power of two), including one word for each
+/// record.
 ///
 /// # Panics
 /// If so many words cannot be addressed.
@@ -80,8 +84,8 @@ pub fn ring(words: usize) -> (RingWriter, RingReader) {
 }
 
 impl RingWriter {
-    /// Whether a record of `words` words would fit now. Reads only what this thread has written itself, unless there
-    /// seems to be no room.
+    /// Whether a record of `words` words would fit now. Reads only this thread's own data, unless
+    /// there seems to be no room.
     #[inline]
     #[must_use]
     pub fn has_room(&mut self, words: usize) -> bool {
@@ -89,13 +93,14 @@ impl RingWriter {
         if capacity - (self.written - self.read) > words {
             return true;
         }
-        // Acquire: the reader has read what it says it has read; the words may be written again.
+        // Acquire: pairs with the release of the reader after its reads, so the words may be
+        // overwritten.
         self.read = self.ring.read.0.load(Ordering::Acquire);
         capacity - (self.written - self.read) > words
     }
 
-    /// Appends a record of `words` words that `fill` writes (what it leaves out is what was there before); false, and
-    /// counted, if there is no room.
+    /// Appends a record of `words` words that `fill` writes. A word that it does not write keeps
+    /// its old value. Returns false, and counts the record as lost, if there is no room.
     #[inline]
     pub fn push(&mut self, words: usize, fill: impl FnOnce(&mut Record<'_>)) -> bool {
         if !self.has_room(words) {
@@ -107,12 +112,12 @@ impl RingWriter {
         let mut record = Record { ring: &self.ring, next: self.written + 1, end: self.written + 1 + words };
         fill(&mut record);
         self.written += words + 1;
-        // Release: whoever sees the number sees the words.
+        // Release: a thread that sees the number sees the words.
         self.ring.writer.0.written.store(self.written, Ordering::Release);
         true
     }
 
-    /// Counts a record that was not even made.
+    /// Counts a record as lost that was not even made.
     #[inline]
     pub fn lose(&mut self) {
         self.lost += 1;
@@ -123,7 +128,7 @@ impl RingWriter {
 
 impl Drop for RingWriter {
     fn drop(&mut self) {
-        // Release: whoever sees the end sees all that was written.
+        // Release: a thread that sees the end sees all that was written.
         self.ring.writer.0.ended.store(true, Ordering::Release);
     }
 }
@@ -153,7 +158,7 @@ impl Record<'_> {
         self.next += 1;
     }
 
-    /// Some bytes, in as many words as they need ([`words_of`]); [`bytes_of`] reads them.
+    /// Some bytes, in as many words as they need ([`words_of`]). [`bytes_of`] reads them.
     ///
     /// # Panics
     /// When the record is full.
@@ -170,11 +175,12 @@ impl Record<'_> {
 }
 
 impl RingReader {
-    /// Takes the oldest record, its words into `into` (emptied first); false if there is none.
+    /// Moves the words of the oldest record into `into`, which is cleared first. Returns false if
+    /// there is no record.
     pub fn pop(&mut self, into: &mut Vec<u64>) -> bool {
         into.clear();
         if self.read == self.written {
-            // Acquire: the words that it counts are there.
+            // Acquire: sees the words that it counts.
             self.written = self.ring.writer.0.written.load(Ordering::Acquire);
             if self.read == self.written {
                 return false;
@@ -184,18 +190,19 @@ impl RingReader {
         let from = self.read + 1;
         into.extend((from..from + words).map(|index| self.ring.word(index).load(Ordering::Relaxed)));
         self.read = from + words;
-        // Release: the words have been read before the writer learns that it may write them again.
+        // Release: the words have been read before the writer learns that it may overwrite them.
         self.ring.read.0.store(self.read, Ordering::Release);
         true
     }
 
-    /// How many records found no room.
+    /// How many records were lost because there was no room.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.ring.writer.0.lost.load(Ordering::Relaxed)
     }
 
-    /// Whether the writer has gone: when it has, and then [`RingReader::pop`] finds nothing, nothing will come.
+    /// Whether the writer has been dropped. If it has, and [`RingReader::pop`] then finds nothing,
+    /// no more records will come.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ring.writer.0.ended.load(Ordering::Acquire)
@@ -209,7 +216,7 @@ pub fn words_of(bytes: usize) -> usize {
     bytes.div_ceil(8)
 }
 
-/// The first `len` bytes of what [`Record::bytes`] wrote.
+/// The first `len` bytes that [`Record::bytes`] wrote.
 ///
 /// # Panics
 /// When `words` holds fewer.
@@ -225,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back() {
+    fn bytes_round_trip() {
         let (mut writer, mut reader) = ring(64);
         let mut words = Vec::new();
         assert_eq!([0, 1, 8, 9].map(words_of), [0, 1, 1, 2]);
@@ -241,9 +248,10 @@ mod tests {
         assert_eq!(reader.lost(), 0);
     }
 
-    /// Seen to fail: a ring of just as many words as are asked for; no room for what just fits, when the writer has to ask.
+    /// Seen to fail: a ring of exactly the requested number of words; no room for a record that
+    /// just fits, when the writer has to read the reader's index.
     #[test]
-    fn what_does_not_fit_is_lost_and_counted() {
+    fn record_without_room_is_lost_and_counted() {
         let (mut writer, mut reader) = ring(5);
         let mut words = Vec::new();
         assert!(!writer.push(8, |_| unreachable!("it has no room")));
@@ -259,7 +267,7 @@ mod tests {
             assert_eq!(words, [round; 4]);
             assert!(!reader.pop(&mut words));
         }
-        assert!(writer.push(7, |_| {}), "the whole ring, of which the writer hears only when it asks");
+        assert!(writer.push(7, |_| {}), "the whole ring is free, as the writer learns from the reader's index");
         assert!(!reader.has_ended());
         drop(writer);
         assert!(reader.has_ended());
@@ -267,13 +275,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the record is full")]
-    fn a_record_has_its_length() {
+    fn record_longer_than_declared_panics() {
         let (mut writer, _reader) = ring(8);
         writer.push(1, |record| record.bytes(b"123456789"));
     }
 
     #[test]
-    fn two_threads() {
+    fn two_threads_lose_only_counted_records() {
         const RECORDS: u64 = if cfg!(miri) { 1_000 } else { 100_000 };
         let (mut writer, mut reader) = ring(128);
         let writes = std::thread::spawn(move || {
@@ -305,5 +313,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-#[path = "ring_loom.rs"]
 mod loom_model;

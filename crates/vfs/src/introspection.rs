@@ -30,7 +30,7 @@ pub fn force_contended(dir: &DentryRef) -> Result<()> {
     const REPORTS: usize = 64;
     let directory = dir.0.directory()?;
     let guard = pin();
-    directory.grain.note_contention();
+    directory.granularity.note_contention();
     (0..REPORTS).for_each(|_| directory.contended(&guard));
     Ok(())
 }

@@ -33,8 +33,8 @@
 //! `evicting`.
 //!
 //! All names of a directory share one lock until two threads contend for it. Then the lock is split
-//! for good, and each name has a lock of its own, by stripe ([`pando_sync::LockGrain`]). From then
-//! on, threads that change different names of the directory run in parallel.
+//! for good, and each name has a lock of its own, by stripe ([`pando_sync::LockGranularity`]). From
+//! then on, threads that change different names of the directory run in parallel.
 //!
 //! Path walk, stat, access, look-ups and seeks take none of these locks; only a relative seek
 //! waits, for a read or write on the same handle. Path rendering takes none in the common case.
@@ -120,9 +120,9 @@
 //! never too low.
 //!
 //! **open** of a file that many threads open at the same time: the dentry gets per-CPU reference
-//! counts ([`pando_sync::Proxies`]), under its name lock, and later openers use those. The counts
-//! hold the dentry and the dentry holds the counts. The thread that removes the name collapses them
-//! under the same lock, and so does the shutdown of the tree after it is closed.
+//! counts ([`pando_sync::PerCpuRefs`]), under its name lock, and later openers use those. The
+//! counts hold the dentry and the dentry holds the counts. The thread that removes the name
+//! collapses them under the same lock, and so does the shutdown of the tree after it is closed.
 //!
 //! **chmod and chown** of a directory: a change of a name is permitted under the name lock, and the
 //! permission is valid until that lock is released. A thread that takes permissions away marks the

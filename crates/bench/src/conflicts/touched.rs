@@ -110,7 +110,7 @@ impl<'a> Collector<'a> {
 /// Modules whose code is the allocator's or the reclaimer's, wherever it was inlined: as in the names of functions, and as in
 /// the paths of sources (what was inlined may have lost its module's name, or its source).
 const MODULES: [(&str, &str, Class); 2] = [
-    ("pando_sync::blocks", "sync/src/blocks", Class::Allocator),
+    ("pando_sync::allocator", "sync/src/allocator", Class::Allocator),
     ("pando_sync::reclaim", "sync/src/reclaim", Class::Reclamation),
 ];
 

@@ -1,25 +1,29 @@
-//! Atomics for the models: loom's, with every race between a load and a write made visible to its search.
+//! Atomics for the models: loom's, changed so that its search finds every race between a load and a
+//! write.
 //!
-//! loom 0.7 remembers, for each atomic, only the *last* access of any kind and the last that wrote, and tries another
-//! order only of an access and the one that it remembers (dynamic partial-order reduction: Flanagan and Godefroid,
-//! *Dynamic partial-order reduction for model checking software*, 2005, ask for the last one of *each thread*). So a
-//! load hides the loads before it: a thread that loads and then compares and swaps never sees its swap tried before
-//! an earlier load of another thread. Of a reader against `load; compare_exchange` one execution is explored:
+//! loom 0.7 records, for each atomic, only the *last* access of any kind and the last write. It
+//! reorders an access only against the recorded one. (Dynamic partial-order reduction asks for the
+//! last access of *each thread*: Flanagan and Godefroid, *Dynamic partial-order reduction for model
+//! checking software*, 2005.) So a load hides the loads before it. If a thread loads and then does
+//! a compare-and-swap, loom never tries its swap before an earlier load of another thread. With a
+//! reader against `load; compare_exchange`, loom explores one execution:
 //!
 //! ```text
-//!   reader      writer                what loom remembers
+//!   reader      writer                what loom records
 //!   load                              the reader's load
 //!               load                  the writer's load
-//!               compare_exchange      races with the writer's own load only: nothing to try
+//!               compare_exchange      races with the writer's own load only: nothing to reorder
 //! ```
 //!
-//! Here each atomic has something more for each thread that loads it, which the thread touches before a load and which
-//! all others touch before a write: loom remembers each reader's last load. Two loads do not conflict, so that they are
-//! not tried in both orders. A write needs no more than this: the next access of another thread races with it in loom's
-//! own bookkeeping.
+//! So each atomic here has an object for each thread that loads it. The thread touches its object
+//! before a load, and all other threads touch it before a write. In this way loom records the last
+//! load of each reader. Two loads do not touch the same object, so they are not tried in both
+//! orders. Writes need nothing more: the next access of another thread races with a write in loom's
+//! own records.
 //!
-//! What is touched is a condition variable that nobody waits for. To notify it is a step of the search and orders
-//! nothing: no more than without it does one thread see of another's writes, be there fences or not.
+//! The object is a condition variable on which no thread waits. A notification is a step of the
+//! search and orders nothing: it shows a thread no writes of another thread that it would not see
+//! without it, with fences or without.
 
 use loom::{
     sync::{Condvar, atomic as inner},
@@ -29,15 +33,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use inner::Ordering;
 
-/// The threads that have loaded an atomic (or done what conflicts as a load does), each with what it shares with those
-/// who write.
+/// The threads that have loaded an atomic (or made an access that conflicts as a load does), each
+/// with the condition variable that it shares with the writers.
 ///
-/// The mutex is `std`'s: no step of the model, and never held across one.
+/// The mutex is `std`'s: it is no step of the model, and it is never held across one.
 #[derive(Debug, Default)]
 pub(crate) struct Readers(Mutex<Vec<(ThreadId, Arc<Condvar>)>>);
 
 impl Readers {
-    /// Before what conflicts with writes only.
+    /// Called before an access that conflicts with writes only.
     #[track_caller]
     pub(crate) fn before_load(&self) {
         let me = thread::current().id();
@@ -55,11 +59,11 @@ impl Readers {
         mine.notify_one();
     }
 
-    /// Before a write, and before what may be one.
+    /// Called before a write, and before an access that may write.
     #[track_caller]
     pub(crate) fn before_write(&self) {
         let me = thread::current().id();
-        // One after the other, since a new reader may come meanwhile.
+        // Not in one critical section, since a new reader may come meanwhile.
         for i in 0.. {
             let next = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(i).cloned();
             let Some((reader, loads)) = next else { break };
@@ -70,7 +74,7 @@ impl Readers {
     }
 }
 
-/// An atomic of this name in loom and of this type, with what all of them can do.
+/// An atomic type with the name of loom's, and the methods that all atomics have.
 macro_rules! atomic {
     ($(#[$meta:meta])* $name:ident $(<$T:ident>)?, $value:ty) => {
         $(#[$meta])*
@@ -130,7 +134,7 @@ macro_rules! atomic {
     };
 }
 
-/// A number, which can be counted with.
+/// An integer, with arithmetic.
 macro_rules! number {
     ($name:ident, $value:ty) => {
         atomic!(
@@ -157,57 +161,5 @@ number!(AtomicI64, i64);
 number!(AtomicU64, u64);
 number!(AtomicUsize, usize);
 
-/// Of the search itself: what the first thread reads while others write. (It reads before they begin in the execution
-/// that loom tries first, and so is the one that is hidden.) Each has been seen to fail on loom's own atomics, that is
-/// without `before_load`.
 #[cfg(test)]
-mod loom_model {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    fn add_by_compare_and_swap(number: &AtomicUsize) {
-        let old = number.load(Ordering::SeqCst);
-        let _ = number.compare_exchange(old, old + 1, Ordering::SeqCst, Ordering::SeqCst);
-    }
-
-    /// What the first thread reads in all executions in which the others do these things.
-    fn readings<const N: usize>(others: Vec<fn(&AtomicUsize)>) -> BTreeSet<[usize; N]> {
-        let all = Arc::new(Mutex::new(BTreeSet::new()));
-        let of_this_model = all.clone();
-        loom::model(move || {
-            let number = loom::sync::Arc::new(AtomicUsize::new(0));
-            let spawn = |other: &fn(&AtomicUsize)| {
-                let (number, other) = (number.clone(), *other);
-                thread::spawn(move || other(&number))
-            };
-            let threads: Vec<_> = others.iter().map(spawn).collect();
-            let read = [(); N].map(|()| number.load(Ordering::SeqCst));
-            threads.into_iter().for_each(|t| t.join().expect("ends"));
-            of_this_model.lock().unwrap_or_else(PoisonError::into_inner).insert(read);
-        });
-        std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// A load of the writer's own does not hide the reader's.
-    #[test]
-    fn the_writer_loads() {
-        assert_eq!(readings(vec![add_by_compare_and_swap]), BTreeSet::from([[0], [1]]));
-    }
-
-    /// Nor does a third thread's.
-    #[test]
-    fn a_third_thread_loads() {
-        let look = |number: &AtomicUsize| {
-            let _ = number.load(Ordering::SeqCst);
-        };
-        assert_eq!(readings(vec![look, add_by_compare_and_swap, look]), BTreeSet::from([[0], [1]]));
-    }
-
-    /// Two loads are tried in all places among two writes.
-    #[test]
-    fn two_loads_among_two_writes() {
-        let twice = |number: &AtomicUsize| (0..2).for_each(|_| add_by_compare_and_swap(number));
-        let ordered = BTreeSet::from([[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]]);
-        assert_eq!(readings(vec![twice]), ordered);
-    }
-}
+mod loom_model;

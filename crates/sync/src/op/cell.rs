@@ -4,21 +4,22 @@ use std::{marker::PhantomData, ptr::NonNull};
 
 use super::{Op, OpState, Operation, operation::Entry};
 use crate::{
-    counted::{Block, Counted, Object, Shared},
     facade::{AtomicPtr, Ordering},
     reclaim::{self, Guard},
+    refcount::counted::{Block, Counted, Object, Shared},
 };
 
-/// The bits of a word that say what the rest points to; blocks and entries are aligned to eight bytes.
+/// The tag: the bits of a word that say what the rest points to. Blocks and entries are aligned to
+/// eight bytes.
 const TAG: usize = 0b11;
-/// A value that everybody sees; with a null pointer: the cell is empty.
+/// A visible value. With a null pointer: the cell is empty.
 const VALUE: usize = 0b00;
-/// A value that nobody sees before it is published.
+/// A value that is invisible until it is published.
 const PENDING: usize = 0b01;
-/// An [`Entry`]: what the cell shows is for the op to say.
+/// An [`Entry`]: the state of its op says what the cell shows.
 const ENTRY: usize = 0b10;
 
-/// What an entry was made of: the state of its op, what was to be seen before, and after.
+/// The parts of an entry: the state of its op, the value before, and the value after.
 type Parts<T> = (OpState, Option<Counted<T>>, Option<Counted<T>>);
 
 /// A cell's word, decoded.
@@ -55,15 +56,16 @@ impl<T: Object> Word<T> {
     }
 }
 
-/// Gives a reference up to a word or an entry.
+/// Turns a reference into a pointer that a word or an entry owns.
 fn give<T: Object>(value: Counted<T>) -> NonNull<Block<T>> {
     let raw = value.into_raw();
-    // SAFETY: `into_raw` gives the address of the block, which is never null.
+    // SAFETY: `into_raw` returns the address of the block, which is never null.
     unsafe { NonNull::new_unchecked(raw) }
 }
 
 /// # Safety
-/// `block` was given up by [`give`], and the word or entry that owned the reference gives it up now.
+/// `block` came from [`give`], and the word or entry that owned the reference does not own it any
+/// more.
 unsafe fn take<T: Object>(block: NonNull<Block<T>>) -> Counted<T> {
     // SAFETY: the caller's contract.
     unsafe { Counted::from_raw(block) }
@@ -75,41 +77,46 @@ unsafe fn peek<'g, T: Object>(
     entry: NonNull<Entry>,
     _guard: &'g Guard,
 ) -> (Shared<'g, Op>, Option<Shared<'g, T>>, Option<Shared<'g, T>>) {
-    // SAFETY: the word owned a reference to the op, in which the entry lies: so the guard is older than the op's retirement.
+    // SAFETY: the word owned a reference to the op, which contains the entry. So the guard is older
+    // than the op's retirement.
     let Entry { op, before, after } = unsafe { entry.read() };
-    // SAFETY: the entry's references are put after it left the word: the guard is older than that, too.
+    // SAFETY: the entry's references are put after it left the word, so the guard is older than
+    // that too.
     let share = |block: NonNull<()>| unsafe { Shared::from_raw(block.cast()) };
     // SAFETY: as for `before` and `after`.
     (unsafe { Shared::from_raw(op) }, before.map(share), after.map(share))
 }
 
-/// Takes an entry apart that has left its word: the references that the word owned through it go to the caller (to the op, to
-/// what was shown before, and after).
+/// Takes apart an entry that has left its word. The caller gets the references that the word owned
+/// through it: to the op, to the value before, and to the value after.
 ///
 /// # Safety
-/// The caller's own read-modify-write took `entry` out of the word of a cell of `T`, or the cell is the caller's alone.
+/// The caller's own read-modify-write took `entry` out of the word of a cell of `T`, or the caller
+/// has exclusive access to the cell.
 unsafe fn dismantle<T: Object>(entry: NonNull<Entry>) -> (Counted<Op>, Option<Counted<T>>, Option<Counted<T>>) {
-    // SAFETY: the reference to the op, in which it lies, is ours now.
+    // SAFETY: the caller has the reference to the op, which contains the entry.
     let Entry { op, before, after } = unsafe { entry.read() };
-    // SAFETY: the word owned these references, and only the one who took the entry out of it gets here.
+    // SAFETY: the word owned these references, and only the thread that took the entry out of it
+    // gets here.
     unsafe { (take(op), before.map(|block| take(block.cast())), after.map(|block| take(block.cast()))) }
 }
 
-/// What is in a cell, unresolved: for scans and for whoever owns the word. Readers use [`OpCell::load`].
+/// The contents of a cell, unresolved: for scans and for the owner of the word. Readers use
+/// [`OpCell::load`].
 pub enum Peek<'g, T: Object> {
     /// Nothing.
     Empty,
-    /// A value that everybody sees.
+    /// A visible value.
     Value(Shared<'g, T>),
-    /// A value that nobody sees before it is published.
+    /// A value that is invisible until it is published.
     Pending(Shared<'g, T>),
-    /// An operation is at work; what the cell shows is for its state to say.
+    /// An operation is changing the cell. Its state says what the cell shows.
     Op {
         /// The operation.
         op: Shared<'g, Op>,
-        /// What the cell shows unless the operation is committed.
+        /// The value that the cell shows unless the operation is committed.
         before: Option<Shared<'g, T>>,
-        /// What the cell shows once the operation is committed.
+        /// The value that the cell shows once the operation is committed.
         after: Option<Shared<'g, T>>,
     },
 }
@@ -122,7 +129,7 @@ impl<T: Object> Clone for Peek<'_, T> {
 impl<T: Object> Copy for Peek<'_, T> {}
 
 impl<'g, T: Object> Peek<'g, T> {
-    /// What the cell shows: reads the operation's state if one is at work.
+    /// The value that the cell shows. Reads the state of the operation, if there is one.
     #[inline]
     #[must_use]
     pub fn resolve(self) -> Option<Shared<'g, T>> {
@@ -137,10 +144,11 @@ impl<'g, T: Object> Peek<'g, T> {
     }
 }
 
-/// A word that shows a reference to a `T`, or none, and that an [`Op`] can change together with others.
+/// A word that shows a reference to a `T`, or none, and that an [`Op`] can change together with
+/// others.
 ///
-/// Eight bytes. It has one writer at a time, by the caller's locking; readers need nothing but a guard. What happens
-/// when two write at once is defined all the same: one of them fails, or the later one wins.
+/// Eight bytes. It has one writer at a time, by the caller's locking. Readers need only a guard.
+/// Two concurrent writes are defined all the same: one of them fails, or the later one wins.
 pub struct OpCell<T: Object> {
     /// A [`Word`].
     word: AtomicPtr<()>,
@@ -161,16 +169,17 @@ impl<T: Object> OpCell<T> {
         Self::from_word(&Word::value(value.map(give)))
     }
 
-    /// A cell whose value nobody sees before [`OpCell::publish`].
+    /// A cell whose value is invisible until [`OpCell::publish`].
     #[must_use]
     pub fn new_pending(value: Counted<T>) -> Self {
         Self::from_word(&Word::Pending(give(value)))
     }
 
-    /// A cell that is born under an operation: it shows nothing until `op` is committed, then `after`.
+    /// A cell that is born under an operation: it shows nothing until `op` is committed, then
+    /// `after`.
     ///
-    /// Insert it when everything else is enlisted (a remover may commit the operation as soon as it meets the cell),
-    /// and [`adopt`](OpCell::adopt) it where it was inserted.
+    /// It is inserted when everything else is enlisted, since a remover may commit the operation as
+    /// soon as it finds the cell. After the insertion, it is [adopted](OpCell::adopt).
     ///
     /// # Panics
     /// As [`OpCell::enlist`].
@@ -179,28 +188,31 @@ impl<T: Object> OpCell<T> {
         Self::from_word(&Word::Entry(op.entry(None, Some(after))))
     }
 
-    /// Gives a new cell, which is empty, its first value: for who has made it, and has shown it to nobody who writes to it.
+    /// Gives an empty new cell its first value. Called by the thread that has made the cell, before
+    /// another thread may write to it.
     pub fn fill(&self, value: Counted<T>) {
         debug_assert!(matches!(Word::<T>::decode(self.word.load(Ordering::Relaxed)), Word::Empty), "it is empty");
-        // Release: whoever finds the value finds it whole. What else there is to find, he comes to through this cell.
+        // Release: a thread that finds the value finds it initialized. It reaches further objects
+        // through this cell.
         self.word.store(Word::Value(give(value)).encode(), Ordering::Release);
     }
 
-    /// What the cell shows now. No write, and it never waits: one load, two more under an operation.
+    /// The value that the cell shows now. Writes nothing and does not wait: one load, two more
+    /// under an operation.
     #[inline]
     #[must_use]
     pub fn load<'g>(&self, guard: &'g Guard) -> Option<Shared<'g, T>> {
         self.peek(guard).resolve()
     }
 
-    /// What is in the cell, unresolved.
+    /// The contents of the cell, unresolved.
     #[inline]
     #[must_use]
     pub fn peek<'g>(&self, guard: &'g Guard) -> Peek<'g, T> {
         match Word::decode(self.word.load(Ordering::SeqCst)) {
             Word::Empty => Peek::Empty,
-            // SAFETY: the cell owned a reference when it was read, and the guard was alive: it is put only after the
-            // word changed.
+            // SAFETY: the cell owned a reference when it was read under the guard, and it is put
+            // only after the word has changed.
             Word::Value(block) => Peek::Value(unsafe { Shared::from_raw(block) }),
             // SAFETY: as above.
             Word::Pending(block) => Peek::Pending(unsafe { Shared::from_raw(block) }),
@@ -218,35 +230,39 @@ impl<T: Object> OpCell<T> {
 
     /// Pending to visible, by the creator or by a remover that found the cell.
     ///
-    /// True for the one who did it; false if nothing is pending, or not any more.
+    /// Returns true if this call did it, and false if nothing is pending (any more).
     pub fn publish(&self, _guard: &Guard) -> bool {
-        // The guard keeps the block's address from being used again between the load and the compare-and-swap.
+        // The guard keeps the block's address from being reused between the load and the
+        // compare-and-swap.
         match Word::decode(self.word.load(Ordering::SeqCst)) {
             Word::Pending(block) => self.change(&Word::Pending(block), &Word::Value(block)),
             Word::Empty | Word::Value(_) | Word::Entry(_) => false,
         }
     }
 
-    /// Pending to empty, by the creator: nobody has seen the value, and here it is again.
+    /// Pending to empty, by the creator. No thread has seen the value, which is returned.
     ///
-    /// None if nothing is pending any more: somebody has published it, so the creation has succeeded.
+    /// Returns `None` if nothing is pending any more: a remover has published the value, so the
+    /// creation has succeeded.
     #[must_use = "None means that the value was published"]
     pub fn retract(&self) -> Option<Counted<T>> {
         let Word::Pending(block) = Word::decode(self.word.load(Ordering::SeqCst)) else { return None };
-        // SAFETY: the compare-and-swap took the value out of the cell, which owned a reference to it.
+        // SAFETY: the compare-and-swap took the value out of the cell, which owned a reference to
+        // it.
         self.change(&Word::Pending(block), &Word::Empty).then(|| unsafe { take(block) })
     }
 
-    /// For the creator: retracts what is pending when it goes, unless it was published.
+    /// For the creator: when dropped, it retracts the pending value, unless that was published.
     #[must_use = "dropping it retracts the value"]
     pub fn creation(&self) -> Creation<'_, T> {
         Creation { cell: self }
     }
 
-    /// Shows `value` from now on: a change of this word alone. What was there leaves.
+    /// Shows `value` from now on: a change of this word alone. Returns the old value.
     ///
-    /// The caller is the word's one writer, so no operation is at work on it (asserted in debug builds; otherwise the
-    /// operation loses this word, which then never showed its `after`, unless committed).
+    /// The caller is the word's one writer, so no operation is changing it. (Asserted in debug
+    /// builds. Otherwise the operation loses this word, which then never showed its `after`, unless
+    /// the op is committed.)
     pub fn replace(&self, value: Option<Counted<T>>) -> Option<Counted<T>> {
         let new = Word::value(value.map(give));
         self.swap(&new).unwrap_or_else(|under| {
@@ -255,48 +271,49 @@ impl<T: Object> OpCell<T> {
         })
     }
 
-    /// Shows nothing from now on, whatever is there and whoever is at work on it: an operation loses this word. For who takes
-    /// everything apart.
+    /// Shows nothing from now on, whatever the cell holds, and even if an operation is changing it:
+    /// then the operation loses this word. Called by the thread that takes the tree apart.
     pub fn take(&self) -> Option<Counted<T>> {
         self.swap(&Word::Empty).unwrap_or_else(Self::shown)
     }
 
-    /// What the parts of an entry have shown.
+    /// The value that the parts of an entry showed.
     fn shown((state, before, after): Parts<T>) -> Option<Counted<T>> {
         if state == OpState::Committed { after } else { before }
     }
 
-    /// Takes out what is in the word; an entry as its parts.
+    /// Exchanges the word. Returns the old value, or the parts of an entry.
     fn swap(&self, new: &Word<T>) -> Result<Option<Counted<T>>, Parts<T>> {
         let old = Word::decode(self.word.swap(new.encode(), Ordering::SeqCst));
         // SAFETY: the swap took it out of the word.
         unsafe { Self::emptied(old) }
     }
 
-    /// What a word has held; an entry as its parts.
+    /// The value that a word held, or the parts of an entry.
     ///
     /// # Safety
-    /// The caller has taken it out of its word, or owns the cell and forgets it.
+    /// The caller has taken it out of its word, or owns the cell and drops it.
     unsafe fn emptied(old: Word<T>) -> Result<Option<Counted<T>>, Parts<T>> {
         match old {
             Word::Empty => Ok(None),
-            // SAFETY: the cell owned one reference, which it has given up.
+            // SAFETY: the cell owned one reference, which it does not own any more.
             Word::Value(block) | Word::Pending(block) => Ok(Some(unsafe { take(block) })),
             Word::Entry(entry) => {
-                // SAFETY: the caller's.
+                // SAFETY: the caller's contract.
                 let (op, before, after) = unsafe { dismantle(entry) };
                 Err((op.state(), before, after))
             }
         }
     }
 
-    /// Puts the cell under `op`: it goes on showing `before` until the operation is committed, then `after`.
+    /// Puts the cell under `op`: it shows `before` until the operation is committed, then `after`.
     ///
-    /// The cell's reference to `before` stays in the cell until it is finished. All words of an operation are enlisted
-    /// before it is committed (asserted in debug builds).
+    /// The cell's reference to `before` stays in the cell until it is finished. All words of an
+    /// operation are enlisted before it is committed (asserted in debug builds).
     ///
     /// # Errors
-    /// `after`, if the cell holds anything but the value `before`: something else, something pending, an operation.
+    /// `after`, if the cell does not hold the value `before`, but another value, a pending value,
+    /// or an operation.
     ///
     /// # Panics
     /// If four words are enlisted already.
@@ -312,33 +329,36 @@ impl<T: Object> OpCell<T> {
         if self.change(&Word::value(before), &Word::Entry(entry)) {
             return Ok(Enlisted { cell: self, op });
         }
-        // SAFETY: written just now, and not stored: what it would have owned is ours. (The reference to `before` is the cell's.)
+        // SAFETY: just written, and not stored in a word: this thread has the reference to `after`.
+        // (The reference to `before` is the cell's.)
         let after = unsafe { entry.read().after.map(|block| take(block.cast())) };
         op.withdraw(entry);
         Err(after)
     }
 
-    /// For a cell that was [born under](OpCell::new_enlisted) `op`, once it has been inserted: finishes it.
+    /// For a cell that was [born under](OpCell::new_enlisted) `op` and has been inserted: the
+    /// result finishes it.
     pub fn adopt<'a>(&'a self, op: &'a Operation) -> Enlisted<'a, T> {
         Enlisted { cell: self, op }
     }
 
-    /// Cleans the cell, if an operation that is decided left its entry there: the outcome is now the cell's value.
+    /// Cleans the cell, if a decided operation left its entry there: then the outcome is the cell's
+    /// value.
     ///
-    /// Returns the value that left the cell with the entry. Idempotent, and nothing happens while the operation is
-    /// undecided.
+    /// Returns the value that left the cell with the entry. Idempotent. Nothing happens while the
+    /// operation is undecided.
     pub fn finish(&self) -> Option<Counted<T>> {
         self.finish_if(|_| true, drop)
     }
 
-    /// Cleans the cell if its op is `wanted`, whose reference goes `back`.
+    /// Cleans the cell if its op is `wanted`. The op's reference is passed to `back`.
     fn finish_if(
         &self,
         wanted: impl FnOnce(Shared<'_, Op>) -> bool,
         back: impl FnOnce(Counted<Op>),
     ) -> Option<Counted<T>> {
-        // The guard keeps the op's memory, and with it the entry's address, from being used again between the load and the
-        // compare-and-swap.
+        // The guard keeps the op's memory, and so the entry's address, from being reused between
+        // the load and the compare-and-swap.
         let guard = reclaim::pin();
         let Word::<T>::Entry(entry) = Word::decode(self.word.load(Ordering::SeqCst)) else { return None };
         // SAFETY: just found in the word, under the guard.
@@ -364,11 +384,13 @@ impl<T: Object> OpCell<T> {
         leaves
     }
 
-    /// Whether the cell shows something: what a remover's scan asks of each slot, after [`Life::begin_removal`].
+    /// Whether the cell shows a value. A remover's scan asks this of each cell, after
+    /// [`Life::begin_removal`].
     ///
-    /// A remover may say "not empty" only of what others can see too. So whatever is pending is published, and a value
-    /// about to be born under somebody's undecided operation is born: that operation is committed (its maker inserts
-    /// such a cell last, and has nothing left to do that can fail). After true, the remover aborts its removal.
+    /// A remover may say "not empty" only of what other threads can see too. So it publishes a
+    /// pending value. If a value is to be born under another thread's undecided operation, it
+    /// commits that operation. (The operation inserts such a cell last, and has nothing left to do
+    /// that can fail.) If the result is true, the remover aborts its removal.
     ///
     /// [`Life::begin_removal`]: super::Life::begin_removal
     #[must_use = "true obliges the remover to abort"]
@@ -395,9 +417,9 @@ impl<T: Object> OpCell<T> {
 
 impl<T: Object> Drop for OpCell<T> {
     fn drop(&mut self) {
-        // Relaxed, and no read-modify-write: nobody else has the cell.
+        // Relaxed, and no read-modify-write: no other thread has access to the cell.
         let last = Word::decode(self.word.load(Ordering::Relaxed));
-        // SAFETY: the cell is gone after this.
+        // SAFETY: the cell is dropped.
         drop(unsafe { Self::emptied(last) });
     }
 }
@@ -414,8 +436,8 @@ impl<T: Object + std::fmt::Debug> std::fmt::Debug for OpCell<T> {
     }
 }
 
-/// A cell that is under an operation. Dropped, it aborts the operation if that is still undecided, and finishes the
-/// cell: so a panic in the middle leaves no word behind that points to an operation.
+/// A cell under an operation. Dropping it aborts the operation if that is still undecided, and
+/// finishes the cell. So a panic leaves no word that points to an operation.
 #[must_use = "dropping it aborts the operation"]
 pub struct Enlisted<'a, T: Object> {
     cell: &'a OpCell<T>,
@@ -423,7 +445,8 @@ pub struct Enlisted<'a, T: Object> {
 }
 
 impl<T: Object> Enlisted<'_, T> {
-    /// Aborts the operation if it is still undecided, and cleans the cell. Returns the value that left it.
+    /// Aborts the operation if it is still undecided, and cleans the cell. Returns the value that
+    /// left it.
     pub fn finish(self) -> Option<Counted<T>> {
         let left = self.finish_cell();
         std::mem::forget(self);
@@ -434,7 +457,8 @@ impl<T: Object> Enlisted<'_, T> {
         if self.op.state() == OpState::Undecided {
             self.op.abort();
         }
-        // Our reference keeps the op's address from being used again, so equal means ours.
+        // This operation's reference keeps the op's address from being reused, so an equal address
+        // means this operation.
         self.cell.finish_if(|op| op.ptr_eq(self.op.as_shared()), |op| self.op.take_back(op))
     }
 }
@@ -445,21 +469,23 @@ impl<T: Object> Drop for Enlisted<'_, T> {
     }
 }
 
-/// A pending value in the hands of its creator. Dropped, it is retracted unless somebody has published it: a panic in
-/// the middle leaves nothing pending behind.
+/// A pending value of its creator. Dropping it retracts the value, unless another thread has
+/// published it. So a panic leaves nothing pending.
 #[must_use = "dropping it retracts the value"]
 pub struct Creation<'a, T: Object> {
     cell: &'a OpCell<T>,
 }
 
 impl<T: Object> Creation<'_, T> {
-    /// The value becomes visible, unless a remover has published it already: either way the creation has succeeded.
+    /// Publishes the value, unless a remover has already done so. Either way the creation has
+    /// succeeded.
     pub fn publish(self, guard: &Guard) {
         self.cell.publish(guard);
         std::mem::forget(self);
     }
 
-    /// Takes the value back. None if it has been published: the creation has succeeded.
+    /// Retracts and returns the value. Returns `None` if it has been published: then the creation
+    /// has succeeded.
     #[must_use = "None means that the creation has succeeded"]
     pub fn retract(self) -> Option<Counted<T>> {
         let back = self.cell.retract();

@@ -1,43 +1,43 @@
-//! The life of a directory, or of anything that can be removed while others add to it.
+//! The life of a directory, or of any object that can be removed while other threads add to it.
 
 use std::{marker::PhantomData, ptr::NonNull};
 
 use super::{Op, OpState, Operation};
 use crate::{
-    counted::{Block, Counted, Shared},
     facade::{AtomicPtr, Ordering, fence_after_exchange},
     reclaim::{self, Guard},
+    refcount::counted::{Block, Counted, Shared},
 };
 
-/// Alive, and nobody is about to remove it.
+/// Alive, and no removal is in progress.
 const ALIVE: usize = 0;
-/// Removed, for ever. No block has this address: blocks are aligned to eight bytes.
+/// Removed, for ever. No block has this address, since blocks are aligned to eight bytes.
 const REMOVED: usize = 1;
 
 fn constant(word: usize) -> *mut Block<Op> {
     std::ptr::without_provenance_mut(word)
 }
 
-/// The op that a word points to, if it is not one of the constants.
+/// The op that a word points to, if the word is not one of the constants.
 fn op_in(word: *mut Block<Op>) -> Option<NonNull<Block<Op>>> {
     if word.addr() == REMOVED { None } else { NonNull::new(word) }
 }
 
-/// What a [`Life`] is at.
+/// The state of a [`Life`].
 #[derive(Clone, Copy)]
 pub enum LifeState<'g> {
     /// Alive; also if a removal was aborted.
     Alive,
-    /// An operation that removes it is undecided.
+    /// An operation that removes the object is undecided.
     Removing(Shared<'g, Op>),
-    /// Removed, from the instant at which an operation that removes it was committed.
+    /// Removed, from the commit of the operation that removes it.
     Removed,
 }
 
 /// Why a removal could not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRemovable {
-    /// Another operation that removes it is undecided.
+    /// Another operation that removes the object is undecided.
     Busy,
     /// It has been removed.
     Removed,
@@ -46,7 +46,7 @@ pub enum NotRemovable {
 impl std::fmt::Display for NotRemovable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Busy => "another removal is under way",
+            Self::Busy => "another removal is in progress",
             Self::Removed => "already removed",
         })
     }
@@ -54,7 +54,8 @@ impl std::fmt::Display for NotRemovable {
 
 impl std::error::Error for NotRemovable {}
 
-/// The life of a directory (or anything that can be removed): alive, being removed by an [`Op`], removed. One word.
+/// The life of a directory (or of any object that can be removed): alive, being removed by an
+/// [`Op`], or removed. One word.
 pub struct Life {
     /// `ALIVE`, `REMOVED`, or an op, to which the word owns a reference.
     word: AtomicPtr<Block<Op>>,
@@ -71,19 +72,20 @@ impl Life {
         Self { word: AtomicPtr::new(constant(ALIVE)), _owns: PhantomData }
     }
 
-    /// What it is at now. No write, and it never waits.
+    /// The current state. Writes nothing and does not wait.
     #[inline]
     #[must_use]
     pub fn state<'g>(&self, guard: &'g Guard) -> LifeState<'g> {
         Self::decode(self.word.load(Ordering::SeqCst), guard)
     }
 
-    /// What a word says that was loaded under the guard.
+    /// Decodes a word that was loaded under the guard.
     fn decode<'g>(word: *mut Block<Op>, _guard: &'g Guard) -> LifeState<'g> {
         let Some(op) = op_in(word) else {
             return if word.addr() == REMOVED { LifeState::Removed } else { LifeState::Alive };
         };
-        // SAFETY: the word owned a reference when it was read under the guard, and puts it only after it changed.
+        // SAFETY: the word owned a reference when it was read under the guard, and it is put only
+        // after the word has changed.
         let op = unsafe { Shared::from_raw(op) };
         match op.state() {
             OpState::Undecided => LifeState::Removing(op),
@@ -92,11 +94,13 @@ impl Life {
         }
     }
 
-    /// The removal begins: from now on a creator aborts `op` before it publishes, until `op` is decided.
+    /// Begins a removal: from now on a creator aborts `op` before it publishes, until `op` is
+    /// decided.
     ///
-    /// Then scan ([`OpCell::occupied`](super::OpCell::occupied)); abort if anything was found; otherwise commit. If the
-    /// commit fails, a creator was here whose entry may not be visible yet: begin again, with a new op. Includes the
-    /// fence between this word and the scan.
+    /// Then the caller scans ([`OpCell::occupied`](super::OpCell::occupied)), aborts if it found
+    /// anything, and otherwise commits. If the commit fails, a creator was here whose entry may not
+    /// be visible yet. Then the caller begins again, with a new op. Includes the fence between this
+    /// word and the scan.
     ///
     /// # Errors
     /// [`NotRemovable`], if it is removed or being removed.
@@ -112,7 +116,7 @@ impl Life {
             }
             match self.word.compare_exchange(word, mine.as_ptr(), Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(old) => {
-                    // An aborted op that its remover has not cleaned away yet.
+                    // An aborted op that its remover has not cleaned yet.
                     drop(Self::owned(old));
                     fence_after_exchange();
                     return Ok(Removal { life: self, op });
@@ -125,17 +129,20 @@ impl Life {
         Err(refused)
     }
 
-    /// The reference of a word that the caller has taken out.
+    /// The reference of a word, which the caller has taken out.
     fn owned(word: *mut Block<Op>) -> Option<Counted<Op>> {
-        // SAFETY: the word owned a reference, and the caller's compare-and-swap made it the caller's.
+        // SAFETY: the word owned a reference, and the caller's compare-and-swap moved it to the
+        // caller.
         op_in(word).map(|op| unsafe { Counted::from_raw(op) })
     }
 
-    /// What a creator asks when its entry is in place, pending or under its own operation: may it become visible?
+    /// Called by a creator when its entry is in place, pending or under its own operation. Returns
+    /// whether the entry may become visible.
     ///
-    /// True: it is alive, and any removal that was under way is aborted; a removal that begins later finds the entry.
-    /// False: it has been removed, and the entry must be taken back. Includes the fence between the entry, which a
-    /// read-modify-write has put in place, and this word.
+    /// True: the directory is alive, and a removal that was in progress is aborted. A removal that
+    /// begins later finds the entry. False: the directory has been removed, and the entry must be
+    /// retracted. Includes the fence between the entry, which a read-modify-write has put in place,
+    /// and this word.
     #[must_use = "false: the entry must be taken back"]
     pub fn keep_alive(&self, guard: &Guard) -> bool {
         fence_after_exchange();
@@ -165,13 +172,14 @@ impl std::fmt::Debug for Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        // Relaxed, and no read-modify-write: nobody else has the word, which is gone after this.
+        // Relaxed, and no read-modify-write: no other thread has access to the word, which is
+        // dropped.
         drop(Self::owned(self.word.load(Ordering::Relaxed)));
     }
 }
 
-/// A removal that has begun. Dropped, it aborts the operation if that is still undecided, and settles the word: so a
-/// panic in the middle leaves the thing alive and no operation behind.
+/// A removal in progress. Dropping it aborts the operation if that is still undecided, and settles
+/// the word. So a panic leaves the object alive, and no operation in its word.
 #[must_use = "dropping it aborts the removal"]
 pub struct Removal<'a> {
     life: &'a Life,
@@ -179,7 +187,8 @@ pub struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    /// Aborts the operation if it is still undecided, and settles the word. Returns whether the thing is removed.
+    /// Aborts the operation if it is still undecided, and settles the word. Returns whether the
+    /// object is removed.
     pub fn finish(self) -> bool {
         let removed = self.settle();
         std::mem::forget(self);
@@ -190,8 +199,9 @@ impl Removal<'_> {
         let aborted = self.op.abort();
         let mine = self.op.as_shared().as_raw().as_ptr();
         let settled = constant(if aborted { ALIVE } else { REMOVED });
-        // It fails if the next removal came over an aborted one: then that has put our word's reference. Our own
-        // reference keeps the op's address from being used again.
+        // It fails if the next removal has replaced an aborted one. Then that removal has put the
+        // word's reference. This operation's own reference keeps the op's address from being
+        // reused.
         if let Ok(word) = self.life.word.compare_exchange(mine, settled, Ordering::SeqCst, Ordering::SeqCst) {
             Life::owned(word).into_iter().for_each(|reference| self.op.take_back(reference));
         }

@@ -1,4 +1,4 @@
-//! An operation in the hands of the thread that carries it out, and the entries that its words point to.
+//! An operation, owned by the thread that carries it out, and the entries to which its words point.
 
 use std::{
     cell::{Cell, UnsafeCell},
@@ -8,38 +8,42 @@ use std::{
 };
 
 use super::Op;
-use crate::counted::{Block, Counted, Object, Shared};
 #[cfg(test)]
 use crate::reclaim::Guard;
+use crate::refcount::counted::{Block, Counted, Object, Shared};
 
-/// How many words an operation changes at most, besides a [`Life`](super::Life): the slots and the places of an exchange.
+/// How many words an operation changes at most, besides a [`Life`](super::Life): the directory
+/// entries and the places of an exchange.
 pub(super) const WORDS: usize = 4;
 
-/// So many references to an op are made with it: its maker's, and one for each word that may point to it.
+/// How many references to an op are made with it: one for its maker, and one for each word that may
+/// point to it.
 const REFERENCES: usize = 1 + WORDS + 1;
 
-/// What a word points to while an operation is at work on it. Never changed once a word does; the word owns one reference to each.
+/// The target of a word while an operation changes it. It does not change while a word points to
+/// it. The word owns one reference to each part.
 #[repr(align(8))]
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
-    /// The op that the entry lies in.
+    /// The op that contains the entry.
     pub(super) op: NonNull<Block<Op>>,
-    /// What the word showed; a block of the type that the word's cell is of.
+    /// The value that the word showed: a block of the cell's type.
     pub(super) before: Option<NonNull<()>>,
-    /// What it shows once the op is committed.
+    /// The value that the word shows once the op is committed.
     pub(super) after: Option<NonNull<()>>,
 }
 
-/// Where an entry will be.
+/// Memory for an entry.
 pub(super) type Place = UnsafeCell<MaybeUninit<Entry>>;
 
-/// An [`Op`] in the hands of the one thread that carries it out. One allocation of two cache lines, entries and all.
+/// An [`Op`], owned by the one thread that carries it out. One allocation of two cache lines, with
+/// all entries.
 ///
-/// It has references in hand for all words that may point to the op, and takes those back that its words have done with: so the
-/// count is written once, in the end.
+/// It holds references for all words that may point to the op, and takes back those that its words
+/// no longer need. So the count is written once, at the end.
 pub struct Operation {
     op: ManuallyDrop<Counted<Op>>,
-    /// References in hand, besides `op`.
+    /// References held, besides `op`.
     spare: Cell<usize>,
     /// How many of the op's entries are written.
     used: Cell<usize>,
@@ -53,7 +57,7 @@ impl Operation {
         Self { op: ManuallyDrop::new(op), spare: Cell::new(REFERENCES - 1), used: Cell::new(0) }
     }
 
-    /// A view that borrows from this operation, comparable with what guards find.
+    /// A view that borrows from this operation, comparable with the views that guards give.
     #[must_use]
     pub fn as_shared(&self) -> Shared<'_, Op> {
         self.op.as_shared()
@@ -63,20 +67,20 @@ impl Operation {
     pub(super) fn lend(&self) -> NonNull<Block<Op>> {
         match self.spare.get().checked_sub(1) {
             Some(left) => self.spare.set(left),
-            // Somebody else has put one that was lent.
+            // Another thread has put one that was lent.
             None => std::mem::forget(Counted::clone(&self.op)),
         }
         self.op.as_shared().as_raw()
     }
 
-    /// A reference that a word has done with, or has not taken.
+    /// Takes back a reference that a word no longer needs, or has not taken.
     pub(super) fn take_back(&self, reference: Counted<Op>) {
         debug_assert!(reference.ptr_eq(&self.op), "a reference to another operation");
         std::mem::forget(reference);
         self.spare.set(self.spare.get() + 1);
     }
 
-    /// A new entry, with a reference to the op; it owns what it is told to show.
+    /// A new entry, with a reference to the op. It owns `after`.
     ///
     /// # Panics
     /// If there are four.
@@ -88,15 +92,16 @@ impl Operation {
         let after = after.and_then(|value| NonNull::new(value.into_raw().cast()));
         let place = self.op.entries[at].get().cast::<Entry>();
         let entry = Entry { op: self.lend(), before, after };
-        // SAFETY: no word points there: it was not used, or taken back. Nobody else writes, for an `Operation` stays with one
-        // thread at a time.
+        // SAFETY: no word points there: the entry was not used, or it was withdrawn. No other
+        // thread writes, since an `Operation` belongs to one thread at a time.
         unsafe {
             place.write(entry);
             NonNull::new_unchecked(place)
         }
     }
 
-    /// The newest entry, which no word took: its place is free again, and so is the reference to the op.
+    /// Withdraws the newest entry, which no word took. Its memory and its reference to the op are
+    /// free again.
     pub(super) fn withdraw(&self, entry: NonNull<Entry>) {
         debug_assert_eq!(entry.as_ptr().cast_const(), self.op.entries[self.used.get() - 1].get().cast(), "the newest");
         self.used.set(self.used.get() - 1);
@@ -106,7 +111,7 @@ impl Operation {
 
 #[cfg(test)]
 impl Operation {
-    /// A view that lasts as long as a guard, also when the operation goes before it.
+    /// A view that lasts as long as a guard, even if the operation is dropped first.
     pub(super) fn share<'g>(&self, guard: &'g Guard) -> Shared<'g, Op> {
         self.op.share(guard)
     }

@@ -1,9 +1,9 @@
-//! The bag that a thread fills with what it retires, and the list where that bag goes.
+//! The bag that a thread fills with the objects it retires, and the list that gets the bag.
 
 use std::cell::{Cell, RefCell};
 
 use super::{
-    grace::Graces,
+    grace::GracePeriods,
     retire_list::{RetireList, RetireLists, Retired, SHARED},
 };
 use crate::{
@@ -13,12 +13,12 @@ use crate::{
 
 /// A thread's list and its open bag.
 pub(super) struct Filling<'a> {
-    graces: &'a Graces,
+    grace_periods: &'a GracePeriods,
     /// The list of this thread.
     own: &'a RetireList,
     /// The number of that list.
     pub(super) number: usize,
-    /// What was retired lately.
+    /// The objects that were retired last.
     bag: RefCell<Vec<Retired>>,
     /// The size of the objects in the bag.
     bag_bytes: Cell<usize>,
@@ -27,11 +27,11 @@ pub(super) struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    pub(super) fn new(graces: &'a Graces, lists: &'a RetireLists) -> Self {
+    pub(super) fn new(grace_periods: &'a GracePeriods, lists: &'a RetireLists) -> Self {
         let number = lists.claim();
         let own = lists.get(number);
         let (bag, bag_bytes, target) = (RefCell::default(), Cell::new(0), Cell::new(own));
-        Self { graces, own, number, bag, bag_bytes, target }
+        Self { grace_periods, own, number, bag, bag_bytes, target }
     }
 
     pub(super) fn own(&self) -> &'a RetireList {
@@ -62,7 +62,7 @@ impl<'a> Filling<'a> {
         full
     }
 
-    /// Moves the bag into its list: what was retired waits for readers from now on.
+    /// Moves the bag into its list: its objects wait for readers from now on.
     pub(super) fn flush(&self) {
         let items = self.bag.take();
         self.bag_bytes.set(0);
@@ -72,11 +72,11 @@ impl<'a> Filling<'a> {
                 // Relaxed: a hint for `Idle`, which tolerates a late view.
                 list.filled.store(list.filled.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             }
-            list.push(self.graces.next(), items);
+            list.push(self.grace_periods.next(), items);
         }
     }
 
-    /// What is retired from now on waits in `list`. Returns where it waited until now.
+    /// Objects that are retired from now on wait in `list`. Returns the list until now.
     fn retarget(&self, list: &'a RetireList) -> &'a RetireList {
         let before = self.target.get();
         if !std::ptr::eq(before, list) {
@@ -86,12 +86,12 @@ impl<'a> Filling<'a> {
         before
     }
 
-    /// Until the result is dropped, what this thread retires waits in `list`.
+    /// Until the result is dropped, objects that this thread retires wait in `list`.
     pub(super) fn redirect(&self, list: &'a RetireList) -> Redirected<'_, 'a> {
         Redirected { filling: self, before: self.retarget(list) }
     }
 
-    /// The thread ends. What waits is left to other threads.
+    /// The thread ends. Other threads free the objects that wait.
     pub(super) fn end(&self) {
         self.flush();
         if self.number != SHARED {
@@ -101,7 +101,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// What this thread retires waits in another list until this is dropped.
+/// Until this is dropped, objects that this thread retires wait in another list.
 pub(super) struct Redirected<'b, 'a> {
     filling: &'b Filling<'a>,
     before: &'a RetireList,

@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 
-use super::{grace::Slot, scheme::GRACES, thread};
+use super::{grace::Slot, scheme::GRACE_PERIODS, thread};
 use crate::tuning::IDLE_READS;
 
-/// What a thread needs to say that it reads. It has no destructor, so it is there as long as the thread is.
+/// The guards of a thread. It has no destructor, so it exists as long as the thread does.
 pub(super) struct Reading {
     /// Where the thread announces its guards, once it has done so.
     slot: Cell<Option<&'static Slot>>,
@@ -36,11 +36,12 @@ impl Reading {
         if self.guards.get() == 0 && self.countdown.get() == 0 {
             run();
         }
-        // Read only now. What is freed must not take a guard, but if it does, and keeps it, there is one.
+        // Read only now. An object that is freed must not take a guard, but if it does, and keeps
+        // it, there is one.
         let guards = self.guards.get();
         if guards == 0 {
             self.countdown.set(self.countdown.get().saturating_sub(1));
-            self.slot.get().unwrap_or_else(|| self.claim()).enter(&GRACES);
+            self.slot.get().unwrap_or_else(|| self.claim()).enter(&GRACE_PERIODS);
         }
         self.guards.set(guards + 1);
     }
@@ -65,7 +66,7 @@ impl Reading {
         if !thread::has_locals() {
             self.ends.set(true);
         }
-        let slot = GRACES.claim();
+        let slot = GRACE_PERIODS.claim();
         self.slot.set(Some(slot));
         slot
     }
@@ -102,8 +103,8 @@ pub(super) fn is_pinned() -> bool {
     READING.with(|reading| reading.guards.get() > 0)
 }
 
-/// Whether this thread can wait until everything is freed that may be: it holds no guard, and is not
-/// freeing something itself.
+/// Whether this thread can wait until everything is freed that may be: it holds no guard, and is
+/// not freeing something itself.
 pub(super) fn may_wait() -> bool {
     READING.with(|reading| reading.guards.get() == 0 && !reading.frees.get())
 }
@@ -122,7 +123,8 @@ pub(super) fn end() {
 #[cold]
 fn run() {
     if !may_wait() {
-        // An object that is being freed does not free others: no stack grows with the retired objects.
+        // An object that is being freed does not free others: no stack grows with the retired
+        // objects.
         return;
     }
     let again = thread::run();

@@ -1,12 +1,14 @@
 //! The strictest reclaimer, for the model checker.
 //!
-//! Its own state lives outside the model (plain `std`), so it adds no order between threads. What order the real
-//! scheme gives, and no more, is given by two fences: a guard that is made after an object was retired must not find
-//! a pointer to it. (One within another of its thread orders nothing.) That a guard is made before or after an object is
-//! retired is a choice of the search: without, a guard is always made right after what its thread did before.
+//! Its own state lives outside the model (plain `std`), so it adds no order between threads. Two
+//! fences give exactly the order that the real scheme gives: a guard that is taken after an object
+//! was retired must not find a pointer to it. A guard within another guard of its thread orders
+//! nothing. The search decides whether a guard is taken before or after an object is retired.
+//! Otherwise a guard would always be taken right after the previous step of its thread.
 //!
-//! Nothing is freed before the model's execution ends (`end_of_execution`): a reclaimed object is *dropped late* but *marked dead at
-//! once*, and `check_access` fails the model when a dead one is touched.
+//! Nothing is freed before an execution of the model ends (`end_of_execution`). A reclaimed object
+//! is *dropped late* but *marked dead at once*, and `check_access` fails the model when a dead
+//! object is accessed.
 
 use crate::facade::{Readers, thread_number};
 use std::{
@@ -15,17 +17,18 @@ use std::{
     rc::Rc,
 };
 
-/// The guards that an object waits for (none: it is reclaimed), its bytes, and what frees it.
+/// The guards that an object waits for (none: it is reclaimed), its bytes, and the function that
+/// frees it.
 type Retired = (BTreeSet<u64>, usize, unsafe fn(*mut ()));
 
 #[derive(Default)]
 struct State {
     next_guard: u64,
-    /// Each with the thread that made it.
+    /// Each guard, with the thread that took it.
     alive: BTreeMap<u64, usize>,
     /// By address.
     retired: BTreeMap<usize, Retired>,
-    /// Those who make guards; those who retire are the writers.
+    /// Threads that take guards count as readers, threads that retire as writers.
     readers: Rc<Readers>,
 }
 // loom runs all threads of one execution on one OS thread.
@@ -83,7 +86,7 @@ pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())
     });
 }
 
-/// Fails the model when the object at `ptr` has been reclaimed.
+/// Fails the model if the object at `ptr` has been reclaimed.
 pub(crate) fn check_access(ptr: *const ()) {
     STATE.with_borrow(|s| {
         if let Some((waits, ..)) = s.retired.get(&(ptr as usize)) {
@@ -92,7 +95,7 @@ pub(crate) fn check_access(ptr: *const ()) {
     });
 }
 
-/// Frees everything: called at the end of each execution of a model, with no guard alive.
+/// Frees everything: called at the end of each execution of a model, when no guard is alive.
 #[cfg(test)]
 pub(crate) fn end_of_execution() {
     loop {
@@ -104,31 +107,31 @@ pub(crate) fn end_of_execution() {
         // SAFETY: the contract of `retire`; no guard is alive.
         unsafe { free(ptr as *mut ()) };
     }
-    // They belong to this execution.
+    // The readers belong to this execution.
     STATE.with_borrow_mut(|s| s.readers = Rc::default());
 }
 
-/// Runs a model to its end, with the reclaimer's state fresh in each execution.
+/// Checks a model, with a fresh state of the reclaimer in each execution.
 #[cfg(test)]
 pub(crate) fn check(model: impl Fn() + Sync + Send + 'static) {
     check_with(&loom::model::Builder::new(), model);
 }
 
-/// The same with other bounds than the environment's.
+/// The same, with other bounds than those of the environment.
 #[cfg(test)]
 pub(crate) fn check_with(builder: &loom::model::Builder, model: impl Fn() + Sync + Send + 'static) {
     builder.check(move || {
-        // An execution that loom cut short leaves its objects: they belong to a world that is gone.
+        // An execution that loom cut short leaves its objects behind. loom has discarded them.
         STATE.with_borrow_mut(|s| *s = State::default());
         model();
         end_of_execution();
     });
 }
 
-/// A guard within another is no fence: two threads that write, take one and look may both have looked too early.
-/// Seen to fail: with fences in all guards.
+/// A guard within another is no fence. Two threads that write, take an inner guard and look may
+/// both have looked too early. Seen to fail: with fences in all guards.
 #[test]
-fn a_guard_within_a_guard_orders_nothing() {
+fn nested_guard_orders_nothing() {
     use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::sync::Arc;
     let both_early = Arc::new(std::sync::atomic::AtomicBool::new(false));

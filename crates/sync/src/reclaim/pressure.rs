@@ -6,7 +6,7 @@ use super::{
     filling::Filling,
     guards::may_wait,
     retire_list::{RetireList, SHARED},
-    scheme::{GRACES, LISTS},
+    scheme::{GRACE_PERIODS, LISTS},
     thread::{flush, free_expired, number, with_filling},
 };
 use crate::tuning::{COLLECT_MORE, COLLECT_ROUNDS, PRESSURE_SLEEP, PRESSURE_YIELDS, RETIRE_LISTS};
@@ -23,8 +23,8 @@ pub(crate) fn collect_all() {
     collect_with(&Idle::now());
 }
 
-/// The lists of other threads into which their owners have put nothing since. What waits there now, and
-/// what that frees in turn, is all there will be. What busy threads retire has no end.
+/// The lists of other threads into which their owners have put nothing since. They get no further
+/// objects, except those that are retired when theirs are freed. Busy threads retire without end.
 pub(super) struct Idle {
     lists: usize,
     filled: [usize; RETIRE_LISTS],
@@ -50,24 +50,25 @@ impl Idle {
     }
 }
 
-/// Returns when everything that this thread has retired is freed, and what waits in the lists of the
-/// `idle`, and what that frees in turn.
+/// Returns when everything that this thread has retired is freed, and what waits in the lists of
+/// the `idle`, and what that frees in turn.
 fn collect_with(idle: &Idle) {
     if !may_wait() {
         return;
     }
-    let period = GRACES.next();
+    let period = GRACE_PERIODS.next();
     let is_done = |filling: &Filling| filling.is_empty() && filling.own().is_done();
     let all_done = || with_filling(is_done).unwrap_or(true) && idle.lists().all(RetireList::is_done);
-    // A thread that frees some of what was retired here waits for no other. But what the threads without
-    // lists of their own have retired is in the shared list, and some thread may always be freeing there.
+    // A thread that frees some of what was retired here waits for no other. But what the threads
+    // without lists of their own have retired is in the shared list, and some thread may always be
+    // freeing there.
     let is_at_rest = |filling: &Filling| filling.number == SHARED || filling.own().is_at_rest();
     let all_rest = || with_filling(is_at_rest).unwrap_or(true) && idle.lists().all(RetireList::is_at_rest);
     let (mut rounds, mut more) = (0, 0);
     while rounds < COLLECT_ROUNDS {
         let freed = advance(idle);
-        // What was retired before this call is freed, and what that freed in turn.
-        if GRACES.over() >= period && all_done() {
+        // Everything that was retired before this call is freed, and everything that this retired.
+        if GRACE_PERIODS.over() >= period && all_done() {
             break;
         }
         if more == COLLECT_MORE {
@@ -83,14 +84,14 @@ fn collect_with(idle: &Idle) {
     }
 }
 
-/// Begins a grace period if none is under way, and ends the one that is if it can.
+/// Begins a grace period if none is in progress, and ends the one in progress if it can.
 pub(super) fn advance_periods() {
-    GRACES.begin();
-    GRACES.try_end();
+    GRACE_PERIODS.begin();
+    GRACE_PERIODS.try_end();
 }
 
-/// Flushes this thread's bag, full or not, and frees what has expired in all lists. Says whether it freed
-/// something of its own or of the `idle`. The thread holds no guard.
+/// Flushes this thread's bag, full or not, and frees what has expired in all lists. Says whether it
+/// freed something of its own or of the `idle`. The thread holds no guard.
 fn advance(idle: &Idle) -> bool {
     flush();
     advance_periods();
@@ -108,7 +109,7 @@ pub(crate) fn back_pressure(limit_bytes: usize) {
         advance(&Idle::none());
         flush();
         if LISTS.iter().all(RetireList::is_done) {
-            // What is left is in the bags of other threads, which may be asleep.
+            // The rest is in the bags of other threads, which may be asleep.
             break;
         }
         spins += 1;

@@ -1,11 +1,12 @@
 //! Retire lists: retired objects in bags, and the grace period that each bag waits for.
 //!
-//! A list belongs to one thread at a time. Its owner fills it. Any thread may take expired bags from
-//! it and free them. When the owner ends, the list keeps its bags, and other threads free them
+//! A list belongs to one thread at a time. Its owner fills it. Any thread may take expired bags
+//! from it and free them. When the owner ends, the list keeps its bags, and other threads free them
 //! (`visit` in `thread.rs`) or the next owner does.
 //!
-//! A bag is in one place at a time: in the hands of the thread that fills it, in a list's queue, or in
-//! an [`Expired`]. So each object is freed exactly once. The queue's lock makes each move exclusive.
+//! A bag is in one place at a time: in the hands of the thread that fills it, in a list's queue, or
+//! in an [`Expired`]. So each object is freed exactly once. The queue's lock makes each move
+//! exclusive.
 
 use std::collections::VecDeque;
 
@@ -32,24 +33,24 @@ pub(super) struct Bag {
     pub(super) items: Vec<Retired>,
 }
 
-/// A bag whose grace period is over. It is being freed until it is dropped. Objects that a panic keeps
-/// from being freed go back to the list.
+/// A bag whose grace period is over. It is being freed until it is dropped. Objects that a panic
+/// keeps from being freed go back to the list.
 pub(super) struct Expired<'a> {
     list: &'a RetireList,
     bag: Bag,
 }
 
 impl<'a> Expired<'a> {
-    /// The queue of `list`, from which the bag is taken, is locked: a thread that finds the queue empty
-    /// sees this bag counted.
+    /// The queue of `list`, from which the bag is taken, is locked: a thread that finds the queue
+    /// empty sees this bag counted.
     fn new(list: &'a RetireList, bag: Bag) -> Self {
         // Relaxed: the queue's lock.
         list.freeing.fetch_add(1, Ordering::Relaxed);
         Self { list, bag }
     }
 
-    /// Frees the objects with `free`. What this thread (`thread`, unless its locals are gone) retires
-    /// meanwhile is put into the same list.
+    /// Frees the objects with `free`. Objects that this thread (`thread`, unless its locals are
+    /// gone) retires meanwhile are put into the same list.
     fn free(mut self, thread: Option<&Filling<'a>>, free: &mut impl FnMut(Retired)) {
         // Dropped before `self`: what was retired is in the list before the list is at rest.
         let _redirected = thread.map(|filling| filling.redirect(self.list));
@@ -73,8 +74,8 @@ impl Drop for Expired<'_> {
 /// One retire list, on cache lines of its own.
 #[cfg_attr(not(loom), repr(align(128)))]
 pub(super) struct RetireList {
-    /// Bytes that the owner has retired less those that it has freed. Only the sum over all lists has a
-    /// meaning. Atomic: a statistic.
+    /// Bytes that the owner has retired less those that it has freed. Only the sum over all lists
+    /// has a meaning. Atomic: a statistic.
     pub(super) bytes: AtomicI64,
     /// Whether a thread owns the list. Atomic: claimed with acquire, released with release.
     pub(super) owned: AtomicBool,
@@ -82,7 +83,8 @@ pub(super) struct RetireList {
     freeing: AtomicUsize,
     /// How many bags the owner has put here of what it retired itself. Written by the owner alone.
     pub(super) filled: AtomicUsize,
-    /// The waiting bags, the oldest first. A thread neither waits nor retires while it holds the lock.
+    /// The waiting bags, the oldest first. A thread neither waits nor retires while it holds the
+    /// lock.
     pub(super) queue: Mutex<VecDeque<Bag>>,
 }
 
@@ -123,9 +125,10 @@ impl RetireList {
         queue.pop_front().map(|bag| Expired::new(self, bag))
     }
 
-    /// Frees bags that wait for `period` or for an earlier one, `most` of them at most. Returns how many
-    /// it freed. What that retires waits in this list too. So a thread that waits until all of it is
-    /// freed can see it, and no thread gets the retired objects of another to wait for.
+    /// Frees bags that wait for `period` or for an earlier one, `most` of them at most. Returns how
+    /// many it freed. Objects that are retired by this wait in the same list. So a thread that
+    /// waits until all of it is freed can see it, and no thread gets the retired objects of another
+    /// to wait for.
     pub(super) fn free_expired<'a>(
         &'a self,
         period: u64,
@@ -143,16 +146,17 @@ impl RetireList {
         facade::lock(&self.queue).len()
     }
 
-    /// Whether no bag of this list is being freed. Acquire: the bags that were have been freed then.
+    /// Whether no bag of this list is being freed. Acquire: the bags that were have been freed
+    /// then.
     pub(super) fn is_at_rest(&self) -> bool {
         self.freeing.load(Ordering::Acquire) == 0
     }
 
     /// Whether nothing waits, and everything that waited is freed.
     pub(super) fn is_done(&self) -> bool {
-        // Both under the queue's lock. A thread that frees a bag may put another one here before it is
-        // no longer counted. Looked at one after the other, the queue could be seen empty before that,
-        // and the count be seen down after it.
+        // Both under the queue's lock. A thread that frees a bag may put another one here before it
+        // is no longer counted. Looked at one after the other, the queue could be seen empty before
+        // that, and the count be seen down after it.
         let queue = facade::lock(&self.queue);
         queue.is_empty() && self.is_at_rest()
     }
@@ -207,7 +211,8 @@ impl RetireLists {
     /// Adds to the bytes that wait, for the thread that owns list `number`.
     pub(super) fn account(&self, number: usize, delta: i64) {
         let bytes = &self.lists[number].bytes;
-        // Relaxed: a statistic. Its readers tolerate a late view. A list that is owned is written by its owner alone.
+        // Relaxed: a statistic. Its readers tolerate a late view. A list that is owned is written
+        // by its owner alone.
         if number == SHARED {
             bytes.fetch_add(delta, Ordering::Relaxed);
         } else {
@@ -217,5 +222,4 @@ impl RetireLists {
 }
 
 #[cfg(all(test, loom))]
-#[path = "retire_list_loom.rs"]
 mod loom_model;

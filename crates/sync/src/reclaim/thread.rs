@@ -1,4 +1,4 @@
-//! What a thread does with what it retires, and when it frees expired bags: its own, and some of others.
+//! When a thread frees expired bags: its own, and some of other threads.
 
 use std::cell::Cell;
 
@@ -7,9 +7,9 @@ use super::{
     guards::{self, Freeing},
     release,
     retire_list::{RetireList, Retired, SHARED},
-    scheme::{GRACES, LISTS},
+    scheme::{GRACE_PERIODS, LISTS},
 };
-use crate::tuning::{ENOUGH_BAGS, FREE_BATCH, FRESH_PERIODS, IDLE_READS, READS, RUN_BAGS, VISIT};
+use crate::tuning::{ENOUGH_BAGS, FREE_BATCH, FREE_FRACTION, FRESH_PERIODS, IDLE_READS, READS, RUN_BAGS, VISIT};
 
 /// The thread's open bag, and when it runs the reclaimer.
 struct Local {
@@ -42,7 +42,7 @@ pub(super) fn with_filling<T>(f: impl FnOnce(&Filling<'static>) -> T) -> Option<
 impl Local {
     fn new() -> Self {
         let (filled, runs, visited) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        Self { filling: Filling::new(&GRACES, &LISTS), filled, runs, visited }
+        Self { filling: Filling::new(&GRACE_PERIODS, &LISTS), filled, runs, visited }
     }
 
     #[inline]
@@ -56,8 +56,8 @@ impl Local {
         }
     }
 
-    /// Begins or ends a grace period, and frees some expired bags. The thread holds no guard. Returns
-    /// after how many guards the thread is to do so again.
+    /// Begins or ends a grace period, and frees some expired bags. The thread holds no guard.
+    /// Returns after how many guards the thread is to do so again.
     fn run(&self) -> u32 {
         let reads = self.filled.replace(0) < RUN_BAGS;
         if reads {
@@ -70,10 +70,10 @@ impl Local {
         let idle = reads && waiting == 0;
         let left_behind = (idle || runs.is_multiple_of(VISIT)) && self.visit();
         if left_behind || waiting >= if reads { 1 } else { ENOUGH_BAGS } {
-            GRACES.begin();
+            GRACE_PERIODS.begin();
         }
-        GRACES.try_end();
-        free_expired(self.filling.own(), 0, FREE_BATCH.max(waiting / 16));
+        GRACE_PERIODS.try_end();
+        free_expired(self.filling.own(), 0, FREE_BATCH.max(waiting / FREE_FRACTION));
         match () {
             () if self.filled.get() >= RUN_BAGS => 0,
             () if idle => IDLE_READS,
@@ -81,7 +81,8 @@ impl Local {
         }
     }
 
-    /// Visits another list. Says whether no thread owns it and something goes on waiting there.
+    /// Visits another list. Says whether no thread owns it and it still holds
+    /// something.
     fn visit(&self) -> bool {
         let visited = self.visited.get().wrapping_add(1) % (LISTS.used() + 1);
         self.visited.set(visited);
@@ -95,7 +96,7 @@ impl Local {
 }
 
 impl Drop for Local {
-    /// What waits is left to other threads.
+    /// Other threads free the objects that wait.
     fn drop(&mut self) {
         self.filling.end();
         guards::end();
@@ -116,7 +117,7 @@ pub(crate) unsafe fn retire(ptr: *mut (), bytes: usize, free: unsafe fn(*mut ())
     let retired = Retired(ptr, bytes, free);
     if LOCAL.try_with(|local| local.retire(retired)).is_err() {
         // The thread is ending.
-        LISTS.get(SHARED).push(GRACES.next(), vec![retired]);
+        LISTS.get(SHARED).push(GRACE_PERIODS.next(), vec![retired]);
     }
 }
 
@@ -130,8 +131,8 @@ pub(crate) fn flush() {
     let _ = with_filling(Filling::flush);
 }
 
-/// Frees bags of `list` that expired `age` grace periods ago or earlier, `most` of them at most. Returns
-/// how many.
+/// Frees bags of `list` that expired `age` grace periods ago or earlier, `most` of them at most.
+/// Returns how many.
 pub(super) fn free_expired(list: &'static RetireList, age: u64, most: usize) -> usize {
     let _freeing = Freeing::new();
     let free_one = |Retired(ptr, bytes, free): Retired| {
@@ -139,7 +140,7 @@ pub(super) fn free_expired(list: &'static RetireList, age: u64, most: usize) -> 
         // SAFETY: the contract of `retire`, and the grace period has passed.
         release(|| unsafe { free(ptr) });
     };
-    let period = GRACES.over().saturating_sub(age);
+    let period = GRACE_PERIODS.over().saturating_sub(age);
     let free = |thread: Option<&Filling<'static>>| list.free_expired(period, most, thread, free_one);
     LOCAL.try_with(|local| free(Some(&local.filling))).unwrap_or_else(|_| free(None))
 }

@@ -1,13 +1,13 @@
-//! Models of [`SplitTable`]. Each has been seen to fail on the bug its comment names.
+//! Models of [`SplitTable`]. Each has been seen to fail on the bugs that its comment names.
 
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
 use super::{index::Index, *};
 use crate::{pin, reclaim::model};
 
-/// The name is in a cell of the model's, so that reading it before it was published is found out.
+/// The name is in a loom cell, so that a read before its publication is found.
 struct Entry(UnsafeCell<u64>);
-// SAFETY: written before it is shared only; the model checks just that.
+// SAFETY: written only before it is shared. The model checks this.
 unsafe impl Sync for Entry {}
 
 impl Entry {
@@ -37,12 +37,12 @@ const SAME: fn(u64) -> u64 = |_| 5 << 20;
 
 fn insert(table: &Table, hash: fn(u64) -> u64, name: u64) -> bool {
     let guard = pin();
-    let node = Unlinked::new(Entry(UnsafeCell::new(name)));
+    let node = Detached::new(Entry(UnsafeCell::new(name)));
     match table.insert(hash(name), |e| e.name() == name, node, &guard) {
         Ok(_) => true,
         Err(Rejected::Exists { found, node }) => {
             assert_eq!(found.name(), name);
-            assert!(node.is_removed() && node.position() == 0, "it is as if it had not been tried");
+            assert!(node.is_removed() && node.position() == 0, "the node is as before the attempt");
             false
         }
         Err(Rejected::Exhausted { .. }) => panic!("a few elements exhausted a run"),
@@ -65,7 +65,7 @@ fn names(table: &Table) -> Vec<u64> {
     table.iter_after(0, &guard).map(|n| n.name()).collect()
 }
 
-/// As contention does it: without an index, which has models of its own.
+/// Resizes as contention does: without an index, which has models of its own.
 fn resize(table: &Table, bits: u32) {
     let guard = pin();
     table.resize(table.load_buckets(&guard), bits, bits, &guard);
@@ -77,13 +77,13 @@ fn resize_indexed(table: &Table, bits: u32) {
     table.resize(table.load_buckets(&guard), bits, 0, &guard);
 }
 
-/// How much the index holds.
+/// How many slots of the index are not empty.
 fn indexed(table: &Table) -> usize {
     let guard = pin();
     table.load_index(&guard).map_or(0, Index::len)
 }
 
-/// Looks by the index only: what is found there, if it is not removed.
+/// A look-up in the index only. Finds an element that is not removed.
 fn has_indexed(table: &Table, hash: fn(u64) -> u64, name: u64) -> bool {
     let guard = pin();
     let index = table.load_index(&guard);
@@ -91,7 +91,7 @@ fn has_indexed(table: &Table, hash: fn(u64) -> u64, name: u64) -> bool {
     found.is_some_and(|found| found.name() == name)
 }
 
-/// A table of these names, with this many bits of buckets.
+/// A table with these names and this many bits of buckets.
 fn table(bits: u32, hash: fn(u64) -> u64, names: &[u64]) -> Arc<Table> {
     let table = Table::new();
     if bits > 0 {
@@ -108,11 +108,11 @@ fn spawn<R: 'static>(table: &Arc<Table>, run: impl FnOnce(&Table) -> R + 'static
     thread::spawn(move || run(&table))
 }
 
-/// Of two inserts of one name, one wins.
-/// Seen to fail: `Spot::link` expecting what is there now instead of what the walk saw; its compare-and-swap Relaxed;
-/// `publish` giving back a node that is not as it was.
+/// Two threads insert one name, and one of them succeeds. Seen to fail: `Place::link` that expects
+/// the current successor instead of the one that the walk saw; its compare-and-swap Relaxed;
+/// `publish` that returns a node in another state.
 #[test]
-fn insert_against_insert() {
+fn concurrent_inserts_of_one_name() {
     check(3, || {
         let table = table(0, SAME, &[1]);
         let other = spawn(&table, |t| insert(t, SAME, 2));
@@ -122,10 +122,10 @@ fn insert_against_insert() {
     });
 }
 
-/// As above, while the end of the run, behind which both insert, is removed.
-/// Seen to fail: `Spot::link` linking behind a marked link.
+/// As above, while the end of the run, behind which both insert, is removed. Seen to fail:
+/// `Place::link` that links behind a marked link.
 #[test]
-fn insert_against_insert_at_an_end_that_goes() {
+fn concurrent_inserts_behind_a_removed_link() {
     check(2, || {
         let table = table(0, SAME, &[1]);
         let other = spawn(&table, |t| insert(t, SAME, 2));
@@ -137,8 +137,8 @@ fn insert_against_insert_at_an_end_that_goes() {
     });
 }
 
-/// An insert behind a link that is being removed is not lost, nor are two neighbours' removals.
-/// Seen to fail: `mark` by a load and a store.
+/// An insert behind a link that is being removed is not lost, nor are the removals of two
+/// neighbours. Seen to fail: `mark` by a load and a store.
 #[test]
 fn insert_and_removals_of_neighbours() {
     check(2, || {
@@ -151,10 +151,10 @@ fn insert_and_removals_of_neighbours() {
     });
 }
 
-/// One of two removers removes, and the table's reference is put once.
-/// Seen to fail: `mark` setting a mark that was set; `remove` disposing although another has marked.
+/// One of two removers removes, and the table's reference is put once. Seen to fail: `mark` that
+/// succeeds although the mark was set; `remove` that disposes although another thread has marked.
 #[test]
-fn remove_against_remove() {
+fn element_is_removed_once() {
     check(3, || {
         let table = table(0, LOWER, &[1]);
         let node = {
@@ -169,10 +169,10 @@ fn remove_against_remove() {
     });
 }
 
-/// A reader finds what stays, behind links that come and go.
-/// Seen to fail: `get` ending at a marked link; `remove` disposing of the node when it is marked.
+/// A reader finds an element that stays, behind links that are inserted and removed. Seen to fail:
+/// `get` that ends at a marked link; `remove` that disposes of the node when it is marked.
 #[test]
-fn get_while_neighbours_change() {
+fn get_succeeds_while_neighbours_change() {
     check(3, || {
         let table = table(0, LOWER, &[1, 3]);
         let writer = spawn(&table, |t| {
@@ -190,10 +190,10 @@ fn get_while_neighbours_change() {
     });
 }
 
-/// A scan meets what stays exactly once, in order.
-/// Seen to fail: `iter_after` ending at a marked link.
+/// A scan returns the elements that stay exactly once, in order. Seen to fail: `iter_after` that
+/// ends at a marked link.
 #[test]
-fn scan_while_elements_come_and_go() {
+fn scan_returns_stable_elements_once() {
     check(2, || {
         let table = table(0, LOWER, &[1, 2, 4]);
         let remover = spawn(&table, |t| assert!(remove(t, LOWER, 2)));
@@ -207,10 +207,10 @@ fn scan_while_elements_come_and_go() {
     });
 }
 
-/// Growing loses nobody's insert.
-/// Seen to fail: `link_bucket` setting LINKED when it claims (walks run in a circle).
+/// Growth loses no insert. Seen to fail: `link_bucket` that sets LINKED when it claims (walks run
+/// in a circle).
 #[test]
-fn growth_against_insert() {
+fn growth_races_with_insert() {
     check(2, || {
         let table = table(0, UPPER, &[1]);
         let writer = spawn(&table, |t| {
@@ -225,10 +225,10 @@ fn growth_against_insert() {
     });
 }
 
-/// Readers start from sentinels only when those are in the list.
-/// Seen to fail: `link_bucket` setting LINKED when it claims; `is_linked` content with LINKING.
+/// Readers start only from sentinels that are in the list. Seen to fail: `link_bucket` that sets
+/// LINKED when it claims; `is_linked` true for LINKING.
 #[test]
-fn a_sentinel_being_linked_against_get_and_insert() {
+fn linking_a_sentinel_races_with_get_and_insert() {
     check(2, || {
         let table = table(0, UPPER, &[1]);
         resize(&table, 1);
@@ -240,12 +240,13 @@ fn a_sentinel_being_linked_against_get_and_insert() {
     });
 }
 
-/// Shrinking while an insert links a sentinel of the segment that goes: nothing is lost, and no sentinel of it stays.
-/// Seen to fail: `kill_bucket` not counting who is linking as a holder, or counting it though it was done by then; `link_bucket`
-/// not unlinking what was killed meanwhile, or not letting go of its segment; a segment retired by each who lets go, or before the
-/// other's unlinking is seen; a start from what is DEAD.
+/// Shrinking while an insert links a sentinel of the retired segment. Nothing is lost, and no
+/// sentinel of it remains. Seen to fail: `kill_bucket` that does not count the linking thread as a
+/// holder, or counts it although it was done; `link_bucket` that does not unlink a sentinel that
+/// was killed meanwhile, or does not release its segment; a segment retired by each holder that
+/// releases it, or before the other's unlinking is seen; a start from a DEAD sentinel.
 #[test]
-fn shrink_against_a_sentinel_being_linked() {
+fn shrink_races_with_linking_a_sentinel() {
     check(3, || {
         let table = table(2, LOWER, &[1]);
         let shrinker = spawn(&table, |t| {
@@ -260,11 +261,11 @@ fn shrink_against_a_sentinel_being_linked() {
     });
 }
 
-/// As above for a sentinel that is linked for its neighbour's sake, and the bucket comes back: its new sentinel has the key
-/// of the old one, and may stand behind it.
-/// Seen to fail: `unlink` starting from a sentinel of the same key (which left the old one linked, and freed).
+/// As above for a sentinel that is linked as a neighbour, and the bucket returns. Its new sentinel
+/// has the key of the old one, and may be behind it. Seen to fail: `unlink` that starts from a
+/// sentinel of the same key (the old one stayed linked, and was freed).
 #[test]
-fn shrink_and_growth_against_a_sentinel_being_linked() {
+fn shrink_and_growth_race_with_linking_a_sentinel() {
     check(2, || {
         let table = table(2, LOWER, &[1]);
         let resizer = spawn(&table, |t| {
@@ -278,11 +279,12 @@ fn shrink_and_growth_against_a_sentinel_being_linked() {
     });
 }
 
-/// Shrinking to a bare list under a reader and a writer that start from sentinels that go.
-/// Seen to fail: `resize` publishing after it released the segments, or without release, and its table loaded without
-/// acquire; `kill_bucket` not unlinking; `mark` without release; a segment, or a table of segments, that is never freed.
+/// Shrinking to a bare list under a reader and a writer that start from sentinels which are
+/// removed. Seen to fail: `resize` that publishes after it released the segments, or without
+/// release, or its table loaded without acquire; `kill_bucket` that does not unlink; `mark` without
+/// release; a segment, or a table of segments, that is never freed.
 #[test]
-fn shrink_against_insert_and_get() {
+fn shrink_races_with_insert_and_get() {
     check(3, || {
         let table = table(1, UPPER, &[1]);
         let shrinker = spawn(&table, |t| resize(t, 0));
@@ -297,12 +299,13 @@ fn shrink_against_insert_and_get() {
     });
 }
 
-/// An element is removed while it is noted, and found by a third, who is done with it before or after: nothing that was
-/// reclaimed is read, and nothing of it stays.
-/// Seen to fail: `note` without a fence, or not looking at the mark, or noting at once; `remove` without a fence, or
-/// forgetting after it let go, or before it marked; `forget` leaving what is pending; a slot followed without acquire.
+/// An element is removed while it is added to the index, and a third thread looks it up in the
+/// index. No reclaimed memory is read, and the index keeps nothing of the element. Seen to fail:
+/// `add` without a fence, or without a check of the mark, or that makes the slot present at once;
+/// `remove` without a fence, or that erases after it disposed, or before it marked; `erase` that
+/// leaves a pending slot; a slot followed without acquire.
 #[test]
-fn noted_against_removed_and_found() {
+fn index_add_races_with_remove_and_find() {
     check(3, || {
         let table = table(0, LOWER, &[]);
         resize_indexed(&table, 1);
@@ -316,10 +319,10 @@ fn noted_against_removed_and_found() {
     });
 }
 
-/// Two note one element, which is removed meanwhile, and looked for after that.
-/// Seen to fail: what is pending emptied by who removes, so that one of them takes the other's for his own.
+/// Two threads add one element, which is removed meanwhile and looked up after that. Seen to fail:
+/// a pending slot emptied by the remover, so that one thread takes the other's slot for its own.
 #[test]
-fn noted_twice_against_removed() {
+fn two_index_adds_race_with_remove() {
     check(4, || {
         let table = table(0, LOWER, &[1]);
         resize_indexed(&table, 1);
@@ -327,8 +330,8 @@ fn noted_twice_against_removed() {
             let guard = pin();
             let Some(element) = t.iter_after(0, &guard).next() else { return };
             let (key, index) = (element.position() << 1 | 1, t.load_index(&guard));
-            // SAFETY: met in the list under the guard, under which the buckets were loaded.
-            unsafe { index.expect("an index").note(key, raw::link_of(element), &guard) };
+            // SAFETY: found in the list under the guard, under which the buckets were loaded.
+            unsafe { index.expect("an index").add(key, raw::link_of(element), &guard) };
         };
         let other = spawn(&table, note);
         let remover = spawn(&table, |t| {
@@ -343,10 +346,11 @@ fn noted_twice_against_removed() {
     });
 }
 
-/// Buckets are replaced, and tell their index of an element that is removed meanwhile: no index that can be come to leads there.
-/// Seen to fail: `remove` loading the buckets before it marks; an index filled before its buckets are published.
+/// Buckets are replaced, and their new index gets an element that is removed meanwhile. No index
+/// that can be reached has its address. Seen to fail: `remove` that loads the buckets before it
+/// marks; an index filled before its buckets are published.
 #[test]
-fn replaced_against_removed() {
+fn index_replacement_races_with_remove() {
     check(3, || {
         let table = table(0, LOWER, &[]);
         resize_indexed(&table, 1);

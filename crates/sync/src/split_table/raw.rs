@@ -1,61 +1,66 @@
 //! The list itself: links, marks, and the walk that every writer makes.
 //!
-//! A link is *removed* by setting the mark in its own `next`, which freezes it (every compare-and-swap on it expects an
-//! unmarked value), and is *unlinked* later by a compare-and-swap on its predecessor's `next`, by whichever writer
-//! passes. Two facts follow, and everything else here rests on them:
+//! A link is *removed* by setting the mark in its own `next`. That freezes `next`, since every
+//! compare-and-swap on it expects an unmarked value. Later a writer that passes *unlinks* it by a
+//! compare-and-swap on its predecessor's `next`. Everything else here rests on two facts:
 //!
-//! * **F1.** What follows a linked link is linked: an unlinked link can only have been cut off by changing its
-//!   predecessor's `next`, and a marked predecessor's never changes.
-//! * **F2.** Whatever a walk meets was in the list at an instant of that walk, if its start was. Let a link be in the
-//!   list at the instant `t` of the walk. If it is unmarked when its `next` is read, it is still in the list (only the
-//!   marked are unlinked), and so is what follows it (F1). If it is marked, its `next` was frozen at some instant `m`;
-//!   at the later of `t` and `m` the link was in the list, followed by what was read, and that is inside the walk or
-//!   at its beginning.
+//! * **F1.** The successor of a linked link is linked. A link can be unlinked only by changing its
+//!   predecessor's `next`, and the `next` of a marked predecessor never changes.
+//! * **F2.** If a walk starts in the list, every link that it visits was in the list at an instant
+//!   of that walk. Let a link be in the list at the instant `t` of the walk. If it is unmarked when
+//!   its `next` is read, it is still in the list (only marked links are unlinked), and so is its
+//!   successor (F1). If it is marked, its `next` was frozen at some instant `m`. At the later of
+//!   `t` and `m` the link was in the list, followed by the link that was read. This instant is
+//!   within the walk or at its beginning.
 //!
-//! F2 is the reason that readers may run through marked links without helping, and that a guard taken before the walk
-//! protects every link of it: none was retired before the guard was made.
+//! F2 is the reason that readers may walk through marked links without helping. It is also the
+//! reason that a guard taken before the walk protects every link of it: none of them was retired
+//! before the guard was taken.
 
 use crate::tuning::PREFETCHED;
 use std::ptr::NonNull;
 
-use super::{Node, Unlinked};
+use super::{Detached, Node};
 use crate::{
-    counted::{Block, Counted, Shared},
+    base::prefetch::prefetch,
     facade::{AtomicPtr, AtomicU64, Ordering},
-    prefetch,
     reclaim::Guard,
+    refcount::counted::{Block, Counted, Shared},
 };
 
 /// Set in a link's `next` when the link is removed.
 const MARK: usize = 1;
 
-/// The low bits of a key that do not come from the hash: twelve of distinguisher and the parity.
+/// The low bits of a key, which do not come from the hash: twelve of distinguisher, and the parity.
 pub(super) const LOW: u64 = (1 << 13) - 1;
 
-/// What sentinels and elements share: the place in the list.
+/// The common part of sentinels and elements: the place in the list.
 ///
-/// Keys: odd for elements (`position << 1 | 1`), even for sentinels; zero for an element that is in no list.
+/// Keys are odd for elements (`position << 1 | 1`), even for sentinels, and zero for an element
+/// that is in no list.
 #[repr(C)]
 pub(super) struct Link {
     /// The next link, and the mark.
     pub(super) next: AtomicPtr<Link>,
-    /// Constant while linked. Written before the compare-and-swap that publishes the link, so a reader that found the
-    /// link may read it Relaxed.
+    /// Constant while linked. Written before the compare-and-swap that publishes the link, so a
+    /// reader that found the link may read it Relaxed.
     pub(super) key: AtomicU64,
 }
 
 impl Link {
-    /// A link in no list. It counts as removed, so that nobody can remove it.
-    pub(super) fn nowhere() -> Self {
-        Self { next: AtomicPtr::new(NOWHERE), key: AtomicU64::new(0) }
+    /// A link in no list. It counts as removed, so no thread can remove it.
+    pub(super) fn detached() -> Self {
+        Self { next: AtomicPtr::new(DETACHED), key: AtomicU64::new(0) }
     }
 
-    /// Sets the mark; false if it was set. The second result says whether a compare-and-swap failed.
+    /// Sets the mark. The first result is false if it was set already. The second says whether a
+    /// compare-and-swap failed.
     pub(super) fn mark(&self) -> (bool, bool) {
         let mut contended = false;
         let mut next = self.next.load(Ordering::Acquire);
         while !is_marked(next) {
-            // Release: whoever sees the mark sees what led to it (a resize publishes its buckets before it marks).
+            // Release: a thread that sees the mark sees what was done before it (a resize publishes
+            // its buckets before it marks).
             match self.next.compare_exchange(next, marked(next), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return (true, contended),
                 Err(now) => next = now,
@@ -66,7 +71,7 @@ impl Link {
     }
 }
 
-const NOWHERE: *mut Link = std::ptr::without_provenance_mut(MARK);
+const DETACHED: *mut Link = std::ptr::without_provenance_mut(MARK);
 
 #[inline]
 pub(super) fn is_marked(link: *mut Link) -> bool {
@@ -83,8 +88,9 @@ pub(super) fn unmarked(link: *mut Link) -> *mut Link {
     link.map_addr(|a| a & !MARK)
 }
 
-/// Asks for the first lines of an element: its name may end in the second, and the object it was made with lies there
-/// (`Unlinked::pair`). A look-up then waits for memory once, and not once for the name and again for the object.
+/// Prefetches the first cache lines of an element. Its name may end in the second, and the object
+/// that it was made with is there (`Detached::pair`). So a look-up waits for memory once, and not
+/// once for the name and again for the object.
 #[inline]
 pub(super) fn prefetch_element(link: *const Link) {
     for line in 0..PREFETCHED {
@@ -92,35 +98,37 @@ pub(super) fn prefetch_element(link: *const Link) {
     }
 }
 
-/// The link at `ptr`, which a walk of a `T` list has met.
+/// The link at `ptr`, which a walk of a `T` list has found.
 ///
 /// # Safety
-/// `ptr` is unmarked, not null, and was read from the list (or from a link met in the list) under `_guard`.
+/// `ptr` is unmarked, not null, and was read from the list (or from a link found in the list) under
+/// `_guard`.
 #[inline]
 #[allow(clippy::extra_unused_type_parameters, reason = "the model checker's part needs it")]
-pub(super) unsafe fn met<T: Send + Sync + 'static>(ptr: *mut Link, _guard: &Guard) -> &Link {
-    // SAFETY: F2: it was in the list while the guard was alive, so its memory waits for the guard.
+pub(super) unsafe fn link_at<T: Send + Sync + 'static>(ptr: *mut Link, _guard: &Guard) -> &Link {
+    // SAFETY: by F2 it was in the list while the guard was alive, so its memory waits for the
+    // guard.
     let link = unsafe { &*ptr };
     #[cfg(loom)]
-    // SAFETY: met in the list.
+    // SAFETY: found in the list.
     unsafe {
         check_access::<T>(ptr);
     }
     link
 }
 
-/// What follows a link that was met, and perhaps the mark.
+/// The successor of a link that was found, and perhaps the mark.
 ///
 /// # Safety
-/// As for `met`, which gave `link` for `ptr`.
+/// As for `link_at`, which returned `link` for `ptr`.
 #[inline]
 #[allow(clippy::extra_unused_type_parameters, reason = "the model checker's part needs it")]
-pub(super) unsafe fn following<T: Send + Sync + 'static>(ptr: *mut Link, link: &Link) -> *mut Link {
-    // Acquire: pairs with the release that published what follows.
+pub(super) unsafe fn next_of<T: Send + Sync + 'static>(ptr: *mut Link, link: &Link) -> *mut Link {
+    // Acquire: pairs with the release that published the successor.
     let next = link.next.load(Ordering::Acquire);
     // After the load, before which other threads may have run.
     #[cfg(loom)]
-    // SAFETY: met in the list.
+    // SAFETY: found in the list.
     unsafe {
         check_access::<T>(ptr);
     }
@@ -128,44 +136,47 @@ pub(super) unsafe fn following<T: Send + Sync + 'static>(ptr: *mut Link, link: &
     next
 }
 
-/// Fails the model when the link's object has been reclaimed.
+/// Fails the model if the link's object has been reclaimed.
 ///
 /// # Safety
-/// `link` was met in a list of `T`. (The model's reclaimer frees nothing before the end.)
+/// `link` was found in a list of `T`. (The model's reclaimer frees nothing before the end.)
 #[cfg(loom)]
 unsafe fn check_access<T: Send + Sync + 'static>(link: *mut Link) {
-    // SAFETY: the caller's; an even key in a list is a sentinel's, an odd one an element's.
+    // SAFETY: the caller's contract. An even key in a list is a sentinel's, an odd one an
+    // element's.
     unsafe {
         if (*link).key.load(Ordering::Relaxed) & 1 == 0 {
-            super::buckets::check_access(link);
+            super::sentinel::check_access(link);
         } else {
             let _ = element::<T>(link).to_ref();
         }
     }
 }
 
-/// The element whose link this is.
+/// The element to which this link belongs.
 ///
 /// # Safety
 /// `link` points to the link of a `Node<T>` that stays allocated for `'g`.
 #[inline]
 pub(super) unsafe fn element<'g, T: Send + Sync + 'static>(link: *mut Link) -> Shared<'g, Node<T>> {
-    // SAFETY: pointers to elements' links are made in `publish` from the pointer to the whole block; this undoes the step.
+    // SAFETY: `publish` makes pointers to elements' links from the pointer to the whole block. This
+    // undoes that step.
     let block = unsafe { link.byte_sub(Block::<Node<T>>::VALUE).cast::<Block<Node<T>>>() };
-    // SAFETY: not null, by the caller's contract, which is also that of `from_raw`.
+    // SAFETY: not null by the caller's contract, which is also that of `from_raw`.
     unsafe { Shared::from_raw(NonNull::new_unchecked(block)) }
 }
 
-/// The link of an element that is in the list, good for all of the element.
+/// The link of an element that is in the list. The pointer is valid for the whole element.
 pub(super) fn link_of<T: Send + Sync + 'static>(node: Shared<'_, Node<T>>) -> *mut Link {
     // SAFETY: within the block, whose value begins with the link (`repr(C)`).
     unsafe { node.as_raw().as_ptr().byte_add(Block::<Node<T>>::VALUE).cast() }
 }
 
-/// Puts the list's reference to an element; sentinels belong to their segment.
+/// Puts the list's reference to an element. Sentinels belong to their segment.
 ///
 /// # Safety
-/// The caller has marked `link`, and it was unlinked since (or the caller owns the whole list and forgets it).
+/// The caller has marked `link`, and it was unlinked since (or the caller owns the whole list and
+/// drops it).
 pub(super) unsafe fn dispose<T: Send + Sync + 'static>(link: *mut Link, key: u64) {
     if key & 1 == 1 {
         // SAFETY: `publish` gave the list one reference, and a link is marked once.
@@ -173,26 +184,27 @@ pub(super) unsafe fn dispose<T: Send + Sync + 'static>(link: *mut Link, key: u64
     }
 }
 
-/// Between which two links a walk has ended.
-pub(super) struct Spot<'a> {
+/// The two links between which a walk ended.
+pub(super) struct Place<'a> {
     pred: &'a AtomicPtr<Link>,
     curr: *mut Link,
 }
 
 /// How a walk ended.
 pub(super) enum Walk<'a, R> {
-    /// The visitor said so.
+    /// The visitor stopped it.
     Stopped(R),
-    /// Every key up to the bound was passed, and every marked link among them unlinked.
-    Past(Spot<'a>),
-    /// Somebody changed the list at the walk's feet, or its start was removed: begin again, from a new start.
+    /// It passed every key up to the bound, and unlinked every marked link among them.
+    Past(Place<'a>),
+    /// Another thread changed the list at the walk's current place, or the start was removed. The
+    /// caller begins again, from a new start.
     Lost,
 }
 
-/// Walks past every key up to `bound` and unlinks what is marked, showing what is not to `visit`.
+/// Walks past every key up to `bound`, unlinks marked links, and shows the others to `visit`.
 ///
-/// `pred` is always a link that was unmarked when its `next` was read, which is what makes a later compare-and-swap on
-/// it (here or by `publish`) prove that nothing has come between.
+/// `pred` is always a link that was unmarked when its `next` was read. So a later compare-and-swap
+/// on it, here or by `publish`, proves that nothing was inserted in between.
 ///
 /// # Safety
 /// `start` is the head or the `next` of a link that was in the list while `guard` was alive.
@@ -203,20 +215,21 @@ pub(super) unsafe fn walk<'a, T: Send + Sync + 'static, R>(
     mut visit: impl FnMut(*mut Link, u64) -> Option<R>,
 ) -> Walk<'a, R> {
     let mut pred = start;
-    // Acquire: pairs with the release that published the link, and passes on what it has seen.
+    // Acquire: pairs with the release that published the link, and passes on what that thread has
+    // seen.
     let mut curr = pred.load(Ordering::Acquire);
     if is_marked(curr) {
         return Walk::Lost;
     }
     while !curr.is_null() {
-        // SAFETY: read from the list under the guard, null and mark excluded.
-        let link = unsafe { met::<T>(curr, guard) };
+        // SAFETY: read from the list under the guard, neither null nor marked.
+        let link = unsafe { link_at::<T>(curr, guard) };
         let key = link.key.load(Ordering::Relaxed);
         if key > bound {
             break;
         }
-        // SAFETY: met just now.
-        let next = unsafe { following::<T>(curr, link) };
+        // SAFETY: found just now.
+        let next = unsafe { next_of::<T>(curr, link) };
         if is_marked(next) {
             let next = unmarked(next);
             if pred.compare_exchange(curr, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -231,29 +244,29 @@ pub(super) unsafe fn walk<'a, T: Send + Sync + 'static, R>(
         pred = &link.next;
         curr = next;
     }
-    Walk::Past(Spot { pred, curr })
+    Walk::Past(Place { pred, curr })
 }
 
-impl Spot<'_> {
-    /// Whether nothing stands between this spot and where the walk started.
+impl Place<'_> {
+    /// Whether this place is directly behind the start of the walk.
     #[inline]
     pub(super) fn is_behind(&self, start: &AtomicPtr<Link>) -> bool {
         std::ptr::eq(self.pred, start)
     }
 
-    /// The element that stands behind it, as the walk saw it; null if it is a sentinel or nothing.
+    /// The element behind this place, as the walk saw it; null if that is a sentinel or the end.
     #[inline]
     pub(super) fn next_element<T: Send + Sync + 'static>(&self, guard: &Guard) -> *const Link {
         // SAFETY: read from the list by the walk, under the guard, or null.
-        let is_element = |link| unsafe { met::<T>(link, guard) }.key.load(Ordering::Relaxed) & 1 == 1;
+        let is_element = |link| unsafe { link_at::<T>(link, guard) }.key.load(Ordering::Relaxed) & 1 == 1;
         if !self.curr.is_null() && is_element(self.curr) { self.curr } else { std::ptr::null() }
     }
 
-    /// Links `link` here. False, and nothing has happened, if the spot is no more what it was.
+    /// Links `link` here. Returns false, and changes nothing, if the place has changed since.
     ///
     /// # Safety
-    /// `link` is not linked, nobody else links it, it is marked before it is freed, its key lies between its
-    /// neighbours', and its memory then waits for guards.
+    /// `link` is not linked, no other thread links it, it is marked before it is freed, its key is
+    /// between its neighbours', and its memory then waits for guards.
     pub(super) unsafe fn link(&self, link: *mut Link) -> bool {
         // SAFETY: the caller has it.
         let next = unsafe { &(*link).next };
@@ -262,28 +275,31 @@ impl Spot<'_> {
         self.pred.compare_exchange(self.curr, link, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Links an element here under `key`, or gives it back.
+    /// Links an element here under `key`, or returns it.
     pub(super) fn publish<'g, T: Send + Sync + 'static>(
         &self,
-        Unlinked(node): Unlinked<T>,
+        Detached(node): Detached<T>,
         key: u64,
         _guard: &'g Guard,
-    ) -> Result<Shared<'g, Node<T>>, Unlinked<T>> {
-        // Relaxed: the compare-and-swap publishes it, and there is one `Unlinked` of a node: nobody else writes.
+    ) -> Result<Shared<'g, Node<T>>, Detached<T>> {
+        // Relaxed: the compare-and-swap publishes it, and there is one `Detached` for each node, so
+        // no other thread writes.
         node.link.key.store(key, Ordering::Relaxed);
         let block = node.into_raw();
-        // SAFETY: `into_raw` gave a pointer to a whole live block, and the value begins with its link (`repr(C)`).
+        // SAFETY: `into_raw` returned a pointer to a whole live block, and the value begins with
+        // its link (`repr(C)`).
         let link = unsafe { block.byte_add(Block::<Node<T>>::VALUE).cast::<Link>() };
-        // SAFETY: it was `Unlinked`, so it is nobody's to link but ours; from now on the list owns the
-        // reference, which is put after the link was marked and unlinked, so the memory waits for guards.
+        // SAFETY: it was `Detached`, so only this thread may link it. From now on the list owns the
+        // reference. It is put after the link was marked and unlinked, so the memory waits for
+        // guards.
         if unsafe { self.link(link) } {
             // SAFETY: it was in the list while the guard was alive.
             return Ok(unsafe { element(link) });
         }
-        // SAFETY: not linked, so the reference is still ours to take up.
+        // SAFETY: not linked, so this thread still has the reference.
         let node = unsafe { Counted::from_raw(NonNull::new_unchecked(block)) };
-        node.link.next.store(NOWHERE, Ordering::Relaxed);
+        node.link.next.store(DETACHED, Ordering::Relaxed);
         node.link.key.store(0, Ordering::Relaxed);
-        Err(Unlinked(node))
+        Err(Detached(node))
     }
 }

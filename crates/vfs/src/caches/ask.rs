@@ -36,11 +36,11 @@ impl Ask {
             // Other threads with the same request wait for this answer and share it (P7).
             Self::Name(dir, name) => {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, name));
-                sb.requests.ask(&request, || load(namespace, &dir, &request.1))
+                sb.requests.run(&request, || load(namespace, &dir, &request.1))
             }
             Self::Changes(dir, count) => {
                 let (sb, request) = (dir.sb(), (dir.inode().ino, Box::default()));
-                sb.requests.ask(&request, || refresh(namespace, &dir, count))
+                sb.requests.run(&request, || refresh(namespace, &dir, count))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Insertion and removal of a backing's names and inodes in the cache.
 
-use pando_sync::{Counted, Guard, Node, OpCell, Shared, Unlinked, lock};
+use pando_sync::{Counted, Detached, Guard, Node, OpCell, Shared, lock};
 
 use crate::{
     Error, Result,
@@ -39,7 +39,7 @@ pub(crate) fn bind_loaded(
 ) -> Result<()> {
     dir.sb().expect_mounted()?;
     let parent_ref = directory.parent_ref(dir.as_shared(), guard)?;
-    let dirent = Unlinked::new(Dirent::new(parent_ref, name, OpCell::new_pending(dentry.clone())));
+    let dirent = Detached::new(Dirent::new(parent_ref, name, OpCell::new_pending(dentry.clone())));
     drop(dentry.place.replace(Some(dirent.reference())));
     let node = directory.insert(hash, name, dirent, guard).inspect_err(|_| drop(dentry.place.replace(None)))?;
     if directory.life.keep_alive(guard) {

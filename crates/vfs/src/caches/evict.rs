@@ -89,7 +89,7 @@ impl SuperBlock {
     fn evict_link(&self, namespace: &Namespace, link: &Counted<Dentry>) -> Result<()> {
         let evict = |dirent: Shared<'_, Node<Dirent>>, guard: &Guard| {
             // The references of this function, of the table of aliases, and of the directory entry.
-            if Counted::condemn(link, 3) {
+            if Counted::freeze(link, 3) {
                 unbind(dirent.to_ref().parent_dir().to_ref().directory()?, dirent, guard);
             }
             Ok(())

@@ -72,13 +72,13 @@ impl InodeCache {
     ) -> Option<Frozen<'g>> {
         debug_assert!(!dentry.is_link(), "aliases are in a table of their own");
         let entry = self.entry_of(dentry, guard)?;
-        if !Counted::condemn(dentry, references + 1) {
+        if !Counted::freeze(dentry, references + 1) {
             return None;
         }
         // If another thread has removed the entry meanwhile, one of the counted references was a
         // user's.
         if entry.to_ref().note.swap(true, Ordering::AcqRel) {
-            Counted::reprieve(dentry);
+            Counted::unfreeze(dentry);
             return None;
         }
         Some(Frozen(entry))

@@ -3,7 +3,7 @@
 //!
 //! Difficulties, and the solution of each:
 //! 1. *Many threads want the same name.* One asks; the others wait and share the answer or the
-//!    error (single-flight, `pando_sync::Flights`).
+//!    error (single-flight, `pando_sync::SingleFlight`).
 //! 2. *The backing may be slow, and a stripe is shared with other names.* The backing is asked with
 //!    no lock held. Then the name is locked, and the answer is valid unless something has changed
 //!    meanwhile ([`Version`]).

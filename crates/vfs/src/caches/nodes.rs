@@ -19,7 +19,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use pando_sync::{Counted, Guard, Shared, Unlinked, pin};
+use pando_sync::{Counted, Detached, Guard, Shared, pin};
 
 use crate::objects::{
     by_number::{ByNumber, Numbered, NumberedNode},
@@ -75,7 +75,7 @@ impl Nodes {
         // Set before the entry is used: either the thread that removes the last name sees it, or
         // the thread that forgets the last count sees that there is no name.
         dentry.inode().set_numbered();
-        let mut new: Option<Unlinked<_>> = None;
+        let mut new: Option<Detached<_>> = None;
         loop {
             if let Some(entry) = self.table.entry(ino, &guard) {
                 if entry.to_ref().count_up(lookups) {

@@ -3,7 +3,7 @@
 //!
 //! Each open and each close writes the dentry's reference count: one cache line, for which all
 //! users of the file contend. After some contention the dentry gets per-CPU reference counts
-//! ([`pando_sync::Proxies`]), and each opener then counts on a line of its CPU. The technique is
+//! ([`pando_sync::PerCpuRefs`]), and each opener then counts on a line of its CPU. The technique is
 //! that of Linux's `percpu_ref`.
 //!
 //! The per-CPU counts hold the dentry, and the dentry holds them. The dentry cannot be freed before
@@ -15,7 +15,7 @@
 
 use std::cell::Cell;
 
-use pando_sync::{Counted, NameGuard, NameKey, Proxy, pin};
+use pando_sync::{Counted, CpuRef, NameGuard, NameKey, pin};
 
 use crate::objects::{
     dentry::{Dentry, DentryRef},
@@ -25,7 +25,7 @@ use crate::objects::{
 /// The reference that an open file holds.
 pub(crate) enum Held {
     Counted(DentryRef),
-    PerCpu(Counted<Proxy<DentryRef>>),
+    PerCpu(Counted<CpuRef<DentryRef>>),
 }
 
 impl Held {
@@ -33,14 +33,14 @@ impl Held {
     pub(crate) fn dentry(&self) -> &DentryRef {
         match self {
             Self::Counted(dentry) => dentry,
-            Self::PerCpu(proxy) => proxy.object(),
+            Self::PerCpu(count) => count.object(),
         }
     }
 
     /// Whether the reference is in a per-CPU count, and the file's name has been removed since.
     #[inline]
     pub(crate) fn is_unlinked(&self) -> bool {
-        matches!(self, Self::PerCpu(proxy) if !proxy.object().0.proxies.are_there())
+        matches!(self, Self::PerCpu(count) if !count.object().0.open_counts.is_active())
     }
 
     /// Replaces the per-CPU reference by a counted one. The per-CPU count holds the dentry until it
@@ -53,7 +53,7 @@ impl Held {
 
     /// Another reference to the same dentry.
     pub(crate) fn another(dentry: &DentryRef) -> Self {
-        dentry.0.proxies.mine(&pin()).map_or_else(|| Self::Counted(dentry.clone()), Self::PerCpu)
+        dentry.0.open_counts.local(&pin()).map_or_else(|| Self::Counted(dentry.clone()), Self::PerCpu)
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn make_per_cpu_refs<'n>(dentry: &Counted<Dentry>, lock: impl FnOnce(
     }
     sb.with_bound_entry(dentry, lock, |_, _| {
         if sb.expect_mounted().is_ok() {
-            dentry.proxies.make(|| DentryRef(dentry.clone()));
+            dentry.open_counts.activate(|| DentryRef(dentry.clone()));
         }
     });
 }
@@ -103,9 +103,9 @@ mod tests {
         let name = Lockable::name(root, sb.hash(root.ino, b"d")).expect("a directory");
         let locked = vfs.namespace().names.lock(&[name.key]);
         std::thread::scope(|scope| scope.spawn(report).join().expect("no panic"));
-        assert!(!dentry.proxies.are_there());
+        assert!(!dentry.open_counts.is_active());
         drop(locked);
         report();
-        assert_eq!(dentry.proxies.are_there(), std::thread::available_parallelism().map_or(1, usize::from) > 1);
+        assert_eq!(dentry.open_counts.is_active(), std::thread::available_parallelism().map_or(1, usize::from) > 1);
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn take_apart(root: &DentryRef) {
                 position = dirent.to_ref().position();
                 // Another thread may be moving it, so the value may be empty.
                 if let Some(child) = dirent.to_ref().value.take() {
-                    child.proxies.collapse();
+                    child.open_counts.collapse();
                     if child.is_dir() {
                         todo.push(child);
                     }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use pando_sync::{Guard, Node, Shared, SplitTable, Unlinked};
+use pando_sync::{Detached, Guard, Node, Shared, SplitTable};
 
 use crate::types::name::{Name, equal};
 
@@ -73,7 +73,7 @@ impl BackedDir {
         if self.negative_count.load(Ordering::Relaxed) >= NEGATIVE_MAX {
             self.clear_negative(guard);
         }
-        let node = Unlinked::new(Name::new(name));
+        let node = Detached::new(Name::new(name));
         // Counted before the insertion, so that a thread that removes it cannot decrement the count
         // first.
         let len = self.negative_count.fetch_add(1, Ordering::Relaxed) + 1;

@@ -3,7 +3,7 @@
 //! nothing (P7). Analogous to `inode_hashtable` and `find_inode_rcu()` in fs/inode.c.
 
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Guard, Node, Rejected, Shared, SplitTable, Striped, Unlinked, pin, siphash13,
+    AtomicCounted, Counted, Counter, Detached, Guard, Node, Rejected, Shared, SplitTable, Striped, pin, siphash13,
 };
 
 use crate::objects::dentry::Dentry;
@@ -84,12 +84,12 @@ impl<T: Send + Sync + 'static> ByNumber<T> {
     }
 
     /// A new entry, not in the table yet. It holds the given reference.
-    pub(crate) fn make(dentry: Counted<Dentry>, note: T) -> Unlinked<Numbered<T>> {
-        Unlinked::new(Numbered { ino: dentry.inode().ino, dentry: AtomicCounted::new(Some(dentry)), note })
+    pub(crate) fn make(dentry: Counted<Dentry>, note: T) -> Detached<Numbered<T>> {
+        Detached::new(Numbered { ino: dentry.inode().ino, dentry: AtomicCounted::new(Some(dentry)), note })
     }
 
     /// Inserts an entry. Returns it if the number is in the table already.
-    pub(crate) fn insert(&self, entry: Unlinked<Numbered<T>>, guard: &Guard) -> Result<(), Unlinked<Numbered<T>>> {
+    pub(crate) fn insert(&self, entry: Detached<Numbered<T>>, guard: &Guard) -> Result<(), Detached<Numbered<T>>> {
         let ino = entry.ino;
         // Counted before the insertion, so that a thread that removes the entry cannot decrement
         // the count first.

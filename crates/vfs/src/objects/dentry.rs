@@ -12,7 +12,7 @@
 //! Linux has one object for both: `struct dentry` has `d_parent`, `d_name` and `d_inode`, and
 //! `d_move()` changes the first two under a sequence count.
 
-use pando_sync::{Counted, Guard, Node, Object, OpCell, Proxies, Shared};
+use pando_sync::{Counted, Guard, Node, Object, OpCell, PerCpuRefs, Shared};
 
 use crate::{
     Error, Result,
@@ -68,7 +68,7 @@ pub(crate) struct Dentry {
     pub place: OpCell<Node<Dirent>>,
     /// Per-CPU reference counts, for a file that many threads open at the same time. Made under the
     /// name lock. Collapsed under it, too, or by the shutdown of the tree.
-    pub proxies: DentryProxies,
+    pub open_counts: DentryOpenCounts,
 }
 
 const _: () = assert!(std::mem::offset_of!(Dentry, place) == 128);
@@ -82,7 +82,7 @@ enum Target {
 impl Object for Dentry {
     /// The path-prefix caches of threads have [weak](pando_sync::Weak) references to directories
     /// ([`crate::caches::prefixes`]).
-    fn may_be_remembered(&self) -> bool {
+    fn allows_weak(&self) -> bool {
         matches!(&self.target, Target::Own(inode) if inode.is_dir())
     }
 
@@ -113,7 +113,7 @@ impl Object for Dentry {
 impl Dentry {
     /// The first dentry of a new inode.
     pub(crate) fn new(inode: Inode) -> Self {
-        Self { place: OpCell::new(None), target: Target::Own(inode), proxies: DentryProxies::new() }
+        Self { place: OpCell::new(None), target: Target::Own(inode), open_counts: DentryOpenCounts::new() }
     }
 
     /// An alias: a dentry for another hard link of an inode. `id` is its number among the cached
@@ -121,7 +121,11 @@ impl Dentry {
     /// would be a contended cache line.
     pub(crate) fn new_link(first: Counted<Self>, id: u64) -> Counted<Self> {
         debug_assert!(matches!(first.target, Target::Own(_)), "links go to the first dentry");
-        Counted::new(Self { place: OpCell::new(None), target: Target::Link(first, id), proxies: DentryProxies::new() })
+        Counted::new(Self {
+            place: OpCell::new(None),
+            target: Target::Link(first, id),
+            open_counts: DentryOpenCounts::new(),
+        })
     }
 
     /// The inode.
@@ -236,4 +240,4 @@ impl std::fmt::Debug for DentryRef {
 }
 
 /// The per-CPU reference counts of a dentry.
-pub(crate) type DentryProxies = Proxies<DentryRef>;
+pub(crate) type DentryOpenCounts = PerCpuRefs<DentryRef>;

@@ -11,12 +11,12 @@
 //! | `mounted` | atomic pointer; written under the rename sequence |
 //! | `life` | one atomic word (protocol 2) |
 //! | `permission` | atomic: a single independent value; written under the permissions lock |
-//! | `grain` | atomic flags, never cleared; the split happens under the directory's single lock |
+//! | `granularity` | atomic flags, never cleared; the split happens under the directory's single lock |
 //! | `stripes` | atomic words, merged by the reader (protocol 7) |
 
 use pando_sync::{
-    AtomicCounted, Counted, Counter, Guard, IndexAddress, Life, LifeState, LockGrain, Node, OwnLine, Rejected,
-    Revocable, Shared, SplitTable, Stamp, Striped, Sum, Unlinked,
+    AtomicCounted, Counted, Counter, Detached, Guard, IndexAddress, Life, LifeState, LockGranularity, Node, OwnLine,
+    Rejected, Revocable, Shared, SplitTable, Stamp, Striped, Sum,
 };
 
 use crate::{
@@ -45,7 +45,7 @@ pub(crate) struct Directory {
     /// lock may rely on it until it releases the lock. The check fails while a revocation runs.
     pub permission: Revocable,
     /// Adaptive lock granularity: one lock for all names, or split into one lock for each name.
-    pub grain: LockGrain,
+    pub granularity: LockGranularity,
     stripes: OwnLine<Striped<Stripe>>,
 }
 
@@ -90,7 +90,7 @@ impl Directory {
             table: SplitTable::new(),
             life: Life::new(),
             permission: Revocable::new(),
-            grain: LockGrain::coarse(),
+            granularity: LockGranularity::coarse(),
             stripes: OwnLine(Striped::new(Stripe::default())),
             backed: None,
             mounted: AtomicCounted::new(None),
@@ -103,7 +103,7 @@ impl Directory {
         let subdirs = Counter::new(u64::from(nlink.saturating_sub(2)));
         let stripes = OwnLine(Striped::new(Stripe { subdirs, ..Stripe::default() }));
         let backed = Some(Box::new(BackedDir::new(change_count)));
-        Self { backed, stripes, grain: LockGrain::fine(), ..Self::new() }
+        Self { backed, stripes, granularity: LockGranularity::split(), ..Self::new() }
     }
 
     /// The entry of a name, whether or not a dentry is bound to it.
@@ -126,7 +126,7 @@ impl Directory {
         name: &[u8],
         guard: &'g Guard,
     ) -> Option<Shared<'g, Node<Dirent>>> {
-        self.table.get_to_change(hash, |dirent| equal(dirent.name.as_bytes(), name), guard)
+        self.table.get_for_update(hash, |dirent| equal(dirent.name.as_bytes(), name), guard)
     }
 
     /// The dentry that a name is bound to. Takes no lock, counts nothing and writes nothing (P1).
@@ -147,7 +147,7 @@ impl Directory {
         &self,
         hash: u64,
         name: &[u8],
-        dirent: Unlinked<Dirent>,
+        dirent: Detached<Dirent>,
         guard: &'g Guard,
     ) -> Result<Shared<'g, Node<Dirent>>> {
         debug_assert_eq!(dirent.name.as_bytes(), name);
@@ -368,7 +368,7 @@ impl Directory {
     /// which a parent reference can be made. A creator that stores a parent reference after that
     /// finds the directory removed, and calls this function again.
     pub(crate) fn drop_parent_refs(&self) {
-        self.stripes.0.seal();
+        self.stripes.0.freeze();
         self.release_parent_refs();
         // The entries that this thread has removed hold the dentry, too. After the flush, other
         // threads can reclaim them.

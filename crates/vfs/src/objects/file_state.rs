@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pando_sync::{
-    BiasedRwLock, BlockBox, Described, OwnLine, assert_unpinned, counted,
+    BiasedRwLock, BlockBox, OwnLine, VersionedPair, assert_unpinned, counted,
     lock_order::{self, LockClass},
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct FileState {
     blocks: AtomicU64,
     /// The ranges that hold data. None: everything up to the size is data. Changed under the data
     /// lock, read without it (P6).
-    layout: Described<Layout>,
+    layout: VersionedPair<Layout>,
     /// Whether the driver reports where data is. If not, `layout` means nothing. Immutable.
     tracked: bool,
     /// None after the inode's last reference was put. Lock class `Data`: the last in the order. A
@@ -131,7 +131,7 @@ impl Inode {
                 let blocks = AtomicU64::new(data.blocks());
                 let layout = data.layout();
                 let tracked = layout.is_some();
-                let layout = Described::new(layout.filter(|layout| !layout.is_full(self.size())));
+                let layout = VersionedPair::new(layout.filter(|layout| !layout.is_full(self.size())));
                 BlockBox::new(FileState { blocks, layout, tracked, contents: OwnLine(BiasedRwLock::new(Some(data))) })
             })),
             Body::Directory(_) => Err(Error::IsDirectory),

@@ -1,6 +1,6 @@
 //! Keys of the name locks.
 
-use pando_sync::{LockGrain, NameKey};
+use pando_sync::{LockGranularity, NameKey};
 
 use crate::{
     Result,
@@ -14,7 +14,7 @@ pub(crate) struct Lockable<'g> {
     pub key: NameKey,
     /// The lock granularity of the directory that the name is in. After the key is locked, it says
     /// whether the key is still valid. None for an inode.
-    pub grain: Option<&'g LockGrain>,
+    pub granularity: Option<&'g LockGranularity>,
 }
 
 impl<'g> Lockable<'g> {
@@ -22,8 +22,8 @@ impl<'g> Lockable<'g> {
     /// of all names in the directory.
     #[inline]
     pub(crate) fn name(dir: &'g Inode, hash: u64) -> Result<Self> {
-        let (grain, own) = (&dir.directory()?.grain, dir.shard.sb.key(dir.ino, hash));
-        Ok(Self { key: grain.key(own.dir, own.hash), grain: Some(grain) })
+        let (granularity, own) = (&dir.directory()?.granularity, dir.shard.sb.key(dir.ino, hash));
+        Ok(Self { key: granularity.key(own.dir, own.hash), granularity: Some(granularity) })
     }
 
     /// The key of an inode's attributes and link count.
@@ -33,13 +33,13 @@ impl<'g> Lockable<'g> {
 
     /// As [`Lockable::inode`], by the inode number.
     pub(crate) fn number(sb: &SuperBlock, ino: u64) -> Self {
-        Self { key: sb.inode_key(ino), grain: None }
+        Self { key: sb.inode_key(ino), granularity: None }
     }
 
     /// Whether the lock, which the caller holds, is still the one that every thread takes for this
     /// object.
     #[inline]
     pub(crate) fn stands(&self) -> bool {
-        self.grain.is_none_or(|grain| grain.stands(self.key))
+        self.granularity.is_none_or(|granularity| granularity.is_current(self.key))
     }
 }

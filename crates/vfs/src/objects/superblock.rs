@@ -14,8 +14,8 @@ use std::{
 };
 
 use pando_sync::{
-    AtomicCounted, ClassMutex, Counted, Flights, Guard, NameKey, NameLocks, Object, Padded, SeqRwLock, assert_unpinned,
-    lock_order::LockClass, stripe_hint,
+    AtomicCounted, ClassMutex, Counted, Guard, NameKey, NameLocks, Object, Padded, SeqRwLock, SingleFlight,
+    assert_unpinned, lock_order::LockClass, stripe_hint,
 };
 
 use crate::{
@@ -132,7 +132,7 @@ pub(crate) struct SuperBlock {
     pub pending_forgets: Mutex<BTreeSet<u64>>,
     /// Requests to the backing that are in flight. Threads with the same request share it
     /// (single-flight).
-    pub requests: Flights<Request, Result<()>>,
+    pub requests: SingleFlight<Request, Result<()>>,
     /// How often the attributes that others have changed were requested again. A thread that loads
     /// extended attributes meanwhile sees the new number and loads them again.
     pub refreshes: AtomicU64,
@@ -159,7 +159,7 @@ impl SuperBlock {
             nodes: Nodes::new(keys),
             inodes: InodeCache::new(keys),
             pending_forgets: Mutex::default(),
-            requests: Flights::new(),
+            requests: SingleFlight::new(),
             refreshes: AtomicU64::new(0),
             evicting: RwLock::default(),
             links: CachedLinks::default(),

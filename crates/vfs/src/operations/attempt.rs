@@ -212,7 +212,7 @@ mod tests {
             let changer = scope.spawn(|| {
                 run(&namespace, |_, locks| {
                     walk()?;
-                    locks.names(&[Lockable { key, grain: None }])
+                    locks.names(&[Lockable { key, granularity: None }])
                 })
             });
             while tries.load(Ordering::Relaxed) <= MOVED_ATTEMPTS {

@@ -152,7 +152,7 @@ pub(crate) fn forget_name(dentry: Shared<'_, Dentry>, guard: &Guard) -> bool {
     if inode.has_handed_out_number() && inode.is_unlinked(guard) {
         drop(dentry.sb().nodes.last_name_removed(inode.ino, guard));
     }
-    dentry.proxies.collapse()
+    dentry.open_counts.collapse()
 }
 
 /// Whether a directory whose removal has begun holds an entry. Pending entries are published, and

@@ -8,7 +8,7 @@
 //!
 //! See [`bind`] for the timeline.
 
-use pando_sync::{Counted, Guard, OpCell, Unlinked};
+use pando_sync::{Counted, Detached, Guard, OpCell};
 
 use crate::{
     At, AttrMask, Charge, Context, DentryRef, Driver, Error, FileKind, Result, Timestamp, Vfs,
@@ -251,7 +251,7 @@ fn make_here(
     charge_for(&*sb.driver, make)?;
     // The directory entry and its dentry are read together, and mostly freed together: one
     // allocation. Both are constructed in place.
-    let (dirent, place, dentry) = Unlinked::pair(
+    let (dirent, place, dentry) = Detached::pair(
         || Dentry::new(Inode::new(shard, make.kind(), perm, make.body(), 1, now)),
         |dentry| Dirent::new(parent_ref, name, OpCell::new_pending(dentry)),
     );
@@ -342,7 +342,7 @@ mod tests {
         let seen = link.share(&guard);
         let parent_ref =
             parent.directory().and_then(|dir| dir.parent_ref(root.0.as_shared(), &guard)).expect("a directory");
-        let dirent = Unlinked::new(Dirent::new(parent_ref, b"f", OpCell::new_pending(link.clone())));
+        let dirent = Detached::new(Dirent::new(parent_ref, b"f", OpCell::new_pending(link.clone())));
         link.place.fill(dirent.reference());
         let hash = parent.shard.sb.hash(parent.ino, b"f");
         assert_eq!(bind(parent, (hash, b"f"), dirent, &link, 0, &guard), Err(Error::Exists));

@@ -7,7 +7,7 @@
 
 use std::slice;
 
-use pando_sync::{ClassGuard, LockGrain, MAX_NAMES, NameGuard, NameKey, SeqGuard};
+use pando_sync::{ClassGuard, LockGranularity, MAX_NAMES, NameGuard, NameKey, SeqGuard};
 
 use crate::{
     objects::{lockable::Lockable, superblock::Namespace},
@@ -110,7 +110,7 @@ impl<'v> Locks<'v> {
     /// Another thread holds one of these locks, possibly for another name.
     #[cold]
     fn contended(names: &[Lockable<'_>]) -> Stop {
-        names.iter().filter_map(|name| name.grain).for_each(LockGrain::note_contention);
+        names.iter().filter_map(|name| name.granularity).for_each(LockGranularity::note_contention);
         Stop::Wait
     }
 

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pando_sync::{BlockBox, Counted, Guard, OpCell, Shared, Unlinked};
+use pando_sync::{BlockBox, Counted, Detached, Guard, OpCell, Shared};
 
 use crate::{
     Charge, Context, Driver, Error, FileKind, Result, Timestamp,
@@ -118,7 +118,7 @@ pub(crate) fn new_perm(context: &Context, parent: &Inode, kind: FileKind, mode: 
 pub(crate) fn bind(
     parent: &Inode,
     (hash, name): (u64, &[u8]),
-    dirent: Unlinked<Dirent>,
+    dirent: Detached<Dirent>,
     dentry: &Counted<Dentry>,
     now: i64,
     guard: &Guard,
@@ -185,7 +185,7 @@ pub(crate) fn bind_link(
     let now = Timestamp::now().0;
     let dentry = Dentry::new_link(Dentry::first(old), id);
     let bound = directory.parent_ref(dir, guard).and_then(|parent_ref| {
-        let dirent = Unlinked::new(Dirent::new(parent_ref, name, OpCell::new_pending(dentry.clone())));
+        let dirent = Detached::new(Dirent::new(parent_ref, name, OpCell::new_pending(dentry.clone())));
         dentry.place.fill(dirent.reference());
         bind(parent, (hash, name), dirent, &dentry, now, guard)
     });

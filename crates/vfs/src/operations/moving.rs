@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use pando_sync::{Counted, Enlisted, Guard, Object, OpCell, Operation, Shared, Unlinked};
+use pando_sync::{Counted, Detached, Enlisted, Guard, Object, OpCell, Operation, Shared};
 
 use crate::{
     Context, Error, Result, Timestamp,
@@ -323,9 +323,9 @@ impl<'g> Move<'g> {
     }
 
     /// A directory entry for the new name, not yet in a table.
-    fn new_dirent(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Unlinked<Dirent>> {
+    fn new_dirent(&self, value: OpCell<Dentry>, guard: &Guard) -> Result<Detached<Dirent>> {
         let parent_ref = self.new_parent.directory()?.parent_ref(self.new_dir, guard)?;
-        Ok(Unlinked::new(Dirent::new(parent_ref, self.new_name, value)))
+        Ok(Detached::new(Dirent::new(parent_ref, self.new_name, value)))
     }
 
     /// Removes the old name's entry from the table. The old name is already gone.

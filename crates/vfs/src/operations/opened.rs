@@ -25,10 +25,10 @@ impl Opened {
     /// finds the current one.
     #[inline]
     pub(crate) fn find(&mut self, found: Shared<'_, Dentry>, guard: &Guard) -> Step<()> {
-        if let Some(proxy) = found.to_ref().proxies.mine(guard) {
-            self.held = Some(Held::PerCpu(proxy));
+        if let Some(count) = found.to_ref().open_counts.local(guard) {
+            self.held = Some(Held::PerCpu(count));
         } else {
-            let (dentry, contended) = found.get_noting().ok_or(Stop::Again)?;
+            let (dentry, contended) = found.get_noting_contention().ok_or(Stop::Again)?;
             *self = Self { held: Some(Held::Counted(DentryRef(dentry))), contended };
         }
         Ok(())

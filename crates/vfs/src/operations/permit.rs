@@ -42,7 +42,7 @@ pub(crate) fn may_change(context: &Context, dir: &Inode, guard: &Guard) -> Step<
 /// Whether the caller may write to `dir` with the access `want`. The caller holds the lock of the
 /// name that it changes.
 pub(crate) fn may_write(context: &Context, dir: &Inode, want: Access, guard: &Guard) -> Step<()> {
-    if !dir.directory()?.permission.stands() {
+    if !dir.directory()?.permission.is_valid() {
         return Err(Stop::Revoked(dir.ino));
     }
     Ok(context.check(dir, &dir.perm(guard), want)?)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pando_sync::{BlockBox, Counted, Guard, OpCell, Unlinked};
+use pando_sync::{BlockBox, Counted, Detached, Guard, OpCell};
 
 use crate::{
     Backing, Charge, Context, Error, NodeAttr, Result, Timestamp,
@@ -119,7 +119,7 @@ impl Change for Create<'_> {
             adopt(sb, &dentry, guard);
             drop(sb.inodes.remove_unlinked(&dentry, guard));
         })?;
-        let (dirent, dirent_place, dentry) = Unlinked::pair(
+        let (dirent, dirent_place, dentry) = Detached::pair(
             || Dentry::new(self.inode(shard, ino)),
             |dentry| Dirent::new(parent_ref, &self.place.name, OpCell::new_pending(dentry)),
         );

@@ -1,0 +1,170 @@
+//! `Weak`: a pointer to a counted object that does not count as a reference, and detects that the
+//! object has died.
+//!
+//! For caches: a weak pointer costs its object nothing and does not keep it alive. Deaths of
+//! objects are counted in stripes, by address. Besides the address, a [`Weak`] holds the number of
+//! deaths in its object's stripe. While that number has not changed, the object is alive: the
+//! thread that puts the last reference counts the death before it retires the object. So a reader
+//! that holds a guard and finds the number unchanged may read the object. If the object is retired,
+//! then only later, and its memory waits for the guard.
+//!
+//! Only objects that say so ([`Object::allows_weak`]) have weak pointers, since each death of such
+//! an object writes a cache line that other threads read.
+
+use crate::tuning::DEATH_STRIPES;
+use std::ptr::NonNull;
+
+use crate::{
+    base::{padded::OwnLine, prefetch::prefetch},
+    facade::{AtomicU64, Ordering},
+    reclaim::Guard,
+    refcount::counted::{Block, Object, Shared},
+};
+
+/// Addresses that differ only in these low bits belong to one object.
+const ADDRESS_BITS: u32 = 8;
+
+#[cfg(not(loom))]
+static DEATHS: [OwnLine<AtomicU64>; DEATH_STRIPES] = [const { OwnLine(AtomicU64::new(0)) }; DEATH_STRIPES];
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref DEATHS: [OwnLine<AtomicU64>; DEATH_STRIPES] = [OwnLine(AtomicU64::new(0)), OwnLine(AtomicU64::new(0))];
+}
+
+#[inline]
+fn deaths<T>(block: NonNull<Block<T>>) -> &'static AtomicU64 {
+    &DEATHS[(block.addr().get() >> ADDRESS_BITS) % DEATH_STRIPES].0
+}
+
+/// Counts a death: the object's reference count is dead, and the object is not retired yet.
+#[inline]
+pub(crate) fn note_death<T>(block: NonNull<Block<T>>) {
+    // Release: a thread that sees this number sees the dead count. The object is retired after
+    // this: between its retirement and the wait for guards there is a fence, and another in the
+    // taking of a guard.
+    deaths(block).fetch_add(1, Ordering::Release);
+}
+
+/// A pointer to an object that may have died since.
+pub struct Weak<T: Object> {
+    block: NonNull<Block<T>>,
+    /// The number of deaths in this stripe when the object was alive.
+    deaths: u64,
+}
+
+impl<T: Object> Weak<T> {
+    /// None if the object is dead, or does not allow weak pointers.
+    pub(crate) fn new(object: Shared<'_, T>) -> Option<Self> {
+        if !object.to_ref().allows_weak() {
+            return None;
+        }
+        let block = object.as_raw();
+        // Acquire, and before the count is read: if the number includes the death of this object,
+        // its count is seen to be dead.
+        let deaths = deaths(block).load(Ordering::Acquire);
+        (object.count() > 0).then_some(Self { block, deaths })
+    }
+
+    /// Prefetches the object's first cache line, which may have been freed.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch(self.block.as_ptr());
+    }
+
+    /// The object, unless it, or another object of its stripe, has died since. Writes nothing.
+    #[inline]
+    #[must_use]
+    pub fn upgrade<'g>(&self, _guard: &'g Guard) -> Option<Shared<'g, T>> {
+        // Relaxed: the fences of guard and retirement give the order, and this thread has read the
+        // object before.
+        if deaths(self.block).load(Ordering::Relaxed) != self.deaths {
+            return None;
+        }
+        // SAFETY: the object was alive when `deaths` was read, and its own death has not been
+        // counted: that happens before it is retired. So it was not retired before the guard was
+        // taken, and its memory waits for the guard.
+        Some(unsafe { Shared::from_raw(self.block) })
+    }
+}
+
+impl<T: Object> std::fmt::Debug for Weak<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Weak").field("block", &self.block).field("deaths", &self.deaths).finish()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_model;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Counted, collect, pin};
+
+    struct Word(u64, bool);
+    impl Object for Word {
+        fn allows_weak(&self) -> bool {
+            self.1
+        }
+    }
+
+    fn weak(word: &Counted<Word>) -> Option<Weak<Word>> {
+        word.as_shared().downgrade()
+    }
+
+    #[test]
+    fn upgrade_succeeds_while_the_object_lives() {
+        let word = Counted::new(Word(7, true));
+        // Objects of other tests die meanwhile. A death in the same stripe invalidates a weak
+        // pointer.
+        let upgrades = |weak: &Weak<Word>| weak.upgrade(&pin()).map(|word| word.to_ref().0) == Some(7);
+        let pointer = std::iter::repeat_with(|| weak(&word).expect("it lives")).take(10_000).find(upgrades);
+        let pointer = pointer.expect("no object of the stripe died between two steps");
+        assert_eq!(Counted::count(&word), 1, "nothing is counted");
+        let guard = pin();
+        let seen = word.share(&guard);
+        drop(word);
+        assert!(pointer.upgrade(&guard).is_none());
+        assert_eq!(seen.to_ref().0, 7, "a reader that found it before can read it");
+        assert!(seen.downgrade().is_none(), "it is dead");
+        drop(guard);
+        collect();
+        assert!(pointer.upgrade(&pin()).is_none());
+    }
+
+    #[test]
+    fn downgrade_fails_without_allows_weak() {
+        assert!(weak(&Counted::new(Word(7, false))).is_none());
+    }
+
+    /// Objects die and are allocated again at the same addresses, while readers hold weak pointers
+    /// to the old ones.
+    #[test]
+    fn weak_pointer_is_not_valid_for_a_new_object_at_its_address() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let place = crate::AtomicCounted::new(Some(Counted::new(Word(0, true))));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let reader = || {
+                let mut remembered: Option<(Weak<Word>, u64)> = None;
+                while !stop.load(Ordering::Relaxed) {
+                    let guard = pin();
+                    if let Some((pointer, number)) = &remembered
+                        && let Some(word) = pointer.upgrade(&guard)
+                    {
+                        assert_eq!(word.to_ref().0, *number);
+                        continue;
+                    }
+                    let now = place.load(&guard).expect("never empty");
+                    remembered = now.downgrade().map(|pointer| (pointer, now.to_ref().0));
+                }
+            };
+            s.spawn(reader);
+            s.spawn(reader);
+            let _stopper = crate::base::stopper::Stopper(&stop);
+            for number in 1..if cfg!(miri) { 100 } else { 100_000 } {
+                drop(place.swap(Some(Counted::new(Word(number, true)))));
+            }
+        });
+    }
+}
