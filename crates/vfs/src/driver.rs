@@ -1,16 +1,25 @@
-//! Where trees come from: the interface between the name space and a driver.
+//! The interface between the namespace and a driver.
 //!
-//! Two kinds of driver stand behind one trait. Of a *memory driver* the name space's cache is the
-//! tree itself: it only grants inodes and space, and holds the bytes of files; its calls never
-//! wait. A driver with a [`Backing`] has the tree elsewhere (a disk, a database, a host): the cache
-//! holds what was asked for lately, every change goes through to the backing first, and what is not
-//! in use can be evicted at any time. Its calls may wait, but for [`Backing::change_count`] and
-//! [`Backing::forget`]: they are made without a reclamation guard, and with whatever the operation
-//! has locked, which others wait for. A look-up has mostly nothing locked, sometimes its name, an
-//! inode or the ancestors; attributes that others have changed are asked for with the inode locked,
-//! and the data of a file; a change has the locks of its operation (topology, names, rename
-//! sequence; of a directory's permissions; of extended attributes). So a call must not wait for
-//! another operation of the name space.
+//! There are two kinds of driver behind one trait:
+//!
+//! - **A memory driver.** The namespace's cache is the tree. The driver only accounts for inodes
+//!   and space, and holds the bytes of files. Its calls never wait.
+//! - **A driver with a [`Backing`].** The tree is elsewhere: on a disk, in a database, on a host.
+//!   The cache holds what was looked up lately. Every change is committed to the backing first, and
+//!   an unused inode can be evicted at any time.
+//!
+//! A call of a backing may wait, except for [`Backing::change_count`] and [`Backing::forget`]. The
+//! namespace makes it without a reclamation guard, and with these locks held, for which other
+//! threads wait:
+//!
+//! | call | locks |
+//! | --- | --- |
+//! | lookup | mostly none; sometimes the name, the inode, or the topology lock |
+//! | attributes that others have changed | the lock of the inode |
+//! | contents | the data lock of the file |
+//! | change | the locks of the operation, as the crate page lists them |
+//!
+//! So a call must not wait for another operation of the namespace.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -24,48 +33,48 @@ use crate::{
     types::{FileKind, RenameFlags, StatFs, Timestamp, layout::Layout},
 };
 
-/// A driver: what stands behind a superblock.
+/// A driver: the storage of one superblock.
 ///
-/// A driver knows nothing of paths, open files or other drivers. The name space calls it with
-/// numbers and names; changes of one name come one after the other.
+/// A driver knows nothing of paths, open files or other drivers. The namespace calls it with inode
+/// numbers and names. It makes the changes of one name one after the other.
 ///
-/// An [`Arc`] of a driver is one, too: for who looks at its statistics, or has several trees in
-/// memory that share its limits.
+/// An [`Arc`] of a driver is a driver, too. A caller keeps a clone to read its statistics, or to
+/// share its limits between several trees.
 ///
-/// It is dropped when its tree was taken down and the last file that was open there is gone: by
-/// whichever thread reclaims that one, under whatever that thread holds. So its drop does not wait
-/// for anybody's locks, nor does the [`Backing::forget`] that may come before it.
+/// A driver is dropped after its tree was unmounted and the last open file of it was closed. The
+/// thread that reclaims that file drops it, and may hold any lock then. So the drop must not wait
+/// for a lock, nor must the [`Backing::forget`] that may come before it.
 pub trait Driver: Send + Sync + 'static {
-    /// Space and inodes, all and free.
+    /// The total and the free space and inodes.
     fn statfs(&self) -> StatFs;
 
-    /// Pays for something, before it is there. Never waits.
+    /// Accounts for an object before it is made. Never waits.
     ///
     /// # Errors
-    /// [`crate::Error::NoSpace`] if the limit is reached at an instant of the call.
+    /// [`crate::Error::NoSpace`] if the limit is reached at some instant of the call.
     fn charge(&self, what: Charge) -> Result<()>;
 
-    /// Gives back what [`Driver::charge`] took: it is gone, or never came to be. Never waits.
+    /// Takes back a [`Driver::charge`]: the object was freed, or not made after all. Never waits.
     fn release(&self, what: Charge);
 
-    /// The contents of a regular file, asked for when they are first needed. Never waits.
+    /// The contents of a regular file. Called when they are first needed. Never waits.
     fn data(&self, ino: u64) -> Box<dyn FileData>;
 
-    /// Makes durable what was written.
+    /// Makes all writes durable.
     ///
     /// # Errors
-    /// What the store answers.
+    /// Those of the store.
     fn sync(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Where the tree is, if it is not the cache itself.
+    /// The backing, if the tree is not the cache itself.
     fn backing(&self) -> Option<&dyn Backing> {
         None
     }
 }
 
-/// A driver that others look at, too: its statistics, say.
+/// Shared with other owners, who read its statistics, for instance.
 impl<D: Driver + ?Sized> Driver for Arc<D> {
     fn statfs(&self) -> StatFs {
         (**self).statfs()
@@ -87,54 +96,54 @@ impl<D: Driver + ?Sized> Driver for Arc<D> {
     }
 }
 
-/// What a driver is charged for, besides the pages of files, which it sees itself.
+/// An object that a driver accounts for, besides the pages of files, which it allocates itself.
 ///
-/// All that lives as long as somebody wants it to, so that no caller can fill memory with what no
-/// limit counts. (Names are at most 255 bytes of an inode or a link.)
+/// These are all objects that live as long as a caller wants, so no caller can fill the memory with
+/// objects that no limit counts. A name needs no charge: it has at most 255 bytes, and belongs to
+/// an inode or a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Charge {
-    /// An inode, with its first name if it has one. Of a tree with a [`Backing`]: one that is in
-    /// the cache; nothing else is charged there, since the store has limits of its own.
+    /// An inode, with its first name if it has one. In a tree with a [`Backing`]: an inode in the
+    /// cache. Nothing else is charged there, since the store has limits of its own.
     Inode,
-    /// A further name of an inode: a hard link.
+    /// A hard link to an inode that has a name.
     Link,
-    /// An extended attribute, whose name and value have so many bytes.
+    /// An extended attribute; the size of its name and value in bytes.
     Xattr(usize),
-    /// The target of a symbolic link, of so many bytes.
+    /// The target of a symbolic link; its size in bytes.
     Target(usize),
 }
 
-/// What a backing knows of an inode.
+/// The attributes of an inode in a backing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeAttr {
-    /// Its number in the backing: one identity, never another's as long as anybody here remembers
-    /// it.
+    /// The inode number in the backing. The backing does not reuse it before [`Backing::forget`].
     pub ino: u64,
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
-    /// 07777.
+    /// The permission bits (07777).
     pub mode: u32,
-    /// Owner.
+    /// The owner.
     pub uid: u32,
-    /// Group.
+    /// The group.
     pub gid: u32,
-    /// Names.
+    /// The number of hard links.
     pub nlink: u32,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Of a device node.
+    /// The device of a device node; otherwise 0.
     pub rdev: u32,
-    /// Last access.
+    /// The last access.
     pub atime: Timestamp,
-    /// Last change of contents.
+    /// The last change of the contents.
     pub mtime: Timestamp,
-    /// Last change of contents or attributes.
+    /// The last change of the contents or the attributes.
     pub ctime: Timestamp,
-    /// Birth.
+    /// The creation.
     pub btime: Timestamp,
-    /// Where a symbolic link leads; empty for anything else.
+    /// The target of a symbolic link; empty for other files.
     pub target: Box<[u8]>,
 }
 
@@ -162,7 +171,7 @@ impl NodeAttr {
 }
 
 bitflags! {
-    /// Which attributes of a [`NodeAttr`] are meant.
+    /// A set of attributes of a [`NodeAttr`].
     # [derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct AttrMask: u8 {
         /// [`NodeAttr::mode`].
@@ -180,150 +189,152 @@ bitflags! {
     }
 }
 
-/// A tree that is kept elsewhere. All calls may wait, but for [`Backing::change_count`] and
+/// A tree that is stored elsewhere. All calls may wait, except for [`Backing::change_count`] and
 /// [`Backing::forget`].
 ///
-/// Changes arrive in an order that the name space has checked: a name is created only where none is
-/// known, removed only by one caller at a time. The backing has the last word all the same, since
-/// others may change it too: what it answers is what the caller gets, and what it refuses has not
-/// happened. Nor has what it panics over.
+/// The namespace checks a change against its cache first: it creates a name only where it knows
+/// none, and only one thread at a time removes a name. The backing still decides, since others may
+/// change the tree, too. The caller gets the backing's result. A change that the backing refuses
+/// has not happened, nor has one during which it panics.
 pub trait Backing: Send + Sync {
-    /// The root directory.
+    /// The attributes of the root directory.
     ///
     /// # Errors
-    /// What the store answers.
+    /// Those of the store.
     fn root(&self) -> Result<NodeAttr>;
 
-    /// What a name is bound to; none: nothing, and that is remembered too.
+    /// Looks up a name. None if it does not exist; the cache then keeps a negative dentry.
     ///
     /// # Errors
-    /// What the store answers; nothing is remembered then.
+    /// Those of the store. The cache keeps nothing then.
     fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<NodeAttr>>;
 
-    /// A number that changes when somebody else changes something that this directory's names lead
-    /// to. What is cached of the directory is asked for again then. Called on every walk through
-    /// the directory, under a reclamation guard, and with names locked: a load, no more.
+    /// A number that changes when another user of the store changes an inode that a name of this
+    /// directory leads to. The cache then reads the directory again. Called on every walk through
+    /// the directory, under a reclamation guard and with names locked: it should be one load.
     fn change_count(&self, dir: u64) -> u64 {
         let _ = dir;
         0
     }
 
-    /// Attributes of many inodes, in whatever order suits the store: `each` is told the place in
-    /// `inos`.
+    /// Reads the attributes of many inodes, in the order that is best for the store. `each` gets an
+    /// index into `inos` and the result for that inode.
     ///
     /// # Errors
-    /// Only what concerns the call as a whole; what concerns one inode is told to `each`.
+    /// Only those of the call as a whole.
     fn getattr_many(&self, inos: &[u64], each: &mut dyn FnMut(usize, Result<NodeAttr>)) -> Result<()>;
 
-    /// Makes an inode and its first name. `attr` is complete but for the number, which is the
-    /// backing's to give.
+    /// Makes an inode and its first name. `attr` is complete except for the inode number, which the
+    /// backing chooses and returns.
     ///
     /// # Errors
-    /// EEXIST when somebody else was quicker, and what the store answers.
+    /// EEXIST if another user of the store has made the name first, and those of the store.
     fn create(&self, dir: u64, name: &[u8], attr: &NodeAttr) -> Result<u64>;
 
-    /// Makes a further name for an inode.
+    /// Makes a hard link to an inode.
     ///
     /// # Errors
-    /// EEXIST, ENOENT, and what the store answers.
+    /// EEXIST, ENOENT, and those of the store.
     fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<()>;
 
-    /// Takes a name away; a directory must be empty. An inode without names stays until
+    /// Removes a name. A directory must be empty. An inode without names is kept until
     /// [`Backing::forget`].
     ///
     /// # Errors
-    /// ENOTEMPTY, ENOENT, and what the store answers.
+    /// ENOTEMPTY, ENOENT, and those of the store.
     fn remove(&self, dir: u64, name: &[u8]) -> Result<()>;
 
-    /// Moves a name, over an existing one if there is one; with EXCHANGE the two change places, and
-    /// with NOREPLACE nothing is replaced, whatever the name space knew of the target.
+    /// Renames a name, and replaces the target if it exists. EXCHANGE exchanges the two names. With
+    /// NOREPLACE an existing target is EEXIST, also if the namespace did not know of it.
     ///
     /// # Errors
-    /// EEXIST (NOREPLACE), ENOTEMPTY, ENOENT, and what the store answers.
+    /// EEXIST, ENOTEMPTY, ENOENT, and those of the store.
     fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()>;
 
-    /// Stores those attributes of an inode that are `meant`. The others stay: somebody else may
-    /// have changed them since.
+    /// Stores the attributes of an inode that are in `meant`. The others must stay: another user of
+    /// the store may have changed them.
     ///
     /// # Errors
-    /// What the store answers.
+    /// Those of the store.
     fn setattr(&self, ino: u64, attr: &NodeAttr, meant: AttrMask) -> Result<()>;
 
-    /// Nobody here uses this inode any more. If it has no names, its contents may go. Mostly called
-    /// with nothing but the inode locked, and at last by who drops the [`Driver`], under whatever
-    /// that thread holds: so it waits for nobody's locks.
+    /// The namespace does not use this inode any more. If it has no names, the store may free it.
+    /// Mostly called with only the lock of the inode held. The thread that drops the [`Driver`]
+    /// calls it, too, and may hold any lock. So the call must not wait for a lock.
     fn forget(&self, ino: u64);
 
-    /// Calls `each` for the entries of a directory after `cookie` (0: the first) until it returns
-    /// false. Cookies are the backing's own, 3 or more, and lead on for ever.
+    /// Calls `each` for the entries of a directory after `cookie` (0 is the start) until it returns
+    /// false. The backing chooses the cookies, from 3 on. A cookie never becomes invalid.
     ///
     /// # Errors
-    /// What the store answers.
+    /// Those of the store.
     fn scan(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(Scanned<'_>) -> bool) -> Result<()>;
 
-    /// An inode's extended attributes, all of them.
+    /// All extended attributes of an inode.
     ///
     /// # Errors
-    /// What the store answers.
+    /// Those of the store.
     fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>>;
 
-    /// Sets an extended attribute, or removes it.
+    /// Sets an extended attribute, or removes it if `value` is none.
     ///
     /// # Errors
-    /// What the store answers.
+    /// Those of the store.
     fn set_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()>;
 }
 
-/// An extended attribute: its name and its value.
+/// The name and the value of an extended attribute.
 pub type Xattr = (Box<[u8]>, Box<[u8]>);
 
-/// An entry that a backing's scan has met.
+/// A directory entry of [`Backing::scan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scanned<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// The inode's number in the backing.
+    /// The inode number in the backing.
     pub ino: u64,
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
-    /// Where to go on after this entry.
+    /// The position after this entry, where a later scan continues.
     pub cookie: u64,
 }
 
 impl<'a> Scanned<'a> {
-    /// An entry. Nothing but these four is known of it.
+    /// An entry with these values.
     #[must_use]
     pub const fn new(name: &'a [u8], ino: u64, kind: FileKind, cookie: u64) -> Self {
         Self { name, ino, kind, cookie }
     }
 }
 
-/// One file's bytes.
+/// The bytes of one file.
 ///
-/// Called with the inode's data lock held: shared for `&self`, exclusive for `&mut self`. Offsets
-/// and sizes were checked before: nothing here goes beyond `i64::MAX`. Dropping it gives the space
-/// of a memory driver back. It is dropped by who puts the last reference to the inode, perhaps
-/// under a reclamation guard and with names locked: its drop does not wait.
+/// Calls are made with the inode's data lock held: shared for `&self`, exclusive for `&mut self`.
+/// The namespace has checked offsets and sizes: none is beyond `i64::MAX`.
+///
+/// The drop frees the space of a memory driver. The thread that drops the last reference to the
+/// inode drops the data, perhaps under a reclamation guard and with names locked, so the drop must
+/// not wait.
 pub trait FileData: Send + Sync {
-    /// Reads up to `buf.len()` bytes at `offset` of a file of `size` bytes: zeros in holes, fewer
-    /// bytes only at the end.
+    /// Reads up to `buf.len()` bytes at `offset` of a file of `size` bytes. Holes read as zeros.
+    /// The result is shorter only at the end of the file.
     ///
     /// # Errors
-    /// What the store answers.
+    /// Those of the store.
     fn read_at(&self, buf: &mut [u8], offset: u64, size: u64) -> Result<usize>;
 
-    /// Writes at `offset`; returns how many bytes were written.
+    /// Writes at `offset`, and returns the number of bytes that were written.
     ///
     /// # Errors
-    /// [`crate::Error::NoSpace`] when not one byte could be written.
+    /// [`crate::Error::NoSpace`] if no byte could be written.
     fn write_at(&mut self, data: &[u8], offset: u64) -> Result<usize>;
 
-    /// As [`FileData::read_at`], into one buffer after the other. A driver for which each call is a
-    /// way there and back does it in one.
+    /// As [`FileData::read_at`], into one buffer after the other. A driver whose calls are round
+    /// trips implements it as one.
     ///
     /// # Errors
-    /// What the store answers, if it has not given one byte.
+    /// Those of the store, if no byte was read.
     fn readv_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64, size: u64) -> Result<usize> {
         let mut count = 0;
         for buffer in buffers {
@@ -340,11 +351,11 @@ pub trait FileData: Send + Sync {
         Ok(count)
     }
 
-    /// As [`FileData::write_at`], one buffer after the other. A driver for which each call is a way
-    /// there and back does it in one.
+    /// As [`FileData::write_at`], from one buffer after the other. A driver whose calls are round
+    /// trips implements it as one.
     ///
     /// # Errors
-    /// As write_at.
+    /// As [`FileData::write_at`].
     fn writev_at(&mut self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize> {
         let mut count = 0;
         for buffer in buffers.iter().filter(|buffer| !buffer.is_empty()) {
@@ -362,48 +373,50 @@ pub trait FileData: Send + Sync {
         Ok(count)
     }
 
-    /// Changes the size: frees what lies beyond, and what is grown into later reads as zeros.
+    /// Changes the size. Data beyond the new size is freed, and reads as zeros if the file grows
+    /// again.
     ///
     /// # Errors
-    /// What the store answers.
+    /// Those of the store.
     fn truncate(&mut self, old_size: u64, new_size: u64) -> Result<()>;
 
-    /// Makes sure that writing to the range will not run out of space.
+    /// Allocates space for the range, so that later writes to it do not fail with ENOSPC.
     ///
     /// # Errors
-    /// [`crate::Error::NoSpace`]; what was allocated before stays allocated.
+    /// [`crate::Error::NoSpace`]. A part that was allocated before the error stays allocated.
     fn allocate(&mut self, offset: u64, len: u64) -> Result<()>;
 
-    /// Makes a hole: the range reads as zeros and whole pages of it are freed.
+    /// Makes a hole. The range reads as zeros, and the pages that lie in it completely are freed.
     ///
     /// # Errors
-    /// What the store answers.
+    /// Those of the store.
     fn punch(&mut self, offset: u64, len: u64) -> Result<()>;
 
-    /// The first offset at or after `offset` with data, in a file of `size` bytes; none if only a
-    /// hole follows.
+    /// The first offset at or after `offset` that has data, in a file of `size` bytes. None if only
+    /// a hole follows.
     fn seek_data(&self, offset: u64, size: u64) -> Option<u64>;
 
-    /// The first offset at or after `offset` in a hole; the end of the file counts as one.
+    /// The first offset at or after `offset` that is in a hole. The end of the file counts as a
+    /// hole.
     fn seek_hole(&self, offset: u64, size: u64) -> u64;
 
-    /// Where the data is, as of the last change, if the driver keeps account of it.
+    /// The ranges that have data, as of the last change, if the driver keeps a record of them.
     ///
-    /// If so, SEEK_DATA and SEEK_HOLE are answered from what this said after the last change, at no
-    /// cost to the driver, and never wait (P6). Otherwise they ask [`FileData::seek_data`] and
-    /// [`FileData::seek_hole`]; while the file is being changed they do not wait for that either,
-    /// but take it for a file without holes, as POSIX allows for any.
+    /// If it does, SEEK_DATA and SEEK_HOLE read that record, do not call the driver, and never
+    /// wait. Otherwise they call [`FileData::seek_data`] and [`FileData::seek_hole`]. They do not
+    /// wait for a thread that changes the file; meanwhile they treat it as a file without holes,
+    /// which POSIX allows.
     fn layout(&self) -> Option<Layout> {
         None
     }
 
-    /// Occupied space in units of 512 bytes.
+    /// The occupied space in units of 512 bytes.
     fn blocks(&self) -> u64;
 
-    /// Makes what was written durable.
+    /// Makes all writes durable.
     ///
     /// # Errors
-    /// What the store answers.
+    /// Those of the store.
     fn sync(&mut self) -> Result<()>;
 }
 
@@ -413,7 +426,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A driver with nothing behind it, for tests of what does not ask it.
+    /// A driver without storage, for tests that make no files.
     pub(crate) struct Nothing;
 
     impl Driver for Nothing {
@@ -429,7 +442,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// As [`Nothing`]; counts what is paid for.
+    /// As [`Nothing`]. It counts the charges.
     #[derive(Default)]
     pub(crate) struct Counting(pub AtomicU64);
 

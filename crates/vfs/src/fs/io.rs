@@ -1,16 +1,16 @@
 //! The traits of `std::io` on an open file.
 //!
-//! Also on `&File`, since an open file description may be shared: threads that write through it
-//! share its position, and each single call is atomic against the others.
+//! They are implemented on `&File`, too, since threads may share an open file. They share its
+//! position then, and each call is atomic.
 
 use std::io::{IoSlice, IoSliceMut, Read, Result, Seek, SeekFrom, Write};
 
 use crate::{Error, File, operations::file::IOV_MAX};
 
-/// Where `std` seeks to, as lseek says it.
+/// The argument of lseek for a position of `std`.
 fn lseek_of(position: SeekFrom) -> std::result::Result<crate::Seek, Error> {
     Ok(match position {
-        // Beyond what a file can have: the errno that lseek has for it.
+        // Beyond the largest file: lseek's errno for it.
         SeekFrom::Start(offset) => crate::Seek::Set(i64::try_from(offset).map_err(|_| Error::Overflow)?),
         SeekFrom::Current(delta) => crate::Seek::Cur(delta),
         SeekFrom::End(delta) => crate::Seek::End(delta),
@@ -37,8 +37,7 @@ impl Write for &File {
         Ok(self.writev(&buffers[..buffers.len().min(IOV_MAX)])?)
     }
 
-    /// Nothing to do: a write is seen by everybody at once. Durable is another matter:
-    /// [`File::fsync`].
+    /// Does nothing: every write is visible at once. [`File::fsync`] makes writes durable.
     fn flush(&mut self) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! How to open a file, said with words.
+//! Options for opening a file.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing asked for; files that it makes get mode 0666, less the umask.
+    /// No access. New files get mode 0666, less the umask.
     pub const fn new() -> Self {
         Self {
             read: false,
@@ -52,50 +52,50 @@ impl OpenOptions {
         }
     }
 
-    /// To read it.
+    /// Opens the file for reading.
     pub const fn read(mut self, yes: bool) -> Self {
         self.read = yes;
         self
     }
 
-    /// To write it.
+    /// Opens the file for writing.
     pub const fn write(mut self, yes: bool) -> Self {
         self.write = yes;
         self
     }
 
-    /// To write it, each write at the end.
+    /// Opens the file for writing. Each write appends.
     pub const fn append(mut self, yes: bool) -> Self {
         self.append = yes;
         self
     }
 
-    /// Empties it. Needs `write`.
+    /// Truncates the file to 0 bytes. Needs `write`.
     pub const fn truncate(mut self, yes: bool) -> Self {
         self.truncate = yes;
         self
     }
 
-    /// Makes it if it is missing. Needs `write` or `append`.
+    /// Makes the file if it does not exist. Needs `write` or `append`.
     pub const fn create(mut self, yes: bool) -> Self {
         self.create = yes;
         self
     }
 
-    /// Makes it, and fails if it is there. Needs `write` or `append`; `create` and `truncate` then
-    /// say nothing more.
+    /// Makes the file, and fails with EEXIST if it exists. Needs `write` or `append`. `create` and
+    /// `truncate` have no effect then.
     pub const fn create_new(mut self, yes: bool) -> Self {
         self.create_new = yes;
         self
     }
 
-    /// The permission bits of a file that is made, less the umask.
+    /// The permission bits of a new file, before the umask is applied.
     pub const fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Further `O_*` flags. Access mode, CREAT, EXCL, TRUNC and APPEND are left to the calls above.
+    /// Other `O_*` flags. The access mode, CREAT, EXCL, TRUNC and APPEND are ignored here.
     pub const fn custom_flags(mut self, flags: OpenFlags) -> Self {
         self.custom = flags;
         self
@@ -104,8 +104,8 @@ impl OpenOptions {
     /// Opens the file.
     ///
     /// # Errors
-    /// EINVAL for a combination that makes no sense (nothing asked for, truncating without
-    /// writing); otherwise as [`crate::Vfs::open`].
+    /// EINVAL for no access, and for truncating or creating without writing; otherwise those of
+    /// [`crate::Vfs::open`].
     pub fn open(&self, fs: &Fs, path: impl AsRef<Path>) -> Result<File> {
         fs.vfs.open(&fs.context, At::Cwd, super::bytes(&path), self.flags()?, self.mode)
     }
@@ -120,7 +120,7 @@ impl OpenOptions {
         if !access.writes() && (self.truncate || self.create || self.create_new) {
             return Err(Error::Invalid);
         }
-        // An appender that empties first is most likely a mistake, as std has it too.
+        // Truncating a file to append to it is most likely a mistake. std refuses it, too.
         if self.append && self.truncate && !self.create_new {
             return Err(Error::Invalid);
         }

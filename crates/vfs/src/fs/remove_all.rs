@@ -1,20 +1,21 @@
 //! Removing a tree.
 //!
 //! Difficulties, and what answers each:
-//! 1. *Somebody swaps a directory for a symbolic link* while we go down: each step starts at the
-//!    directory that is open, takes one name and follows nothing, so we never leave the tree.
-//! 2. *A tree may be deeper than a stack, or than a path may be long*: the way down is a list, one
-//!    open directory each.
-//! 3. *Others remove too*: what is gone is what we wanted.
-//! 4. *Others add*: a directory that is not empty after its scan is scanned again, a few times.
+//! 1. *Another thread swaps a directory for a symbolic link* during the removal: each step opens
+//!    one name in a directory that is open already, and follows nothing. It never leaves the tree.
+//! 2. *A tree may be deeper than the stack, or its paths longer than PATH_MAX*: the way down is a
+//!    list of open directories.
+//! 3. *Other threads remove entries, too*: an entry that has disappeared is no error.
+//! 4. *Other threads add entries*: a directory that is not empty after its scan is scanned again,
+//!    at most [`RESCANS`] times.
 
 use std::path::Path;
 
 use crate::{At, Error, File, FileKind, OpenFlags, Result, Walk, fs::Fs};
 
-/// How often a directory is scanned anew because somebody added to it.
+/// How many times a directory is scanned again because other threads add entries.
 const RESCANS: u32 = 16;
-/// How many names are gathered at once.
+/// How many names are read at once.
 const BATCH: usize = 256;
 
 /// A directory on the way down.
@@ -22,21 +23,21 @@ struct Level {
     dir: File,
     /// Its name in the level above.
     name: Vec<u8>,
-    /// Gathered entries that are still to be removed.
+    /// Entries that were read and not removed yet.
     todo: Vec<(Vec<u8>, FileKind)>,
     cookie: u64,
     rescans: u32,
 }
 
 impl Fs {
-    /// Removes a directory and everything in it. A symbolic link is removed, not followed: neither
-    /// at the path's end nor within, also if somebody puts it there meanwhile. What others remove
-    /// meanwhile is no error.
+    /// Removes a directory and all its contents. A symbolic link is removed and not followed, also
+    /// if another thread puts it there during the call. An entry that another thread removes is no
+    /// error.
     ///
     /// # Errors
-    /// ENOTDIR if it is neither directory nor symbolic link, ENOTEMPTY if others keep adding to it,
-    /// and those of [`Fs::remove_file`] and [`Fs::remove_dir`]. What was removed before the failure
-    /// stays removed.
+    /// ENOTDIR if the file is neither a directory nor a symbolic link, ENOTEMPTY if other threads
+    /// keep adding entries, and those of [`Fs::remove_file`] and [`Fs::remove_dir`]. Entries that
+    /// were removed before the error stay removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         remove_dir_all(self, path.as_ref())
     }
@@ -74,8 +75,7 @@ fn remove_dir_all(fs: &Fs, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A path with a slash behind it leads through a symbolic link, whoever has put it there: not so
-/// without.
+/// The path without trailing slashes. With a trailing slash a walk would follow a symbolic link.
 fn without_slashes(path: &[u8]) -> &[u8] {
     let name_end = path.iter().rposition(|byte| *byte != b'/').map(|last| last + 1);
     &path[..name_end.unwrap_or(path.len().min(1))]

@@ -1,4 +1,4 @@
-//! The `Vfs`: one name space, from its root on, with what is mounted in it.
+//! The `Vfs`: one namespace, that is, a tree and the trees that are mounted in it.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -17,13 +17,14 @@ use crate::{
     types::{FileKind, cred::PermView},
 };
 
-/// A name space: a tree, and the trees mounted in it.
+/// A namespace: a tree, and the trees that are mounted in it.
 ///
-/// Cheap to clone; all clones are the same name space. It has no thread of its own and no state
-/// outside itself but the reclaimer's. When the last clone goes, the trees are taken down; files
-/// still open keep what they need. Contexts and dentries belong to one name space: paths that start
-/// in another one's are refused (EXDEV), and what is done to a dentry itself is done in the tree
-/// that it belongs to.
+/// A clone is cheap, and all clones are the same namespace. It starts no thread, and shares no
+/// state with other namespaces except the memory reclaimer. When the last clone is dropped, the
+/// trees are unmounted; files that are still open keep the objects that they need.
+///
+/// A context and a dentry belong to one namespace. A path that starts at a dentry of another
+/// namespace is refused (EXDEV). A call on a dentry itself works on the dentry's own tree.
 #[derive(Clone)]
 pub struct Vfs(Arc<Inner>);
 
@@ -31,11 +32,11 @@ struct Inner {
     namespace: Arc<Namespace>,
     root: DentryRef,
     mounts: Mutex<Vec<Mount>>,
-    /// The last field: what the others let go of is reclaimed.
+    /// The last field. Its drop reclaims the objects that the other fields have released.
     _reclaims: Reclaims,
 }
 
-/// Reclaims what it can when it is dropped: nobody else may ever come to it.
+/// Reclaims memory when it is dropped: no other thread may ever do it.
 struct Reclaims;
 
 impl Drop for Reclaims {
@@ -57,10 +58,10 @@ impl std::fmt::Debug for Vfs {
 }
 
 impl Vfs {
-    /// A name space whose root is a new tree of `driver`.
+    /// A namespace whose root is a new tree of `driver`.
     ///
     /// # Errors
-    /// ENOSPC when the driver has no room for the root directory.
+    /// ENOSPC if the driver has no space for the root directory.
     pub fn new(driver: impl Driver) -> Result<Self> {
         Self::with_root(driver, RootAttributes { uid: 0, gid: 0, mode: 0o755 }, Namespace::new())
     }
@@ -109,14 +110,14 @@ impl Vfs {
         lock(&self.0.mounts)
     }
 
-    /// The first answer that a superblock gives, the root's first. No guard is held; and `ask` does
-    /// not wait, since others wait for the list of mounts.
+    /// The first result that `ask` returns for a superblock, that of the root first. The caller
+    /// holds no guard. `ask` must not wait, since other threads wait for the list of mounts.
     pub(crate) fn superblocks<T>(&self, mut ask: impl FnMut(&Arc<SuperBlock>) -> Option<T>) -> Option<T> {
         ask(&self.0.root.0.inode().shard.sb)
             .or_else(|| self.mounts().iter().find_map(|mount| ask(&mount.root.0.inode().shard.sb)))
     }
 
-    /// The roots of all trees, the name space's first: for what may wait.
+    /// The roots of all trees, that of the namespace first. For callers that may wait.
     pub(crate) fn roots(&self) -> Vec<DentryRef> {
         std::iter::once(self.root()).chain(self.mounts().iter().map(|mount| mount.root.clone())).collect()
     }
@@ -130,8 +131,8 @@ pub(crate) struct RootAttributes {
 }
 
 pub(crate) fn new_tree(driver: Box<dyn Driver>, namespace: Arc<Namespace>, root: RootAttributes) -> Result<DentryRef> {
-    // First: the superblock's shards hold it, and it them, so that it would outlive a refusal or a
-    // panic.
+    // Before the superblock is made: it and its shards refer to each other, so after an error or a
+    // panic it would never be freed.
     let stored = driver.backing().map(Backing::root).transpose()?;
     driver.charge(Charge::Inode)?;
     let sb = SuperBlock::new(driver, namespace);

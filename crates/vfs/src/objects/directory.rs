@@ -11,7 +11,7 @@
 //! | `mounted` | atomic pointer; written under the rename sequence |
 //! | `life` | one atomic word (protocol 2) |
 //! | `permission` | atomic: a single independent value; written under the permissions lock |
-//! | `granularity` | atomic flags, never cleared; the split happens under the directory's single lock |
+//! | `granularity` | atomic flags, never cleared; it is split under the directory's single lock |
 //! | `stripes` | atomic words, merged by the reader (protocol 7) |
 
 use pando_sync::{
