@@ -4,7 +4,7 @@
 //! Each primitive has a file of its own. A folder is a floor, and imports point down
 //! (`tests/floors.rs`). From the top:
 //!
-//! * `split_table`: [`SplitTable`], [`IndexAddress`]: a hash table whose order never changes, for
+//! * `split_table`: [`SplitTable`]: a hash table whose order never changes, for
 //!   directories and inodes.
 //! * `op`: [`Op`], [`OpCell`], [`Life`]: several words that change at one instant; create against
 //!   rmdir.
@@ -41,7 +41,7 @@
 //!   and that returns to the system.
 //! * `ring`: [`ring`](ring::ring): the records of a trace, from one thread to another. The writer
 //!   never blocks.
-//! * `base`: [`Padded`], [`OwnLine`], [`prefetch()`], [`siphash13`], [`stripe_hint()`]: cache
+//! * `base`: [`Padded`], [`OwnLine`], [`siphash13`], [`stripe_hint()`]: cache
 //!   lines, prefetch, a keyed hash, the choice of a stripe.
 //! * `facade`, `tuning`: [`lock`]: `std` or the model checker; every tuned constant.
 //!
@@ -67,7 +67,6 @@ mod tuning;
 pub use allocator::{BlockBox, BlockBytes};
 pub use base::{
     padded::{OwnLine, Padded},
-    prefetch::prefetch,
     siphash::siphash13,
     stripe_hint::stripe_hint,
 };
@@ -97,5 +96,5 @@ pub use refcount::{
     versioned_pair::VersionedPair,
     weak::Weak,
 };
-pub use split_table::{Detached, IndexAddress, Inserted, Node, Rejected, Removed, SplitTable};
+pub use split_table::{Detached, Inserted, Node, Rejected, Removed, SplitTable};
 pub use tuning::OPTIMISTIC_TRIES;

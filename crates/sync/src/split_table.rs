@@ -45,7 +45,6 @@ mod sentinel;
 
 use std::{fmt, marker::PhantomData, ops::Deref};
 
-pub use self::buckets::IndexAddress;
 use self::{
     buckets::Buckets,
     index::Index,

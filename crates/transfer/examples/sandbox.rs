@@ -35,7 +35,8 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// The file system that the guest gets. Its root is the workspace, and so is that of each clone.
+    /// The file system that the guest gets. Its root is the workspace, and so is that of each
+    /// clone.
     fn guest(&self) -> pando_vfs::Result<Fs> {
         let context = Context::rooted(&self.vfs.root(), Credentials::user(GUEST, GUEST, &[]))?;
         Ok(Fs::with_context(self.vfs.clone(), context))
