@@ -47,7 +47,7 @@ const CYCLES: [(&str, &[&str]); 1] = [(
 )];
 
 /// Names of methods that also exist in other crates. A call of one proves no import.
-const METHODS_OF_OTHER_CRATES: [&str; 2] = ["join", "try_write"];
+const METHODS_OF_OTHER_CRATES: [&str; 3] = ["freeze", "join", "try_write"];
 
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 80;
