@@ -172,7 +172,7 @@ impl NodeAttr {
 
 bitflags! {
     /// A set of attributes of a [`NodeAttr`].
-    # [derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct AttrMask: u8 {
         /// [`NodeAttr::mode`].
         const MODE = 1;

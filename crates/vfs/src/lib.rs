@@ -246,10 +246,10 @@ pub use types::{
 
 /// Tests of the examples in the README.
 #[cfg(doctest)]
-# [doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../README.md")]
 struct Readme;
 
 /// Tests of the examples in `docs/semantics.md`.
 #[cfg(doctest)]
-# [doc = include_str!("../../../docs/semantics.md")]
+#[doc = include_str!("../../../docs/semantics.md")]
 struct Semantics;

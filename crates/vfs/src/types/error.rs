@@ -10,21 +10,21 @@ macro_rules! errors {
         /// Why an operation failed. Each variant is one errno of Linux ([`Error::errno`]).
         ///
         /// A [`std::io::Error`] is made of it by `?`, and an `Error` of a [`std::io::Error`].
-        # [derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        # [non_exhaustive]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
         pub enum Error {
             $(#[doc = $text] $(#[$doc])* $name,)*
         }
 
         impl Error {
             /// The errno of Linux (the generic numbers, as on x86-64 and aarch64).
-            # [must_use]
+            #[must_use]
             pub const fn errno(self) -> i32 {
                 match self { $(Self::$name => $errno,)* }
             }
 
             /// The error of an errno. An errno that no file system returns becomes [`Error::Io`].
-            # [must_use]
+            #[must_use]
             pub const fn from_errno(errno: i32) -> Self {
                 match errno { $($errno => Self::$name,)* _ => Self::Io }
             }

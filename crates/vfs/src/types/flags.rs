@@ -5,7 +5,7 @@ use bitflags::bitflags;
 bitflags! {
     /// How a path is walked. With no flag, symbolic links are followed, the last one too, and an
     /// empty path is ENOENT.
-    # [derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Walk: u32 {
         /// The last component is not followed if it is a symbolic link (`AT_SYMLINK_NOFOLLOW`).
         const NOFOLLOW = 0x100;
@@ -16,7 +16,7 @@ bitflags! {
     }
 
     /// Restrictions on all path walks of a [`crate::Context`], as `RESOLVE_*` of openat2(2).
-    # [derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Resolve: u64 {
         /// A walk that crosses a mount point, up or down, fails with EXDEV.
         const NO_XDEV = 0x01;
@@ -29,7 +29,7 @@ bitflags! {
     }
 
     /// The permissions that access(2) asks for. With no flag it asks whether the file exists.
-    # [derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Access: u32 {
         /// Execute permission; for a directory, search permission.
         const EXEC = 1;
@@ -40,7 +40,7 @@ bitflags! {
     }
 
     /// The flags of renameat2(2).
-    # [derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RenameFlags: u32 {
         /// Fail with EEXIST if the new name exists.
         const NOREPLACE = 1;
@@ -49,7 +49,7 @@ bitflags! {
     }
 
     /// The flags of setxattr(2).
-    # [derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct XattrFlags: u32 {
         /// Fail with EEXIST if the attribute exists.
         const CREATE = 1;
@@ -58,7 +58,7 @@ bitflags! {
     }
 
     /// The `O_*` flags of open(2), with the values of Linux on x86-64. No flag means read only.
-    # [derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct OpenFlags: u32 {
         /// Write only.
         const WRONLY = 0o1;

@@ -5,8 +5,8 @@ use std::{fmt, str::FromStr, time::Duration};
 macro_rules! ops {
     ($($variant:ident = $name:literal, $doc:literal;)*) => {
         /// An operation that can be traced.
-        # [derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        # [non_exhaustive]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
         pub enum TraceOp {
             $(#[doc = $doc] $variant,)*
         }
@@ -16,7 +16,7 @@ macro_rules! ops {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The name of the operation, on the command line and in reports.
-            # [must_use]
+            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
