@@ -2,16 +2,13 @@
 
 use std::{ffi::OsString, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use clap::{
-    Args, Parser, Subcommand, ValueEnum,
-    builder::{OsStringValueParser, TypedValueParser},
-};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use pando_console::{args::LAST, size};
 
 use crate::{
     deferred::Deferred,
     mount_options::{self, MountOption},
-    size,
     slow::SlowArgs,
     tree_limits,
     warm::WarmArgs,
@@ -24,9 +21,6 @@ Examples:
   pando umount grove               unmount, and wait until the server has ended
 
 Exit codes: 0 done, 1 it failed (the message says what and why), 2 the command line is wrong.";
-
-/// The place of an option behind those of the command itself, before --help.
-pub const LAST: usize = 998;
 
 /// A POSIX file-system tree in user space in which different names change in parallel, and tools around it
 #[derive(Debug, Parser)]
@@ -58,7 +52,7 @@ pub enum Command {
     /// Read the metadata of directories ahead, so that what comes next does not wait for it
     Warm(Deferred<WarmArgs>),
     /// List directories: names, attributes and extended attributes in one pass
-    Ls(Deferred<crate::ls::args::LsArgs>),
+    Ls(Deferred<pando_ls::LsArgs>),
     /// Show what is done to a mounted tree, while it is done
     Trace(Deferred<crate::trace::TraceArgs>),
     /// Print the version
@@ -276,11 +270,6 @@ pub fn read(line: Vec<OsString>) -> Result<Cli, clap::Error> {
 
 fn parse_options(text: &str) -> Result<Vec<MountOption>, String> {
     mount_options::parse_all(text)
-}
-
-/// Any path, also an empty one: that there is no such file is said like that of another, and the rest is done.
-pub fn any_path() -> impl TypedValueParser<Value = PathBuf> {
-    OsStringValueParser::new().map(PathBuf::from)
 }
 
 /// As tmpfs has it: also a part of the memory.

@@ -27,9 +27,9 @@ use signal_hook::{
 };
 use tracing::{info, warn};
 
-use crate::{
+use pando_console::{
     failure::{Failure, Result, say, shown},
-    generate,
+    output::show,
     quote::for_shell,
     signals,
 };
@@ -282,7 +282,7 @@ fn watch(path: &Path, options: Options) -> Result<ExitCode> {
     for signal in signals::ending() {
         pipe::register(signal, stopper.try_clone().map_err(system)?).map_err(system)?;
     }
-    generate::show(&format!("{shown}: programs here are boosted; end it with Ctrl-C\n"));
+    show(&format!("{shown}: programs here are boosted; end it with Ctrl-C\n"));
     loop {
         let mut ready = [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
         match poll(&mut ready, Some(&LOOK_EVERY)) {

@@ -12,7 +12,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::failure::{Failure, Result};
+use pando_console::failure::{Failure, Result};
 
 /// Tells the child what it is. A variable and not an option, since completions would offer an option.
 const CHILD: &str = "PANDO_DAEMON_CHILD";

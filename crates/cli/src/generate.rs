@@ -1,36 +1,15 @@
 //! What is printed, and what is made for that from the definitions of the command line: completions, manual pages, the version.
 
-use std::{
-    io::{self, Write},
-    path::Path,
-};
+use std::{io, path::Path};
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
-use crate::{
-    args::Cli,
-    deferred::at_once,
-    failure::{Failure, Result, say},
+use crate::{args::Cli, deferred::at_once};
+use pando_console::{
+    failure::{Failure, Result},
+    output::print,
 };
-
-/// Writes to stdout, all at once.
-pub fn print(text: &[u8]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
-}
-
-/// Says that a service has begun.
-///
-/// It has, also where that cannot be said: nobody reads the pipe (`pando mount x | head -0`), the disk with the log is full.
-/// Then it goes on all the same, and no failure is reported: whoever is told of one takes nothing to be there.
-pub fn show(line: &str) {
-    if let Err(failure) = print(line.as_bytes())
-        && !failure.is_quiet()
-    {
-        say(failure.remedy(format!("it holds all the same: {}", line.trim_end())));
-    }
-}
 
 /// Prints a completion script.
 ///

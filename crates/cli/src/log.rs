@@ -2,9 +2,8 @@
 
 use std::io::{self, IsTerminal};
 
+use pando_console::failure::say;
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
-
-use crate::failure::say;
 
 /// Starts it: with `RUST_LOG`, or else as verbose as -v was said.
 pub fn start(verbose: u8) {

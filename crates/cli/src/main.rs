@@ -3,25 +3,16 @@
 
 mod args;
 mod boost;
-mod characters;
 mod daemon;
 mod deferred;
-mod failure;
 mod generate;
-mod glibc_widths;
 mod log;
-mod ls;
-mod memory_limits;
 mod mount;
 mod mount_helper;
 mod mount_options;
 mod mount_point;
 mod mount_refused;
-mod mountinfo;
-mod quote;
 mod remount;
-mod signals;
-mod size;
 mod slow;
 mod trace;
 mod tree_limits;
@@ -29,6 +20,12 @@ mod umount;
 mod warm;
 
 use std::{ffi::OsString, process::ExitCode};
+
+use pando_console::{
+    failure::{self, say},
+    output::show,
+    signals,
+};
 
 use crate::{
     args::{Command, MountArgs},
@@ -47,7 +44,7 @@ fn main() -> ExitCode {
         Err(message) => {
             // Nobody may be listening.
             let _ = message.print();
-            return ls::words::exit_code(&message).into();
+            return pando_ls::exit_code(&message).into();
         }
     };
     log::start(cli.verbose);
@@ -58,7 +55,7 @@ fn main() -> ExitCode {
         Command::Bench(Deferred(args)) => Ok(pando_bench::cli::run(args, signals::ending())),
         Command::Boost(Deferred(args)) => boost::run(&args),
         Command::Warm(Deferred(args)) => warm::run(&args),
-        Command::Ls(Deferred(args)) => Ok(ls::run(&args)),
+        Command::Ls(Deferred(args)) => Ok(pando_ls::run(&args)),
         Command::Trace(Deferred(args)) => trace::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Version(args) => generate::version(args.json).map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => generate::completions(shell).map(|()| ExitCode::SUCCESS),
@@ -68,7 +65,7 @@ fn main() -> ExitCode {
         if failure.is_quiet() {
             return ExitCode::SUCCESS;
         }
-        failure::say(failure);
+        say(failure);
         ExitCode::FAILURE
     })
 }
@@ -84,7 +81,7 @@ fn mount(args: &MountArgs, line: &[OsString]) -> failure::Result<ExitCode> {
     }
     match daemon::start(&line[1..])? {
         Started::Ready(ready) => {
-            generate::show(&ready);
+            show(&ready);
             Ok(ExitCode::SUCCESS)
         }
         Started::Failed(code) => Ok(ExitCode::from(code)),

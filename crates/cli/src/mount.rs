@@ -18,13 +18,16 @@ use tracing::{info, warn};
 use crate::{
     args::{IoUring, MountArgs},
     daemon,
-    failure::{Failure, Result, say},
-    generate, memory_limits,
     mount_options::Asked,
-    mount_point, mount_refused,
+    mount_point, mount_refused, slow, tree_limits,
+};
+use pando_console::{
+    failure::{Failure, Result, say},
+    memory_limits,
     mountinfo::{self, Mount},
+    output::show,
     quote::for_shell,
-    signals, slow, tree_limits,
+    signals,
 };
 
 /// Mounts a tree and serves it until it is unmounted.
@@ -113,7 +116,7 @@ fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
     if in_background {
         return daemon::ready(&line);
     }
-    generate::show(&line);
+    show(&line);
     Ok(())
 }
 

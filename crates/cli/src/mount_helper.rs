@@ -19,11 +19,13 @@ use rustix::{
 use crate::{
     args::{self, Command, MountArgs},
     daemon::{self, Started},
+    mount_options, remount,
+};
+use pando_console::{
     failure::{Failure, say},
-    generate, mount_options,
     mountinfo::OUR_TYPE,
+    output::show,
     quote::for_shell,
-    remount,
 };
 
 /// The names it is called by.
@@ -125,7 +127,7 @@ pub fn run() -> ExitCode {
     match daemon::start(&line[1..]) {
         Ok(Started::Ready(ready)) => {
             if args.verbose > 0 {
-                generate::show(&ready);
+                show(&ready);
             }
             ExitCode::SUCCESS
         }

@@ -4,8 +4,8 @@
 use clap::Args;
 use rustix::process::{geteuid, getgid, getuid};
 
-use crate::{
-    args::MountArgs,
+use crate::args::MountArgs;
+use pando_console::{
     failure::{Failure, Result},
     mountinfo::Mount,
 };

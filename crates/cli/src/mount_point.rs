@@ -15,7 +15,7 @@ use rustix::{
     process::Pid,
 };
 
-use crate::{
+use pando_console::{
     failure::{Failure, Result},
     mountinfo::{self, Mount},
     quote::for_shell,

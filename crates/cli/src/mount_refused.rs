@@ -7,9 +7,8 @@ use std::{
     path::Path,
 };
 
+use pando_console::{failure::Failure, quote::for_shell};
 use rustix::io::Errno;
-
-use crate::{failure::Failure, quote::for_shell};
 
 const DEVICE: &str = "/dev/fuse";
 

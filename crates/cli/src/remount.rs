@@ -6,12 +6,14 @@ use rustix::{io::Errno, mount::MountFlags};
 
 use crate::{
     args::MountArgs,
-    failure::{Failure, Result},
     mount_options::{Asked, Property},
     mount_point,
+    umount::where_ours_are,
+};
+use pando_console::{
+    failure::{Failure, Result},
     mountinfo::{self, Mount},
     quote::for_shell,
-    umount::where_ours_are,
 };
 
 /// Changes the mount at the directory as `asked`.

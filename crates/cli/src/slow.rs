@@ -3,10 +3,9 @@
 use std::{fs::File, io::Write, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
+use pando_console::failure::{Failure, Result};
 use pando_fuse::{Fault, Operation, Report, Store, StoreOptions, When};
 use pando_vfs::Error;
-
-use crate::failure::{Failure, Result};
 
 /// How slow, how naive, how faulty; and where to write what was asked.
 #[derive(Debug, Args)]

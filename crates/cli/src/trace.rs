@@ -13,12 +13,11 @@ use pando_fuse::trace::{PathFilter, TraceEvent, TraceLine, TraceRequest, VERSION
 use pando_vfs::{Error, trace::TraceOp};
 use rustix::{net::sockopt::socket_peercred, process::geteuid};
 
-use crate::{
+use crate::{mount_point, umount::where_ours_are};
+use pando_console::{
     failure::{Failure, Result, say},
-    mount_point,
     mountinfo::{self, Mount},
     quote::for_shell,
-    umount::where_ours_are,
 };
 
 const HELP: &str = "\

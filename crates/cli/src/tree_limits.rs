@@ -3,9 +3,8 @@
 //! A tree that is full to both of its default limits stays, with everything else that its server needs, below the memory that
 //! the server may use. Otherwise the kernel would kill the server before a program is told ENOSPC, and all files would be lost.
 
+use pando_console::memory_limits::{self, Limit};
 use pando_memfs::MemOptions;
-
-use crate::memory_limits::{self, Limit};
 
 /// The server of an empty tree, and what the kernel keeps for it.
 const SERVER_BYTES: u64 = 16 << 20;

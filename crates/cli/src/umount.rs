@@ -11,10 +11,9 @@ use rustix::{
 };
 use tracing::{debug, info};
 
-use crate::{
-    args::UmountArgs,
+use crate::{args::UmountArgs, mount_point};
+use pando_console::{
     failure::{Failure, Result},
-    mount_point,
     mountinfo::{self, Mount},
     quote::for_shell,
 };

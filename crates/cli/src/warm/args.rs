@@ -6,8 +6,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-
-use crate::{args::any_path, size};
+use pando_console::{args::any_path, size};
 
 const HELP: &str = "\
 Reads the names in each directory and asks for the attributes of each, and where links lead, many at once and in the \

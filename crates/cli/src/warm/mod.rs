@@ -2,7 +2,6 @@
 
 mod args;
 mod bar;
-pub mod room;
 
 use std::{
     process::ExitCode,
@@ -17,14 +16,14 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use pando_scan::{Order, Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};
 use tracing::{debug, info};
 
-use crate::{
+use pando_console::{
+    cache_room::{ENTRY_BYTES, Memory, Room},
     failure::{Failure, Result, say, shown},
-    generate,
+    output::print,
     signals::ending,
 };
 
 pub use args::{WarmArgs, WarmOrder};
-use room::{ENTRY_BYTES, Memory, Room};
 
 /// How often the bar is drawn, signals are heard and the memory is looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -75,7 +74,7 @@ pub fn run(args: &WarmArgs) -> Result<ExitCode> {
         None => 0,
     };
     if !args.quiet
-        && let Err(failure) = generate::print(summary(&progress, begun.elapsed(), cut_short, room.as_ref()).as_bytes())
+        && let Err(failure) = print(summary(&progress, begun.elapsed(), cut_short, room.as_ref()).as_bytes())
         && !failure.is_quiet()
     {
         say(failure);

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use pando_console::quote::Quote;
 use pando_records::FileKind;
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     entry::{Entry, LinkEnd},
     version,
 };
-use crate::quote::Quote;
 
 /// An order.
 #[derive(Debug, Clone, Copy)]
@@ -122,8 +122,10 @@ impl Order {
 
 #[cfg(test)]
 pub mod tests {
+    use pando_console::quote::Quoting;
+
     use super::*;
-    use crate::{ls::entry::tests::example, quote::Quoting};
+    use crate::entry::tests::example;
 
     /// An order without anything special.
     pub fn plain(by: SortBy, reverse: bool) -> Order {

@@ -6,6 +6,10 @@
 
 use std::{borrow::Cow, collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, process::ExitCode};
 
+use pando_console::{
+    failure::{Failure, Result},
+    quote::in_message,
+};
 use pando_records::{Batch, FileKind, Record};
 use pando_scan::{Cause, Children, Event, Scan, Walk};
 use rustix::io::Errno;
@@ -23,10 +27,6 @@ use super::{
     plan::{Form, Plan},
     row::Rows,
     sorter::Sorter,
-};
-use crate::{
-    failure::{Failure, Result},
-    quote::in_message,
 };
 
 /// Entries that are laid out in columns together.
@@ -394,7 +394,7 @@ fn entry_of<'a>(record: &Record<'a>, position: u64) -> Entry<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ls::{LsArgs, entry::tests::example};
+    use crate::{LsArgs, entry::tests::example};
 
     /// A server of FUSE may say anything of its files.
     #[test]

@@ -12,13 +12,12 @@ use std::{
     },
 };
 
+use pando_console::{output::print, signals};
 use rustix::stdio::stdout;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP},
     flag, low_level,
 };
-
-use crate::{generate::print, signals};
 
 const SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
 

@@ -149,7 +149,7 @@ fn field(bytes: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ls::entry::{EntryXattrs, tests::example};
+    use crate::entry::{EntryXattrs, tests::example};
 
     /// Fields of one record, by the rules of RFC 4180.
     fn fields(line: &[u8]) -> Vec<Vec<u8>> {

@@ -3,13 +3,13 @@
 use std::io::IsTerminal;
 
 use clap::{ArgMatches, Id, parser::ValueSource};
+use pando_console::quote::Quoting;
 
 use super::{
     args::{Format, Indicators, Options, SortBy, When, WhichTime},
     plan::Hidden,
     scale::Scale,
 };
-use crate::quote::Quoting;
 
 /// What happens with links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -236,7 +236,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::ls::entry::{EntryXattrs, tests::example};
+    use crate::entry::{EntryXattrs, tests::example};
 
     fn parsed(entry: &Entry<'_>, path: &[u8], name: &[u8]) -> Value {
         let mut out = Vec::new();

@@ -2,6 +2,10 @@
 
 use std::{env, io::IsTerminal, os::unix::ffi::OsStrExt};
 
+use pando_console::{
+    characters::locale_is_utf8,
+    quote::{Quote, Quoting, in_message},
+};
 use pando_scan::{Descent, Fields, Mask, Options, WalkOptions};
 
 use super::{
@@ -15,10 +19,6 @@ use super::{
     pattern::Pattern,
     scale::Scale,
     time::TimeStyle,
-};
-use crate::{
-    characters::locale_is_utf8,
-    quote::{Quote, Quoting, in_message},
 };
 
 /// The form of the listing.

@@ -97,7 +97,8 @@ pub fn device(path: &Path) -> io::Result<String> {
     Ok(format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
 }
 
-pub(crate) fn parse(table: &[u8]) -> Vec<Mount> {
+/// The mounts in a table, in the order of its lines. Lines that cannot be parsed are skipped.
+pub fn parse(table: &[u8]) -> Vec<Mount> {
     table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
 }
 

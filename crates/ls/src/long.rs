@@ -370,7 +370,7 @@ pub fn write_total(blocks: u64, plan: &Plan, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ls::entry::{EntryXattrs, tests::example};
+    use crate::entry::{EntryXattrs, tests::example};
 
     /// Whether a list of NFSv4 says more than the mode, only its value tells.
     #[test]

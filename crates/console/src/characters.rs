@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::glibc_widths::{ONE, TWO, UNPRINTABLE, ZERO};
+mod glibc_widths;
+
+use self::glibc_widths::{ONE, TWO, UNPRINTABLE, ZERO};
 
 /// Whether the locale's characters are UTF-8, as the environment says.
 pub fn locale_is_utf8() -> bool {

@@ -11,15 +11,15 @@ use std::{
     io::{self, BufReader, BufWriter, Read, Seek, Write},
 };
 
+use pando_console::{
+    cache_room::Memory,
+    failure::{Failure, Result},
+};
 use rustix::process::{Resource, getrlimit};
 
 use super::{
     entry::Entry,
     order::{Key, Order, Sorted},
-};
-use crate::{
-    failure::{Failure, Result},
-    warm::room::Memory,
 };
 
 /// Runs that are merged at once.
@@ -312,7 +312,7 @@ impl Merge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ls::{args::SortBy, entry::tests::example, order::tests::plain};
+    use crate::{args::SortBy, entry::tests::example, order::tests::plain};
 
     /// Numbers that look like chance and are the same in each run.
     fn scrambled(index: u64) -> u64 {

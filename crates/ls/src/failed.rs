@@ -2,7 +2,7 @@
 
 use std::{fmt, io, process::ExitCode};
 
-use crate::{failure::say, quote::in_message};
+use pando_console::{failure::say, quote::in_message};
 
 /// The text of an errno, as the C library has it.
 pub fn message(errno: i32) -> String {

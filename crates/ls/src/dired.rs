@@ -1,7 +1,8 @@
 //! Where names are in the output, for Emacs (`--dired`): said after the listing, in bytes without the sequences of colours.
 
+use pando_console::quote::Quoting;
+
 use super::plan::Plan;
-use crate::quote::Quoting;
 
 /// The places of names.
 #[derive(Debug, Default)]

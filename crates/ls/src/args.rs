@@ -6,17 +6,17 @@ use clap::{
     Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum,
     builder::{OsStringValueParser, ValueParser},
 };
+use pando_console::{
+    args::{LAST, any_path},
+    quote::Quoting,
+    size,
+};
 
 use super::{
     choices::Choices,
     columns::{parse_tab, parse_width},
     scale::Scale,
     words::Words,
-};
-use crate::{
-    args::{LAST, any_path},
-    quote::Quoting,
-    size,
 };
 
 /// What differs from ls, the formats, and the exit status: the rest of the manual page.
@@ -26,9 +26,9 @@ const LONG_HELP: &str = include_str!("help.txt");
 #[derive(Debug)]
 pub struct LsArgs {
     /// The options, as if those that others take back had not been there.
-    pub options: Options,
+    pub(crate) options: Options,
     /// What counts of the options that take each other back.
-    pub choices: Choices,
+    pub(crate) choices: Choices,
 }
 
 impl Args for LsArgs {

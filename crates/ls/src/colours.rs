@@ -150,7 +150,7 @@ impl Palette {
             Err(unparsable) => unparsable,
         };
         if let Some(prefix) = unparsable.prefix {
-            say(&format!("unrecognized prefix: {}", crate::quote::in_message(&prefix)));
+            say(&format!("unrecognized prefix: {}", pando_console::quote::in_message(&prefix)));
         }
         say("unparsable value for LS_COLORS environment variable");
         None

@@ -40,13 +40,16 @@ mod time;
 mod version;
 pub mod words;
 
+pub use self::{args::LsArgs, words::exit_code};
+
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use self::{args::LsArgs, failed::Status, list::Lister, plan::Plan};
-use crate::failure::say;
+use pando_console::failure::say;
+
+use self::{failed::Status, list::Lister, plan::Plan};
 
 /// Lists what the arguments name. What cannot be listed is said, and shows in the exit code.
 pub fn run(args: &LsArgs) -> ExitCode {

@@ -2,6 +2,7 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
+use pando_console::quote::Quote;
 use pando_records::{FileKind, XattrValue};
 
 use super::{
@@ -19,7 +20,6 @@ use super::{
     plan::{Form, Plan},
     time::Clock,
 };
-use crate::quote::Quote;
 
 /// Renders entries.
 pub struct Rows<'p> {
