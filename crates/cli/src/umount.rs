@@ -1,7 +1,11 @@
 //! `pando umount`.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use clap::Args;
 use pando_fuse::unmount;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -11,12 +15,29 @@ use rustix::{
 };
 use tracing::{debug, info};
 
-use crate::{args::UmountArgs, mount_point};
 use pando_console::{
     failure::{Failure, Result},
     mountinfo::{self, Mount},
     quote::for_shell,
 };
+
+use crate::mounted::{self, held};
+
+/// Options of `pando umount`.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// Where the tree is mounted
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// Detach it now, even if it is in use; the server ends when the last user has left
+    #[arg(long, conflicts_with = "force")]
+    pub lazy: bool,
+
+    /// Break off requests that are waiting (they fail with an I/O error), then unmount; open files are of no more use
+    #[arg(long)]
+    pub force: bool,
+}
 
 /// The longest wait for a server to end after a clean unmount. It has nothing left to do but to end.
 const SERVER_END: Duration = Duration::from_secs(10);
@@ -27,7 +48,7 @@ const SERVER_END: Duration = Duration::from_secs(10);
 /// It is not a mount of ours, it is in use, or the system refuses.
 pub fn run(args: &UmountArgs) -> Result<()> {
     let shown = for_shell(&args.dir);
-    let path = mount_point::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
+    let path = held::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
     let mount = mountinfo::at(&path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     let mount = match mount {
         Some(mount) if mount.is_ours() => mount,
@@ -35,7 +56,7 @@ pub fn run(args: &UmountArgs) -> Result<()> {
             return Err(Failure::new(format!("{shown}: not a pando tree but a mount of type {}", mount.shown_kind()))
                 .remedy(format!("unmount it with: umount {shown}")));
         }
-        None => return Err(Failure::new(format!("{shown}: nothing is mounted here")).remedy(where_ours_are())),
+        None => return Err(Failure::new(format!("{shown}: nothing is mounted here")).remedy(mounted::list())),
     };
     // A server that hangs, which --force is for, would not answer: neither whether it is there nor who it is.
     let asked = !(args.lazy || args.force);
@@ -44,11 +65,11 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     if !kept.is_empty() {
         return Err(in_use(args, &kept));
     }
-    let held = mount_point::hold(&path, Some(&mount.device)).map_err(|error| match Errno::from_io_error(&error) {
+    let held = held::hold(&path, Some(&mount.device)).map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::INVAL) => Failure::new(format!("{shown}: unmounted or moved by somebody else a moment ago")),
         _ => Failure::system(&shown, &error),
     })?;
-    let dead = asked && mount_point::dead_at(held.path());
+    let dead = asked && held::dead_at(held.path());
     let server = if asked && !dead { server(held.path()) } else { None };
     let done = if args.lazy || dead {
         unmount::detach(held.path())
@@ -88,28 +109,13 @@ fn in_use(args: &UmountArgs, inside: &[Mount]) -> Failure {
         .iter()
         .map(|other| format!("{} {}", if other.is_ours() { "pando umount" } else { "umount" }, for_shell(&other.point)))
         .collect();
-    Failure::new(format!("{shown}: in use: something is mounted inside it: {}", points(inside)))
+    Failure::new(format!("{shown}: in use: something is mounted inside it: {}", mounted::points(inside)))
         .remedy(format!("unmount that first: {}", commands.join("; ")))
-}
-
-/// Where trees of ours are mounted, for those who named another place.
-pub fn where_ours_are() -> String {
-    let mut ours = mountinfo::all().unwrap_or_default();
-    ours.retain(Mount::is_ours);
-    match ours.as_slice() {
-        [] => "no pando tree is mounted".into(),
-        ours => format!("pando trees are mounted at: {}", points(ours)),
-    }
-}
-
-/// Where they are, whoever has named these places.
-fn points(mounts: &[Mount]) -> String {
-    mounts.iter().map(|mount| for_shell(&mount.point)).collect::<Vec<String>>().join(", ")
 }
 
 /// A handle to the process that serves the tree at `path`, if it can be known and seen from here.
 fn server(path: &Path) -> Option<OwnedFd> {
-    let pid = mount_point::server_at(path)?;
+    let pid = held::server_at(path)?;
     let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     // In another name space of processes the number means someone else, for whom not to wait.
     let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
@@ -143,7 +149,7 @@ mod tests {
             41 22 0:34 / /b\\012c rw - fuse.\x1b[2J x rw\n\
             42 22 0:35 / /plain rw - fuse.pandofs x rw\n";
         let mounts = mountinfo::parse(table);
-        assert_eq!(points(&mounts), "'/a'$'\\033''[2J', '/b'$'\\n''c', /plain");
+        assert_eq!(mounted::points(&mounts), "'/a'$'\\033''[2J', '/b'$'\\n''c', /plain");
         assert_eq!(mounts[1].shown_kind(), "'fuse.'$'\\033''[2J'");
         assert_eq!(mounts[2].shown_kind(), "fuse.pandofs");
         let args = UmountArgs { dir: mounts[1].point.clone(), lazy: false, force: false };

@@ -3,16 +3,13 @@
 use std::{
     ffi::OsString,
     io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
-use pando_fuse::unmount;
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags},
     io::Errno,
-    path::Arg,
-    process::Pid,
 };
 
 use pando_console::{
@@ -21,99 +18,7 @@ use pando_console::{
     quote::for_shell,
 };
 
-/// An absolute path without links for `path`, also where a dead mount answers nothing but "not connected".
-///
-/// # Errors
-/// What the system answers for the path otherwise.
-pub fn resolve(path: &Path) -> io::Result<PathBuf> {
-    match path.canonicalize() {
-        Err(error) if is_dead(&error) => {
-            let name = path.file_name().ok_or(error)?;
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            Ok(parent.canonicalize()?.join(name))
-        }
-        result => result,
-    }
-}
-
-/// Whether this is how a mount answers whose server is gone.
-fn is_dead(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED))
-}
-
-/// Whether a mount is at `path` whose server is gone. Statistics are asked for, since those are never answered from the
-/// kernel's caches, as attributes are for a day.
-pub fn dead_at(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_err_and(|error| is_dead(&error.into()))
-}
-
-/// The process that says that it serves the mount at `path`, by its number in its own name space.
-pub fn server_at(path: &Path) -> Option<Pid> {
-    let mut value = [0_u8; 16];
-    let length = rustix::fs::getxattr(path, pando_fuse::SERVER_PID_XATTR, &mut value[..]).ok()?;
-    Pid::from_raw(std::str::from_utf8(&value[..length]).ok()?.parse().ok()?)
-}
-
-/// A place that stays the one that was looked at. Other users may own directories on the path to it, and could have the path
-/// lead elsewhere until root mounts or unmounts there.
-#[derive(Debug)]
-pub struct Held {
-    _dir: Option<OwnedFd>,
-    path: PathBuf,
-}
-
-impl Held {
-    /// The directory itself.
-    fn directory(dir: OwnedFd) -> Self {
-        Self { path: by_descriptor(&dir), _dir: Some(dir) }
-    }
-
-    /// Leads there, for this process, as long as this lives.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-fn by_descriptor(dir: &OwnedFd) -> PathBuf {
-    format!("/proc/self/fd/{}", dir.as_raw_fd()).into()
-}
-
-/// A directory, to be reached and not to be read.
-fn open(at: impl AsFd, path: impl Arg, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(at, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | flags, Mode::empty())
-}
-
-/// Holds a mount by the directory that it is in. `point` is its path as mount tables have it, `device` its superblock's
-/// number, if it is known. No server is asked.
-///
-/// # Errors
-/// EINVAL: it is not there any more; what the system answers for the directory.
-pub fn hold(point: &Path, device: Option<&str>) -> io::Result<Held> {
-    let parent = point.parent().unwrap_or(point);
-    let held = match open(CWD, parent, OFlags::empty()) {
-        Ok(dir) if Path::new("/proc/self/fd").exists() => {
-            let path = point.file_name().map_or_else(|| point.to_owned(), |name| by_descriptor(&dir).join(name));
-            Held { _dir: Some(dir), path }
-        }
-        // No descriptor is left to hold it by, or there is no /proc: the path has to do.
-        Ok(_) | Err(Errno::MFILE | Errno::NFILE) => Held { _dir: None, path: point.to_owned() },
-        Err(error) => return Err(error.into()),
-    };
-    if let Some(device) = device
-        && mountinfo::device(&held.path)? != device
-    {
-        return Err(Errno::INVAL.into());
-    }
-    Ok(held)
-}
-
-/// Detaches the mount that [`hold`] finds.
-///
-/// # Errors
-/// Those of [`hold`], and of [`unmount::detach`].
-pub fn detach(point: &Path, device: Option<&str>) -> io::Result<()> {
-    unmount::detach(hold(point, device)?.path())
-}
+use crate::mounted::held::{self, Held};
 
 /// What [`prepare`] did.
 #[derive(Debug)]
@@ -136,7 +41,7 @@ struct Made {
 impl Made {
     /// The directory, and not what a link leads to that has taken its name.
     fn open(&self) -> rustix::io::Result<OwnedFd> {
-        open(&self.parent, &self.name, OFlags::NOFOLLOW)
+        held::open(&self.parent, &self.name, OFlags::NOFOLLOW)
     }
 }
 
@@ -166,7 +71,7 @@ pub fn prepare(dir: &Path, nonempty: bool) -> Result<(Prepared, Held)> {
     let mut prepared = Prepared { path: PathBuf::new(), cleaned: false, made: None };
     match std::fs::metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => prepared.made = Some(make(dir)?),
-        _ if dead_at(dir) => {
+        _ if held::dead_at(dir) => {
             clean(dir)?;
             prepared.cleaned = true;
         }
@@ -186,7 +91,7 @@ fn check(dir: &Path, prepared: &mut Prepared, nonempty: bool) -> Result<Held> {
     let shown = for_shell(dir);
     let opened = match &prepared.made {
         Some(made) => made.open(),
-        None => open(CWD, dir, OFlags::empty()),
+        None => held::open(CWD, dir, OFlags::empty()),
     };
     let held = Held::directory(opened.map_err(|error| Failure::system(&shown, &error.into()))?);
     prepared.path = std::fs::read_link(held.path()).map_err(|error| Failure::system("/proc/self/fd", &error))?;
@@ -218,7 +123,7 @@ fn make(dir: &Path) -> Result<Made> {
         None => Path::new("/"),
     };
     let made = || {
-        let parent = open(CWD, above, OFlags::empty())?;
+        let parent = held::open(CWD, above, OFlags::empty())?;
         // None behind `..`, which is there if the parent is.
         let name = dir.file_name().ok_or(Errno::EXIST)?.to_owned();
         rustix::fs::mkdirat(&parent, &name, Mode::from_raw_mode(0o777))?;
@@ -237,12 +142,12 @@ fn make(dir: &Path) -> Result<Made> {
 /// Takes a dead mount away if it is ours.
 fn clean(dir: &Path) -> Result<()> {
     let shown = for_shell(dir);
-    let path = resolve(dir).map_err(|error| Failure::system(&shown, &error))?;
+    let path = held::resolve(dir).map_err(|error| Failure::system(&shown, &error))?;
     let mount = mountinfo::at(&path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     match mount {
         Some(mount) if mount.is_ours() => {
             // Lazily: whoever still has a file of it open cannot use that any more, and should not keep us out.
-            detach(&path, Some(&mount.device)).map_err(|error| {
+            held::detach(&path, Some(&mount.device)).map_err(|error| {
                 Failure::new(format!(
                     "{shown}: left mounted by a server that was killed, and cannot be unmounted: {error}"
                 ))
@@ -326,30 +231,5 @@ mod tests {
         assert_eq!((&prepared.path, held.path().canonicalize().unwrap()), (&path("moved/new"), path("moved/new")));
         drop(prepared);
         assert!(!path("moved/new").exists() && path("elsewhere/new").exists(), "what was made goes");
-    }
-
-    /// Or in the place of one on the path to a mount.
-    #[test]
-    fn what_was_held_is_unmounted_and_nothing_else() {
-        let temp = tempfile::tempdir().unwrap();
-        let path = |name: &str| temp.path().join(name);
-        std::fs::create_dir_all(path("above/grove")).unwrap();
-        let (here, proc) = (mountinfo::device(temp.path()).unwrap(), mountinfo::device(Path::new("/proc")).unwrap());
-        let held = hold(&path("above/grove"), Some(&here)).unwrap();
-        std::fs::rename(path("above"), path("moved")).unwrap();
-        std::os::unix::fs::symlink("/", path("above")).unwrap();
-        assert_eq!(held.path().canonicalize().unwrap(), path("moved/grove").canonicalize().unwrap());
-        // It was looked for in the mount table before.
-        let other = hold(&path("above/proc"), Some(&here)).unwrap_err();
-        assert_eq!(Errno::from_io_error(&other), Some(Errno::INVAL));
-        assert!(hold(Path::new("/proc"), Some(&proc)).is_ok() && hold(Path::new("/"), None).is_ok());
-    }
-
-    #[test]
-    fn paths_lose_their_links() {
-        let temp = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(temp.path(), temp.path().join("self")).unwrap();
-        assert_eq!(resolve(&temp.path().join("self")).unwrap(), temp.path().canonicalize().unwrap());
-        assert!(resolve(&temp.path().join("missing")).is_err());
     }
 }

@@ -1,76 +1,15 @@
-//! The command line: every command and option, with the help that teaches them.
+//! The arguments of `pando mount`.
 
 use std::{ffi::OsString, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
-use pando_console::{args::LAST, size};
+use clap::{Args, Parser, ValueEnum};
+use pando_console::size;
 
-use crate::{
-    deferred::Deferred,
-    mount_options::{self, MountOption},
-    slow::SlowArgs,
-    tree_limits,
-    warm::WarmArgs,
+use super::{
+    injector::InjectorArgs,
+    limits,
+    options::{self, MountOption},
 };
-
-const EXAMPLES: &str = "\
-Examples:
-  pando mount grove                an in-memory tree on ./grove, until Ctrl-C
-  pando mount --daemon /mnt/grove  the same in the background
-  pando umount grove               unmount, and wait until the server has ended
-
-Exit codes: 0 done, 1 it failed (the message says what and why), 2 the command line is wrong.";
-
-/// A POSIX file-system tree in user space in which different names change in parallel, and tools around it
-#[derive(Debug, Parser)]
-#[command(name = "pando", version, after_help = EXAMPLES, propagate_version = false, max_term_width = 100)]
-pub struct Cli {
-    /// Say more on stderr: -v what happens, -vv each request refused, -vvv all
-    ///
-    /// The environment variable RUST_LOG chooses in detail, as in RUST_LOG=pando_fuse=debug, and wins over this.
-    #[arg(short, long, action = clap::ArgAction::Count, global = true, display_order = LAST)]
-    pub verbose: u8,
-
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// What to do.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Mount an in-memory tree on a directory
-    Mount(Deferred<MountArgs>),
-    /// Unmount a tree, and wait until its server has ended
-    #[command(alias = "unmount")]
-    Umount(Deferred<UmountArgs>),
-    /// Measure metadata workloads, here and elsewhere, side by side
-    Bench(Deferred<pando_bench::cli::BenchArgs>),
-    /// Run a program, and ask the kernel ahead of it for what it will ask
-    Boost(Deferred<crate::boost::BoostArgs>),
-    /// Read the metadata of directories ahead, so that what comes next does not wait for it
-    Warm(Deferred<WarmArgs>),
-    /// List directories: names, attributes and extended attributes in one pass
-    Ls(Deferred<pando_ls::LsArgs>),
-    /// Show what is done to a mounted tree, while it is done
-    Trace(Deferred<crate::trace::TraceArgs>),
-    /// Print the version
-    Version(VersionArgs),
-    /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  pando completions bash > /etc/bash_completion.d/pando")]
-    Completions {
-        /// Which shell
-        shell: Shell,
-    },
-    /// Write the manual pages
-    #[command(after_help = "Example:\n  pando man --out /usr/local/share/man/man1")]
-    Man {
-        /// The directory to write them to (made if missing)
-        #[arg(long, value_name = "DIR")]
-        out: PathBuf,
-    },
-}
 
 const MOUNT_HELP: &str = "\
 The tree lives in memory and is gone when it is unmounted. The command makes the directory if it is missing, prints one \
@@ -210,7 +149,7 @@ pub struct MountArgs {
 
     /// A slow store.
     #[command(flatten)]
-    pub slow: SlowArgs,
+    pub slow: InjectorArgs,
 }
 
 /// When requests are to come through io_uring.
@@ -222,54 +161,46 @@ pub enum IoUring {
     Never,
 }
 
-/// Options of `pando umount`.
-#[derive(Debug, Args)]
-pub struct UmountArgs {
-    /// Where the tree is mounted
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
-
-    /// Detach it now, even if it is in use; the server ends when the last user has left
-    #[arg(long, conflicts_with = "force")]
-    pub lazy: bool,
-
-    /// Break off requests that are waiting (they fail with an I/O error), then unmount; open files are of no more use
-    #[arg(long)]
-    pub force: bool,
+/// The arguments as a command line of their own.
+#[derive(Debug, Parser)]
+#[command(name = "pando mount", bin_name = "pando mount", no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    args: MountArgs,
 }
 
-/// Options of `pando version`.
-#[derive(Debug, Args)]
-pub struct VersionArgs {
-    /// As a JSON object: {"name", "version", "os", "arch"}
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Reads the command line. Words after `-o` that stand for options of the command are read as these, in front of those that are
-/// on the line.
-///
-/// # Errors
-/// What clap has to say of it, which may be help.
-pub fn read(line: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let cli = Cli::try_parse_from(&line)?;
-    let Command::Mount(Deferred(args)) = &cli.command else { return Ok(cli) };
-    let own = args.options.iter().flatten().filter_map(|option| match option {
-        MountOption::Own(option) => Some(OsString::from(option)),
-        _ => None,
-    });
-    let mut own = own.peekable();
-    if own.peek().is_none() {
-        return Ok(cli);
+impl MountArgs {
+    /// Reads arguments, without `pando mount` in front of them.
+    ///
+    /// # Errors
+    /// clap's message, which may be help.
+    pub fn read(line: &[OsString]) -> Result<Self, clap::Error> {
+        let args = Line::try_parse_from(line)?.args;
+        let own = args.own_options();
+        if own.is_empty() {
+            return Ok(args);
+        }
+        Ok(Line::try_parse_from(own.iter().chain(line))?.args)
     }
-    // Nothing but -v stands before the command.
-    let begin = line.iter().position(|word| word == "mount").map_or(line.len(), |position| position + 1);
-    let line = line[..begin].iter().cloned().chain(own).chain(line[begin..].iter().cloned());
-    Cli::try_parse_from(line)
+
+    /// The words after `-o` that stand for long options of the command, as these options.
+    pub fn own_options(&self) -> Vec<OsString> {
+        let own = self.options.iter().flatten().filter_map(|option| match option {
+            MountOption::Own(option) => Some(OsString::from(option)),
+            _ => None,
+        });
+        own.collect()
+    }
+}
+
+/// Whether the command has the long option `name`.
+pub fn is_long_option(name: &str) -> bool {
+    let command = MountArgs::augment_args(clap::Command::new("mount"));
+    command.get_arguments().any(|argument| argument.get_long() == Some(name))
 }
 
 fn parse_options(text: &str) -> Result<Vec<MountOption>, String> {
-    mount_options::parse_all(text)
+    options::parse_all(text, is_long_option)
 }
 
 /// As tmpfs has it: also a part of the memory.
@@ -277,7 +208,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
     let Some(percent) = text.strip_suffix('%') else { return size::parse(text) };
     let percent = percent.parse().ok().filter(|percent| (1..=1000).contains(percent));
     let percent = percent.ok_or("a part of the memory is a whole number from 1 to 1000, as in 25%")?;
-    tree_limits::percentage(percent).ok_or_else(|| "/proc/meminfo does not say how much memory there is".into())
+    limits::percentage(percent).ok_or_else(|| "/proc/meminfo does not say how much memory there is".into())
 }
 
 fn parse_inodes(text: &str) -> Result<u64, String> {
@@ -323,21 +254,12 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, error::ErrorKind};
+    use clap::error::ErrorKind;
 
     use super::*;
 
     fn mount(args: &[&str]) -> Result<MountArgs, clap::Error> {
-        let line = ["pando", "mount"].iter().chain(args);
-        match Cli::try_parse_from(line)?.command {
-            Command::Mount(Deferred(args)) => Ok(args),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn definitions_are_consistent() {
-        Cli::command().debug_assert();
+        Line::try_parse_from(args).map(|line| line.args)
     }
 
     #[test]
@@ -396,30 +318,23 @@ mod tests {
         assert_eq!(mount(&[]).unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
     }
 
-    /// A paragraph is one line, which is broken to fit the screen; lines of lists and examples fit a narrow one.
-    #[test]
-    fn help_is_not_broken_twice() {
-        fn check(command: &mut clap::Command) {
-            let text = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
-            let lines: Vec<_> = text.iter().flat_map(|text| text.lines()).chain([""]).collect();
-            for lines in lines.windows(2) {
-                let prose = lines[1].is_empty() || lines[1].starts_with("  ");
-                let fits = lines[0].chars().count() <= 80;
-                assert!(fits || prose && !lines[0].starts_with(' '), "{}: {lines:#?}", command.get_name());
-            }
-            command.get_subcommands_mut().for_each(check);
-        }
-        check(&mut Cli::command());
+    fn words(words: &str) -> MountArgs {
+        MountArgs::read(&["-o", words, "grove"].map(Into::into)).unwrap()
     }
 
     #[test]
-    fn short_help_fits_a_screen() {
-        let mut command = Cli::command();
-        command.build();
-        for sub in command.get_subcommands_mut() {
-            let help = sub.render_help().to_string();
-            assert!(help.lines().count() <= 50, "{help}");
+    fn every_long_option_can_be_a_word() {
+        let taken =
+            words("size=64M,nr_inodes=1k,mode=1777,uid=5,gid=6,attr_timeout=0.5,birth_times,nonempty,io-uring=never");
+        assert_eq!((taken.size, taken.inodes, taken.mode), (Some(64 << 20), Some(1024), 0o1777));
+        assert_eq!((taken.uid, taken.gid, taken.attr_timeout.as_millis()), (Some(5), Some(6), 500));
+        assert!(taken.birth_times && taken.nonempty);
+        assert_eq!(words("delay=\"lookup=1ms,read=2ms\",fault=read=EIO").slow.delay.len(), 2);
+        assert_eq!(words("size=1M,size=2M").size, Some(2 << 20), "the later one");
+        for argument in MountArgs::augment_args(clap::Command::new("mount")).get_arguments() {
+            let Some(long) = argument.get_long() else { continue };
+            let found = options::parse(&long.replace('-', "_"), is_long_option);
+            assert!(matches!(found, Ok(MountOption::Own(_))), "{long}: {found:?}");
         }
-        assert!(Cli::command().render_help().to_string().lines().count() <= 30);
     }
 }

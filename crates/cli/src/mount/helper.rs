@@ -16,11 +16,13 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
-use crate::{
-    args::{self, Command, MountArgs},
+use super::{
+    args::{self, MountArgs},
+    asked,
     daemon::{self, Started},
-    mount_options, remount,
+    options, remount,
 };
+
 use pando_console::{
     failure::{Failure, say},
     mountinfo::OUR_TYPE,
@@ -99,10 +101,8 @@ pub fn run() -> ExitCode {
         Ok(line) => line,
         Err(message) => return failed(&Failure::new(message), USAGE),
     };
-    let mount = match args::read(line.clone()).map(|cli| cli.command) {
-        Ok(Command::Mount(mount)) => mount.0,
-        // Nothing else begins so.
-        Ok(_) => return ExitCode::from(USAGE),
+    let mount = match MountArgs::read(&line) {
+        Ok(mount) => mount,
         Err(message) => return misused(&message),
     };
     if let Some(file) = &args.namespace
@@ -110,7 +110,7 @@ pub fn run() -> ExitCode {
     {
         return failed(&Failure::system(format_args!("-N {}", for_shell(file)), &error), SYSTEM);
     }
-    let asked = match mount_options::fold(&mount) {
+    let asked = match asked::fold(&mount) {
         Ok(asked) => asked,
         Err(failure) => return failed(&failure, USAGE),
     };
@@ -124,7 +124,7 @@ pub fn run() -> ExitCode {
         return remount::run(&mount, &asked)
             .map_or_else(|failure| failed(&failure, NOT_MOUNTED), |()| ExitCode::SUCCESS);
     }
-    match daemon::start(&line[1..]) {
+    match daemon::start(&[&["mount".into()], line.as_slice()].concat()) {
         Ok(Started::Ready(ready)) => {
             if args.verbose > 0 {
                 show(&ready);
@@ -141,14 +141,14 @@ fn line(args: &HelperArgs) -> Result<Vec<OsString>, String> {
     if args.source.is_empty() {
         return Err("the source is empty: give it a name, which mount tables will show".into());
     }
-    let asked: Vec<String> = args.options.iter().flat_map(|words| mount_options::split(words)).collect();
+    let asked: Vec<String> = args.options.iter().flat_map(|words| options::split(words)).collect();
     let mut words = vec![format!("fsname={}", args.source)];
     if geteuid().is_root() && !asked.iter().any(|word| word == "remount") {
         // Defaults of mount(8), which does not pass them on.
         words.extend(["suid", "dev"].map(str::to_owned));
     }
     for word in asked {
-        match mount_options::parse(&word) {
+        match options::parse(&word, args::is_long_option) {
             Ok(_) => words.push(word),
             Err(message) if args.sloppy => {
                 if args.verbose > 0 {
@@ -158,8 +158,8 @@ fn line(args: &HelperArgs) -> Result<Vec<OsString>, String> {
             Err(message) => return Err(message),
         }
     }
-    let words: Vec<String> = words.iter().map(|word| mount_options::escape(word)).collect();
-    let mut line: Vec<OsString> = ["pando", "mount", "--daemon", "-o"].map(Into::into).to_vec();
+    let words: Vec<String> = words.iter().map(|word| options::escape(word)).collect();
+    let mut line: Vec<OsString> = ["--daemon", "-o"].map(Into::into).to_vec();
     line.extend([words.join(",").into(), "--".into(), args.dir.clone().into()]);
     Ok(line)
 }

@@ -4,12 +4,9 @@ use std::path::Path;
 
 use rustix::{io::Errno, mount::MountFlags};
 
-use crate::{
-    args::MountArgs,
-    mount_options::{Asked, Property},
-    mount_point,
-    umount::where_ours_are,
-};
+use super::{args::MountArgs, asked::Asked, options::Property};
+use crate::mounted::{self, held};
+
 use pando_console::{
     failure::{Failure, Result},
     mountinfo::{self, Mount},
@@ -22,7 +19,7 @@ use pando_console::{
 /// It is not a mount of ours; what only the server could change is to change; the system refuses.
 pub fn run(args: &MountArgs, asked: &Asked) -> Result<()> {
     let shown = for_shell(&args.dir);
-    let path = mount_point::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
+    let path = held::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
     let mount = match mountinfo::at(&path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))? {
         Some(mount) if mount.is_ours() => mount,
         Some(mount) => {
@@ -31,14 +28,14 @@ pub fn run(args: &MountArgs, asked: &Asked) -> Result<()> {
         }
         None => {
             let message = format!("{shown}: cannot be remounted: nothing is mounted here");
-            return Err(Failure::new(message).remedy(where_ours_are()));
+            return Err(Failure::new(message).remedy(mounted::list()));
         }
     };
     if let Some(fixed) = fixed(args, asked, &mount, &path) {
         return Err(Failure::new(format!("{shown}: {fixed} cannot be changed while it is mounted"))
             .remedy(format!("unmount it first (its files are lost then): pando umount {shown}")));
     }
-    let held = mount_point::hold(&path, Some(&mount.device)).map_err(|error| Failure::system(&shown, &error))?;
+    let held = held::hold(&path, Some(&mount.device)).map_err(|error| Failure::system(&shown, &error))?;
     rustix::mount::mount_remount(held.path(), flags(asked, &mount), "").map_err(|error| match error {
         Errno::PERM => Failure::new(format!("{shown}: only root may remount")),
         Errno::BUSY => Failure::new(format!("{shown}: a file is open for writing there"))

@@ -1,14 +1,7 @@
 //! The words after `-o`: those of mount(8) that any file system takes, those of FUSE file systems, and each long option of
 //! `pando mount`, for places that have room for nothing else (fstab).
 
-use clap::Args;
-use rustix::process::{geteuid, getgid, getuid};
-
-use crate::args::MountArgs;
-use pando_console::{
-    failure::{Failure, Result},
-    mountinfo::Mount,
-};
+use rustix::process::geteuid;
 
 /// What one word asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +42,8 @@ pub enum Property {
     NoSymFollow,
 }
 
-const PROPERTIES: [(&str, Property, bool); 21] = [
+/// The words for properties.
+pub const PROPERTIES: [(&str, Property, bool); 21] = [
     ("suid", Property::Suid, true),
     ("nosuid", Property::Suid, false),
     ("dev", Property::Dev, true),
@@ -74,7 +68,7 @@ const PROPERTIES: [(&str, Property, bool); 21] = [
 ];
 
 /// The defaults of mount(8), which it does not pass on.
-const OF_MOUNT: [&str; 10] =
+pub const OF_MOUNT: [&str; 10] =
     ["suid", "dev", "exec", "rw", "atime", "diratime", "async", "nodirsync", "nolazytime", "symfollow"];
 
 /// Words for mount(8), and words that ask for what is so in any case.
@@ -171,15 +165,15 @@ pub fn escape(word: &str) -> String {
 ///
 /// # Errors
 /// As [`parse`].
-pub fn parse_all(text: &str) -> std::result::Result<Vec<MountOption>, String> {
-    split(text).iter().map(|word| parse(word)).collect()
+pub fn parse_all(text: &str, is_own: fn(&str) -> bool) -> Result<Vec<MountOption>, String> {
+    split(text).iter().map(|word| parse(word, is_own)).collect()
 }
 
 /// What a word means.
 ///
 /// # Errors
 /// A message that says what to write instead.
-pub fn parse(word: &str) -> std::result::Result<MountOption, String> {
+pub fn parse(word: &str, is_own: fn(&str) -> bool) -> Result<MountOption, String> {
     if let Some(&(_, property, on)) = PROPERTIES.iter().find(|(known, ..)| *known == word) {
         return Ok(MountOption::Set(property, on));
     }
@@ -206,16 +200,15 @@ pub fn parse(word: &str) -> std::result::Result<MountOption, String> {
         // The user who mounts, who is root, and root.
         "allow_root" if geteuid().is_root() => MountOption::Nothing,
         "allow_root" => return Err("write allow_other instead; permission bits then keep others out".into()),
-        _ => own(key, value).ok_or_else(|| unknown(word, key))?,
+        _ => own(key, value, is_own).ok_or_else(|| unknown(word, key))?,
     })
 }
 
 /// A long option of the command: with `_` for `-`, as mount options are written, or as it is.
-fn own(key: &str, value: Option<&str>) -> Option<MountOption> {
+fn own(key: &str, value: Option<&str>, is_own: fn(&str) -> bool) -> Option<MountOption> {
     let name = if key == "nr_inodes" { "inodes".to_owned() } else { key.replace('_', "-") };
-    let command = MountArgs::augment_args(clap::Command::new("mount"));
-    let known = command.get_arguments().any(|argument| argument.get_long() == Some(&name));
-    known.then(|| MountOption::Own(value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"))))
+    is_own(&name)
+        .then(|| MountOption::Own(value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"))))
 }
 
 fn unknown(word: &str, key: &str) -> String {
@@ -228,153 +221,9 @@ fn unknown(word: &str, key: &str) -> String {
     }
 }
 
-/// What all the words together ask for. Of opposites, the later one counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// What the kernel and the transport are told.
-    pub mount: pando_fuse::MountOptions,
-    /// What was set, in order.
-    pub set: Vec<(Property, bool)>,
-    /// Change what is mounted.
-    pub remount: bool,
-    /// Words without effect, and why they have none.
-    pub without_effect: Vec<(&'static str, &'static str)>,
-}
-
-impl Asked {
-    /// The words that were asked for and are not in effect on what was mounted.
-    ///
-    /// fusermount3 mounts for users with nosuid and nodev whatever they ask, and knows few other words; it is not sent those that
-    /// it would refuse. It goes on after a word of warning, and so do we: the tree does what else was asked of it, and what
-    /// is missing is a danger less. mount(8) would refuse, but it refuses users all of -o, which fusermount3 does not.
-    pub fn ignored(&self, mount: &Mount) -> Vec<&'static str> {
-        let asked = &self.mount;
-        let words = [
-            (asked.suid && mount.has("nosuid"), "suid"),
-            (asked.dev && mount.has("nodev"), "dev"),
-            (asked.no_dir_atime && !mount.has("nodiratime"), "nodiratime"),
-            (asked.no_symfollow && !mount.has("nosymfollow"), "nosymfollow"),
-            (asked.lazy_time && !mount.has_of_superblock("lazytime"), "lazytime"),
-        ];
-        words.into_iter().filter_map(|(missing, word)| missing.then_some(word)).collect()
-    }
-}
-
-/// Adds up what the words, and the options of the command beside them, ask for.
-///
-/// # Errors
-/// A word that makes sense only with `remount`.
-pub fn fold(args: &MountArgs) -> Result<Asked> {
-    let mount = pando_fuse::MountOptions {
-        allow_other: args.allow_other,
-        readdirplus: !args.slow.no_readdirplus,
-        ..pando_fuse::MountOptions::default()
-    };
-    let mut asked = Asked { mount, set: Vec::new(), remount: false, without_effect: Vec::new() };
-    asked.mount.threads = args.threads.unwrap_or(asked.mount.threads);
-    let mut shown = Vec::new();
-    let all = || args.options.iter().flatten();
-    // mount(8) leaves away what is a default of its own, so in a list that it has completed, what is left away is off. It has if
-    // it repeats what the kernel shows.
-    let is_complete = all().any(|option| *option == MountOption::Remount)
-        && all().any(|option| matches!(option, MountOption::Shown(word) if word.starts_with("user_id=")));
-    for &(word, property, on) in PROPERTIES.iter().filter(|_| is_complete) {
-        if OF_MOUNT.contains(&word) {
-            set(&mut asked.mount, property, on);
-            asked.set.push((property, on));
-        }
-    }
-    for option in all() {
-        match option {
-            MountOption::Set(property, on) => {
-                set(&mut asked.mount, *property, *on);
-                asked.set.push((*property, *on));
-            }
-            MountOption::Name(name) => asked.mount.source.clone_from(name),
-            MountOption::MaxRead(bytes) => asked.mount.max_read = Some(*bytes),
-            // Without SELinux mount(8) takes them, and does not pass them on.
-            MountOption::Context(label) if std::path::Path::new("/sys/fs/selinux/enforce").exists() => {
-                asked.mount.labels.push(label.clone());
-            }
-            MountOption::Remount => asked.remount = true,
-            MountOption::Shown(word) => shown.push(word.as_str()),
-            MountOption::WithoutEffect(word, why) => asked.without_effect.push((word, why)),
-            MountOption::Own(_) | MountOption::Context(_) | MountOption::Nothing => {}
-        }
-    }
-    let as_it_is = [format!("user_id={}", getuid().as_raw()), format!("group_id={}", getgid().as_raw())];
-    match shown.iter().find(|word| !asked.remount && !as_it_is.iter().any(|known| known == *word)) {
-        Some(word) => Err(Failure::new(format!("-o {word}: the kernel is told this by whoever mounts"))
-            .remedy("leave it away; uid=N and gid=N are for the root directory")),
-        None => Ok(asked),
-    }
-}
-
-fn set(mount: &mut pando_fuse::MountOptions, property: Property, on: bool) {
-    *match property {
-        Property::Suid => &mut mount.suid,
-        Property::Dev => &mut mount.dev,
-        Property::Exec => &mut mount.exec,
-        Property::ReadOnly => &mut mount.read_only,
-        Property::NoAtime => &mut mount.no_atime,
-        Property::NoDirAtime => &mut mount.no_dir_atime,
-        Property::Sync => &mut mount.sync,
-        Property::DirSync => &mut mount.dir_sync,
-        Property::LazyTime => &mut mount.lazy_time,
-        Property::NoSymFollow => &mut mount.no_symfollow,
-    } = on;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command, read};
-
-    fn args(words: &str) -> MountArgs {
-        let line = ["pando", "mount", "-o", words, "grove"].map(Into::into).to_vec();
-        match read(line).unwrap() {
-            Cli { command: Command::Mount(args), .. } => args.0,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn the_later_of_opposites_counts() {
-        let asked = fold(&args("suid,dev,nosuid,ro,nonempty,noexec,threads=7,noatime,relatime")).unwrap();
-        assert!(!asked.mount.suid && asked.mount.dev && asked.mount.read_only && !asked.mount.exec);
-        assert!(!asked.mount.allow_other && !asked.mount.no_atime && !asked.remount);
-        assert_eq!(asked.mount.threads.get(), 7);
-        assert_eq!(
-            fold(&args("defaults,noauto,x-systemd.automount")).unwrap().mount,
-            pando_fuse::MountOptions::default()
-        );
-    }
-
-    #[test]
-    fn every_long_option_can_be_a_word() {
-        let taken =
-            args("size=64M,nr_inodes=1k,mode=1777,uid=5,gid=6,attr_timeout=0.5,birth_times,nonempty,io-uring=never");
-        assert_eq!((taken.size, taken.inodes, taken.mode), (Some(64 << 20), Some(1024), 0o1777));
-        assert_eq!((taken.uid, taken.gid, taken.attr_timeout.as_millis()), (Some(5), Some(6), 500));
-        assert!(taken.birth_times && taken.nonempty);
-        assert_eq!(args("delay=\"lookup=1ms,read=2ms\",fault=read=EIO").slow.delay.len(), 2);
-        assert_eq!(args("size=1M,size=2M").size, Some(2 << 20), "the later one");
-        for argument in MountArgs::augment_args(clap::Command::new("mount")).get_arguments() {
-            let Some(long) = argument.get_long() else { continue };
-            let found = parse(&long.replace('-', "_"));
-            assert!(matches!(found, Ok(MountOption::Own(_))), "{long}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn an_option_of_the_command_line_beats_a_word() {
-        let line = ["pando", "-v", "mount", "--size", "3M", "-o", "size=1M,inodes=9", "grove"].map(Into::into).to_vec();
-        let Command::Mount(taken) = read(line).unwrap().command else { panic!("another command") };
-        assert_eq!((taken.0.size, taken.0.inodes), (Some(3 << 20), Some(9)));
-        let line = ["pando", "mount", "-o", "size=1Q", "grove"].map(Into::into).to_vec();
-        let refused = read(line).unwrap_err().to_string();
-        assert!(refused.contains("1Q") && refused.contains("K, M, G"), "{refused}");
-    }
 
     #[test]
     fn unknown_words_say_what_to_write() {
@@ -391,11 +240,9 @@ mod tests {
             ("max_read=x", "number of bytes"),
             ("bind", "mount --bind"),
         ] {
-            let message = parse(word).unwrap_err();
+            let message = parse(word, |_| false).unwrap_err();
             assert!(message.contains(says), "{word}: {message}");
         }
-        assert!(fold(&args("user_id=12345")).unwrap_err().to_string().contains("uid=N"));
-        assert!(fold(&args("remount,user_id=12345")).unwrap().remount);
     }
 
     #[test]
@@ -404,7 +251,7 @@ mod tests {
         for word in ["plain", "a,b\\c\"d"] {
             assert_eq!(split(&escape(word)), [word]);
         }
-        let MountOption::Context(label) = parse("context=a:b:s0:c1,c2").unwrap() else { panic!("no label") };
+        let MountOption::Context(label) = parse("context=a:b:s0:c1,c2", |_| false).unwrap() else { panic!("no label") };
         assert_eq!(label, "context=\"a:b:s0:c1,c2\"");
     }
 }

@@ -10,7 +10,7 @@ use pando_vfs::Error;
 /// How slow, how naive, how faulty; and where to write what was asked.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "A slow store, to try things on")]
-pub struct SlowArgs {
+pub struct InjectorArgs {
     /// How long operations take, as in lookup=500us,getattr=500us,read=2ms
     ///
     /// Operations: lookup, getattr, readlink, open, readdir, read, write, getxattr, listxattr. Units: us, ms, s. What
@@ -58,8 +58,8 @@ pub struct Slow {
 ///
 /// # Errors
 /// A file that is to be written cannot be made.
-pub fn store(args: &SlowArgs, for_log: bool) -> Result<Option<Slow>> {
-    let SlowArgs { delay, depth, seek, no_readdirplus: _, fault, stats, trace_reads } = args;
+pub fn store(args: &InjectorArgs, for_log: bool) -> Result<Option<Slow>> {
+    let InjectorArgs { delay, depth, seek, no_readdirplus: _, fault, stats, trace_reads } = args;
     let at_once = delay.iter().map(|&(_, time)| time).chain(*seek).all(|time| time.is_zero());
     if at_once && depth.is_some() {
         let failure =

@@ -46,32 +46,3 @@ impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
         self.0.update_from_arg_matches(matches)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-    use crate::args::Cli;
-
-    fn helps(command: &Command) -> Vec<String> {
-        let own = command.clone().render_long_help().to_string();
-        command.get_subcommands().flat_map(helps).chain([own]).collect()
-    }
-
-    #[test]
-    fn what_is_deferred_says_the_same() {
-        let (mut deferred, mut whole) = (Cli::command(), at_once(Cli::command));
-        let ls = |command: &Command| command.find_subcommand("ls").unwrap().get_arguments().count();
-        assert_eq!((ls(&deferred), ls(&whole) > 1), (0, true));
-        deferred.build();
-        whole.build();
-        for name in ["mount", "umount", "bench", "boost", "warm", "ls", "trace"] {
-            let [one, other] = [&deferred, &whole].map(|command| helps(command.find_subcommand(name).unwrap()));
-            assert_eq!(one, other);
-        }
-        // Of a command as a whole, `pando help` knows the commands of commands.
-        let help = ["help", "bench", "crunl"].iter().try_fold(&whole, |command, name| command.find_subcommand(name));
-        assert!(help.is_some());
-    }
-}

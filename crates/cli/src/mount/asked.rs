@@ -1,0 +1,138 @@
+//! What the words after `-o` and the options of the command ask for together.
+
+use std::path::Path;
+
+use pando_console::{
+    failure::{Failure, Result},
+    mountinfo::Mount,
+};
+use rustix::process::{getgid, getuid};
+
+use super::{
+    args::MountArgs,
+    options::{MountOption, OF_MOUNT, PROPERTIES, Property},
+};
+
+/// What all the words together ask for. Of opposites, the later one counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// What the kernel and the transport are told.
+    pub mount: pando_fuse::MountOptions,
+    /// What was set, in order.
+    pub set: Vec<(Property, bool)>,
+    /// Change what is mounted.
+    pub remount: bool,
+    /// Words without effect, and why they have none.
+    pub without_effect: Vec<(&'static str, &'static str)>,
+}
+
+impl Asked {
+    /// The words that were asked for and are not in effect on what was mounted.
+    ///
+    /// fusermount3 mounts for users with nosuid and nodev whatever they ask, and knows few other words; it is not sent those that
+    /// it would refuse. It goes on after a word of warning, and so do we: the tree does what else was asked of it, and what
+    /// is missing is a danger less. mount(8) would refuse, but it refuses users all of -o, which fusermount3 does not.
+    pub fn ignored(&self, mount: &Mount) -> Vec<&'static str> {
+        let asked = &self.mount;
+        let words = [
+            (asked.suid && mount.has("nosuid"), "suid"),
+            (asked.dev && mount.has("nodev"), "dev"),
+            (asked.no_dir_atime && !mount.has("nodiratime"), "nodiratime"),
+            (asked.no_symfollow && !mount.has("nosymfollow"), "nosymfollow"),
+            (asked.lazy_time && !mount.has_of_superblock("lazytime"), "lazytime"),
+        ];
+        words.into_iter().filter_map(|(missing, word)| missing.then_some(word)).collect()
+    }
+}
+
+/// Adds up what the words, and the options of the command beside them, ask for.
+///
+/// # Errors
+/// A word that makes sense only with `remount`.
+pub fn fold(args: &MountArgs) -> Result<Asked> {
+    let mount = pando_fuse::MountOptions {
+        allow_other: args.allow_other,
+        readdirplus: !args.slow.no_readdirplus,
+        ..pando_fuse::MountOptions::default()
+    };
+    let mut asked = Asked { mount, set: Vec::new(), remount: false, without_effect: Vec::new() };
+    asked.mount.threads = args.threads.unwrap_or(asked.mount.threads);
+    let mut shown = Vec::new();
+    let all = || args.options.iter().flatten();
+    // mount(8) leaves away what is a default of its own, so in a list that it has completed, what is left away is off. It has if
+    // it repeats what the kernel shows.
+    let is_complete = all().any(|option| *option == MountOption::Remount)
+        && all().any(|option| matches!(option, MountOption::Shown(word) if word.starts_with("user_id=")));
+    for &(word, property, on) in PROPERTIES.iter().filter(|_| is_complete) {
+        if OF_MOUNT.contains(&word) {
+            set(&mut asked.mount, property, on);
+            asked.set.push((property, on));
+        }
+    }
+    for option in all() {
+        match option {
+            MountOption::Set(property, on) => {
+                set(&mut asked.mount, *property, *on);
+                asked.set.push((*property, *on));
+            }
+            MountOption::Name(name) => asked.mount.source.clone_from(name),
+            MountOption::MaxRead(bytes) => asked.mount.max_read = Some(*bytes),
+            // Without SELinux mount(8) takes them, and does not pass them on.
+            MountOption::Context(label) if Path::new("/sys/fs/selinux/enforce").exists() => {
+                asked.mount.labels.push(label.clone());
+            }
+            MountOption::Remount => asked.remount = true,
+            MountOption::Shown(word) => shown.push(word.as_str()),
+            MountOption::WithoutEffect(word, why) => asked.without_effect.push((word, why)),
+            MountOption::Own(_) | MountOption::Context(_) | MountOption::Nothing => {}
+        }
+    }
+    let as_it_is = [format!("user_id={}", getuid().as_raw()), format!("group_id={}", getgid().as_raw())];
+    match shown.iter().find(|word| !asked.remount && !as_it_is.iter().any(|known| known == *word)) {
+        Some(word) => Err(Failure::new(format!("-o {word}: the kernel is told this by whoever mounts"))
+            .remedy("leave it away; uid=N and gid=N are for the root directory")),
+        None => Ok(asked),
+    }
+}
+
+fn set(mount: &mut pando_fuse::MountOptions, property: Property, on: bool) {
+    *match property {
+        Property::Suid => &mut mount.suid,
+        Property::Dev => &mut mount.dev,
+        Property::Exec => &mut mount.exec,
+        Property::ReadOnly => &mut mount.read_only,
+        Property::NoAtime => &mut mount.no_atime,
+        Property::NoDirAtime => &mut mount.no_dir_atime,
+        Property::Sync => &mut mount.sync,
+        Property::DirSync => &mut mount.dir_sync,
+        Property::LazyTime => &mut mount.lazy_time,
+        Property::NoSymFollow => &mut mount.no_symfollow,
+    } = on;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(words: &str) -> MountArgs {
+        MountArgs::read(&["-o", words, "grove"].map(Into::into)).unwrap()
+    }
+
+    #[test]
+    fn the_later_of_opposites_counts() {
+        let asked = fold(&args("suid,dev,nosuid,ro,nonempty,noexec,threads=7,noatime,relatime")).unwrap();
+        assert!(!asked.mount.suid && asked.mount.dev && asked.mount.read_only && !asked.mount.exec);
+        assert!(!asked.mount.allow_other && !asked.mount.no_atime && !asked.remount);
+        assert_eq!(asked.mount.threads.get(), 7);
+        assert_eq!(
+            fold(&args("defaults,noauto,x-systemd.automount")).unwrap().mount,
+            pando_fuse::MountOptions::default()
+        );
+    }
+
+    #[test]
+    fn what_the_mounting_process_says_cannot_be_asked_for() {
+        assert!(fold(&args("user_id=12345")).unwrap_err().to_string().contains("uid=N"));
+        assert!(fold(&args("remount,user_id=12345")).unwrap().remount);
+    }
+}
