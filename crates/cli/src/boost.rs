@@ -1,4 +1,5 @@
-//! `pando boost`: a program with a helper that reads ahead of it, or a helper for all programs at a mount.
+//! `pando boost`: a program with a helper that reads ahead of it, or a helper for all programs at a
+//! mount.
 
 mod args;
 mod program;
@@ -15,7 +16,8 @@ pub use self::args::BoostArgs;
 /// Runs the program to its end, or watches until a signal.
 ///
 /// # Errors
-/// The mount cannot be watched. Failures to start the program are reported here, and become an exit code.
+/// The mount cannot be watched. Failures to start the program are reported here, and become an exit
+/// code.
 pub fn run(args: &BoostArgs) -> Result<ExitCode> {
     let options = Options { max_in_flight: args.max_inflight, xattrs: args.xattrs };
     match (&args.watch, args.command.split_first()) {

@@ -1,4 +1,4 @@
-//! The command line: every command and option, with the help that teaches them.
+//! The command line: every command and option, with their help.
 
 pub mod deferred;
 
@@ -25,22 +25,24 @@ Examples:
 
 Exit codes: 0 done, 1 it failed (the message says what and why), 2 the command line is wrong.";
 
-/// A POSIX file-system tree in user space in which different names change in parallel, and tools around it
+/// A POSIX file-system tree in user space in which different names change in parallel, and tools
+/// around it
 #[derive(Debug, Parser)]
 #[command(name = "pando", version, after_help = EXAMPLES, propagate_version = false, max_term_width = 100)]
 pub struct Cli {
-    /// Say more on stderr: -v what happens, -vv each request refused, -vvv all
+    /// Log more on stderr: -v events, -vv each refused request, -vvv everything
     ///
-    /// The environment variable RUST_LOG chooses in detail, as in RUST_LOG=pando_fuse=debug, and wins over this.
+    /// The environment variable RUST_LOG selects in detail, as in RUST_LOG=pando_fuse=debug, and
+    /// overrides this option.
     #[arg(short, long, action = clap::ArgAction::Count, global = true, display_order = LAST)]
     pub verbose: u8,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Mount an in-memory tree on a directory
@@ -48,15 +50,15 @@ pub enum Command {
     /// Unmount a tree, and wait until its server has ended
     #[command(alias = "unmount")]
     Umount(Deferred<UmountArgs>),
-    /// Measure metadata workloads, here and elsewhere, side by side
+    /// Measure metadata workloads on several targets, side by side
     Bench(Deferred<pando_bench::cli::BenchArgs>),
-    /// Run a program, and ask the kernel ahead of it for what it will ask
+    /// Run a program with a helper that reads metadata ahead of it
     Boost(Deferred<BoostArgs>),
-    /// Read the metadata of directories ahead, so that what comes next does not wait for it
+    /// Read the metadata of directories into the kernel's caches ahead of time
     Warm(Deferred<WarmArgs>),
     /// List directories: names, attributes and extended attributes in one pass
     Ls(Deferred<pando_ls::LsArgs>),
-    /// Show what is done to a mounted tree, while it is done
+    /// Show the operations on a mounted tree as they happen
     Trace(Deferred<TraceArgs>),
     /// Print the version
     Version(VersionArgs),
@@ -68,8 +70,8 @@ pub enum Command {
     Man(ManArgs),
 }
 
-/// Reads the command line. Words after `-o` that stand for options of `pando mount` are read as these options, and come
-/// before those that are on the line.
+/// Reads the command line. Words after `-o` that stand for options of `pando mount` are read as
+/// these options, and come before those that are on the line.
 ///
 /// # Errors
 /// clap's message, which may be help.
@@ -97,9 +99,10 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// A paragraph is one line, which is broken to fit the screen; lines of lists and examples fit a narrow one.
+    /// A paragraph is one line, which clap wraps to the screen. Lines of lists and examples fit
+    /// into 80 columns.
     #[test]
-    fn help_is_not_broken_twice() {
+    fn help_is_wrapped_only_once() {
         fn check(command: &mut clap::Command) {
             let text = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
             let lines: Vec<_> = text.iter().flat_map(|text| text.lines()).chain([""]).collect();
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deferred_says_the_same() {
+    fn deferred_help_equals_that_of_the_whole() {
         let (mut deferred, mut whole) = (Cli::command(), at_once(Cli::command));
         let ls = |command: &clap::Command| command.find_subcommand("ls").unwrap().get_arguments().count();
         assert_eq!((ls(&deferred), ls(&whole) > 1), (0, true));
@@ -140,7 +143,7 @@ mod tests {
             let [one, other] = [&deferred, &whole].map(|command| helps(command.find_subcommand(name).unwrap()));
             assert_eq!(one, other);
         }
-        // Of a command as a whole, `pando help` knows the commands of commands.
+        // `pando help` shows subcommands of commands only if the command is built as a whole.
         let help = ["help", "bench", "crunl"].iter().try_fold(&whole, |command, name| command.find_subcommand(name));
         assert!(help.is_some());
     }

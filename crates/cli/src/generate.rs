@@ -1,4 +1,5 @@
-//! `pando version`, `pando completions` and `pando man`: made from the definitions of the command line.
+//! `pando version`, `pando completions` and `pando man`: made from the definitions of the command
+//! line.
 
 use std::{
     io,
@@ -70,8 +71,9 @@ fn pages(command: &Command, name: &str, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The text of a page. `clap_mangen` leaves out options that the short help leaves out, and its usage shows options
-/// without their values. So no option is hidden, and the usage is that of the help.
+/// The text of a page. `clap_mangen` leaves out options that the short help leaves out, and its
+/// usage shows options without their values. So no option is hidden, and the usage is that of the
+/// help.
 fn page(command: &Command) -> io::Result<String> {
     let mut command = command.clone().version(VERSION).mut_args(|arg| arg.hide_short_help(false));
     let usage = command.render_usage().to_string();
@@ -84,8 +86,8 @@ fn page(command: &Command) -> io::Result<String> {
     Ok(format!("{before}\n.SH NOTES\n{}.SH {after}", with_tables(notes)))
 }
 
-/// The notes of a page. Indented lines, as in tables, stay as they are. They are as wide as a terminal, so the text is
-/// not indented. A line of up to three words and a colon is a title.
+/// The notes of a page. Indented lines, as in tables, stay as they are. They are as wide as a
+/// terminal, so the text is not indented. A line of up to three words and a colon is a title.
 fn with_tables(notes: &str) -> String {
     let (mut text, mut in_table) = (".in 0\n".to_owned(), false);
     for line in notes.lines() {

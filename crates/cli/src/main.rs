@@ -9,7 +9,8 @@
 //!  log            the log on stderr
 //! ```
 //!
-//! `pando bench` is in pando-bench and `pando ls` in pando-ls. The parts that commands share are in pando-console.
+//! `pando bench` is in pando-bench and `pando ls` in pando-ls. The parts that commands share are in
+//! pando-console.
 #![forbid(unsafe_code)]
 
 mod boost;

@@ -34,8 +34,8 @@ use self::daemon::Started;
 
 pub use self::args::MountArgs;
 
-/// Mounts a tree, in the background if asked; or changes the properties of a mounted tree. `line` is the command line
-/// without the name of the command.
+/// Mounts a tree, in the background if asked; or changes the properties of a mounted tree. `line`
+/// is the command line without the name of the command.
 ///
 /// # Errors
 /// The tree cannot be mounted or changed, each reason with its remedy, or its device failed.

@@ -7,7 +7,7 @@ use pando_console::{
     quote::for_shell,
 };
 
-/// Where trees of ours are mounted, for those who named another place.
+/// Says where trees are mounted, for users who named another place.
 pub fn list() -> String {
     let mut ours = mountinfo::all().unwrap_or_default();
     ours.retain(Mount::is_ours);
@@ -17,7 +17,7 @@ pub fn list() -> String {
     }
 }
 
-/// Where they are, whoever has named these places.
+/// The paths of mounts as text. Other users chose these paths, so they are quoted.
 pub fn points(mounts: &[Mount]) -> String {
     mounts.iter().map(|mount| for_shell(&mount.point)).collect::<Vec<String>>().join(", ")
 }

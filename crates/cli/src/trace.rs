@@ -1,4 +1,4 @@
-//! `pando trace`: shows what is done to a mounted tree, while it is done.
+//! `pando trace`: shows the operations on a mounted tree as they happen.
 
 mod args;
 mod show;
@@ -21,17 +21,17 @@ pub use self::args::TraceArgs;
 use self::show::{End, show};
 use crate::mounted::{self, held};
 
-/// How often a server is asked that ends the connection before it has said anything. It is not patient for long, and we may
-/// have slept before we asked.
+/// How often to connect to a server that closes each connection without an answer. Its timeout is
+/// short, and this process may have been delayed before it sent the request.
 const TRIES: u32 = 5;
 
-/// Shows what is done to a tree until it is unmounted.
+/// Shows the operations on a tree until it is unmounted.
 ///
 /// # Errors
-/// There is no such tree, its server does not let us, or its connection broke.
+/// There is no such tree, its server refuses, or the connection broke.
 pub fn run(args: &TraceArgs) -> Result<()> {
     for _ in 0..TRIES {
-        // It may have been unmounted meanwhile.
+        // The tree may have been unmounted meanwhile.
         let mount = find(args)?;
         let shown = for_shell(&mount.point);
         let stream = connect(&mount.device, mount.owner).map_err(|error| match error.kind() {
@@ -40,16 +40,16 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         })?;
         if let Some(lines) = ask(args, &shown, stream)? {
             return match show(args, &shown, lines, io::stdout().lock())? {
-                // The end of a server that was killed is the end of its connections, and not of the mount.
+                // A killed server ends its connections but leaves its mount.
                 End::Server if held::dead_at(&mount.point) => Err(dead(&mount.point)),
                 End::Server | End::Count => Ok(()),
             };
         }
     }
-    Err(Failure::new("the server ends each connection before it has said anything").remedy("try again"))
+    Err(Failure::new("the server closes each connection without an answer").remedy("try again"))
 }
 
-/// Says what is wanted; answers what is said, if anything is.
+/// Sends the request. Returns the lines of the server, if it answers.
 fn ask(args: &TraceArgs, shown: &str, mut stream: UnixStream) -> Result<Option<BufReader<UnixStream>>> {
     let request = TraceRequest {
         pando_trace: VERSION,
@@ -61,7 +61,7 @@ fn ask(args: &TraceArgs, shown: &str, mut stream: UnixStream) -> Result<Option<B
     let failed = |error: &io::Error| Failure::system(shown, error);
     let mut line = serde_json::to_vec(&request).map_err(|error| failed(&error.into()))?;
     line.push(b'\n');
-    // A server that does not let us says nothing and goes: that is seen when we read.
+    // A server that refuses closes the connection without an answer. The read below sees that.
     if let Err(error) = stream.write_all(&line)
         && error.kind() != io::ErrorKind::BrokenPipe
     {
@@ -71,7 +71,7 @@ fn ask(args: &TraceArgs, shown: &str, mut stream: UnixStream) -> Result<Option<B
     match lines.fill_buf() {
         Ok([]) => {}
         Ok(_) => return Ok(Some(lines)),
-        // It has gone without reading what we asked.
+        // It closed the connection without reading the request.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
         Err(error) => return Err(failed(&error)),
     }
@@ -82,7 +82,7 @@ fn ask(args: &TraceArgs, shown: &str, mut stream: UnixStream) -> Result<Option<B
     Err(Failure::new(format!("{shown}: only root and the user who mounted the tree may trace it")).remedy(AS_WHOM))
 }
 
-/// The mount that is meant.
+/// The mount to trace.
 fn find(args: &TraceArgs) -> Result<Mount> {
     let all = mountinfo::all().map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     let Some(dir) = &args.mount else {
@@ -102,21 +102,21 @@ fn find(args: &TraceArgs) -> Result<Mount> {
 
 const AS_WHOM: &str = "trace as the user who mounted the tree, or as root";
 
-const WHO_LISTENS: &str = "see who it is with: ss -xlp | grep pandofs/trace";
+const WHO_LISTENS: &str = "find the process with: ss -xlp | grep pandofs/trace";
 
 fn dead(point: &Path) -> Failure {
-    Failure::new(format!("{}: nobody serves it any more: its server was killed", for_shell(point)))
-        .remedy(format!("take the dead mount away: pando umount {}", for_shell(point)))
+    Failure::new(format!("{}: a dead mount: its server was killed", for_shell(point)))
+        .remedy(format!("unmount it: pando umount {}", for_shell(point)))
 }
 
 fn refused(shown: &str, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Failure::new(format!("{shown}: its server does not listen for traces"))
-            .remedy("it may be of an older version, or in another network name space (a container)"),
+            .remedy("it may be of an older version, or in another network namespace (a container)"),
         io::ErrorKind::PermissionDenied => {
             let (other, remedy) =
-                if geteuid().is_root() { ("who mounted the tree", WHO_LISTENS) } else { ("you", AS_WHOM) };
-            Failure::new(format!("{shown}: who listens there is neither root nor {other}")).remedy(remedy)
+                if geteuid().is_root() { ("the user who mounted the tree", WHO_LISTENS) } else { ("you", AS_WHOM) };
+            Failure::new(format!("{shown}: the process that listens there is neither root nor {other}")).remedy(remedy)
         }
         _ => Failure::system(shown, error),
     }
@@ -137,9 +137,9 @@ mod tests {
         Line::parse_from(["trace"]).args
     }
 
-    /// It is not impatient with us because of who we are.
+    /// Such a server was impatient. It has not refused this user.
     #[test]
-    fn a_server_that_goes_without_a_word_can_be_asked_again() {
+    fn a_server_that_closes_without_an_answer_can_be_asked_again() {
         for reads in [false, true] {
             let (mut server, client) = UnixStream::pair().expect("a pair");
             let asked = std::thread::spawn(move || ask(&plain(), "a test", client).map(|lines| lines.is_some()));

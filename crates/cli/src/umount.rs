@@ -1,4 +1,4 @@
-//! `pando umount`.
+//! `pando umount`: unmounts a tree.
 
 use std::{
     path::{Path, PathBuf},
@@ -26,26 +26,27 @@ use crate::mounted::{self, held};
 /// Options of `pando umount`.
 #[derive(Debug, Args)]
 pub struct UmountArgs {
-    /// Where the tree is mounted
+    /// The directory where the tree is mounted
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// Detach it now, even if it is in use; the server ends when the last user has left
+    /// Detach the tree now, even if it is in use; the server ends when the last user has left
     #[arg(long, conflicts_with = "force")]
     pub lazy: bool,
 
-    /// Break off requests that are waiting (they fail with an I/O error), then unmount; open files are of no more use
+    /// Abort waiting requests (they fail with an I/O error), then unmount; open files become
+    /// unusable
     #[arg(long)]
     pub force: bool,
 }
 
-/// The longest wait for a server to end after a clean unmount. It has nothing left to do but to end.
+/// The longest wait for a server to end after a clean unmount. By then it has nothing left to do.
 const SERVER_END: Duration = Duration::from_secs(10);
 
-/// Unmounts a tree of ours; returns when its server has ended (with `--lazy`: when it is detached).
+/// Unmounts a tree. Returns when its server has ended, or with `--lazy` when the tree is detached.
 ///
 /// # Errors
-/// It is not a mount of ours, it is in use, or the system refuses.
+/// The directory is not a mount of pando, it is in use, or the system refuses.
 pub fn run(args: &UmountArgs) -> Result<()> {
     let shown = for_shell(&args.dir);
     let path = held::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
@@ -58,9 +59,9 @@ pub fn run(args: &UmountArgs) -> Result<()> {
         }
         None => return Err(Failure::new(format!("{shown}: nothing is mounted here")).remedy(mounted::list())),
     };
-    // A server that hangs, which --force is for, would not answer: neither whether it is there nor who it is.
+    // --force is for a server that hangs. It would not answer the questions below.
     let asked = !(args.lazy || args.force);
-    // Breaking off would take what is mounted inside with it.
+    // Aborting the connection would break the mounts inside too.
     let kept = if args.force { inside(&mount) } else { Vec::new() };
     if !kept.is_empty() {
         return Err(in_use(args, &kept));
@@ -89,20 +90,20 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     server.map_or(Ok(()), |server| wait_for_end(&server, &args.dir))
 }
 
-/// What is mounted in a tree.
+/// The mounts inside a tree.
 fn inside(mount: &Mount) -> Vec<Mount> {
     let mut inside = mountinfo::all().unwrap_or_default();
     inside.retain(|other| other.parent == mount.id);
     inside
 }
 
-/// Why it is in use: what is mounted inside, which no program for open files tells of, or else processes.
+/// Why a tree is in use: mounts inside it, which fuser does not show, or else processes.
 fn in_use(args: &UmountArgs, inside: &[Mount]) -> Failure {
     let shown = for_shell(&args.dir);
     if inside.is_empty() {
         let failure = Failure::new(format!("{shown}: in use: a process has a file open or its directory there"));
         return failure.remedy(format!(
-            "see who with: fuser -vm {shown}\nor detach it and let them finish: pando umount --lazy {shown}"
+            "see which processes: fuser -vm {shown}\nor detach it while they finish: pando umount --lazy {shown}"
         ));
     }
     let commands: Vec<String> = inside
@@ -113,11 +114,13 @@ fn in_use(args: &UmountArgs, inside: &[Mount]) -> Failure {
         .remedy(format!("unmount that first: {}", commands.join("; ")))
 }
 
-/// A handle to the process that serves the tree at `path`, if it can be known and seen from here.
+/// A handle to the process that serves the tree at `path`, if it is known and visible in this PID
+/// namespace.
 fn server(path: &Path) -> Option<OwnedFd> {
     let pid = held::server_at(path)?;
     let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    // In another name space of processes the number means someone else, for whom not to wait.
+    // In another PID namespace the number may be that of an unrelated process. Do not wait for
+    // that.
     let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
     debug!(%pid, name = name.trim(), "the server");
     name.starts_with("pando").then_some(handle)
@@ -132,7 +135,8 @@ fn wait_for_end(server: &OwnedFd, dir: &Path) -> Result<()> {
                 return Err(Failure::new(format!("{}: unmounted, but its server has not ended", for_shell(dir)))
                     .remedy("it may be serving the tree elsewhere; find it with: pgrep -a pando"));
             }
-            // Gone, or it cannot be watched: in both cases there is nothing to wait for.
+            // The server has ended, or its handle cannot be polled. In both cases there is nothing
+            // to wait for.
             Ok(_) | Err(_) => return Ok(()),
         }
     }
@@ -142,9 +146,9 @@ fn wait_for_end(server: &OwnedFd, dir: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Any user may mount, where he likes and with a subtype of his choice, and it is root who is told of it.
+    /// Any user may mount anywhere and choose the subtype. Root reads the messages about it.
     #[test]
-    fn what_others_have_mounted_is_text() {
+    fn mounts_of_other_users_are_quoted_in_messages() {
         let table = b"40 22 0:33 / /a\x1b[2J rw - fuse.pandofs x rw\n\
             41 22 0:34 / /b\\012c rw - fuse.\x1b[2J x rw\n\
             42 22 0:35 / /plain rw - fuse.pandofs x rw\n";

@@ -1,4 +1,4 @@
-//! `pando warm`: what will be needed is asked for ahead. The work is `pando_scan::Warm`'s; this says how it goes.
+//! `pando warm`: reads metadata ahead. `pando_scan::Warm` does the work; this reports it.
 
 mod args;
 mod bar;
@@ -25,33 +25,33 @@ use pando_console::{
 
 pub use args::{WarmArgs, WarmOrder};
 
-/// How often the bar is drawn, signals are heard and the memory is looked at.
+/// How often the bar is drawn, and signals and memory are checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Exit codes, as the help has them.
+/// Exit codes, as in the help.
 const SOME_FAILED: u8 = 1;
 const NO_ROOM: u8 = 3;
 const INTERRUPTED: u8 = 130;
 
-/// What is added to the priority with --nice: half of the way down.
+/// What --nice adds to the nice value: half of the range.
 const NICE: i32 = 10;
 
-/// Why it stopped before its end.
+/// Why it stopped early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
     Signal,
     Room,
 }
 
-/// Reads ahead, and says how it went.
+/// Reads ahead, and reports the result.
 ///
 /// # Errors
-/// Signals cannot be caught, or no thread can be started. A summary that cannot be written is said, and changes no exit code
-/// but that of success.
+/// Signals cannot be caught, or no thread can be started. If the summary cannot be written, that is
+/// reported, and only the exit code for success changes.
 pub fn run(args: &WarmArgs) -> Result<ExitCode> {
     let signalled = catch_signals().map_err(|error| Failure::system("cannot catch signals", &error))?;
     if args.nice {
-        // Refused, it is done without: the calls at once are what others feel.
+        // If this is refused, go on: others are affected more by the number of calls.
         let niced = rustix::process::nice(NICE);
         debug!(?niced, "priority");
     }
@@ -83,7 +83,7 @@ pub fn run(args: &WarmArgs) -> Result<ExitCode> {
     Ok(code.into())
 }
 
-/// True once a signal came; a second one ends the process at once, whatever is in flight.
+/// True after a signal. A second signal ends the process at once, even with calls in flight.
 fn catch_signals() -> std::io::Result<Arc<AtomicBool>> {
     let signalled = Arc::new(AtomicBool::new(false));
     for signal in ending() {
@@ -93,7 +93,7 @@ fn catch_signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(signalled)
 }
 
-/// The room there is, or what was allowed of it.
+/// The room in the caches, or less if the user allows less.
 fn room(memory: &Memory, allowed: Option<u64>) -> Option<Room> {
     let allowed = allowed.map(|bytes| Room { bytes, bound_by: "--max-memory".into() });
     memory.room().into_iter().chain(allowed).min_by_key(|room| room.bytes)
@@ -115,7 +115,7 @@ fn options(args: &WarmArgs, room: Option<&Room>) -> WarmOptions {
     }
 }
 
-/// Follows it to its end; answers why it was told to stop.
+/// Follows the work to its end. Returns why it was told to stop.
 fn watch(warm: &Warm, memory: &Memory, signalled: &AtomicBool, quiet: bool) -> Option<Stop> {
     let bar = bar::new(quiet);
     let (mut stop, mut next) = (None, Instant::now() + TICK);
@@ -127,7 +127,7 @@ fn watch(warm: &Warm, memory: &Memory, signalled: &AtomicBool, quiet: bool) -> O
             }
             WarmEvent::Nothing => {}
         }
-        // A flood of failures must not hide the rest.
+        // Many failures must not keep the bar and the checks from running.
         if Instant::now() < next {
             continue;
         }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_says_what_is_left_and_why() {
+    fn the_summary_says_what_is_left_and_why() {
         let room = Room { bytes: 15_360_000, bound_by: "the machine's memory".into() };
         let progress =
             WarmProgress { directories: 1, found: 20_000, done: 20_000, all_found: true, ..Default::default() };

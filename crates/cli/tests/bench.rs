@@ -140,7 +140,8 @@ fn processes_work_as_threads_do() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let (dir, json) = (temp.path().join("dir"), temp.path().join("out.json"));
     let target = format!("dir={}", dir.display());
-    // One of each pace, and rounds whose names are the same each time; the last needs memory in common.
+    // One of each pace, and rounds whose names are the same each time; the last needs memory in
+    // common.
     let workloads = ["run", "crunl", "unlink-private:files=40", "mdtest-easy-stat:files=40", "lseek-shared"];
     let args = [&workloads[..], &["--target", &target, "--target", "mem", "--processes", "--latency"]].concat();
     let (stdout, rows) = measure(&args, &json);
@@ -201,7 +202,8 @@ fn seeds_are_run_again() {
         let fits = |line: &&str| line.trim_start().starts_with(work) && line.contains(target);
         stdout.lines().find(fits).unwrap_or_else(|| panic!("{work} on {target}: {stdout}"))
     };
-    // In process and in a directory, with the published number of workers; what misses, on a tree that is elsewhere.
+    // In process and in a directory, with the published number of workers; what misses, on a tree
+    // that is elsewhere.
     assert!(!line("crunl:steps=10 ", " mem ").contains("n/a") && !line("crunl:steps=10 ", "dir=").contains("n/a"));
     assert!(line("lseek:steps=100 ", "dir=").contains(" 100 "));
     assert!(!line("statwalk", " backed ").contains("n/a"));
@@ -265,7 +267,8 @@ fn cold_caches_on_ext4() {
     assert!(!ext4.0.path().join("mnt/new").exists());
 }
 
-/// The walk's 20 directories of 1,000 files do not fit into a small file system: that is said, and the rest is done.
+/// The walk's 20 directories of 1,000 files do not fit into a small file system: that is said, and
+/// the rest is done.
 fn what_does_not_fit_fails_alone(target: &str) {
     let output = run(&["seeds", "mem", target, "--scale", "100000"]);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -302,7 +305,8 @@ fn footprint_measures_in_a_child() {
     assert!(cached.len() == 1 && sane(&cached), "{stdout}");
 }
 
-/// Of a process: its state, its parent, and how many ticks it has worked. None if there is no such process.
+/// Of a process: its state, its parent, and how many ticks it has worked. None if there is no such
+/// process.
 fn stat_of(pid: u32) -> Option<(char, u32, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
@@ -432,7 +436,8 @@ fn refusals_have_an_exit_code() {
     assert_eq!(run(&["crunl", "tmpfs"]).status.code(), Some(2));
 }
 
-/// Git tells hooks which repository and which index they are about, and they tell whatever they run.
+/// Git tells hooks which repository and which index they are about, and they tell whatever they
+/// run.
 #[test]
 fn git_has_a_repository_of_its_own() {
     let _alone = alone();
@@ -449,7 +454,8 @@ fn git_has_a_repository_of_its_own() {
     assert!(is_empty(callers.path()));
 }
 
-/// The command, in a process group of its own, where a program is found that does what `script` says.
+/// The command, in a process group of its own, where a program is found that does what `script`
+/// says.
 fn with_program(name: &str, script: &str, args: &[&str]) -> Output {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let program = temp.path().join(name);

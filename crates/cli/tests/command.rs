@@ -57,7 +57,8 @@ fn failures_name_the_thing_and_the_remedy() {
     assert!(message.contains("not a directory"), "the parent shows its child's error: {message}");
 }
 
-/// What measures itself reads clocks, and not each way to them is there under valgrind, which has no vDSO.
+/// What measures itself reads clocks, and not each way to them is there under valgrind, which has
+/// no vDSO.
 #[test]
 fn commands_run_under_valgrind() {
     if !has(&["valgrind"]) {

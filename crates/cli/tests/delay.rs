@@ -70,7 +70,8 @@ fn depth_bounds_what_is_served_and_no_reader_sleeps() {
         return;
     }
     const THREADS: usize = 24;
-    // One thread reads the device: if it slept out a delay, no second request would be in its hands meanwhile.
+    // One thread reads the device: if it slept out a delay, no second request would be in its hands
+    // meanwhile.
     let mounted = Mounted::new(&["--threads", "1", "--delay", "lookup=20ms", "--depth", "8"]);
     let barrier = Barrier::new(THREADS);
     thread::scope(|scope| {

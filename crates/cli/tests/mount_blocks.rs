@@ -1,4 +1,5 @@
-//! What files take, through the mount: `st_blocks` and `du` say what a kernel tmpfs says after the same operations.
+//! What files take, through the mount: `st_blocks` and `du` say what a kernel tmpfs says after the
+//! same operations.
 
 mod common;
 mod requests;

@@ -84,15 +84,17 @@ fn a_signal_detaches_a_busy_tree() {
     let mut mounted = Mounted::new(&[]);
     let open = fs::File::create(mounted.path("f")).unwrap();
     kill_process(mounted.pid(), Signal::INT).unwrap();
-    // Gone from the tree: an event to wait for, since the kernel tells of changes of the mount table.
+    // Gone from the tree: an event to wait for, since the kernel tells of changes of the mount
+    // table.
     wait_until_mounted(mounted.root().to_str().unwrap(), false);
     drop(open);
     let (status, errors) = mounted.ended();
     assert!(status.success() && errors.contains("in use: detached"), "{status}: {errors}");
 }
 
-/// Closing is not waited for: the server is still told of what was closed when the kernel ends the connection, and a
-/// request that it takes back while a thread reads it is no failure of the server's (ECONNABORTED instead of ENODEV).
+/// Closing is not waited for: the server is still told of what was closed when the kernel ends the
+/// connection, and a request that it takes back while a thread reads it is no failure of the
+/// server's (ECONNABORTED instead of ENODEV).
 #[test]
 fn requests_taken_back_at_the_end_are_no_failure() {
     let _alone = alone();
@@ -127,7 +129,8 @@ fn a_second_signal_ends_a_busy_server_and_only_that() {
 
     let mut mounted = Mounted::new(&[]);
     for signal in [Signal::INT, Signal::TERM, Signal::INT] {
-        // The process may have ended by the third: it is not collected yet, so the number is still its own.
+        // The process may have ended by the third: it is not collected yet, so the number is still
+        // its own.
         kill_process(mounted.pid(), signal).unwrap();
     }
     let (status, errors) = mounted.ended();
@@ -221,7 +224,8 @@ fn what_is_broken_off_by_others_is_taken_away() {
     drop(open);
 }
 
-/// Whatever does not fit into how many files may be open: what serves is not there, or is not seen, or ends.
+/// Whatever does not fit into how many files may be open: what serves is not there, or is not seen,
+/// or ends.
 #[test]
 fn too_few_open_files_leave_no_dead_mount() {
     let _alone = alone();
@@ -255,7 +259,8 @@ fn too_little_room_for_threads_leaves_a_mount_that_works() {
     }
     let temp = tempfile::tempdir().unwrap();
     let grove = temp.path().join("grove");
-    // Room for five stacks, of which two are not for serving; and one place to allocate from, which takes none of it.
+    // Room for five stacks, of which two are not for serving; and one place to allocate from, which
+    // takes none of it.
     let (stack, room) = (256 << 20, (5 * 256 + 200) << 10);
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", &format!("ulimit -v {room}; exec \"$0\" mount --io-uring never --threads 8 \"$1\"")]);

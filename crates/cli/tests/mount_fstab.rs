@@ -1,5 +1,5 @@
-//! The tree as mount(8) sees it: by its type, by lines of fstab, remounted; with the helper `mount.fuse.pandofs` installed in a
-//! mount namespace of its own.
+//! The tree as mount(8) sees it: by its type, by lines of fstab, remounted; with the helper
+//! `mount.fuse.pandofs` installed in a mount namespace of its own.
 
 mod common;
 mod requests;
@@ -40,8 +40,8 @@ impl Place {
         self.temp.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs a script for `sh` where /sbin has the helper alone, and takes away what it leaves mounted. `line DIR` is what the
-    /// mount table has of a directory.
+    /// Runs a script for `sh` where /sbin has the helper alone, and takes away what it leaves
+    /// mounted. `line DIR` is what the mount table has of a directory.
     fn run(&self, script: &str) -> Output {
         // Copies of mounts that others have made would keep these in use.
         let begin = "umount --all --lazy --types fuse.pandofs; mount --bind sbin /sbin && PATH=$PWD/bin:$PATH || exit 99\n\
@@ -308,7 +308,8 @@ fn the_helper_says_what_is_wrong_with_its_input() {
     assert!(options(&shown).0.contains(&"ro"), "{shown}");
 }
 
-/// As other users do with `user` in fstab: mount(8) runs the helper as them, and that mounts through fusermount3.
+/// As other users do with `user` in fstab: mount(8) runs the helper as them, and that mounts
+/// through fusermount3.
 #[test]
 fn a_user_mounts_a_line_of_fstab() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! The default limits of a mount in a control group: the tree says ENOSPC before the kernel kills its server.
+//! The default limits of a mount in a control group: the tree says ENOSPC before the kernel kills
+//! its server.
 
 mod common;
 mod memory_group;
@@ -67,7 +68,8 @@ fn fill_with_names(root: &Path) -> usize {
     made.expect("it is full in the end")
 }
 
-/// Fills it with small extended attributes, which need the most for each inode that they are counted as.
+/// Fills it with small extended attributes, which need the most for each inode that they are
+/// counted as.
 fn fill_with_attributes(root: &Path) {
     let attribute = |path: &Path, number: usize| {
         rustix::fs::setxattr(path, format!("user.{number}"), b"", XattrFlags::empty()).map_err(io::Error::from)
@@ -132,7 +134,8 @@ fn a_tree_full_of_both_fits_into_the_group() {
     mounted.umount();
 }
 
-/// As in a container: what the kernel keeps for programs that use the tree is charged to the same group.
+/// As in a container: what the kernel keeps for programs that use the tree is charged to the same
+/// group.
 #[test]
 fn programs_in_the_group_fill_it_as_well() {
     let _alone = alone();

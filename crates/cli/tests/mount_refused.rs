@@ -1,4 +1,5 @@
-//! What users other than root are told when they may not mount: the reason, and what helps against that one.
+//! What users other than root are told when they may not mount: the reason, and what helps against
+//! that one.
 
 mod common;
 
@@ -33,7 +34,8 @@ impl Place {
         Some(Self { temp })
     }
 
-    /// Runs `script` as nobody, after root has `prepared`; both are for a shell. The device is open to all.
+    /// Runs `script` as nobody, after root has `prepared`; both are for a shell. The device is open
+    /// to all.
     fn run(&self, prepared: &str, script: &str) -> Output {
         let private = "rm -f fuse && mknod -m 666 fuse c 10 229 && mount --bind fuse /dev/fuse";
         let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups /bin/sh -c \"$1\"";

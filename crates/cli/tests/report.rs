@@ -6,7 +6,8 @@ use std::{fs, path::Path, process::Command};
 
 use common::skipped;
 
-/// Whether this is a build in which tracing takes seconds, not minutes. The other shows how a report does without.
+/// Whether this is a build in which tracing takes seconds, not minutes. The other shows how a
+/// report does without.
 const TRACED: bool = !cfg!(debug_assertions);
 
 /// The page as the browser has understood it, and what it complained about.
@@ -22,7 +23,8 @@ fn opened(page: &Path, profile: &Path) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Words of the page's pictures that are drawn beyond the picture's edge: a browser lays them out, and a script asks it where.
+/// Words of the page's pictures that are drawn beyond the picture's edge: a browser lays them out,
+/// and a script asks it where.
 fn clipped(page: &Path, profile: &Path) -> String {
     const SCRIPT: &str = "<pre id=\"clipped\"></pre><script>for (const text of document.querySelectorAll('svg text')) {\
         const [word, svg] = [text, text.closest('svg')].map(element => element.getBoundingClientRect());\
@@ -92,7 +94,8 @@ fn the_page_opens_with_every_plot() {
         let at = dom.find(&format!("<figure id=\"{plot}\">")).unwrap_or_else(|| panic!("{plot} is not on the page"));
         let figure = &dom[at..at + dom[at..].find("</figure>").expect("it ends")];
         assert!(figure.contains("<rect") || figure.contains("<circle"), "{plot} is empty: {figure}");
-        // A browser opens what stands alone, too; it would show an error in the place of what it cannot parse.
+        // A browser opens what stands alone, too; it would show an error in the place of what it
+        // cannot parse.
         let (alone, complaints) = opened(&out.join(format!("{plot}.svg")), &temp.path().join("profile"));
         assert!(alone.contains("<svg") && !alone.contains("parsererror"), "{plot}: {alone}");
         assert!(!complaints.contains("CONSOLE"), "{complaints}");

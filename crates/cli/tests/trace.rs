@@ -68,7 +68,8 @@ fn what_is_done_to_a_mounted_tree_is_shown() {
     fs::remove_file(mounted.path("e/f")).unwrap();
     let (shown, errors) = trace.ended();
     assert_eq!(errors, "");
-    // In the order in which they began: what two threads of the server did may come the other way round.
+    // In the order in which they began: what two threads of the server did may come the other way
+    // round.
     let mut lines: Vec<&str> = shown.lines().collect();
     lines.sort_unstable();
     let lines: Vec<&str> = lines.into_iter().map(|line| line.split("s  ").last().expect("a latency before")).collect();

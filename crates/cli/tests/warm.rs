@@ -222,8 +222,8 @@ fn what_fails_is_named_and_the_rest_is_read() {
     }
     let Some(forgetter) = forgetter() else { return };
     let mounted = Mounted::new(&["--no-readdirplus", "--fault", "lookup=EIO@150", "--fault", "open=EACCES@2"]);
-    // Making a name looks it up: a hundred look-ups, and two for the directories. Those that come next are of the
-    // read-ahead, and one of them is the one that fails; which, is its own choice.
+    // Making a name looks it up: a hundred look-ups, and two for the directories. Those that come
+    // next are of the read-ahead, and one of them is the one that fails; which, is its own choice.
     fs::create_dir_all(mounted.path("d/sub")).unwrap();
     fill(&mounted.path("d"), 100);
     fs::write(mounted.path("d/sub/inside"), "").unwrap();

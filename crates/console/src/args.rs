@@ -4,11 +4,12 @@ use std::{fmt::Display, ops::RangeInclusive, path::PathBuf, str::FromStr, time::
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
-/// The place in the help of options that all commands have: after the options of the command itself, before --help.
+/// The place in the help of options that all commands have: after the options of the command
+/// itself, before --help.
 pub const LAST: usize = 998;
 
-/// Parses any path, also an empty one. The command reports that there is no such file as it does for other paths, and
-/// goes on with the rest.
+/// Parses any path, also an empty one. The command reports that there is no such file as it does
+/// for other paths, and goes on with the rest.
 pub fn any_path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }

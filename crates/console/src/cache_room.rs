@@ -1,36 +1,38 @@
-//! How much the kernel's caches can take before they push something out.
+//! How much memory the kernel's caches can still take before they evict entries.
 //!
-//! `MemAvailable` does not tell: it counts what the caches hold as available, so it hardly moves while they fill. What
-//! counts here is what they can grow into: free memory, and contents of files that were not used lately. The same goes
-//! for control groups, whose limit the inodes and names count against.
+//! `MemAvailable` does not tell: it counts the contents of the caches as available, so it hardly
+//! changes while they fill. The caches can grow into free memory, and into the memory of file
+//! contents that were not used lately. The same holds for control groups, because inodes and names
+//! count against their limits.
 
 use std::{fs, path::PathBuf};
 
 use crate::memory_limits::{self, Group, number};
 
-/// What an entry takes in the caches, roughly: its inode and its name. See the help of `pando warm`.
+/// The approximate size of an entry in the caches: its inode and its name. See the help of `pando
+/// warm`.
 pub const ENTRY_BYTES: u64 = 1536;
 
-/// One part in so many is left alone, in the machine and in each control group.
+/// One part in this many stays free, in the machine and in each control group.
 const RESERVE: u64 = 32;
 
-/// Room, and what bounds it.
+/// Room in the caches, and the limit that bounds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
     /// In bytes.
     pub bytes: u64,
-    /// Which limit it is.
+    /// The limit.
     pub bound_by: String,
 }
 
 impl Room {
-    /// How many entries that is.
+    /// The number of entries that fit.
     pub fn entries(&self) -> u64 {
         self.bytes / ENTRY_BYTES
     }
 }
 
-/// Where to look; it does not change while we run.
+/// The sources to read. They do not change while the process runs.
 #[derive(Debug)]
 pub struct Memory {
     meminfo: PathBuf,
@@ -38,12 +40,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// That of this process.
+    /// The sources of this process.
     pub fn here() -> Self {
         Self { meminfo: "/proc/meminfo".into(), groups: memory_limits::groups() }
     }
 
-    /// The room there is now: the least of what the machine and the control groups have. None if nothing is known.
+    /// The room now: the smallest of the machine and the control groups. None if nothing is known.
     pub fn room(&self) -> Option<Room> {
         let machine = machine(&fs::read_to_string(&self.meminfo).unwrap_or_default());
         let groups = self.groups.iter().flat_map(rooms);
@@ -59,7 +61,7 @@ fn machine(meminfo: &str) -> Option<Room> {
     Some(Room { bytes, bound_by: "the machine's memory".into() })
 }
 
-/// What is left below each limit of a group.
+/// The room below each limit of a group.
 fn rooms(group: &Group) -> impl Iterator<Item = Room> {
     let used = group.used_bytes();
     group.limits().filter_map(move |limit| {
@@ -74,7 +76,7 @@ mod tests {
     use crate::{memory_limits::groups_of, mountinfo};
 
     #[test]
-    fn the_machine_has_what_is_free_or_idle() {
+    fn room_of_the_machine_is_free_and_idle_memory() {
         let meminfo = "MemTotal:        3200 kB\nMemFree:          500 kB\nMemAvailable:    3000 kB\n\
                        Inactive:         999 kB\nInactive(file):   200 kB\n";
         assert_eq!(machine(meminfo).map(|room| room.bytes), Some(600 * 1024));
@@ -84,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_group_counts() {
+    fn the_control_group_with_the_least_room_counts() {
         let temp = tempfile::tempdir().unwrap();
         let dir = |name: &str, files: &[(&str, &str)]| {
             let dir = temp.path().join(name);

@@ -1,4 +1,4 @@
-//! Characters of names: which of them can be printed, and how wide they are, as the C library says it.
+//! Which characters of names can be printed, and how wide they are, as in the C library.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ mod glibc_widths;
 
 use self::glibc_widths::{ONE, TWO, UNPRINTABLE, ZERO};
 
-/// Whether the locale's characters are UTF-8, as the environment says.
+/// Whether the locale that the environment selects uses UTF-8.
 pub fn locale_is_utf8() -> bool {
     let value = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
@@ -18,8 +18,8 @@ pub fn locale_is_utf8() -> bool {
     is_utf8(&value.to_string_lossy())
 }
 
-/// Locales of UTF-8 whose names do not say so (`localedata/SUPPORTED` of glibc 2.36). Those with modifiers are there if
-/// they differ from those without.
+/// Locales with UTF-8 whose names do not contain it (`localedata/SUPPORTED` of glibc 2.36). A
+/// locale with a modifier is listed if it differs from the one without.
 const UTF8_LOCALES: &str = "\
     aa_ER aa_ET agr_PE ak_GH am_ET anp_IN ar_IN ar_SS as_IN ayc_PE az_AZ az_IR be_BY@latin bem_ZM ber_DZ ber_MA \
     bho_IN bho_NP bi_VU bn_BD bn_IN bo_CN bo_IN brx_IN byn_ER ca_ES@valencia ce_RU chr_US ckb_IQ cmn_TW crh_UA \
@@ -41,7 +41,8 @@ fn is_utf8(locale: &str) -> bool {
     }
 }
 
-/// A character, or bytes that are none, with the columns that ls counts for it where it prints it as it is.
+/// A character, or invalid bytes, with the number of columns that ls counts for it when it prints
+/// it unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// It can be printed.
@@ -50,14 +51,14 @@ pub enum Piece<'a> {
     Unprintable(&'a [u8], usize),
 }
 
-/// Cuts a text into pieces.
+/// Splits a text into pieces.
 pub struct Pieces<'a> {
     rest: &'a [u8],
     utf8: bool,
 }
 
 impl<'a> Pieces<'a> {
-    /// The pieces of a text, which is UTF-8 or knows only ASCII.
+    /// The pieces of a text in UTF-8, or in ASCII.
     pub fn new(text: &'a [u8], utf8: bool) -> Self {
         Self { rest: text, utf8 }
     }
@@ -83,12 +84,12 @@ impl<'a> Iterator for Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    /// The character at the front, which is not ASCII: its length, whether it is printable, and its width.
+    /// The length, printability and width of the first character, which is not ASCII.
     fn character(&self) -> (usize, bool, usize) {
         let front = &self.rest[..self.rest.len().min(4)];
         let valid = match std::str::from_utf8(front) {
             Ok(text) => text,
-            // A character that the end of the text cuts off is one piece.
+            // A character that is cut off by the end of the text is one piece.
             Err(error) if error.valid_up_to() == 0 && error.error_len().is_none() => return (front.len(), false, 1),
             Err(error) => std::str::from_utf8(&front[..error.valid_up_to()]).unwrap_or_default(),
         };
@@ -103,13 +104,15 @@ impl Pieces<'_> {
     }
 }
 
-/// Four bytes of a number that is no character of Unicode. The C library takes them for one character.
+/// Whether four bytes encode a number above the last character of Unicode. The C library takes them
+/// for one character.
 fn is_beyond_unicode(bytes: &[u8]) -> bool {
     let [first, rest @ ..] = bytes else { return false };
     matches!(first, 0xf4..=0xf7) && rest.len() == 3 && rest.iter().all(|byte| matches!(byte, 0x80..=0xbf))
 }
 
-/// Whether a character beyond ASCII is printable, and what ls counts for it: nothing for control characters.
+/// Whether a character beyond ASCII is printable, and its number of columns in ls: none for control
+/// characters.
 fn printed(character: char) -> (bool, usize) {
     let number = u32::from(character);
     let is_in = |ranges: &[(u32, u32)]| {
@@ -129,8 +132,8 @@ fn printed(character: char) -> (bool, usize) {
     }
 }
 
-/// Whether a text is printable ASCII: eight bytes at a time, since compilers make few instructions of a fold over so
-/// many.
+/// Whether a text is printable ASCII. It tests eight bytes at a time, because compilers make few
+/// instructions of a fold over eight bytes.
 pub fn is_printable_ascii(text: &[u8]) -> bool {
     let each = |bytes: &[u8; 8]| bytes.iter().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
     match text.last_chunk() {
@@ -139,7 +142,7 @@ pub fn is_printable_ascii(text: &[u8]) -> bool {
     }
 }
 
-/// How many columns a text takes as it is.
+/// The number of columns of an unchanged text.
 pub fn width(text: &[u8], utf8: bool) -> usize {
     if is_printable_ascii(text) {
         return text.len();
@@ -152,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locales_of_utf8_are_known_by_their_names() {
+    fn locales_with_utf8_are_recognized() {
         for (locale, expected) in [
             ("C.UTF-8", true),
             ("de_DE.utf8", true),
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_that_is_not_printable_ascii_is_found_at_each_place() {
+    fn one_byte_that_is_not_printable_ascii_is_found_at_each_place() {
         for len in 0..40 {
             let text = vec![b' '; len];
             assert!(is_printable_ascii(&text));
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_in_order_and_apart() {
+    fn ranges_are_sorted_and_do_not_overlap() {
         for ranges in [&UNPRINTABLE[..], &ZERO, &ONE, &TWO] {
             assert!(ranges.iter().all(|(first, last)| first <= last));
             assert!(ranges.windows(2).all(|two| two[0].1 < two[1].0));

@@ -1,4 +1,4 @@
-//! What a command failed of: said once, on stderr, with what to do about it.
+//! Failures of a command: reported once, on stderr, with a remedy.
 
 use std::{
     ffi::OsStr,
@@ -9,18 +9,18 @@ use std::{
 
 use crate::quote;
 
-/// Says something on stderr, in one line or with what to do below it. Nobody may be listening (a terminal that is gone, a
-/// full disk), and that must not be the end of us: `eprintln!` would panic, and a server's mount would be left dead.
+/// Writes a message to stderr. Write errors are ignored: the terminal may be gone or the disk full.
+/// `eprintln!` would panic, and a server would leave a dead mount behind.
 pub fn say(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A failure: what it was about, what went wrong, and the remedy.
+/// A failure: its object, the reason, and the remedy.
 #[derive(Debug)]
 pub struct Failure {
     message: String,
     remedy: Option<String>,
-    /// Not worth a word: the reader of our output has gone (as in `pando ... | head -1`).
+    /// Not reported: the reader of stdout has closed the pipe (as in `pando ... | head -1`).
     quiet: bool,
 }
 
@@ -28,12 +28,12 @@ pub struct Failure {
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A failure said in `message`: the thing, a colon, what is wrong with it.
+    /// A failure with this message: the object, a colon, and the reason.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), remedy: None, quiet: false }
     }
 
-    /// A system call failed on `thing`.
+    /// A system call on `thing` failed.
     pub fn system(thing: impl fmt::Display, error: &io::Error) -> Self {
         Self::new(format!("{thing}: {error}"))
     }
@@ -43,21 +43,21 @@ impl Failure {
         Self { quiet: error.kind() == io::ErrorKind::BrokenPipe, ..Self::system("standard output", error) }
     }
 
-    /// With what to do about it.
+    /// Adds the remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// Whether there is nothing to say, and no failure to report.
+    /// Whether this is neither reported nor a failure of the command.
     pub fn is_quiet(&self) -> bool {
         self.quiet
     }
 }
 
-/// A name as a message has it: quoted as for a shell if that is needed. One that is empty is seen, and what is in a name is no
-/// command to a terminal and no line of its own.
+/// A name for a message: quoted for a shell if needed. So an empty name is visible, and a name can
+/// neither send commands to a terminal nor start a new line.
 pub fn shown(name: &OsStr) -> String {
     quote::for_shell(Path::new(name))
 }

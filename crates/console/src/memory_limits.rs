@@ -1,9 +1,10 @@
-//! The memory that this process may use: the machine's, and the limits of the control groups that it is in, with all those
-//! above (cgroups(7); Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst).
+//! The memory that this process may use: that of the machine, and the limits of its control groups
+//! and all groups above them (cgroups(7); Documentation/admin-guide/cgroup-v2.rst and
+//! cgroup-v1/memory.rst).
 //!
-//! `/proc/self/cgroup` names the group in each hierarchy, `/proc/self/mountinfo` says where a hierarchy is mounted and which
-//! of its groups is at the mount point. In a container that may be the container's own group; the groups above it are not
-//! seen then.
+//! `/proc/self/cgroup` names the group in each hierarchy. `/proc/self/mountinfo` has the mount
+//! point of a hierarchy, and its group at the mount point. In a container that may be the
+//! container's own group, and the groups above it are not visible.
 
 use std::{
     fs,
@@ -15,14 +16,14 @@ use crate::{
     quote::for_shell,
 };
 
-/// A limit, and what sets it.
+/// A limit and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     /// In bytes.
     pub bytes: u64,
-    /// As in `memory.max of /sys/fs/cgroup/box`.
+    /// The origin, as in `memory.max of /sys/fs/cgroup/box`.
     pub set_by: String,
-    /// A control group sets it, and the kernel enforces it by killing.
+    /// Whether it is the limit of a control group, which the kernel enforces by killing processes.
     pub is_of_group: bool,
 }
 
@@ -45,10 +46,12 @@ const V2: Files =
 const V1: Files =
     Files { limits: &["memory.limit_in_bytes"], current: "memory.usage_in_bytes", inactive: "total_inactive_file" };
 
-/// In `memory.stat` of version 1: the smallest limit of the group and all above, also of those that are not seen from here.
+/// A line in `memory.stat` of version 1: the smallest limit of the group and all groups above, even
+/// those that are not visible from here.
 const OF_ALL_ABOVE: &str = "hierarchical_memory_limit";
 
-/// The smallest limit of this process. None if nothing is known, not even the machine's memory.
+/// The smallest limit of this process. None if nothing is known, not even the memory of the
+/// machine.
 pub fn smallest() -> Option<Limit> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| number(&text, "MemTotal"));
     let machine = machine.map(|kib| Limit {
@@ -59,13 +62,14 @@ pub fn smallest() -> Option<Limit> {
     machine.into_iter().chain(groups().iter().flat_map(Group::limits)).min_by_key(|limit| limit.bytes)
 }
 
-/// The groups of this process.
+/// The control groups of this process.
 pub fn groups() -> Vec<Group> {
     let of_process = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     groups_of(&of_process, &mountinfo::all().unwrap_or_default())
 }
 
-/// The groups of a process, as its `/proc/PID/cgroup` and the mount table have them, the lowest of a hierarchy first.
+/// The control groups of a process, from its `/proc/PID/cgroup` and the mount table. Within a
+/// hierarchy the lowest group comes first.
 pub fn groups_of(of_process: &str, mounts: &[Mount]) -> Vec<Group> {
     let mut groups = Vec::new();
     for line in of_process.lines() {
@@ -83,14 +87,15 @@ pub fn groups_of(of_process: &str, mounts: &[Mount]) -> Vec<Group> {
         let lowest = mount.point.join(rest);
         let dirs = lowest.ancestors().take_while(|dir| dir.starts_with(&mount.point));
         let dirs = dirs.filter(|dir| dir.join(files.current).exists());
-        // Without the slash that joining nothing leaves.
+        // Collecting the components drops the slash that joining an empty path leaves.
         groups.extend(dirs.map(|dir| Group { dir: dir.components().collect(), files }));
     }
     groups
 }
 
-/// The way from `root`, the group at the mount point, down to `group`; none if it leads elsewhere. What is known of a root
-/// above this process's namespace (`/../..`) is that the group is somewhere below it.
+/// The path from `root`, the group at the mount point, down to `group`. None if `group` is not
+/// below `root`. A root above this process's namespace (`/../..`) only tells that the group is
+/// somewhere below it.
 fn below<'a>(group: &'a Path, root: &Path) -> Option<&'a Path> {
     let is_above = |path: &Path| path.components().any(|part| part == Component::ParentDir);
     match (is_above(group), is_above(root)) {
@@ -101,7 +106,7 @@ fn below<'a>(group: &'a Path, root: &Path) -> Option<&'a Path> {
 }
 
 impl Group {
-    /// Its limits, those that are none left out.
+    /// Its limits. `max`, which is no limit, is left out.
     pub fn limits(&self) -> impl Iterator<Item = Limit> {
         let own = |name: &&str| Some(self.limit(self.read(name).trim().parse().ok()?, name));
         let above = number(&self.read("memory.stat"), OF_ALL_ABOVE).map(|bytes| self.limit(bytes, OF_ALL_ABOVE));
@@ -112,7 +117,8 @@ impl Group {
         Limit { bytes, set_by: format!("{name} of {}", for_shell(&self.dir)), is_of_group: true }
     }
 
-    /// What is used of its limits, without contents of files that were not used lately: these make room at once.
+    /// The used part of its limits, without the contents of files that were not used lately. Those
+    /// are reclaimed when memory is needed.
     pub fn used_bytes(&self) -> Option<u64> {
         let current: u64 = self.read(self.files.current).trim().parse().ok()?;
         let idle = number(&self.read("memory.stat"), self.files.inactive).unwrap_or(0);
@@ -124,7 +130,7 @@ impl Group {
     }
 }
 
-/// A number after its name, as in `MemFree:  1234 kB` and `inactive_file 1234`.
+/// The number after a name, as in `MemFree:  1234 kB` and `inactive_file 1234`.
 pub fn number(text: &str, name: &str) -> Option<u64> {
     let mut words = text.lines().map(str::split_whitespace);
     let value = words.find_map(|mut line| (line.next()?.trim_end_matches(':') == name).then(|| line.next()))?;
@@ -135,7 +141,7 @@ pub fn number(text: &str, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A place below which control groups are mounted, as a mount table has it.
+    /// A directory with mounted control groups, as in a mount table.
     struct Layout(tempfile::TempDir);
 
     impl Layout {
@@ -149,7 +155,7 @@ mod tests {
             files.iter().for_each(|(name, text)| fs::write(dir.join(name), text).unwrap());
         }
 
-        /// The limits there are, `TOP` in `table` being this place.
+        /// The limits. `TOP` in `table` stands for this directory.
         fn limits(&self, of_process: &str, table: &str) -> Vec<(u64, String)> {
             let top = self.0.path().to_str().unwrap();
             let mounts = mountinfo::parse(table.replace("TOP", top).as_bytes());
@@ -177,9 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn version_1_has_a_mount_for_memory() {
+    fn version_1_limits_are_found_at_the_mount_of_the_memory_controller() {
         let layout = Layout::new();
-        // As systemd has it with both versions: the memory controller is in version 1, and version 2 has none.
+        // systemd with both versions: version 1 has the memory controller, and version 2 has no
+        // controllers.
         let table = "24 23 0:21 / TOP ro - tmpfs tmpfs rw,mode=755\n\
             25 24 0:22 / TOP/unified rw - cgroup2 cgroup2 rw,nsdelegate\n\
             27 24 0:23 / TOP/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
@@ -200,22 +207,22 @@ mod tests {
     }
 
     #[test]
-    fn a_container_may_see_its_own_group_alone() {
+    fn a_container_may_see_only_its_own_group() {
         let layout = Layout::new();
         let files = [("memory.usage_in_bytes", "5\n"), ("memory.limit_in_bytes", "900\n")];
         layout.group("memory", &files);
         layout.group("memory", &[("memory.stat", "cache 0\nhierarchical_memory_limit 800\ntotal_inactive_file 4\n")]);
         let expected =
             said(&[(900, "memory.limit_in_bytes of TOP/memory"), (800, "hierarchical_memory_limit of TOP/memory")]);
-        // Without a namespace of control groups: the group's full path, which is the root of the mount.
+        // Without a cgroup namespace: the full path of the group, which is the root of the mount.
         let table = "28 24 0:24 /docker/0123 TOP/memory ro - cgroup cgroup rw,memory\n";
         assert_eq!(layout.limits("5:memory:/docker/0123\n", table), expected);
         assert_eq!(layout.limits("5:memory:/docker/0123/not/seen\n", table), expected);
         assert_eq!(layout.limits("5:memory:/docker/4567\n", table), [], "another's");
-        // With one.
+        // With a cgroup namespace.
         let table = "28 24 0:24 / TOP/memory ro - cgroup cgroup rw,memory\n";
         assert_eq!(layout.limits("5:memory:/\n", table), expected);
-        // Mounted outside of the namespace: a group above.
+        // Mounted outside of the cgroup namespace: the root is a group above.
         let table = "28 24 0:24 /../.. TOP/memory ro - cgroup cgroup rw,memory\n";
         assert_eq!(layout.limits("5:memory:/\n", table), expected);
         assert_eq!(layout.limits("5:memory:/../x\n", table), []);
@@ -230,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_follow_their_whole_name() {
+    fn numbers_are_found_by_their_whole_name() {
         let text = "MemTotal:        3200 kB\nMemFree: 5\nInactive(file):   200 kB\ninactive_file 7\nbroken\n";
         assert_eq!((number(text, "MemTotal"), number(text, "Inactive(file)")), (Some(3200), Some(200)));
         assert_eq!((number(text, "inactive_file"), number(text, "Mem"), number(text, "broken")), (Some(7), None, None));

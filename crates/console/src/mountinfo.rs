@@ -1,4 +1,4 @@
-//! What is mounted where, as the kernel tells it: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+//! The mount table of the kernel: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use crate::failure::shown;
 
-/// The type that mounts of ours show in mount tables.
+/// The type of mounts of pando in mount tables.
 pub const OUR_TYPE: &str = "fuse.pandofs";
 
 /// One mount.
@@ -19,31 +19,33 @@ pub const OUR_TYPE: &str = "fuse.pandofs";
 pub struct Mount {
     /// Its number.
     pub id: u32,
-    /// The number of the mount that it is in.
+    /// The number of the parent mount.
     pub parent: u32,
-    /// The superblock's device number, `major:minor`: one superblock, one number, for as long as it lives.
+    /// The device number of the superblock, `major:minor`. A superblock keeps its number as long as
+    /// it exists.
     pub device: String,
-    /// What of its file system is mounted: a directory, the root of most.
+    /// The directory of the file system that is mounted, mostly its root.
     pub root: PathBuf,
-    /// Where it is.
+    /// The mount point.
     pub point: PathBuf,
-    /// Its options, as `rw,nosuid,relatime`.
+    /// Its options, as in `rw,nosuid,relatime`.
     pub options: String,
-    /// Those of its superblock, as `rw,sync,user_id=0`.
+    /// The options of its superblock, as in `rw,sync,user_id=0`.
     pub options_of_superblock: String,
-    /// The type with its subtype, as `fuse.pandofs`.
+    /// The type with its subtype, as in `fuse.pandofs`.
     pub kind: String,
-    /// The user who has mounted it, where the file system tells (FUSE).
+    /// The user who mounted it, if the file system shows it (FUSE).
     pub owner: Option<u32>,
 }
 
 impl Mount {
-    /// Whether it is one of ours.
+    /// Whether it is a mount of pando.
     pub fn is_ours(&self) -> bool {
         self.kind == OUR_TYPE
     }
 
-    /// The type in a message: whoever mounts with FUSE chooses the subtype.
+    /// The type for a message. It is quoted, because the user who mounts with FUSE chooses the
+    /// subtype.
     pub fn shown_kind(&self) -> String {
         shown(OsStr::new(&self.kind))
     }
@@ -59,15 +61,16 @@ impl Mount {
     }
 }
 
-/// All mounts this process sees, in the order they were made: of several at one place, the last is on top.
+/// All mounts that this process sees, in the order of mounting. The last one at a mount point is on
+/// top.
 ///
 /// # Errors
-/// `/proc` is not mounted, or does not let us read it.
+/// `/proc` is not mounted, or cannot be read.
 pub fn all() -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
 }
 
-/// The mount on top at `point` (an absolute path without links), if one is.
+/// The topmost mount at `point`, an absolute path without links.
 ///
 /// # Errors
 /// As [`all`].
@@ -75,19 +78,19 @@ pub fn at(point: &Path) -> io::Result<Option<Mount>> {
     Ok(all()?.into_iter().rev().find(|mount| mount.point == point))
 }
 
-/// The mount that `path` (absolute, without links) is in.
+/// The mount that contains `path`, an absolute path without links.
 ///
 /// # Errors
 /// As [`all`].
 pub fn holding(path: &Path) -> io::Result<Option<Mount>> {
-    // Of several equally long, the last: it is on top.
+    // Of several equally long mount points the last one is on top.
     Ok(all()?
         .into_iter()
         .filter(|mount| path.starts_with(&mount.point))
         .max_by_key(|mount| mount.point.as_os_str().len()))
 }
 
-/// The device number that `path` is on, as mount tables have it. No server is asked.
+/// The device number of `path`, as in mount tables. No request goes to a server.
 ///
 /// # Errors
 /// As statx(2).
@@ -112,7 +115,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let options = String::from_utf8_lossy(fields.next()?).into_owned();
     let mut of_superblock = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = of_superblock.next()?;
-    // Behind the source. What FUSE says itself comes behind what its user may have had a say in.
+    // The options follow the source. The options of FUSE itself follow those that its user may
+    // influence.
     let options_of_superblock = of_superblock.nth(1).unwrap_or_default();
     let mut words = options_of_superblock.rsplit(|&byte| byte == b',');
     let owner = words.find_map(|word| std::str::from_utf8(word.strip_prefix(b"user_id=")?).ok()?.parse().ok());
@@ -129,7 +133,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Undoes the kernel's `\040` for space, tab, newline and backslash.
+/// Decodes the kernel's octal escapes for space, tab, newline and backslash, as in `\040`.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -151,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_taken_apart() {
+    fn lines_are_parsed() {
         let table = b"22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n\
             40 22 0:33 / /a\\040b\\134c rw,nosuid shared:5 master:2 - fuse.pandofs pandofs rw,user_id=1000,group_id=7\n\
             41 22 0:34 / /plain rw - tmpfs - rw\n\
@@ -168,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_mounted() {
+    fn the_root_is_in_the_table() {
         assert!(at(Path::new("/")).unwrap().is_some_and(|mount| !mount.is_ours()));
         assert_eq!(at(Path::new("/proc/self/no such thing")).unwrap(), None);
     }

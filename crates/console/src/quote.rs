@@ -1,40 +1,41 @@
-//! Names as they are shown: as they are, or quoted so that a shell, a C compiler or a person reads them back.
+//! Names as text: unchanged, or quoted so that a shell, a C compiler or a person can read them
+//! back.
 //!
-//! The styles are those of GNU ls. `shell-escape`, its style on a terminal, writes nothing where nothing is needed,
-//! single quotes where a shell would see something special, double quotes if that is only an apostrophe, and `$'\n'`
-//! for what cannot be printed.
+//! The styles are those of GNU ls. `shell-escape`, its style on a terminal, adds nothing to plain
+//! names. It uses single quotes for characters that are special to a shell, double quotes if the
+//! only such character is an apostrophe, and `$'\n'` for characters that cannot be printed.
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
 use crate::characters::{Piece, Pieces, is_printable_ascii, width};
 
-/// How names look.
+/// A quoting style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quoting {
-    /// As they are.
+    /// Unchanged.
     Literal,
-    /// Quoted for a shell where that is needed.
+    /// Quoted for a shell if needed.
     Shell,
-    /// Quoted for a shell always.
+    /// Always quoted for a shell.
     ShellAlways,
-    /// Quoted for a shell where that is needed, with escapes for what cannot be printed.
+    /// Quoted for a shell if needed, with escapes for unprintable characters.
     ShellEscape,
-    /// The same, quoted always.
+    /// The same, but always quoted.
     ShellEscapeAlways,
-    /// As a string of C.
+    /// A string of C.
     C,
-    /// As a string of C where that is needed.
+    /// A string of C if quotes are needed.
     CMaybe,
-    /// As in a string of C, without the quotes.
+    /// With the escapes of C and without quotes.
     Escape,
-    /// As in a string of C, in the quotes of the locale.
+    /// With the escapes of C, in the quotes of the locale.
     Locale,
-    /// The same, with double quotes where the locale has no others.
+    /// The same, with double quotes if the locale has no quotes of its own.
     Clocale,
 }
 
 impl Quoting {
-    /// The words for the styles, as `--quoting-style` has them.
+    /// The words for the styles, as in `--quoting-style`.
     pub const WORDS: [(&str, Self); 10] = [
         ("literal", Self::Literal),
         ("shell", Self::Shell),
@@ -49,20 +50,20 @@ impl Quoting {
     ];
 }
 
-/// How names are shown.
+/// How names are written.
 #[derive(Debug, Clone, Copy)]
 pub struct Quote {
     /// The style.
     pub style: Quoting,
-    /// Whether characters beyond ASCII are printable if they are UTF-8.
+    /// Whether characters beyond ASCII are UTF-8 and may be printable.
     pub utf8: bool,
-    /// Whether a question mark stands for what cannot be printed, in styles without escapes.
+    /// Whether a question mark replaces unprintable characters in styles without escapes.
     pub hide: bool,
-    /// Characters that are quoted although the style does not need it.
+    /// Characters that are quoted although the style does not require it.
     pub marks: &'static [u8],
 }
 
-/// Bytes that are part of no shell syntax wherever they stand. Each is a column wide.
+/// Bytes that are never part of shell syntax. Each is one column wide.
 const PLAIN: [bool; 256] = {
     let (mut plain, mut byte) = ([false; 256], 0);
     while byte < 256 {
@@ -77,17 +78,17 @@ fn is_plain(name: &[u8]) -> bool {
     name.iter().all(|&byte| PLAIN[usize::from(byte)]) && !name.is_empty()
 }
 
-/// What a name needs for a shell.
+/// The quotes that a name needs for a shell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
     Nothing,
-    /// An apostrophe, and besides nothing that double quotes would not keep as it is.
+    /// The name has an apostrophe, and nothing that is special within double quotes.
     DoubleQuotes,
     SingleQuotes,
 }
 
 impl Quote {
-    /// A style for UTF-8, with nothing hidden and no other characters quoted.
+    /// A style for UTF-8 that hides nothing and quotes no other characters.
     pub const fn new(style: Quoting) -> Self {
         Self { style, utf8: true, hide: false, marks: b"" }
     }
@@ -96,12 +97,12 @@ impl Quote {
         Pieces::new(name, self.utf8)
     }
 
-    /// Whether names are in quotes or not, each as it needs.
+    /// Whether the style quotes some names and not others.
     pub fn quotes_some(self) -> bool {
         matches!(self.style, Quoting::Shell | Quoting::ShellEscape | Quoting::CMaybe)
     }
 
-    /// Whether a name is shown in quotes.
+    /// Whether a name gets quotes.
     pub fn needs_quotes(self, name: &[u8]) -> bool {
         match self.style {
             Quoting::Literal | Quoting::Escape => false,
@@ -122,7 +123,7 @@ impl Quote {
             return Need::Nothing;
         }
         let escapes = matches!(self.style, Quoting::ShellEscape | Quoting::ShellEscapeAlways);
-        // Double quotes are for apostrophes.
+        // Double quotes are used only for apostrophes.
         let single_if_any = !name.contains(&b'\'');
         let (mut special, mut apostrophe, mut only_plain) = (name.is_empty(), false, true);
         let mut first = true;
@@ -138,7 +139,7 @@ impl Quote {
                 Piece::Printable([byte], _) => match byte {
                     b'\'' => (special, apostrophe) = (true, true),
                     b' ' => special = true,
-                    // Special where they stand first; elsewhere double quotes are still not chosen for them.
+                    // Special only at the start. Elsewhere they still rule out double quotes.
                     b'#' | b'~' if first => special = true,
                     b'{' | b'}' if name.len() == 1 => special = true,
                     b'#' | b'~' | b'{' | b'}' => only_plain = false,
@@ -160,7 +161,7 @@ impl Quote {
         }
     }
 
-    /// Appends a name as it is shown. Answers how many columns it takes.
+    /// Appends a name. Returns its number of columns.
     pub fn write(self, name: &[u8], out: &mut Vec<u8>) -> usize {
         let begin = out.len();
         let hides = match self.style {
@@ -189,7 +190,7 @@ impl Quote {
         self.width(&out[begin..])
     }
 
-    /// How many columns a text takes as it is.
+    /// The number of columns of an unchanged text.
     pub fn width(self, text: &[u8]) -> usize {
         width(text, self.utf8)
     }
@@ -216,7 +217,7 @@ impl Quote {
         match self.need(name) {
             Need::Nothing if !always => out.extend_from_slice(name),
             Need::DoubleQuotes => {
-                // Where quotes are chosen because of a mark, they are enough for it.
+                // If a mark is the reason for the quotes, the quotes are enough for it.
                 let marks = if always { self.marks } else { b"" };
                 write_escaped(self.pieces(name), (b"\"", b"\""), marks, out);
             }
@@ -231,7 +232,8 @@ impl Quote {
             return out.push(b'\'');
         }
         let escapes = matches!(self.style, Quoting::ShellEscape | Quoting::ShellEscapeAlways);
-        // ls reads a name with an apostrophe twice, and begins in the state in which it ended the first time.
+        // ls scans a name with an apostrophe twice. The second scan begins in the state in which
+        // the first one ended.
         let ends_escaping = || self.pieces(name).last().is_some_and(|last| matches!(last, Piece::Unprintable(..)));
         let mut escaping = escapes && name.contains(&b'\'') && ends_escaping();
         for piece in self.pieces(name) {
@@ -245,7 +247,7 @@ impl Quote {
                     }
                     continue;
                 }
-                // The quotes of an escape end here, as those of plain text do.
+                // An apostrophe ends the quotes of an escape as it ends those of plain text.
                 Piece::Printable(b"'", _) => {
                     escaping = false;
                     out.extend_from_slice(b"'\\''");
@@ -276,7 +278,7 @@ impl Quote {
     }
 }
 
-/// Writes a text between quotes, with a backslash before marks, itself and the quote that ends the text.
+/// Writes a text between quotes. Marks, backslashes and the closing quote get a backslash.
 fn write_escaped(pieces: Pieces<'_>, (left, right): (&[u8], &[u8]), marks: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(left);
     for piece in pieces {
@@ -310,12 +312,12 @@ fn write_escape(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'\\', letter]);
 }
 
-/// A name in a message.
+/// A name for a message, always quoted.
 pub fn in_message(name: &[u8]) -> String {
     quoted(name, Quoting::ShellEscapeAlways)
 }
 
-/// A path that may be copied into a shell, as in a command line that is proposed.
+/// A path that can be copied into a shell, for messages that propose a command.
 pub fn for_shell(path: &Path) -> String {
     quoted(path.as_os_str().as_bytes(), Quoting::ShellEscape)
 }
@@ -336,9 +338,9 @@ mod tests {
         (String::from_utf8(out).unwrap(), width)
     }
 
-    /// Bytes seen from GNU ls 9.1 --quoting-style=shell-escape.
+    /// The expected bytes are the output of GNU ls 9.1 --quoting-style=shell-escape.
     #[test]
-    fn names_look_as_gnu_ls_shows_them() {
+    fn names_are_quoted_as_by_gnu_ls() {
         for (name, utf8, text, width) in [
             (&b"plain.txt"[..], true, "plain.txt", 9),
             (b"a b", true, "'a b'", 5),
@@ -364,9 +366,9 @@ mod tests {
         }
     }
 
-    /// Each byte among others: what it needs, and what a shell would read.
+    /// Each byte among others.
     #[test]
-    fn what_is_always_quoted_is_in_single_quotes_but_for_apostrophes() {
+    fn always_quoted_names_use_single_quotes_except_for_apostrophes() {
         let always = Quote::new(Quoting::ShellEscapeAlways);
         for byte in 0..=0xff_u8 {
             let (name, mut out) = ([b'a', byte, b'z'], Vec::new());

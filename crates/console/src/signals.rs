@@ -1,5 +1,6 @@
-//! Signals that whoever started us has set to be ignored (nohup, a shell without job control): they stay so, here and in the
-//! programs we start, which would begin with the default if we caught them.
+//! Signals that the parent process has set to be ignored, as nohup and shells without job control
+//! do. They stay ignored here and in the programs that the command starts: such a program would
+//! begin with the default action for a caught signal.
 
 use std::{fs, sync::Arc};
 
@@ -8,32 +9,34 @@ use signal_hook::{
     flag,
 };
 
-/// Those of `signals` that are not ignored.
+/// The `signals` that are not ignored.
 pub fn heeded<const N: usize>(signals: [i32; N]) -> impl Iterator<Item = i32> {
     let ignored = ignored();
     signals.into_iter().filter(move |&signal| !has(ignored, signal))
 }
 
-/// Those that end a command which goes on until it is told, as far as they are not ignored.
+/// The signals that end a long-running command, except for ignored ones.
 pub fn ending() -> impl Iterator<Item = i32> {
     heeded([SIGHUP, SIGINT, SIGTERM])
 }
 
-/// What every command wants of signals.
+/// Sets up signals for any command.
 pub fn start() {
     let ignored = ignored();
-    // A file that may grow no further (ulimit -f; a temporary one, say) is an error like others, not the end.
+    // A file at its size limit (ulimit -f) then causes an error like any other, and does not end
+    // the process.
     if !has(ignored, SIGXFSZ) {
         let _ = flag::register(SIGXFSZ, Arc::default());
     }
-    // Ignored, the system would not keep how programs that we start have ended.
+    // If SIGCHLD were ignored, the system would not keep the exit status of child processes.
     if has(ignored, SIGCHLD) {
         let _ = flag::register(SIGCHLD, Arc::default());
     }
 }
 
-/// The signals that are ignored, a bit each, as `/proc` tells it: sigaction(2) is not safe to call. Of SIGPIPE it does not tell
-/// how it was, since the standard library ignores that one before `main`.
+/// The ignored signals, one bit each, from `/proc`: calling sigaction(2) needs unsafe code. `/proc`
+/// does not show the original state of SIGPIPE, because the standard library ignores that signal
+/// before `main`.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,9 +1,9 @@
-//! Sizes as people write them: `4096`, `512M`, `1.5G`, `2GiB`.
+//! Sizes as text: `4096`, `512M`, `1.5G`, `2GiB`.
 
 /// Parses a size in bytes. Units are powers of 1024, with or without `B` or `iB`, in either case.
 ///
 /// # Errors
-/// A message that names the part that cannot be understood, and what can.
+/// A message that names the part that is wrong, and the units there are.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -14,8 +14,12 @@ pub fn parse(text: &str) -> Result<u64, String> {
         format!("there is no unit {unit:?}: use K, M, G, T, P or E (powers of 1024), as in 512M or 1G")
     })?;
     let bytes = scale(number, shift)
-        .ok_or_else(|| format!("{text} is not a number of bytes that fits: the largest size is 8E less one byte"))?;
-    if bytes == 0 { Err("a size of no bytes holds nothing: give more, as in 512M or 1G".into()) } else { Ok(bytes) }
+        .ok_or_else(|| format!("{text} is not a number of bytes that fits: the largest size is 8E minus one byte"))?;
+    if bytes == 0 {
+        Err("a size of no bytes holds nothing: use a larger size, as in 512M or 1G".into())
+    } else {
+        Ok(bytes)
+    }
 }
 
 fn shift(unit: &str) -> Option<u32> {
@@ -29,7 +33,7 @@ fn shift(unit: &str) -> Option<u32> {
     }
 }
 
-/// `number` (digits, perhaps with one point) times 2^`shift`, rounded down, in whole numbers throughout.
+/// `number` (digits with at most one point) times 2^`shift`, rounded down. It uses only integers.
 fn scale(number: &str, shift: u32) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if fraction.contains('.') || fraction.len() > 15 || (whole.is_empty() && fraction.is_empty()) {
@@ -68,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn bad_sizes_name_the_wrong_part() {
         assert!(parse("10Q").unwrap_err().contains("\"Q\""));
         assert!(parse("10KM").unwrap_err().contains("\"KM\""));
         assert!(parse("1iB").unwrap_err().contains("\"iB\""));

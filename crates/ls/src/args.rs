@@ -19,15 +19,15 @@ use super::{
     words::Words,
 };
 
-/// What differs from ls, the formats, and the exit status: the rest of the manual page.
+/// The differences from ls, the formats, and the exit status: the rest of the manual page.
 const LONG_HELP: &str = include_str!("help.txt");
 
-/// What `pando ls` is asked for.
+/// The arguments of `pando ls`.
 #[derive(Debug)]
 pub struct LsArgs {
-    /// The options, as if those that others take back had not been there.
+    /// All options.
     pub(crate) options: Options,
-    /// What counts of the options that take each other back.
+    /// The choices in effect among options that override each other.
     pub(crate) choices: Choices,
 }
 
@@ -46,13 +46,13 @@ impl Args for LsArgs {
     }
 }
 
-/// The option of all commands that is -v elsewhere, and has only its long name here.
+/// The option --verbose, which is -v for all other commands and has only its long name here.
 fn verbosity(arg: Arg) -> Arg {
-    let help = "Say more on stderr: once what happens, twice each request refused, three times all";
+    let help = "Log more on stderr: once events, twice each refused request, three times everything";
     arg.short(None).long("verbose").action(ArgAction::Count).display_order(LAST).help(help).long_help(help)
 }
 
-/// With POSIXLY_CORRECT, options end with the first path, as getopt(3) has it.
+/// With POSIXLY_CORRECT, options end at the first path, as in getopt(3).
 fn with_posix_order(command: Command) -> Command {
     if std::env::var_os("POSIXLY_CORRECT").is_none() {
         return command;
@@ -77,13 +77,13 @@ impl FromArgMatches for LsArgs {
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true, args_override_self = true, infer_long_args = true, after_long_help = LONG_HELP,
           version, disable_version_flag = true)]
-#[allow(clippy::struct_excessive_bools)] // Each is a switch of the command line.
+#[allow(clippy::struct_excessive_bools)] // Each is an option of the command line.
 pub struct Options {
     /// What to list [default: the working directory]
     #[arg(value_name = "PATH", value_parser = any_path())]
     pub paths: Vec<PathBuf>,
 
-    /// Mode, links, owner, group, size, time, and the targets of links
+    /// The long format: mode, links, owner, group, size, time, link targets
     #[arg(short = 'l')]
     pub long: bool,
     /// Like -l without the owner
@@ -95,7 +95,7 @@ pub struct Options {
     /// With -l: no group
     #[arg(hide_short_help = true, short = 'G', long = "no-group")]
     pub hide_group: bool,
-    /// With -l: the author, who is the owner
+    /// With -l: the author, which is the owner
     #[arg(hide_short_help = true, long)]
     pub author: bool,
     /// Like -l with numbers for owners and groups
@@ -110,13 +110,14 @@ pub struct Options {
     /// In lines, separated by commas
     #[arg(short = 'm')]
     pub commas: bool,
-    /// One entry per line, as into a pipe (after -l: nothing)
+    /// One entry per line, as into a pipe; no effect after -l
     #[arg(short = '1')]
     pub one: bool,
-    /// across (-x), commas (-m), horizontal (-x), long (-l), single-column (-1), verbose (-l), vertical (-C)
+    /// across (-x), commas (-m), horizontal (-x), long (-l), single-column (-1), verbose (-l),
+    /// vertical (-C)
     #[arg(long, value_name = "WORD", hide_short_help = true, hide_possible_values = true, value_parser = FORMATS)]
     pub format: Option<Format>,
-    /// With -l: at the end, where the names are in the output, for Emacs
+    /// With -l: append the places of names in the output, for Emacs
     #[arg(hide_short_help = true, short = 'D', long)]
     pub dired: bool,
     /// One JSON object per line and entry (see --help)
@@ -125,56 +126,56 @@ pub struct Options {
     /// Comma-separated values, with a header (see --help)
     #[arg(long, long_help = "Comma-separated values, with a header (see below)")]
     pub csv: bool,
-    /// End lines with a zero byte, names as they are, no colours
+    /// End lines with a zero byte; unquoted names, no colours
     #[arg(hide_short_help = true, long)]
     pub zero: bool,
     /// Like --zero; with -R and without -l, paths and no headers
     #[arg(short = '0')]
     pub zero_paths: bool,
 
-    /// Entries whose names begin with a dot too
+    /// Include entries whose names begin with a dot
     #[arg(short = 'a', long)]
     pub all: bool,
     /// The same without . and ..
     #[arg(short = 'A', long)]
     pub almost_all: bool,
-    /// No entries whose names end with ~
+    /// Omit entries whose names end with ~
     #[arg(hide_short_help = true, short = 'B', long)]
     pub ignore_backups: bool,
-    /// No entries whose names match the shell pattern
+    /// Omit entries whose names match the shell pattern
     #[arg(short = 'I', long, value_name = "PATTERN", allow_hyphen_values = true, action = ArgAction::Append,
           value_parser = any_text())]
     pub ignore: Vec<OsString>,
-    /// The same, unless -a or -A is there
+    /// The same, unless -a or -A is given
     #[arg(hide_short_help = true, long, value_name = "PATTERN", allow_hyphen_values = true, action = ArgAction::Append,
           value_parser = any_text())]
     pub hide: Vec<OsString>,
-    /// Like -aU, without -l, -s, --color and --hyperlink before it
+    /// Like -aU; turns off an earlier -l, -s, --color or --hyperlink
     #[arg(hide_short_help = true, short = 'f')]
     pub as_is: bool,
-    /// Directories themselves, not what is in them
+    /// List directories themselves, not their entries
     #[arg(short = 'd', long)]
     pub directory: bool,
-    /// All directories below, too
+    /// Include all directories below
     #[arg(short = 'R', long)]
     pub recursive: bool,
     /// With -R: do not enter directories on other file systems
     #[arg(long)]
     pub one_file_system: bool,
-    /// What links lead to instead of the links
+    /// Show the targets of links instead of the links
     #[arg(short = 'L', long)]
     pub dereference: bool,
     /// The same for links on the command line
     #[arg(hide_short_help = true, short = 'H', long)]
     pub dereference_command_line: bool,
-    /// The same for links on the command line that lead to directories
+    /// The same for links to directories on the command line
     #[arg(hide_short_help = true, long)]
     pub dereference_command_line_symlink_to_dir: bool,
-    /// Extended attributes: names, or values as well [default: values]
+    /// Extended attributes: names, or values too [default: values]
     #[arg(long, value_name = "WHAT", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "values")]
     pub xattr: Option<XattrLevel>,
-    /// The security context (SELinux); ? where there is none
+    /// The security context (SELinux); ? if there is none
     #[arg(hide_short_help = true, short = 'Z', long)]
     pub context: bool,
 
@@ -187,17 +188,17 @@ pub struct Options {
     /// Sizes in units of SIZE, as in K, 1000, MB, si
     #[arg(long, value_name = "SIZE", hide_short_help = true, allow_hyphen_values = true, value_parser = parse_scale)]
     pub block_size: Option<Scale>,
-    /// Occupied space in KiB, whatever the environment says
+    /// Blocks in KiB, even if the environment selects other units
     #[arg(hide_short_help = true, short = 'k', long)]
     pub kibibytes: bool,
     /// Inode numbers
     #[arg(short = 'i', long)]
     pub inode: bool,
-    /// Occupied space, in KiB
+    /// Allocated size in blocks, in KiB
     #[arg(short = 's', long)]
     pub size: bool,
 
-    /// Append one of */=@| by what the entry is
+    /// Append one of */=@| by the kind of the entry
     #[arg(short = 'F')]
     pub classify_always: bool,
     /// The same: always, auto or never
@@ -213,7 +214,7 @@ pub struct Options {
     /// none, slash (-p), file-type or classify (-F)
     #[arg(long, value_name = "WORD", hide_short_help = true, hide_possible_values = true, value_parser = INDICATORS)]
     pub indicator_style: Option<Indicators>,
-    /// Names as they are, on a terminal too
+    /// Unquoted names, even on a terminal
     #[arg(hide_short_help = true, short = 'N', long)]
     pub literal: bool,
     /// Names with the escapes of C
@@ -222,33 +223,34 @@ pub struct Options {
     /// Names as strings of C
     #[arg(hide_short_help = true, short = 'Q', long)]
     pub quote_name: bool,
-    /// How names look [default: shell-escape on a terminal, else literal]
+    /// The quoting of names [default: shell-escape on a terminal, else literal]
     #[arg(long, value_name = "STYLE", hide_short_help = true, value_parser = QUOTING)]
     pub quoting_style: Option<Quoting>,
-    /// A question mark for what cannot be printed, as on a terminal
+    /// A question mark for each unprintable character, as on a terminal
     #[arg(hide_short_help = true, short = 'q', long)]
     pub hide_control_chars: bool,
-    /// What cannot be printed as it is
+    /// Print unprintable characters unchanged
     #[arg(hide_short_help = true, long)]
     pub show_control_chars: bool,
     /// Colour names by LS_COLORS: always, auto or never
     #[arg(long, value_name = "WHEN", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "always", value_parser = WHEN)]
     pub color: Option<When>,
-    /// Names as links, for terminals that have them: always, auto or never
+    /// Names as links, for terminals that support them: always, auto or never
     #[arg(long, value_name = "WHEN", hide_short_help = true, hide_possible_values = true, num_args = 0..=1,
           require_equals = true, default_missing_value = "always", value_parser = WHEN)]
     pub hyperlink: Option<When>,
-    /// Width of the screen in columns; 0 is no limit
+    /// Width of the screen in columns; 0 means no limit
     #[arg(short = 'w', long, value_name = "COLS", allow_hyphen_values = true, value_parser = parse_width)]
     pub width: Option<usize>,
-    /// Tab stops are so far apart; 0 is no tabs
+    /// Distance of tab stops; 0 means no tabs
     #[arg(hide_short_help = true, short = 'T', long = "tabsize", value_name = "COLS", allow_hyphen_values = true,
           value_parser = parse_tab)]
     pub tab: Option<usize>,
 
-    /// By none, size, time, version, extension, width, name or inode [default: name; --json, --csv: none]
-    // A word that is cut short is not cut off by --sort-memory, which ls does not have.
+    /// By none, size, time, version, extension, width, name or inode [default: name; --json, --csv:
+    /// none]
+    // --so and --sor stay abbreviations of --sort: ls has no --sort-memory.
     #[arg(long, aliases = ["so", "sor"], value_name = "WORD", hide_possible_values = true, value_parser = SORTS)]
     pub sort: Option<SortBy>,
     /// No order: print entries as they are read, in bounded memory
@@ -260,23 +262,23 @@ pub struct Options {
     /// Newest first
     #[arg(short = 't')]
     pub by_time: bool,
-    /// By numbers within names
+    /// By the numbers in names
     #[arg(short = 'v')]
     pub by_version: bool,
-    /// By what follows the last dot
+    /// By extension: the text after the last dot
     #[arg(hide_short_help = true, short = 'X')]
     pub by_extension: bool,
     /// Directories first, in any order but none
     #[arg(hide_short_help = true, long)]
     pub group_directories_first: bool,
-    /// The order reversed
+    /// Reverse the order
     #[arg(short = 'r', long)]
     pub reverse: bool,
-    /// Memory for sorting; what exceeds it goes through temporary files [default: 256M, or less where limits say so]
+    /// Memory for sorting; more entries go through temporary files [default: 256M, or less under limits]
     #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = size::parse)]
     pub sort_memory: Option<u64>,
 
-    /// Time to show and to sort by: mtime, atime, ctime or btime
+    /// The time to show and to sort by: mtime, atime, ctime or btime
     #[arg(long, value_name = "WHICH", hide_possible_values = true, value_parser = TIMES)]
     pub time: Option<WhichTime>,
     /// Like --time=ctime
@@ -292,7 +294,7 @@ pub struct Options {
     #[arg(long, hide_short_help = true)]
     pub full_time: bool,
 
-    /// Print help (--help says more than this)
+    /// Print short help (--help prints more)
     #[arg(hide_short_help = true, short = '?', action = ArgAction::HelpShort)]
     pub short_help: Option<bool>,
     /// Print all help, with the formats and the differences from ls
@@ -311,7 +313,7 @@ fn parse_scale(text: &str) -> Result<Scale, &'static str> {
     Scale::parse(text).map_err(|_| "a size is a number, a unit or both, as in K, 1000, 2MB, MiB, human-readable or si")
 }
 
-/// A format that ls has, too.
+/// A format that ls has too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// -l and those that imply it.
@@ -336,7 +338,7 @@ const FORMATS: Words<Format> = Words::new(&[
     ("single-column", Format::Lines),
 ]);
 
-/// Which characters behind a name say what it is. Each includes those before it.
+/// The indicator characters after names. Each value includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Indicators {
     /// None.
@@ -359,7 +361,7 @@ const INDICATORS: Words<Indicators> = Words::new(&[
 /// The words for quoting styles, on the command line and in the environment.
 pub const QUOTING: Words<Quoting> = Words::new(&Quoting::WORDS);
 
-/// How much of the extended attributes.
+/// How much of the extended attributes to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum XattrLevel {
     /// Their names
@@ -368,7 +370,7 @@ pub enum XattrLevel {
     Values,
 }
 
-/// When to do something that depends on the terminal.
+/// When to do something that depends on whether stdout is a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// If standard output is a terminal.
@@ -392,7 +394,7 @@ const WHEN: Words<When> = Words::new(&[
 ]);
 
 impl When {
-    /// Whether it is to be done, on a terminal or elsewhere.
+    /// Whether to do it, on a terminal or elsewhere.
     pub fn holds(self, terminal: bool) -> bool {
         self == Self::Always || (self == Self::Auto && terminal)
     }
@@ -411,7 +413,7 @@ pub enum SortBy {
     Time,
     /// By numbers within names.
     Version,
-    /// By what follows the last dot.
+    /// By extension.
     Extension,
     /// By the width of the names on the screen.
     Width,

@@ -1,4 +1,4 @@
-//! The paths on the command line: what is there, looked at one by one.
+//! The paths on the command line and their attributes, read one by one.
 
 use std::{borrow::Cow, ffi::CStr, io, os::unix::ffi::OsStrExt, path::Path};
 
@@ -16,10 +16,10 @@ use super::{
 
 /// A path on the command line.
 pub struct Argument<'a> {
-    /// As it was given.
+    /// The path as it was given.
     pub path: &'a Path,
     attr: Attr,
-    /// It is what a link leads to, if the path is one.
+    /// The path is a link, and the attributes are those of its target.
     followed: bool,
     target: Option<Vec<u8>>,
     link_end: LinkEnd,
@@ -29,8 +29,8 @@ pub struct Argument<'a> {
 }
 
 impl<'a> Argument<'a> {
-    /// Looks at what a path names. Unless it is said which links are followed, it is those to directories, without -l, -d
-    /// and -F.
+    /// Reads the attributes of a path. By default, and without -l, -d and -F, links to directories
+    /// are followed.
     ///
     /// # Errors
     /// As statx(2).
@@ -61,7 +61,7 @@ impl<'a> Argument<'a> {
         Ok(argument)
     }
 
-    /// Whether it is a directory whose entries are listed.
+    /// Whether the entries of this directory are listed.
     pub fn is_listed(&self, plan: &Plan) -> bool {
         self.attr.kind() == Some(FileKind::Directory) && !plan.directory
     }
@@ -102,7 +102,7 @@ impl<'a> Argument<'a> {
             };
             let value = match values.then(|| value_of(name)) {
                 None => XattrValue::NotRead,
-                // Gone since the list was read.
+                // The attribute was removed after the list was read.
                 Some(Err(Errno::NODATA)) => continue,
                 Some(Err(errno)) => XattrValue::Errno(errno.raw_os_error()),
                 Some(Ok(len)) => XattrValue::Bytes(&room[..len]),
@@ -112,7 +112,7 @@ impl<'a> Argument<'a> {
         Ok(())
     }
 
-    /// As an entry whose name is the path.
+    /// An entry whose name is the path.
     pub fn entry(&self, plan: &Plan) -> Entry<'_> {
         Entry {
             name: self.path.as_os_str().as_bytes(),
@@ -131,7 +131,7 @@ impl<'a> Argument<'a> {
         }
     }
 
-    /// What it is sorted by.
+    /// The sort key.
     pub fn sorted(&self, plan: &Plan) -> Sorted<'_> {
         plan.order.sorted(&Entry { attr: Some(Cow::Borrowed(&self.attr)), ..self.entry(plan) })
     }

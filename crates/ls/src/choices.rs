@@ -1,4 +1,5 @@
-//! Which options count, of those that take each other back. The order on the command line decides.
+//! Which of the options that override each other are in effect. Their order on the command line
+//! decides.
 
 use std::io::IsTerminal;
 
@@ -11,44 +12,45 @@ use super::{
     scale::Scale,
 };
 
-/// What happens with links.
+/// Which links are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follows {
-    /// Those on the command line that lead to directories are followed.
+    /// Links to directories on the command line.
     ArgumentDirectories,
-    /// Those on the command line are followed.
+    /// Links on the command line.
     Arguments,
-    /// All are followed.
+    /// All links.
     Always,
 }
 
-/// What counts of the options.
+/// The options in effect.
 #[derive(Debug, Clone)]
-#[allow(clippy::struct_excessive_bools)] // Each is a switch of the command line.
+#[allow(clippy::struct_excessive_bools)] // Each is an option of the command line.
 pub struct Choices {
-    /// None: by where it goes.
+    /// None: it depends on whether stdout is a terminal.
     pub format: Option<Format>,
     pub hidden: Hidden,
-    /// None: by name, or by the time that was asked for.
+    /// None: by name, or by the selected time.
     pub sort: Option<SortBy>,
-    /// None: the time of modification.
+    /// None: the mtime.
     pub time: Option<WhichTime>,
-    /// None: as the environment says.
+    /// None: from the environment.
     pub time_style: Option<String>,
     pub color: When,
     pub hyperlink: When,
-    /// Blocks are shown.
+    /// Whether to show blocks.
     pub blocks: bool,
     pub indicators: Indicators,
-    /// None: as the environment says, or by where it goes.
+    /// None: from the environment, or by whether stdout is a terminal.
     pub quoting: Option<Quoting>,
-    /// Question marks stand for what cannot be printed. None: by where it goes.
+    /// Whether question marks replace unprintable characters. None: it depends on whether stdout is
+    /// a terminal.
     pub hide: Option<bool>,
-    /// Units of sizes. None: as the environment says.
+    /// Units of sizes. None: from the environment.
     pub scale: Option<Scale>,
-    /// None: by the format.
+    /// None: it depends on the format.
     pub follows: Option<Follows>,
-    /// Lines end with a zero byte.
+    /// Whether lines end with a zero byte.
     pub zero: bool,
 }
 
@@ -73,7 +75,7 @@ impl Choices {
         };
         let given = |id: &&Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
         let place = |id: &str| match id {
-            // A word that asks for nothing takes nothing back.
+            // A word without effect overrides nothing.
             "classify" => last_that_holds(matches, &options.classify),
             id => matches.indices_of(id).and_then(Iterator::last),
         };
@@ -86,7 +88,7 @@ impl Choices {
         choices
     }
 
-    /// Takes in an option that follows those taken in before.
+    /// Applies an option. Options are applied in the order of the command line.
     fn take_in(&mut self, id: &str, options: &Options) {
         match id {
             "long" | "no_owner" | "no_group" | "numeric" => self.format = Some(Format::Long),
@@ -137,12 +139,12 @@ impl Choices {
             "dereference" => self.follows = Some(Follows::Always),
             "dereference_command_line" => self.follows = Some(Follows::Arguments),
             "dereference_command_line_symlink_to_dir" => self.follows = Some(Follows::ArgumentDirectories),
-            // The others take nothing back.
+            // The others override nothing.
             _ => {}
         }
     }
 
-    /// Lines are not asked for after the long format.
+    /// Sets the format of one entry per line, unless the long format is in effect.
     fn take_in_lines(&mut self) {
         if self.format != Some(Format::Long) {
             self.format = Some(Format::Lines);
@@ -150,7 +152,7 @@ impl Choices {
     }
 }
 
-/// Where the last word for --classify stands that holds where the output goes.
+/// The index of the last word for --classify that has an effect on this stdout.
 fn last_that_holds(matches: &ArgMatches, words: &[When]) -> Option<usize> {
     let terminal = std::io::stdout().is_terminal();
     let places = matches.indices_of("classify")?;

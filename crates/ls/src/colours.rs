@@ -1,7 +1,7 @@
-//! Colours of names, by LS_COLORS, written by the sequences that GNU ls writes.
+//! Colours of names by LS_COLORS, written as the same sequences as by GNU ls.
 //!
-//! [`Palette`] is what LS_COLORS says, with each sequence put together once. [`Brush`] writes them: the first one is
-//! preceded by a reset, a name by its colour, and what follows the name by another reset.
+//! [`Palette`] is the parsed LS_COLORS, with each sequence built once. [`Brush`] writes the
+//! sequences: a reset before the first one, a colour before a name, and a reset after it.
 
 use std::{env, os::unix::ffi::OsStrExt};
 
@@ -9,15 +9,16 @@ use pando_records::FileKind;
 
 use super::entry::{Entry, LinkEnd};
 
-/// What LS_COLORS gives a sequence to.
+/// The things that LS_COLORS assigns a sequence to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Indicator {
-    /// What begins and ends each sequence, and what ends a colour: `lc`, `rc`, and `ec`, or else `rs` between them.
+    /// The begin (`lc`) and end (`rc`) of each sequence, and the end of a colour: `ec`, or else
+    /// `rs` between the two.
     Left,
     Right,
     End,
     Reset,
-    /// Text that is no name.
+    /// Text that is not a name.
     Normal,
     File,
     Directory,
@@ -26,7 +27,7 @@ enum Indicator {
     Socket,
     Block,
     Character,
-    /// The target of a link that leads nowhere, and the link itself.
+    /// The missing target of a link, and the link itself.
     Missing,
     Orphan,
     Executable,
@@ -37,12 +38,12 @@ enum Indicator {
     StickyOtherWritable,
     Capability,
     HardLinked,
-    /// Clears the line from where the cursor is, after a name that may have run into the next line.
+    /// Clears the line from the cursor on, after a name that may have wrapped to the next line.
     Clear,
 }
 
-/// In the order of [`Indicator`]: the two letters in LS_COLORS, and what ls has where it says nothing. `do` (doors) is known
-/// and not used: Linux has none.
+/// In the order of [`Indicator`]: the two letters in LS_COLORS, and the default of ls. `do` (doors)
+/// is accepted and not used, because Linux has no doors.
 const INDICATORS: [(&[u8; 2], Option<&[u8]>); 24] = [
     (b"lc", Some(b"\x1b[")),
     (b"rc", Some(b"m")),
@@ -70,7 +71,8 @@ const INDICATORS: [(&[u8; 2], Option<&[u8]>); 24] = [
     (b"do", None),
 ];
 
-/// Whether a terminal has these sequences, for where LS_COLORS is not set: those that dircolors(1) knows.
+/// Whether a terminal has these sequences, if LS_COLORS is not set: the terminals that dircolors(1)
+/// knows.
 fn is_known_terminal(term: &str) -> bool {
     const NAMES: [&str; 18] = [
         "Eterm",
@@ -101,7 +103,7 @@ fn is_known_terminal(term: &str) -> bool {
         || term.strip_prefix("con").is_some_and(is_console)
 }
 
-/// The end of a name, and the colour of the regular files that have it.
+/// A suffix of names, and the colour of regular files with that suffix.
 #[derive(Debug, Clone)]
 struct Suffix {
     end: Box<[u8]>,
@@ -111,31 +113,32 @@ struct Suffix {
 /// What is wrong with LS_COLORS.
 #[derive(Debug, PartialEq, Eq)]
 struct Unparsable {
-    /// A prefix that is none of ls's, or has no value that can be read.
+    /// A prefix that ls does not know, or one without a readable value.
     prefix: Option<[u8; 2]>,
 }
 
-/// What LS_COLORS asks for, or what ls has without it.
+/// The sequences that LS_COLORS or the defaults of ls assign.
 #[derive(Debug, Clone)]
 pub struct Palette {
-    /// By [`Indicator`]: what comes before a name; none if the name is left as it is.
+    /// The sequence before a name, by [`Indicator`]. None if the name has no colour.
     sequences: [Option<Box<[u8]>>; INDICATORS.len()],
-    /// Which of them are colours: there, and not 0.
+    /// Which of them are colours: set, and not 0.
     coloured: [bool; INDICATORS.len()],
-    /// By their last byte in lower case; what is given last comes first.
+    /// The suffixes by their last byte in lower case. Later ones in LS_COLORS come first.
     suffixes: Vec<Vec<Suffix>>,
-    /// What comes before text that is no name.
+    /// The sequence before text that is not a name.
     normal: Option<Box<[u8]>>,
     after: Box<[u8]>,
     clear: Box<[u8]>,
-    /// What comes last of all; empty where it would do nothing.
+    /// The sequence at the very end. Empty if it would have no effect.
     last: Box<[u8]>,
-    /// Links have the colours of what they lead to (`ln=target`).
+    /// Links have the colours of their targets (`ln=target`).
     link_as_target: bool,
 }
 
 impl Palette {
-    /// As the environment says. None if it asks for no colours, or cannot be understood, which is said as ls says it.
+    /// The palette of the environment. None if it disables colours or cannot be parsed. The latter
+    /// is reported as by ls.
     pub fn from_env(mut say: impl FnMut(&str)) -> Option<Self> {
         let text = env::var_os("LS_COLORS").unwrap_or_default();
         if text.is_empty() {
@@ -183,14 +186,14 @@ impl Palette {
         Ok(Self::assembled(values, suffixes))
     }
 
-    /// Puts together what is written, from what was given.
+    /// Builds the sequences.
     fn assembled(values: [Option<Vec<u8>>; INDICATORS.len()], given: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
         let coloured = values.each_ref().map(|value| is_colour(value.as_deref()));
         let value = |indicator| values[indicator as usize].as_deref().unwrap_or_default();
         let (left, right) = (value(Indicator::Left), value(Indicator::Right));
         let normal =
             coloured[Indicator::Normal as usize].then(|| [left, value(Indicator::Normal), right].concat().into());
-        // So that a name's colour is not mixed with that of other text.
+        // A reset, so that the colour of a name is not mixed with that of other text.
         let plain = if normal.is_some() { [left, right].concat() } else { Vec::new() };
         let sequence = |value: &[u8]| -> Box<[u8]> { [&plain, left, value, right].concat().into() };
         let mut suffixes = vec![Vec::new(); 256];
@@ -198,7 +201,7 @@ impl Palette {
             let suffix = Suffix { end: end.as_slice().into(), sequence: sequence(&value) };
             match end.last() {
                 Some(last) => suffixes[usize::from(last.to_ascii_lowercase())].push(suffix),
-                // Every name ends with nothing.
+                // An empty suffix matches every name.
                 None => suffixes.iter_mut().for_each(|suffixes| suffixes.push(suffix.clone())),
             }
         }
@@ -223,20 +226,20 @@ impl Palette {
         self.coloured[indicator as usize]
     }
 
-    /// Whether it must be looked at what links lead to.
+    /// Whether the targets of links must be looked at.
     pub fn wants_link_end(&self, long: bool) -> bool {
         self.has(Indicator::Orphan)
             || (self.has(Indicator::Executable) && self.link_as_target)
             || (self.has(Indicator::Missing) && long)
     }
 
-    /// Whether modes of regular files decide about colours.
+    /// Whether the modes of regular files affect colours.
     pub fn wants_modes(&self) -> bool {
         [Indicator::Executable, Indicator::Setuid, Indicator::Setgid].iter().any(|&indicator| self.has(indicator))
             || self.wants_capabilities()
     }
 
-    /// Whether modes of directories do.
+    /// Whether the modes of directories affect colours.
     pub fn wants_directory_modes(&self) -> bool {
         let bits = [Indicator::Sticky, Indicator::OtherWritable, Indicator::StickyOtherWritable];
         bits.iter().any(|&indicator| self.has(indicator))
@@ -247,17 +250,17 @@ impl Palette {
         self.has(Indicator::Capability)
     }
 
-    /// What ends a colour.
+    /// The sequence that ends a colour.
     pub fn after(&self) -> &[u8] {
         &self.after
     }
 
-    /// What clears the rest of the line after a name that may have run into the next one.
+    /// The sequence that clears the rest of the line after a name that may have wrapped.
     pub fn clear(&self) -> &[u8] {
         &self.clear
     }
 
-    /// The first of these that has a colour, or else the last.
+    /// The first of these indicators that has a colour, or else the last.
     fn first_of(&self, candidates: &[(bool, Indicator)], otherwise: Indicator) -> Indicator {
         let found = candidates.iter().find(|&&(holds, indicator)| holds && self.has(indicator));
         found.map_or(otherwise, |&(_, indicator)| indicator)
@@ -295,7 +298,7 @@ impl Palette {
         }
     }
 
-    /// What comes before a name.
+    /// The sequence before a name.
     fn sequence(&self, subject: Subject<'_>) -> Option<&[u8]> {
         let mut indicator = match subject.missing && self.has(Indicator::Missing) {
             true => Indicator::Missing,
@@ -319,7 +322,8 @@ impl Palette {
     }
 }
 
-/// The indicator of a kind whose mode does not matter. What a link leads to has no kind if it was not looked at.
+/// The indicator of a kind whose mode does not matter. The target of a link has no kind if nobody
+/// looked at it.
 fn without_modes(kind: Option<FileKind>) -> Indicator {
     match kind {
         Some(FileKind::Symlink) => Indicator::Link,
@@ -335,8 +339,9 @@ fn is_colour(value: Option<&[u8]>) -> bool {
     !matches!(value.unwrap_or_default(), b"" | b"0" | b"00")
 }
 
-/// Reads a value to its end, which is a colon, the end of the text, or an equals sign if it is the end of a name. Escapes
-/// are those of ls: `\n`, `\e`, `\_`, `\101`, `\x41` and so on, and `^A`. None if one has no end.
+/// Reads a value to its end: a colon, the end of the text, or an equals sign after a name. The
+/// escapes are those of ls: `\n`, `\e`, `\_`, `\101`, `\x41` and so on, and `^A`. None if an escape
+/// has no end.
 fn read_value(rest: &mut &[u8], is_name: bool) -> Option<Vec<u8>> {
     let mut value = Vec::new();
     loop {
@@ -347,7 +352,7 @@ fn read_value(rest: &mut &[u8], is_name: bool) -> Option<Vec<u8>> {
         *rest = after;
         value.push(match byte {
             b'\\' => read_escape(rest)?,
-            // As in ls, the question mark stays behind.
+            // As in ls, the question mark stays.
             b'^' if rest.first() == Some(&b'?') => 0x7f,
             b'^' => match take(rest)? {
                 letter @ b'@'..=b'~' => letter & 0x1f,
@@ -382,7 +387,7 @@ fn read_escape(rest: &mut &[u8]) -> Option<u8> {
     })
 }
 
-/// However many digits there are.
+/// Any number of digits.
 fn read_digits(rest: &mut &[u8], mut number: u8, radix: u8) -> u8 {
     while let Some(digit) = rest.first().and_then(|&byte| char::from(byte).to_digit(u32::from(radix))) {
         number = number.wrapping_mul(radix).wrapping_add(digit as u8);
@@ -391,23 +396,23 @@ fn read_digits(rest: &mut &[u8], mut number: u8, radix: u8) -> u8 {
     number
 }
 
-/// What decides about a colour.
+/// The facts that decide about a colour.
 #[derive(Debug, Clone, Copy)]
 struct Subject<'a> {
     name: &'a [u8],
     kind: Option<FileKind>,
-    /// None if nobody looked.
+    /// None if it is not known.
     mode: Option<u32>,
     nlink: u32,
     capability: bool,
-    /// It leads nowhere, as far as is known.
+    /// A link that is known to lead nowhere.
     orphan: bool,
-    /// It is the target of such a link.
+    /// The missing target of such a link.
     missing: bool,
 }
 
 impl<'a> Subject<'a> {
-    /// An entry itself.
+    /// The facts of an entry itself.
     fn of(entry: &Entry<'a>, palette: &Palette) -> Self {
         let own = Self {
             name: entry.name,
@@ -427,14 +432,14 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// What a link leads to.
+    /// The facts of a link's target.
     fn target_of(entry: &Entry<'a>) -> Self {
         let mode = if let LinkEnd::Mode(mode) = entry.link_end { Some(mode) } else { None };
         Self {
             name: entry.target.unwrap_or_default(),
             kind: mode.and_then(FileKind::from_mode),
             mode,
-            // As in ls: those of the link.
+            // As in ls, those of the link.
             nlink: entry.attr().map_or(1, |attr| attr.nlink),
             capability: false,
             orphan: false,
@@ -443,31 +448,33 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The extended attribute that holds a file's capabilities.
+/// The extended attribute with the capabilities of a file.
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// Writes colours.
 #[derive(Debug)]
 pub struct Brush<'p> {
     palette: &'p Palette,
-    /// Whether it wrote anything.
+    /// Whether a sequence was written.
     used: bool,
-    /// Where it wrote the first sequence of a cell. Which of all those in cells is printed first is not known yet.
+    /// Where the first sequence of a cell was written. Which cell is printed first is not known
+    /// yet.
     in_cell: Option<usize>,
     cells: bool,
-    /// How many bytes of sequences it wrote.
+    /// The number of bytes of sequences.
     pub written: u64,
-    /// Whether files with several names have their colour: in ls, only where it looks at files for another reason.
+    /// Whether files with several hard links have their colour: in ls, only if it reads attributes
+    /// for another reason.
     pub hard_links: bool,
 }
 
 impl<'p> Brush<'p> {
-    /// Nothing written yet. With `cells`, all is written into those of columns.
+    /// A brush that has written nothing. With `cells`, it writes into the cells of columns.
     pub fn new(palette: &'p Palette, cells: bool) -> Self {
         Self { palette, used: false, in_cell: None, cells, written: 0, hard_links: true }
     }
 
-    /// Where the first sequence begins in the cell that was made last.
+    /// Where the first sequence begins in the last cell.
     pub fn take_first(&mut self) -> Option<usize> {
         self.in_cell.take()
     }
@@ -484,20 +491,20 @@ impl<'p> Brush<'p> {
         self.written += sequence.len() as u64;
     }
 
-    /// Begins text that is no name.
+    /// Begins text that is not a name.
     pub fn begin_text(&mut self, out: &mut Vec<u8>) {
         if let Some(normal) = &self.palette.normal {
             self.put(normal, out);
         }
     }
 
-    /// Begins an entry's name.
+    /// Begins the name of an entry.
     pub fn begin_name(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) -> Painted {
         let subject = Subject::of(entry, self.palette);
         self.begin(if self.hard_links { subject } else { Subject { nlink: 1, ..subject } }, out)
     }
 
-    /// Begins what a link leads to.
+    /// Begins the target of a link.
     pub fn begin_target(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) -> Painted {
         self.begin(Subject::target_of(entry), out)
     }
@@ -510,7 +517,7 @@ impl<'p> Brush<'p> {
         Painted(sequence.is_some() || self.palette.normal.is_some())
     }
 
-    /// Ends a name, or what a link leads to. Answers whether a colour ended with it.
+    /// Ends a name or a target. Returns whether a colour ended with it.
     pub fn end(&mut self, painted: Painted, out: &mut Vec<u8>) -> bool {
         if painted.0 {
             out.extend_from_slice(&self.palette.after);
@@ -519,7 +526,7 @@ impl<'p> Brush<'p> {
         painted.0
     }
 
-    /// Ends all.
+    /// Ends the output.
     pub fn finish(&self, out: &mut Vec<u8>) {
         if self.used {
             out.extend_from_slice(&self.palette.last);
@@ -527,7 +534,7 @@ impl<'p> Brush<'p> {
     }
 }
 
-/// Whether what was begun must be ended.
+/// Whether a sequence that was begun must be ended.
 #[must_use]
 #[derive(Debug, Clone, Copy)]
 pub struct Painted(bool);

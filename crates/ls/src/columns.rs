@@ -1,55 +1,56 @@
-//! Columns, filled one after the other or across, each as wide as its widest entry: as many as fit into the line. And
-//! lines in which commas separate entries.
+//! Columns, filled downwards or across, each as wide as its widest entry, and as many as fit into
+//! the line. Also lines of entries separated by commas.
 
 use super::human::spaces;
 
 /// The space between columns.
 const GAP: usize = 2;
-/// One character and the gap.
+/// A character and the gap.
 const MIN_COLUMN: usize = 3;
 
-/// Where the next entry stands.
+/// The place of the next entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Below, in a column.
+    /// Below, in the same column.
     Down,
     /// In the next column.
     Across,
-    /// Behind a comma.
+    /// After a comma.
     Commas,
 }
 
-/// How wide the screen is.
+/// The width of the screen.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     /// Columns of the screen; 0 is no limit.
     pub width: usize,
-    /// How far apart tab stops are; 0 if gaps are not filled with tabs. (A tab would take the colour of a background with
-    /// it.)
+    /// The distance of tab stops; 0 if gaps are filled with spaces only. (A tab would extend the
+    /// colour of a background.)
     pub tab: usize,
     pub layout: Layout,
-    /// What ends a line.
+    /// The end of a line.
     pub eol: u8,
 }
 
-/// Reads a width as ls does: decimal, octal or hexadecimal. What is too large is no limit.
+/// Parses a width as ls does: decimal, octal or hexadecimal. A number that is too large means no
+/// limit.
 ///
 /// # Errors
-/// It is no number.
+/// It is not a number.
 pub fn parse_width(text: &str) -> Result<usize, String> {
     parse_number(text, "a width is a number").map(|width| width.unwrap_or(0))
 }
 
-/// Reads the distance of tab stops, likewise. What is too large is an error.
+/// Parses the distance of tab stops, likewise. A number that is too large is an error.
 ///
 /// # Errors
-/// It is no number that fits.
+/// It is not a number that fits.
 pub fn parse_tab(text: &str) -> Result<usize, String> {
     const NUMBER: &str = "the distance of tab stops is a number";
     parse_number(text, NUMBER)?.ok_or_else(|| NUMBER.to_owned())
 }
 
-/// A number; none if it is too large.
+/// A number; None if it is too large.
 fn parse_number(text: &str, error: &str) -> Result<Option<usize>, String> {
     let digits = text.trim_start();
     let digits = digits.strip_prefix('+').unwrap_or(digits);
@@ -65,63 +66,65 @@ fn parse_number(text: &str, error: &str) -> Result<Option<usize>, String> {
 }
 
 impl Screen {
-    /// Whether something may run over the edge of the screen: ls counts its bytes.
+    /// Whether something may wrap at the edge of the screen. ls decides that by the number of
+    /// bytes.
     pub fn is_left_by(self, column: usize, bytes: usize) -> bool {
         self.width != 0 && bytes != 0 && column / self.width != (column + bytes - 1) / self.width
     }
 }
 
-/// An entry waiting to be laid out.
+/// An entry that waits for the layout.
 #[derive(Debug)]
 struct Cell {
-    /// Where its text ends.
+    /// The end of its text.
     end: usize,
-    /// How many columns it takes.
+    /// Its number of columns.
     width: usize,
-    /// Bytes of its name if that is coloured, and bytes behind the colour.
+    /// The bytes of its name if that is coloured, and the bytes after the colour.
     name: u32,
     tail: u32,
-    /// Where in the text of all its first colour begins.
+    /// Where its first colour begins in the text of all entries.
     sequence: Option<usize>,
 }
 
-/// Entries waiting to be laid out.
+/// Entries that wait for the layout.
 #[derive(Debug, Default)]
 pub struct Cells {
     text: Vec<u8>,
     cells: Vec<Cell>,
-    /// What is to be written before the first colour that is printed: another one than the first that was made.
+    /// The sequence before the first printed colour. The entry that is printed first may not be the
+    /// first one in the buffer.
     reset: Vec<u8>,
 }
 
 impl Cells {
-    /// Before the first colour, what colours there were ends with `reset`.
+    /// Ends earlier colours with `reset` before the first colour.
     pub fn new(reset: &[u8]) -> Self {
         Self { reset: reset.to_vec(), ..Self::default() }
     }
 
-    /// Where the next entry's text is to be appended; [`Cells::end`] ends it.
+    /// The buffer for the text of the next entry; [`Cells::end`] ends it.
     pub fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
 
-    /// Ends an entry, which takes `width` columns.
+    /// Ends an entry that takes `width` columns.
     pub fn end(&mut self, width: usize) {
         self.end_coloured(width, 0, 0, None);
     }
 
-    /// Ends an entry with a coloured name of so many bytes, and so many bytes behind the colour. Its first colour begins there
-    /// in the text.
+    /// Ends an entry with a coloured name: the bytes of the name, the bytes after the colour, and
+    /// where in the text its first colour begins.
     pub fn end_coloured(&mut self, width: usize, name: usize, tail: usize, sequence: Option<usize>) {
         self.cells.push(Cell { end: self.text.len(), width, name: name as u32, tail: tail as u32, sequence });
     }
 
-    /// How many entries wait.
+    /// The number of waiting entries.
     pub fn len(&self) -> usize {
         self.cells.len()
     }
 
-    /// Prints an entry up to its tail, and answers that.
+    /// Prints an entry without its tail. Returns the tail.
     fn put(&mut self, index: usize, out: &mut Vec<u8>) -> &[u8] {
         let cell = &self.cells[index];
         let mut begin = if index == 0 { 0 } else { self.cells[index - 1].end };
@@ -135,7 +138,8 @@ impl Cells {
         tail
     }
 
-    /// Lays out what waits, and empties it. `clear` comes after coloured names that may have run over the edge.
+    /// Lays out the waiting entries, and removes them. `clear` follows coloured names that may have
+    /// wrapped.
     pub fn flush(&mut self, screen: Screen, clear: &[u8], out: &mut Vec<u8>) {
         if self.cells.is_empty() {
             return;
@@ -150,7 +154,7 @@ impl Cells {
         self.cells.clear();
     }
 
-    /// Prints an entry that begins in this column.
+    /// Prints an entry that begins in this column of the screen.
     fn put_at(&mut self, index: usize, at: usize, screen: Screen, clear: &[u8], out: &mut Vec<u8>) {
         let name = self.cells[index].name as usize;
         let tail = self.put(index, out);
@@ -194,7 +198,7 @@ impl Cells {
         out.push(screen.eol);
     }
 
-    /// As many in a line as fit, with a character and a space after each.
+    /// Puts as many entries into a line as fit, with a character and a space after each.
     fn flush_separated(&mut self, separator: u8, screen: Screen, clear: &[u8], out: &mut Vec<u8>) {
         let mut at = 0;
         for index in 0..self.cells.len() {
@@ -210,12 +214,12 @@ impl Cells {
         out.push(screen.eol);
     }
 
-    /// The widths of the most columns that fit.
+    /// The widths of the largest number of columns that fit.
     fn widths(&self, screen: Screen) -> Vec<usize> {
         let count = self.cells.len();
         let mut columns = count.min(screen.width.div_ceil(MIN_COLUMN));
         while columns > 1 {
-            // More columns with as many rows would stay empty: they take room and change nothing else.
+            // With as many rows, further columns would stay empty. They would only take space.
             let used = match screen.layout {
                 Layout::Across => columns,
                 _ => count.div_ceil(count.div_ceil(columns)),
@@ -228,7 +232,7 @@ impl Cells {
         vec![0]
     }
 
-    /// The widths of this many columns, if they fit.
+    /// The widths of this number of columns, if they fit.
     fn widths_of(&self, columns: usize, screen: Screen) -> Option<Vec<usize>> {
         let rows = self.cells.len().div_ceil(columns);
         let mut widths = vec![MIN_COLUMN; columns];
@@ -244,7 +248,7 @@ impl Cells {
                 }
             }
         }
-        // As in ls, columns that are all as narrow as can be always fit.
+        // As in ls, columns of the least width always fit.
         Some(widths)
     }
 }
@@ -279,9 +283,9 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// Layouts seen from GNU ls 9.1 -C -w.
+    /// The expected layouts are the output of GNU ls 9.1 -C -w.
     #[test]
-    fn columns_are_those_of_gnu_ls() {
+    fn columns_are_laid_out_as_by_gnu_ls() {
         let names = ["a", "bb", "ccc", "dddd", "eeeee", "ffffff", "g"];
         assert_eq!(laid_out(&names, 80, 0), "a  bb  ccc  dddd  eeeee  ffffff  g\n");
         assert_eq!(laid_out(&names, 20, 0), "a    dddd    g\nbb   eeeee\nccc  ffffff\n");

@@ -1,4 +1,5 @@
-//! Comma-separated values (RFC 4180): the columns are the keys of the JSON form. Bytes are written as they are.
+//! Comma-separated values (RFC 4180). The columns are the keys of the JSON form. Bytes are written
+//! unchanged.
 
 use pando_records::XattrValue;
 
@@ -56,7 +57,7 @@ pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], columns: Shown, owners
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a line for a directory that could not be opened or read on.
+/// Appends a line for a directory that could not be opened, or not be read to its end.
 pub fn write_failure(path: &[u8], operation: &str, number: i32, columns: Shown, out: &mut Vec<u8>) {
     field(path, out);
     out.extend_from_slice(b",,,,");
@@ -112,7 +113,8 @@ fn write_xattrs(entry: &Entry<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Everything but letters, digits and `-._~` as %XX (RFC 3986, unreserved characters).
+/// Writes all characters except letters, digits and `-._~` as %XX (RFC 3986, unreserved
+/// characters).
 fn percent(bytes: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {
@@ -130,7 +132,7 @@ fn errno(errno: Option<i32>, out: &mut Vec<u8>) {
     }
 }
 
-/// A field, in quotes if it must be.
+/// Writes a field, in quotes if needed.
 fn field(bytes: &[u8], out: &mut Vec<u8>) {
     if !bytes.iter().any(|byte| b",\"\r\n".contains(byte)) {
         out.extend_from_slice(bytes);
@@ -151,7 +153,7 @@ mod tests {
     use super::*;
     use crate::entry::{EntryXattrs, tests::example};
 
-    /// Fields of one record, by the rules of RFC 4180.
+    /// The fields of one record, by the rules of RFC 4180.
     fn fields(line: &[u8]) -> Vec<Vec<u8>> {
         let (mut fields, mut quoted) = (vec![Vec::new()], false);
         let mut bytes = line.strip_suffix(b"\r\n").unwrap().iter().peekable();
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_survive() {
+    fn any_bytes_are_read_back() {
         let columns = Shown { long: false, xattrs: true };
         let entry = Entry { xattrs: EntryXattrs::Kept(b"\x06user.a\x01\x03=&\xff\x06user.b\x00"), ..example(b"x") };
         let mut line = Vec::new();

@@ -1,4 +1,5 @@
-//! Where names are in the output, for Emacs (`--dired`): said after the listing, in bytes without the sequences of colours.
+//! The places of names in the output, for Emacs (`--dired`). They follow the listing, as offsets in
+//! bytes without the sequences of colours.
 
 use pando_console::quote::Quoting;
 
@@ -9,27 +10,28 @@ use super::plan::Plan;
 pub struct Dired {
     names: Vec<u64>,
     directories: Vec<u64>,
-    /// Bytes before those in the buffer.
+    /// The number of bytes that were written before the buffer.
     pub flushed: u64,
 }
 
 impl Dired {
-    /// A name of an entry lies in the buffer from here to there. So many bytes before it are not counted.
+    /// Records the place of an entry's name in the buffer. The bytes before it that are colour
+    /// sequences are not counted.
     pub fn add_name(&mut self, from: usize, to: usize, uncounted: u64) {
         self.names.extend([from, to].map(|place| self.flushed + place as u64 - uncounted));
     }
 
-    /// A name of a directory, likewise.
+    /// Records the place of a directory's name.
     pub fn add_directory(&mut self, from: usize, to: usize, uncounted: u64) {
         self.directories.extend([from, to].map(|place| self.flushed + place as u64 - uncounted));
     }
 
-    /// How many places there are.
+    /// The number of places.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// So many bytes were put in before the names from this one on.
+    /// Moves the names from this one on by bytes that were inserted before them.
     pub fn shift(&mut self, from: usize, bytes: usize) {
         self.names[from..].iter_mut().for_each(|place| *place += bytes as u64);
     }

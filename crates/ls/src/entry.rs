@@ -1,4 +1,4 @@
-//! One entry of a listing: a view of a record, or of what was kept of one until its turn comes.
+//! An entry of a listing: a view of a record, or of a copy that is kept until it is printed.
 
 use std::borrow::Cow;
 
@@ -6,43 +6,43 @@ use pando_records::{Attr, BulkXattr, Fields, FileKind, Time, XattrValue, Xattrs}
 
 use super::args::WhichTime;
 
-/// What a symbolic link leads to, as far as it was looked at.
+/// The target of a symbolic link, as far as it was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkEnd {
-    /// No link, or not looked at.
+    /// No link, or a target that was not looked at.
     Unknown,
-    /// Nothing is there.
+    /// The target does not exist.
     Nothing,
-    /// Something with this mode.
+    /// The target has this mode.
     Mode(u32),
 }
 
-/// An entry, with what was asked for and could be had.
+/// An entry, with the requested facts as far as they could be read.
 #[derive(Debug, Clone)]
 pub struct Entry<'a> {
     /// The name, or the path of an argument.
     pub name: &'a [u8],
-    /// What it is, if anybody said.
+    /// The kind, if it is known.
     pub kind: Option<FileKind>,
     /// The inode number in the directory.
     pub ino: u64,
-    /// Where it stands in its directory.
+    /// The position in its directory.
     pub position: u64,
-    /// The attributes: those of a record where they lie.
+    /// The attributes, borrowed from the record.
     pub attr: Option<Cow<'a, Attr>>,
-    /// Why there are none.
+    /// The error if they could not be read.
     pub errno: Option<i32>,
-    /// Why there are no extended attributes, or not all.
+    /// The error if extended attributes could not be read.
     pub xattr_errno: Option<i32>,
-    /// It changed each time it was read.
+    /// Whether it changed each time it was read.
     pub changed: bool,
-    /// Where a link leads.
+    /// The target of a link.
     pub target: Option<&'a [u8]>,
-    /// Why that could not be read.
+    /// The error if the target could not be read.
     pub target_errno: Option<i32>,
-    /// What is there.
+    /// What the target is.
     pub link_end: LinkEnd,
-    /// It is an executable with capabilities, as far as that was asked for by itself.
+    /// Whether it is an executable with capabilities, if only that was asked for.
     pub has_capabilities: bool,
     /// The extended attributes.
     pub xattrs: EntryXattrs<'a>,
@@ -58,7 +58,7 @@ pub enum EntryXattrs<'a> {
 }
 
 impl EntryXattrs<'_> {
-    /// Whether there are none.
+    /// Whether there are no extended attributes.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Live(xattrs) => xattrs.len() == 0,
@@ -97,7 +97,7 @@ impl Entry<'_> {
         self.attr.as_deref()
     }
 
-    /// Its inode number; none if its attributes could not be had.
+    /// The inode number. None if its attributes could not be read.
     pub fn known_ino(&self) -> Option<u64> {
         match (self.attr(), self.errno) {
             (Some(attr), _) => Some(attr.ino),
@@ -106,7 +106,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Why not all of its extended attributes could be had, with their values if those were asked for.
+    /// The error if not all requested names and values of extended attributes could be read.
     pub fn xattr_failure(&self) -> Option<i32> {
         self.xattr_errno.or_else(|| {
             self.xattrs.clone().find_map(|xattr| match xattr.value {
@@ -116,7 +116,7 @@ impl Entry<'_> {
         })
     }
 
-    /// One of its times; none if it is not known.
+    /// One of its times. None if it is not known.
     pub fn time(&self, which: WhichTime) -> Option<Time> {
         let attr = self.attr()?;
         match which {
@@ -127,7 +127,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Appends it in a form from which [`Entry::decode`] makes it again.
+    /// Appends the encoded entry, which [`Entry::decode`] reads.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer { out };
         writer.bytes_with_len(self.name);
@@ -139,7 +139,7 @@ impl Entry<'_> {
         writer.number(self.target_errno.unwrap_or(0) as u64);
         writer.number(u64::from(self.changed));
         writer.number(u64::from(self.has_capabilities));
-        // Lengths are one more than they are: 0 says that there is nothing.
+        // Lengths are stored plus one: 0 stands for None.
         writer.number(self.target.map_or(0, |target| target.len() as u64 + 1));
         writer.out.extend_from_slice(self.target.unwrap_or_default());
         writer.number(match self.link_end {
@@ -157,7 +157,7 @@ impl Entry<'_> {
     }
 }
 
-/// Appends an extended attribute as [`EntryXattrs::Kept`] reads it.
+/// Appends an extended attribute in the encoding of [`EntryXattrs::Kept`].
 pub fn encode_xattr(xattr: &BulkXattr<'_>, out: &mut Vec<u8>) {
     let mut writer = Writer { out };
     writer.bytes_with_len(xattr.name);
@@ -175,7 +175,7 @@ pub fn encode_xattr(xattr: &BulkXattr<'_>, out: &mut Vec<u8>) {
 }
 
 impl<'a> Entry<'a> {
-    /// Reads what [`Entry::encode`] wrote.
+    /// Reads the encoding of [`Entry::encode`].
     pub fn decode(bytes: &'a [u8]) -> Self {
         let mut reader = Reader { bytes };
         let name = reader.bytes_with_len();
@@ -219,7 +219,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Numbers are written with seven bits to a byte, the lowest first; the last has its high bit clear.
+/// Writes a number with seven bits per byte, the lowest first. The last byte has its high bit
+/// clear.
 struct Writer<'o> {
     out: &'o mut Vec<u8>,
 }
@@ -238,7 +239,7 @@ impl Writer<'_> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Times have a fixed length: nanoseconds fill it anyhow.
+    /// Times have a fixed length, because nanoseconds use most of the bits anyway.
     fn time(&mut self, time: Time) {
         self.out.extend_from_slice(&time.secs.to_ne_bytes());
         self.out.extend_from_slice(&time.nanos.to_ne_bytes());
@@ -370,8 +371,8 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_back() {
-        // As xattrs are encoded: user.a = "1\0", user.b not read, user.c failed.
+    fn encoded_entries_are_decoded() {
+        // Encoded xattrs: user.a = "1\0", user.b not read, user.c failed.
         let xattrs = b"\x06user.a\x01\x021\0\x06user.b\x00\x06user.c\x02\x0d";
         let entry = Entry { xattrs: EntryXattrs::Kept(xattrs), ..example(b"\xffname\n") };
         let mut kept = Vec::new();
@@ -384,7 +385,7 @@ pub mod tests {
     }
 
     #[test]
-    fn names_alone_come_back() {
+    fn encoded_names_without_attributes_are_decoded() {
         let entry = Entry {
             attr: None,
             kind: None,

@@ -1,36 +1,36 @@
-//! What could not be listed: said on stderr, and remembered for the exit status. The listing goes on.
+//! Failures: reported on stderr, and remembered for the exit status. The listing goes on.
 
 use std::{fmt, io, process::ExitCode};
 
 use pando_console::{failure::say, quote::in_message};
 
-/// The text of an errno, as the C library has it.
+/// The text of an errno, as in the C library.
 pub fn message(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     let number = format!(" (os error {errno})");
     text.strip_suffix(&number).map(str::to_owned).unwrap_or(text)
 }
 
-/// How bad it was.
+/// The severity of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Status {
     /// All was listed.
     #[default]
     Well,
-    /// Something within a directory was not.
+    /// A part of a directory was not listed.
     Minor,
-    /// A path on the command line was not.
+    /// A path on the command line was not listed.
     Serious,
 }
 
 impl Status {
-    /// Says what failed, and remembers how bad that is. `what` ends where the name begins, as in "cannot open
-    /// directory".
+    /// Reports a failure, and remembers its severity. `what` ends before the name, as in "cannot
+    /// open directory".
     pub fn failed(&mut self, level: Self, what: impl fmt::Display, name: &[u8], errno: i32) {
         self.say(level, format_args!("{what} {}: {}", in_message(name), message(errno)));
     }
 
-    /// The same for what is no system call's failure.
+    /// The same for a failure that is not of a system call.
     pub fn say(&mut self, level: Self, what: impl fmt::Display) {
         *self = (*self).max(level);
         say(format_args!("pando ls: {what}"));

@@ -1,4 +1,4 @@
-//! Plain numbers as ls shows them.
+//! Plain numbers, as in ls.
 
 /// Appends a number.
 pub fn digits(number: u64, out: &mut Vec<u8>) {
@@ -18,7 +18,7 @@ pub fn spaces(count: usize, out: &mut Vec<u8>) {
     out.resize(out.len() + count, b' ');
 }
 
-/// How many digits a number has.
+/// The number of digits of a number.
 pub fn width(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn widths_are_those_of_the_digits() {
+    fn widths_are_numbers_of_digits() {
         for number in [0, 1, 9, 10, 99, 100, u64::MAX] {
             assert_eq!(width(number), number.to_string().len());
         }

@@ -1,4 +1,4 @@
-//! Names as links to files, for terminals that have them (`--hyperlink`).
+//! Names as links to files, for terminals that support them (`--hyperlink`).
 
 use std::{
     collections::HashSet,
@@ -8,7 +8,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// What ends a link.
+/// The end of a link.
 pub const END: &[u8] = b"\x1b]8;;\x07";
 
 /// Writes links.
@@ -32,7 +32,7 @@ impl Hyperlinks {
     }
 }
 
-/// Everything but letters, digits, `-._~` and what is `kept` as %xx.
+/// Writes all bytes except letters, digits, `-._~` and those in `kept` as %xx.
 fn escape(bytes: &[u8], kept: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     for &byte in bytes {
@@ -44,10 +44,11 @@ fn escape(bytes: &[u8], kept: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Links that are followed before loops are looked for.
+/// The number of links that are followed before loops are looked for.
 const FREE_LINKS: usize = 20;
 
-/// A path without links, `.` and `..`. Parts of it may be missing, and a link that leads to itself stays.
+/// Resolves a path to one without links, `.` and `..`. Parts of the path may be missing, and a link
+/// that leads to itself is kept.
 ///
 /// # Errors
 /// The working directory has no path.
@@ -56,7 +57,7 @@ pub fn canonical(path: &Path) -> io::Result<PathBuf> {
         return Ok(path);
     }
     let mut done = if path.is_absolute() { PathBuf::from("/") } else { std::env::current_dir()? };
-    // The parts that are still to be looked at, the next one last.
+    // The remaining parts of the path, the next one last.
     let parts =
         |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<OsString>>();
     let mut rest = parts(path);

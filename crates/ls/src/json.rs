@@ -1,14 +1,15 @@
-//! A JSON object for each entry, on a line of its own. The format is described in the help; [`VERSION`] is its number.
+//! A JSON object for each entry, on a line of its own. The help describes the format; [`VERSION`]
+//! is its number.
 
 use data_encoding::BASE64;
 use pando_records::{Attr, Fields, FileKind, Time, XattrValue};
 
 use super::{entry::Entry, human::digits, owner::Owners};
 
-/// Goes up if the meaning of a key changes, or one is taken away.
+/// It increases if the meaning of a key changes or a key is removed.
 pub const VERSION: u64 = 1;
 
-/// What is shown of an entry besides its name. It may have more than that, for the sake of the order.
+/// The parts of an entry that are shown besides its name. The entry may have more, for the order.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown {
     /// The attributes.
@@ -31,7 +32,7 @@ pub fn kind_word(kind: Option<FileKind>) -> &'static str {
     }
 }
 
-/// The numbers of the attributes, by name; what the file system did not give is none.
+/// The numbers of the attributes, by name. None if the file system did not report it.
 pub fn numbers(attr: &Attr) -> [(&'static str, Option<u64>); 14] {
     let had = |field: Fields, number: u64| attr.have.contains(field).then_some(number);
     [
@@ -48,12 +49,12 @@ pub fn numbers(attr: &Attr) -> [(&'static str, Option<u64>); 14] {
         ("rdev_minor", Some(attr.rdev_minor.into())),
         ("attributes", Some(attr.attributes)),
         ("attributes_mask", Some(attr.attributes_mask)),
-        // Last, so that the order of the others is that of the help.
+        // Last, so that the others have the order of the help.
         ("have", Some(attr.have.bits().into())),
     ]
 }
 
-/// The times of the attributes, by name; what the file system did not give is none.
+/// The times of the attributes, by name. None if the file system did not report it.
 pub fn times(attr: &Attr) -> [(&'static str, Option<Time>); 4] {
     let had = |field: Fields, time: Time| attr.have.contains(field).then_some(time);
     [
@@ -64,7 +65,7 @@ pub fn times(attr: &Attr) -> [(&'static str, Option<Time>); 4] {
     ]
 }
 
-/// Appends an entry as a line. `path` is its path, `name` the last part of it.
+/// Appends an entry as a line. `path` is its path, and `name` the last part of the path.
 pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], shown: Shown, owners: &mut Owners, out: &mut Vec<u8>) {
     begin(path, out);
     text("name", name, out);
@@ -96,7 +97,7 @@ pub fn write(entry: &Entry<'_>, path: &[u8], name: &[u8], shown: Shown, owners: 
     out.extend_from_slice(b"}\n");
 }
 
-/// Appends a line for a directory that could not be opened or read on.
+/// Appends a line for a directory that could not be opened, or not be read to its end.
 pub fn write_failure(path: &[u8], operation: &str, errno: i32, out: &mut Vec<u8>) {
     begin(path, out);
     write_error("error", errno, Some(operation), out);
@@ -167,7 +168,7 @@ fn key(name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\":");
 }
 
-/// Bytes under a key; as base64, and under another key, if they are not UTF-8.
+/// Writes bytes under a key. If they are not UTF-8, they are written as base64 under another key.
 fn text(name: &str, bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b',');
     first_text(name, bytes, out);
@@ -205,8 +206,8 @@ fn number(number: Option<u64>, out: &mut Vec<u8>) {
     }
 }
 
-/// A string of JSON (RFC 8259): control characters, quotes and backslashes are escaped, also those from U+007F to U+009F, which
-/// it would let be and a terminal would not.
+/// Writes a string of JSON (RFC 8259). Control characters, quotes and backslashes are escaped. So
+/// are U+007F to U+009F, which JSON allows but a terminal would obey.
 fn string(text: &str, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let escape = |byte: u8, out: &mut Vec<u8>| {
@@ -220,7 +221,7 @@ fn string(text: &str, out: &mut Vec<u8>) {
             b'\n' => out.extend_from_slice(b"\\n"),
             b'\t' => out.extend_from_slice(b"\\t"),
             0..0x20 | 0x7f => escape(byte, out),
-            // The second byte of a control character, as UTF-8 has it behind 0xc2.
+            // The second byte of a control character in UTF-8, after 0xc2.
             0x80..0xa0 if out.last() == Some(&0xc2) => {
                 out.pop();
                 escape(byte, out);
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_there_and_exact() {
+    fn every_field_is_present_and_exact() {
         let entry =
             Entry { xattrs: EntryXattrs::Kept(b"\x06user.a\x01\x021\0\x06user.b\x01\x01\xff"), ..example(b"n") };
         let value = parsed(&entry, b"dir/n", b"n");
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_had_is_null() {
+    fn missing_values_are_null() {
         let mut entry = example(b"n");
         entry.attr.as_mut().unwrap().to_mut().have = Fields::BASIC - Fields::SIZE;
         let value = parsed(&entry, b"n", b"n");
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_survive() {
+    fn any_bytes_are_read_back() {
         let all: Vec<u8> = (1..=255).filter(|&byte| byte != b'/').collect();
         let value = parsed(&example(b"x"), &all, "\"\\\n\x01\x7f\u{80}\u{9b}\u{9f}\u{a0}\u{fc}".as_bytes());
         assert_eq!(BASE64.decode(value["path_base64"].as_str().unwrap().as_bytes()).unwrap(), all);

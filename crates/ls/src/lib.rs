@@ -1,16 +1,16 @@
 //! `pando ls`: lists directories of the host, from the record stream of `pando-scan`.
 //!
 //! ```text
-//!  args, words -> choices -> plan     what was asked for, resolved once
+//!  args, words -> choices -> plan     the command line, resolved once
 //!  argument            the paths on the command line
-//!  list                directories: records in, entries to the sorter or straight to the rows
-//!  pattern             which entries are left out
-//!  sorter, order, version     entries in order, within a stated memory
-//!  row                 an entry in the form asked for, with the help of
+//!  list                directories: from records to the sorter, or directly to the rows
+//!  pattern             the entries that are left out
+//!  sorter, order, version     entries in order, within a memory limit
+//!  row                 an entry in the requested form, with the help of
 //!    long, columns, json, csv    the forms
-//!    quote, colours, hyperlink, time, scale, owner    the parts of a line
-//!    dired             where the names are in the output
-//!  output, interrupt, failed    to stdout in large pieces, and no colour stays; to stderr, and the exit status
+//!    colours, hyperlink, time, scale, owner    the parts of a line
+//!    dired             the places of names in the output
+//!  output, interrupt, failed    stdout in large pieces, signals, messages and the exit status
 //! ```
 
 pub mod args;
@@ -51,7 +51,7 @@ use pando_console::failure::say;
 
 use self::{failed::Status, list::Lister, plan::Plan};
 
-/// Lists what the arguments name. What cannot be listed is said, and shows in the exit code.
+/// Lists the paths of the arguments. Failures are reported, and change the exit code.
 pub fn run(args: &LsArgs) -> ExitCode {
     let plan = match Plan::new(args) {
         Ok(plan) => plan,
@@ -64,7 +64,7 @@ pub fn run(args: &LsArgs) -> ExitCode {
     let here = [PathBuf::from(".")];
     let paths: &[PathBuf] = if args.options.paths.is_empty() { &here } else { &args.options.paths };
     let listed = Lister::new(&plan).run(paths.iter().map(PathBuf::as_path).collect::<Vec<&Path>>().as_slice());
-    // Standard output or a temporary file cannot be written: serious, as in ls.
+    // Standard output or a temporary file cannot be written. As in ls, that is serious.
     listed.unwrap_or_else(|failure| {
         say(failure);
         Status::Serious.into()

@@ -1,8 +1,9 @@
-//! Directories, from their records to lines.
+//! Directories, from records to lines.
 //!
-//! There are two ways. In order: a directory's entries are kept by a [`Sorter`] and measured, and printed when it has
-//! been read. As read (`-U`): each batch is measured and printed. A directory that ends with its first batch has its
-//! total on top, so that batch waits until it is known what follows; in longer directories the total comes last.
+//! There are two ways. In order: a [`Sorter`] keeps the entries of a directory, they are measured,
+//! and they are printed when the directory has been read. As read (`-U`): each batch is measured
+//! and printed. A directory of one batch has its total on top, so the first batch waits until it is
+//! known whether another one follows. In longer directories the total comes last.
 
 use std::{borrow::Cow, collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, process::ExitCode};
 
@@ -32,7 +33,7 @@ use super::{
 /// Entries that are laid out in columns together.
 const COLUMN_BLOCK: usize = 1 << 20;
 
-/// Lists.
+/// Lists paths.
 pub struct Lister<'p> {
     plan: &'p Plan,
     rows: Rows<'p>,
@@ -40,14 +41,16 @@ pub struct Lister<'p> {
     sorter: Sorter,
     out: Output,
     status: Status,
-    /// Of the directory at hand: where the next record stands, and what its entries occupy.
+    /// In the current directory: the position of the next record, and the blocks of the entries so
+    /// far.
     position: u64,
     blocks: u64,
-    /// Where the total goes if the directory ends with this batch. Until that is known nothing is written.
+    /// Where the total belongs if the directory ends with this batch. Nothing is written before
+    /// that is known.
     total_at: Option<usize>,
-    /// How many places of names were noted before that.
+    /// The number of name places (`--dired`) before that.
     names_from: usize,
-    /// The places in the listing of directories that will be entered, by their positions.
+    /// The places in the listing of directories to enter, by their positions.
     ranks: HashMap<u64, u64>,
     /// Whether directories have their name on top, and whether one was printed.
     headers: bool,
@@ -55,7 +58,7 @@ pub struct Lister<'p> {
 }
 
 impl<'p> Lister<'p> {
-    /// Lists as planned.
+    /// A lister for this plan.
     pub fn new(plan: &'p Plan) -> Self {
         Self {
             plan,
@@ -74,11 +77,11 @@ impl<'p> Lister<'p> {
         }
     }
 
-    /// Lists what the paths name: first those that are no directories, then each directory. A reader that leaves early is
-    /// no failure, and makes no success of one.
+    /// Lists the paths: first those that are not directories, then each directory. A reader that
+    /// closes the pipe early is no failure, and does not turn earlier failures into success.
     ///
     /// # Errors
-    /// Standard output cannot be written, or a temporary file.
+    /// Standard output or a temporary file cannot be written.
     pub fn run(mut self, paths: &[impl AsRef<Path>]) -> Result<ExitCode> {
         match self.list(paths) {
             Err(failure) if !failure.is_quiet() => Err(failure),
@@ -106,7 +109,7 @@ impl<'p> Lister<'p> {
         }
         let (directories, others): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.is_listed(plan));
         self.rows.begin(None);
-        // As in ls, directories make room as well, although they are not printed here.
+        // As in ls, directories widen the columns too, although they are not printed here.
         for argument in &arguments {
             self.rows.measure(&argument.entry(plan));
         }
@@ -133,7 +136,7 @@ impl<'p> Lister<'p> {
         Ok(())
     }
 
-    /// One directory.
+    /// Lists one directory.
     fn scan(&mut self, path: &Path) -> Result<()> {
         let mut scan = match Scan::open(path, &self.plan.walk_options().scan) {
             Ok(scan) => scan,
@@ -154,7 +157,7 @@ impl<'p> Lister<'p> {
         self.leave()
     }
 
-    /// One tree.
+    /// Lists one tree.
     fn walk(&mut self, path: &Path) -> Result<()> {
         let bad_options = |error: pando_scan::Error| Failure::new(error.to_string());
         let mut walk = Walk::open(path, self.plan.walk_options()).map_err(bad_options)?;
@@ -188,7 +191,7 @@ impl<'p> Lister<'p> {
         self.flush_if_due()
     }
 
-    /// Writes if it is time, and if nothing is to go in between.
+    /// Writes if it is time, and if the total does not have to be inserted.
     fn flush_if_due(&mut self) -> Result<()> {
         if self.total_at.is_some() {
             return Ok(());
@@ -265,10 +268,11 @@ impl<'p> Lister<'p> {
         self.blocks = self.blocks.saturating_add(entry.attr().map_or(0, |attr| attr.blocks));
     }
 
-    /// Says what could not be had of an entry.
+    /// Reports the parts of an entry that could not be read.
     #[inline]
     fn report(&mut self, entry: &Entry<'_>, dir: Option<&Path>) {
-        // Marks after the mode, and colours, are done without where extended attributes cannot be read.
+        // If extended attributes cannot be read, the marks after the mode and colours are left out
+        // silently.
         let asked = self.plan.xattr.is_some();
         let xattrs = if asked { entry.xattr_failure() } else { None };
         let errnos = [entry.errno, entry.target_errno, xattrs];
@@ -354,7 +358,8 @@ impl<'p> Lister<'p> {
         result
     }
 
-    /// Puts directories that will be entered into the order of the listing, and leaves out those that it does not show.
+    /// Puts directories to enter into the order of the listing, and leaves out those that it does
+    /// not show.
     fn order(&mut self, children: &mut Children) {
         if self.plan.leaves_some_out() {
             children.retain(|child| !self.plan.leaves_out(child.name));
@@ -396,9 +401,9 @@ mod tests {
     use super::*;
     use crate::{LsArgs, entry::tests::example};
 
-    /// A server of FUSE may say anything of its files.
+    /// A FUSE server may report any attributes.
     #[test]
-    fn more_blocks_than_can_be_counted_are_no_overflow() {
+    fn the_sum_of_blocks_saturates() {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]

@@ -1,5 +1,5 @@
-//! The long format: mode, links, owner, group, size, time, name. Formatted by hand into one buffer, with nothing
-//! allocated for an entry.
+//! The long format: mode, links, owner, group, size, time, name. It is formatted by hand into one
+//! buffer, without an allocation per entry.
 
 use pando_records::{Attr, FileKind, XattrValue};
 
@@ -13,38 +13,39 @@ use super::{
     time::Clock,
 };
 
-/// What a listing looks up over and over.
+/// Values that a listing needs repeatedly.
 pub struct LookUps {
     /// Names of owners and groups.
     pub owners: Owners,
     /// Texts of times.
     pub clock: Clock,
-    /// What was written last before a size.
+    /// The columns before the size that were written last.
     pub written: Written,
 }
 
-/// The columns before the size, from the mode to the group, as they were written last.
+/// The columns before the size, from the mode to the group, as written last.
 #[derive(Debug, Default)]
 pub struct Written {
     of: Option<Shared>,
     text: Vec<u8>,
 }
 
-/// What makes the columns before the size. Neighbours mostly have it in common.
+/// The values that determine the columns before the size. Neighbouring entries mostly have the
+/// same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shared {
     kind: Option<FileKind>,
     mode: u32,
-    /// If there is a column for marks.
+    /// Whether there is a column for marks.
     mark: Option<u8>,
     nlink: u32,
     uid: u32,
     gid: u32,
-    /// How wide the columns are: links, user, group.
+    /// The widths of the columns: links, user, group.
     widths: [usize; 3],
 }
 
-/// How wide the columns must be. They only grow.
+/// The widths of the columns. They only grow.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Widths {
     ino: usize,
@@ -58,13 +59,13 @@ pub struct Widths {
     minor: usize,
     /// Whether a column for the marks `+` and `.` is needed.
     marks: bool,
-    /// Whose names were measured last.
+    /// The owner and group whose names were measured last.
     owners: Option<(u32, u32)>,
     /// Whether a name is in quotes, so that the others are indented.
     pub quotes: bool,
 }
 
-/// The character of a kind at the beginning of the mode.
+/// The first character of the mode, by kind.
 fn letter(kind: Option<FileKind>) -> u8 {
     match kind {
         Some(FileKind::File) => b'-',
@@ -95,7 +96,7 @@ fn mode_text(kind: Option<FileKind>, mode: u32) -> [u8; 10] {
     text
 }
 
-/// `+` for an access list, `.` for a security context alone.
+/// `+` for an access control list, `.` for a security context alone.
 #[inline]
 fn mark(entry: &Entry<'_>) -> u8 {
     if entry.xattrs.is_empty() { b' ' } else { mark_of(entry) }
@@ -116,7 +117,7 @@ fn mark_of(entry: &Entry<'_>) -> u8 {
 /// The extended attribute that holds the security context.
 const CONTEXT: &[u8] = b"security.selinux";
 
-/// The security context, to its first zero byte; a question mark where there is none.
+/// The security context up to its first zero byte; a question mark if there is none.
 fn context<'a>(entry: &Entry<'a>) -> &'a [u8] {
     let value = entry.xattrs.clone().find(|xattr| xattr.name == CONTEXT).map(|xattr| xattr.value);
     match value {
@@ -129,12 +130,12 @@ fn is_device(kind: Option<FileKind>) -> bool {
     matches!(kind, Some(FileKind::CharDevice | FileKind::BlockDevice))
 }
 
-/// What blocks are counted in.
+/// The unit of blocks.
 const BLOCK_BYTES: u64 = 512;
 
 impl Widths {
-    /// Makes room for what comes before an entry's name in every format (`-i`, `-s`, and `-Z` where it is not long). Between
-    /// commas nothing is aligned.
+    /// Widens the columns that come before the name in every format (`-i`, `-s`, and `-Z` outside
+    /// of the long format). Between commas nothing is aligned.
     #[inline]
     pub fn measure_frills(&mut self, entry: &Entry<'_>, plan: &Plan) {
         if plan.form == Form::Columns && plan.screen.layout == Layout::Commas {
@@ -153,7 +154,7 @@ impl Widths {
         }
     }
 
-    /// Makes room for an entry in the long format.
+    /// Widens the columns of the long format for an entry.
     #[inline]
     pub fn measure(&mut self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps) {
         self.measure_frills(entry, plan);
@@ -186,7 +187,7 @@ impl Widths {
         }
     }
 
-    /// Appends an entry's numbers that come before the name in every format; answers how wide they are.
+    /// Appends the numbers that come before the name in every format. Returns their width.
     pub fn write_frills(&self, entry: &Entry<'_>, plan: &Plan, out: &mut Vec<u8>) -> usize {
         let begin = out.len();
         if plan.inode {
@@ -209,8 +210,8 @@ impl Widths {
         out.len() - begin
     }
 
-    /// Appends an entry in the long format, up to where the name begins. Answers in which column that is, as ls counts:
-    /// from behind the owners, if they are shown.
+    /// Appends an entry in the long format, up to the name. Returns the column of the name as ls
+    /// counts it: from after the owners, if they are shown.
     pub fn write(&self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps, out: &mut Vec<u8>) -> usize {
         let mut begin = out.len();
         if plan.dired {
@@ -295,7 +296,7 @@ impl Widths {
         }
     }
 
-    /// What could not be had is a question mark. Answers where the columns behind the owners begin.
+    /// Appends question marks for unknown attributes. Returns the column after the owners.
     fn write_unknown(&self, entry: &Entry<'_>, plan: &Plan, look: &mut LookUps, out: &mut Vec<u8>) -> usize {
         out.push(letter(entry.kind));
         out.extend_from_slice(if self.marks { b"??????????" } else { b"?????????" });
@@ -326,7 +327,7 @@ impl Widths {
     }
 }
 
-/// A name to the left, a number to the right.
+/// Writes a name left-aligned, or a number right-aligned.
 fn write_owner(name: Option<&[u8]>, id: u32, width: usize, plan: &Plan, out: &mut Vec<u8>) {
     match name {
         Some(name) => {
@@ -354,10 +355,10 @@ fn write_context(context: &[u8], width: usize, out: &mut Vec<u8>) {
     out.push(b' ');
 }
 
-/// What lines begin with if it is said at the end where the names are.
+/// The beginning of lines if the places of names follow the listing.
 pub const INDENT: &[u8] = b"  ";
 
-/// Appends the line that says how much the entries of a directory occupy.
+/// Appends the line with the blocks of all entries of a directory.
 pub fn write_total(blocks: u64, plan: &Plan, out: &mut Vec<u8>) {
     if plan.dired {
         out.extend_from_slice(INDENT);
@@ -372,7 +373,7 @@ mod tests {
     use super::*;
     use crate::entry::{EntryXattrs, tests::example};
 
-    /// Whether a list of NFSv4 says more than the mode, only its value tells.
+    /// Only the value tells whether an NFSv4 list says more than the mode.
     #[test]
     fn lists_that_every_entry_has_are_not_marked() {
         for (xattrs, marked) in [

@@ -1,4 +1,4 @@
-//! The orders that entries may have.
+//! The orders of entries.
 
 use std::cmp::Ordering;
 
@@ -14,34 +14,34 @@ use super::{
 /// An order.
 #[derive(Debug, Clone, Copy)]
 pub struct Order {
-    /// By what.
+    /// The criterion.
     pub by: SortBy,
     /// Which time, for [`SortBy::Time`].
     pub time: WhichTime,
-    /// The other way round.
+    /// Reversed.
     pub reverse: bool,
-    /// Directories, and links to directories, come before everything else, in any order but none.
+    /// Directories, and links to directories, come first, in any order but none.
     pub directories_first: bool,
-    /// How names are shown, for [`SortBy::Width`].
+    /// The quoting of names, for [`SortBy::Width`].
     pub names: Quote,
     /// Names without quotes are indented.
     pub aligns_quotes: bool,
 }
 
-/// Two numbers that order most entries by themselves, before anything else is looked at.
+/// Two numbers that decide the order of most entries without comparing anything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u64, u64);
 
-/// What an entry is sorted by.
+/// The sort key of an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Sorted<'a> {
-    /// It comes before the others, also where the order is reversed.
+    /// Whether it comes before all others, even if the order is reversed.
     pub first: bool,
     pub key: Key,
     pub name: &'a [u8],
 }
 
-/// Bytes as a number of the same order; shorter ones are filled with zeros.
+/// The first bytes as a number of the same order. Shorter ones are padded with zeros.
 fn prefix(bytes: &[u8]) -> u64 {
     let mut number = [0; 8];
     let len = bytes.len().min(8);
@@ -49,13 +49,13 @@ fn prefix(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(number)
 }
 
-/// What follows the last dot, with the dot.
+/// The extension, from the last dot on, with the dot.
 fn extension(name: &[u8]) -> &[u8] {
     name.iter().rposition(|&byte| byte == b'.').map_or(&[], |dot| &name[dot..])
 }
 
 impl Order {
-    /// Whether entries are put into an order at all.
+    /// Whether entries are sorted at all.
     pub fn sorts(&self) -> bool {
         self.by != SortBy::None
     }
@@ -65,7 +65,7 @@ impl Order {
         self.directories_first && self.sorts()
     }
 
-    /// Whether an entry comes before the others.
+    /// Whether an entry comes before all others.
     pub fn is_first(&self, entry: &Entry<'_>) -> bool {
         let leads_to_directory = || match entry.link_end {
             LinkEnd::Mode(mode) => FileKind::from_mode(mode) == Some(FileKind::Directory),
@@ -74,19 +74,19 @@ impl Order {
         self.groups() && (entry.kind == Some(FileKind::Directory) || leads_to_directory())
     }
 
-    /// What an entry is sorted by.
+    /// The sort key of an entry.
     pub fn sorted<'a>(&self, entry: &Entry<'a>) -> Sorted<'a> {
         Sorted { first: self.is_first(entry), key: self.key(entry), name: entry.name }
     }
 
-    /// The width of a name. Names without quotes are one column wider where one is in quotes; where none is, that makes no
-    /// difference.
+    /// The width of a name. Names without quotes are one column wider if another name has quotes.
+    /// If none has, that makes no difference.
     fn width(&self, name: &[u8]) -> u64 {
         let indented = self.aligns_quotes && !self.names.needs_quotes(name);
         (self.names.write(name, &mut Vec::new()) + usize::from(indented)) as u64
     }
 
-    /// The key of an entry. Entries without attributes are as if all their attributes were zero.
+    /// The numbers of an entry. Entries without attributes sort as if all attributes were zero.
     pub fn key(&self, entry: &Entry<'_>) -> Key {
         match self.by {
             SortBy::None => Key(entry.position, 0),
@@ -139,7 +139,7 @@ pub mod tests {
         }
     }
 
-    /// A directory that something is mounted on has another number in the directory above it.
+    /// A directory with a mount on it has another inode number in its parent directory.
     #[test]
     fn inodes_are_sorted_by_the_number_that_is_shown() {
         let order = plain(SortBy::Inode, false);

@@ -1,4 +1,4 @@
-//! Standard output, in pieces that are worth a call.
+//! Standard output, in pieces that are large enough for a call.
 
 use std::{
     io,
@@ -9,28 +9,29 @@ use rustix::io::Errno;
 
 use super::interrupt::Restorer;
 
-/// Half of what a pipe holds: who fills it waits until it was read, which costs more than twice as many calls.
+/// Half of what a pipe holds. A writer that fills the pipe waits until it is read, which costs more
+/// than twice as many calls.
 const FLUSH_BYTES: usize = 32 << 10;
-/// What was found is shown after this time, however little it is.
+/// Output is written after this time, however little it is.
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 
-/// What is to be written, and what could not be.
+/// A buffer for standard output.
 pub struct Output {
-    /// Appended to by whoever has something to print.
+    /// The buffer. All parts of the listing append to it.
     pub buffer: Vec<u8>,
-    /// Bytes that were in the buffer and are written.
+    /// The number of bytes that were written and have left the buffer.
     pub flushed: u64,
     written: Instant,
     restorer: Option<Restorer>,
 }
 
 impl Output {
-    /// Nothing written yet. `restorer`: for a terminal that is written to in colours.
+    /// An empty buffer. `restorer` is for a terminal and colours.
     pub fn new(restorer: Option<Restorer>) -> Self {
         Self { buffer: Vec::with_capacity(FLUSH_BYTES + (16 << 10)), flushed: 0, written: Instant::now(), restorer }
     }
 
-    /// Writes if there is enough to be worth a call.
+    /// Writes if there is enough for a call.
     ///
     /// # Errors
     /// As write(2) on standard output.
@@ -38,7 +39,7 @@ impl Output {
         if self.buffer.len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Writes if there is enough to be worth a call, or if it is time.
+    /// Writes if there is enough for a call, or if it is time.
     ///
     /// # Errors
     /// As write(2) on standard output.

@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Group, Uid, User};
 struct Cache {
     places: HashMap<u32, usize>,
     names: Vec<Option<Box<[u8]>>>,
-    /// The number asked for last: neighbours mostly have the same.
+    /// The number of the last look-up: neighbouring entries mostly have the same.
     last: Option<(u32, usize)>,
     look_up: fn(u32) -> Option<String>,
 }
@@ -45,12 +45,12 @@ impl Owners {
         Self { users: Cache::new(user), groups: Cache::new(group) }
     }
 
-    /// The name of a user; none if the number has none.
+    /// The name of a user. None if the number has no name.
     pub fn user(&mut self, uid: u32) -> Option<&[u8]> {
         self.users.get(uid)
     }
 
-    /// The name of a group; none if the number has none.
+    /// The name of a group. None if the number has no name.
     pub fn group(&mut self, gid: u32) -> Option<&[u8]> {
         self.groups.get(gid)
     }

@@ -1,5 +1,5 @@
-//! Patterns of names, as fnmatch(3) has them: `*`, `?`, `[...]` and backslashes. A dot at the beginning of a name matches
-//! only a dot.
+//! Patterns of names as in fnmatch(3): `*`, `?`, `[...]` and backslashes. A dot at the beginning of
+//! a name matches only a dot.
 
 /// A pattern.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ impl Pattern {
         Self { bytes: bytes.to_vec(), characters: characters(bytes) }
     }
 
-    /// Whether a name matches: by its characters if both are UTF-8, or by its bytes.
+    /// Whether a name matches. Characters are compared if both are UTF-8, and bytes otherwise.
     pub fn matches(&self, name: &[u8], utf8: bool) -> bool {
         let wide = |bytes: &[u8]| bytes.iter().map(|&byte| byte.into()).collect::<Vec<u32>>();
         let by_characters = if utf8 { self.characters.as_ref().zip(characters(name)) } else { None };
@@ -28,8 +28,8 @@ fn characters(bytes: &[u8]) -> Option<Vec<u32>> {
     Some(std::str::from_utf8(bytes).ok()?.chars().map(u32::from).collect())
 }
 
-/// Whether a name matches. The last `*` takes one character more each time that the rest does not fit. Bytes that are not
-/// `unicode` are in no class beyond ASCII.
+/// Whether a name matches. Each time the rest does not match, the last `*` takes one more
+/// character. Bytes that are not `unicode` are in no class beyond ASCII.
 fn matches(pattern: &[u32], name: &[u32], unicode: bool) -> bool {
     let (mut at, mut in_name) = (0, 0);
     let mut star = None;
@@ -57,7 +57,7 @@ fn matches(pattern: &[u32], name: &[u32], unicode: bool) -> bool {
     }
 }
 
-/// Whether the part of a pattern at its front matches a character; then, how long that part is.
+/// Whether the first part of a pattern matches a character, and the length of that part.
 fn single(pattern: &[u32], character: u32, period: bool, unicode: bool) -> Option<usize> {
     let first = char::from_u32(pattern[0])?;
     match first {
@@ -66,16 +66,16 @@ fn single(pattern: &[u32], character: u32, period: bool, unicode: bool) -> Optio
         '[' => match bracket(&pattern[1..], character, unicode) {
             Some((_, _)) if period => None,
             Some((holds, len)) => holds.then_some(len + 1),
-            // It has no end.
+            // A bracket without an end.
             None => (character == u32::from('[')).then_some(1),
         },
-        // At the end of a pattern it matches nothing.
+        // A backslash at the end of a pattern matches nothing.
         '\\' => pattern.get(1).is_some_and(|&escaped| escaped == character).then_some(2),
         _ => (pattern[0] == character).then_some(1),
     }
 }
 
-/// Whether a bracket expression holds for a character, and how long it is. None if it has no end.
+/// Whether a bracket expression matches a character, and its length. None if it has no end.
 fn bracket(pattern: &[u32], character: u32, unicode: bool) -> Option<(bool, usize)> {
     let is = |at: usize, what: char| pattern.get(at) == Some(&what.into());
     let mut at = usize::from(is(0, '!') || is(0, '^'));
@@ -89,7 +89,8 @@ fn bracket(pattern: &[u32], character: u32, unicode: bool) -> Option<(bool, usiz
             && is(at + 1, ':')
             && let Some((class, len)) = named(&pattern[at + 2..], ':')
         {
-            // As in the C library, a class that there is not matches nothing, whatever else is in the brackets.
+            // As in the C library, an unknown class matches nothing, whatever else is in the
+            // brackets.
             holds |= is_in_class(&class, character)? && (unicode || character < 0x80);
             at += 2 + len;
             continue;
@@ -106,7 +107,7 @@ fn bracket(pattern: &[u32], character: u32, unicode: bool) -> Option<(bool, usiz
     }
 }
 
-/// A character in brackets, and how long it is: by itself, after a backslash, or as in `[=a=]` and `[.a.]`.
+/// A character in brackets, and its length: alone, after a backslash, or as in `[=a=]` and `[.a.]`.
 fn element(pattern: &[u32]) -> Option<(u32, usize)> {
     let first = char::from_u32(*pattern.first()?);
     match (first, pattern.get(1).copied().and_then(char::from_u32)) {
@@ -120,7 +121,7 @@ fn element(pattern: &[u32]) -> Option<(u32, usize)> {
     }
 }
 
-/// What stands before a mark and a closing bracket, and how long all that is.
+/// The text before a mark and a closing bracket, and the length of all of it.
 fn named(pattern: &[u32], mark: char) -> Option<(String, usize)> {
     let end = pattern.windows(2).position(|two| two == [u32::from(mark), u32::from(']')])?;
     let name = pattern[..end].iter().map(|&letter| char::from_u32(letter)).collect::<Option<String>>()?;
@@ -151,7 +152,7 @@ mod tests {
     use super::Pattern;
 
     #[test]
-    fn patterns_match_as_fnmatch_has_it() {
+    fn patterns_match_as_in_fnmatch() {
         for (pattern, name, expected) in [
             ("*", "a", true),
             ("*", "", true),

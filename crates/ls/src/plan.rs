@@ -1,4 +1,4 @@
-//! What the command line and the terminal ask for, resolved once.
+//! The request of the command line and the terminal, resolved once.
 
 use std::{env, io::IsTerminal, os::unix::ffi::OsStrExt};
 
@@ -24,11 +24,11 @@ use super::{
 /// The form of the listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A line with everything.
+    /// A line with all attributes.
     Long,
     /// A line with the name.
     Lines,
-    /// As many names to a line as fit.
+    /// As many names per line as fit.
     Columns,
     /// JSON.
     Json,
@@ -36,7 +36,7 @@ pub enum Form {
     Csv,
 }
 
-/// Which of the names that begin with a dot are listed.
+/// Which names with a leading dot are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hidden {
     /// None.
@@ -47,31 +47,31 @@ pub enum Hidden {
     All,
 }
 
-/// What to list, and how.
+/// What to list, and in which form.
 #[derive(Debug, Clone)]
-#[allow(clippy::struct_excessive_bools)] // Each is a switch of the command line.
+#[allow(clippy::struct_excessive_bools)] // Each is an option of the command line.
 pub struct Plan {
     pub form: Form,
-    /// Attributes are shown. With JSON and CSV, that is -l.
+    /// Whether attributes are shown. With JSON and CSV, that is -l.
     pub long: bool,
     pub hidden: Hidden,
     pub directory: bool,
     pub recursive: bool,
     pub one_file_system: bool,
     pub xattr: Option<XattrLevel>,
-    /// Units of blocks, and of sizes of files.
+    /// The units of blocks and of file sizes.
     pub block_scale: Scale,
     pub file_scale: Scale,
     pub inode: bool,
     pub blocks: bool,
     pub context: bool,
     pub indicators: Indicators,
-    /// None: by the format.
+    /// None: it depends on the format.
     pub follows: Option<Follows>,
     pub hyperlink: bool,
-    /// Where names are is said at the end.
+    /// Whether the places of names follow the listing.
     pub dired: bool,
-    /// Entries that are not listed, and those that are not listed unless all are.
+    /// Entries that are not listed, and those that are listed only with -a or -A.
     pub ignored: Vec<Pattern>,
     pub unless_all: Vec<Pattern>,
     pub numeric: bool,
@@ -81,13 +81,13 @@ pub struct Plan {
     pub time: WhichTime,
     pub time_style: TimeStyle,
     pub order: Order,
-    /// Memory for sorting, if it was said how much.
+    /// Memory for sorting, if it was given.
     pub sort_memory: Option<u64>,
     pub quote: Quote,
     pub screen: Screen,
     /// None: names have no colours.
     pub colours: Option<Palette>,
-    /// Paths instead of names, and no headers.
+    /// Whether to print paths instead of names, without headers.
     pub paths: bool,
 }
 
@@ -110,7 +110,7 @@ fn screen_width(args: &Args, terminal: bool) -> usize {
     args.width.or_else(from_terminal).or_else(from_env).unwrap_or(DEFAULT_WIDTH)
 }
 
-/// Says what does not keep anything from being listed.
+/// Prints a warning that changes neither the listing nor the exit status.
 fn warn(text: &str) {
     Status::Well.say(Status::Well, text);
 }
@@ -133,7 +133,7 @@ impl Plan {
     /// Resolves the arguments.
     ///
     /// # Errors
-    /// The arguments do not go together, or ask for a style of times that is none; the text says which.
+    /// The arguments conflict, or the time style is unknown. The text names them.
     pub fn new(args: &LsArgs) -> Result<Self, String> {
         let terminal = std::io::stdout().is_terminal();
         let LsArgs { options: args, choices } = args;
@@ -209,7 +209,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// How wide a text is on the screen.
+    /// The width of a text on the screen.
     pub fn text_width(&self, text: &[u8]) -> usize {
         self.quote.width(text)
     }
@@ -219,7 +219,7 @@ impl Plan {
         matches!(self.form, Form::Json | Form::Csv)
     }
 
-    /// Whether a directory has a line that says how much its entries occupy.
+    /// Whether a directory gets a line with the blocks of its entries.
     pub fn has_total(&self) -> bool {
         !self.is_machine() && (self.long || self.blocks)
     }
@@ -234,7 +234,7 @@ impl Plan {
         self.follows == Some(Follows::Always)
     }
 
-    /// Whether an entry of a directory is left out for its name.
+    /// Whether an entry is left out because of its name.
     pub fn leaves_out(&self, name: &[u8]) -> bool {
         let is_hidden = self.hidden == Hidden::Skip && name.first() == Some(&b'.');
         let utf8 = self.quote.utf8;
@@ -243,23 +243,23 @@ impl Plan {
             || self.unless_all.iter().any(|pattern| pattern.matches(name, utf8))
     }
 
-    /// Whether some entries of a directory may be left out for their names.
+    /// Whether entries may be left out because of their names.
     pub fn leaves_some_out(&self) -> bool {
         self.hidden == Hidden::Skip || !self.ignored.is_empty()
     }
 
-    /// How the names of directories above their entries are quoted. A colon at the end of an unquoted name would be read
-    /// as the header's own.
+    /// The quoting of directory names in headers. A colon at the end of an unquoted name would look
+    /// like that of the header.
     pub fn header_quote(&self) -> Quote {
         Quote { marks: b":", ..self.quote }
     }
 
-    /// How names are quoted that are not there for their own sake.
+    /// The quoting of names outside of the list of names.
     pub fn shell_quote(&self) -> Quote {
         Quote { style: Quoting::ShellEscape, marks: b"", ..self.quote }
     }
 
-    /// Whether it is looked at what links lead to.
+    /// Whether the targets of links are looked at.
     pub fn wants_link_end(&self) -> bool {
         let long = self.form == Form::Long;
         let asked = (self.indicators >= Indicators::FileType && long) || self.order.groups();
@@ -267,7 +267,7 @@ impl Plan {
         !self.follows_all() && (asked || coloured)
     }
 
-    /// Whether ls would look at regular files, and not only at their names and kinds.
+    /// Whether ls would read the attributes of regular files, and not only their names and kinds.
     pub fn wants_files(&self) -> bool {
         let by_attributes = matches!(self.order.by, SortBy::Size | SortBy::Time);
         let shown = self.long || self.blocks || self.context || self.hyperlink;
@@ -275,36 +275,37 @@ impl Plan {
         by_attributes || shown || classified || self.colours.as_ref().is_some_and(Palette::wants_modes)
     }
 
-    /// Whether executables are asked for capabilities, and for nothing else of the kind.
+    /// Whether executables are checked for capabilities, and no other extended attributes are read.
     pub fn looks_for_capabilities(&self) -> bool {
         self.colours.as_ref().is_some_and(Palette::wants_capabilities) && !self.wants_xattr_names()
     }
 
-    /// What takes colours back when a signal comes; none where no terminal would keep them, or if signals cannot be had.
+    /// The sequence that resets colours after a signal. None if stdout is not a terminal, or if
+    /// signals cannot be caught.
     pub fn restorer(&self) -> Option<Restorer> {
         let palette = self.colours.as_ref().filter(|_| std::io::stdout().is_terminal())?;
         Restorer::new(palette.after()).ok()
     }
 
-    /// What clears the rest of a line after a coloured name.
+    /// The sequence that clears the rest of a line after a coloured name.
     pub fn clear(&self) -> &[u8] {
         self.colours.as_ref().map_or(&[], Palette::clear)
     }
 
-    /// Whether entries that are printed as they are read make room for each other. Where ls prints them so, too, they do
-    /// not.
+    /// Whether entries that are printed as they are read widen each other's columns. If ls prints
+    /// them as read too, they do not.
     pub fn aligns(&self) -> bool {
         let streams = self.form == Form::Lines && !self.blocks && !self.recursive;
         !self.is_machine() && !streams
     }
 
-    /// Whether names that follow no quoted ones are indented, so that they begin in one column.
+    /// Whether names without quotes are indented so that they align with quoted ones.
     pub fn aligns_quotes(&self) -> bool {
         let columns = self.form == Form::Columns && self.screen.layout != Layout::Commas;
         (self.form == Form::Long || (columns && self.screen.width != 0)) && self.quote.quotes_some()
     }
 
-    /// What the record stream is asked for.
+    /// The options of the record stream.
     pub fn walk_options(&self) -> WalkOptions {
         let scan = Options {
             mask: self.mask(),
@@ -320,7 +321,7 @@ impl Plan {
     fn mask(&self) -> Mask {
         let coloured = self.colours.as_ref().is_some_and(Palette::wants_directory_modes);
         let numbered = self.inode || self.order.by == SortBy::Inode;
-        // What links lead to is not said by the directory that they are in.
+        // The directory entry of a link does not tell what the target is.
         let kinds =
             self.recursive || self.colours.is_some() || self.indicators != Indicators::None || self.order.groups();
         let shown = self.wants_files() || numbered || coloured || (self.follows_all() && kinds);
@@ -335,8 +336,9 @@ impl Plan {
     }
 
     fn wants_xattr_names(&self) -> bool {
-        // The marks of access lists are had from the names of extended attributes: one more call for each entry. A
-        // listing that streams does without; its columns would shift at the first mark.
+        // The marks of access control lists need the names of extended attributes: one more call
+        // per entry. A streaming listing leaves them out, because its columns would shift at the
+        // first mark.
         let marks = self.form == Form::Long && self.order.sorts();
         marks || self.xattr.is_some() || self.context
     }
@@ -367,7 +369,7 @@ fn form_of(args: &Args, choices: &Choices, terminal: bool) -> Form {
         _ if args.json => Form::Json,
         _ if args.csv => Form::Csv,
         Some(Format::Long) => Form::Long,
-        // Attributes have lines of their own, below the name.
+        // Extended attributes have their own lines below the name.
         _ if args.xattr.is_some() => Form::Lines,
         Some(Format::Columns | Format::Across | Format::Commas) => Form::Columns,
         None if terminal => Form::Columns,
@@ -375,7 +377,7 @@ fn form_of(args: &Args, choices: &Choices, terminal: bool) -> Form {
     }
 }
 
-/// Units of blocks, and of sizes of files.
+/// The units of blocks and of file sizes.
 fn scales(args: &Args, choices: &Choices) -> (Scale, Scale) {
     if let Some(scale) = choices.scale {
         return (scale, scale);
@@ -392,7 +394,7 @@ fn time_style(choices: &Choices) -> Result<TimeStyle, String> {
     }
 }
 
-/// ls sorts by the time that was asked for, if it is not shown.
+/// As in ls: the time that was selected is the order, if it is not shown.
 fn sort_by(choices: &Choices, machine: bool, long: bool) -> SortBy {
     choices.sort.unwrap_or(match (machine, choices.time.is_some() && !long) {
         (true, _) => SortBy::None,
@@ -418,7 +420,7 @@ fn quote(choices: &Choices, terminal: bool, machine: bool) -> Quote {
         Some(style) => style,
         None => quoting_from_env().unwrap_or(default),
     };
-    // What says behind a name what it is. As in ls, a space is one more of them where it is escaped.
+    // The indicator characters are quoted in names. As in ls, so is a space if names are escaped.
     let marks: &[u8] = match (choices.indicators, style == Quoting::Escape) {
         (Indicators::None | Indicators::Slash, false) => b"",
         (Indicators::None | Indicators::Slash, true) => b" ",

@@ -1,4 +1,4 @@
-//! One entry in the form that was asked for.
+//! An entry in the requested form.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
@@ -27,11 +27,11 @@ pub struct Rows<'p> {
     look: LookUps,
     brush: Option<Brush<'p>>,
     links: Option<Hyperlinks>,
-    /// Where the names are, if that is to be said.
+    /// The places of names, if they are asked for.
     pub dired: Option<Dired>,
-    /// How wide the columns of the directory at hand are.
+    /// The widths of the columns of the current directory.
     pub widths: Widths,
-    /// What comes before the names of the directory at hand, in forms that have paths.
+    /// The path before the names of the current directory, in forms with paths.
     prefix: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ fn last_part(path: &[u8]) -> &[u8] {
     &path[begin..end]
 }
 
-/// The character that says what something is. None: it is not known what it is, or it has none.
+/// The indicator character of a kind. None if the kind is unknown or has no character.
 fn class(kind: Option<FileKind>, mode: u32, indicators: Indicators) -> Option<u8> {
     let (letter, from) = match kind? {
         FileKind::Directory => (b'/', Indicators::Slash),
@@ -58,18 +58,18 @@ fn class(kind: Option<FileKind>, mode: u32, indicators: Indicators) -> Option<u8
 /// A name that was written.
 #[derive(Clone, Copy)]
 struct Text {
-    /// How many columns it takes.
+    /// Its number of columns.
     width: usize,
     bytes: usize,
-    /// How many of them are spaces before it.
+    /// The number of spaces before it, which are part of these columns.
     indent: usize,
-    /// Whether a colour ended with it, and in how many bytes.
+    /// Whether a colour ended with it, and the number of bytes of sequences.
     coloured: bool,
     after: usize,
 }
 
 impl<'p> Rows<'p> {
-    /// Renders as planned.
+    /// A renderer for this plan.
     pub fn new(plan: &'p Plan) -> Self {
         let brush = plan.colours.as_ref().map(|palette| Brush::new(palette, plan.form == Form::Columns));
         let look =
@@ -79,7 +79,7 @@ impl<'p> Rows<'p> {
         Self { plan, look, brush, links, dired, widths: Widths::default(), prefix: Vec::new() }
     }
 
-    /// Begins a directory with this path; none for arguments.
+    /// Begins the directory with this path; None for the arguments.
     pub fn begin(&mut self, path: Option<&[u8]>) {
         self.widths = Widths::default();
         self.prefix.clear();
@@ -94,7 +94,7 @@ impl<'p> Rows<'p> {
         }
     }
 
-    /// Makes room for an entry.
+    /// Widens the columns for an entry.
     #[inline]
     pub fn measure(&mut self, entry: &Entry<'_>) {
         match self.plan.form {
@@ -107,11 +107,11 @@ impl<'p> Rows<'p> {
         }
     }
 
-    /// Appends an entry as a line, or several.
+    /// Appends an entry as one or more lines.
     pub fn write(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
         let plan = self.plan;
         self.begin_text(out);
-        // Where the name begins, as ls counts it for clearing lines: without numbers in front.
+        // The column of the name, as ls counts it to clear lines: without the numbers before it.
         let mut column = 0;
         match plan.form {
             Form::Long => column = self.widths.write(entry, plan, &mut self.look, out),
@@ -147,7 +147,7 @@ impl<'p> Rows<'p> {
         if name.coloured { cells.end_coloured(width, name.bytes, class, first) } else { cells.end(width) }
     }
 
-    /// Notes where a name lies that was just written.
+    /// Records the place of a name that was just written.
     fn note_name(&mut self, name: Text, end: usize) {
         if let Some(dired) = &mut self.dired {
             let from = end - name.after - name.bytes + name.indent;
@@ -162,7 +162,7 @@ impl<'p> Rows<'p> {
         }
     }
 
-    /// The name, with what stands before it.
+    /// Writes the name and the numbers before it.
     fn write_name(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) -> Text {
         let quote = self.plan.quote;
         let indented = self.widths.quotes && self.plan.aligns_quotes() && !quote.needs_quotes(entry.name);
@@ -175,13 +175,13 @@ impl<'p> Rows<'p> {
         Text { width: text.width + indent, bytes: text.bytes + indent, indent, ..text }
     }
 
-    /// The path of an entry that a link leads to.
+    /// The path that a link to an entry leads to.
     fn absolute(&self, entry: &Entry<'_>) -> Option<std::path::PathBuf> {
         let path = [&self.prefix, entry.name].concat();
         hyperlink::canonical(Path::new(OsStr::from_bytes(&path))).ok()
     }
 
-    /// A text in its colour, and as a link to a path, perhaps without the quotes.
+    /// Writes a text in its colour, and as a link to a path, perhaps without the quotes.
     fn write_painted(
         &mut self,
         text: &[u8],
@@ -209,7 +209,7 @@ impl<'p> Rows<'p> {
         Text { width, bytes, indent: 0, coloured, after: out.len() - end }
     }
 
-    /// Appends the name of a directory above its entries.
+    /// Appends the name of a directory as a header.
     pub fn write_directory(&mut self, path: &[u8], out: &mut Vec<u8>) {
         if self.dired.is_some() {
             out.extend_from_slice(INDENT);
@@ -238,9 +238,9 @@ impl<'p> Rows<'p> {
         }
     }
 
-    /// The character behind the name that says what it is; answers how wide that is.
+    /// Appends the indicator character of an entry. Returns its width.
     fn write_class(&self, entry: &Entry<'_>, out: &mut Vec<u8>) -> usize {
-        // A link in the long format shows what its target is instead.
+        // In the long format, a link shows the indicator of its target instead.
         let linked = self.plan.form == Form::Long && entry.kind == Some(FileKind::Symlink);
         let mode = entry.attr().map_or(0, |attr| attr.mode);
         let class = class(entry.kind, mode, self.plan.indicators).filter(|_| !linked);
@@ -248,7 +248,7 @@ impl<'p> Rows<'p> {
         usize::from(class.is_some())
     }
 
-    /// What a link leads to; its name ends in this column.
+    /// Appends the target of a link. The link's name ends in this column.
     fn write_target(&mut self, entry: &Entry<'_>, column: usize, out: &mut Vec<u8>) {
         const ARROW: &[u8] = b" -> ";
         let Some(target) = entry.target else { return };
@@ -265,7 +265,8 @@ impl<'p> Rows<'p> {
         }
     }
 
-    /// Names and values are quoted always: a value is anything.
+    /// Writes extended attributes. Names and values are always quoted, because a value can hold any
+    /// bytes.
     fn write_xattrs(&self, entry: &Entry<'_>, out: &mut Vec<u8>) {
         let quote: Quote = self.plan.shell_quote();
         for xattr in entry.xattrs.clone() {
@@ -292,19 +293,19 @@ impl<'p> Rows<'p> {
         self.prefix.truncate(begin);
     }
 
-    /// What forms for programs show.
+    /// The parts that JSON and CSV show.
     fn shown(&self) -> Shown {
         Shown { long: self.plan.long, xattrs: self.plan.xattr.is_some() }
     }
 
-    /// Appends what comes before all entries.
+    /// Appends the text before all entries.
     pub fn write_header(&self, out: &mut Vec<u8>) {
         if self.plan.form == Form::Csv {
             csv::write_header(self.shown(), out);
         }
     }
 
-    /// Appends what comes after all entries.
+    /// Appends the text after all entries.
     pub fn write_end(&self, out: &mut Vec<u8>) {
         if let Some(brush) = &self.brush {
             brush.finish(out);
@@ -314,7 +315,8 @@ impl<'p> Rows<'p> {
         }
     }
 
-    /// Appends a line about a directory that could not be opened or read on, in forms that have one.
+    /// Appends a line about a directory that could not be opened, or not be read to its end, in
+    /// forms that have one.
     pub fn write_failure(&self, path: &[u8], operation: &str, errno: i32, out: &mut Vec<u8>) {
         match self.plan.form {
             Form::Json => json::write_failure(path, operation, errno, out),

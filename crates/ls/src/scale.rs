@@ -1,4 +1,5 @@
-//! In which units sizes are shown: what `--block-size`, `-h`, `--si`, `-k` and the environment say, and numbers in them.
+//! The units of sizes, from `--block-size`, `-h`, `--si`, `-k` and the environment, and numbers in
+//! these units.
 
 use std::env;
 
@@ -7,12 +8,12 @@ use super::{
     words::Words,
 };
 
-/// Units for sizes. Numbers are rounded up.
+/// The units of sizes. Numbers are rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
-    /// Bytes of a unit.
+    /// The bytes of a unit.
     block: u64,
-    /// The unit is chosen for each number, so that few digits are left.
+    /// The unit is chosen for each number, so that it has few digits.
     automatic: bool,
     /// The letter of the unit follows the number.
     letter: bool,
@@ -22,10 +23,10 @@ pub struct Scale {
     binary: bool,
 }
 
-/// Text that is no size.
+/// Text that is not a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoSize {
-    /// The units that the part of the text before the error asks for; none if there are none.
+    /// The units of the text before the error. None if it has none.
     block: Option<u64>,
 }
 
@@ -39,7 +40,7 @@ impl Scale {
     /// KiB.
     pub const KIB: Self = Self::of(1024);
 
-    /// Units of so many bytes.
+    /// Units of this number of bytes.
     const fn of(block: u64) -> Self {
         Self { block, automatic: false, letter: false, bytes: false, binary: false }
     }
@@ -49,17 +50,17 @@ impl Scale {
         Self { block: 1, automatic: true, letter: true, bytes: false, binary }
     }
 
-    /// Units that the environment or nothing asks for.
+    /// The units of the environment, or the default.
     fn default_unit() -> Self {
         if env::var_os("POSIXLY_CORRECT").is_some() { Self::of(512) } else { Self::KIB }
     }
 
-    /// Reads a size, as in `K`, `1000`, `2MB`, `'1` or `si`.
+    /// Parses a size, as in `K`, `1000`, `2MB`, `'1` or `si`.
     ///
     /// # Errors
-    /// It is no size.
+    /// It is not a size.
     pub fn parse(text: &str) -> Result<Self, NoSize> {
-        // Digits are grouped by a locale, and the locales C and C.UTF-8 do not group them.
+        // A quote asks for digit groups of the locale. The locales C and C.UTF-8 have none.
         let text = text.strip_prefix('\'').unwrap_or(text);
         if let Some(scale) = AUTOMATIC.find(text) {
             return Ok(scale);
@@ -87,7 +88,7 @@ impl Scale {
         Ok(Self { block, automatic: false, letter, bytes: letter && ends_with_b, binary })
     }
 
-    /// Units for blocks and for sizes of files, as the environment says.
+    /// The units of blocks and of file sizes from the environment.
     pub fn from_env() -> (Self, Self) {
         let of_ls = env::var_os("LS_BLOCK_SIZE");
         let block_size = env::var_os("BLOCK_SIZE");
@@ -171,7 +172,7 @@ impl Scale {
         }
     }
 
-    /// How many columns a number takes.
+    /// The number of columns of a number.
     pub fn width(self, number: u64, from: u64) -> usize {
         if self == Self::BYTES && from == 1 {
             return super::human::width(number);
@@ -182,7 +183,8 @@ impl Scale {
     }
 }
 
-/// The number at the front, as strtoumax reads it: none if there is none, and none within if it is too large.
+/// The number at the front, as strtoumax(3) reads it. The outer None: there is no number. The inner
+/// None: it is too large.
 fn leading_number(text: &str) -> (Option<Option<u64>>, &str) {
     let digits = text.strip_prefix('+').unwrap_or(text);
     let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
@@ -199,8 +201,8 @@ fn leading_number(text: &str) -> (Option<Option<u64>>, &str) {
     (Some(u64::from_str_radix(&digits[..end], radix).ok()), &digits[end..])
 }
 
-/// The factor of a unit at the front of a text (none if it is too large), and the length of the unit. None if it is no
-/// unit.
+/// The factor of a unit at the front of a text (None if it is too large), and the length of the
+/// unit. None if it is not a unit.
 fn unit(text: &str) -> Option<(Option<u64>, usize)> {
     let Some(&letter) = text.as_bytes().first() else { return Some((Some(1), 0)) };
     let exponent = match letter {
@@ -222,8 +224,9 @@ fn unit(text: &str) -> Option<(Option<u64>, usize)> {
     Some((base.checked_pow(exponent), len))
 }
 
-/// A number in units into which the old ones do not divide, rounded up. GNU ls computes it with 64 bits of precision, and
-/// so does this: the quotient of the units is rounded first, and the product after it.
+/// A number of new units if the old unit is not a multiple of the new one, rounded up. It uses 64
+/// bits of precision, as GNU ls does: the quotient of the units is rounded first, and then the
+/// product.
 fn inexact_units(number: u64, from: u64, to: u64) -> u128 {
     if number == 0 {
         return 0;
@@ -257,7 +260,7 @@ fn rounded_quotient(from: u64, shift: u32, to: u64) -> u128 {
     }
 }
 
-/// The number without its lowest bits, rounded to the next, and to an even one from halfway.
+/// The number without its lowest bits, rounded to the nearest, and halves to even.
 fn round_half_even(number: u128, bits: u32) -> u128 {
     if bits == 0 {
         return number;
@@ -276,7 +279,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// Sizes seen from GNU ls 9.1 -h.
+    /// The expected sizes are the output of GNU ls 9.1 -h.
     #[test]
     fn sizes_are_rounded_up() {
         for (bytes, text) in [
@@ -301,9 +304,9 @@ mod tests {
         }
     }
 
-    /// Seen from GNU ls 9.1 --block-size.
+    /// The expected sizes are the output of GNU ls 9.1 --block-size.
     #[test]
-    fn units_are_shown_where_they_were_asked_for_by_letter() {
+    fn units_are_shown_if_given_by_letter() {
         for (size, number, from, text) in [
             ("K", 1025, 1, "2K"),
             ("1K", 1025, 1, "2"),

@@ -1,9 +1,9 @@
-//! Entries put into order, within a stated memory.
+//! Sorts entries within a memory limit.
 //!
-//! Entries are kept encoded, in chunks, with a key and a place for each. When the memory is used up, what is there is
-//! sorted and written to a temporary file without a name: a run. In the end the runs are merged. No more than
-//! [`FAN_IN`] runs lie about: then they are merged into one. (External merge sort: Donald Knuth, "The Art of Computer
-//! Programming", volume 3, 1973, section 5.4.)
+//! Entries are kept encoded, in chunks, with a key and a place for each. When the memory is used
+//! up, the entries are sorted and written to an anonymous temporary file: a run. At the end the
+//! runs are merged. [`FAN_IN`] runs are merged into one. (External
+//! merge sort: Donald Knuth, "The Art of Computer Programming", volume 3, 1973, section 5.4.)
 
 use std::{
     collections::BinaryHeap,
@@ -22,17 +22,17 @@ use super::{
     order::{Key, Order, Sorted},
 };
 
-/// Runs that are merged at once.
+/// The number of runs that are merged at once.
 const FAN_IN: usize = 64;
 const CHUNK_BYTES: usize = 1 << 20;
-/// The buffer of a run that is read; with all of them it stays below the smallest memory.
+/// The buffer of a run. The buffers of all runs together are smaller than the least memory.
 const READ_BYTES: usize = 16 << 10;
-/// The least memory that makes sense: two chunks and an index.
+/// The least useful memory: two chunks and an index.
 const MIN_MEMORY_BYTES: usize = 4 * CHUNK_BYTES;
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 
-/// A quarter of what this process may have (by its limit, and by what its control groups and the machine have left), at
-/// most the default.
+/// A quarter of the memory that this process may use (by its resource limit, and by what its
+/// control groups and the machine have left), and at most the default.
 fn default_memory() -> u64 {
     let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
     let room = Memory::here().room().map_or(u64::MAX, |room| room.bytes);
@@ -46,17 +46,17 @@ struct Place {
     chunk: u32,
     at: u32,
     len: u32,
-    /// It comes before the others.
+    /// Whether it comes before all others.
     first: bool,
 }
 
-/// Takes entries in any order and gives them back in one.
+/// Takes entries in any order and returns them in order.
 pub struct Sorter {
     order: Order,
-    /// How much memory it takes at most. Looked at once the least is not enough.
+    /// The most memory to use. It is determined when the least memory is used up.
     memory_bytes: Option<u64>,
     chunks: Vec<Vec<u8>>,
-    /// Chunks that are used again.
+    /// Chunks to reuse.
     free: Vec<Vec<u8>>,
     places: Vec<Place>,
     runs: Vec<File>,
@@ -64,7 +64,7 @@ pub struct Sorter {
 }
 
 impl Sorter {
-    /// A sorter that keeps about `memory_bytes` in memory; where none are said, what there is room for.
+    /// A sorter that keeps about `memory_bytes` in memory. None: as much as there is room for.
     pub fn new(order: Order, memory_bytes: Option<u64>) -> Self {
         Self {
             order,
@@ -123,7 +123,7 @@ impl Sorter {
     fn grow_index(&mut self) -> io::Result<()> {
         let more = (self.places.capacity() / 2).max(1024);
         let held: usize = self.chunks.iter().map(Vec::capacity).sum();
-        // While it grows, the old index is there as well as the new one.
+        // While the index grows, the old one is in memory beside the new one.
         if !self.fits(held + self.index_bytes(self.places.capacity() * 2 + more)) && !self.places.is_empty() {
             return self.spill();
         }
@@ -150,7 +150,7 @@ impl Sorter {
         });
     }
 
-    /// Writes what is in memory as a run.
+    /// Writes the entries in memory as a run.
     fn spill(&mut self) -> io::Result<()> {
         if self.places.is_empty() {
             return Ok(());
@@ -190,7 +190,7 @@ impl Sorter {
         }
     }
 
-    /// Gives all entries to `each`, in order, and is empty then.
+    /// Passes all entries to `each` in order, and empties the sorter.
     ///
     /// # Errors
     /// A temporary file cannot be read, or `each` failed.
@@ -210,10 +210,10 @@ impl Sorter {
         Ok(())
     }
 
-    /// All runs, merged; what is in memory is one more.
+    /// Merges all runs. The entries in memory are one more run.
     fn merge(&mut self) -> io::Result<Merge> {
         self.spill()?;
-        // The memory that the runs came from makes room for their buffers.
+        // The memory of the entries is freed first, for the buffers of the runs.
         self.free.clear();
         Merge::new(self.order, std::mem::take(&mut self.runs))
     }
@@ -234,7 +234,8 @@ fn write_entry(out: &mut impl Write, entry: &[u8]) -> io::Result<()> {
     out.write_all(entry)
 }
 
-/// The next entry of a run. Ordered so that the one that comes first is the greatest: the heap has that on top.
+/// The next entry of a run. The first in the order is the greatest, because the heap has that on
+/// top.
 struct Head {
     order: Order,
     first: bool,
@@ -272,7 +273,7 @@ struct Merge {
     order: Order,
     runs: Vec<BufReader<File>>,
     heads: BinaryHeap<Head>,
-    /// The entry given last, whose run goes on with the next call.
+    /// The run of the entry that was returned last. The next call advances it.
     last: Option<Head>,
 }
 
@@ -314,7 +315,7 @@ mod tests {
     use super::*;
     use crate::{args::SortBy, entry::tests::example, order::tests::plain};
 
-    /// Numbers that look like chance and are the same in each run.
+    /// Pseudorandom numbers, the same in each run.
     fn scrambled(index: u64) -> u64 {
         (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
     }
@@ -347,9 +348,9 @@ mod tests {
         (all, spilled)
     }
 
-    /// What comes out is the model: a vector, sorted by the words of the definition.
+    /// The expected result is the model: a vector, sorted by the definition of the order.
     #[test]
-    fn each_order_is_that_of_its_definition() {
+    fn each_order_matches_its_definition() {
         let extension = |name: &[u8]| name.rsplit(|&byte| byte == b'.').next().unwrap().to_vec();
         for by in [SortBy::Name, SortBy::Size, SortBy::Time, SortBy::Extension] {
             for reverse in [false, true] {
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_the_memory_is_merged_and_complete() {
+    fn runs_are_merged_completely() {
         let count = 50_000;
         for by in [SortBy::Name, SortBy::Time] {
             let (small, spilled) = sorted(by, false, count, 0);

@@ -1,5 +1,5 @@
-//! Times as they are shown. A listing shows many times and few different minutes: the text of a minute is kept, and so
-//! is the part of the calendar in which the zone's offset does not change.
+//! Times as text. A listing shows many times but few different minutes. So the text of a minute is
+//! cached, and so is the period in which the offset of the time zone does not change.
 
 use std::{
     borrow::Cow,
@@ -18,7 +18,7 @@ use pando_records::Time;
 
 use super::{human::spaces, words::Words};
 
-/// How times look.
+/// Time styles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TimeStyle {
     /// `2026-11-21 10:45:50.123456789 +0000`
@@ -29,7 +29,7 @@ pub enum TimeStyle {
     Iso,
     /// `Nov 21 10:45`, and `Nov 21  2026` for times that are not recent
     Locale,
-    /// Conversions of strftime; for times that are not recent, and for those that are.
+    /// Formats of strftime: one for times that are not recent, one for recent times.
     Format {
         /// For times that are not recent.
         old: String,
@@ -39,10 +39,10 @@ pub enum TimeStyle {
 }
 
 impl TimeStyle {
-    /// Reads the argument of `--time-style`.
+    /// Parses the argument of `--time-style`.
     ///
     /// # Errors
-    /// It is no style; the text says what is.
+    /// It is not a style. The text lists the styles.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut text = text;
         while let Some(style) = text.strip_prefix("posix-") {
@@ -80,7 +80,7 @@ const RECENT_SECONDS: i64 = 31_556_952 / 2;
 const CACHED_MINUTES: usize = 256;
 const TEXT_BYTES: usize = 39;
 
-/// The text of a minute, without what follows the minute.
+/// The text of a minute.
 #[derive(Clone, Copy)]
 struct Minute {
     /// Local minute since the epoch.
@@ -98,7 +98,7 @@ struct Span {
     offset: i64,
 }
 
-/// Shows times.
+/// Writes times.
 pub struct Clock {
     style: TimeStyle,
     zone: TimeZone,
@@ -107,7 +107,7 @@ pub struct Clock {
     minutes: Box<[Minute]>,
 }
 
-/// What a clock on the wall and a calendar show.
+/// Local date and time.
 struct Civil {
     year: i64,
     month: u8,
@@ -117,9 +117,9 @@ struct Civil {
 }
 
 impl Civil {
-    /// From a local minute since the epoch. The calendar is the Gregorian one, also before it was introduced. (The way
-    /// from days to dates with eras of 400 years that begin in March: Howard Hinnant, "chrono-Compatible Low-Level Date
-    /// Algorithms", 2013.)
+    /// From a local minute since the epoch. The calendar is the Gregorian one at all times. (The
+    /// conversion from days to dates with eras of 400 years that begin in March: Howard Hinnant,
+    /// "chrono-Compatible Low-Level Date Algorithms", 2013.)
     fn new(minute: i64) -> Self {
         let (day, of_day) = (minute.div_euclid(1440), minute.rem_euclid(1440));
         let shifted = day + 719_468;
@@ -138,8 +138,9 @@ impl Civil {
     }
 }
 
-/// The zone of this process, as the C library finds it: what `TZ` says, otherwise /etc/localtime. Without `TZ`, jiff would
-/// also look for that zone's name, in all directories of /usr/share/zoneinfo.
+/// The time zone of this process, as the C library finds it: `TZ`, or otherwise /etc/localtime.
+/// Without `TZ`, jiff would also search all directories of /usr/share/zoneinfo for the name of that
+/// zone.
 fn local_zone() -> TimeZone {
     const LOCAL: &str = "/etc/localtime";
     let local = || {
@@ -153,7 +154,7 @@ fn local_zone() -> TimeZone {
     }
 }
 
-/// What a file of a zone contains, or the beginning of what is none, /dev/zero for one.
+/// The contents of a zone file, or the beginning of a file that is none, for example /dev/zero.
 fn zone_file(path: &Path) -> io::Result<Vec<u8>> {
     const MOST: u64 = 1 << 20;
     let mut data = Vec::new();
@@ -161,8 +162,8 @@ fn zone_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(data)
 }
 
-/// What `TZ` says: a file of the system's, or a rule as POSIX has it; UTC if it is neither. (jiff knows no directories of
-/// zones within that of all zones, takes names in any case, and wants to know when summer time begins.)
+/// The zone of `TZ`: a file of the system, or a POSIX rule, or else UTC. (jiff knows no directories
+/// within that of the zones, ignores the case of names, and requires the start of summer time.)
 fn zone_of(text: &str) -> TimeZone {
     let name = text.strip_prefix(':').unwrap_or(text);
     let zones = env::var_os("TZDIR").unwrap_or_else(|| "/usr/share/zoneinfo".into());
@@ -184,14 +185,14 @@ impl Clock {
         Self { style, zone, now, span, minutes: vec![empty; CACHED_MINUTES].into() }
     }
 
-    /// The width of an old time, for what has none.
+    /// The width of an old time, for entries without one.
     pub fn width(&mut self) -> usize {
         let mut text = Vec::new();
         self.write_styled(Time::default(), &mut text);
         text.len()
     }
 
-    /// Appends a time: in its style, or as seconds where that has no such year.
+    /// Appends a time in its style, or as seconds if the style does not have its year.
     pub fn write(&mut self, time: Time, out: &mut Vec<u8>) {
         if self.write_styled(time, out).is_none() {
             let mut buffer = itoa::Buffer::new();
@@ -201,7 +202,7 @@ impl Clock {
         }
     }
 
-    /// None if it has no such year; then nothing is appended.
+    /// Appends a time. None if the style does not have its year; then nothing is appended.
     fn write_styled(&mut self, time: Time, out: &mut Vec<u8>) -> Option<()> {
         let recent = self.is_recent(time);
         if let TimeStyle::Format { old, recent: format } = &self.style {
@@ -229,14 +230,14 @@ impl Clock {
 
     fn is_recent(&mut self, time: Time) -> bool {
         if time > self.now {
-            // Perhaps it is of a moment after the listing began.
+            // The file may have changed after the listing began.
             self.now = now();
         }
         let begin = Time { secs: self.now.secs - RECENT_SECONDS, nanos: self.now.nanos };
         begin < time && time < self.now
     }
 
-    /// How far local time is ahead, in seconds.
+    /// The offset of local time, in seconds.
     fn offset(&mut self, secs: i64) -> i64 {
         if !(self.span.from..self.span.to).contains(&secs) {
             self.span = self.span_of(secs);
@@ -244,7 +245,7 @@ impl Clock {
         self.span.offset
     }
 
-    /// Beyond the years that jiff knows, the offset is that of the last or the first moment in them.
+    /// Beyond the years of jiff, the offset is that of its first or last moment.
     fn span_of(&self, secs: i64) -> Span {
         let at = Timestamp::new(secs, 0).unwrap_or(if secs < 0 { Timestamp::MIN } else { Timestamp::MAX });
         let offset = i64::from(self.zone.to_offset(at).seconds());
@@ -255,7 +256,7 @@ impl Clock {
         if (from..to).contains(&secs) { Span { from, to, offset } } else { Span { from: secs, to: secs, offset } }
     }
 
-    /// None if the year does not fit into the C library's calendar: ls then shows seconds.
+    /// None if the year does not fit into the C library's calendar. ls shows seconds then.
     fn minute(&self, minute: i64, recent: bool) -> Option<Minute> {
         const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
         let civil = Civil::new(minute);
@@ -296,13 +297,13 @@ impl Clock {
     }
 }
 
-/// A time by a format of strftime(3), with the names of the POSIX locale.
+/// A time in a format of strftime(3), with the names of the POSIX locale.
 fn formatted(format: &str, at: Timestamp, zone: &TimeZone) -> Result<String, jiff::Error> {
     let config = Config::new().custom(PosixCustom::new());
     BrokenDownTime::from(&at.to_zoned(zone.clone())).to_string_with_config(&config, format)
 }
 
-/// A format in which `%s` is the second that a time before 1970 lies in: jiff rounds it up.
+/// A format in which `%s` is rounded down for a time before 1970. jiff rounds it up.
 fn with_seconds(format: &str, time: Time) -> Cow<'_, str> {
     if time.secs >= 0 || time.nanos == 0 {
         return format.into();
@@ -321,11 +322,11 @@ fn with_seconds(format: &str, time: Time) -> Cow<'_, str> {
     (text + rest).into()
 }
 
-/// A format without the E and O that ask for the years of an era or for digits of another script: the POSIX locale has
-/// neither.
+/// A format without E and O, which ask for years of an era or for other digits: the POSIX locale
+/// has neither.
 ///
 /// # Errors
-/// A flag or a width that jiff passes over.
+/// It has a flag or a width that jiff ignores.
 fn without_modifiers(format: &str) -> Result<String, String> {
     let (mut plain, mut rest) = (String::new(), format);
     while let Some(percent) = rest.find('%') {
@@ -334,7 +335,7 @@ fn without_modifiers(format: &str) -> Result<String, String> {
         let unflagged = conversion.trim_start_matches(['_', '-', '0', '^', '#']);
         let flags = &conversion[..conversion.len() - unflagged.len()];
         let (flags, conversion) = match unflagged.as_bytes() {
-            // ls forgets flags before it.
+            // ls forgets the flags before it.
             [b'O', letter, ..] if b"deHImMSuUVwWy".contains(letter) => ("", &unflagged[1..]),
             [b'O', b'b' | b'B', ..] => (flags, &unflagged[1..]),
             [b'E', letter, ..] if b"cCxXyY".contains(letter) => (flags, &unflagged[1..]),
@@ -345,7 +346,7 @@ fn without_modifiers(format: &str) -> Result<String, String> {
         }
         plain.push_str(flags);
         rest = conversion;
-        // Its first letter begins no conversion: it may be another %.
+        // The first letter is not the start of a conversion. It may be another %.
         let first = rest.chars().next().map_or(0, char::len_utf8);
         plain.push_str(&rest[..first]);
         rest = &rest[first..];
@@ -353,7 +354,7 @@ fn without_modifiers(format: &str) -> Result<String, String> {
     Ok(plain + rest)
 }
 
-/// Whether jiff does with these flags, and with what stands before the letter, what ls does.
+/// Whether jiff treats these flags and the text before the letter as ls does.
 fn is_done(flags: &str, conversion: &str) -> bool {
     let rest = conversion.trim_start_matches(|char: char| char.is_ascii_digit());
     let width = &conversion[..conversion.len() - rest.len()];
@@ -371,7 +372,7 @@ fn is_done(flags: &str, conversion: &str) -> bool {
     (!has_colons || letter == 'z') && passed_over.iter().all(|&(is, letters)| !is || !letters.contains(letter))
 }
 
-/// Whether times are those of the POSIX locale, as the environment says.
+/// Whether the environment selects the POSIX locale for times.
 fn is_posix_locale() -> bool {
     let values = ["LC_ALL", "LC_TIME", "LANG"].iter().filter_map(env::var_os);
     let locale = values.into_iter().find(|value| !value.is_empty());
@@ -399,12 +400,12 @@ fn write_day(civil: &Civil, out: &mut Vec<u8>) {
     out.extend_from_slice(&two(civil.day));
 }
 
-/// Four digits at least.
+/// At least four digits.
 fn write_year(year: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{year:04}").as_bytes());
 }
 
-/// What the full style has after the minute.
+/// The end of the full style, after the minute.
 fn write_rest(second: i64, nanos: u32, offset: i64, out: &mut Vec<u8>) {
     out.push(b':');
     out.extend_from_slice(&two(second as u8));
@@ -442,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_local_zone_is_the_systems() {
+    fn the_local_zone_is_that_of_the_system() {
         for seconds in [-2_000_000_000, 0, 1_000_000_000, 1_750_000_000, 4_000_000_000] {
             let then = Timestamp::from_second(seconds).unwrap();
             let offset = |zone: TimeZone| zone.to_offset_info(then).offset();
@@ -451,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn styles_look_as_those_of_ls() {
+    fn styles_match_those_of_ls() {
         let recent = at(NOW.secs - 100);
         for (style, recent_text, old_text) in [
             (TimeStyle::Locale, "Nov 21 10:44", "Feb  3  2009"),
@@ -484,9 +485,10 @@ mod tests {
         }
     }
 
-    /// Each moment around changes of the offset, with one clock whose caches are in use, against jiff's own calendar.
+    /// Each moment around changes of the offset, with one clock whose caches are in use, against
+    /// jiff's own calendar.
     #[test]
-    fn the_caches_show_what_the_calendar_says() {
+    fn cached_times_match_the_calendar() {
         for name in ["Europe/Berlin", "Australia/Lord_Howe", "America/New_York", "Asia/Kathmandu"] {
             let zone = TimeZone::get(name).unwrap();
             let mut clock = Clock::with_zone(TimeStyle::FullIso, zone.clone(), NOW);
@@ -508,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_is_too_far() {
+    fn extreme_times_are_written() {
         assert_eq!(shown(&TimeStyle::LongIso, "UTC", at(i64::MAX)), i64::MAX.to_string());
         assert_eq!(shown(&TimeStyle::FullIso, "UTC", at(i64::MAX)), format!("{:>35}", i64::MAX));
         assert_eq!(shown(&TimeStyle::parse("+%c").unwrap(), "UTC", at(1 << 40)), format!("{:>24}", 1_u64 << 40));

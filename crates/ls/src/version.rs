@@ -1,7 +1,7 @@
 //! The order of names with numbers in them (`-v`): `a2` before `a10`, as GNU ls 9 has it.
 //!
-//! Names are compared without their suffixes first (`.tar.gz`), and with them if that makes no difference. Letters come
-//! before other characters; a tilde comes before the end of the name.
+//! Names are compared without their suffixes (`.tar.gz`) first, and with them if the rest is equal.
+//! Letters come before other characters. A tilde comes before the end of the name.
 
 use std::cmp::Ordering;
 
@@ -22,8 +22,8 @@ pub fn compare(one: &[u8], other: &[u8]) -> Ordering {
     compare_parts(parts[0], parts[1]).then_with(|| compare_parts(one, other))
 }
 
-/// The length of a name without its suffix: the longest end that is made of parts such as `.tar` and `.z7~`, of which each
-/// begins with a letter or a tilde.
+/// The length of a name without its suffix. The suffix is the longest end that consists of parts
+/// such as `.tar` and `.z7~`, each of which begins with a letter or a tilde.
 fn without_suffix(name: &[u8]) -> usize {
     let begins = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'~';
     let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'~';
@@ -41,7 +41,7 @@ fn without_suffix(name: &[u8]) -> usize {
     }
 }
 
-/// Where a character comes that is no digit; digits and the end are in the middle.
+/// The rank of a character that is not a digit. Digits and the end are in the middle.
 fn rank(name: &[u8], at: usize) -> i32 {
     match name.get(at) {
         None => -1,
@@ -52,7 +52,7 @@ fn rank(name: &[u8], at: usize) -> i32 {
     }
 }
 
-/// Compares parts that are no numbers by their ranks, and numbers by their values, in turns.
+/// Compares in turns the parts without digits, by ranks, and the numbers, by values.
 fn compare_parts(one: &[u8], other: &[u8]) -> Ordering {
     let is_digit = |name: &[u8], at: usize| name.get(at).is_some_and(u8::is_ascii_digit);
     let (mut at_one, mut at_other) = (0, 0);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn numbers_are_compared_by_their_values() {
-        // Seen from GNU ls 9.1 -v.
+        // The expected order is that of GNU ls 9.1 -v.
         let sorted = [
             "",
             ".",

@@ -1,4 +1,4 @@
-//! Words that an option takes for its value, also cut short, as GNU ls takes them.
+//! Words that are the value of an option. As in GNU ls, they may be abbreviated.
 
 use std::ffi::OsStr;
 
@@ -8,10 +8,10 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-/// The exit status for a word that means nothing, as GNU ls has it; what else is wrong on its command line makes 2.
+/// The exit status for an unknown word, as in GNU ls. Other errors of the command line make 2.
 const REFUSED: isize = 1;
 
-/// The exit status for a command line that is wrong.
+/// The exit status for an error of the command line.
 pub fn exit_code(error: &Error) -> u8 {
     match error.get(ContextKind::Custom) {
         Some(ContextValue::Number(code)) => u8::try_from(*code).unwrap_or(2),
@@ -19,7 +19,7 @@ pub fn exit_code(error: &Error) -> u8 {
     }
 }
 
-/// The words for the values of an option: those of GNU ls, and those that only `pando ls` has.
+/// The words for the values of an option: those of GNU ls, and those of `pando ls` alone.
 #[derive(Debug, Clone, Copy)]
 pub struct Words<T: 'static> {
     ls: &'static [(&'static str, T)],
@@ -37,7 +37,7 @@ impl<T: Copy + PartialEq> Words<T> {
         Self { own, ..self }
     }
 
-    /// The value of a word, or of the beginning of words that all mean the same.
+    /// The value of a word, or of an abbreviation for words that all mean the same.
     pub fn find(&self, text: &str) -> Option<T> {
         let exact = |words: &[(&str, T)]| words.iter().find(|(word, _)| *word == text).map(|&(_, value)| value);
         exact(self.ls).or_else(|| exact(self.own)).or_else(|| {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_may_be_cut_short_while_they_mean_one_thing() {
+    fn words_may_be_abbreviated_if_they_are_unambiguous() {
         const WORDS: Words<u8> =
             Words::new(&[("always", 1), ("auto", 2), ("yes", 1), ("yell", 1)]).and(&[("yonder", 3)]);
         for (text, value) in [

@@ -6,20 +6,21 @@ use clap::Args;
 use pando_boost::MAX_IN_FLIGHT;
 
 const HELP: &str = "\
-Programs that list directories wait for the attributes of one file after the other. While CMD runs, a helper reads the \
-same directories and asks for the same attributes, many at a time and somewhat ahead; CMD then finds them in the kernel's \
-caches. It pays where calls wait: cold disks, NFS, FUSE. Where they do not, the helper notices and keeps still. Results, \
-errors and order stay as they are.
+Programs that list directories wait for the attributes of one file after the other. While CMD runs, a helper reads the same \
+directories and asks for the same attributes, many at a time and somewhat ahead. CMD then finds them in the kernel's caches. \
+This is faster where calls wait: cold disks, NFS, FUSE. Elsewhere the helper notices that calls do not wait, and stops \
+reading ahead. Results, errors and order stay the same.
 
-Statically linked, Go and setuid programs run unboosted; -v says so, and what was done. docs/boost.md lists programs.
+Statically linked, Go and setuid programs run unboosted. -v says so, and reports what the helper did. docs/boost.md lists \
+programs.
 
 Examples:
   pando boost -- ls -lR /mnt/store
   pando -v boost -- rsync -a /mnt/store/ copy/
   pando boost --watch /mnt/store    every program there, as root, until Ctrl-C
 
-Exit codes: those of CMD (128 and its number when a signal ended it, as shells say it), 126 it cannot be executed, 127 it is not there. \
-With --watch: 0 ended by a signal, or the mount has gone, 1 it failed. In both cases 2: the command line is wrong.";
+Exit codes: that of CMD (128 plus the number of the signal that ended it, as in shells), 126 CMD cannot be executed, 127 CMD \
+does not exist. With --watch: 0 ended by a signal or by an unmount, 1 it failed. In both cases 2: the command line is wrong.";
 
 /// Options of `pando boost`.
 #[derive(Debug, Args)]
@@ -29,14 +30,16 @@ pub struct BoostArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "command")]
     pub watch: Option<PathBuf>,
 
-    /// The most calls in flight at once on one file system; how many are worth it is found by trial
+    /// The most calls in flight at once on one file system; the helper finds by trial how many are
+    /// worth it
     #[arg(long, value_name = "N",
           value_parser = parse_in_flight, allow_negative_numbers = true, default_value_t = MAX_IN_FLIGHT)]
     pub max_inflight: usize,
 
-    /// Ask for access control lists ahead too, as ls -l does
+    /// Read access control lists ahead too, as ls -l does
     ///
-    /// Only where they are kept elsewhere than the attributes, and the kernel caches them: on some network stores.
+    /// Only on file systems that store them apart from the attributes and whose ACLs the kernel
+    /// caches: some network file systems.
     #[arg(long)]
     pub xattrs: bool,
 
@@ -69,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_keeps_its_options() {
+    fn options_after_the_program_belong_to_it() {
         let args = boost(&["--max-inflight", "8", "--", "ls", "-l", "--watch", "-v"]).unwrap();
         assert_eq!((args.max_inflight, args.command.len()), (8, 4));
         assert_eq!(boost(&["ls", "-l"]).unwrap().command, ["ls", "-l"]);
@@ -77,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_command_and_a_mount_is_wanted() {
+    fn either_a_command_or_a_mount_is_required() {
         assert_eq!(boost(&[]).unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
         assert_eq!(boost(&["--watch", "/mnt", "--", "ls"]).unwrap_err().kind(), ErrorKind::ArgumentConflict);
         for nonsense in ["0", "65", "many", "-1"] {

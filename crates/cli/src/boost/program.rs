@@ -1,4 +1,4 @@
-//! A program that runs with the helper.
+//! Runs a program with the helper beside it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -29,10 +29,10 @@ use tracing::{info, warn};
 
 use super::totals;
 
-/// Signals that end programs unless they are caught.
+/// Signals that end programs by default.
 const TO_PASS: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
-/// No program is started by one that was started by one and so on for longer than this.
+/// The most generations of processes between the program and a descendant.
 const MOST_GENERATIONS: usize = 64;
 
 /// Runs a program to its end.
@@ -47,7 +47,8 @@ pub fn run(program: &OsStr, arguments: &[OsString], options: Options) -> Result<
         let children = if why.refuses_library() { "" } else { "; what it starts may be boosted" };
         info!("{}: runs unboosted: {why}{children}", program.display());
     }
-    // Into other unboosted programs the library is simply not loaded.
+    // Other unboosted programs run with LD_PRELOAD too: the loader does not load the library into
+    // them.
     let refuses = unboosted.as_ref().is_some_and(Unboosted::refuses_library);
     let is_foreign = unboosted == Some(Unboosted::Foreign);
     let session = if refuses { None } else { session(options) };
@@ -60,7 +61,7 @@ pub fn run(program: &OsStr, arguments: &[OsString], options: Options) -> Result<
     let status = wait(child, signals)?;
     if let Some(session) = session {
         let totals = session.finish();
-        // Nobody looks into the program for nothing.
+        // Inspecting the program takes time, so do it only if the log shows the result.
         if totals.posts == 0 && unboosted.is_none() && tracing::enabled!(tracing::Level::INFO) {
             let by = file.and_then(|file| program::passes_by(&file, path.as_deref()).ok().flatten());
             untold(program, by);
@@ -73,16 +74,18 @@ pub fn run(program: &OsStr, arguments: &[OsString], options: Options) -> Result<
     Ok(ExitCode::from(code(status)))
 }
 
-/// Ends us as the program was ended: a shell ends a script at Ctrl-C only if what it waited for has ended by that. Not by
-/// signals that leave a core dump, which could replace the program's; nor the first process of a container, which has none.
+/// Ends this process by the signal that ended the program: a shell ends a script at Ctrl-C only if
+/// the command has ended by that signal. Not by signals that dump core, because that could
+/// overwrite the program's dump. Nor as the first process of a container, for which signals have no
+/// default action.
 fn end_by(signal: i32) {
     if [SIGHUP, SIGINT, SIGTERM].contains(&signal) && std::process::id() != 1 {
         let _ = signal_hook::low_level::emulate_default_handler(signal);
     }
 }
 
-/// As execvp(3) does: an executable file of no format that the kernel knows is a script for the shell. A program for another
-/// processor is none.
+/// Starts the program as execvp(3) does: the shell runs an executable file whose format the kernel
+/// does not know. A program for another CPU architecture is no script.
 fn start(
     program: &OsStr,
     arguments: &[OsString],
@@ -100,7 +103,7 @@ fn start(
     }
 }
 
-/// A helper; without one the program runs all the same.
+/// Starts a helper. The program runs without it if that fails.
 fn session(options: Options) -> Option<Session> {
     match Session::start(options) {
         Ok(session) => Some(session),
@@ -131,7 +134,7 @@ fn not_started(program: &OsStr, path: Option<&OsStr>, error: &io::Error) -> Exit
 fn wait(mut child: Child, signals: SignalsInfo<WithOrigin>) -> Result<ExitStatus> {
     let handle = signals.handle();
     let pid = Pid::from_child(&child);
-    // A descriptor, not a number: the number may be another's once the program has ended.
+    // A descriptor, because the number may belong to another process once the program has ended.
     let passer = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from).and_then(|program| {
         thread::Builder::new().name("pando-signals".into()).spawn(move || pass_on(signals, &program, pid))
     });
@@ -150,9 +153,9 @@ fn stop(handle: &Handle, passer: Option<thread::JoinHandle<()>>) {
     }
 }
 
-/// Passes on what other processes send to us. What the terminal sends, the program gets by itself: it is in the same
-/// group of processes. What the program sends, or what it has started, is meant for its parent, or for its group, and never
-/// for it alone.
+/// Passes on the signals that other processes send. Signals of the terminal reach the program
+/// directly, because it is in the same process group. Signals from the program or its descendants
+/// are meant for their parent or their process group, and never for the program alone.
 fn pass_on(mut signals: SignalsInfo<WithOrigin>, program: &OwnedFd, pid: Pid) {
     for origin in signals.forever() {
         if origin.process.is_some_and(|sender| !descends(sender.pid, pid.as_raw_pid()))
@@ -163,7 +166,8 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, program: &OwnedFd, pid: Pid) {
     }
 }
 
-/// Whether a process is another, or one that it has started, as far as `/proc` shows: of one that is gone, it does not.
+/// Whether a process is `from` or a descendant of it, as far as `/proc` shows. `/proc` does not
+/// show it for a process that has ended.
 fn descends(mut process: i32, from: i32) -> bool {
     for _ in 0..MOST_GENERATIONS {
         if process == from {
@@ -183,7 +187,7 @@ fn code(status: ExitStatus) -> u8 {
     u8::try_from(code & 0xff).expect("a byte")
 }
 
-/// Says why no directory was told of, as far as the program's file says.
+/// Reports why nothing was read ahead, as far as the program's file shows it.
 fn untold(program: &OsStr, by: Option<&str>) {
     let program = program.display();
     match by {

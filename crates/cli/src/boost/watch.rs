@@ -17,7 +17,7 @@ use signal_hook::low_level::pipe;
 
 use super::totals;
 
-/// After so long without news, it is looked whether the mount is still there.
+/// How often to check, without events, whether the mount still exists.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Boosts every program at a mount until a signal.

@@ -1,10 +1,11 @@
-//! Options of a command that are made when that command is given: making those of all commands takes longer than a small listing.
+//! Options of a command that are made only when that command is given. Making the options of all
+//! commands takes longer than a small listing.
 
 use std::cell::Cell;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, builder::Resettable};
 
-/// These options.
+/// The options of a command, made on demand.
 #[derive(Debug)]
 pub struct Deferred<T>(pub T);
 
@@ -12,7 +13,7 @@ thread_local! {
     static AT_ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has `make` make a command with all that it contains: completions want to know it from the beginning.
+/// Has `make` make a command with all options of all commands, which completions need.
 pub fn at_once(make: fn() -> Command) -> Command {
     AT_ONCE.set(true);
     let command = make();
@@ -25,7 +26,7 @@ impl<T: Args> Args for Deferred<T> {
         if AT_ONCE.get() {
             return T::augment_args(command);
         }
-        // What the command is for was said before, and not by its options.
+        // The description of the command is already set, and must not become that of its options.
         command.defer(|command| {
             let (about, long_about) = (command.get_about().cloned(), command.get_long_about().cloned());
             T::augment_args(command).about(Resettable::from(about)).long_about(Resettable::from(long_about))

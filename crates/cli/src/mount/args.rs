@@ -12,41 +12,41 @@ use super::{
 };
 
 const MOUNT_HELP: &str = "\
-The tree lives in memory and is gone when it is unmounted. The command makes the directory if it is missing, prints one \
-line when the tree is ready, and serves it until Ctrl-C, SIGTERM or `pando umount`. Then it unmounts cleanly. If the \
-server was killed before, and has left a dead mount there (\"Transport endpoint is not connected\"), that is cleaned \
+The tree lives in memory and is lost when it is unmounted. The command creates the directory if it is missing, prints one \
+line when the tree is mounted, and serves the tree until Ctrl-C, SIGTERM or `pando umount`. Then it unmounts the tree. If a \
+killed server has left a dead mount on the directory (\"Transport endpoint is not connected\"), the command unmounts that \
 first.
 
-Root mounts by itself; other users need fusermount3 (package fuse3). In a container, give it the device:
+Root can mount directly. Other users need fusermount3 (package fuse3). In a container, pass the device:
   docker run --device /dev/fuse --cap-add SYS_ADMIN ...
 
 Mount options:
--o takes these, separated by commas; one that has a comma in it is written in double quotes.
-  suid, dev        setuid bits and device nodes mean something [default: not; of
-                   mount(8), as for any file system, unless nosuid, nodev are said]
-  noexec, ro       nothing is executed, nothing is changed
-  noatime          reading leaves no time of access; nodiratime: nor listing
+-o takes these options, separated by commas. Write an option that contains a comma in double quotes.
+  suid, dev        setuid bits and device nodes have effect [default: they have
+                   none; mount(8) turns both on unless nosuid, nodev are given]
+  noexec, ro       nothing can be executed, nothing can be changed
+  noatime          reads do not update the atime; nodiratime: nor do listings
   sync, dirsync, lazytime, nosymfollow, context=LABEL
-                   the kernel is told, as of any file system
+                   passed to the kernel, as for any file system
   fsname=NAME      the source in df and findmnt [default: pandofs]
-  max_read=BYTES   the largest read
+  max_read=BYTES   the largest read request
   remount          change a mounted tree: ro, rw, noexec, nodev, sync ...
   size=2G, nr_inodes=1m, mode=1777, uid=0, gid=0, threads=4, attr_timeout=1 ...
-                   each long option, with _ for -; one of the command line wins
+                   every long option, with _ for -; the command line overrides
   defaults, relatime, nofail, noauto, user, _netdev, x-* ...
-                   for mount(8), systemd, or so in any case
-strictatime and iversion are taken, and said to have no effect. nodiratime, lazytime and nosymfollow are for root. A user \
-of `user` in fstab mounts through fusermount3.
+                   read by mount(8) or systemd, or already in effect
+strictatime and iversion are accepted, with a warning that they have no effect. nodiratime, lazytime and nosymfollow need \
+root. For an fstab line with `user`, other users mount through fusermount3.
 
 Fstab and systemd:
-mount(8) and systemd mount through a link to the command; the tree is served in the background.
+mount(8) and systemd mount through a link to the command. The server runs in the background.
   ln -s \"$(command -v pando)\" /sbin/mount.fuse.pandofs
   mount -t fuse.pandofs NAME /mnt/grove -o size=2G,allow_other
-NAME is the source that mount tables show. A line of /etc/fstab:
+Mount tables show NAME as the source. A line of /etc/fstab:
   scratch /mnt/grove fuse.pandofs size=2G,mode=1777,allow_other,nofail 0 0
-The directory has to be there, unless x-mount.mkdir is among the options. systemd makes a mount unit of the line. With \
-x-systemd.automount it mounts when somebody goes there, x-systemd.requires=UNIT and x-systemd.after=UNIT order it, \
-x-systemd.mount-timeout=SECONDS limits the wait, and nofail lets the machine start without. The same as a unit, \
+The directory must exist, unless the options contain x-mount.mkdir. systemd makes a mount unit of the line. With \
+x-systemd.automount it mounts the tree on first access. x-systemd.requires=UNIT and x-systemd.after=UNIT order the unit, \
+x-systemd.mount-timeout=SECONDS limits the wait, and nofail lets the machine boot without the tree. The same as a unit, \
 /etc/systemd/system/mnt-grove.mount:
   [Unit]
   Description=A tree in memory
@@ -57,12 +57,13 @@ x-systemd.mount-timeout=SECONDS limits the wait, and nofail lets the machine sta
   Options=size=2G,mode=1777,allow_other
   [Install]
   WantedBy=multi-user.target
-Then: systemctl enable --now mnt-grove.mount. Its memory counts against the unit: MemoryMax= in a drop-in bounds size.
+Then: systemctl enable --now mnt-grove.mount. The memory of the tree counts against the unit: MemoryMax= in a drop-in \
+limits it.
 
 Remounting:
-`mount -o remount,ro DIR` works with that link; without it say `mount -i -o remount,ro DIR`, or `pando mount -o remount,ro DIR`. \
-What is not asked for stays as it is. What the server was told when it began (size, times of access, suid, allow_other) \
-cannot change.
+With that link, `mount -o remount,ro DIR` works. Without it, use `mount -i -o remount,ro DIR` or `pando mount -o remount,ro \
+DIR`. Options that are not given stay as they are. Options that the server reads when it starts (size, atime options, suid, \
+allow_other) cannot be changed.
 
 Exit codes: 0 mounted, served and unmounted (with --daemon: mounted), 1 it failed, 2 the command line is wrong.";
 
@@ -70,35 +71,39 @@ Exit codes: 0 mounted, served and unmounted (with --daemon: mounted), 1 it faile
 #[derive(Debug, Args)]
 #[command(after_long_help = MOUNT_HELP, args_override_self = true)]
 pub struct MountArgs {
-    /// The directory to mount on; made if it is missing
+    /// The directory to mount on; created if it is missing
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// How much the files may hold, as in 512M, 1.5G or 25% of the memory [default: half of the memory]
+    /// How many bytes the files may hold, as in 512M, 1.5G or 25% of the memory [default: half of
+    /// the memory]
     ///
-    /// The memory is the machine's, or what a control group allows the server (memory.max, memory.high; the smallest of its own
-    /// and those above), without what the server itself needs: 28 MiB with two threads, and 64 MiB for what was just removed.
+    /// "The memory" is that of the machine, or what control groups allow the server: the smallest
+    /// memory.max or memory.high of its own group and those above. The server's own needs are
+    /// subtracted: 28 MiB with two threads, and 64 MiB for removed files that readers may still
+    /// use.
     #[arg(long, value_parser = parse_size, allow_negative_numbers = true)]
     pub size: Option<u64>,
 
-    /// How many inodes (files, directories, links; a hard link is one, and 1 KiB of extended attributes) there may be
-    /// [default: as many as fit into the memory beside full files, about 120,000 for each GiB]
+    /// How many inodes there may be: files, directories, links [default: as many as fit into the
+    /// memory beside full files, about 120,000 for each GiB]
     ///
-    /// k, m and g multiply by powers of 1024, as in 500k.
+    /// A hard link counts as one inode, and so does each KiB of extended attributes. k, m and g
+    /// multiply by powers of 1024, as in 500k.
     #[arg(long, value_name = "N", value_parser = parse_inodes, allow_negative_numbers = true)]
     pub inodes: Option<u64>,
 
-    /// Let other users in; the permission bits decide
+    /// Let other users access the tree; the permission bits decide
     ///
-    /// Users other than root may say this only if /etc/fuse.conf has a line user_allow_other.
+    /// Users other than root may use this only if /etc/fuse.conf has a line user_allow_other.
     #[arg(long)]
     pub allow_other: bool,
 
-    /// The owner of the root directory [default: who mounts]
+    /// The owner of the root directory [default: the user who mounts]
     #[arg(long, value_parser = parse_id, allow_negative_numbers = true)]
     pub uid: Option<u32>,
 
-    /// The group of the root directory [default: that of who mounts]
+    /// The group of the root directory [default: the group of the user who mounts]
     #[arg(long, value_parser = parse_id, allow_negative_numbers = true)]
     pub gid: Option<u32>,
 
@@ -111,50 +116,57 @@ pub struct MountArgs {
           long_help = "Mount options, separated by commas: ro, noexec, fsname=NAME, size=2G ... (see below)")]
     pub options: Vec<Vec<MountOption>>,
 
-    /// Mount over a directory that has entries (they are hidden until it is unmounted)
+    /// Mount over a directory that has entries; they are hidden until the tree is unmounted
     #[arg(long)]
     pub nonempty: bool,
 
-    /// Threads that answer requests [default: as many as cores; through io_uring there are not more]
+    /// Threads that answer requests [default: one per core, which is also the maximum through
+    /// io_uring]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
 
-    /// Whether requests come through io_uring: auto (where it is better), always (or refuse to mount), never
+    /// How requests reach the server: io_uring if it is faster (auto), io_uring or fail (always),
+    /// the device (never)
     ///
-    /// Each costs about half as much then, since nobody on another processor is woken up for it: a thread on each answers those
-    /// who run there, and is as busy as they make it. The kernel has it from Linux 6.14 on, once root has allowed it:
-    /// echo Y > /sys/module/fuse/parameters/enable_uring. A slow store does without, and so, with auto, do fewer threads than
-    /// processors, and one alone.
+    /// Through io_uring a request costs about half as much, because the kernel wakes no thread on
+    /// another core: each core has a thread that answers the requests of that core. The load of a
+    /// thread is the load of its core. io_uring needs Linux 6.14 and permission from root: echo Y >
+    /// /sys/module/fuse/parameters/enable_uring. The latency and fault injector always uses the
+    /// device. With auto, so does a server with one thread or with fewer threads than cores.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = IoUring::Auto, hide_possible_values = true)]
     pub io_uring: IoUring,
 
-    /// For how long the kernel may answer from its caches, in seconds; 0 makes it ask each time
+    /// For how many seconds the kernel may answer from its caches; 0 makes it ask each time
     ///
-    /// A day is right as long as the tree changes only through this mount, since the kernel sees those changes.
+    /// The default, a day, is right as long as the tree changes only through this mount: the kernel
+    /// sees those changes.
     #[arg(long, value_name = "SECONDS",
           value_parser = parse_seconds, allow_negative_numbers = true, default_value = "86400")]
     pub attr_timeout: Duration,
 
-    /// Say when files were made (statx), at one request for each file of which a program asks that
+    /// Report the btime of files (statx). It costs a request for each file whose btime a program
+    /// asks for
     ///
-    /// Many ask and do not look at it: what is written in Rust or for Node.js, and stat(1); ls(1) does not.
+    /// Many programs ask for it and do not use it: programs in Rust or for Node.js, and stat(1).
+    /// ls(1) does not ask.
     #[arg(long)]
     pub birth_times: bool,
 
-    /// Go to the background once the tree is mounted
+    /// Serve in the background once the tree is mounted
     ///
-    /// Other files than 0, 1 and 2 that are open stay so: close locks and pipes for it (`9>&-`).
+    /// The server keeps inherited files other than 0, 1 and 2 open: close locks and pipes when you
+    /// start it (`9>&-`).
     #[arg(short, long)]
     pub daemon: bool,
 
-    /// A slow store.
+    /// The latency and fault injector.
     #[command(flatten)]
     pub slow: InjectorArgs,
 }
 
-/// When requests are to come through io_uring.
+/// When requests come through io_uring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)] // The option says what they mean.
+#[allow(missing_docs)] // The help of the option describes them.
 pub enum IoUring {
     Auto,
     Always,
@@ -170,7 +182,7 @@ struct Line {
 }
 
 impl MountArgs {
-    /// Reads arguments, without `pando mount` in front of them.
+    /// Reads the arguments that follow `pando mount`.
     ///
     /// # Errors
     /// clap's message, which may be help.
@@ -183,7 +195,7 @@ impl MountArgs {
         Ok(Line::try_parse_from(own.iter().chain(line))?.args)
     }
 
-    /// The words after `-o` that stand for long options of the command, as these options.
+    /// The long options that are given as words after `-o`.
     pub fn own_options(&self) -> Vec<OsString> {
         let own = self.options.iter().flatten().filter_map(|option| match option {
             MountOption::Own(option) => Some(OsString::from(option)),
@@ -203,11 +215,11 @@ fn parse_options(text: &str) -> Result<Vec<MountOption>, String> {
     options::parse_all(text, is_long_option)
 }
 
-/// As tmpfs has it: also a part of the memory.
+/// A size in bytes, or a percentage of the memory, as for tmpfs.
 fn parse_size(text: &str) -> Result<u64, String> {
     let Some(percent) = text.strip_suffix('%') else { return size::parse(text) };
     let percent = percent.parse().ok().filter(|percent| (1..=1000).contains(percent));
-    let percent = percent.ok_or("a part of the memory is a whole number from 1 to 1000, as in 25%")?;
+    let percent = percent.ok_or("a percentage of the memory is a whole number from 1 to 1000, as in 25%")?;
     limits::percentage(percent).ok_or_else(|| "/proc/meminfo does not say how much memory there is".into())
 }
 
@@ -221,7 +233,7 @@ fn parse_inodes(text: &str) -> Result<u64, String> {
     })
 }
 
-/// The largest number is none: to chown(2) it means to leave the owner as it is.
+/// The largest number is no owner: chown(2) leaves the owner unchanged for it.
 fn parse_id(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|&id| id != u32::MAX).ok_or_else(|| {
         format!("an owner or group is a number from 0 to {}, as `id` prints it, and not a name", u32::MAX - 1)
@@ -235,7 +247,7 @@ fn parse_mode(text: &str) -> Result<u32, String> {
     }
 }
 
-/// More threads than this serve no machine, and each has a buffer.
+/// No machine gains from more threads, and each thread has a buffer.
 const MAX_THREADS: usize = 1024;
 
 fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
@@ -263,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_help() {
+    fn defaults_match_the_help() {
         let args = mount(&["grove"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (None, None, 0o755));
         assert_eq!(args.attr_timeout, Duration::from_secs(86400));
@@ -271,21 +283,21 @@ mod tests {
     }
 
     #[test]
-    fn values_are_taken() {
+    fn values_are_parsed() {
         let args = mount(&["--size", "1G", "--inodes", "10", "--mode", "1777", "--attr-timeout", "0.5", "g"]).unwrap();
         assert_eq!((args.size, args.inodes, args.mode), (Some(1 << 30), Some(10), 0o1777));
         assert_eq!(args.attr_timeout, Duration::from_millis(500));
         let args = mount(&["--size", "50%", "--inodes", "2m", "g"]).unwrap();
         assert!(args.size.is_some_and(|bytes| bytes > 1 << 20) && args.inodes == Some(2 << 20));
         let args = mount(&["--size", "1M", "--fault", "read=EIO", "--size", "2M", "--fault", "open=EIO", "g"]).unwrap();
-        assert_eq!((args.size, args.slow.fault.len()), (Some(2 << 20), 2), "the later one; but of lists all");
+        assert_eq!((args.size, args.slow.fault.len()), (Some(2 << 20), 2), "the later one counts; lists keep all");
         let args = mount(&["-o", "suid,dev", "-o", "ro", "--threads", "3", "-d", "g"]).unwrap();
         assert_eq!(args.options.concat().len(), 3);
         assert_eq!((args.threads, args.daemon), (NonZeroUsize::new(3), true));
     }
 
     #[test]
-    fn bad_values_are_named_with_a_remedy() {
+    fn bad_values_are_refused_with_a_remedy() {
         for (args, says) in [
             (&["--size", "10Q", "g"][..], "K, M, G"),
             (&["--mode", "9", "g"], "octal"),
@@ -330,7 +342,7 @@ mod tests {
         assert_eq!((taken.uid, taken.gid, taken.attr_timeout.as_millis()), (Some(5), Some(6), 500));
         assert!(taken.birth_times && taken.nonempty);
         assert_eq!(words("delay=\"lookup=1ms,read=2ms\",fault=read=EIO").slow.delay.len(), 2);
-        assert_eq!(words("size=1M,size=2M").size, Some(2 << 20), "the later one");
+        assert_eq!(words("size=1M,size=2M").size, Some(2 << 20), "the later one counts");
         for argument in MountArgs::augment_args(clap::Command::new("mount")).get_arguments() {
             let Some(long) = argument.get_long() else { continue };
             let found = options::parse(&long.replace('-', "_"), is_long_option);

@@ -1,4 +1,4 @@
-//! What the words after `-o` and the options of the command ask for together.
+//! What the words after `-o` and the other options ask for together.
 
 use std::path::Path;
 
@@ -13,25 +13,27 @@ use super::{
     options::{MountOption, OF_MOUNT, PROPERTIES, Property},
 };
 
-/// What all the words together ask for. Of opposites, the later one counts.
+/// The request as a whole. Of two opposite words the later one counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// What the kernel and the transport are told.
+    /// The options for the kernel and the transport.
     pub mount: pando_fuse::MountOptions,
-    /// What was set, in order.
+    /// Properties that were set, in order.
     pub set: Vec<(Property, bool)>,
-    /// Change what is mounted.
+    /// Whether to change a mounted tree.
     pub remount: bool,
-    /// Words without effect, and why they have none.
+    /// Words without effect, each with the reason.
     pub without_effect: Vec<(&'static str, &'static str)>,
 }
 
 impl Asked {
-    /// The words that were asked for and are not in effect on what was mounted.
+    /// The words that were given but are not in effect on the mount.
     ///
-    /// fusermount3 mounts for users with nosuid and nodev whatever they ask, and knows few other words; it is not sent those that
-    /// it would refuse. It goes on after a word of warning, and so do we: the tree does what else was asked of it, and what
-    /// is missing is a danger less. mount(8) would refuse, but it refuses users all of -o, which fusermount3 does not.
+    /// For users, fusermount3 always mounts with nosuid and nodev, and it knows few other words.
+    /// The transport does not send it words that it would refuse. fusermount3 warns and goes on,
+    /// and so does this command: the other words have their effect, and the missing ones only make
+    /// the mount safer. mount(8) would refuse, but mount(8) refuses users all of -o, which
+    /// fusermount3 does not.
     pub fn ignored(&self, mount: &Mount) -> Vec<&'static str> {
         let asked = &self.mount;
         let words = [
@@ -45,7 +47,7 @@ impl Asked {
     }
 }
 
-/// Adds up what the words, and the options of the command beside them, ask for.
+/// Combines the words and the other options.
 ///
 /// # Errors
 /// A word that makes sense only with `remount`.
@@ -59,8 +61,8 @@ pub fn fold(args: &MountArgs) -> Result<Asked> {
     asked.mount.threads = args.threads.unwrap_or(asked.mount.threads);
     let mut shown = Vec::new();
     let all = || args.options.iter().flatten();
-    // mount(8) leaves away what is a default of its own, so in a list that it has completed, what is left away is off. It has if
-    // it repeats what the kernel shows.
+    // mount(8) omits words that are its defaults, so a default that is missing in its complete list
+    // is meant. The list is complete if it repeats the words that the kernel shows.
     let is_complete = all().any(|option| *option == MountOption::Remount)
         && all().any(|option| matches!(option, MountOption::Shown(word) if word.starts_with("user_id=")));
     for &(word, property, on) in PROPERTIES.iter().filter(|_| is_complete) {
@@ -77,7 +79,7 @@ pub fn fold(args: &MountArgs) -> Result<Asked> {
             }
             MountOption::Name(name) => asked.mount.source.clone_from(name),
             MountOption::MaxRead(bytes) => asked.mount.max_read = Some(*bytes),
-            // Without SELinux mount(8) takes them, and does not pass them on.
+            // Without SELinux, mount(8) accepts labels and does not pass them on.
             MountOption::Context(label) if Path::new("/sys/fs/selinux/enforce").exists() => {
                 asked.mount.labels.push(label.clone());
             }
@@ -89,8 +91,8 @@ pub fn fold(args: &MountArgs) -> Result<Asked> {
     }
     let as_it_is = [format!("user_id={}", getuid().as_raw()), format!("group_id={}", getgid().as_raw())];
     match shown.iter().find(|word| !asked.remount && !as_it_is.iter().any(|known| known == *word)) {
-        Some(word) => Err(Failure::new(format!("-o {word}: the kernel is told this by whoever mounts"))
-            .remedy("leave it away; uid=N and gid=N are for the root directory")),
+        Some(word) => Err(Failure::new(format!("-o {word}: the mounting process tells the kernel this"))
+            .remedy("omit it; uid=N and gid=N are for the root directory")),
         None => Ok(asked),
     }
 }
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_opposites_counts() {
+    fn the_later_of_two_opposite_words_counts() {
         let asked = fold(&args("suid,dev,nosuid,ro,nonempty,noexec,threads=7,noatime,relatime")).unwrap();
         assert!(!asked.mount.suid && asked.mount.dev && asked.mount.read_only && !asked.mount.exec);
         assert!(!asked.mount.allow_other && !asked.mount.no_atime && !asked.remount);
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_mounting_process_says_cannot_be_asked_for() {
+    fn user_id_is_refused_except_in_a_remount() {
         assert!(fold(&args("user_id=12345")).unwrap_err().to_string().contains("uid=N"));
         assert!(fold(&args("remount,user_id=12345")).unwrap().remount);
     }

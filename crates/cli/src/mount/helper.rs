@@ -1,5 +1,6 @@
-//! `mount.fuse.pandofs`: what mount(8) runs for `mount -t fuse.pandofs`, and so for lines of fstab and mount units of systemd. It
-//! is a link to the command, which looks at the name that it was called by.
+//! `mount.fuse.pandofs`: the helper that mount(8) runs for `mount -t fuse.pandofs`, also for lines
+//! of fstab and mount units of systemd. It is a link to the command, which looks at the name that
+//! it was called by.
 
 use std::{
     ffi::OsString,
@@ -30,25 +31,25 @@ use pando_console::{
     quote::for_shell,
 };
 
-/// The names it is called by.
+/// The names of the helper.
 const NAMES: [&str; 2] = ["mount.fuse.pandofs", "mount.pandofs"];
 
-/// Exit codes, as mount(8) has them.
+/// Exit codes as of mount(8).
 const USAGE: u8 = 1;
 const SYSTEM: u8 = 2;
 const NOT_MOUNTED: u8 = 32;
 
 const HELP: &str = "\
-Usually mount(8) runs this: mount -t fuse.pandofs NAME DIR, or a line of /etc/fstab. `pando mount --help` has the options, \
-and says how to install the link.
+Usually mount(8) runs this command: for mount -t fuse.pandofs NAME DIR, or for a line of /etc/fstab. `pando mount --help` \
+lists the options, and says how to install the link.
 
 Exit codes, as of mount(8): 0 done, 1 the command line is wrong, 2 a system error, 32 it could not be mounted.";
 
-/// Mount an in-memory tree, as mount(8) asks for it
+/// Mount an in-memory tree for mount(8)
 #[derive(Debug, Parser)]
 #[command(name = "mount.fuse.pandofs", version, after_help = HELP, max_term_width = 100, args_override_self = true)]
 struct HelperArgs {
-    /// What mount tables show as the source: any name
+    /// The source that mount tables show: any name
     source: String,
 
     /// The directory to mount on
@@ -58,19 +59,19 @@ struct HelperArgs {
     #[arg(short, value_name = "OPTIONS", action = ArgAction::Append)]
     options: Vec<String>,
 
-    /// Leave options away that are not known
+    /// Ignore unknown options
     #[arg(short)]
     sloppy: bool,
 
-    /// Look whether the options are right, and mount nothing
+    /// Check the options, and mount nothing
     #[arg(short)]
     fake: bool,
 
-    /// Taken, and of no effect: there is no /etc/mtab to write
+    /// Accepted without effect: there is no /etc/mtab to write
     #[arg(short)]
     no_mtab: bool,
 
-    /// Say what was mounted
+    /// Report what was mounted
     #[arg(short, action = ArgAction::Count)]
     verbose: u8,
 
@@ -83,7 +84,7 @@ struct HelperArgs {
     type_: Option<String>,
 }
 
-/// Whether the command was called by a name of the helper's.
+/// Whether the command was called by a name of the helper.
 pub fn is_called() -> bool {
     let name = std::env::args_os().next();
     name.as_deref()
@@ -91,7 +92,7 @@ pub fn is_called() -> bool {
         .is_some_and(|name| NAMES.iter().any(|known| name == *known))
 }
 
-/// Mounts, or remounts, as mount(8) asks for it; returns once that is done.
+/// Mounts or remounts for mount(8). Returns when that is done.
 pub fn run() -> ExitCode {
     let args = match HelperArgs::try_parse() {
         Ok(args) => args,
@@ -136,7 +137,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The same for the command: `pando mount`.
+/// The arguments of `pando mount` for the same request.
 fn line(args: &HelperArgs) -> Result<Vec<OsString>, String> {
     if args.source.is_empty() {
         return Err("the source is empty: give it a name, which mount tables will show".into());
@@ -144,7 +145,7 @@ fn line(args: &HelperArgs) -> Result<Vec<OsString>, String> {
     let asked: Vec<String> = args.options.iter().flat_map(|words| options::split(words)).collect();
     let mut words = vec![format!("fsname={}", args.source)];
     if geteuid().is_root() && !asked.iter().any(|word| word == "remount") {
-        // Defaults of mount(8), which does not pass them on.
+        // These are defaults of mount(8), which it does not pass on.
         words.extend(["suid", "dev"].map(str::to_owned));
     }
     for word in asked {
@@ -164,7 +165,7 @@ fn line(args: &HelperArgs) -> Result<Vec<OsString>, String> {
     Ok(line)
 }
 
-/// mount(8) makes no directory unless it is told (x-mount.mkdir).
+/// mount(8) creates no directory without x-mount.mkdir.
 fn missing(mount: &MountArgs) -> Option<Failure> {
     match std::fs::symlink_metadata(&mount.dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -181,7 +182,7 @@ fn enter(file: &Path) -> io::Result<()> {
     Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?)
 }
 
-/// What clap says, which is help or a complaint.
+/// Prints help or an error of clap.
 fn misused(message: &clap::Error) -> ExitCode {
     let _ = message.print();
     if message.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }

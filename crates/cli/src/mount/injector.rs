@@ -1,4 +1,4 @@
-//! Options of `pando mount` that make it a slow store, or one that says what was asked of it.
+//! Options of `pando mount` for the latency and fault injector, which also counts requests.
 
 use std::{fs::File, io::Write, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
@@ -7,64 +7,68 @@ use pando_console::failure::{Failure, Result};
 use pando_fuse::{Fault, Operation, Report, Store, StoreOptions, When};
 use pando_vfs::Error;
 
-/// How slow, how naive, how faulty; and where to write what was asked.
+/// Latency, faults, and files for counts.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "A slow store, to try things on")]
+#[command(next_help_heading = "Latency and fault injector, for experiments")]
 pub struct InjectorArgs {
     /// How long operations take, as in lookup=500us,getattr=500us,read=2ms
     ///
-    /// Operations: lookup, getattr, readlink, open, readdir, read, write, getxattr, listxattr. Units: us, ms, s. What
-    /// is answered with attributes costs a getattr as well: a lookup that finds something, and each entry of a
-    /// directory whose attributes are handed out along with the names (which costs a readdir and a lookup besides).
+    /// Operations: lookup, getattr, readlink, open, readdir, read, write, getxattr, listxattr.
+    /// Units: us, ms, s. An answer with attributes costs a getattr too: a lookup that finds
+    /// something, and each entry of a readdirplus, which also costs a readdir and a lookup.
     #[arg(long, value_name = "OPERATION=TIME", value_delimiter = ',', value_parser = parse_delay)]
     pub delay: Vec<(Operation, Duration)>,
 
-    /// How many items the store serves at once; others wait, first come, first served [default: no limit]
+    /// How many items are served at once; others wait in order of arrival [default: no limit]
     #[arg(long, value_name = "N", value_parser = parse_depth, allow_negative_numbers = true)]
     pub depth: Option<NonZeroUsize>,
 
-    /// What a read costs more if the disk's arm has to cross the whole file for it; less for a shorter way
+    /// The extra time of a read if the disk's arm moves across the whole file; shorter moves take
+    /// less
     ///
-    /// The arm is where the last read ended. Its time grows with the square root of the way.
+    /// The arm is where the last read ended. Its time grows with the square root of the distance.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub seek: Option<Duration>,
 
-    /// Answer names alone, as naive servers do, and not their attributes along with them
+    /// Answer readdir with names alone and not with attributes (no readdirplus), as simple servers
+    /// do
     #[arg(long)]
     pub no_readdirplus: bool,
 
-    /// Fail operations, as in read=EIO, getattr=ESTALE@3 (the third), lookup=EIO:NAME (of that name)
+    /// Fail operations, as in read=EIO, getattr=ESTALE@3 (the third), lookup=EIO:NAME (of that
+    /// name)
     #[arg(long, value_name = "OPERATION=ERROR", value_parser = parse_fault, hide_short_help = true)]
     pub fault: Vec<Fault>,
 
-    /// Write how many requests of each kind there were to a file, as JSON, when it ends (-v says it on stderr)
+    /// Write the number of requests of each kind to a file, as JSON, at the end (-v logs it)
     ///
-    /// While it is mounted, `getfattr --only-values -n system.pandofs.requests DIR` says the same.
+    /// While the tree is mounted, `getfattr --only-values -n system.pandofs.requests DIR` prints
+    /// the same.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub stats: Option<PathBuf>,
 
-    /// Write a list of reads to a file, as CSV: start_us,end_us,node,offset,bytes
+    /// Write a list of all reads to a file, as CSV: start_us,end_us,node,offset,bytes
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub trace_reads: Option<PathBuf>,
 }
 
-/// A store, and where its counts go.
+/// An injector, and the file for its counts.
 pub struct Slow {
     store: Arc<Store>,
     stats: Option<(PathBuf, File)>,
 }
 
-/// The store that is asked for; a plain mount has none, unless its requests are to be counted for the log.
+/// The injector that the options ask for. A plain mount has none, unless the log wants counts of
+/// requests.
 ///
 /// # Errors
-/// A file that is to be written cannot be made.
+/// An output file cannot be created.
 pub fn store(args: &InjectorArgs, for_log: bool) -> Result<Option<Slow>> {
     let InjectorArgs { delay, depth, seek, no_readdirplus: _, fault, stats, trace_reads } = args;
     let at_once = delay.iter().map(|&(_, time)| time).chain(*seek).all(|time| time.is_zero());
     if at_once && depth.is_some() {
-        let failure =
-            Failure::new("--depth limits how many items wait out their delay at once, and nothing is delayed");
-        return Err(failure.remedy("say what takes how long, as in --delay lookup=500us, or leave --depth away"));
+        let failure = Failure::new("--depth limits how many items wait at once, and no delay is given");
+        return Err(failure.remedy("add a delay, as in --delay lookup=500us, or omit --depth"));
     }
     let plain = delay.is_empty() && seek.is_none() && fault.is_empty() && stats.is_none() && trace_reads.is_none();
     if plain && !for_log {
@@ -77,8 +81,10 @@ pub fn store(args: &InjectorArgs, for_log: bool) -> Result<Option<Slow>> {
         faults: fault.clone(),
         trace_reads: trace_reads.clone(),
     };
-    let store = Store::new(options).map_err(|error| Failure::system("cannot pretend to be slow", &error))?;
-    // Made now, so that a bad path is said now, and since a daemon's working directory is another.
+    let store =
+        Store::new(options).map_err(|error| Failure::system("cannot start the latency and fault injector", &error))?;
+    // Created now, so that a bad path is reported now, and because a daemon changes its working
+    // directory.
     let made = |path: &PathBuf| File::create(path).map_err(|error| Failure::system(path.display(), &error));
     let stats = match stats {
         Some(path) => Some((path.clone(), made(path)?)),
@@ -88,12 +94,12 @@ pub fn store(args: &InjectorArgs, for_log: bool) -> Result<Option<Slow>> {
 }
 
 impl Slow {
-    /// The store.
+    /// The injector.
     pub fn store(&self) -> Arc<Store> {
         Arc::clone(&self.store)
     }
 
-    /// Writes down what was asked, when all is over.
+    /// Writes the counts at the end.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -108,15 +114,15 @@ impl Slow {
 }
 
 fn parse_depth(text: &str) -> std::result::Result<NonZeroUsize, String> {
-    text.parse().map_err(|_| "how many at once is a whole number from 1 on, as in 8".to_owned())
+    text.parse().map_err(|_| "the number of items at once is a whole number from 1 on, as in 8".to_owned())
 }
 
-/// Longer than this is a hang and not a store.
+/// A longer time would look like a hang.
 const LONGEST: Duration = Duration::from_secs(60);
 
 const UNITS: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
 
-/// A time with its unit.
+/// Parses a time with its unit.
 fn parse_time(text: &str) -> std::result::Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -124,7 +130,7 @@ fn parse_time(text: &str) -> std::result::Result<Duration, String> {
         return Err(format!("{text:?} is not a time: a number and a unit, as in 500us, 2ms or 0.1s"));
     };
     let Some((_, seconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
-        return Err(format!("{text:?} has no unit that is known: us, ms and s are, as in 500us, 2ms or 0.1s"));
+        return Err(format!("{text:?} has no known unit: write us, ms or s, as in 500us, 2ms or 0.1s"));
     };
     match Duration::try_from_secs_f64(number * seconds) {
         Ok(time) if time <= LONGEST => Ok(time),
@@ -134,7 +140,7 @@ fn parse_time(text: &str) -> std::result::Result<Duration, String> {
 
 fn parse_delay(text: &str) -> std::result::Result<(Operation, Duration), String> {
     let Some((operation, time)) = text.split_once('=') else {
-        return Err(format!("{text:?} says no time: write OPERATION=TIME, as in lookup=500us"));
+        return Err(format!("{text:?} has no time: write OPERATION=TIME, as in lookup=500us"));
     };
     Ok((parse_operation(operation)?, parse_time(time)?))
 }
@@ -143,11 +149,11 @@ fn parse_operation(text: &str) -> std::result::Result<Operation, String> {
     let known = Operation::OF_THE_STORE;
     known.iter().copied().find(|operation| operation.name() == text).ok_or_else(|| {
         let known: Vec<&str> = known.iter().map(|operation| operation.name()).collect();
-        format!("there is no operation {text:?}: there are {}", known.join(", "))
+        format!("there is no operation {text:?}: the operations are {}", known.join(", "))
     })
 }
 
-/// What a store below can fail with.
+/// The errors that can be injected.
 const ERRORS: [(&str, Error); 9] = [
     ("EIO", Error::Io),
     ("ESTALE", Error::Stale),
@@ -162,23 +168,23 @@ const ERRORS: [(&str, Error); 9] = [
 
 fn parse_fault(text: &str) -> std::result::Result<Fault, String> {
     let Some((operation, what)) = text.split_once('=') else {
-        return Err(format!("{text:?} says no error: write OPERATION=ERROR, as in read=EIO"));
+        return Err(format!("{text:?} has no error: write OPERATION=ERROR, as in read=EIO"));
     };
     let operation = parse_operation(operation)?;
     let end = what.find(['@', ':']).unwrap_or(what.len());
     let (error, which) = what.split_at(end);
     let Some((_, error)) = ERRORS.iter().find(|(known, _)| *known == error) else {
-        // A comma may belong to a name, so it separates no faults.
+        // A comma may belong to a name, so it does not separate faults.
         if text.contains(',') {
             return Err(format!("{text:?} is more than one fault: write --fault for each, as in --fault read=EIO"));
         }
         let known: Vec<&str> = ERRORS.iter().map(|(known, _)| *known).collect();
-        return Err(format!("there is no error {error:?} for this: there are {}", known.join(", ")));
+        return Err(format!("there is no error {error:?} to inject: the errors are {}", known.join(", ")));
     };
     let when = match (which.get(..1), which.get(1..).unwrap_or_default()) {
         (Some("@"), number) => match number.parse() {
             Ok(nth) if nth > 0 => When::Nth(nth),
-            _ => return Err(format!("{number:?} counts nothing: getattr=EIO@3 fails the third")),
+            _ => return Err(format!("{number:?} is not a count from 1 on: getattr=EIO@3 fails the third")),
         },
         (Some(_), name) if operation == Operation::Lookup && !name.is_empty() => When::Named(name.into()),
         (Some(_), _) => return Err(format!("{text:?}: only look-ups have a name, as in lookup=EIO:NAME")),
@@ -199,15 +205,15 @@ mod tests {
             assert_eq!(parse_time(text), Ok(Duration::from_micros(us)), "{text}");
         }
         for (text, says) in [
-            ("500", "no unit"),
-            ("5m", "us, ms and s"),
+            ("500", "no known unit"),
+            ("5m", "us, ms or s"),
             ("ms", "not a time"),
             ("", "not a time"),
             ("-1ms", "not a time"),
             ("1.2.3ms", "not a time"),
             ("61s", "too long"),
             ("99999999999999999999999999s", "too long"),
-            ("1é", "no unit"),
+            ("1é", "no known unit"),
         ] {
             let error = parse_time(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
@@ -220,7 +226,7 @@ mod tests {
         assert!(parse_delay("lookup").unwrap_err().contains("OPERATION=TIME"));
         let unknown = parse_delay("swim=5ms").unwrap_err();
         assert!(unknown.contains("\"swim\"") && unknown.contains("lookup, getattr"), "{unknown}");
-        assert!(parse_delay("mkdir=5ms").is_err(), "changes are not delayed");
+        assert!(parse_delay("mkdir=5ms").is_err(), "changes have no delay");
     }
 
     #[test]
@@ -235,8 +241,8 @@ mod tests {
             ("read=EIO,lookup=EIO", "--fault for each"),
             ("a,b", "OPERATION=ERROR"),
             ("swim=EIO", "lookup"),
-            ("read=EIO@0", "counts nothing"),
-            ("read=EIO@x", "counts nothing"),
+            ("read=EIO@0", "not a count"),
+            ("read=EIO@x", "not a count"),
             ("read=EIO:name", "only look-ups"),
             ("lookup=EIO:", "only look-ups"),
         ] {

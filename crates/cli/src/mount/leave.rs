@@ -19,23 +19,25 @@ use tracing::{info, warn};
 
 use crate::mounted::held;
 
-/// Once the tree is unmounted, its server ends, well, and no second signal (Ctrl-C comes twice through some wrappers) may turn
-/// that into a failure. It has not ended after so long where the tree is mounted elsewhere as well.
+/// After the unmount the server ends and reports success. A second signal within this time does not
+/// turn that into a failure: some wrappers send Ctrl-C twice. A server that has not ended by then
+/// serves another mount of the tree.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
-/// What is said of a tree that is used and not mounted any more.
+/// The end of messages about a tree that is unmounted but still in use.
 const LAST_USER: &str = "the server ends when the last user has left (signal again to end it now)";
 
-/// Unmounts when a signal asks for it, and when nobody serves any more.
+/// Unmounts when a signal arrives, and when serving has ended.
 #[derive(Clone)]
 pub struct Leaver {
     pub path: PathBuf,
-    /// Which superblock is ours, if it could be found out: what is mounted at `path` later may be another's.
+    /// The device number of our superblock, if it could be found. Another mount may be at `path`
+    /// later.
     pub device: Option<String>,
 }
 
 impl Leaver {
-    /// Serves, with a thread beside it that unmounts on signals.
+    /// Serves, beside a thread that unmounts on signals.
     pub fn while_serving(&self, signals: Signals, serve: impl FnOnce() -> Result<()>) -> Result<()> {
         let (handle, leaver) = (signals.handle(), self.clone());
         let waiter = thread::Builder::new()
@@ -44,13 +46,13 @@ impl Leaver {
             .map_err(|error| Failure::system("cannot start a thread", &error))?;
         let served = serve();
         handle.close();
-        // Its answer is nothing; had it panicked, it said so.
+        // The thread returns nothing, and a panic of it has been printed.
         let _ = waiter.join();
         served
     }
 
     fn leave_on(&self, mut signals: Signals) {
-        // From when on another signal is taken for a second one.
+        // The time from which a signal counts as the second one.
         let mut again = None;
         for signal in signals.forever() {
             match again {
@@ -61,7 +63,8 @@ impl Leaver {
                 }
                 Some(again) if again <= Instant::now() => {
                     warn!(signal, "asked again: ending at once");
-                    // The kernel breaks the connection off when we end: what is left of the tree answers nobody any more.
+                    // The kernel aborts the connection when this process ends. The rest of the tree
+                    // then fails every request.
                     std::process::exit(1);
                 }
                 Some(_) => {}
@@ -69,7 +72,7 @@ impl Leaver {
         }
     }
 
-    /// Unmounts; true if the server has to go on for those who still use the tree.
+    /// Unmounts. True if the server has to go on because the tree is still in use.
     fn leave(&self) -> bool {
         let path = match self.place() {
             Ok(Some(path)) => path,
@@ -88,7 +91,7 @@ impl Leaver {
         let device = self.device.as_deref();
         match held::hold(&path, device).and_then(|held| unmount::cleanly(held.path())) {
             Ok(()) => false,
-            // Unmounted by somebody else in the same moment.
+            // Another process unmounted it at the same moment.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => false,
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
                 say(format_args!("pando: {shown}: in use: detached; {LAST_USER}"));
@@ -104,30 +107,34 @@ impl Leaver {
         }
     }
 
-    /// Where the mount is now: it may have been moved with a directory above it, or be covered by another. None if it is
-    /// not mounted any more.
+    /// Where the mount is now: another mount may cover it, or a directory above it may have been
+    /// moved. None if it is not mounted any more.
     fn place(&self) -> io::Result<Option<PathBuf>> {
         let Some(device) = &self.device else { return Ok(Some(self.path.clone())) };
         match mountinfo::all() {
             Ok(all) => Ok(all.into_iter().find(|mount| mount.device == *device).map(|mount| mount.point)),
-            // No descriptor may be left to read it with, and none is needed to look at our path.
+            // There may be no free descriptor to read the table with. Looking at our path needs
+            // none.
             Err(_) if mountinfo::device(&self.path).is_ok_and(|found| found == *device) => Ok(Some(self.path.clone())),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes away what is left when nobody serves any more and nobody has unmounted: serving did not begin, the device
-    /// failed, or somebody broke it off. The number may be another mount's by now, which must not be touched, not even by
-    /// asking it (that would make it busy for an instant): ours is at our path, and dead; or, where serving `failed`, some
-    /// threads of ours are left that still answer. (Whoever mounts on it in the instant after it was held would lose
-    /// his: what is on top is unmounted.)
+    /// Removes the mount if serving has ended and nobody has unmounted it: serving did not begin,
+    /// the device failed, or the connection was aborted.
+    ///
+    /// The device number may belong to another mount by now, which must not be touched. Even a
+    /// question to that mount would make it busy for an instant. The mount is ours if it is at our
+    /// path and is dead, or if serving `failed` and threads of this process still answer for it.
+    /// There is a gap: a mount that another process puts on top in the instant after ours was held
+    /// is unmounted instead.
     pub fn clean(&self, failed: bool) {
         let at_path = mountinfo::at(&self.path).ok().flatten();
         let is_this = |mount: &Mount| self.device.as_ref().is_none_or(|device| *device == mount.device);
         let ours = at_path.is_some_and(|mount| mount.is_ours() && is_this(&mount));
         let served_by_us = || held::server_at(&self.path).is_some_and(|pid| pid == rustix::process::getpid());
         if ours && (held::dead_at(&self.path) || failed && served_by_us()) {
-            // If it cannot be done, somebody else was faster, or may do it and we may not.
+            // If this fails, another process was faster, or only others may do it.
             let _ = held::detach(&self.path, self.device.as_deref());
         }
     }

@@ -1,42 +1,47 @@
-//! How large a mounted tree may grow: its default limits, and whether limits that were asked for can be held.
+//! How large a mounted tree may grow: the default limits, and a warning if given limits exceed the
+//! memory.
 //!
-//! A tree that is full to both of its default limits stays, with everything else that its server needs, below the memory that
-//! the server may use. Otherwise the kernel would kill the server before a program is told ENOSPC, and all files would be lost.
+//! A tree that is full to both default limits fits, with everything else that its server needs,
+//! into the memory that the server may use. Otherwise the kernel would kill the server before a
+//! program gets ENOSPC, and all files would be lost.
 
 use pando_console::memory_limits::{self, Limit};
 use pando_memfs::MemOptions;
 
-/// The server of an empty tree, and what the kernel keeps for it.
+/// The server of an empty tree, and the kernel's memory for it.
 const SERVER_BYTES: u64 = 16 << 20;
 
-/// A thread of the server: its buffers (through io_uring four of 1.1 MiB), its stack, and memory that it keeps for reuse.
+/// A thread of the server: its buffers (four of 1.1 MiB through io_uring), its stack, and memory
+/// that it keeps for reuse.
 const THREAD_BYTES: u64 = 6 << 20;
 
-/// What was removed and waits for readers: docs/semantics.md has the limits.
+/// Retired memory that waits for readers. docs/semantics.md has the limits.
 const RETIRED_BYTES: u64 = 64 << 20;
 
-/// What 4096 bytes of the size limit take at most: the page, and what leads to it if it is alone in 256 KiB of its file
-/// (measured: 6.1 KB).
+/// The most that 4096 bytes of the size limit cost: a page, and the index down to it if it is alone
+/// in 256 KiB of its file (measured: 6.1 KB).
 const PAGE_COST: u64 = 6272;
 
-/// What one inode of the limit takes at most: one that is paid for by many small extended attributes (measured: 2.1 KB;
-/// a directory with the longest name takes 0.8 KB).
+/// The most that one inode of the limit costs: one that is charged for many small extended
+/// attributes (measured: 2.1 KB; a directory with the longest name costs 0.8 KB).
 const INODE_COST: u64 = 2176;
 
-/// The least that an inode of the limit takes.
+/// The least that an inode of the limit costs.
 const EMPTY_FILE_BYTES: u64 = 256;
 
-/// A limit below this would be of no use.
+/// A smaller limit would be of no use.
 const LEAST: MemOptions = MemOptions { size_bytes: Some(1 << 20), inodes: Some(1024) };
 
-/// What the kernel cannot know if `/proc` is missing: a small machine.
+/// The memory that is assumed if `/proc` is missing: that of a small machine.
 const UNKNOWN_BYTES: u64 = 1 << 30;
 
-/// The limits of a tree whose server has so many threads. Each that was asked for is obeyed. The default of the size is half of
-/// what the server leaves, and that of inodes is what then remains for them.
+/// The limits of a tree whose server has `threads` threads. Given limits are kept. The default size
+/// is half of the memory that the server leaves, and the default number of inodes fits into the
+/// rest.
 pub fn choose(asked: MemOptions, threads: usize, memory: Option<&Limit>) -> MemOptions {
     let limit = memory.map_or(UNKNOWN_BYTES, |memory| memory.bytes);
-    // With little memory, or many processors, what the server needs at most would leave nothing; it hardly ever does.
+    // With little memory or many cores, the largest need of the server would leave nothing. The
+    // server rarely needs that much.
     let usable = limit.saturating_sub(server_bytes(threads) + RETIRED_BYTES).max(limit / 4);
     let half = usable / 2;
     let size_bytes = asked.size_bytes.unwrap_or_else(|| {
@@ -51,7 +56,7 @@ pub fn choose(asked: MemOptions, threads: usize, memory: Option<&Limit>) -> MemO
     MemOptions { size_bytes: Some(size_bytes), inodes: Some(inodes) }
 }
 
-/// What to say where a control group allows less than was asked for.
+/// The warning if a control group allows less than the given limits.
 pub fn warning(asked: MemOptions, threads: usize, memory: Option<&Limit>) -> Option<String> {
     let memory = memory.filter(|memory| memory.is_of_group)?;
     let of_inodes = asked.inodes.unwrap_or(0).saturating_mul(EMPTY_FILE_BYTES);
@@ -67,7 +72,7 @@ pub fn warning(asked: MemOptions, threads: usize, memory: Option<&Limit>) -> Opt
     };
     Some(format!(
         "--{option} allows more than the {} MiB of {}:\n  the kernel may kill the server before the tree is full, and all \
-         files would be lost\n  leave --{option} away (it is {least} then), or raise that limit",
+         files would be lost\n  omit --{option} (it is {least} then), or raise that limit",
         memory.bytes >> 20,
         memory.set_by,
     ))
@@ -107,7 +112,7 @@ mod tests {
                 "{mib} MiB: {size}, {inodes}"
             );
         }
-        // With less memory than is good.
+        // With little memory.
         for (mib, threads) in [(16, 1), (64, 2), (256, 64)] {
             let (size, inodes) = chosen(None, None, mib, threads);
             assert!(size >= 1 << 20 && size <= (mib << 20) / 8 && inodes >= 1024, "{mib} MiB: {size}, {inodes}");
@@ -116,17 +121,17 @@ mod tests {
     }
 
     #[test]
-    fn one_default_leaves_room_for_what_was_asked() {
+    fn the_other_default_shrinks_with_a_given_limit() {
         let (size, inodes) = chosen(None, None, 1024, 2);
         assert!(chosen(Some(1 << 20), None, 1024, 2).1 > inodes);
         assert!(chosen(None, Some(inodes * 2), 1024, 2).0 < size);
-        assert_eq!(chosen(None, Some(10), 1024, 2).0, (1024 - 92) << 19, "half of what the server leaves");
+        assert_eq!(chosen(None, Some(10), 1024, 2).0, (1024 - 92) << 19, "half of the memory beside the server");
         assert_eq!(chosen(Some(u64::MAX), None, 1024, 2), (u64::MAX, 1024));
         assert_eq!(chosen(None, Some(u64::MAX), 1024, 2), (1 << 20, u64::MAX));
     }
 
     #[test]
-    fn limits_that_a_group_does_not_allow_are_warned_of() {
+    fn limits_above_those_of_a_control_group_are_warned_of() {
         let warned = |size_bytes, inodes, memory| warning(MemOptions { size_bytes, inodes }, 2, Some(&memory));
         let machine = Limit { is_of_group: false, ..limit(256) };
         for (size, inodes) in [(None, None), (Some(200 << 20), None), (Some(100 << 20), Some(100_000))] {
@@ -139,6 +144,6 @@ mod tests {
             "{size}"
         );
         let inodes = warned(Some(1), Some(1 << 40), limit(256)).unwrap();
-        assert!(inodes.contains("leave --inodes away (it is 18522 then)"), "{inodes}");
+        assert!(inodes.contains("omit --inodes (it is 18522 then)"), "{inodes}");
     }
 }

@@ -1,34 +1,34 @@
-//! The words after `-o`: those of mount(8) that any file system takes, those of FUSE file systems, and each long option of
-//! `pando mount`, for places that have room for nothing else (fstab).
+//! The words after `-o`: words of mount(8) for any file system, words of FUSE file systems, and
+//! each long option of `pando mount`, because fstab has no other place for options.
 
 use rustix::process::geteuid;
 
-/// What one word asks for.
+/// The meaning of one word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountOption {
-    /// A property of the mount that can be on or off.
+    /// Sets a property of the mount on or off.
     Set(Property, bool),
-    /// An option of the command, as `--threads=4`.
+    /// A long option of the command, as in `--threads=4`.
     Own(String),
-    /// What mount tables show as the source.
+    /// The source that mount tables show.
     Name(String),
-    /// The most bytes that the kernel reads in one request.
+    /// The largest read request, in bytes.
     MaxRead(u32),
-    /// Labels for a security module, as mount(8) passes them.
+    /// A label for a security module, in the form in which mount(8) passes it.
     Context(String),
-    /// Changes what is mounted already.
+    /// Changes a mounted tree.
     Remount,
-    /// What the kernel shows of each FUSE mount and mount(8) repeats when it remounts.
+    /// A word that the kernel shows for each FUSE mount, and that mount(8) repeats in a remount.
     Shown(String),
-    /// It is taken, and has no effect, which is worth a word.
+    /// A word that is accepted and has no effect, and the reason. The user is told.
     WithoutEffect(&'static str, &'static str),
-    /// For mount(8) or systemd; or how things are in any case.
+    /// A word that mount(8) or systemd reads, or that is in effect anyway.
     Nothing,
 }
 
-/// What the kernel keeps of a mount.
+/// Properties that the kernel keeps for a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // Each is named as the word it stands for.
+#[allow(missing_docs)] // Each has the name of its word.
 pub enum Property {
     Suid,
     Dev,
@@ -42,7 +42,7 @@ pub enum Property {
     NoSymFollow,
 }
 
-/// The words for properties.
+/// The words that set a property on or off.
 pub const PROPERTIES: [(&str, Property, bool); 21] = [
     ("suid", Property::Suid, true),
     ("nosuid", Property::Suid, false),
@@ -67,11 +67,11 @@ pub const PROPERTIES: [(&str, Property, bool); 21] = [
     ("nosymfollow", Property::NoSymFollow, true),
 ];
 
-/// The defaults of mount(8), which it does not pass on.
+/// The defaults of mount(8). It does not pass them on.
 pub const OF_MOUNT: [&str; 10] =
     ["suid", "dev", "exec", "rw", "atime", "diratime", "async", "nodirsync", "nolazytime", "symfollow"];
 
-/// Words for mount(8), and words that ask for what is so in any case.
+/// Words for mount(8), and words that are in effect anyway.
 const NOTHING: &[&str] = &[
     // mount(8), fstab(5).
     "defaults",
@@ -113,10 +113,10 @@ const NOTHING: &[&str] = &[
     "no_splice_move",
 ];
 
-/// Words that begin so are for mount(8), udisks or systemd.
+/// Prefixes of words for mount(8), udisks or systemd.
 const FOR_OTHERS: [&str; 6] = ["x-", "X-", "comment=", "user=", "helper=", "uhelper="];
 
-/// What others have, and what to write here.
+/// Words of other file systems, and their replacement here.
 const INSTEAD: &[(&str, &str)] = &[
     ("nr_blocks", "write size=BYTES instead"),
     ("umask", "write mode=BITS instead, for the root directory; programs have umasks of their own"),
@@ -125,21 +125,21 @@ const INSTEAD: &[(&str, &str)] = &[
     ("entry_timeout", "write attr_timeout=SECONDS instead, which is for names and attributes"),
     ("negative_timeout", "write attr_timeout=SECONDS instead, which is for names and attributes"),
     ("ac_attr_timeout", "write attr_timeout=SECONDS instead"),
-    ("direct_io", "write attr_timeout=0 instead, if the kernel is to ask each time"),
+    ("direct_io", "write attr_timeout=0 instead, if the kernel must ask each time"),
     ("max_threads", "write threads=N instead"),
     ("max_idle_threads", "write threads=N instead"),
-    ("auto_unmount", "leave it away: a mount that a killed server leaves is cleaned when it is mounted again"),
-    ("mand", "leave it away: a FUSE mount has no mandatory locks"),
-    ("blkdev", "leave it away: the tree is on no device"),
-    ("blksize", "leave it away: the tree is on no device"),
+    ("auto_unmount", "omit it: the next mount at the same place unmounts the dead mount of a killed server"),
+    ("mand", "omit it: a FUSE mount has no mandatory locks"),
+    ("blkdev", "omit it: the tree is on no device"),
+    ("blksize", "omit it: the tree is on no device"),
     ("bind", "mount(8) does this itself: mount --bind"),
     ("rbind", "mount(8) does this itself: mount --rbind"),
     ("move", "mount(8) does this itself: mount --move"),
 ];
 
-const STRICT: &str = "times of access are kept as with relatime, since the kernel answers most reads from its caches";
+const STRICT: &str = "atimes are kept as with relatime, because the kernel answers most reads from its caches";
 
-/// Splits at commas. One in double quotes, or behind a backslash, belongs to the word.
+/// Splits a list at its commas. A comma in double quotes or after a backslash belongs to the word.
 pub fn split(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
     let mut characters = text.chars();
@@ -156,12 +156,12 @@ pub fn split(text: &str) -> Vec<String> {
     words
 }
 
-/// The other way round.
+/// Escapes a word so that [`split`] returns it.
 pub fn escape(word: &str) -> String {
     word.chars().flat_map(|c| matches!(c, ',' | '\\' | '"').then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// All words of one `-o`.
+/// Parses all words of one `-o`. `is_own` tells whether the command has a long option of that name.
 ///
 /// # Errors
 /// As [`parse`].
@@ -169,7 +169,7 @@ pub fn parse_all(text: &str, is_own: fn(&str) -> bool) -> Result<Vec<MountOption
     split(text).iter().map(|word| parse(word, is_own)).collect()
 }
 
-/// What a word means.
+/// Parses a word. `is_own` tells whether the command has a long option of that name.
 ///
 /// # Errors
 /// A message that says what to write instead.
@@ -189,7 +189,7 @@ pub fn parse(word: &str, is_own: fn(&str) -> bool) -> Result<MountOption, String
         "remount" => MountOption::Remount,
         "fsname" => MountOption::Name(with_value(value)?),
         "subtype" if value == Some("pandofs") => MountOption::Nothing,
-        "subtype" => return Err("leave subtype away: the type is always fuse.pandofs".into()),
+        "subtype" => return Err("omit subtype: the type is always fuse.pandofs".into()),
         "max_read" => MountOption::MaxRead(with_value(value)?.parse().map_err(|_| "max_read is a number of bytes")?),
         "context" | "fscontext" | "defcontext" | "rootcontext" => {
             MountOption::Context(format!("{key}=\"{}\"", with_value(value)?))
@@ -197,14 +197,14 @@ pub fn parse(word: &str, is_own: fn(&str) -> bool) -> Result<MountOption, String
         "user_id" | "group_id" | "rootmode" | "fd" => MountOption::Shown(word.to_owned()),
         "strictatime" => MountOption::WithoutEffect("strictatime", STRICT),
         "iversion" => MountOption::WithoutEffect("iversion", "a FUSE mount counts no versions"),
-        // The user who mounts, who is root, and root.
+        // The user who mounts is root, so "that user and root" is root alone, which is the default.
         "allow_root" if geteuid().is_root() => MountOption::Nothing,
         "allow_root" => return Err("write allow_other instead; permission bits then keep others out".into()),
         _ => own(key, value, is_own).ok_or_else(|| unknown(word, key))?,
     })
 }
 
-/// A long option of the command: with `_` for `-`, as mount options are written, or as it is.
+/// A long option of the command. Its words may have `_` for `-`, as usual for mount options.
 fn own(key: &str, value: Option<&str>, is_own: fn(&str) -> bool) -> Option<MountOption> {
     let name = if key == "nr_inodes" { "inodes".to_owned() } else { key.replace('_', "-") };
     is_own(&name)
@@ -226,14 +226,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_words_say_what_to_write() {
+    fn unknown_words_name_the_replacement() {
         for (word, says) in [
             ("swim", "\"swim\""),
             ("size1", "\"size1\""),
             ("umask=022", "mode=BITS"),
             ("entry_timeout=1", "attr_timeout"),
             ("subtype=x", "fuse.pandofs"),
-            ("auto_unmount", "leave it away"),
+            ("auto_unmount", "omit it"),
             ("mand", "locks"),
             ("fsname=", "fsname needs a value"),
             ("fsname", "fsname needs a value"),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn commas_may_belong_to_a_word() {
+    fn quoted_and_escaped_commas_belong_to_the_word() {
         assert_eq!(split("a,,b=\"c,d\",e\\,f\\\\,"), ["a", "b=c,d", "e,f\\"]);
         for word in ["plain", "a,b\\c\"d"] {
             assert_eq!(split(&escape(word)), [word]);

@@ -1,4 +1,5 @@
-//! The directory to mount on: found, made, cleaned of a dead mount, or refused with a reason.
+//! The directory to mount on: it is found or created, a dead mount on it is removed, or it is
+//! refused with a reason.
 
 use std::{
     ffi::OsString,
@@ -20,18 +21,18 @@ use pando_console::{
 
 use crate::mounted::held::{self, Held};
 
-/// What [`prepare`] did.
+/// The result of [`prepare`].
 #[derive(Debug)]
 pub struct Prepared {
     /// Absolute, without links.
     pub path: PathBuf,
-    /// A dead mount of ours was there, and is gone.
+    /// A dead mount of pando was there and has been removed.
     pub cleaned: bool,
-    /// The directory was missing, and goes again when this is dropped.
+    /// The directory was created. It is removed when this is dropped.
     made: Option<Made>,
 }
 
-/// A directory that was made, by its name in the one that it is in.
+/// A directory that was created, by its parent and its name.
 #[derive(Debug)]
 struct Made {
     parent: OwnedFd,
@@ -39,14 +40,14 @@ struct Made {
 }
 
 impl Made {
-    /// The directory, and not what a link leads to that has taken its name.
+    /// Opens the directory itself. A link that has taken its name is not followed.
     fn open(&self) -> rustix::io::Result<OwnedFd> {
         held::open(&self.parent, &self.name, OFlags::NOFOLLOW)
     }
 }
 
 impl Prepared {
-    /// A tree is mounted: the directory stays.
+    /// Keeps the directory, because a tree is mounted.
     pub fn keep(&mut self) {
         self.made = None;
     }
@@ -55,17 +56,17 @@ impl Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         if let Some(made) = &self.made {
-            // Not empty by now, or forbidden: then it stays.
+            // The directory stays if it is not empty any more, or if removing it is forbidden.
             let _ = rustix::fs::unlinkat(&made.parent, &made.name, AtFlags::REMOVEDIR);
         }
     }
 }
 
-/// Makes sure that a tree can be mounted on `dir`, which is to be done by the held path.
+/// Makes sure that a tree can be mounted on `dir`. Mount by the held path.
 ///
 /// # Errors
-/// Each with its remedy: the parent is missing, it is not a directory, it is mounted already, it has entries, a dead
-/// mount of something else is in the way.
+/// Each with its remedy: the parent is missing, `dir` is not a directory, a tree is mounted there
+/// already, it has entries, or a dead mount of another file system is in the way.
 pub fn prepare(dir: &Path, nonempty: bool) -> Result<(Prepared, Held)> {
     let shown = for_shell(dir);
     let mut prepared = Prepared { path: PathBuf::new(), cleaned: false, made: None };
@@ -78,7 +79,7 @@ pub fn prepare(dir: &Path, nonempty: bool) -> Result<(Prepared, Held)> {
         Err(error) => return Err(Failure::system(&shown, &error)),
         Ok(found) if !found.is_dir() => {
             return Err(Failure::new(format!("{shown}: not a directory"))
-                .remedy("a tree is mounted on a directory: name one, or a new name (it is made)"));
+                .remedy("a tree is mounted on a directory: name a directory, or a new name (it is created)"));
         }
         Ok(_) => {}
     }
@@ -86,7 +87,8 @@ pub fn prepare(dir: &Path, nonempty: bool) -> Result<(Prepared, Held)> {
     Ok((prepared, held))
 }
 
-/// Opens the directory, and looks whether it will do: from here on it is this one, and no path is followed to it any more.
+/// Opens and checks the directory. From here on the descriptor stands for it, and no path to it is
+/// followed again.
 fn check(dir: &Path, prepared: &mut Prepared, nonempty: bool) -> Result<Held> {
     let shown = for_shell(dir);
     let opened = match &prepared.made {
@@ -115,7 +117,7 @@ fn make(dir: &Path) -> Result<Made> {
     let shown = for_shell(dir);
     if dir.is_symlink() {
         return Err(Failure::new(format!("{shown}: a symbolic link that points nowhere"))
-            .remedy("make the directory it points to, or name another one"));
+            .remedy("create the directory it points to, or name another one"));
     }
     let above = match dir.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -124,7 +126,7 @@ fn make(dir: &Path) -> Result<Made> {
     };
     let made = || {
         let parent = held::open(CWD, above, OFlags::empty())?;
-        // None behind `..`, which is there if the parent is.
+        // A path that ends in `..` has no name. Its directory exists if the parent does.
         let name = dir.file_name().ok_or(Errno::EXIST)?.to_owned();
         rustix::fs::mkdirat(&parent, &name, Mode::from_raw_mode(0o777))?;
         Ok(Made { parent, name })
@@ -132,21 +134,22 @@ fn make(dir: &Path) -> Result<Made> {
     made().map_err(|error: Errno| match error {
         Errno::NOENT => {
             let parent = for_shell(above);
-            Failure::new(format!("{shown}: cannot be made: its parent {parent} does not exist"))
-                .remedy(format!("make that first: mkdir -p {parent}"))
+            Failure::new(format!("{shown}: cannot be created: its parent {parent} does not exist"))
+                .remedy(format!("create that first: mkdir -p {parent}"))
         }
-        error => Failure::system(format_args!("{shown}: cannot be made"), &error.into()),
+        error => Failure::system(format_args!("{shown}: cannot be created"), &error.into()),
     })
 }
 
-/// Takes a dead mount away if it is ours.
+/// Removes a dead mount of pando.
 fn clean(dir: &Path) -> Result<()> {
     let shown = for_shell(dir);
     let path = held::resolve(dir).map_err(|error| Failure::system(&shown, &error))?;
     let mount = mountinfo::at(&path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     match mount {
         Some(mount) if mount.is_ours() => {
-            // Lazily: whoever still has a file of it open cannot use that any more, and should not keep us out.
+            // Lazily: a process with an open file there cannot use it any more, and must not delay
+            // this mount.
             held::detach(&path, Some(&mount.device)).map_err(|error| {
                 Failure::new(format!(
                     "{shown}: left mounted by a server that was killed, and cannot be unmounted: {error}"
@@ -174,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_made_and_checked() {
+    fn directories_are_created_and_checked() {
         let temp = tempfile::tempdir().unwrap();
         let new = temp.path().join("new");
         drop(prepare(&new, false).unwrap());
@@ -200,9 +203,9 @@ mod tests {
         assert!(link.contains("points nowhere"), "{link}");
     }
 
-    /// Whoever owns the directory above may put something else in the place of one that was just made.
+    /// The owner of the parent may replace a directory that was just created.
     #[test]
-    fn what_was_made_is_mounted_on_and_nothing_else() {
+    fn only_the_created_directory_is_mounted_on() {
         let temp = tempfile::tempdir().unwrap();
         let path = |name: &str| temp.path().canonicalize().unwrap().join(name);
         for name in ["full", "empty", "above", "elsewhere/new"] {
@@ -223,13 +226,14 @@ mod tests {
         std::fs::rename(path("new"), path("old")).unwrap();
         std::fs::rename(path("full"), path("new")).unwrap();
         assert!(check(&path("new"), &mut prepared, false).unwrap_err().to_string().contains("not empty"));
-        // A directory on the path leads elsewhere: it is the one that was made all the same.
+        // A link has taken the place of the parent. The created directory is mounted on all the
+        // same.
         let mut prepared = made("above/new");
         std::fs::rename(path("above"), path("moved")).unwrap();
         std::os::unix::fs::symlink(path("elsewhere"), path("above")).unwrap();
         let held = check(&path("above/new"), &mut prepared, false).unwrap();
         assert_eq!((&prepared.path, held.path().canonicalize().unwrap()), (&path("moved/new"), path("moved/new")));
         drop(prepared);
-        assert!(!path("moved/new").exists() && path("elsewhere/new").exists(), "what was made goes");
+        assert!(!path("moved/new").exists() && path("elsewhere/new").exists(), "the created directory is removed");
     }
 }

@@ -1,4 +1,4 @@
-//! Why mounting was refused, in terms of what can be done about it.
+//! Why mounting was refused, and the remedy.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,14 +12,14 @@ use rustix::io::Errno;
 
 const DEVICE: &str = "/dev/fuse";
 
-/// What that device is, in all of Linux (Documentation/admin-guide/devices.txt).
+/// The number of this device in all of Linux (Documentation/admin-guide/devices.txt).
 const DEVICE_NUMBER: (u32, u32) = (10, 229);
 
 const IN_A_CONTAINER: &str = "docker run --device /dev/fuse --cap-add SYS_ADMIN ...";
 
-const WITHOUT: &str = "without a mount, the library (pando-vfs) and `pando bench` work as they are";
+const WITHOUT: &str = "the library (pando-vfs) and `pando bench` need no mount";
 
-/// The failure, with the remedy if one is known: a wrong one would be worse than none.
+/// The failure, with the remedy if it is known. A wrong remedy would be worse than none.
 pub fn explain(dir: &Path, error: &io::Error) -> Failure {
     let said = error.to_string();
     let failure = Failure::new(format!("{}: cannot be mounted: {}", for_shell(dir), said.trim()));
@@ -29,7 +29,7 @@ pub fn explain(dir: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// Opens the device for its number.
+/// Opens the device to get its number.
 fn open() -> io::Result<(u32, u32)> {
     let device: File = OpenOptions::new().read(true).write(true).open(DEVICE)?;
     let found = device.metadata()?;
@@ -37,7 +37,7 @@ fn open() -> io::Result<(u32, u32)> {
     Ok(if found.file_type().is_char_device() { number } else { (0, 0) })
 }
 
-/// The remedy if it is the device that does not do.
+/// The remedy if the device is the reason.
 fn of_device(opened: io::Result<(u32, u32)>) -> Option<String> {
     let load = "load the kernel's module (modprobe fuse)";
     let pass = format!("in a container pass it:\n{IN_A_CONTAINER}\n{WITHOUT}");
@@ -63,13 +63,13 @@ fn of_device(opened: io::Result<(u32, u32)>) -> Option<String> {
     })
 }
 
-/// The remedy by what mount(2) or fusermount3 (which speaks no other language than English) has said.
+/// The remedy by the message of mount(2) or fusermount3. fusermount3 always prints English.
 fn of_words(said: &str, root: bool) -> Option<String> {
     let has = |words: &str| said.contains(words);
     let remedy = if has(pando_fuse::NO_IO_URING) {
-        "leave --io-uring away: then requests come by the device where they must".to_owned()
+        "omit --io-uring: then requests come by the device where they must".to_owned()
     } else if has("user_allow_other") {
-        "let root add a line user_allow_other to /etc/fuse.conf, or leave --allow-other away".to_owned()
+        "let root add a line user_allow_other to /etc/fuse.conf, or omit --allow-other".to_owned()
     } else if has("no write access to mountpoint") || has("not owned by user") || has("failed to access mountpoint") {
         "users other than root mount on directories of their own: choose one, as in: pando mount ~/grove".to_owned()
     } else if has("mounting over filesystem type") {
@@ -82,7 +82,7 @@ fn of_words(said: &str, root: bool) -> Option<String> {
         )
     } else if has("not permitted") && root {
         format!(
-            "this root may not mount: with unshare, add --mount; in a container, let it:\n{IN_A_CONTAINER}\n{WITHOUT}"
+            "this root may not mount: with unshare, add --mount; in a container, permit it:\n{IN_A_CONTAINER}\n{WITHOUT}"
         )
     } else if has("not permitted") {
         format!(
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_does_not_do_is_told_from_one_that_does() {
+    fn an_unusable_device_is_recognized() {
         assert_eq!(of_device(Ok((10, 229))), None);
         let refused = |errno: Errno| of_device(Err(errno.into())).unwrap_or_default();
         assert!(of_device(Ok((1, 3))).is_some_and(|remedy| remedy.contains("not FUSE's device")), "/dev/null");
         assert!(refused(Errno::NOENT).contains("there is no /dev/fuse"));
         assert!(refused(Errno::ACCESS).contains("chmod 666") && !refused(Errno::ACCESS).contains("modprobe"));
         assert!(refused(Errno::PERM).contains("--device") && !refused(Errno::PERM).contains("chmod"));
-        assert_eq!(refused(Errno::MFILE), "", "that is not the device's fault");
+        assert_eq!(refused(Errno::MFILE), "", "the device is not the reason");
         assert!(refused(Errno::NXIO).contains("modprobe") && !refused(Errno::NXIO).contains("docker"));
     }
 }

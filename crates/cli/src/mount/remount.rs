@@ -1,4 +1,4 @@
-//! `mount -o remount`: changes properties of what is mounted already, and keeps the others.
+//! `mount -o remount`: changes properties of a mounted tree, and keeps all others.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use pando_console::{
     quote::for_shell,
 };
 
-/// Changes the mount at the directory as `asked`.
+/// Changes the mount at the directory.
 ///
 /// # Errors
-/// It is not a mount of ours; what only the server could change is to change; the system refuses.
+/// It is not a mount of pando; a property cannot change while it is mounted; the system refuses.
 pub fn run(args: &MountArgs, asked: &Asked) -> Result<()> {
     let shown = for_shell(&args.dir);
     let path = held::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
@@ -44,17 +44,17 @@ pub fn run(args: &MountArgs, asked: &Asked) -> Result<()> {
     })
 }
 
-/// What is to change and cannot: the server was told of it when it began. mount(8) repeats what is in fstab, so what stays as it is
-/// may be said.
+/// A property that would change but cannot, because the server reads it when it starts. mount(8)
+/// repeats the words of fstab, so words without a change are accepted.
 fn fixed(args: &MountArgs, asked: &Asked, mount: &Mount, path: &Path) -> Option<&'static str> {
     let turned =
         |property, now: bool| asked.set.iter().rfind(|(set, _)| *set == property).is_some_and(|(_, on)| *on != now);
-    // What a server has negotiated holds with less as well.
+    // The server negotiated setuid with the kernel. It stays correct if the mount allows less.
     if asked.mount.suid && mount.has("nosuid") {
         return Some("suid");
     }
     if turned(Property::NoAtime, mount.has("noatime")) || turned(Property::NoDirAtime, mount.has("nodiratime")) {
-        return Some("the way times of access are kept");
+        return Some("the atime option");
     }
     if asked.mount.allow_other && !mount.has_of_superblock("allow_other") {
         return Some("allow_other");
@@ -70,7 +70,7 @@ fn fixed(args: &MountArgs, asked: &Asked, mount: &Mount, path: &Path) -> Option<
     args.inodes.is_some_and(|inodes| inodes != stat.f_files).then_some("the number of inodes")
 }
 
-/// All that the mount has, and what is asked. The system takes what is left out as off.
+/// The flags of the mount with the changes. mount(2) takes a missing flag as off.
 fn flags(asked: &Asked, mount: &Mount) -> MountFlags {
     let kept = [
         (Property::Suid, MountFlags::NOSUID, !mount.has("nosuid")),
@@ -87,7 +87,7 @@ fn flags(asked: &Asked, mount: &Mount) -> MountFlags {
     let mut flags = MountFlags::empty();
     for (property, flag, now) in kept {
         let on = asked.set.iter().rfind(|(set, _)| *set == property).map_or(now, |(_, on)| *on);
-        // Three of the flags say what is not.
+        // Three of the flags are negations.
         let negative = matches!(property, Property::Suid | Property::Dev | Property::Exec);
         flags.set(flag, on != negative);
     }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_asked_for_stays() {
+    fn properties_that_are_not_given_stay() {
         let table = b"40 22 0:33 / /a ro,nosuid,noexec,nodiratime,relatime - fuse.pandofs x rw,sync,user_id=0\n";
         let mount = &mountinfo::parse(table)[0];
         let none = Asked {

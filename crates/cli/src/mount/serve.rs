@@ -1,4 +1,4 @@
-//! `pando mount`.
+//! Mounts a tree, and serves it until it is unmounted.
 
 use std::{path::Path, process::ExitCode};
 
@@ -27,7 +27,7 @@ use pando_console::{
 /// Mounts a tree and serves it until it is unmounted.
 ///
 /// # Errors
-/// It cannot be mounted, each reason with its remedy, or the device failed.
+/// The tree cannot be mounted, each reason with its remedy, or the device failed.
 pub fn run(args: &MountArgs, asked: Asked, in_background: bool) -> Result<ExitCode> {
     let shown = for_shell(&args.dir);
     let (mut prepared, held) = point::prepare(&args.dir, args.nonempty)?;
@@ -44,12 +44,12 @@ pub fn run(args: &MountArgs, asked: Asked, in_background: bool) -> Result<ExitCo
         Some(slow) => server.with_store(slow.store()),
         None => server,
     };
-    // Before mounting: a signal between the two would leave a dead mount behind.
+    // Catch signals before mounting: a signal between the two would leave a dead mount behind.
     let signals = Signals::new(signals::ending()).map_err(|error| Failure::system("cannot catch signals", &error))?;
     let connection = transport(args.io_uring)
         .connect(server, held.path(), &asked.mount)
         .map_err(|error| refused::explain(&args.dir, &error))?;
-    // What is below is not ours to keep in use.
+    // The directory below the mount must not stay in use.
     drop(held);
     let mount = mountinfo::at(&prepared.path).ok().flatten();
     let ignored = mount.as_ref().map(|mount| asked.ignored(mount)).unwrap_or_default();
@@ -57,7 +57,7 @@ pub fn run(args: &MountArgs, asked: Asked, in_background: bool) -> Result<ExitCo
         say(format_args!("pando: {shown}: -o {}: ignored: only root may mount so", ignored.join(",")));
     }
     let device = mount.map(|mount| mount.device);
-    // For `pando trace`, which the mount does without if it must.
+    // `pando trace` connects to the listener. Without it the mount works all the same.
     let listener = device.as_deref().map(|device| TraceListener::start(vfs, device));
     if let Some(Err(error)) = &listener {
         warn!(%error, "this mount cannot be traced");
@@ -68,12 +68,12 @@ pub fn run(args: &MountArgs, asked: Asked, in_background: bool) -> Result<ExitCo
         prepared.keep();
         connection.serve().map_err(|error| Failure::system(format_args!("{shown}: the server ended"), &error))
     });
-    // Its number may be another mount's by now, which wants to listen there.
+    // The device number may soon belong to another mount, which listens under that number.
     drop(listener);
     leaver.clean(served.is_err());
     served?;
     if let Some(slow) = slow {
-        // Not within the message, which nobody may want to see.
+        // Finish in any case, and not only if the log wants the report.
         let requests = slow.finish()?;
         info!("requests: {requests}");
     }
@@ -102,7 +102,7 @@ fn tree(args: &MountArgs, threads: usize) -> Result<Vfs> {
         .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))
 }
 
-/// The one line that says where, what, and how to leave.
+/// Prints the line that says where the tree is mounted and how to unmount it.
 fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
     let leave = if in_background { "to leave:" } else { "to leave: Ctrl-C, or" };
     let shown = for_shell(&args.dir);

@@ -1,4 +1,4 @@
-//! The place of a mount, held while it is mounted, changed or unmounted.
+//! The place of a mount, held while a tree is mounted, changed or unmounted there.
 
 use std::{
     io,
@@ -15,10 +15,11 @@ use rustix::{
     process::Pid,
 };
 
-/// An absolute path without links for `path`, also where a dead mount answers nothing but "not connected".
+/// Resolves `path` to an absolute path without links. It works for a dead mount too, which answers
+/// ENOTCONN.
 ///
 /// # Errors
-/// What the system answers for the path otherwise.
+/// Other errors of the path.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
         Err(error) if is_dead(&error) => {
@@ -30,26 +31,27 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether this is how a mount answers whose server is gone.
+/// Whether a mount whose server has ended answers with this error.
 fn is_dead(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED))
 }
 
-/// Whether a mount is at `path` whose server is gone. Statistics are asked for, since those are never answered from the
-/// kernel's caches, as attributes are for a day.
+/// Whether the mount at `path` has lost its server. It asks for the statistics, because the kernel
+/// never answers them from its caches. It answers attributes from its caches for a day.
 pub fn dead_at(path: &Path) -> bool {
     rustix::fs::statfs(path).is_err_and(|error| is_dead(&error.into()))
 }
 
-/// The process that says that it serves the mount at `path`, by its number in its own name space.
+/// The process that serves the mount at `path`, as the server says. The number is that of the
+/// server's PID namespace.
 pub fn server_at(path: &Path) -> Option<Pid> {
     let mut value = [0_u8; 16];
     let length = rustix::fs::getxattr(path, pando_fuse::SERVER_PID_XATTR, &mut value[..]).ok()?;
     Pid::from_raw(std::str::from_utf8(&value[..length]).ok()?.parse().ok()?)
 }
 
-/// A place that stays the one that was looked at. Other users may own directories on the path to it, and could have the path
-/// lead elsewhere until root mounts or unmounts there.
+/// The place of a mount, held by a descriptor. Another user may own a directory on the path, and
+/// could make the path lead elsewhere before root mounts or unmounts there.
 #[derive(Debug)]
 pub struct Held {
     _dir: Option<OwnedFd>,
@@ -57,12 +59,12 @@ pub struct Held {
 }
 
 impl Held {
-    /// The directory itself.
+    /// Holds the directory itself.
     pub fn directory(dir: OwnedFd) -> Self {
         Self { path: by_descriptor(&dir), _dir: Some(dir) }
     }
 
-    /// Leads there, for this process, as long as this lives.
+    /// A path that leads to the place, for this process and as long as this value lives.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -72,16 +74,16 @@ fn by_descriptor(dir: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", dir.as_raw_fd()).into()
 }
 
-/// A directory, to be reached and not to be read.
+/// Opens a directory as a reference only (`O_PATH`).
 pub fn open(at: impl AsFd, path: impl Arg, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(at, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | flags, Mode::empty())
 }
 
-/// Holds a mount by the directory that it is in. `point` is its path as mount tables have it, `device` its superblock's
-/// number, if it is known. No server is asked.
+/// Holds a mount by its parent directory. `point` is its path in the mount table, and `device` the
+/// number of its superblock if it is known. No request goes to a server.
 ///
 /// # Errors
-/// EINVAL: it is not there any more; what the system answers for the directory.
+/// EINVAL: the mount is not there any more. Errors of opening the parent directory.
 pub fn hold(point: &Path, device: Option<&str>) -> io::Result<Held> {
     let parent = point.parent().unwrap_or(point);
     let held = match open(CWD, parent, OFlags::empty()) {
@@ -89,7 +91,7 @@ pub fn hold(point: &Path, device: Option<&str>) -> io::Result<Held> {
             let path = point.file_name().map_or_else(|| point.to_owned(), |name| by_descriptor(&dir).join(name));
             Held { _dir: Some(dir), path }
         }
-        // No descriptor is left to hold it by, or there is no /proc: the path has to do.
+        // There is no free descriptor or no /proc, so the path itself has to do.
         Ok(_) | Err(Errno::MFILE | Errno::NFILE) => Held { _dir: None, path: point.to_owned() },
         Err(error) => return Err(error.into()),
     };
@@ -104,7 +106,7 @@ pub fn hold(point: &Path, device: Option<&str>) -> io::Result<Held> {
 /// Detaches the mount that [`hold`] finds.
 ///
 /// # Errors
-/// Those of [`hold`], and of [`unmount::detach`].
+/// Those of [`hold`] and of [`unmount::detach`].
 pub fn detach(point: &Path, device: Option<&str>) -> io::Result<()> {
     unmount::detach(hold(point, device)?.path())
 }
@@ -113,9 +115,9 @@ pub fn detach(point: &Path, device: Option<&str>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Or in the place of one on the path to a mount.
+    /// The owner of a directory on the path to a mount may replace that directory.
     #[test]
-    fn what_was_held_is_unmounted_and_nothing_else() {
+    fn a_held_mount_stays_the_same_when_its_path_changes() {
         let temp = tempfile::tempdir().unwrap();
         let path = |name: &str| temp.path().join(name);
         std::fs::create_dir_all(path("above/grove")).unwrap();
@@ -124,14 +126,14 @@ mod tests {
         std::fs::rename(path("above"), path("moved")).unwrap();
         std::os::unix::fs::symlink("/", path("above")).unwrap();
         assert_eq!(held.path().canonicalize().unwrap(), path("moved/grove").canonicalize().unwrap());
-        // It was looked for in the mount table before.
+        // As if it had been found in the mount table before the path changed.
         let other = hold(&path("above/proc"), Some(&here)).unwrap_err();
         assert_eq!(Errno::from_io_error(&other), Some(Errno::INVAL));
         assert!(hold(Path::new("/proc"), Some(&proc)).is_ok() && hold(Path::new("/"), None).is_ok());
     }
 
     #[test]
-    fn paths_lose_their_links() {
+    fn resolved_paths_have_no_links() {
         let temp = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(temp.path(), temp.path().join("self")).unwrap();
         assert_eq!(resolve(&temp.path().join("self")).unwrap(), temp.path().canonicalize().unwrap());

@@ -7,21 +7,22 @@ use pando_fuse::trace::PathFilter;
 use pando_vfs::trace::TraceOp;
 
 const HELP: &str = "\
-Each line is one operation of the server: when it began (seconds since the trace began), how long it took, what it was, \
-its path within the tree, and why it failed. Paths are those of the moment of the operation, also while directories are \
-renamed. What the kernel answers from its caches does not come to the server and is not seen (see --attr-timeout of \
-pando mount). What happens faster than it can be shown is lost rather than slowed down; how much is said on stderr, or \
-with --json in a line {\"lost\": N}.
+Each line is one operation of the server: when it began (seconds since the trace began), how long it took, its name, its \
+path within the tree, and the error if it failed. A path is that at the moment of the operation, even while directories are \
+renamed. Operations that the kernel answers from its caches do not reach the server and are not shown (see --attr-timeout of \
+pando mount). Operations that come faster than they can be shown are dropped rather than delayed. Their number is reported \
+on stderr, or with --json in a line {\"lost\": N}.
 
 Only root and the user who mounted the tree may trace it, one at a time.
 
---json prints one object a line, version 1: {start_ns, latency_ns, thread, op, errno, path, to}; path_base64 and \
-to_base64 stand for what is not UTF-8. The first line is {pando_trace: 1, pid: PID OF THE SERVER}. Keys may be added.
+--json prints one object per line, version 1: {start_ns, latency_ns, thread, op, errno, path, to}. path_base64 and to_base64 \
+replace path and to if they are not UTF-8. The first line is {pando_trace: 1, pid: PID OF THE SERVER}. Later versions may add \
+keys.
 
 Examples:
   pando trace                               the only mounted tree
-  pando trace /mnt/grove --errors           what fails
-  pando trace /mnt/grove --min-latency 1ms  what is slow
+  pando trace /mnt/grove --errors           operations that fail
+  pando trace /mnt/grove --min-latency 1ms  slow operations
   pando trace /mnt/grove --op create,unlink --path '/build/**'
 
 Exit codes: 0 the tree was unmounted, or --count reached, 1 it failed, 2 the command line is wrong.";
@@ -30,31 +31,31 @@ Exit codes: 0 the tree was unmounted, or --count reached, 1 it failed, 2 the com
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct TraceArgs {
-    /// Where the tree is mounted [default: the only tree that is]
+    /// The directory where the tree is mounted [default: the only mounted tree]
     #[arg(value_name = "MOUNT")]
     pub mount: Option<PathBuf>,
 
-    /// Only these operations, as in create,unlink,rename
+    /// Show only these operations, as in create,unlink,rename
     #[arg(long = "op", value_name = "OP,..", value_delimiter = ',')]
     pub ops: Vec<TraceOp>,
 
-    /// Only this path and what is below, or a pattern: * and ? within a name, ** across names
+    /// Show only this path and all below it, or a pattern: * and ? within a name, ** across names
     #[arg(long, value_name = "PATH", value_parser = parse_path)]
     pub path: Option<String>,
 
-    /// Only what takes at least so long, as in 50us or 1ms
+    /// Show only operations that take at least this long, as in 50us or 1ms
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub min_latency: Option<Duration>,
 
-    /// Only what fails
+    /// Show only operations that fail
     #[arg(long)]
     pub errors: bool,
 
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 
-    /// End after so many operations
+    /// End after this many operations
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     pub count: Option<u64>,
 }
@@ -64,7 +65,7 @@ fn parse_path(text: &str) -> Result<String, String> {
 }
 
 fn parse_count(text: &str) -> Result<u64, String> {
-    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "a number of operations is from 1 on".into())
+    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "a number of operations is at least 1".into())
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {
@@ -79,7 +80,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     };
     let seconds = number.parse::<f64>().ok().map(|number| number * scale);
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.ok_or_else(|| format!("{number:?} is no number of {unit}"))
+    time.ok_or_else(|| format!("{number:?} is not a number of {unit}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a server says, as lines for people or as JSON.
+//! Shows the lines of a server, as text or as JSON.
 
 use std::{
     fmt::Write as _,
@@ -13,26 +13,27 @@ use pando_vfs::Error;
 
 use super::args::TraceArgs;
 
-/// No operation of an honest server takes this much to tell: it has two paths, each of a few KiB.
+/// No operation needs a longer line: it has at most two paths, each of a few KiB.
 const LINE_MAX: u64 = 1 << 20;
 
-/// Why there is nothing more to show.
+/// Why the trace has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// As much as was asked for has been shown.
+    /// The number of operations that the user asked for has been shown.
     Count,
-    /// The server says nothing more.
+    /// The server has closed the connection.
     Server,
 }
 
-/// Shows what the server says. That may be a user's own, and whoever looks may be root: it is shown as text, whatever it is.
+/// Shows the lines of the server. The server may be any user's program and the reader may be root,
+/// so everything it sends is shown as text.
 pub fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>, out: impl Write) -> Result<End> {
     let mut out = io::BufWriter::new(out);
     let (mut text, mut line, mut left) = (String::new(), Vec::new(), args.count.unwrap_or(u64::MAX));
     let (mut lost, mut end) = (0, End::Count);
     while left > 0 {
         if lines.buffer().is_empty() {
-            // Nothing more to show for now.
+            // There is nothing more to show for now.
             out.flush().map_err(|error| Failure::output(&error))?;
         }
         line.clear();
@@ -40,7 +41,7 @@ pub fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>, out
             Ok(read) if read as u64 == LINE_MAX && !line.ends_with(b"\n") => {
                 return Err(Failure::new(format!("{shown}: not understood: a line of more than {LINE_MAX} bytes")));
             }
-            // The end; a server that ends while it waits for us to read leaves half a line.
+            // The end. A server that ends while it waits for this reader leaves half a line.
             Ok(_) if !line.ends_with(b"\n") => {
                 end = End::Server;
                 break;
@@ -62,7 +63,7 @@ pub fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>, out
             TraceLine::Lost { lost: now } => {
                 if !args.json {
                     let more = now.saturating_sub(lost);
-                    say(format_args!("pando: {more} operations were lost: faster than they could be shown"));
+                    say(format_args!("pando: {more} operations were lost: they came faster than they could be shown"));
                 }
                 lost = *now;
             }
@@ -82,7 +83,7 @@ pub fn show(args: &TraceArgs, shown: &str, mut lines: BufReader<UnixStream>, out
     Ok(end)
 }
 
-/// A line for people.
+/// Appends a line of text.
 fn render(text: &mut String, event: &TraceEvent) {
     let seconds = Duration::from_nanos(event.start_ns).as_secs_f64();
     let _ = write!(text, "{seconds:11.6}  {:>8}  ", latency(event.latency_ns));
@@ -100,7 +101,7 @@ fn render(text: &mut String, event: &TraceEvent) {
     text.push('\n');
 }
 
-/// Three digits and a unit.
+/// A time with three digits and a unit.
 fn latency(ns: u64) -> String {
     let (value, unit) = match ns {
         0..=999 => return format!("{ns} ns"),
@@ -112,7 +113,8 @@ fn latency(ns: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Names may hold anything: what would move the cursor, or is no text, is escaped.
+/// Appends text with escapes for control characters, which could move the cursor, and for bytes
+/// that are not UTF-8.
 fn printable(text: &mut String, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -124,8 +126,9 @@ fn printable(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// A line of JSON that is valid, with keys that we may not know, and no character in it that would move the cursor: what of
-/// these JSON lets be is escaped in strings, and blank between them.
+/// Appends a valid line of JSON, which may have unknown keys, without characters that could move
+/// the cursor. JSON allows some of them: those in strings are escaped, those between strings become
+/// blanks.
 fn plain_json(text: &mut String, line: &str) {
     for c in line.chars() {
         match c {
@@ -156,11 +159,11 @@ mod tests {
         <Line as clap::Parser>::parse_from(["trace"].iter().chain(options)).args
     }
 
-    /// What is shown of what a server says that ends then.
+    /// Shows the lines of a server that then ends.
     fn shown(options: &[&str], says: impl AsRef<[u8]>) -> std::result::Result<String, String> {
         let (mut server, client) = UnixStream::pair().expect("a pair");
         let says = says.as_ref().to_vec();
-        // It may say more than there is room for, to somebody who goes.
+        // It may send more than the socket holds, to a reader that has stopped.
         let server = std::thread::spawn(move || drop(server.write_all(&says)));
         let mut out = Vec::new();
         let end = show(&args(options), "a test", BufReader::new(client), &mut out);
@@ -168,9 +171,9 @@ mod tests {
         end.map_or_else(|failure| Err(failure.to_string()), |_| Ok(String::from_utf8(out).expect("text")))
     }
 
-    /// A server that ends while it waits for a slow reader leaves half a line behind.
+    /// A server that ends while it waits for a slow reader leaves half a line.
     #[test]
-    fn a_line_that_was_cut_is_the_end() {
+    fn a_cut_line_is_the_end() {
         let (mut server, client) = UnixStream::pair().expect("a pair");
         write!(server, "{{\"pando_trace\":1,\"pid\":1}}\n{{\"start_ns\":1").expect("it has room");
         drop(server);
@@ -178,9 +181,9 @@ mod tests {
         assert_eq!(end, End::Server);
     }
 
-    /// Root looks at what a user's server says.
+    /// Root reads the lines of a user's server.
     #[test]
-    fn a_server_may_say_what_it_likes() {
+    fn lines_of_a_server_cannot_move_the_cursor() {
         let refusal = "{\"refused\":\"\\u001b]0;x\\u0007\\n\u{9b}2J\"}\n";
         assert_eq!(shown(&[], refusal).unwrap_err(), "pando: a test: \\u{1b}]0;x\\u{7}\\n\\u{9b}2J");
         let event = "{\"start_ns\":1,\t\r\"latency_ns\":2,\"thread\":3,\"errno\":0,\
@@ -191,14 +194,14 @@ mod tests {
         assert!(json.strip_suffix('\n').is_some_and(|line| !line.contains(char::is_control)), "{json:?}");
         let parsed = |text| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
         assert_eq!(parsed(&json), parsed(event));
-        // Less than before.
+        // The number of lost operations is smaller than before.
         assert_eq!(shown(&[], "{\"lost\":5}\n{\"lost\":3}\n").expect("nothing fails"), "");
         let endless = shown(&[], vec![b' '; 4 << 20]).unwrap_err();
         assert!(endless.contains("a line of more than"), "{endless}");
     }
 
     #[test]
-    fn lines_are_short_and_harmless() {
+    fn lines_are_short_and_names_are_escaped() {
         let shown = [7, 1_234, 56_700, 999_999, 1_000_000, 2_500_000_000].map(latency);
         assert_eq!(shown, ["7 ns", "1.23 us", "56.7 us", "1000 us", "1.00 ms", "2.50 s"]);
         let mut text = String::new();

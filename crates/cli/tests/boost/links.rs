@@ -10,7 +10,8 @@ use crate::{
     same_and_ahead, text,
 };
 
-/// Of names alone, and of attributes, nobody wants to know where links lead; and it might leave a time of access.
+/// Of names alone, and of attributes, nobody wants to know where links lead; and it might leave a
+/// time of access.
 #[test]
 fn links_are_read_ahead_for_programs_that_read_them() {
     let _alone = alone();
@@ -54,7 +55,8 @@ fn same_posts(args: &[&str]) -> usize {
     count(&log, "posts")
 }
 
-/// Where the target of a link has taken the place of its path, nobody knows any more which directory that was in.
+/// Where the target of a link has taken the place of its path, nobody knows any more which
+/// directory that was in.
 #[test]
 fn a_target_that_is_put_over_the_path_of_its_link_is_not_taken_for_it() {
     let _alone = alone();

@@ -30,10 +30,12 @@ use tempfile::TempDir;
 /// Files in the directory that is listed; two more names are directories.
 const FILES: usize = 150;
 
-/// More than this many must have been asked ahead: how many exactly is a race, which the program may end.
+/// More than this many must have been asked ahead: how many exactly is a race, which the program
+/// may end.
 const AHEAD: usize = FILES / 4;
 
-/// A naive server, as FUSE daemons and network stores are: names alone, and a wait for each look-up.
+/// A naive server, as FUSE daemons and network stores are: names alone, and a wait for each
+/// look-up.
 const NAIVE: [&str; 3] = ["--delay", "lookup=500us,getattr=500us", "--no-readdirplus"];
 
 /// A slow store with a tree in it that the kernel does not know.
@@ -59,7 +61,8 @@ impl Store {
         self.mounted.path("tree")
     }
 
-    /// Makes the kernel forget names and attributes: a remount drops what is cached of one file system.
+    /// Makes the kernel forget names and attributes: a remount drops what is cached of one file
+    /// system.
     fn forget(&self) {
         mount_remount(self.mounted.root(), MountFlags::NOSUID | MountFlags::NODEV, c"").expect("remounts");
     }
@@ -99,8 +102,8 @@ fn count(log: &str, name: &str) -> usize {
     value.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Runs a program without and with boost, from a kernel that has forgotten the tree; the outcomes must be equal.
-/// Answers what was run and what the helper said.
+/// Runs a program without and with boost, from a kernel that has forgotten the tree; the outcomes
+/// must be equal. Answers what was run and what the helper said.
 fn same(store: &Store, program: impl AsRef<OsStr>, args: &[&str]) -> String {
     let shown = format!("{} {args:?}", program.as_ref().display());
     store.forget();
@@ -114,8 +117,8 @@ fn same(store: &Store, program: impl AsRef<OsStr>, args: &[&str]) -> String {
     format!("{shown}: {log}")
 }
 
-/// Runs until the helper says what is wanted, so many times at most: how far ahead it gets is the scheduler's doing too.
-/// Answers what it said last.
+/// Runs until the helper says what is wanted, so many times at most: how far ahead it gets is the
+/// scheduler's doing too. Answers what it said last.
 fn one_of(attempts: usize, mut run: impl FnMut() -> String, wanted: impl Fn(&str) -> bool) -> String {
     let mut log = String::new();
     let mut once = || {
@@ -149,7 +152,8 @@ fn probe() -> &'static Path {
     path
 }
 
-/// Whether there was all that it takes: libraries for static programs, and for sanitized ones, are packages of their own.
+/// Whether there was all that it takes: libraries for static programs, and for sanitized ones, are
+/// packages of their own.
 fn compile(to: &Path, options: &[&str]) -> bool {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/boost/probe.c");
     let status = Command::new("cc").args(options).args(["-O1", "-w", source, "-o"]).arg(to).status().expect("cc");
@@ -314,7 +318,8 @@ fn where_calls_are_fast_it_keeps_still() {
         assert_eq!(text(&output.stdout).lines().count(), 3001);
         log
     };
-    // A trial of sixteen at the start, and one for each thousand names. The listing may be over before the first.
+    // A trial of sixteen at the start, and one for each thousand names. The listing may be over
+    // before the first.
     one_of(20, list, |log| count(log, "asked") <= 16 * 5 && count(log, "fast") >= 1);
 }
 
@@ -500,7 +505,8 @@ fn socket_of(board: &Path) -> PathBuf {
     board.with_file_name("sockets").join(name)
 }
 
-/// What others send, the kernel must refuse: a descriptor that was received is closed by us, however long that takes.
+/// What others send, the kernel must refuse: a descriptor that was received is closed by us,
+/// however long that takes.
 #[test]
 fn nobody_else_can_send_to_the_helper() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! What the tests of the mounted command share: a mount that is always taken down, and a reason to skip.
+//! What the tests of the mounted command share: a mount that is always taken down, and a reason to
+//! skip.
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::{
@@ -22,8 +23,9 @@ pub fn pando(args: &[&str]) -> Command {
     command
 }
 
-/// Programs started from now on heed the signals that tests send, also where whoever started us has had them ignored (nohup,
-/// a shell without job control): what is caught here is at its default there.
+/// Programs started from now on heed the signals that tests send, also where whoever started us has
+/// had them ignored (nohup, a shell without job control): what is caught here is at its default
+/// there.
 pub fn heed() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -47,9 +49,9 @@ pub fn run(args: &[&str]) -> Output {
     pando(args).output().expect("pando starts")
 }
 
-/// A copy of the command in `dir`, for users to whom the build directory may be closed. Another process writes it: a
-/// program that is open for writing cannot be executed, and what is open here is open in each child that a test beside
-/// this one starts, until that is executed.
+/// A copy of the command in `dir`, for users to whom the build directory may be closed. Another
+/// process writes it: a program that is open for writing cannot be executed, and what is open here
+/// is open in each child that a test beside this one starts, until that is executed.
 pub fn copy_to(dir: &Path) -> PathBuf {
     let copy = dir.join("pando");
     let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_pando")).arg(&copy).status().expect("cp starts");
@@ -130,7 +132,8 @@ impl Mounted {
         rustix::process::Pid::from_child(self.child.as_ref().expect("it runs"))
     }
 
-    /// Unmounts with the command; it must succeed, and the server must have ended well and said nothing.
+    /// Unmounts with the command; it must succeed, and the server must have ended well and said
+    /// nothing.
     pub fn umount(mut self) {
         let output = run(&["umount", self.root().to_str().expect("text")]);
         assert!(output.status.success(), "{}", said(&output));
@@ -164,15 +167,16 @@ impl Drop for Mounted {
     }
 }
 
-/// Asserts that this is how a mount refuses whose server has just ended. What comes while rings are taken down, which goes on
-/// when the process is gone, is broken off.
+/// Asserts that this is how a mount refuses whose server has just ended. What comes while rings are
+/// taken down, which goes on when the process is gone, is broken off.
 pub fn assert_broken_off(error: &io::Error) {
     let refused = Errno::from_io_error(error);
     let expected = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
     assert!(refused.is_some_and(|refused| expected.contains(&refused)), "{error}");
 }
 
-/// Waits until the mount table has `point`, or not: poll(2) on `/proc/self/mountinfo` reports each change.
+/// Waits until the mount table has `point`, or not: poll(2) on `/proc/self/mountinfo` reports each
+/// change.
 pub fn wait_until_mounted(point: &str, mounted: bool) {
     let mut table = fs::File::open("/proc/self/mountinfo").unwrap();
     loop {

@@ -21,7 +21,8 @@ const NAMES: [(&str, usize); 6] = [
     ("y_z", 1),
 ];
 
-/// An image with a directory `d` whose entries have zero bytes in their names, and one that has not.
+/// An image with a directory `d` whose entries have zero bytes in their names, and one that has
+/// not.
 fn damaged() -> Option<Mounted> {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("d");
@@ -58,7 +59,8 @@ fn paths(output: &Output) -> Vec<&[u8]> {
     paths
 }
 
-/// As the C library has it, a name ends at its first zero byte: what is behind it must not be taken for a path of its own.
+/// As the C library has it, a name ends at its first zero byte: what is behind it must not be taken
+/// for a path of its own.
 #[test]
 fn a_name_with_a_zero_byte_ends_there() {
     if !crate::common::has(&["find"]) {

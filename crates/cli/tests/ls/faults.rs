@@ -1,5 +1,5 @@
-//! What fails below: each failure is told with its name and its errno, everything else is listed, and the exit code is
-//! the documented one. For `pando ls`, and for a program under `pando boost`.
+//! What fails below: each failure is told with its name and its errno, everything else is listed,
+//! and the exit code is the documented one. For `pando ls`, and for a program under `pando boost`.
 
 use std::{
     iter,
@@ -16,14 +16,15 @@ use crate::{
 
 const FILES: usize = 100;
 
-/// The kernel asks once more by itself when it hears ESTALE: it shows when more answers in a row are stale than threads ask.
+/// The kernel asks once more by itself when it hears ESTALE: it shows when more answers in a row
+/// are stale than threads ask.
 fn stale() -> Vec<String> {
     let answers = 150..=150 + pando_scan::MAX_WORKERS;
     answers.flat_map(|number| ["--fault".to_owned(), format!("lookup=ESTALE@{number}")]).collect()
 }
 
-/// A naive server with files `f0`, `f1` ... and a directory in `tree`. Making a name looks it up, so some hundred
-/// look-ups are over by then, and no file was opened.
+/// A naive server with files `f0`, `f1` ... and a directory in `tree`. Making a name looks it up,
+/// so some hundred look-ups are over by then, and no file was opened.
 fn store<S: AsRef<str>>(options: &[S]) -> Mounted {
     let options = options.iter().map(AsRef::as_ref);
     let mounted = Mounted::new(&iter::once("--no-readdirplus").chain(options).collect::<Vec<&str>>());
@@ -233,7 +234,8 @@ fn marks_that_cannot_be_read_are_no_failure() {
     mounted.umount();
 }
 
-/// Some servers list names that have no value: nothing has changed, and the names behind them are not lost.
+/// Some servers list names that have no value: nothing has changed, and the names behind them are
+/// not lost.
 #[test]
 fn a_name_without_a_value_is_no_change() {
     let _alone = alone();

@@ -310,7 +310,8 @@ fn many_names_are_laid_out_as_gnu_ls_does() {
     }
 }
 
-/// The marks of access lists cost a call for each entry; a listing that streams has them only with --xattr.
+/// The marks of access lists cost a call for each entry; a listing that streams has them only with
+/// --xattr.
 #[test]
 fn marks_are_streamed_if_extended_attributes_are() {
     on_each_file_system(|root| {
@@ -332,7 +333,8 @@ fn this_machine_looks_the_same() {
     }
     for dir in ["/etc", "/usr/bin", "/usr/lib", "/"] {
         for options in ["-la", "-lhS", "-C -w 100", "-lt"] {
-            // What changes between the two listings on a living machine is not of these directories.
+            // What changes between the two listings on a living machine is not of these
+            // directories.
             same(options, &[if dir == "/" { "/etc/../etc/ssl" } else { dir }], Path::new(dir));
         }
     }

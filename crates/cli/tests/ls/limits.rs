@@ -157,11 +157,13 @@ fn index_of(line: &str) -> Option<usize> {
 
 /// Address space that is far too small for all records of many entries.
 const LIMIT_KIB: u32 = 120_000;
-/// Memory of the process that suffices for any number of entries: the budget of a scan, and what else there is.
+/// Memory of the process that suffices for any number of entries: the budget of a scan, and what
+/// else there is.
 const PEAK_KIB: u64 = 80_000;
 
-/// Lists a directory of `many`, each name of which must come once, and ascending if it is sorted. Answers the most
-/// memory that the process ever had, in KiB: of this the kernel's own figure (VmHWM), looked at on the way.
+/// Lists a directory of `many`, each name of which must come once, and ascending if it is sorted.
+/// Answers the most memory that the process ever had, in KiB: of this the kernel's own figure
+/// (VmHWM), looked at on the way.
 fn list_many(command: Command, dir: &Path, count: usize, sorted: bool) -> u64 {
     list_all(command, dir, count, sorted).0
 }

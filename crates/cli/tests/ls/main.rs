@@ -1,5 +1,5 @@
-//! `pando ls` beside GNU ls and find, on file systems of its own and on this machine's; its exit codes, limits, and how
-//! it looks on a terminal.
+//! `pando ls` beside GNU ls and find, on file systems of its own and on this machine's; its exit
+//! codes, limits, and how it looks on a terminal.
 
 mod colours;
 #[path = "../common/mod.rs"]

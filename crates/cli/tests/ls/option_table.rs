@@ -1,9 +1,11 @@
-//! The options of GNU ls 9, command lines that fail, and environments: what is run beside the real ls.
+//! The options of GNU ls 9, command lines that fail, and environments: what is run beside the real
+//! ls.
 
 /// What is set of the environment of ls. The rest of it is taken away.
 pub type Environment<'a> = &'a [(&'a str, &'a str)];
 
-/// Every option of GNU ls, with each kind of value that it takes. The words of a use are separated by spaces.
+/// Every option of GNU ls, with each kind of value that it takes. The words of a use are separated
+/// by spaces.
 pub const USES: &[&str] = &[
     "-a",
     "--all",

@@ -1,5 +1,5 @@
-//! Every option of GNU ls 9, over one awkward directory, in two locales, into a pipe and on a terminal: the same bytes and
-//! the same exit codes.
+//! Every option of GNU ls 9, over one awkward directory, in two locales, into a pipe and on a
+//! terminal: the same bytes and the same exit codes.
 
 use std::{
     collections::BTreeSet,
@@ -148,7 +148,8 @@ fn tree() -> tempfile::TempDir {
     let root = temp.path().join("above/tree");
     fs::create_dir(temp.path().join("above")).unwrap();
     awkward(&root);
-    // Directories have been read since they changed: their times of access stay as they are for a day.
+    // Directories have been read since they changed: their times of access stay as they are for a
+    // day.
     for _ in 0..2 {
         Command::new("ls").arg("-laR").arg(temp.path()).output().unwrap();
     }

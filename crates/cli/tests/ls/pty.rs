@@ -26,9 +26,9 @@ pub fn terminal() -> (File, File) {
 /// Reads what is left until the command has ended, and answers that and its exit status. Nothing
 /// else may hold the other end.
 ///
-/// A terminal says EIO when its other end is closed. But Linux looks for bytes first, and whether the
-/// other end is closed second. Between the two the command may write its last bytes and end: then
-/// EIO comes before them. So this reads once more when the command has ended.
+/// A terminal says EIO when its other end is closed. But Linux looks for bytes first, and whether
+/// the other end is closed second. Between the two the command may write its last bytes and end:
+/// then EIO comes before them. So this reads once more when the command has ended.
 pub fn rest(terminal: &mut File, child: &mut Child) -> (Vec<u8>, ExitStatus) {
     let mut text = Vec::new();
     let mut until_closed = || {

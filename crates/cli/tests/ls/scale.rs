@@ -1,6 +1,8 @@
-//! How large the tests of listings are, and the directory that has everything, as many times as asked for.
+//! How large the tests of listings are, and the directory that has everything, as many times as
+//! asked for.
 //!
-//! `PANDO_LS_ENTRIES=500000` is what `.ci/long` runs; without it they are small enough for every day.
+//! `PANDO_LS_ENTRIES=500000` is what `.ci/long` runs; without it they are small enough for every
+//! day.
 
 use std::{
     collections::HashMap,

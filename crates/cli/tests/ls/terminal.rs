@@ -1,4 +1,5 @@
-//! How it looks on a terminal, beside GNU ls in the same one: columns, quotes, colours. Seen by tmux.
+//! How it looks on a terminal, beside GNU ls in the same one: columns, quotes, colours. Seen by
+//! tmux.
 
 use std::{
     fs::{self, File},

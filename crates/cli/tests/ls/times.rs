@@ -7,7 +7,8 @@ use crate::{
     tree::set_times,
 };
 
-/// What may stand before letters, and those letters: flags, and modifiers that mean nothing in this locale.
+/// What may stand before letters, and those letters: flags, and modifiers that mean nothing in this
+/// locale.
 const CONVERSIONS: [(&str, &str); 11] = [
     ("", "aAbBcCdDeFgGhHIjklmMnNpPqrRsStTuUVwWxXyYzZ%"),
     ("_", "CdeGgHIjklmMSuUVwWyY"),
@@ -33,7 +34,8 @@ const FORMATS: [&str; 7] = [
     "+%s\n%%s",
 ];
 
-/// Files with times around those at which years, weeks, months and halves of the day begin, and before 1970.
+/// Files with times around those at which years, weeks, months and halves of the day begin, and
+/// before 1970.
 fn populate_times(root: &Path) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
     let mut times = vec![0, -1, 1, -315_521_755, -1_000_000_000, 951_782_400, 1_234_567_890, 4_294_967_296];

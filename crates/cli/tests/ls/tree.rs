@@ -48,7 +48,8 @@ pub const NAMES: &[&[u8]] = &[
     b"it's@",
 ];
 
-/// Seconds since the epoch that fit into the inodes of all file systems here, and around the ends of half a year.
+/// Seconds since the epoch that fit into the inodes of all file systems here, and around the ends
+/// of half a year.
 fn times() -> Vec<i64> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
     vec![0, 1, (1 << 31) - 1, now - 3600, now - 15_000_000, now - 16_000_000, now + 86_400, 1_000_000_000]
@@ -127,8 +128,9 @@ pub fn populate_attributes(root: &Path) {
     set("dir", "system.posix_acl_default", &access_list(1, [7, 5, 5, 5, 5]));
 }
 
-/// An access list that names a user, with what the owner may do, that user, the group, at most both of these, and others:
-/// version 2, then tag, permissions and id of each, as in the kernel's `posix_acl_xattr.h`.
+/// An access list that names a user, with what the owner may do, that user, the group, at most both
+/// of these, and others: version 2, then tag, permissions and id of each, as in the kernel's
+/// `posix_acl_xattr.h`.
 pub fn access_list(uid: u32, [owner, named, group, mask, others]: [u16; 5]) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries =
@@ -151,8 +153,8 @@ pub fn on_each_file_system(test: impl Fn(&Path)) {
     });
 }
 
-/// Runs a test in an empty directory on each file system that this machine can mount, large enough for so many
-/// entries. The test is told which it is.
+/// Runs a test in an empty directory on each file system that this machine can mount, large enough
+/// for so many entries. The test is told which it is.
 pub fn on_each_empty_file_system(entries: u64, test: impl Fn(&str, &Path)) {
     // Images have holes: what is not used costs nothing. As little as XFS takes.
     let bytes = (320 << 20) + entries * 8192;

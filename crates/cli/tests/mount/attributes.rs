@@ -186,7 +186,8 @@ fn truncation_to_the_same_size_is_told_by_who_asks() {
     mounted.umount();
 }
 
-/// A chown that names nobody is one all the same. The kernel asks for it, too, before others than root allocate.
+/// A chown that names nobody is one all the same. The kernel asks for it, too, before others than
+/// root allocate.
 #[test]
 fn chown_to_nobody_takes_privileges_away() {
     let _alone = alone();

@@ -69,8 +69,8 @@ fn files_hold_what_is_written() {
     mounted.umount();
 }
 
-/// Also to somebody who opens it for reading with O_TRUNC: the kernel finds out that the file is being executed only after
-/// it has been opened.
+/// Also to somebody who opens it for reading with O_TRUNC: the kernel finds out that the file is
+/// being executed only after it has been opened.
 #[test]
 fn who_truncates_a_running_program_is_refused_and_it_stays() {
     let _alone = alone();
@@ -130,7 +130,8 @@ fn names_are_made_moved_and_removed() {
     assert_eq!(fs::read_to_string(path("h")).unwrap(), "x");
     assert_eq!(fs::read_to_string(path("x")).unwrap(), "through the other name");
 
-    // A name that was missing is there as soon as it is made, though the kernel remembers missing names.
+    // A name that was missing is there as soon as it is made, though the kernel remembers missing
+    // names.
     assert!(!path("later").exists());
     fs::write(path("later"), "").unwrap();
     assert!(path("later").exists());
@@ -238,8 +239,9 @@ fn limits_are_those_asked_for() {
     mounted.umount();
 }
 
-/// What was removed can be had at once, though the kernel says only afterwards that it has done with it.
-/// Past the kernel's cache, too: it knows no other word for a part of what is written directly than EIO.
+/// What was removed can be had at once, though the kernel says only afterwards that it has done
+/// with it. Past the kernel's cache, too: it knows no other word for a part of what is written
+/// directly than EIO.
 #[test]
 fn a_direct_write_that_does_not_fit_is_refused_for_want_of_room() {
     let _alone = alone();
@@ -304,7 +306,8 @@ fn what_is_not_served_has_its_errno() {
     mounted.umount();
 }
 
-/// A file without a name holds what it is given, gets a name if it may, and is gone with the last who has it open.
+/// A file without a name holds what it is given, gets a name if it may, and is gone with the last
+/// who has it open.
 #[test]
 fn a_file_without_a_name_may_get_one() {
     let _alone = alone();

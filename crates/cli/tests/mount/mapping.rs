@@ -44,7 +44,8 @@ fn a_mapping_that_does_not_fit_is_no_success() {
     mounted.umount();
 }
 
-/// What stands in a mapping only, the server has not got yet: where that may be is no hole to anybody.
+/// What stands in a mapping only, the server has not got yet: where that may be is no hole to
+/// anybody.
 #[test]
 fn what_is_written_to_a_mapping_is_no_hole() {
     let _alone = alone();
@@ -69,7 +70,8 @@ fn what_is_written_to_a_mapping_is_no_hole() {
     };
     let each = "1 1 9 1048576\nNo such device or address\n";
     assert_eq!(String::from_utf8_lossy(&done.stdout), each.repeat(2), "{}", said(&done));
-    // Nobody has it open for writing any more, which the kernel says a little later: what is a hole is called one.
+    // Nobody has it open for writing any more, which the kernel says a little later: what is a hole
+    // is called one.
     let reader = fs::File::open(mounted.path("empty")).unwrap();
     while rustix::fs::seek(&reader, rustix::fs::SeekFrom::Hole(0)) != Ok(0) {
         thread::yield_now();

@@ -1,5 +1,5 @@
-//! File handles (`name_to_handle_at`, NFS): each names its file as long as the file has a name, whatever the kernel has
-//! forgotten.
+//! File handles (`name_to_handle_at`, NFS): each names its file as long as the file has a name,
+//! whatever the kernel has forgotten.
 
 use std::{
     fs,
@@ -57,8 +57,8 @@ impl Handles {
         answer.rsplit_once(' ').map_or((answer.clone(), answer.clone()), |(found, path)| (found.into(), path.into()))
     }
 
-    /// That the handle of a removed file becomes stale. The kernel keeps the inode until the server has answered the release of
-    /// a file that was open, which nobody waits for.
+    /// That the handle of a removed file becomes stale. The kernel keeps the inode until the server
+    /// has answered the release of a file that was open, which nobody waits for.
     fn assert_becomes_stale(&mut self, mounted: &Mounted, handle: &str) {
         for _ in 0..1000 {
             let found = self.open(mounted, handle).0;
@@ -112,7 +112,8 @@ fn handles_outlive_the_kernels_cache() {
             let (found, shown) = handles.open(&mounted, handle);
             assert_eq!(found, *facts, "{name}");
             if kind == "dir" {
-                // Found by its parents, each by `..` of the one below, as the kernel knows no path of it any more.
+                // Found by its parents, each by `..` of the one below, as the kernel knows no path
+                // of it any more.
                 assert_eq!(Path::new(&shown).components().as_path(), path(name).components().as_path());
             }
         }
@@ -178,7 +179,8 @@ fn handles_of_others_are_stale() {
         fs::write(mounted.path("file"), "contents").unwrap();
     }
     let (mine, theirs) = (handles.take(&one.path("file")), handles.take(&other.path("file")));
-    // As if both files had one number: the node of the one, in two words after the type, and the generation of the other.
+    // As if both files had one number: the node of the one, in two words after the type, and the
+    // generation of the other.
     let theirs = format!("{}{}", &mine[..24], &theirs[24..]);
     for forget in [false, true] {
         if forget {
@@ -204,7 +206,8 @@ fn handles_of_others_are_stale() {
     other.umount();
 }
 
-/// Look-ups by number, while the kernel forgets and asks anew, and while files are moved and removed.
+/// Look-ups by number, while the kernel forgets and asks anew, and while files are moved and
+/// removed.
 #[test]
 fn handles_are_found_beside_forgets_and_renames() {
     const FILES: usize = 100;

@@ -1,5 +1,5 @@
-//! Setuid and setgid go when a caller changes a file that may not keep them: beside tmpfs, for each operation, caller and
-//! mode.
+//! Setuid and setgid go when a caller changes a file that may not keep them: beside tmpfs, for each
+//! operation, caller and mode.
 
 use pando_vfs::OpenFlags;
 
@@ -25,7 +25,8 @@ const CALLERS: [(&str, Who); 8] = [
     ("root without CAP_FSETID", Who { fsetid: false, ..ROOT }),
 ];
 
-/// All may write. Setuid, setgid or both; and setgid with and without the right of the group to execute.
+/// All may write. Setuid, setgid or both; and setgid with and without the right of the group to
+/// execute.
 const MODES: [u32; 8] = [0o0777, 0o4777, 0o2777, 0o6777, 0o2767, 0o6767, 0o2666, 0o4666];
 
 const WRITE: OpenFlags = OpenFlags::WRONLY;
@@ -115,7 +116,8 @@ fn privileges_of_a_file_go_as_on_tmpfs() {
     for options in [&["--allow-other", "--mode", "1777"][..], &["--allow-other", "--mode", "1777", "-o", "suid"]] {
         let tree = Tree::Mount(Mounted::new(options));
         compare(&tree, |(what, done, mode)| {
-            // What the kernel does before it asks for these cannot be seen here: docs/semantics.md, differences.
+            // What the kernel does before it asks for these cannot be seen here: docs/semantics.md,
+            // differences.
             let refused_all_the_same = what.contains("Fallocate(16");
             let unanswered = what.starts_with("Chown(\"f\", None, None)");
             Some((what, done.or(if unanswered { Ok(()) } else { done }), if refused_all_the_same { 0 } else { mode }))

@@ -1,5 +1,5 @@
-//! Which times of which object an operation changes, also where it changes nothing else: tmpfs beside the mount and beside
-//! the library.
+//! Which times of which object an operation changes, also where it changes nothing else: tmpfs
+//! beside the mount and beside the library.
 
 use std::{fs, process::Command};
 
@@ -127,7 +127,8 @@ fn rows() -> Vec<(Op, OnMount)> {
     ]
 }
 
-/// Waits until the kernel's coarse clock, from which tmpfs may take its times, is past all that it has given out.
+/// Waits until the kernel's coarse clock, from which tmpfs may take its times, is past all that it
+/// has given out.
 fn next_tick() {
     let time = |clock| clock_gettime(clock).unwrap();
     let now = time(ClockId::CLOCK_REALTIME);

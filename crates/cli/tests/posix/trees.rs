@@ -1,4 +1,5 @@
-//! Trees that are compared: the kernel's tmpfs, a mount of pandofs, and the library in this process.
+//! Trees that are compared: the kernel's tmpfs, a mount of pandofs, and the library in this
+//! process.
 
 use std::{
     fs,
@@ -214,7 +215,8 @@ impl Case<'_> {
     }
 }
 
-/// Makes the calling thread somebody else. The other threads stay what they are. (The umask is the process's.)
+/// Makes the calling thread somebody else. The other threads stay what they are. (The umask is the
+/// process's.)
 fn become_who(who: Who) {
     let (uid, gid) = (Uid::from_raw(who.uid), Gid::from_raw(who.gid));
     let groups: Vec<Gid> = who.groups.iter().map(|&group| Gid::from_raw(group)).collect();

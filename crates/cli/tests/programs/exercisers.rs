@@ -1,5 +1,5 @@
-//! Programs that others wrote to find what file systems do wrong. Each verifies what it does, and says by its exit status
-//! whether all was as it must be.
+//! Programs that others wrote to find what file systems do wrong. Each verifies what it does, and
+//! says by its exit status whether all was as it must be.
 
 use crate::{
     assert_all_given_back,
@@ -7,8 +7,9 @@ use crate::{
     shell, unmounted,
 };
 
-/// What stress-ng exercises, all of it at the same time, with sizes that leave room for many rounds. Nothing that changes more
-/// of the machine than files: iomix, of root, drops the kernel's caches.
+/// What stress-ng exercises, all of it at the same time, with sizes that leave room for many
+/// rounds. Nothing that changes more of the machine than files: iomix, of root, drops the kernel's
+/// caches.
 const STRESSORS: &str = "access chdir chmod chown dentry dir dirdeep dirmany fallocate fcntl filename flock fpunch fsize \
     fstat getdent handle hdd inotify lease link locka lockf lockofd mknod open rename seek symlink sync-file touch \
     utime xattr aiol readahead revio mmap msync sendfile splice";
@@ -67,8 +68,8 @@ fn fio_reads_what_it_wrote() {
     unmounted(mounted);
 }
 
-/// The POSIX test suite, as root and the two users that it becomes. What it asks of a remount is left out: mount(8) leaves
-/// that to a helper, which knows no file system that is mounted already.
+/// The POSIX test suite, as root and the two users that it becomes. What it asks of a remount is
+/// left out: mount(8) leaves that to a helper, which knows no file system that is mounted already.
 #[test]
 fn pjdfstest_finds_nothing() {
     if !can_mount() || !has(&["pjdfstest"]) {
@@ -100,8 +101,9 @@ fn pjdfstest_finds_nothing() {
     unmounted(elsewhere);
 }
 
-/// One file read and written in every way there is, mapped too, against a copy in memory; two of them at a time.
-/// `PANDO_FSX_OPERATIONS` says how often, `PANDO_FSX_SEED` which; it says how to do the same again if it finds something.
+/// One file read and written in every way there is, mapped too, against a copy in memory; two of
+/// them at a time. `PANDO_FSX_OPERATIONS` says how often, `PANDO_FSX_SEED` which; it says how to do
+/// the same again if it finds something.
 #[test]
 fn fsx_reads_what_it_wrote() {
     if !can_mount() || !has(&["fsx"]) {

@@ -1,5 +1,6 @@
-//! Real programs on the mounted tree: what they leave behind is compared with what they leave on a file system that
-//! nobody doubts. Each test ends by unmounting, and the server must have ended, well and without a word.
+//! Real programs on the mounted tree: what they leave behind is compared with what they leave on a
+//! file system that nobody doubts. Each test ends by unmounting, and the server must have ended,
+//! well and without a word.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -28,8 +29,9 @@ use rustix::{
 /// A program that runs longer than this hangs: it is killed, and the test fails.
 const HANG_SECONDS: &str = "400";
 
-/// A shell at work in `dir`, with nothing of the caller's own settings, or of a repository that git has run us for; stops at
-/// the first failure. What it is to know comes as `$1`, `$2` and so on. Answers what was printed.
+/// A shell at work in `dir`, with nothing of the caller's own settings, or of a repository that git
+/// has run us for; stops at the first failure. What it is to know comes as `$1`, `$2` and so on.
+/// Answers what was printed.
 fn shell(dir: &Path, script: &str, args: &[&OsStr]) -> String {
     let mut command = Command::new("timeout");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"GIT_")) {
@@ -51,15 +53,16 @@ fn shell(dir: &Path, script: &str, args: &[&OsStr]) -> String {
     said
 }
 
-/// A tar of real files of this machine, `entries` of them or more, with their directories and symbolic links; none if it
-/// has not so many.
+/// A tar of real files of this machine, `entries` of them or more, with their directories and
+/// symbolic links; none if it has not so many.
 fn real_files(into: &Path, entries: usize) -> Option<PathBuf> {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().ok();
     let sysroot = sysroot.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).filter(|s| !s.is_empty());
     let tar = into.join("real.tar");
     for root in ["/usr", "/usr/local"].into_iter().map(str::to_owned).chain(sysroot) {
-        // find names a directory before what is in it, so the first so many are a tree. tar notices (exit status 1) if
-        // somebody writes to a file meanwhile, and packs what it has read: that is as good.
+        // find names a directory before what is in it, so the first so many are a tree. tar notices
+        // (exit status 1) if somebody writes to a file meanwhile, and packs what it has read: that
+        // is as good.
         let script = r#"
             cd "$1"
             find . -xdev \( -type d -o -type l -o -type f -size -512k \) -print0 | head -z -n "$3" > "$2.list"
@@ -74,8 +77,9 @@ fn real_files(into: &Path, entries: usize) -> Option<PathBuf> {
     None
 }
 
-/// Asserts that two trees are one and the same to diff and rsync: names, contents, kinds, modes, owners, times, hard
-/// links, extended attributes. To the nanosecond: rsync by itself looks at seconds.
+/// Asserts that two trees are one and the same to diff and rsync: names, contents, kinds, modes,
+/// owners, times, hard links, extended attributes. To the nanosecond: rsync by itself looks at
+/// seconds.
 fn assert_same(one: &Path, other: &Path) {
     let diff = "diff --recursive --no-dereference \"$1\" \"$2\"";
     let rsync = r#"rsync -aHX --modify-window=-1 --numeric-ids --dry-run --delete --itemize-changes "$1/" "$2/""#;
@@ -109,8 +113,8 @@ fn unmounted(mounted: Mounted) {
 
 /// Nothing is used of a tree that is empty again.
 fn assert_all_given_back(mounted: &Mounted) {
-    // The kernel says a little later what it has forgotten, among its requests: so a bounded number of them. The root
-    // is the one inode that stays.
+    // The kernel says a little later what it has forgotten, among its requests: so a bounded number
+    // of them. The root is the one inode that stays.
     let used = || {
         let stat = rustix::fs::statvfs(mounted.root()).expect("it answers");
         (stat.f_blocks - stat.f_bfree, stat.f_files - stat.f_ffree)

@@ -51,8 +51,9 @@ pub fn list(dir: &Path) -> usize {
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-/// One test at a time: what the kernel is made to forget is everybody's, and a program that another test starts would
-/// hold the files that are open here until it is executed (so that an unmount finds them busy).
+/// One test at a time: what the kernel is made to forget is everybody's, and a program that another
+/// test starts would hold the files that are open here until it is executed (so that an unmount
+/// finds them busy).
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     // A test that failed with it in hand has not broken it.
@@ -62,8 +63,8 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// Makes the kernel forget.
 pub struct Forgetter(());
 
-/// The right to make the kernel forget, if that can be had here. If not, says why, and fails where a skip is not
-/// allowed.
+/// The right to make the kernel forget, if that can be had here. If not, says why, and fails where
+/// a skip is not allowed.
 pub fn forgetter() -> Option<Forgetter> {
     match fs::OpenOptions::new().write(true).open(DROP_CACHES) {
         Ok(_) => Some(Forgetter(())),
@@ -81,8 +82,8 @@ impl Forgetter {
     }
 }
 
-/// Whether `work` can be done from the kernel's caches alone. Another process may make the kernel forget at any time,
-/// so it has a few attempts; each leaves the caches filled.
+/// Whether `work` can be done from the kernel's caches alone. Another process may make the kernel
+/// forget at any time, so it has a few attempts; each leaves the caches filled.
 pub fn asks_nothing(mounted: &Mounted, mut work: impl FnMut()) -> bool {
     (0..5).any(|_| {
         let before = Requests::of(mounted);

@@ -1,9 +1,10 @@
-//! Where the C library (glibc 2.36, Unicode 14, locale C.UTF-8) and `unicode-width` say something else of a character.
+//! Characters whose width or printability differs between the C library (glibc 2.36, Unicode 14,
+//! locale C.UTF-8) and `unicode-width`.
 
-/// Characters from the first to the last.
+/// The first and the last character of a range.
 type Range = (u32, u32);
 
-/// Not printable: mostly what no version of Unicode had assigned by then.
+/// Not printable: mostly characters that no version of Unicode had assigned by then.
 #[rustfmt::skip]
 pub const UNPRINTABLE: [Range; 699] = [
     (0x378, 0x379), (0x380, 0x383), (0x38b, 0x38b), (0x38d, 0x38d), (0x3a2, 0x3a2), (0x530, 0x530), (0x557, 0x558),
@@ -133,7 +134,7 @@ pub const UNPRINTABLE: [Range; 699] = [
     (0xe01f0, 0xeffff), (0xffffe, 0xfffff), (0x10fffe, 0x10ffff),
 ];
 
-/// Without a width.
+/// No columns wide.
 #[rustfmt::skip]
 pub const ZERO: [Range; 4] = [
     (0x2d7f, 0x2d7f), (0xfff9, 0xfffb), (0x1171e, 0x1171e), (0x13430, 0x13438),
