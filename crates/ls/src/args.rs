@@ -274,7 +274,8 @@ pub struct Options {
     /// Reverse the order
     #[arg(short = 'r', long)]
     pub reverse: bool,
-    /// Memory for sorting; more entries go through temporary files [default: 256M, or less under limits]
+    /// Memory for sorting; more entries go through temporary files [default: 256M, or less under
+    /// limits]
     #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = size::parse)]
     pub sort_memory: Option<u64>,
 
