@@ -67,7 +67,7 @@ pub fn run(args: &UmountArgs) -> Result<()> {
         return Err(in_use(args, &kept));
     }
     let held = held::hold(&path, Some(&mount.device)).map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::INVAL) => Failure::new(format!("{shown}: unmounted or moved by somebody else a moment ago")),
+        Some(Errno::INVAL) => Failure::new(format!("{shown}: another process has just unmounted or moved it")),
         _ => Failure::system(&shown, &error),
     })?;
     let dead = asked && held::dead_at(held.path());

@@ -264,7 +264,7 @@ fn cold_caches_on_ext4() {
     }
     assert_eq!(rows.len(), 6);
     assert!(!ext4.0.path().join("mnt/new").exists());
-    what_does_not_fit_fails_alone(&target);
+    a_seed_that_does_not_fit_fails_alone(&target);
     assert!(!ext4.0.path().join("mnt/new").exists());
 }
 

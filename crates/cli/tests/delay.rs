@@ -268,8 +268,8 @@ fn bad_options_are_answered_with_the_valid_ones() {
     let nowhere = temp.path().join("no/such/file");
     let (grove, nowhere) = (grove.to_str().unwrap(), nowhere.to_str().unwrap());
     for (options, code, says) in [
-        (&["--delay", "lookup=5"][..], 2, "us, ms and s"),
-        (&["--delay", "lookup=5parsecs"], 2, "us, ms and s"),
+        (&["--delay", "lookup=5"][..], 2, "us, ms or s"),
+        (&["--delay", "lookup=5parsecs"], 2, "us, ms or s"),
         (&["--delay", "lookup=500us,swim=5ms"], 2, "lookup, getattr, readlink"),
         (&["--delay", "lookup"], 2, "OPERATION=TIME"),
         (&["--delay", "lookup=-5ms"], 2, "not a time"),

@@ -7,11 +7,11 @@ use pando_scan::attributes;
 use rustix::io::Errno;
 
 use super::{
-    args::Indicators,
     choices::Follows,
     entry::{Entry, EntryXattrs, LinkEnd, encode_xattr},
     order::Sorted,
     plan::Plan,
+    values::Indicators,
 };
 
 /// A path on the command line.

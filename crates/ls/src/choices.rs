@@ -7,9 +7,9 @@ use clap::{ArgMatches, Id, parser::ValueSource};
 use pando_console::quote::Quoting;
 
 use super::{
-    args::{Format, Indicators, Options, SortBy, When, WhichTime},
-    plan::Hidden,
+    options::Options,
     scale::Scale,
+    values::{Format, Hidden, Indicators, SortBy, When, WhichTime},
 };
 
 /// Which links are followed.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use pando_records::{Attr, BulkXattr, Fields, FileKind, Time, XattrValue, Xattrs};
 
-use super::args::WhichTime;
+use super::values::WhichTime;
 
 /// The target of a symbolic link, as far as it was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! `pando ls`: lists directories of the host, from the record stream of `pando-scan`.
 //!
 //! ```text
-//!  args, words -> choices -> plan     the command line, resolved once
+//!  words -> values -> options -> choices -> args -> plan     the command line, resolved once
 //!  argument            the paths on the command line
 //!  list                directories: from records to the sorter, or directly to the rows
 //!  pattern             the entries that are left out
@@ -28,6 +28,7 @@ mod interrupt;
 mod json;
 mod list;
 mod long;
+mod options;
 mod order;
 mod output;
 mod owner;
@@ -37,6 +38,7 @@ mod row;
 mod scale;
 mod sorter;
 mod time;
+mod values;
 mod version;
 pub mod words;
 

@@ -16,7 +16,6 @@ use pando_scan::{Cause, Children, Event, Scan, Walk};
 use rustix::io::Errno;
 
 use super::{
-    args::SortBy,
     argument::Argument,
     colours::Palette,
     columns::Cells,
@@ -28,6 +27,7 @@ use super::{
     plan::{Form, Plan},
     row::Rows,
     sorter::Sorter,
+    values::SortBy,
 };
 
 /// Entries that are laid out in columns together.

@@ -6,8 +6,8 @@ use pando_console::quote::Quote;
 use pando_records::FileKind;
 
 use super::{
-    args::{SortBy, WhichTime},
     entry::{Entry, LinkEnd},
+    values::{SortBy, WhichTime},
     version,
 };
 

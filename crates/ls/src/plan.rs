@@ -9,16 +9,18 @@ use pando_console::{
 use pando_scan::{Descent, Fields, Mask, Options, WalkOptions};
 
 use super::{
-    args::{Format, Indicators, LsArgs, Options as Args, QUOTING, SortBy, WhichTime, XattrLevel},
+    args::LsArgs,
     choices::{Choices, Follows},
     colours::Palette,
     columns::{Layout, Screen, parse_tab, parse_width},
     failed::Status,
     interrupt::Restorer,
+    options::Options as Args,
     order::Order,
     pattern::Pattern,
     scale::Scale,
     time::TimeStyle,
+    values::{Format, Hidden, Indicators, QUOTING, SortBy, WhichTime, XattrLevel},
 };
 
 /// The form of the listing.
@@ -34,17 +36,6 @@ pub enum Form {
     Json,
     /// CSV.
     Csv,
-}
-
-/// Which names with a leading dot are listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hidden {
-    /// None.
-    Skip,
-    /// All but `.` and `..`.
-    AlmostAll,
-    /// All.
-    All,
 }
 
 /// What to list, and in which form.

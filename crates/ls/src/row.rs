@@ -6,7 +6,6 @@ use pando_console::quote::Quote;
 use pando_records::{FileKind, XattrValue};
 
 use super::{
-    args::Indicators,
     colours::{Brush, Painted},
     columns::Cells,
     csv,
@@ -19,6 +18,7 @@ use super::{
     owner::Owners,
     plan::{Form, Plan},
     time::Clock,
+    values::Indicators,
 };
 
 /// Renders entries.

@@ -313,7 +313,7 @@ impl Merge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{args::SortBy, entry::tests::example, order::tests::plain};
+    use crate::{entry::tests::example, order::tests::plain, values::SortBy};
 
     /// Pseudorandom numbers, the same in each run.
     fn scrambled(index: u64) -> u64 {

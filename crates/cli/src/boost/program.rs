@@ -64,7 +64,7 @@ pub fn run(program: &OsStr, arguments: &[OsString], options: Options) -> Result<
         // Inspecting the program takes time, so do it only if the log shows the result.
         if totals.posts == 0 && unboosted.is_none() && tracing::enabled!(tracing::Level::INFO) {
             let by = file.and_then(|file| program::passes_by(&file, path.as_deref()).ok().flatten());
-            untold(program, by);
+            log_unboosted(program, by);
         }
         totals::log(totals);
     }
@@ -188,14 +188,14 @@ fn code(status: ExitStatus) -> u8 {
 }
 
 /// Reports why nothing was read ahead, as far as the program's file shows it.
-fn untold(program: &OsStr, by: Option<&str>) {
+fn log_unboosted(program: &OsStr, by: Option<&str>) {
     let program = program.display();
     match by {
         Some(by) => info!(
-            "{program}: nothing was asked ahead: it names no function of the C library that reads directories, but \
-             {by}, which asks the kernel past the library (pando boost --watch does not need it)"
+            "{program}: nothing was read ahead: it uses no function of the C library that reads directories, but {by}, \
+             which calls the kernel without the library (pando boost --watch does not need the library)"
         ),
-        None => info!("{program}: nothing was asked ahead: no program said that it reads a directory"),
+        None => info!("{program}: nothing was read ahead: no program reported that it reads a directory"),
     }
 }
 

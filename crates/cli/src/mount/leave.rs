@@ -62,7 +62,7 @@ impl Leaver {
                     again = Some(Instant::now() + patience);
                 }
                 Some(again) if again <= Instant::now() => {
-                    warn!(signal, "asked again: ending at once");
+                    warn!(signal, "second signal: ending at once");
                     // The kernel aborts the connection when this process ends. The rest of the tree
                     // then fails every request.
                     std::process::exit(1);

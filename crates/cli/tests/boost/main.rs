@@ -395,14 +395,14 @@ fn output_at_sigterm(preparation: &str) -> String {
 #[test]
 fn signals_reach_the_program() {
     let _alone = alone();
-    assert_eq!(told_to_end(""), "caught");
+    assert_eq!(output_at_sigterm(""), "caught");
 }
 
 #[test]
 fn signals_of_the_program_are_not_sent_back_to_it() {
     let _alone = alone();
     // The shell runs the trap of the lower signal number first.
-    assert_eq!(told_to_end("trap 'echo again' USR1; kill -USR1 $PPID;"), "caught");
+    assert_eq!(output_at_sigterm("trap 'echo again' USR1; kill -USR1 $PPID;"), "caught");
 }
 
 /// As nohup and shells do. Of SIGCHLD only this is checked: the exit status of the program is still
