@@ -6,6 +6,11 @@ use std::{
 };
 
 use clap::Args;
+use pando_console::{
+    failure::{Failure, Result},
+    mountinfo::{self, Mount},
+    quote::for_shell,
+};
 use pando_fuse::unmount;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -14,12 +19,6 @@ use rustix::{
     process::{PidfdFlags, pidfd_open},
 };
 use tracing::{debug, info};
-
-use pando_console::{
-    failure::{Failure, Result},
-    mountinfo::{self, Mount},
-    quote::for_shell,
-};
 
 use crate::mounted::{self, held};
 

@@ -13,15 +13,14 @@ use std::{
 };
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
-use pando_scan::{Order, Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};
-use tracing::{debug, info};
-
 use pando_console::{
     cache_room::{ENTRY_BYTES, Memory, Room},
     failure::{Failure, Result, say, shown},
     output::print,
     signals::ending,
 };
+use pando_scan::{Order, Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};
+use tracing::{debug, info};
 
 pub use args::{WarmArgs, WarmOrder};
 

@@ -173,8 +173,8 @@ fn mounts_that_cannot_be_traced_are_named() {
         (["--op", "swim"], "unlink"),
         (["--min-latency", "5"], "unit"),
         (["--path", "a"], "slash"),
-        (["--count", "0"], "from 1 on"),
-        (["--count", "-1"], "from 1 on"),
+        (["--count", "0"], "at least 1"),
+        (["--count", "-1"], "at least 1"),
     ] {
         let output = run(&["trace", dir, args[0], args[1]]);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

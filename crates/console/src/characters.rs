@@ -1,10 +1,10 @@
 //! Which characters of names can be printed, and how wide they are, as in the C library.
 
+mod glibc_widths;
+
 use std::cmp::Ordering;
 
 use unicode_width::UnicodeWidthChar;
-
-mod glibc_widths;
 
 use self::glibc_widths::{ONE, TWO, UNPRINTABLE, ZERO};
 

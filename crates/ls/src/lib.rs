@@ -13,7 +13,7 @@
 //!  output, interrupt, failed    stdout in large pieces, signals, messages and the exit status
 //! ```
 
-pub mod args;
+mod args;
 mod argument;
 mod choices;
 mod colours;
@@ -40,7 +40,7 @@ mod sorter;
 mod time;
 mod values;
 mod version;
-pub mod words;
+mod words;
 
 pub use self::{args::LsArgs, words::exit_code};
 

@@ -1,4 +1,4 @@
-//! The order of names with numbers in them (`-v`): `a2` before `a10`, as GNU ls 9 has it.
+//! The order of names with numbers in them (`-v`): `a2` before `a10`, as in GNU ls 9.
 //!
 //! Names are compared without their suffixes (`.tar.gz`) first, and with them if the rest is equal.
 //! Letters come before other characters. A tilde comes before the end of the name.

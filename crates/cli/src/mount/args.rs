@@ -129,8 +129,8 @@ pub struct MountArgs {
     /// the device (never)
     ///
     /// Through io_uring a request costs about half as much, because the kernel wakes no thread on
-    /// another core: each core has a thread that answers the requests of that core, and the thread is
-    /// as busy as they make it. io_uring needs Linux 6.14 and permission from root: echo Y >
+    /// another core: each core has a thread that answers the requests of that core, and the thread
+    /// is as busy as they make it. io_uring needs Linux 6.14 and permission from root: echo Y >
     /// /sys/module/fuse/parameters/enable_uring. The latency and fault injector always uses the
     /// device. With auto, so does a server with one thread or with fewer threads than cores.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = IoUring::Auto, hide_possible_values = true)]

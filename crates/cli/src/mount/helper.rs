@@ -12,6 +12,12 @@ use std::{
 };
 
 use clap::{ArgAction, Parser};
+use pando_console::{
+    failure::{Failure, say},
+    mountinfo::OUR_TYPE,
+    output::show,
+    quote::for_shell,
+};
 use rustix::{
     process::geteuid,
     thread::{LinkNameSpaceType, move_into_link_name_space},
@@ -22,13 +28,6 @@ use super::{
     asked,
     daemon::{self, Started},
     options, remount,
-};
-
-use pando_console::{
-    failure::{Failure, say},
-    mountinfo::OUR_TYPE,
-    output::show,
-    quote::for_shell,
 };
 
 /// The names of the helper.
@@ -125,7 +124,8 @@ pub fn run() -> ExitCode {
         return remount::run(&mount, &asked)
             .map_or_else(|failure| failed(&failure, NOT_MOUNTED), |()| ExitCode::SUCCESS);
     }
-    match daemon::start(&[&["mount".into()], line.as_slice()].concat()) {
+    let line: Vec<OsString> = [OsString::from("mount")].into_iter().chain(line).collect();
+    match daemon::start(&line) {
         Ok(Started::Ready(ready)) => {
             if args.verbose > 0 {
                 show(&ready);

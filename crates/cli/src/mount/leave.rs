@@ -30,6 +30,7 @@ const LAST_USER: &str = "the server ends when the last user has left (signal aga
 /// Unmounts when a signal arrives, and when serving has ended.
 #[derive(Clone)]
 pub struct Leaver {
+    /// The mount point.
     pub path: PathBuf,
     /// The device number of our superblock, if it could be found. Another mount may be at `path`
     /// later.

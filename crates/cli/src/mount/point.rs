@@ -8,15 +8,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags},
-    io::Errno,
-};
-
 use pando_console::{
     failure::{Failure, Result},
     mountinfo::{self, Mount},
     quote::for_shell,
+};
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags},
+    io::Errno,
 };
 
 use crate::mounted::held::{self, Held};

@@ -2,16 +2,15 @@
 
 use std::path::Path;
 
-use rustix::{io::Errno, mount::MountFlags};
-
-use super::{args::MountArgs, asked::Asked, options::Property};
-use crate::mounted::{self, held};
-
 use pando_console::{
     failure::{Failure, Result},
     mountinfo::{self, Mount},
     quote::for_shell,
 };
+use rustix::{io::Errno, mount::MountFlags};
+
+use super::{args::MountArgs, asked::Asked, options::Property};
+use crate::mounted::{self, held};
 
 /// Changes the mount at the directory.
 ///

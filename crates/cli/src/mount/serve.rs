@@ -2,6 +2,13 @@
 
 use std::{path::Path, process::ExitCode};
 
+use pando_console::{
+    failure::{Failure, Result, say},
+    memory_limits, mountinfo,
+    output::show,
+    quote::for_shell,
+    signals,
+};
 use pando_fuse::{DeviceTransport, RingTransport, Server, ServerOptions, Transport, trace::TraceListener};
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::Vfs;
@@ -14,14 +21,6 @@ use super::{
     daemon, injector,
     leave::Leaver,
     limits, point, refused,
-};
-
-use pando_console::{
-    failure::{Failure, Result, say},
-    memory_limits, mountinfo,
-    output::show,
-    quote::for_shell,
-    signals,
 };
 
 /// Mounts a tree and serves it until it is unmounted.

@@ -26,6 +26,7 @@ const OBJECTS: [&str; 11] =
 /// Known differences of the mount: docs/semantics.md, differences.
 type OnMount = Option<&'static str>;
 
+/// All operations. The function is long because it is a table.
 fn rows() -> Vec<(Op, OnMount)> {
     let open = |path, flags| (Op::Open(path, flags, Act::Nothing), None);
     let write = |path, act| (Op::Open(path, WRITE, act), None);
