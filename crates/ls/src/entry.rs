@@ -1,10 +1,15 @@
 //! An entry of a listing: a view of a record, or of a copy that is kept until it is printed.
 
+pub mod colours;
+pub mod order;
+pub mod sorter;
+pub mod version;
+
 use std::borrow::Cow;
 
 use pando_records::{Attr, BulkXattr, Fields, FileKind, Time, XattrValue, Xattrs};
 
-use super::values::WhichTime;
+use crate::text::values::WhichTime;
 
 /// The target of a symbolic link, as far as it was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

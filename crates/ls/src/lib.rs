@@ -1,48 +1,27 @@
 //! `pando ls`: lists directories of the host, from the record stream of `pando-scan`.
 //!
+//! From above:
+//!
 //! ```text
-//!  words -> values -> options -> choices -> args -> plan     the command line, resolved once
-//!  argument            the paths on the command line
-//!  list                directories: from records to the sorter, or directly to the rows
-//!  pattern             the entries that are left out
-//!  sorter, order, version     entries in order, within a memory limit
-//!  row                 an entry in the requested form, with the help of
-//!    long, columns, json, csv    the forms
-//!    colours, hyperlink, time, scale, owner    the parts of a line
-//!    dired             the places of names in the output
-//!  output, interrupt, failed    stdout in large pieces, signals, messages and the exit status
+//!  list       directories, from records to lines; `argument`: the paths on the command line
+//!  forms      `row`: an entry in the requested form, with the help of `long`, `json`, `csv`;
+//!             `dired`: the places of names
+//!  plan       the request of the command line and the terminal, resolved once
+//!  options    the command line: `choices` are in effect; `args` has both
+//!  entry      an entry; `order` and `sorter`: in order, within a memory limit; `colours`
+//!  output     stdout in large pieces; `interrupt`: signals; `failed`: messages, exit status
+//!  text       the parts of a line: numbers, times, owners, columns, links; words and patterns
 //! ```
 
-mod args;
-mod argument;
-mod choices;
-mod colours;
-mod columns;
-mod csv;
-mod dired;
 mod entry;
-mod failed;
-mod human;
-mod hyperlink;
-mod interrupt;
-mod json;
+mod forms;
 mod list;
-mod long;
 mod options;
-mod order;
 mod output;
-mod owner;
-mod pattern;
 mod plan;
-mod row;
-mod scale;
-mod sorter;
-mod time;
-mod values;
-mod version;
-mod words;
+mod text;
 
-pub use self::{args::LsArgs, words::exit_code};
+pub use self::{options::args::LsArgs, text::words::exit_code};
 
 use std::{
     path::{Path, PathBuf},
@@ -51,7 +30,7 @@ use std::{
 
 use pando_console::failure::say;
 
-use self::{failed::Status, list::Lister, plan::Plan};
+use self::{list::Lister, output::failed::Status, plan::Plan};
 
 /// Lists the paths of the arguments. Failures are reported, and change the exit code.
 pub fn run(args: &LsArgs) -> ExitCode {

@@ -5,6 +5,8 @@
 //! and printed. A directory of one batch has its total on top, so the first batch waits until it is
 //! known whether another one follows. In longer directories the total comes last.
 
+pub mod argument;
+
 use std::{borrow::Cow, collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, process::ExitCode};
 
 use pando_console::{
@@ -15,19 +17,13 @@ use pando_records::{Batch, FileKind, Record};
 use pando_scan::{Cause, Children, Event, Scan, Walk};
 use rustix::io::Errno;
 
-use super::{
-    argument::Argument,
-    colours::Palette,
-    columns::Cells,
-    dired::Dired,
-    entry::{Entry, EntryXattrs, LinkEnd},
-    failed::Status,
-    long::write_total,
-    output::Output,
+use crate::{
+    entry::{Entry, EntryXattrs, LinkEnd, colours::Palette, sorter::Sorter},
+    forms::{dired::Dired, long::write_total, row::Rows},
+    list::argument::Argument,
+    output::{Output, failed::Status},
     plan::{Form, Plan},
-    row::Rows,
-    sorter::Sorter,
-    values::SortBy,
+    text::{columns::Cells, values::SortBy},
 };
 
 /// Entries that are laid out in columns together.
@@ -399,7 +395,8 @@ fn entry_of<'a>(record: &Record<'a>, position: u64) -> Entry<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LsArgs, entry::tests::example};
+    use crate::LsArgs;
+    use crate::entry::tests::example;
 
     /// A FUSE server may report any attributes.
     #[test]

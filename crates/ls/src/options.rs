@@ -1,5 +1,8 @@
 //! The options of `pando ls` with their help.
 
+pub mod args;
+pub mod choices;
+
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
@@ -8,7 +11,7 @@ use clap::{
 };
 use pando_console::{args::any_path, quote::Quoting, size};
 
-use super::{
+use crate::text::{
     columns::{parse_tab, parse_width},
     scale::Scale,
     values::{
@@ -17,7 +20,7 @@ use super::{
 };
 
 /// The differences from ls, the formats, and the exit status: the rest of the manual page.
-const LONG_HELP: &str = include_str!("help.txt");
+const LONG_HELP: &str = include_str!("options/help.txt");
 
 /// Options of `pando ls`.
 #[derive(Debug, Args)]

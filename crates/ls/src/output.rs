@@ -1,5 +1,8 @@
 //! Standard output, in pieces that are large enough for a call.
 
+pub mod failed;
+pub mod interrupt;
+
 use std::{
     io,
     time::{Duration, Instant},
@@ -7,7 +10,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::interrupt::Restorer;
+use self::interrupt::Restorer;
 
 /// Half of what a pipe holds. A writer that fills the pipe waits until it is read, which costs more
 /// than twice as many calls.

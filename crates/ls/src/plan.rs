@@ -8,19 +8,21 @@ use pando_console::{
 };
 use pando_scan::{Descent, Fields, Mask, Options, WalkOptions};
 
-use super::{
-    args::LsArgs,
-    choices::{Choices, Follows},
-    colours::Palette,
-    columns::{Layout, Screen, parse_tab, parse_width},
-    failed::Status,
-    interrupt::Restorer,
-    options::Options as Args,
-    order::Order,
-    pattern::Pattern,
-    scale::Scale,
-    time::TimeStyle,
-    values::{Format, Hidden, Indicators, QUOTING, SortBy, WhichTime, XattrLevel},
+use crate::{
+    entry::{colours::Palette, order::Order},
+    options::{
+        Options as Args,
+        args::LsArgs,
+        choices::{Choices, Follows},
+    },
+    output::{failed::Status, interrupt::Restorer},
+    text::{
+        columns::{Layout, Screen, parse_tab, parse_width},
+        pattern::Pattern,
+        scale::Scale,
+        time::TimeStyle,
+        values::{Format, Hidden, Indicators, QUOTING, SortBy, WhichTime, XattrLevel},
+    },
 };
 
 /// The form of the listing.

@@ -3,11 +3,10 @@
 
 use pando_records::XattrValue;
 
-use super::{
+use crate::{
     entry::Entry,
-    human::digits,
-    json::{Shown, kind_word, numbers, times},
-    owner::Owners,
+    forms::json::{Shown, kind_word, numbers, times},
+    text::{human::digits, owner::Owners},
 };
 
 /// The names of the columns, in the order of [`write`](fn@write).

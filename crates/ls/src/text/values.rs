@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use pando_console::quote::Quoting;
 
-use super::words::Words;
+use crate::text::words::Words;
 
 /// A format that ls has too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use pando_console::args::LAST;
 
-use super::{choices::Choices, options::Options};
+use crate::options::{Options, choices::Choices};
 
 /// The arguments of `pando ls`.
 #[derive(Debug)]

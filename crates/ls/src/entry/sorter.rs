@@ -17,8 +17,8 @@ use pando_console::{
 };
 use rustix::process::{Resource, getrlimit};
 
-use super::{
-    entry::Entry,
+use crate::entry::{
+    Entry,
     order::{Key, Order, Sorted},
 };
 
@@ -313,7 +313,10 @@ impl Merge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{entry::tests::example, order::tests::plain, values::SortBy};
+    use crate::{
+        entry::{order::tests::plain, tests::example},
+        text::values::SortBy,
+    };
 
     /// Pseudorandom numbers, the same in each run.
     fn scrambled(index: u64) -> u64 {

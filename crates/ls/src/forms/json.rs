@@ -4,7 +4,10 @@
 use data_encoding::BASE64;
 use pando_records::{Attr, Fields, FileKind, Time, XattrValue};
 
-use super::{entry::Entry, human::digits, owner::Owners};
+use crate::{
+    entry::Entry,
+    text::{human::digits, owner::Owners},
+};
 
 /// It increases if the meaning of a key changes or a key is removed.
 pub const VERSION: u64 = 1;
@@ -153,7 +156,7 @@ fn write_error(name: &str, errno: i32, operation: Option<&str>, out: &mut Vec<u8
     out.extend_from_slice(b"{\"errno\":");
     out.extend_from_slice(itoa::Buffer::new().format(errno).as_bytes());
     key("message", out);
-    string(&super::failed::message(errno), out);
+    string(&crate::output::failed::message(errno), out);
     if let Some(operation) = operation {
         key("operation", out);
         string(operation, out);

@@ -7,7 +7,7 @@ use std::{env, os::unix::ffi::OsStrExt};
 
 use pando_records::FileKind;
 
-use super::entry::{Entry, LinkEnd};
+use crate::entry::{Entry, LinkEnd};
 
 /// The things that LS_COLORS assigns a sequence to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

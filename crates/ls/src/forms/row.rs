@@ -5,20 +5,26 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 use pando_console::quote::Quote;
 use pando_records::{FileKind, XattrValue};
 
-use super::{
-    colours::{Brush, Painted},
-    columns::Cells,
-    csv,
-    dired::Dired,
-    entry::{Entry, LinkEnd},
-    human::spaces,
-    hyperlink::{self, Hyperlinks},
-    json::{self, Shown},
-    long::{INDENT, LookUps, Widths, Written},
-    owner::Owners,
+use crate::{
+    entry::{
+        Entry, LinkEnd,
+        colours::{Brush, Painted},
+    },
+    forms::{
+        csv,
+        dired::Dired,
+        json::{self, Shown},
+        long::{INDENT, LookUps, Widths, Written},
+    },
     plan::{Form, Plan},
-    time::Clock,
-    values::Indicators,
+    text::{
+        columns::Cells,
+        human::spaces,
+        hyperlink::{self, Hyperlinks},
+        owner::Owners,
+        time::Clock,
+        values::Indicators,
+    },
 };
 
 /// Renders entries.

@@ -3,7 +3,7 @@
 
 use pando_console::quote::Quoting;
 
-use super::plan::Plan;
+use crate::plan::Plan;
 
 /// The places of names.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 
 use std::env;
 
-use super::{
+use crate::text::{
     human::{digits, spaces},
     words::Words,
 };
@@ -175,7 +175,7 @@ impl Scale {
     /// The number of columns of a number.
     pub fn width(self, number: u64, from: u64) -> usize {
         if self == Self::BYTES && from == 1 {
-            return super::human::width(number);
+            return crate::text::human::width(number);
         }
         let mut text = Vec::with_capacity(24);
         self.write(number, from, &mut text);

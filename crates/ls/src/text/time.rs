@@ -16,7 +16,7 @@ use jiff::{
 };
 use pando_records::Time;
 
-use super::{human::spaces, words::Words};
+use crate::text::{human::spaces, words::Words};
 
 /// Time styles.
 #[derive(Debug, Clone, PartialEq, Eq)]

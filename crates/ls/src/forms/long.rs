@@ -3,14 +3,16 @@
 
 use pando_records::{Attr, FileKind, XattrValue};
 
-use super::{
-    columns::Layout,
+use crate::{
     entry::Entry,
-    human::{right, spaces, width},
-    owner::Owners,
     plan::{Form, Plan},
-    scale::Scale,
-    time::Clock,
+    text::{
+        columns::Layout,
+        human::{right, spaces, width},
+        owner::Owners,
+        scale::Scale,
+        time::Clock,
+    },
 };
 
 /// Values that a listing needs repeatedly.

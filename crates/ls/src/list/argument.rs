@@ -6,12 +6,11 @@ use pando_records::{Attr, BulkXattr, FileKind, Mask, XattrValue};
 use pando_scan::attributes;
 use rustix::io::Errno;
 
-use super::{
-    choices::Follows,
-    entry::{Entry, EntryXattrs, LinkEnd, encode_xattr},
-    order::Sorted,
+use crate::{
+    entry::{Entry, EntryXattrs, LinkEnd, encode_xattr, order::Sorted},
+    options::choices::Follows,
     plan::Plan,
-    values::Indicators,
+    text::values::Indicators,
 };
 
 /// A path on the command line.

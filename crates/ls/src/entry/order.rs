@@ -5,10 +5,9 @@ use std::cmp::Ordering;
 use pando_console::quote::Quote;
 use pando_records::FileKind;
 
-use super::{
-    entry::{Entry, LinkEnd},
-    values::{SortBy, WhichTime},
-    version,
+use crate::{
+    entry::{Entry, LinkEnd, version},
+    text::values::{SortBy, WhichTime},
 };
 
 /// An order.

@@ -6,10 +6,12 @@ use std::io::IsTerminal;
 use clap::{ArgMatches, Id, parser::ValueSource};
 use pando_console::quote::Quoting;
 
-use super::{
+use crate::{
     options::Options,
-    scale::Scale,
-    values::{Format, Hidden, Indicators, SortBy, When, WhichTime},
+    text::{
+        scale::Scale,
+        values::{Format, Hidden, Indicators, SortBy, When, WhichTime},
+    },
 };
 
 /// Which links are followed.

@@ -1,7 +1,7 @@
 //! Columns, filled downwards or across, each as wide as its widest entry, and as many as fit into
 //! the line. Also lines of entries separated by commas.
 
-use super::human::spaces;
+use crate::text::human::spaces;
 
 /// The space between columns.
 const GAP: usize = 2;
