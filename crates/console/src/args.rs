@@ -34,3 +34,22 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     let allowed = 0.01..=3600.0;
     if allowed.contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err("not from 0.01 to 3600".into()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_seconds_are_within_their_range() {
+        let parse = number(1_u32..=1000);
+        assert_eq!((parse("1"), parse("1000")), (Ok(1), Ok(1000)));
+        for text in ["0", "1001", "-1", "", "x", "99999999999"] {
+            assert_eq!(parse(text), Err("not a number from 1 to 1000".into()), "{text}");
+        }
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "nan", "1e9"] {
+            assert_eq!(seconds(text), Err("not from 0.01 to 3600".into()), "{text}");
+        }
+        assert!(seconds("x").is_err());
+    }
+}

@@ -12,6 +12,7 @@
 //!  output     stdout in large pieces; `interrupt`: signals; `failed`: messages, exit status
 //!  text       the parts of a line: numbers, times, owners, columns, links; words and patterns
 //! ```
+#![forbid(unsafe_code)]
 
 mod entry;
 mod forms;
