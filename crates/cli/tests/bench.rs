@@ -404,8 +404,7 @@ fn ctrl_c_cleans_up() {
     }
 }
 
-/// Only this process gets the signal, and it is one that cannot be caught, so that it is not passed
-/// on.
+/// Only the parent gets the signal, and SIGKILL ends it before it could pass the signal on.
 #[test]
 fn a_child_ends_with_its_parent() {
     let _alone = alone();

@@ -62,7 +62,7 @@ pub fn fold(args: &MountArgs) -> Result<Asked> {
     let mut shown = Vec::new();
     let all = || args.options.iter().flatten();
     // mount(8) omits words that are its defaults, so a default that is missing in its complete list
-    // is meant. The list is complete if it repeats the words that the kernel shows.
+    // is in effect. The list is complete if it repeats the words that the kernel shows.
     let is_complete = all().any(|option| *option == MountOption::Remount)
         && all().any(|option| matches!(option, MountOption::Shown(word) if word.starts_with("user_id=")));
     for &(word, property, on) in PROPERTIES.iter().filter(|_| is_complete) {

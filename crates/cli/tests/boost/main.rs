@@ -439,13 +439,13 @@ fn unboosted_programs_run_and_are_named() {
         assert!(log.contains("statically linked") && count(&log, "posts") == 0, "{log}");
     }
     let (output, log) = parted(boosted("true", &[]).output().unwrap());
-    assert!(output.status.success() && log.contains("no program said that it reads a directory"), "{log}");
+    assert!(output.status.success() && log.contains("no program reported that it reads a directory"), "{log}");
     let source = directory.path().join("direct.c");
     fs::write(&source, "long syscall(long, ...); int main(void) { return syscall(39) == 0; }").unwrap();
     let program = directory.path().join("direct");
     assert!(Command::new("cc").arg(&source).arg("-o").arg(&program).status().unwrap().success());
     let (output, log) = parted(boosted(&program, &[]).output().unwrap());
-    assert!(output.status.success() && log.contains("but syscall, which asks the kernel"), "{log}");
+    assert!(output.status.success() && log.contains("but syscall, which calls the kernel"), "{log}");
     let program = directory.path().join("sanitized");
     if compile(&program, &["-fsanitize=address", "-pthread"]) {
         let (output, log) = parted(boosted(&program, &["readdir", "/"]).output().unwrap());
