@@ -3,17 +3,15 @@
 mod short;
 
 use std::{
-    fmt::Display,
     io::{self, Write},
-    ops::RangeInclusive,
     path::PathBuf,
     process::ExitCode,
-    str::FromStr,
     sync::LazyLock,
     time::Duration,
 };
 
 use clap::{Args, Subcommand};
+use pando_console::args::{number, seconds};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::short::Short;
@@ -254,23 +252,6 @@ struct MktreeArgs {
     /// The most extended attributes that a file has
     #[arg(value_name = "MAXXATTRS", value_parser = number(0..=1000_u64), allow_negative_numbers = true)]
     max_xattrs: u64,
-}
-
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    let allowed = 0.01..=3600.0;
-    if allowed.contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err("not from 0.01 to 3600".into()) }
-}
-
-/// A whole number, or what would be one.
-pub(crate) fn number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
-where
-    T: FromStr + PartialOrd + Display + Clone,
-{
-    move |text| {
-        let (start, end) = (range.start(), range.end());
-        text.parse().ok().filter(|n| range.contains(n)).ok_or_else(|| format!("not a number from {start} to {end}"))
-    }
 }
 
 /// The signals that end a run early.

@@ -1,14 +1,8 @@
 //! Why a run ended early.
 
-use std::{
-    fmt,
-    io::{self, Write},
-};
+use std::{fmt, io};
 
-/// Says something on standard error. Nobody may be listening, which must not be the end of a run, as it is with `eprintln!`.
-pub(crate) fn say(text: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "{text}");
-}
+pub(crate) use pando_console::failure::say;
 
 /// What a removal answers, if it is well that somebody else has removed it.
 pub(crate) fn unless_gone(removed: io::Result<()>) -> io::Result<()> {

@@ -1,59 +1,65 @@
-//! What is printed, and what is made for that from the definitions of the command line: completions, manual pages, the version.
+//! `pando version`, `pando completions` and `pando man`: made from the definitions of the command
+//! line.
 
 use std::{
-    io::{self, Write},
-    path::Path,
+    io,
+    path::{Path, PathBuf},
 };
 
-use clap::{Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
-
-use crate::{
-    args::Cli,
-    deferred::at_once,
-    failure::{Failure, Result, say},
+use pando_console::{
+    failure::{Failure, Result},
+    output::print,
 };
 
-/// Writes to stdout, all at once.
-pub fn print(text: &[u8]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Options of `pando version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// Print a JSON object: {"name", "version", "os", "arch"}
+    #[arg(long)]
+    pub json: bool,
 }
 
-/// Says that a service has begun.
-///
-/// It has, also where that cannot be said: nobody reads the pipe (`pando mount x | head -0`), the disk with the log is full.
-/// Then it goes on all the same, and no failure is reported: whoever is told of one takes nothing to be there.
-pub fn show(line: &str) {
-    if let Err(failure) = print(line.as_bytes())
-        && !failure.is_quiet()
-    {
-        say(failure.remedy(format!("it holds all the same: {}", line.trim_end())));
-    }
+/// Options of `pando completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
 }
 
-/// Prints a completion script.
+/// Options of `pando man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The directory to write them to (created if missing)
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+/// Prints a completion script for all of `command`.
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn completions(shell: Shell) -> Result<()> {
+pub fn completions(args: &CompletionsArgs, mut command: Command) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut at_once(Cli::command), "pando", &mut script);
+    clap_complete::generate(args.shell, &mut command, "pando", &mut script);
     print(&script)
 }
 
-/// Writes `pando.1` and a page for each subcommand to `dir`.
+/// Writes `pando.1` and a page for each subcommand of `command`.
 ///
 /// # Errors
 /// The directory or a page cannot be written.
-pub fn man(dir: &Path) -> Result<()> {
+pub fn man(args: &ManArgs, mut command: Command) -> Result<()> {
+    let dir = args.out.as_path();
     std::fs::create_dir_all(dir).map_err(|error| Failure::system(dir.display(), &error))?;
-    let mut command = Cli::command();
     command.build();
     pages(&command, "pando", dir)
 }
 
-/// The page of a command, and those of its subcommands.
+/// Writes the page of a command, and those of its subcommands.
 fn pages(command: &Command, name: &str, dir: &Path) -> Result<()> {
     let path = dir.join(format!("{name}.1"));
     page(command)
@@ -65,23 +71,23 @@ fn pages(command: &Command, name: &str, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The text of a page: with what the short help leaves out, which `clap_mangen` would not describe, and the usage of the help,
-/// since its own has options without their values.
+/// The text of a page. `clap_mangen` leaves out options that the short help leaves out, and its
+/// usage shows options without their values. So no option is hidden, and the usage is that of the
+/// help.
 fn page(command: &Command) -> io::Result<String> {
-    let version = env!("CARGO_PKG_VERSION");
-    let mut command = command.clone().version(version).mut_args(|arg| arg.hide_short_help(false));
+    let mut command = command.clone().version(VERSION).mut_args(|arg| arg.hide_short_help(false));
     let usage = command.render_usage().to_string();
     let command = command.override_usage(usage.trim_start_matches("Usage: ").to_owned());
     let mut text = Vec::new();
-    clap_mangen::Man::new(command).source(format!("pando {version}")).render(&mut text)?;
+    clap_mangen::Man::new(command).source(format!("pando {VERSION}")).render(&mut text)?;
     let text = String::from_utf8_lossy(&text);
     let Some((before, rest)) = text.split_once("\n.SH EXTRA\n") else { return Ok(text.into_owned()) };
     let (notes, after) = rest.split_once("\n.SH ").unwrap_or((rest, ""));
     Ok(format!("{before}\n.SH NOTES\n{}.SH {after}", with_tables(notes)))
 }
 
-/// Notes of which what is indented, as tables are, stays as it is. It is as wide as a terminal, with nothing before it. A line of
-/// up to three words and a colon is a title.
+/// The notes of a page. Indented lines, as in tables, stay as they are. They are as wide as a
+/// terminal, so the text is not indented. A line of up to three words and a colon is a title.
 fn with_tables(notes: &str) -> String {
     let (mut text, mut in_table) = (".in 0\n".to_owned(), false);
     for line in notes.lines() {
@@ -106,13 +112,12 @@ fn with_tables(notes: &str) -> String {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn version(json: bool) -> Result<()> {
-    let version = env!("CARGO_PKG_VERSION");
+pub fn version(args: &VersionArgs) -> Result<()> {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-    let line = if json {
-        format!("{{\"name\":\"pando\",\"version\":\"{version}\",\"os\":\"{os}\",\"arch\":\"{arch}\"}}\n")
+    let line = if args.json {
+        format!("{{\"name\":\"pando\",\"version\":\"{VERSION}\",\"os\":\"{os}\",\"arch\":\"{arch}\"}}\n")
     } else {
-        format!("pando {version}\n")
+        format!("pando {VERSION}\n")
     };
     print(line.as_bytes())
 }

@@ -1,12 +1,11 @@
-//! The log, on stderr. What libraries log through `log` arrives here too.
+//! The log, on stderr. Messages that libraries send to `log` go to it too.
 
 use std::io::{self, IsTerminal};
 
+use pando_console::failure::say;
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::failure::say;
-
-/// Starts it: with `RUST_LOG`, or else as verbose as -v was said.
+/// Starts the log with the filter of `RUST_LOG`, or otherwise with the verbosity of -v.
 pub fn start(verbose: u8) {
     let default = match verbose {
         0 => "warn",

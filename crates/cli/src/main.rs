@@ -1,92 +1,72 @@
 //! The `pando` command.
+//!
+//! ```text
+//!  main           reads the command line, runs a command, and reports its failure
+//!  command_line   all commands with their help; `deferred` makes their options on demand
+//!  mount          `pando mount`, and the helper of mount(8)
+//!  umount, trace, boost, warm, generate      the other commands. None imports another
+//!  mounted        mounts of pando in the mount table; `held` keeps one in place
+//!  log            the log on stderr
+//! ```
+//!
+//! `pando bench` is in pando-bench and `pando ls` in pando-ls. The parts that commands share are in
+//! pando-console.
 #![forbid(unsafe_code)]
 
-mod args;
 mod boost;
-mod characters;
-mod daemon;
-mod deferred;
-mod failure;
+mod command_line;
 mod generate;
-mod glibc_widths;
 mod log;
-mod ls;
-mod memory_limits;
 mod mount;
-mod mount_helper;
-mod mount_options;
-mod mount_point;
-mod mount_refused;
-mod mountinfo;
-mod quote;
-mod remount;
-mod signals;
-mod size;
-mod slow;
+mod mounted;
 mod trace;
-mod tree_limits;
 mod umount;
 mod warm;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use crate::{
-    args::{Command, MountArgs},
-    daemon::Started,
-    deferred::Deferred,
+use clap::CommandFactory;
+use pando_console::{failure::say, signals};
+
+use crate::command_line::{
+    Cli, Command,
+    deferred::{Deferred, at_once},
 };
 
 fn main() -> ExitCode {
-    if mount_helper::is_called() {
+    if mount::helper::is_called() {
         signals::start();
-        return mount_helper::run();
+        return mount::helper::run();
     }
     let line: Vec<OsString> = std::env::args_os().collect();
-    let cli = match args::read(line.clone()) {
+    let cli = match command_line::read(line.clone()) {
         Ok(cli) => cli,
         Err(message) => {
-            // Nobody may be listening.
+            // There may be no reader.
             let _ = message.print();
-            return ls::words::exit_code(&message).into();
+            return pando_ls::exit_code(&message).into();
         }
     };
     log::start(cli.verbose);
     signals::start();
+    let done = |()| ExitCode::SUCCESS;
     let result = match cli.command {
-        Command::Mount(Deferred(args)) => mount(&args, &line),
-        Command::Umount(Deferred(args)) => umount::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Mount(Deferred(args)) => mount::run(&args, &line[1..]),
+        Command::Umount(Deferred(args)) => umount::run(&args).map(done),
         Command::Bench(Deferred(args)) => Ok(pando_bench::cli::run(args, signals::ending())),
         Command::Boost(Deferred(args)) => boost::run(&args),
         Command::Warm(Deferred(args)) => warm::run(&args),
-        Command::Ls(Deferred(args)) => Ok(ls::run(&args)),
-        Command::Trace(Deferred(args)) => trace::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Version(args) => generate::version(args.json).map(|()| ExitCode::SUCCESS),
-        Command::Completions { shell } => generate::completions(shell).map(|()| ExitCode::SUCCESS),
-        Command::Man { out } => generate::man(&out).map(|()| ExitCode::SUCCESS),
+        Command::Ls(Deferred(args)) => Ok(pando_ls::run(&args)),
+        Command::Trace(Deferred(args)) => trace::run(&args).map(done),
+        Command::Version(args) => generate::version(&args).map(done),
+        Command::Completions(args) => generate::completions(&args, at_once(Cli::command)).map(done),
+        Command::Man(args) => generate::man(&args, Cli::command()).map(done),
     };
     result.unwrap_or_else(|failure| {
         if failure.is_quiet() {
             return ExitCode::SUCCESS;
         }
-        failure::say(failure);
+        say(failure);
         ExitCode::FAILURE
     })
-}
-
-/// Mounts, in the background if that was asked for; or changes what is mounted.
-fn mount(args: &MountArgs, line: &[OsString]) -> failure::Result<ExitCode> {
-    let asked = mount_options::fold(args)?;
-    if asked.remount {
-        return remount::run(args, &asked).map(|()| ExitCode::SUCCESS);
-    }
-    if !args.daemon || daemon::is_child() {
-        return mount::run(args, asked, args.daemon);
-    }
-    match daemon::start(&line[1..])? {
-        Started::Ready(ready) => {
-            generate::show(&ready);
-            Ok(ExitCode::SUCCESS)
-        }
-        Started::Failed(code) => Ok(ExitCode::from(code)),
-    }
 }

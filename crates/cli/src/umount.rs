@@ -1,7 +1,16 @@
-//! `pando umount`.
+//! `pando umount`: unmounts a tree.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use clap::Args;
+use pando_console::{
+    failure::{Failure, Result},
+    mountinfo::{self, Mount},
+    quote::for_shell,
+};
 use pando_fuse::unmount;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -11,24 +20,35 @@ use rustix::{
 };
 use tracing::{debug, info};
 
-use crate::{
-    args::UmountArgs,
-    failure::{Failure, Result},
-    mount_point,
-    mountinfo::{self, Mount},
-    quote::for_shell,
-};
+use crate::mounted::{self, held};
 
-/// The longest wait for a server to end after a clean unmount. It has nothing left to do but to end.
+/// Options of `pando umount`.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// The directory where the tree is mounted
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// Detach the tree now, even if it is in use; the server ends when the last user has left
+    #[arg(long, conflicts_with = "force")]
+    pub lazy: bool,
+
+    /// Abort waiting requests (they fail with an I/O error), then unmount; open files become
+    /// unusable
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// The longest wait for a server to end after a clean unmount. By then it has nothing left to do.
 const SERVER_END: Duration = Duration::from_secs(10);
 
-/// Unmounts a tree of ours; returns when its server has ended (with `--lazy`: when it is detached).
+/// Unmounts a tree. Returns when its server has ended, or with `--lazy` when the tree is detached.
 ///
 /// # Errors
-/// It is not a mount of ours, it is in use, or the system refuses.
+/// The directory is not a mount of pando, it is in use, or the system refuses.
 pub fn run(args: &UmountArgs) -> Result<()> {
     let shown = for_shell(&args.dir);
-    let path = mount_point::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
+    let path = held::resolve(&args.dir).map_err(|error| Failure::system(&shown, &error))?;
     let mount = mountinfo::at(&path).map_err(|error| Failure::system("/proc/self/mountinfo", &error))?;
     let mount = match mount {
         Some(mount) if mount.is_ours() => mount,
@@ -36,20 +56,20 @@ pub fn run(args: &UmountArgs) -> Result<()> {
             return Err(Failure::new(format!("{shown}: not a pando tree but a mount of type {}", mount.shown_kind()))
                 .remedy(format!("unmount it with: umount {shown}")));
         }
-        None => return Err(Failure::new(format!("{shown}: nothing is mounted here")).remedy(where_ours_are())),
+        None => return Err(Failure::new(format!("{shown}: nothing is mounted here")).remedy(mounted::list())),
     };
-    // A server that hangs, which --force is for, would not answer: neither whether it is there nor who it is.
+    // --force is for a server that hangs. It would not answer the questions below.
     let asked = !(args.lazy || args.force);
-    // Breaking off would take what is mounted inside with it.
+    // Aborting the connection would break the mounts inside too.
     let kept = if args.force { inside(&mount) } else { Vec::new() };
     if !kept.is_empty() {
         return Err(in_use(args, &kept));
     }
-    let held = mount_point::hold(&path, Some(&mount.device)).map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::INVAL) => Failure::new(format!("{shown}: unmounted or moved by somebody else a moment ago")),
+    let held = held::hold(&path, Some(&mount.device)).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::INVAL) => Failure::new(format!("{shown}: another process has just unmounted or moved it")),
         _ => Failure::system(&shown, &error),
     })?;
-    let dead = asked && mount_point::dead_at(held.path());
+    let dead = asked && held::dead_at(held.path());
     let server = if asked && !dead { server(held.path()) } else { None };
     let done = if args.lazy || dead {
         unmount::detach(held.path())
@@ -69,50 +89,37 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     server.map_or(Ok(()), |server| wait_for_end(&server, &args.dir))
 }
 
-/// What is mounted in a tree.
+/// The mounts inside a tree.
 fn inside(mount: &Mount) -> Vec<Mount> {
     let mut inside = mountinfo::all().unwrap_or_default();
     inside.retain(|other| other.parent == mount.id);
     inside
 }
 
-/// Why it is in use: what is mounted inside, which no program for open files tells of, or else processes.
+/// Why a tree is in use: mounts inside it, which fuser does not show, or else processes.
 fn in_use(args: &UmountArgs, inside: &[Mount]) -> Failure {
     let shown = for_shell(&args.dir);
     if inside.is_empty() {
         let failure = Failure::new(format!("{shown}: in use: a process has a file open or its directory there"));
         return failure.remedy(format!(
-            "see who with: fuser -vm {shown}\nor detach it and let them finish: pando umount --lazy {shown}"
+            "see which processes: fuser -vm {shown}\nor detach it while they finish: pando umount --lazy {shown}"
         ));
     }
     let commands: Vec<String> = inside
         .iter()
         .map(|other| format!("{} {}", if other.is_ours() { "pando umount" } else { "umount" }, for_shell(&other.point)))
         .collect();
-    Failure::new(format!("{shown}: in use: something is mounted inside it: {}", points(inside)))
+    Failure::new(format!("{shown}: in use: something is mounted inside it: {}", mounted::points(inside)))
         .remedy(format!("unmount that first: {}", commands.join("; ")))
 }
 
-/// Where trees of ours are mounted, for those who named another place.
-pub fn where_ours_are() -> String {
-    let mut ours = mountinfo::all().unwrap_or_default();
-    ours.retain(Mount::is_ours);
-    match ours.as_slice() {
-        [] => "no pando tree is mounted".into(),
-        ours => format!("pando trees are mounted at: {}", points(ours)),
-    }
-}
-
-/// Where they are, whoever has named these places.
-fn points(mounts: &[Mount]) -> String {
-    mounts.iter().map(|mount| for_shell(&mount.point)).collect::<Vec<String>>().join(", ")
-}
-
-/// A handle to the process that serves the tree at `path`, if it can be known and seen from here.
+/// A handle to the process that serves the tree at `path`, if it is known and visible in this PID
+/// namespace.
 fn server(path: &Path) -> Option<OwnedFd> {
-    let pid = mount_point::server_at(path)?;
+    let pid = held::server_at(path)?;
     let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    // In another name space of processes the number means someone else, for whom not to wait.
+    // In another PID namespace the number may be that of an unrelated process. Do not wait for
+    // that.
     let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
     debug!(%pid, name = name.trim(), "the server");
     name.starts_with("pando").then_some(handle)
@@ -127,7 +134,8 @@ fn wait_for_end(server: &OwnedFd, dir: &Path) -> Result<()> {
                 return Err(Failure::new(format!("{}: unmounted, but its server has not ended", for_shell(dir)))
                     .remedy("it may be serving the tree elsewhere; find it with: pgrep -a pando"));
             }
-            // Gone, or it cannot be watched: in both cases there is nothing to wait for.
+            // The server has ended, or its handle cannot be polled. In both cases there is nothing
+            // to wait for.
             Ok(_) | Err(_) => return Ok(()),
         }
     }
@@ -137,14 +145,14 @@ fn wait_for_end(server: &OwnedFd, dir: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Any user may mount, where he likes and with a subtype of his choice, and it is root who is told of it.
+    /// Any user may mount anywhere and choose the subtype. Root reads the messages about it.
     #[test]
-    fn what_others_have_mounted_is_text() {
+    fn mounts_of_other_users_are_quoted_in_messages() {
         let table = b"40 22 0:33 / /a\x1b[2J rw - fuse.pandofs x rw\n\
             41 22 0:34 / /b\\012c rw - fuse.\x1b[2J x rw\n\
             42 22 0:35 / /plain rw - fuse.pandofs x rw\n";
         let mounts = mountinfo::parse(table);
-        assert_eq!(points(&mounts), "'/a'$'\\033''[2J', '/b'$'\\n''c', /plain");
+        assert_eq!(mounted::points(&mounts), "'/a'$'\\033''[2J', '/b'$'\\n''c', /plain");
         assert_eq!(mounts[1].shown_kind(), "'fuse.'$'\\033''[2J'");
         assert_eq!(mounts[2].shown_kind(), "fuse.pandofs");
         let args = UmountArgs { dir: mounts[1].point.clone(), lazy: false, force: false };

@@ -1,4 +1,5 @@
-//! `pando bench` as a whole.
+//! `pando bench` as a whole. It is one file, although it is long, because the tests exclude each
+//! other by one lock.
 
 mod common;
 
@@ -15,7 +16,7 @@ use std::{
 use common::{has, pando, signals, skipped};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// One test at a time: each measures with as many threads as there are cores.
+/// Tests run one at a time, because each measures with as many threads as there are cores.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -64,7 +65,7 @@ fn crunl_prints_a_table_and_writes_json() {
     ]);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stderr}");
-    assert!(stderr.is_empty(), "progress is for terminals: {stderr}");
+    assert!(stderr.is_empty(), "progress is shown on terminals only: {stderr}");
     assert!(stdout.contains("CPU ns/op") && stdout.contains(&target) && stdout.contains("seed: 5"), "{stdout}");
     let text = fs::read_to_string(&json).expect("it was written");
     let rows: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
@@ -114,13 +115,13 @@ fn several_workloads_and_targets_in_one_run() {
     if cfg!(feature = "lock-stats") {
         assert!(locks.as_f64().is_some_and(|locks| (2.9..3.5).contains(&locks)), "{}", rows[0]);
         assert!(stdout.contains("locks of pandofs per op, rndrename mem 1: names 3."), "{stdout}");
-        // The other thread's files were made and are taken back uncounted.
+        // The files of the other thread are created and removed outside of the count.
         let locks = &rows[6]["locks_per_op"]["names"]["acquired"];
         assert!(locks.as_f64().is_some_and(|locks| (0.99..1.01).contains(&locks)), "{}", rows[6]);
     } else {
         assert!(locks.is_null() && rows[0]["lock_waits_per_op"].is_null(), "{}", rows[0]);
     }
-    // A round is 50 files of each thread, and whole rounds are counted.
+    // A round is 50 files of each thread, and only whole rounds are counted.
     assert!(rows[4..].iter().all(|row| row["ops"].as_u64().is_some_and(|ops| ops > 0 && ops % 50 == 0)));
     assert!(!dir.exists());
 
@@ -135,12 +136,13 @@ fn several_workloads_and_targets_in_one_run() {
 }
 
 #[test]
-fn processes_work_as_threads_do() {
+fn processes_measure_as_threads_do() {
     let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let (dir, json) = (temp.path().join("dir"), temp.path().join("out.json"));
     let target = format!("dir={}", dir.display());
-    // One of each pace, and rounds whose names are the same each time; the last needs memory in common.
+    // One workload of each pace, and one whose rounds use the same names each time. The last
+    // one needs shared memory.
     let workloads = ["run", "crunl", "unlink-private:files=40", "mdtest-easy-stat:files=40", "lseek-shared"];
     let args = [&workloads[..], &["--target", &target, "--target", "mem", "--processes", "--latency"]].concat();
     let (stdout, rows) = measure(&args, &json);
@@ -156,7 +158,7 @@ fn processes_work_as_threads_do() {
 }
 
 #[test]
-fn what_a_target_cannot_do_is_a_row_without_figures() {
+fn unsupported_workloads_are_rows_without_figures() {
     let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let args = ["run", "crunl", "find-size", "--threads", "1"];
@@ -170,7 +172,7 @@ fn what_a_target_cannot_do_is_a_row_without_figures() {
 }
 
 #[test]
-fn mktree_makes_a_directory() {
+fn mktree_creates_a_directory() {
     let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let dir = temp.path().join("new");
@@ -184,7 +186,7 @@ fn mktree_makes_a_directory() {
 }
 
 #[test]
-fn seeds_are_run_again() {
+fn seeds_are_measured() {
     let _alone = alone();
     if !has(&["find", "git"]) {
         return;
@@ -201,7 +203,8 @@ fn seeds_are_run_again() {
         let fits = |line: &&str| line.trim_start().starts_with(work) && line.contains(target);
         stdout.lines().find(fits).unwrap_or_else(|| panic!("{work} on {target}: {stdout}"))
     };
-    // In process and in a directory, with the published number of workers; what misses, on a tree that is elsewhere.
+    // In process and in a directory, with the published number of workers. The look-ups that
+    // miss are measured on a tree elsewhere.
     assert!(!line("crunl:steps=10 ", " mem ").contains("n/a") && !line("crunl:steps=10 ", "dir=").contains("n/a"));
     assert!(line("lseek:steps=100 ", "dir=").contains(" 100 "));
     assert!(!line("statwalk", " backed ").contains("n/a"));
@@ -213,7 +216,7 @@ fn seeds_are_run_again() {
 struct Ext4(tempfile::TempDir);
 
 impl Ext4 {
-    /// Or why there is none.
+    /// Mounts it, or returns the reason why that is impossible.
     fn mount() -> Result<Self, String> {
         let temp = tempfile::tempdir().map_err(|error| error.to_string())?;
         let (image, point) = (temp.path().join("image"), temp.path().join("mnt"));
@@ -255,18 +258,19 @@ fn cold_caches_on_ext4() {
     let args = [&["run"][..], &workloads, &["--target", &target]].concat();
     let (stdout, rows) = measure(&args, &ext4.0.path().join("out.json"));
     for row in &rows {
-        // Whole rounds: 60 files of each worker's walk, 30 of each listing.
+        // Whole rounds: 60 files in the walk of each worker, 30 in each listing.
         assert!(row["not_measured"].is_null(), "{stdout}");
         assert!(row["ops"].as_u64().is_some_and(|ops| ops > 0 && ops % 30 == 0), "{row}");
     }
     assert_eq!(rows.len(), 6);
     assert!(!ext4.0.path().join("mnt/new").exists());
-    what_does_not_fit_fails_alone(&target);
+    a_seed_that_does_not_fit_fails_alone(&target);
     assert!(!ext4.0.path().join("mnt/new").exists());
 }
 
-/// The walk's 20 directories of 1,000 files do not fit into a small file system: that is said, and the rest is done.
-fn what_does_not_fit_fails_alone(target: &str) {
+/// The walk's 20 directories of 1,000 files do not fit into a small file system. That is reported,
+/// and the rest is measured.
+fn a_seed_that_does_not_fit_fails_alone(target: &str) {
     let output = run(&["seeds", "mem", target, "--scale", "100000"]);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{stdout}{stderr}");
@@ -293,7 +297,7 @@ fn footprint_measures_in_a_child() {
     let sizes = |stdout: &str| -> Vec<f64> {
         stdout.split_whitespace().filter(|word| word.contains('.')).flat_map(str::parse).collect()
     };
-    // A name alone takes 16; nothing that is empty should take a page.
+    // A name alone takes 16 bytes. No empty file or directory should take a page.
     let sane = |sizes: &[f64]| sizes.iter().all(|bytes| (16.0..4096.0).contains(bytes));
     assert!(sizes(&stdout).len() == 2 && sane(&sizes(&stdout)) && stdout.contains("its own cache"), "{stdout}");
     let output = run(&["footprint", "backed", "--count", "20000"]);
@@ -302,7 +306,7 @@ fn footprint_measures_in_a_child() {
     assert!(cached.len() == 1 && sane(&cached), "{stdout}");
 }
 
-/// Of a process: its state, its parent, and how many ticks it has worked. None if there is no such process.
+/// The state, the parent and the CPU ticks of a process. None if there is no such process.
 fn stat_of(pid: u32) -> Option<(char, u32, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
@@ -311,11 +315,11 @@ fn stat_of(pid: u32) -> Option<(char, u32, u64)> {
 }
 
 #[test]
-fn a_worker_does_not_outlive_its_conductor() {
+fn a_worker_does_not_outlive_its_parent() {
     const TICKS: u64 = 10;
     const PATIENCE: Duration = Duration::from_secs(10);
     let _alone = alone();
-    // One that is timed, and one in the midst of a round that takes hours.
+    // A workload that is timed, and one in the midst of a round that takes hours.
     for workload in ["run crunl", "run crunl:steps=1000000000"] {
         let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
         let target = format!("dir={}", temp.path().display());
@@ -335,7 +339,7 @@ fn a_worker_does_not_outlive_its_conductor() {
         };
         conductor.kill().expect("it is there");
         conductor.wait().expect("it was killed");
-        // Nobody may have asked what became of it.
+        // The new parent may not have waited for it yet.
         let is_gone = || stat_of(worker).is_none_or(|(state, ..)| state == 'Z');
         let until = Instant::now() + PATIENCE;
         while !is_gone() && Instant::now() < until {
@@ -357,7 +361,7 @@ fn ctrl_c_cleans_up() {
     let target = format!("dir={}", temp.path().display());
     let mut child = start(&["crunl", &target, "--seconds", "3600", "--warmup", "0.01"]);
     let pid = Pid::from_child(&child);
-    // Wherever it has got to: before the directory is marked, or after.
+    // The signal may come before or after the directory is marked.
     while !signals(&child.id().to_string(), "SigCgt")(Signal::INT) {
         assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
         thread::yield_now();
@@ -367,7 +371,7 @@ fn ctrl_c_cleans_up() {
     assert_eq!(output.status.code(), Some(130));
     assert!(is_empty(temp.path()));
 
-    // The second with workers that are processes.
+    // The second run has workers that are processes.
     for further in [&["stat"][..], &["create-shared", "--processes"]] {
         let target = format!("dir={}", temp.path().display());
         let mut child = start(&[further, &[&target, "--seconds", "3600", "--warmup", "0.01"]].concat());
@@ -382,7 +386,7 @@ fn ctrl_c_cleans_up() {
         assert!(is_empty(temp.path()));
     }
 
-    // A directory that was there stays.
+    // A directory that existed before is kept.
     let there = temp.path().join("there");
     fs::create_dir(&there).expect("a directory");
     for (dir, stays) in [(temp.path().join("new"), false), (there, true)] {
@@ -400,9 +404,9 @@ fn ctrl_c_cleans_up() {
     }
 }
 
-/// Only this process is told, and by a signal that ends it, so that it cannot pass it on.
+/// Only the parent gets the signal, and SIGKILL ends it before it could pass the signal on.
 #[test]
-fn a_child_ends_with_who_is_told_to() {
+fn a_child_ends_with_its_parent() {
     let _alone = alone();
     for signal in [Signal::TERM, Signal::KILL] {
         let temp = tempfile::tempdir().expect("a temporary directory");
@@ -432,9 +436,10 @@ fn refusals_have_an_exit_code() {
     assert_eq!(run(&["crunl", "tmpfs"]).status.code(), Some(2));
 }
 
-/// Git tells hooks which repository and which index they are about, and they tell whatever they run.
+/// Git tells hooks the repository and the index by the environment, which the programs of a hook
+/// inherit.
 #[test]
-fn git_has_a_repository_of_its_own() {
+fn git_uses_a_repository_of_its_own() {
     let _alone = alone();
     if !has(&["git"]) {
         return;
@@ -449,7 +454,7 @@ fn git_has_a_repository_of_its_own() {
     assert!(is_empty(callers.path()));
 }
 
-/// The command, in a process group of its own, where a program is found that does what `script` says.
+/// The command in its own process group. It finds `name` as a program that runs `script`.
 fn with_program(name: &str, script: &str, args: &[&str]) -> Output {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let program = temp.path().join(name);
@@ -460,12 +465,12 @@ fn with_program(name: &str, script: &str, args: &[&str]) -> Output {
 }
 
 #[test]
-fn files_are_opened_before_anything_is_measured() {
+fn output_files_are_opened_before_the_measurement() {
     let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let json = temp.path().join("x.json");
     fs::write(&json, "of another run").expect("writing");
-    // A directory that is refused.
+    // A directory is refused.
     let target = format!("dir={}", temp.path().display());
     let nowhere = |output: &Output| {
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -484,7 +489,7 @@ fn files_are_opened_before_anything_is_measured() {
 }
 
 #[test]
-fn what_was_measured_is_printed_whatever_comes_after() {
+fn earlier_results_are_printed_if_the_run_fails_later() {
     let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let target = format!("dir={}", temp.path().display());
@@ -512,27 +517,27 @@ fn a_child_that_fails_is_a_failure() {
     let output = run(&["footprint", "mem", "dir=/proc/new", "--count", "1000"]);
     failed(&output, "dir=/proc/new: measuring in a fresh process: the process ended with exit status: 1");
     let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(stdout.contains("empty directory") && stdout.contains("its own cache"), "what was measured: {output:?}");
+    assert!(stdout.contains("empty directory") && stdout.contains("its own cache"), "the results: {output:?}");
     let args = |workload| [workload, target.as_str(), "--set", "files=10", "--threads", "1"];
     let output = with_program("git", "exit 3", &args("git-diff"));
     failed(&output, &format!("bench: git-diff:files=10 on {target}: git init -q in "));
     let output = with_program("find", "exit 3", &args("find-size"));
     failed(&output, &format!("bench: find-size:files=10 on {target}: measuring: find ended with exit status: 3"));
-    // What a worker runs ends the worker.
+    // The failure of a worker's program ends the worker.
     let args = ["find-size", &target, "--set", "files=10", "--processes", "--threads", "1"];
     failed(&with_program("find", "kill -KILL $PPID", &args), "the process ended with signal: 9");
     let output = with_program("find", "kill -KILL $PPID", &["seeds", &target, "--scale", "100000"]);
     let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(stdout.contains("failed: ") && stdout.contains("git-diff"), "the rest goes on: {output:?}");
+    assert!(stdout.contains("failed: ") && stdout.contains("git-diff"), "the rest is measured: {output:?}");
     assert_eq!(output.status.code(), Some(1));
-    // What cannot be met is the child's word, too.
+    // A child can also report that the request cannot be met.
     fs::write(temp.path().join("precious"), "data").expect("writing");
     assert_eq!(run(&["footprint", &target]).status.code(), Some(2));
 }
 
-/// As a terminal sends it: to all processes at once.
+/// A terminal sends the signal to all processes at once.
 #[test]
-fn ctrl_c_that_reaches_a_program_first_is_one() {
+fn ctrl_c_that_ends_a_program_first_is_an_interruption() {
     let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let target = format!("dir={}", temp.path().display());
@@ -555,7 +560,7 @@ fn the_pairs_are_listed() {
 }
 
 #[test]
-fn what_is_not_there_is_not_drawn_again() {
+fn a_missing_report_cannot_be_drawn_again() {
     let _alone = alone();
     let temp = tempfile::tempdir().expect("a temporary directory");
     let typo = temp.path().join("typo");
@@ -565,7 +570,7 @@ fn what_is_not_there_is_not_drawn_again() {
 }
 
 #[test]
-fn a_stored_table_that_cannot_be_read_is_named() {
+fn an_unreadable_table_is_named() {
     let _alone = alone();
     let output = run(&["cost", "--check", "/nonexistent/table.json"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -573,7 +578,7 @@ fn a_stored_table_that_cannot_be_read_is_named() {
     assert!(stderr.contains("reading /nonexistent/table.json: No such file"), "{stderr}");
 }
 
-/// With room for the stacks of a few threads.
+/// The address space has room for the stacks of a few threads.
 #[test]
 fn a_thread_that_cannot_be_started_is_a_failure() {
     let _alone = alone();
@@ -591,9 +596,9 @@ fn a_thread_that_cannot_be_started_is_a_failure() {
     }
 }
 
-/// Another run's figures stay until there are new ones, and then go altogether.
+/// The figures of another run are kept until there are new ones, and then all of them are replaced.
 #[test]
-fn an_interrupted_report_is_of_one_run() {
+fn an_interrupted_report_holds_figures_of_one_run_only() {
     let _alone = alone();
     const FIGURES: [&str; 4] = ["report.json", "footprint.json", "conflicts.json", "command.txt"];
     let temp = tempfile::tempdir().expect("a temporary directory");
@@ -621,7 +626,7 @@ fn an_interrupted_report_is_of_one_run() {
     assert!(page.contains("<code>pando bench report") && page.contains("--repeat 1 --threads 1"), "{page}");
 }
 
-/// Also from a run that ends early: who reads it sees no earlier end.
+/// The pipe stays open until the report is complete, even if the run ends early.
 #[test]
 fn a_pipe_gets_one_report() {
     let _alone = alone();

@@ -28,12 +28,12 @@ fn usage_errors_exit_with_2() {
 }
 
 #[test]
-fn failures_name_the_thing_and_the_remedy() {
+fn failures_name_the_object_and_the_remedy() {
     let temp = tempfile::tempdir().unwrap();
     let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("file"), "").unwrap();
     let message = refused(&["mount", &path("file")], 1);
-    assert!(message.contains("file: not a directory") && message.contains("it is made"), "{message}");
+    assert!(message.contains("file: not a directory") && message.contains("it is created"), "{message}");
     let message = refused(&["mount", &path("no/parent")], 1);
     assert!(message.contains("does not exist") && message.contains("mkdir -p"), "{message}");
     let message = refused(&["mount", temp.path().to_str().unwrap()], 1);
@@ -50,14 +50,15 @@ fn failures_name_the_thing_and_the_remedy() {
         let stats = path("no/stats");
         let depth = ["mount", "--depth", "3", "--stats", &stats, &path("new")];
         let message = refused(&[&depth[..], delay].concat(), 1);
-        assert!(message.contains("nothing is delayed"), "{message}");
+        assert!(message.contains("no delay is given"), "{message}");
     }
-    assert!(!temp.path().join("new").exists(), "a directory that was made for nothing goes again");
+    assert!(!temp.path().join("new").exists(), "a directory that was created in vain is removed");
     let message = refused(&["mount", "--daemon", &path("file")], 1);
     assert!(message.contains("not a directory"), "the parent shows its child's error: {message}");
 }
 
-/// What measures itself reads clocks, and not each way to them is there under valgrind, which has no vDSO.
+/// Measuring code reads clocks. Not every way to read a clock exists under valgrind, which has no
+/// vDSO.
 #[test]
 fn commands_run_under_valgrind() {
     if !has(&["valgrind"]) {
@@ -117,7 +118,7 @@ fn completions_and_pages_are_complete() {
         let mut filled = true;
         for line in notes.take_while(|&&line| line != ".SH VERSION") {
             filled = *line == ".fi" || (filled && *line != ".nf");
-            assert!(!(filled && line.starts_with(' ')), "a table is no prose: {line}");
+            assert!(!(filled && line.starts_with(' ')), "a table must not be filled: {line}");
         }
     }
     assert!(mount.contains("[OPTIONS] <DIR>"), "{mount}");
@@ -132,21 +133,21 @@ fn a_broken_pipe_is_quiet() {
 }
 
 #[test]
-fn a_wrong_log_filter_is_named() {
+fn an_invalid_log_filter_is_reported() {
     let output = pando(&["version"]).env("RUST_LOG", "pando=loud").output().unwrap();
     assert!(output.status.success());
     assert!(said(&output).contains("RUST_LOG=pando=loud"), "{}", said(&output));
 }
 
 #[test]
-fn the_log_has_colours_on_terminals_alone() {
+fn the_log_has_colours_only_on_terminals() {
     let temp = tempfile::tempdir().unwrap();
     let log = said(&run(&["-v", "warm", temp.path().to_str().unwrap()]));
     assert!(log.contains(" INFO ") && !log.contains('\x1b'), "{log:?}");
 }
 
 #[test]
-fn help_teaches() {
+fn long_help_extends_short_help() {
     let short = String::from_utf8(run(&["mount", "-h"]).stdout).unwrap();
     let long = String::from_utf8(run(&["mount", "--help"]).stdout).unwrap();
     assert!(short.lines().count() < 50 && long.lines().count() > short.lines().count());

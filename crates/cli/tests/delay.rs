@@ -1,4 +1,5 @@
-//! The mount as a slow store: how many it serves at once, what it is asked, what it fails.
+//! The latency and fault injector of a mount: how many requests it serves at once, which requests
+//! it gets, and which of them fail.
 
 mod common;
 mod requests;
@@ -18,7 +19,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Files `f0`, `f1` ... in a directory `d` of the mount, which the kernel has forgotten by then.
+/// Creates files `f0`, `f1` ... in a directory `d` of the mount, and makes the kernel forget them.
 fn forgotten_files(forgetter: &Forgetter, mounted: &Mounted, count: usize) {
     fs::create_dir(mounted.path("d")).unwrap();
     (0..count).for_each(|number| fs::write(mounted.path(format!("d/f{number}")), "").unwrap());
@@ -30,7 +31,7 @@ fn errno(result: io::Result<impl Sized>) -> Option<Errno> {
 }
 
 #[test]
-fn a_batch_is_served_side_by_side_and_a_naive_server_is_asked_for_each() {
+fn a_batch_is_served_in_parallel_and_without_readdirplus_each_name_is_looked_up() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -44,7 +45,7 @@ fn a_batch_is_served_side_by_side_and_a_naive_server_is_asked_for_each() {
     assert_eq!(list(&mounted.path("d")), FILES);
     let asked = Requests::of(&mounted).since(&before);
     assert!(asked.count("readdirplus") > 0 && asked.count("readdir") <= asked.count("readdirplus"), "{asked:?}");
-    assert!(asked.count("lookup") <= 2, "the directory itself, at most: {asked:?}");
+    assert!(asked.count("lookup") <= 2, "at most the directory itself: {asked:?}");
     assert!(asked.count("entries") >= FILES as u64, "{asked:?}");
     assert_eq!(Requests::of(&mounted).count("in_flight_max"), 8);
     mounted.umount();
@@ -58,19 +59,20 @@ fn a_batch_is_served_side_by_side_and_a_naive_server_is_asked_for_each() {
     assert_eq!(asked.count("readdirplus"), 0);
     // The kernel may have kept a few.
     assert!(asked.count("lookup") >= FILES as u64 * 9 / 10, "{asked:?}");
-    assert_eq!(after.count("in_flight_max"), 1, "one who waits for each answer never has two");
-    assert!(requests::asks_nothing(&naive, || assert_eq!(list(&naive.path("d")), FILES)), "what is known by now");
+    assert_eq!(after.count("in_flight_max"), 1, "a caller that waits for each answer has one request in flight");
+    assert!(requests::asks_nothing(&naive, || assert_eq!(list(&naive.path("d")), FILES)), "all is cached by now");
     naive.umount();
 }
 
 #[test]
-fn depth_bounds_what_is_served_and_no_reader_sleeps() {
+fn depth_bounds_the_served_requests_and_no_reader_sleeps() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
     const THREADS: usize = 24;
-    // One thread reads the device: if it slept out a delay, no second request would be in its hands meanwhile.
+    // One thread reads the device. If it slept during a delay, it could not take a second
+    // request meanwhile.
     let mounted = Mounted::new(&["--threads", "1", "--delay", "lookup=20ms", "--depth", "8"]);
     let barrier = Barrier::new(THREADS);
     thread::scope(|scope| {
@@ -87,13 +89,13 @@ fn depth_bounds_what_is_served_and_no_reader_sleeps() {
     });
     let asked = Requests::of(&mounted);
     assert_eq!(asked.count("in_flight_max"), 8);
-    assert!(asked.count("waiting_max") > 8, "the others stood in line: {asked:?}");
+    assert!(asked.count("waiting_max") > 8, "the others waited: {asked:?}");
     assert_eq!(asked.count("lookup"), 4 * THREADS as u64);
     mounted.umount();
 }
 
 #[test]
-fn an_answer_takes_as_long_as_it_is_told() {
+fn an_answer_takes_as_long_as_its_delay() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -102,7 +104,9 @@ fn an_answer_takes_as_long_as_it_is_told() {
     let at_least = |milliseconds, what: &dyn Fn()| {
         let begin = Instant::now();
         what();
-        assert!(begin.elapsed() >= Duration::from_millis(milliseconds), "{:?}", begin.elapsed());
+        // A lower bound, which holds on a slow machine too.
+        let took = begin.elapsed();
+        assert!(took >= Duration::from_millis(milliseconds), "{took:?}");
     };
     at_least(30, &|| assert!(!mounted.path("missing").exists()));
     fs::write(mounted.path("f"), vec![7; 1 << 20]).unwrap();
@@ -114,7 +118,7 @@ fn an_answer_takes_as_long_as_it_is_told() {
         assert!(buffer.iter().all(|&byte| byte == 7));
     };
     at_least(60, &|| read(0));
-    // From the end of the first to a quarter of the way: half of the seek.
+    // From the end of the first read to a quarter of the file: half of the seek time.
     at_least(50, &|| read(4096 + (1 << 18)));
     at_least(10, &|| {
         let mut value = [0; 16];
@@ -125,7 +129,7 @@ fn an_answer_takes_as_long_as_it_is_told() {
 }
 
 #[test]
-fn an_answer_that_was_overtaken_does_not_last() {
+fn an_outdated_answer_is_not_cached() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -141,7 +145,7 @@ fn an_answer_that_was_overtaken_does_not_last() {
         while Requests::of(&mounted).since(&before).count("getattr") == 0 {
             thread::yield_now();
         }
-        // The kernel knows enough of the directory to have this done at once.
+        // The kernel has enough of the directory in its caches to do this at once.
         fs::write(dir.join("f"), "").unwrap();
     });
     assert_eq!(fs::metadata(&dir).unwrap().size(), 60, "one entry, as tmpfs counts");
@@ -149,12 +153,12 @@ fn an_answer_that_was_overtaken_does_not_last() {
 }
 
 #[test]
-fn no_time_means_no_caching() {
+fn an_attr_timeout_of_zero_disables_caching() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
-    // With a store, which counts, and fails nothing that is asked for here.
+    // With an injector, which counts, and injects no fault for the operations here.
     let mounted = Mounted::new(&["--attr-timeout", "0", "--fault", "lookup=EIO:never"]);
     fs::write(mounted.path("f"), "").unwrap();
     for (name, found) in [("f", true), ("none", false)] {
@@ -166,7 +170,7 @@ fn no_time_means_no_caching() {
 }
 
 #[test]
-fn what_is_to_fail_fails_and_the_rest_does_not() {
+fn injected_faults_fail_only_their_operations() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -175,13 +179,13 @@ fn what_is_to_fail_fails_and_the_rest_does_not() {
     let faults = ["lookup=EIO:f3", "listxattr=EIO@2", "getxattr=ESTALE", "read=EIO@1", "open=EACCES@1"];
     let options: Vec<&str> = faults.iter().flat_map(|fault| ["--fault", fault]).collect();
     let mounted = Mounted::new(&options);
-    // Made by mknod, which opens nothing.
+    // Created by mknod, which opens nothing.
     fs::create_dir(mounted.path("d")).unwrap();
     for number in 0..10 {
         let path = mounted.path(format!("d/f{number}"));
         let mode = rustix::fs::Mode::from_raw_mode(0o644);
         let made = rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::RegularFile, mode, 0);
-        // Making a name looks it up first, and nobody can say whether this one is there.
+        // Creating a name looks it up first, and that look-up fails.
         assert_eq!(made, if number == 3 { Err(Errno::IO) } else { Ok(()) });
     }
     assert_eq!(errno(fs::read_dir(mounted.path("d"))), Some(Errno::ACCESS), "the first open");
@@ -193,7 +197,7 @@ fn what_is_to_fail_fails_and_the_rest_does_not() {
 
     let listxattr = || rustix::fs::listxattr(mounted.path("d/f1"), &mut [0_u8; 8][..]);
     assert_eq!((listxattr(), listxattr(), listxattr()), (Ok(0), Err(Errno::IO), Ok(0)));
-    // The kernel tries once more by itself when it hears ESTALE, so one of them would not show.
+    // After ESTALE the kernel retries once by itself, so a single one would not be seen.
     let getxattr = rustix::fs::getxattr(mounted.path("d/f1"), "user.none", &mut [0_u8; 8][..]);
     assert_eq!(getxattr, Err(Errno::STALE));
     fs::write(mounted.path("data"), "x").unwrap();
@@ -207,7 +211,7 @@ fn what_is_to_fail_fails_and_the_rest_does_not() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_read_says_so() {
+fn a_directory_that_cannot_be_read_reports_it() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -216,18 +220,18 @@ fn a_directory_that_cannot_be_read_says_so() {
     let first = fs::read_dir(mounted.root()).unwrap().next().unwrap();
     assert_eq!(errno(first), Some(Errno::IO));
     let asked = Requests::of(&mounted);
-    assert_eq!((asked.count("readdirplus"), asked.count("readdir")), (1, 0), "what was asked, not what failed");
+    assert_eq!((asked.count("readdirplus"), asked.count("readdir")), (1, 0), "requests count even if they fail");
     fs::write(mounted.path("f"), "the rest goes on").unwrap();
     mounted.umount();
 }
 
 #[test]
-fn what_was_asked_is_written_down() {
+fn counts_are_written_to_files() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
-    // Whether or not anybody wants to be told as well.
+    // With and without a log.
     for how in [&["-v"][..], &[]] {
         let temp = tempfile::tempdir().unwrap();
         let (stats, reads) = (temp.path().join("stats.json"), temp.path().join("reads.csv"));
@@ -257,15 +261,15 @@ fn what_was_asked_is_written_down() {
 }
 
 #[test]
-fn nonsense_is_answered_with_what_can_be_said() {
+fn bad_options_are_answered_with_the_valid_ones() {
     let _alone = alone();
     let temp = tempfile::tempdir().unwrap();
     let grove = temp.path().join("grove");
     let nowhere = temp.path().join("no/such/file");
     let (grove, nowhere) = (grove.to_str().unwrap(), nowhere.to_str().unwrap());
     for (options, code, says) in [
-        (&["--delay", "lookup=5"][..], 2, "us, ms and s"),
-        (&["--delay", "lookup=5parsecs"], 2, "us, ms and s"),
+        (&["--delay", "lookup=5"][..], 2, "us, ms or s"),
+        (&["--delay", "lookup=5parsecs"], 2, "us, ms or s"),
         (&["--delay", "lookup=500us,swim=5ms"], 2, "lookup, getattr, readlink"),
         (&["--delay", "lookup"], 2, "OPERATION=TIME"),
         (&["--delay", "lookup=-5ms"], 2, "not a time"),

@@ -1,4 +1,5 @@
-//! What files take, through the mount: `st_blocks` and `du` say what a kernel tmpfs says after the same operations.
+//! Allocated blocks through the mount: `st_blocks` and `du` report the same as on a kernel tmpfs
+//! after the same operations.
 
 mod common;
 mod requests;
@@ -16,7 +17,7 @@ use rustix::fs::FallocateFlags;
 
 const PAGE: u64 = 4096;
 
-/// A kernel tmpfs without huge pages, taken down at the end.
+/// A kernel tmpfs without huge pages, unmounted at the end.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
@@ -34,10 +35,11 @@ impl Drop for Tmpfs {
     }
 }
 
-/// One step, and what it is called.
+/// A step and its name.
 type Step = (&'static str, fn(&File));
 
-/// Everything that changes what a file takes. Each goes on with the file as the one before left it.
+/// All operations that change the blocks of a file. Each continues with the file of the previous
+/// one.
 const STEPS: &[Step] = &[
     ("nothing written", |_| ()),
     ("one byte", |f| f.write_all_at(b"x", 0).unwrap()),
@@ -73,7 +75,7 @@ fn output(program: &str, args: &[&str], path: &Path) -> String {
 }
 
 #[test]
-fn blocks_are_those_of_a_tmpfs() {
+fn blocks_match_those_of_a_tmpfs() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -86,7 +88,7 @@ fn blocks_are_those_of_a_tmpfs() {
         step(&theirs);
         let (found, expected) = (ours.metadata().unwrap(), theirs.metadata().unwrap());
         assert_eq!((found.size(), found.blocks()), (expected.size(), expected.blocks()), "{what}");
-        // By name, which is another request where the kernel asks, gives the same.
+        // By name, for which the kernel may send another request, the answer is the same.
         assert_eq!(fs::metadata(mounted.path("f")).unwrap().blocks(), expected.blocks(), "{what}, by name");
         seen.push(expected.blocks());
     }
@@ -128,7 +130,8 @@ fn du_and_stat_count_sparse_files_and_copies_alike() {
         let [found, expected] = [&roots[0], &roots[1]].map(|root| output(program, args, &root.join(name)));
         assert_eq!(found, expected, "{program} {args:?} {name}");
     }
-    // A hard link counts once in the sum over the tree; what directories take, no standard says.
+    // A hard link counts once in the sum of a tree. No standard defines the blocks of
+    // directories.
     let [file, copy] = ["f", "copy"].map(|name| fs::metadata(mounted.path(name)).unwrap().blocks() * 512);
     let root = fs::metadata(mounted.root()).unwrap().blocks() * 512;
     assert_eq!(output("du", &["-s", "--block-size=1"], &roots[0]), (file + copy + root).to_string());

@@ -1,4 +1,5 @@
-//! How a mounted tree's server ends: by signals, when it is in use, and when others break it off.
+//! The end of a mounted tree's server: by signals, while the tree is in use, and when others abort
+//! the connection.
 
 mod common;
 mod requests;
@@ -55,7 +56,7 @@ fn ignored_signals_do_not_unmount() {
 }
 
 #[test]
-fn a_busy_tree_says_so_and_can_be_detached() {
+fn a_busy_tree_is_reported_and_can_be_detached() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -68,7 +69,7 @@ fn a_busy_tree_says_so_and_can_be_detached() {
     assert!(said(&refused).contains("in use") && said(&refused).contains("--lazy"), "{}", said(&refused));
     assert!(run(&["umount", "--lazy", root.to_str().unwrap()]).status.success());
     assert!(!root.join("f").exists());
-    // The last user leaves, and the server with it.
+    // The server ends with the last user.
     (&open).write_all(b"still served").unwrap();
     drop(open);
     let (status, errors) = mounted.ended();
@@ -84,15 +85,17 @@ fn a_signal_detaches_a_busy_tree() {
     let mut mounted = Mounted::new(&[]);
     let open = fs::File::create(mounted.path("f")).unwrap();
     kill_process(mounted.pid(), Signal::INT).unwrap();
-    // Gone from the tree: an event to wait for, since the kernel tells of changes of the mount table.
+    // Wait for the mount to disappear from the mount table: the kernel reports changes of the
+    // table.
     wait_until_mounted(mounted.root().to_str().unwrap(), false);
     drop(open);
     let (status, errors) = mounted.ended();
     assert!(status.success() && errors.contains("in use: detached"), "{status}: {errors}");
 }
 
-/// Closing is not waited for: the server is still told of what was closed when the kernel ends the connection, and a
-/// request that it takes back while a thread reads it is no failure of the server's (ECONNABORTED instead of ENODEV).
+/// close(2) does not wait for the server: the server still gets releases when the kernel ends the
+/// connection. A request that is taken back while a thread reads it is no failure of the server
+/// (ECONNABORTED instead of ENODEV).
 #[test]
 fn requests_taken_back_at_the_end_are_no_failure() {
     let _alone = alone();
@@ -110,7 +113,7 @@ fn requests_taken_back_at_the_end_are_no_failure() {
 }
 
 #[test]
-fn a_second_signal_ends_a_busy_server_and_only_that() {
+fn a_second_signal_ends_a_busy_server() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -127,7 +130,8 @@ fn a_second_signal_ends_a_busy_server_and_only_that() {
 
     let mut mounted = Mounted::new(&[]);
     for signal in [Signal::INT, Signal::TERM, Signal::INT] {
-        // The process may have ended by the third: it is not collected yet, so the number is still its own.
+        // The third signal may come after the end of the process. It is not collected yet,
+        // so the number is still its own.
         kill_process(mounted.pid(), signal).unwrap();
     }
     let (status, errors) = mounted.ended();
@@ -165,14 +169,14 @@ fn a_server_whose_tree_is_mounted_elsewhere_too_can_be_ended() {
     rustix::mount::mount_bind(mounted.root(), other.path()).unwrap();
     kill_process(mounted.pid(), Signal::TERM).unwrap();
     wait_until_mounted(mounted.root().to_str().unwrap(), false);
-    // One that comes right behind the first counts as the same.
+    // A signal right after the first one counts as the same signal.
     let ended = signal_until_ended(&mounted);
     rustix::mount::unmount(other.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
     let (status, errors) = mounted.ended();
     assert!(ended && status.code() == Some(1), "{status}: {errors}");
 }
 
-/// Signals again and again; whether that ended the server, which is killed otherwise.
+/// Sends signals repeatedly. Returns whether they ended the server, and kills it otherwise.
 fn signal_until_ended(mounted: &Mounted) -> bool {
     let end = rustix::process::pidfd_open(mounted.pid(), rustix::process::PidfdFlags::empty()).unwrap();
     let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -186,7 +190,7 @@ fn signal_until_ended(mounted: &Mounted) -> bool {
 }
 
 #[test]
-fn force_breaks_off() {
+fn force_aborts_waiting_requests() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -206,7 +210,7 @@ fn force_breaks_off() {
 }
 
 #[test]
-fn what_is_broken_off_by_others_is_taken_away() {
+fn a_mount_that_others_abort_is_removed() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -221,7 +225,8 @@ fn what_is_broken_off_by_others_is_taken_away() {
     drop(open);
 }
 
-/// Whatever does not fit into how many files may be open: what serves is not there, or is not seen, or ends.
+/// Whatever part does not fit into the limit on open files: the server does not start, misses a
+/// feature, or ends.
 #[test]
 fn too_few_open_files_leave_no_dead_mount() {
     let _alone = alone();
@@ -246,16 +251,17 @@ fn too_few_open_files_leave_no_dead_mount() {
     }
 }
 
-/// Those of its threads that could be started serve when another cannot.
+/// If some threads cannot be started, the others serve.
 #[test]
-fn too_little_room_for_threads_leaves_a_mount_that_works() {
+fn too_few_threads_leave_a_working_mount() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
     let temp = tempfile::tempdir().unwrap();
     let grove = temp.path().join("grove");
-    // Room for five stacks, of which two are not for serving; and one place to allocate from, which takes none of it.
+    // Address space for five stacks, two of which are not for serving; and one allocation
+    // arena, which takes none of it.
     let (stack, room) = (256 << 20, (5 * 256 + 200) << 10);
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", &format!("ulimit -v {room}; exec \"$0\" mount --io-uring never --threads 8 \"$1\"")]);
@@ -296,7 +302,7 @@ fn mounts_inside_are_named_as_the_reason() {
     mounted.umount();
 }
 
-/// What it is for: nothing that would wait for an answer is asked.
+/// That is their purpose: they ask nothing that would wait for an answer.
 #[test]
 fn force_and_lazy_need_no_answer_of_the_server() {
     let _alone = alone();

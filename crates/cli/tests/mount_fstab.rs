@@ -1,5 +1,5 @@
-//! The tree as mount(8) sees it: by its type, by lines of fstab, remounted; with the helper `mount.fuse.pandofs` installed in a
-//! mount namespace of its own.
+//! The tree as mount(8) sees it: by type, by lines of fstab, remounted. The helper
+//! `mount.fuse.pandofs` is installed in a mount namespace of its own.
 
 mod common;
 mod requests;
@@ -15,13 +15,13 @@ use common::{can_mount, copy_to, has, run, said};
 use requests::alone;
 use tempfile::TempDir;
 
-/// A directory with places to mount on (`a`, `b`, `c`), in which scripts run.
+/// A directory with mount points (`a`, `b`, `c`), in which scripts run.
 struct Place {
     temp: TempDir,
 }
 
 impl Place {
-    /// None, and says why, where programs are missing.
+    /// None, after reporting why, if programs are missing.
     fn new(needed: &[&str]) -> Option<Self> {
         if !can_mount() || !has(&[&["unshare", "mount", "umount", "findmnt", "grep"], needed].concat()) {
             return None;
@@ -40,10 +40,10 @@ impl Place {
         self.temp.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs a script for `sh` where /sbin has the helper alone, and takes away what it leaves mounted. `line DIR` is what the
-    /// mount table has of a directory.
+    /// Runs a script for `sh`, for which /sbin contains only the helper, and unmounts what it
+    /// leaves mounted. `line DIR` prints the line of a directory in the mount table.
     fn run(&self, script: &str) -> Output {
-        // Copies of mounts that others have made would keep these in use.
+        // Copies of mounts of other processes would keep these in use.
         let begin = "umount --all --lazy --types fuse.pandofs; mount --bind sbin /sbin && PATH=$PWD/bin:$PATH || exit 99\n\
             line() { grep \" $PWD/$1 \" /proc/self/mountinfo; }\n\
             trap 'code=$?; umount --quiet --lazy a b c || :; exit $code' EXIT\n";
@@ -52,7 +52,7 @@ impl Place {
         command.current_dir(self.temp.path().canonicalize().unwrap()).env_remove("RUST_LOG").output().unwrap()
     }
 
-    /// What a script prints that ends well and has nothing to complain of.
+    /// The output of a script that must succeed without messages.
     fn shown(&self, script: &str) -> String {
         let output = self.run(&format!("set -e\n{script}"));
         assert!(output.status.success() && output.stderr.is_empty(), "{script}: {}: {}", output.status, said(&output));
@@ -60,14 +60,14 @@ impl Place {
     }
 }
 
-/// The options of a line of the mount table: those of the mount, and those of its superblock.
+/// The options of a line of the mount table: those of the mount, and those of the superblock.
 fn options(line: &str) -> (Vec<&str>, Vec<&str>) {
     let fields: Vec<&str> = line.split_whitespace().collect();
     (fields[5].split(',').collect(), fields.last().unwrap().split(',').collect())
 }
 
 #[test]
-fn two_mounts_are_told_apart_by_name() {
+fn two_mounts_are_distinguished_by_name() {
     let _alone = alone();
     let Some(place) = Place::new(&["df"]) else { return };
     let shown = place.shown(
@@ -131,9 +131,9 @@ fn lines_of_fstab_are_mounted() {
     assert_eq!(lines[4].split_whitespace().collect::<Vec<_>>(), ["3072", "2048"]);
 }
 
-/// The examples of the help, which the manual page has too.
+/// The examples of the help, which are in the manual page too.
 #[test]
-fn the_lines_of_the_help_mount() {
+fn the_examples_of_the_help_mount() {
     let _alone = alone();
     let Some(place) = Place::new(&[]) else { return };
     let help = String::from_utf8(run(&["mount", "--help"]).stdout).unwrap();
@@ -146,10 +146,11 @@ fn the_lines_of_the_help_mount() {
 }
 
 #[test]
-fn options_of_any_file_system_are_taken() {
+fn options_of_any_file_system_are_accepted() {
     let _alone = alone();
     let Some(place) = Place::new(&[]) else { return };
-    // What is seen in the mount table; nothing is seen of what is for mount(8), or so in any case.
+    // The effects in the mount table. Words for mount(8), and words that are in effect anyway,
+    // have none.
     for (words, seen) in [
         (
             "async,atime,auto,defaults,dev,diratime,exec,nogroup,noiversion,nomand,norelatime,nostrictatime,suid,rw",
@@ -185,10 +186,10 @@ fn options_of_any_file_system_are_taken() {
 }
 
 #[test]
-fn options_do_what_they_say() {
+fn options_have_their_effect() {
     let _alone = alone();
     let Some(place) = Place::new(&["stat", "sed"]) else { return };
-    // An old time of access is renewed by reading, with relatime.
+    // With relatime, reading updates an old atime.
     let atimes = "mkdir a/d; echo text > a/d/f; touch -a -d @1000 a/d a/d/f; ls a/d > ls; cat a/d/f > cat\n\
         stat --format %X a/d a/d/f | sed 's/^[^1].*\\|^1[^0].*/new/'";
     for (word, times) in [("relatime", "new\nnew\n"), ("nodiratime", "1000\nnew\n"), ("noatime", "1000\n1000\n")] {
@@ -200,7 +201,7 @@ fn options_do_what_they_say() {
 }
 
 #[test]
-fn remount_changes_what_is_asked_and_nothing_else() {
+fn remount_changes_only_the_given_options() {
     let _alone = alone();
     let Some(place) = Place::new(&[]) else { return };
     let shown = place.shown(
@@ -226,7 +227,7 @@ fn remount_changes_what_is_asked_and_nothing_else() {
     assert_eq!(lines[7..], ["kept", "more"]);
 }
 
-/// mount(8) repeats what fstab has of the directory.
+/// mount(8) repeats the options of fstab for the directory.
 #[test]
 fn remount_of_a_line_of_fstab_works() {
     let _alone = alone();
@@ -245,12 +246,12 @@ fn remount_of_a_line_of_fstab_works() {
 }
 
 #[test]
-fn remount_refuses_what_only_the_server_could_change() {
+fn remount_refuses_options_of_the_server() {
     let _alone = alone();
     let Some(place) = Place::new(&[]) else { return };
     for (words, says) in [
         ("suid", "suid cannot be changed"),
-        ("noatime", "times of access are kept cannot be changed"),
+        ("noatime", "the atime option cannot be changed"),
         ("allow_other", "allow_other cannot be changed"),
         ("size=9M", "the size cannot be changed"),
         ("nr_inodes=9", "the number of inodes cannot be changed"),
@@ -267,7 +268,7 @@ fn remount_refuses_what_only_the_server_could_change() {
 }
 
 #[test]
-fn the_helper_says_what_is_wrong_with_its_input() {
+fn the_helper_reports_wrong_input() {
     let _alone = alone();
     let Some(place) = Place::new(&[]) else { return };
     fs::write(place.path("file"), "").unwrap();
@@ -302,13 +303,14 @@ fn the_helper_says_what_is_wrong_with_its_input() {
         assert!(said(&output).contains(says), "{script}: {}", said(&output));
         assert!(!Path::new(&place.path("nowhere")).exists(), "{script}: mount(8) makes no directories");
     }
-    // Left away, as asked; and nothing is mounted for show.
+    // Ignored with -s; and -f mounts nothing.
     let shown =
         place.shown("/sbin/mount.fuse.pandofs n a -s -n -o swim,ro; line a; /sbin/mount.fuse.pandofs n b -f; ! line b");
     assert!(options(&shown).0.contains(&"ro"), "{shown}");
 }
 
-/// As other users do with `user` in fstab: mount(8) runs the helper as them, and that mounts through fusermount3.
+/// Other users mount a line of fstab with `user`: mount(8) runs the helper as that user, and the
+/// helper mounts through fusermount3.
 #[test]
 fn a_user_mounts_a_line_of_fstab() {
     let _alone = alone();

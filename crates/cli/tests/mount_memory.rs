@@ -1,4 +1,5 @@
-//! The default limits of a mount in a control group: the tree says ENOSPC before the kernel kills its server.
+//! The default limits of a mount in a control group: programs get ENOSPC before the kernel kills
+//! the server.
 
 mod common;
 mod memory_group;
@@ -13,23 +14,23 @@ use rustix::fs::XattrFlags;
 
 const MIB: u64 = 1 << 20;
 
-/// What the control group of each test allows.
+/// The memory limit of each test's control group.
 const LIMIT: u64 = 256 * MIB;
 
-/// Longer than this test would be one with the defaults of a machine without a limit.
+/// With the defaults for a whole machine this test would take longer.
 const MOST_FILES: usize = 2_000_000;
 
-/// None where nothing can be mounted, or no group be made.
+/// None if mounts or control groups are not available.
 fn group() -> Option<MemoryGroup> {
     if can_mount() { MemoryGroup::new(LIMIT) } else { None }
 }
 
-/// A mount whose server is in the group, and nothing else.
+/// A mount. The control group contains only its server.
 fn mounted_in(group: &MemoryGroup, options: &[&str]) -> Mounted {
     Mounted::by(group.command(env!("CARGO_BIN_EXE_pando")), tempfile::tempdir().unwrap(), options)
 }
 
-/// Tells that there is no room from everything else: a killed server has another errno.
+/// Distinguishes ENOSPC from other errors: a killed server has another errno.
 fn is_full<T>(result: io::Result<T>) -> bool {
     match result {
         Ok(_) => false,
@@ -42,12 +43,12 @@ fn contents(file: usize) -> Vec<u8> {
     (0..MIB as usize).map(|i| ((i * 7 + file * 13) % 251) as u8).collect()
 }
 
-/// Fills it with files of 1 MiB; answers how many are whole.
+/// Fills it with files of 1 MiB. Returns the number of complete ones.
 fn fill_with_data(root: &Path) -> usize {
     (0..).find(|&file| is_full(fs::write(root.join(format!("data{file}")), contents(file)))).unwrap()
 }
 
-/// One page in each 256 KiB of a file, which needs the most beside its pages.
+/// Writes one page in each 256 KiB of a file, which needs the most memory beside its pages.
 fn fill_with_sparse_pages(root: &Path) {
     let file = fs::File::create(root.join("sparse")).unwrap();
     (0..).find(|page| is_full(file.write_all_at(&[7; 4096], (page * 64 + 63) * 4096))).unwrap();
@@ -58,7 +59,7 @@ fn name(file: usize) -> String {
     format!("{file:0>250}")
 }
 
-/// Fills it with empty files of long names; answers how many there are.
+/// Fills it with empty files of long names. Returns their number.
 fn fill_with_names(root: &Path) -> usize {
     let made = (0..MOST_FILES).find(|&file| {
         let dir = root.join(format!("dir{}", file / 10_000));
@@ -67,7 +68,8 @@ fn fill_with_names(root: &Path) -> usize {
     made.expect("it is full in the end")
 }
 
-/// Fills it with small extended attributes, which need the most for each inode that they are counted as.
+/// Fills it with small extended attributes, which need the most memory for each inode that they
+/// count as.
 fn fill_with_attributes(root: &Path) {
     let attribute = |path: &Path, number: usize| {
         rustix::fs::setxattr(path, format!("user.{number}"), b"", XattrFlags::empty()).map_err(io::Error::from)
@@ -121,7 +123,7 @@ fn a_tree_full_of_both_fits_into_the_group() {
     let data = fill_with_data(&mounted.root());
     let names = fill_with_names(&mounted.root());
     assert_reads_back(&mounted.root(), data, names);
-    // The memory of what is removed serves for what is of another size.
+    // The memory of removed files is reused for files of another size.
     for entry in fs::read_dir(mounted.root()).unwrap().map(Result::unwrap) {
         let path = entry.path();
         if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
@@ -132,9 +134,10 @@ fn a_tree_full_of_both_fits_into_the_group() {
     mounted.umount();
 }
 
-/// As in a container: what the kernel keeps for programs that use the tree is charged to the same group.
+/// As in a container: the kernel's memory for programs that use the tree is charged to the same
+/// group.
 #[test]
-fn programs_in_the_group_fill_it_as_well() {
+fn programs_in_the_group_can_fill_the_tree() {
     let _alone = alone();
     if !has(&["xargs"]) {
         return;
@@ -153,7 +156,7 @@ fn programs_in_the_group_fill_it_as_well() {
 }
 
 #[test]
-fn a_size_that_the_group_does_not_allow_is_warned_of() {
+fn a_size_above_the_limit_of_the_group_is_warned_of() {
     let _alone = alone();
     let Some(group) = group() else { return };
     let mut mounted = mounted_in(&group, &["--size", "1G"]);

@@ -1,4 +1,4 @@
-//! What users other than root are told when they may not mount: the reason, and what helps against that one.
+//! Messages for users who may not mount: the reason, and the remedy for that reason.
 
 mod common;
 
@@ -11,13 +11,13 @@ use std::{
 use common::{can_mount, copy_to, has, said};
 use tempfile::TempDir;
 
-/// A place where `pando` can be run by a user of no rights, in a space of mounts of its own.
+/// A place where a user without rights can run `pando`, in a mount namespace of its own.
 struct Place {
     temp: TempDir,
 }
 
 impl Place {
-    /// None if there can be none here, and says why.
+    /// None, after reporting why, if that is impossible here.
     fn new() -> Option<Self> {
         if !can_mount() {
             return None;
@@ -33,7 +33,8 @@ impl Place {
         Some(Self { temp })
     }
 
-    /// Runs `script` as nobody, after root has `prepared`; both are for a shell. The device is open to all.
+    /// Runs `script` as nobody, after root has run `prepared`; both are shell scripts. The
+    /// device is open to all.
     fn run(&self, prepared: &str, script: &str) -> Output {
         let private = "rm -f fuse && mknod -m 666 fuse c 10 229 && mount --bind fuse /dev/fuse";
         let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups /bin/sh -c \"$1\"";
@@ -47,7 +48,7 @@ impl Place {
 #[test]
 fn the_remedy_fits_the_reason() {
     let Some(place) = Place::new() else { return };
-    // To leave in the end where it would be mounted against all expectation.
+    // To unmount at the end if a mount succeeds against expectation.
     let mount = |options: &str| format!("./pando mount --daemon {options} && ./pando umount {options}; exit 1");
     let install = "install it";
     let switch = "/sys/module/fuse/parameters/enable_uring";
@@ -58,7 +59,7 @@ fn the_remedy_fits_the_reason() {
     };
     for (prepared, script, says) in [
         (&*off, always.to_owned(), by_switch),
-        ("true", format!("{always} --delay lookup=1ms"), "delayed replies"),
+        ("true", format!("{always} --delay lookup=1ms"), "the device"),
         ("mkdir roots", mount("roots"), "of their own"),
         ("mkdir -p sticky && chmod 1777 sticky", mount("sticky"), "of their own"),
         ("true", "./pando mount --allow-other theirs/new".into(), "user_allow_other"),
@@ -73,12 +74,15 @@ fn the_remedy_fits_the_reason() {
         assert_eq!(output.status.code(), Some(1), "{script}: {message}");
         assert!(message.contains(says), "{prepared}, {script}: {message}");
         assert!(says == install || !message.contains(install), "it is installed: {message}");
-        assert!(!place.temp.path().join("theirs/new").exists(), "{script}: a directory made for nothing goes again");
+        assert!(
+            !place.temp.path().join("theirs/new").exists(),
+            "{script}: a directory that was created in vain is removed"
+        );
     }
 }
 
 #[test]
-fn users_are_told_what_only_root_may_ask_for() {
+fn options_for_root_are_refused_with_a_reason() {
     let Some(place) = Place::new() else { return };
     let seen = "grep theirs/new /proc/self/mountinfo";
     let script =

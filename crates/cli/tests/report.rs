@@ -6,10 +6,11 @@ use std::{fs, path::Path, process::Command};
 
 use common::skipped;
 
-/// Whether this is a build in which tracing takes seconds, not minutes. The other shows how a report does without.
+/// Whether tracing takes seconds in this build, and not minutes. Other builds test a report without
+/// traces.
 const TRACED: bool = !cfg!(debug_assertions);
 
-/// The page as the browser has understood it, and what it complained about.
+/// The page as the browser has parsed it, and the browser's complaints.
 fn opened(page: &Path, profile: &Path) -> (String, String) {
     let output = Command::new("chromium")
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
@@ -22,7 +23,8 @@ fn opened(page: &Path, profile: &Path) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Words of the page's pictures that are drawn beyond the picture's edge: a browser lays them out, and a script asks it where.
+/// Words of the plots that lie beyond the edge of their plot. A browser lays them out, and a script
+/// asks for their places.
 fn clipped(page: &Path, profile: &Path) -> String {
     const SCRIPT: &str = "<pre id=\"clipped\"></pre><script>for (const text of document.querySelectorAll('svg text')) {\
         const [word, svg] = [text, text.closest('svg')].map(element => element.getBoundingClientRect());\
@@ -50,7 +52,7 @@ fn the_page_opens_with_every_plot() {
     let run = |args: &[&str]| {
         let mut pando = Command::new(env!("CARGO_BIN_EXE_pando"));
         if !TRACED {
-            // Where no program is found, valgrind is none of them.
+            // In an empty PATH, valgrind is not found.
             pando.env("PATH", "/nowhere");
         }
         pando.args(["bench", "report", "--out"]).arg(&out).arg("--dir").arg(kernel.path()).args(args);
@@ -87,12 +89,13 @@ fn the_page_opens_with_every_plot() {
     assert!(!complaints.contains("CONSOLE"), "{complaints}");
     let (out_arg, dir) = (out.display(), kernel.path().display());
     let command = format!("<code>pando bench report --out {out_arg} --dir {dir} {}</code>", args.join(" "));
-    assert!(dom.contains(&command), "the page does not say what made it: {command}");
+    assert!(dom.contains(&command), "the page does not show the command that made it: {command}");
     for plot in &plots {
         let at = dom.find(&format!("<figure id=\"{plot}\">")).unwrap_or_else(|| panic!("{plot} is not on the page"));
         let figure = &dom[at..at + dom[at..].find("</figure>").expect("it ends")];
         assert!(figure.contains("<rect") || figure.contains("<circle"), "{plot} is empty: {figure}");
-        // A browser opens what stands alone, too; it would show an error in the place of what it cannot parse.
+        // A browser opens a single plot, too. If it cannot parse it, it shows an error
+        // instead.
         let (alone, complaints) = opened(&out.join(format!("{plot}.svg")), &temp.path().join("profile"));
         assert!(alone.contains("<svg") && !alone.contains("parsererror"), "{plot}: {alone}");
         assert!(!complaints.contains("CONSOLE"), "{complaints}");
@@ -104,10 +107,10 @@ fn the_page_opens_with_every_plot() {
         assert!(cells == 5 || dom.contains("No offender."), "{table}");
         assert!(dom.contains("under one hash key"), "quick: one key");
     } else {
-        assert!(dom.contains("pando bench conflicts --svg"), "how to get the matrix is not said");
+        assert!(dom.contains("pando bench conflicts --svg"), "the page does not say how to get the matrix");
     }
-    assert_eq!(clipped(&out.join("index.html"), &temp.path().join("profile")), "", "words that leave their picture");
-    // Drawn again from its figures, it is the same page.
+    assert_eq!(clipped(&out.join("index.html"), &temp.path().join("profile")), "", "words beyond the edge");
+    // Drawn again from its figures, the page is the same.
     let page = fs::read(out.join("index.html")).expect("the page");
     run(&["--redraw"]);
     let again = fs::read(out.join("index.html")).expect("the page");

@@ -22,7 +22,7 @@ use common::{Mounted, can_mount, copy_to, pando, run, said};
 use requests::alone;
 use rustix::fs::{AtFlags, StatxFlags};
 
-/// A trace that has begun.
+/// A running trace.
 struct Trace {
     child: Child,
     errors: BufReader<ChildStderr>,
@@ -39,7 +39,7 @@ impl Trace {
         Self { child, errors }
     }
 
-    /// What it has shown when it ends.
+    /// Its output when it ends.
     fn ended(mut self) -> (String, String) {
         let (mut shown, mut errors) = (String::new(), String::new());
         self.child.stdout.take().expect("a pipe").read_to_string(&mut shown).expect("text");
@@ -50,7 +50,7 @@ impl Trace {
 }
 
 #[test]
-fn what_is_done_to_a_mounted_tree_is_shown() {
+fn operations_on_a_mounted_tree_are_shown() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -68,7 +68,8 @@ fn what_is_done_to_a_mounted_tree_is_shown() {
     fs::remove_file(mounted.path("e/f")).unwrap();
     let (shown, errors) = trace.ended();
     assert_eq!(errors, "");
-    // In the order in which they began: what two threads of the server did may come the other way round.
+    // In the order of their start: operations of two threads of the server may come in another
+    // order.
     let mut lines: Vec<&str> = shown.lines().collect();
     lines.sort_unstable();
     let lines: Vec<&str> = lines.into_iter().map(|line| line.split("s  ").last().expect("a latency before")).collect();
@@ -79,7 +80,7 @@ fn what_is_done_to_a_mounted_tree_is_shown() {
     let trace = Trace::start(&[root, "--json", "--errors", "--path", "/e"]);
     assert!(fs::metadata(mounted.path("none")).is_err());
     assert!(fs::metadata(mounted.path("e/none")).is_err());
-    // It ends with the mount.
+    // The trace ends with the mount.
     mounted.umount();
     let (shown, errors) = trace.ended();
     assert_eq!(errors, "");
@@ -107,7 +108,7 @@ fn only_root_and_the_owner_may_trace() {
 }
 
 #[test]
-fn a_tree_that_nobody_serves_is_called_dead() {
+fn a_tree_without_a_server_is_reported_as_dead() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -129,7 +130,8 @@ fn a_tree_that_nobody_serves_is_called_dead() {
     }
 }
 
-/// The name where a server listens is free when it is gone, and any user may take it.
+/// The name under which a server listens is free when the server has ended, and any user may take
+/// it.
 #[test]
 fn root_is_not_deceived_by_another_user() {
     let _alone = alone();
@@ -145,7 +147,7 @@ fn root_is_not_deceived_by_another_user() {
     let address = SocketAddr::from_abstract_name(address).expect("an address");
     let nobody = rustix::process::Uid::from_raw(65534);
     let listener = thread::spawn(move || {
-        // Of this thread alone.
+        // The credentials of this thread alone.
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
         UnixListener::bind_addr(&address).expect("bound")
     });
@@ -157,11 +159,11 @@ fn root_is_not_deceived_by_another_user() {
     let output = run(&["trace", root.to_str().expect("text")]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     let said = said(&output);
-    assert!(said.contains("neither root nor who mounted the tree") && said.contains("ss -xlp"), "{said}");
+    assert!(said.contains("neither root nor the user who mounted the tree") && said.contains("ss -xlp"), "{said}");
 }
 
 #[test]
-fn what_cannot_be_traced_is_named() {
+fn mounts_that_cannot_be_traced_are_named() {
     let temp = tempfile::tempdir().expect("a directory");
     let dir = temp.path().to_str().expect("text");
     let output = run(&["trace", dir]);
@@ -171,8 +173,8 @@ fn what_cannot_be_traced_is_named() {
         (["--op", "swim"], "unlink"),
         (["--min-latency", "5"], "unit"),
         (["--path", "a"], "slash"),
-        (["--count", "0"], "from 1 on"),
-        (["--count", "-1"], "from 1 on"),
+        (["--count", "0"], "at least 1"),
+        (["--count", "-1"], "at least 1"),
     ] {
         let output = run(&["trace", dir, args[0], args[1]]);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

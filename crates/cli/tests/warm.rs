@@ -1,4 +1,4 @@
-//! `pando warm`: what it asks a slow store for, what it says, and how it stops.
+//! `pando warm`: the requests it sends to a slow server, its messages, and how it stops.
 
 mod common;
 mod requests;
@@ -24,7 +24,7 @@ fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// As many empty files in a new directory.
+/// A new directory with `count` empty files.
 fn files(count: usize) -> tempfile::TempDir {
     let temp = tempfile::tempdir().unwrap();
     fill(temp.path(), count);
@@ -35,7 +35,7 @@ fn fill(dir: &Path, count: usize) {
     (0..count).for_each(|number| fs::write(dir.join(format!("f{number}")), "").unwrap());
 }
 
-/// A naive and slow server, with so many files in `d`.
+/// A slow server without readdirplus, with `count` files in `d`.
 fn naive(options: &[&str], count: usize) -> Mounted {
     let mounted = Mounted::new(&[&["--no-readdirplus", "--delay", "lookup=2ms"], options].concat());
     fs::create_dir(mounted.path("d")).unwrap();
@@ -44,7 +44,7 @@ fn naive(options: &[&str], count: usize) -> Mounted {
 }
 
 #[test]
-fn what_was_warmed_is_not_asked_for_again() {
+fn warmed_entries_are_not_requested_again() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -53,7 +53,7 @@ fn what_was_warmed_is_not_asked_for_again() {
     const FILES: u64 = 300;
     let mounted = naive(&["--depth", "8"], FILES as usize);
     let dir = mounted.path("d");
-    // Another process may make the kernel forget at any time, so it has a few attempts.
+    // Another process may make the kernel forget at any time, so there are a few attempts.
     let kept = (0..5).any(|_| {
         forgetter.forget();
         let before = Requests::of(&mounted);
@@ -61,18 +61,18 @@ fn what_was_warmed_is_not_asked_for_again() {
         assert_eq!(output.status.code(), Some(0), "{}", said(&output));
         assert!(printed(&output).starts_with("300 entries in 1 directory read in "), "{}", printed(&output));
         let warmed = Requests::of(&mounted);
-        assert!(warmed.since(&before).count("lookup") >= FILES * 9 / 10, "it was forgotten before, mostly");
+        assert!(warmed.since(&before).count("lookup") >= FILES * 9 / 10, "most was forgotten before");
         assert_eq!(list(&dir), FILES as usize);
         let asked = Requests::of(&mounted).since(&warmed);
-        // The directory itself, perhaps: it has a new access time.
+        // Perhaps the directory itself, because it has a new atime.
         asked.count("lookup") == 0 && asked.count("getattr") <= 1
     });
-    assert!(kept, "what was read ahead was asked for again");
-    assert_eq!(Requests::of(&mounted).count("in_flight_max"), 8, "as many as the store serves");
+    assert!(kept, "entries that were read ahead were requested again");
+    assert_eq!(Requests::of(&mounted).count("in_flight_max"), 8, "as many as the server allows");
     mounted.umount();
 }
 
-/// What `ls -l` prints of a link, and what copies it.
+/// `ls -l` prints the targets of links, and programs that copy read them.
 #[test]
 fn targets_of_links_are_read_many_at_once_and_kept() {
     let _alone = alone();
@@ -87,24 +87,24 @@ fn targets_of_links_are_read_many_at_once_and_kept() {
     fill(&dir, 10);
     let links: Vec<_> = (0..LINKS).map(|number| dir.join(format!("l{number}"))).collect();
     links.iter().for_each(|link| symlink("nowhere", link).unwrap());
-    // Another process may make the kernel forget at any time, so it has a few attempts.
+    // Another process may make the kernel forget at any time, so there are a few attempts.
     let kept = (0..5).any(|_| {
         forgetter.forget();
         let before = Requests::of(&mounted);
         let output = warm(&[], &dir);
         assert_eq!(output.status.code(), Some(0), "{}", said(&output));
         let warmed = Requests::of(&mounted);
-        assert_eq!(warmed.since(&before).count("readlink"), LINKS as u64, "of links alone, and once");
+        assert_eq!(warmed.since(&before).count("readlink"), LINKS as u64, "only of links, and once");
         links.iter().for_each(|link| assert_eq!(fs::read_link(link).unwrap(), Path::new("nowhere")));
         Requests::of(&mounted).since(&warmed).count("readlink") == 0
     });
-    assert!(kept, "what was read ahead was asked for again");
-    assert_eq!(Requests::of(&mounted).count("in_flight_max"), 8, "as many as the store serves");
+    assert!(kept, "targets that were read ahead were requested again");
+    assert_eq!(Requests::of(&mounted).count("in_flight_max"), 8, "as many as the server allows");
     mounted.umount();
 }
 
 #[test]
-fn a_target_that_cannot_be_read_is_told_and_one_that_may_not_is_not() {
+fn a_target_that_cannot_be_read_is_reported_unless_reading_is_forbidden() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -120,7 +120,7 @@ fn a_target_that_cannot_be_read_is_told_and_one_that_may_not_is_not() {
 }
 
 #[test]
-fn no_more_are_in_flight_than_it_may_have() {
+fn max_inflight_bounds_the_requests_in_flight() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -140,7 +140,7 @@ fn no_more_are_in_flight_than_it_may_have() {
 }
 
 #[test]
-fn directories_read_ahead_are_in_flight_as_well() {
+fn directories_that_are_read_count_as_in_flight() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -156,7 +156,7 @@ fn directories_read_ahead_are_in_flight_as_well() {
         forgetter.forget();
         let output = warm(&[&["-R", "--max-inflight"], options].concat(), &mounted.path("d"));
         assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        // And one of the thread that reads directories.
+        // One more is of the thread that reads directories.
         let most = options[0].parse::<u64>().unwrap() + 1;
         let greatest = Requests::of(&mounted).count("waiting_max");
         assert!(greatest <= most, "{options:?}: {greatest}");
@@ -166,7 +166,7 @@ fn directories_read_ahead_are_in_flight_as_well() {
 }
 
 #[test]
-fn extended_attributes_are_asked_for_without_proc_or_it_is_said_once() {
+fn extended_attributes_are_read_without_proc_or_their_lack_is_reported_once() {
     let _alone = alone();
     if !can_mount() || !has(&["unshare", "umount"]) {
         return;
@@ -190,9 +190,9 @@ fn extended_attributes_are_asked_for_without_proc_or_it_is_said_once() {
     mounted.umount();
 }
 
-/// As in `find ... | xargs pando warm --xattrs`. A link that is named stands for what it leads to.
+/// As in `find ... | xargs pando warm --xattrs`. A link on the command line stands for its target.
 #[test]
-fn files_that_are_named_are_asked_for_extended_attributes() {
+fn extended_attributes_of_files_on_the_command_line_are_read() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -215,15 +215,16 @@ fn files_that_are_named_are_asked_for_extended_attributes() {
 }
 
 #[test]
-fn what_fails_is_named_and_the_rest_is_read() {
+fn failures_are_named_and_the_rest_is_read() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
     let Some(forgetter) = forgetter() else { return };
     let mounted = Mounted::new(&["--no-readdirplus", "--fault", "lookup=EIO@150", "--fault", "open=EACCES@2"]);
-    // Making a name looks it up: a hundred look-ups, and two for the directories. Those that come next are of the
-    // read-ahead, and one of them is the one that fails; which, is its own choice.
+    // Creating a name looks it up: a hundred look-ups, and two for the directories. The next
+    // look-ups are those of the read-ahead, and one of them fails. Which one it is depends on
+    // the order of the threads.
     fs::create_dir_all(mounted.path("d/sub")).unwrap();
     fill(&mounted.path("d"), 100);
     fs::write(mounted.path("d/sub/inside"), "").unwrap();
@@ -233,7 +234,7 @@ fn what_fails_is_named_and_the_rest_is_read() {
     let messages = said(&output);
     let of_file = messages.lines().filter(|line| line.contains("/d/f") && line.contains(": Input/output error"));
     assert_eq!(of_file.count(), 1, "{messages}");
-    // The second to be opened, after the one above it.
+    // The second directory to be opened, after its parent.
     assert_eq!(messages.lines().filter(|line| line.contains("/d/sub: Permission denied")).count(), 1, "{messages}");
     assert_eq!(messages.lines().count(), 2, "{messages}");
     let summary = printed(&output);
@@ -246,12 +247,12 @@ fn what_fails_is_named_and_the_rest_is_read() {
 }
 
 #[test]
-fn it_fills_no_more_memory_than_it_may() {
+fn max_memory_bounds_the_filled_memory() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
-    // The kernel never has what it may not keep.
+    // The kernel cannot keep these entries, so it never has them in its caches.
     let mounted = Mounted::new(&["--attr-timeout", "0"]);
     let path = &mounted.root();
     fill(path, 300);
@@ -271,9 +272,9 @@ fn it_fills_no_more_memory_than_it_may() {
     mounted.umount();
 }
 
-/// What is in the caches takes no more of them: a second run has nothing to stop for.
+/// Cached entries need no more memory: a second run has no reason to stop.
 #[test]
-fn what_is_warm_already_fills_no_memory() {
+fn cached_entries_fill_no_memory() {
     let _alone = alone();
     let temp = files(300);
     // Another process may make the kernel forget at any time.
@@ -286,7 +287,7 @@ fn what_is_warm_already_fills_no_memory() {
 }
 
 #[test]
-fn bad_input_is_told_with_what_to_do() {
+fn bad_input_is_reported_with_a_remedy() {
     let _alone = alone();
     let temp = files(300);
     let path = temp.path();
@@ -316,14 +317,14 @@ fn bad_input_is_told_with_what_to_do() {
     assert!(said(&empty).contains("'': No such file"), "{}", said(&empty));
     assert!(printed(&empty).contains("300 entries"), "{}", printed(&empty));
     assert_eq!(run(&["warm"]).status.code(), Some(2));
-    // A name could be a command to the terminal, or look like another failure.
+    // A name could be a command for the terminal, or look like another message.
     let odd = run(&["warm", "no\x1b]0;such\x07\nfile"]);
     assert_eq!(said(&odd), "pando: 'no'$'\\033'']0;such'$'\\a\\n''file': No such file or directory (os error 2)\n");
 }
 
-/// As where Ctrl-C ends `pando warm -R /srv | tee log`, and where the disk with the log is full.
+/// As if Ctrl-C ends `pando warm -R /srv | tee log`, and as if the disk with the log is full.
 #[test]
-fn the_exit_code_is_the_same_if_nobody_reads_the_summary() {
+fn the_exit_code_is_the_same_if_the_summary_cannot_be_written() {
     let _alone = alone();
     let temp = files(30);
     let missing = temp.path().join("missing");
@@ -356,14 +357,14 @@ fn the_exit_code_is_the_same_if_nobody_reads_the_summary() {
 fn a_signal_stops_it_with_a_summary() {
     let _alone = alone();
     let temp = files(100);
-    // One a second: it cannot have come to its end.
+    // One entry a second, so that it cannot be finished.
     let mut child = pando(&["-v", "warm", "--rate", "1"])
         .arg(temp.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It says what there is room for once it can be stopped.
+    // It logs the room in the caches once it can be stopped.
     let mut line = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains("room for about"), "{line}");
@@ -374,7 +375,7 @@ fn a_signal_stops_it_with_a_summary() {
     assert!(text.contains("stopped, with ") && text.contains(" left"), "{text}");
 }
 
-/// `nohup pando warm PATH &` outlives its terminal, and so does a measurement.
+/// `nohup pando warm PATH &` outlives its terminal, and so does `pando bench`.
 #[test]
 fn ignored_signals_stop_nothing() {
     let _alone = alone();
@@ -386,12 +387,12 @@ fn ignored_signals_stop_nothing() {
         child.args(["--ignore-signal=HUP", env!("CARGO_BIN_EXE_pando")]).args(args);
         let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let pid = child.id().to_string();
-        // The last of the three.
+        // The last of the three signals.
         while !signals(&pid, "SigCgt")(Signal::TERM) {
             assert!(child.try_wait().unwrap().is_none(), "{args:?}: it ended by itself");
         }
         assert!(signals(&pid, "SigIgn")(Signal::HUP), "{args:?}");
-        // What comes between the handler and what it is to do is lost.
+        // A signal between the installation of the handler and that of its action is lost.
         let status = loop {
             match child.try_wait().unwrap() {
                 Some(status) => break status,
@@ -403,7 +404,7 @@ fn ignored_signals_stop_nothing() {
     }
 }
 
-/// A terminal of its own, that ends with the test.
+/// A terminal that ends with the test.
 struct Terminal {
     server: String,
 }
@@ -415,7 +416,7 @@ impl Terminal {
         printed(&output)
     }
 
-    /// The screen, with lines that did not fit in one piece.
+    /// The screen, with wrapped lines joined.
     fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-J", "-t", "warm"])
     }
@@ -428,7 +429,7 @@ impl Drop for Terminal {
 }
 
 #[test]
-fn a_terminal_shows_the_rate_and_then_the_summary_alone() {
+fn a_terminal_shows_the_rate_and_then_only_the_summary() {
     let _alone = alone();
     if !has(&["tmux"]) {
         return;
@@ -455,7 +456,7 @@ fn stopped_on_a_terminal(dir: &Path, columns: usize) {
         dir.display()
     );
     terminal.tmux(&["new-session", "-d", "-s", "warm", "-x", &columns.to_string(), "-y", "20", &command]);
-    // It takes five seconds if it is left alone; the bar is there until then.
+    // Without a signal it takes five seconds, and the bar is shown until then.
     let bar = loop {
         let screen = terminal.screen();
         assert!(!screen.contains("code"), "it came to its end without a bar: {screen}");

@@ -24,6 +24,7 @@ pub(crate) mod touched;
 use std::{io, path::PathBuf};
 
 use clap::Args;
+use pando_console::args::number;
 
 pub(crate) use self::{
     matrix::{Matrix, Offender},
@@ -32,7 +33,6 @@ pub(crate) use self::{
     touched::Class,
 };
 use crate::{
-    cli::number,
     failure::{Failure, While},
     halt::Halt,
     lackey,

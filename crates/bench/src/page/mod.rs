@@ -27,10 +27,10 @@ use std::{
 };
 
 use clap::Args;
+use pando_console::args::{number, seconds};
 
 use self::{matrix::Seen, plan::Speed};
 use crate::{
-    cli::{number, seconds},
     failure::{Failure, While, say},
     footprint::{self, Bytes},
     halt::Halt,

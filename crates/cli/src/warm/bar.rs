@@ -1,14 +1,14 @@
-//! The bar, on a terminal. Elsewhere nobody would see it, and there is none.
+//! The progress bar. There is none if stderr is not a terminal.
 
 use std::io::{self, IsTerminal, Write};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use pando_scan::WarmProgress;
 
-/// Draws a second, at most.
+/// The most redraws a second.
 const DRAWS: u8 = 10;
 
-/// A bar that nobody has drawn yet.
+/// A bar that has not been drawn yet.
 pub fn new(quiet: bool) -> ProgressBar {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     let target = if quiet || dumb || !io::stderr().is_terminal() {
@@ -23,7 +23,8 @@ pub fn new(quiet: bool) -> ProgressBar {
     bar
 }
 
-/// Shows how far it is. As long as directories are read, nobody knows how much there is, nor how long it takes.
+/// Draws the progress. While directories are still read, neither the total nor the remaining time
+/// is known.
 pub fn draw(bar: &ProgressBar, progress: &WarmProgress) {
     let (done, found) = (HumanCount(progress.done), HumanCount(progress.found));
     let (rate, left) = (HumanCount(bar.per_sec().round() as u64), HumanDuration(bar.eta()));
@@ -36,21 +37,23 @@ pub fn draw(bar: &ProgressBar, progress: &WarmProgress) {
     bar.set_position(progress.done);
 }
 
-/// What the text seldom exceeds; the rest of the line is the bar's. Where there is less, the text is cut off.
+/// The text rarely exceeds this, and the bar gets the rest of the line. On narrower screens the
+/// text is cut off.
 const TEXT_COLUMNS: u16 = 46;
 
-/// Columns that are left free at the right. A bar leaves the cursor at its end, and at the edge of the screen the `^C`
-/// that a terminal prints for Ctrl-C would go to the next line, where clearing the bar would not find the bar.
+/// Free columns at the right. A bar leaves the cursor at its end. At the edge of the screen, the
+/// `^C` that a terminal prints for Ctrl-C would go to the next line, and clearing the bar would
+/// miss the bar.
 const FREE_COLUMNS: u16 = 4;
 
-/// Where the bar is drawn, a little narrower than it is.
+/// The terminal, reported a little narrower than it is.
 #[derive(Debug)]
 struct Stderr;
 
 impl Stderr {
     fn size(&self) -> (u16, u16) {
         let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
-        // A terminal that does not say is taken for the oldest.
+        // A terminal that does not tell its size is taken for the oldest: 80 by 24.
         let known = |length: Option<u16>, oldest| length.filter(|&length| length > 0).unwrap_or(oldest);
         (known(size.map(|size| size.ws_col), 80), known(size.map(|size| size.ws_row), 24))
     }

@@ -1,4 +1,4 @@
-//! Programs that read where links lead.
+//! Programs that read the targets of links.
 
 use std::{fs, os::unix::fs::symlink, process::Command};
 
@@ -10,7 +10,8 @@ use crate::{
     same_and_ahead, text,
 };
 
-/// Of names alone, and of attributes, nobody wants to know where links lead; and it might leave a time of access.
+/// Programs that read only names or attributes do not need the targets, and reading them might
+/// leave a new atime.
 #[test]
 fn links_are_read_ahead_for_programs_that_read_them() {
     let _alone = alone();
@@ -45,7 +46,8 @@ fn links_are_read_ahead_for_programs_that_read_them() {
     store.mounted.umount();
 }
 
-/// A program's output, which is the same without boost, and how many messages it sent.
+/// Runs a program, whose output must be the same without boost. Returns the number of its messages
+/// to the helper.
 fn same_posts(args: &[&str]) -> usize {
     let plain = Command::new(probe()).args(args).output().expect("starts");
     assert!(plain.status.success(), "{}", text(&plain.stdout));
@@ -54,16 +56,16 @@ fn same_posts(args: &[&str]) -> usize {
     count(&log, "posts")
 }
 
-/// Where the target of a link has taken the place of its path, nobody knows any more which directory that was in.
+/// If the target of a link overwrites its path, the directory of that path is not known any more.
 #[test]
-fn a_target_that_is_put_over_the_path_of_its_link_is_not_taken_for_it() {
+fn a_target_that_overwrites_the_path_of_its_link_is_not_taken_for_it() {
     let _alone = alone();
     if !has(&["cc"]) {
         return;
     }
     let (links, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = links.path().to_str().unwrap();
-    // A directory that is there, and longer than the path of the link.
+    // An existing directory whose path is longer than that of the link.
     let target = elsewhere.path().join("/.".repeat(path.len())[1..].to_owned() + "/file");
     symlink(target, links.path().join("link")).unwrap();
     assert_eq!(same_posts(&["readlink-in-place", path]), 1, "of the directory with the link");
@@ -72,7 +74,7 @@ fn a_target_that_is_put_over_the_path_of_its_link_is_not_taken_for_it() {
     }
 }
 
-/// To look up a name may allocate, which some allocators must not be asked for while they begin.
+/// Looking up a symbol may allocate. Some allocators cannot serve that while they start.
 #[test]
 fn an_allocator_may_read_a_link_under_its_lock() {
     let _alone = alone();
@@ -85,7 +87,7 @@ fn an_allocator_may_read_a_link_under_its_lock() {
     let status =
         Command::new("cc").args(["-O1", "-shared", "-fPIC", source, "-o"]).arg(&allocator).status().expect("cc");
     assert!(status.success());
-    // Behind our library, so that what comes next there is the C library's.
+    // After our library, so that the next definition there is that of the C library.
     let script = "LD_PRELOAD=$LD_PRELOAD:$0 exec \"$@\"";
     let args = ["-c", script, allocator.to_str().unwrap(), probe().to_str().unwrap(), "scandir", "/etc"];
     let (output, log) = parted(boosted("/bin/sh", &args).output().unwrap());

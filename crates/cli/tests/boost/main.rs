@@ -1,4 +1,5 @@
-//! `pando boost`: what programs print does not change, what the store sees does.
+//! `pando boost`: the output of programs stays the same, and the server sees many requests at once.
+//! It is one file, although it is long, because the tests share a server and its helpers.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -27,16 +28,18 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-/// Files in the directory that is listed; two more names are directories.
+/// Files in the listed directory. It also has two directories.
 const FILES: usize = 150;
 
-/// More than this many must have been asked ahead: how many exactly is a race, which the program may end.
+/// More than this many must have been read ahead. The exact number depends on a race between the
+/// helper and the end of the program.
 const AHEAD: usize = FILES / 4;
 
-/// A naive server, as FUSE daemons and network stores are: names alone, and a wait for each look-up.
+/// A server like those of many FUSE file systems and network stores: no readdirplus, and a delay
+/// for each look-up.
 const NAIVE: [&str; 3] = ["--delay", "lookup=500us,getattr=500us", "--no-readdirplus"];
 
-/// A slow store with a tree in it that the kernel does not know.
+/// A slow server with a tree that the kernel has not cached.
 struct Store {
     mounted: Mounted,
 }
@@ -59,17 +62,18 @@ impl Store {
         self.mounted.path("tree")
     }
 
-    /// Makes the kernel forget names and attributes: a remount drops what is cached of one file system.
+    /// Makes the kernel forget names and attributes: a remount drops the caches of one file
+    /// system.
     fn forget(&self) {
         mount_remount(self.mounted.root(), MountFlags::NOSUID | MountFlags::NODEV, c"").expect("remounts");
     }
 
-    /// The most requests that the server had at once.
+    /// The most requests that the server has had at once.
     fn most_at_once(&self) -> u64 {
         self.count("waiting_max")
     }
 
-    /// One of the server's counts.
+    /// One of the counts of the server.
     fn count(&self, name: &str) -> u64 {
         let mut value = [0; 2048];
         let length = rustix::fs::getxattr(self.mounted.root(), "system.pandofs.requests", &mut value[..]).unwrap();
@@ -79,28 +83,29 @@ impl Store {
     }
 }
 
-/// A command under boost, which says at its end what was done.
+/// A command under boost, which reports at its end what the helper did.
 fn boosted(program: impl AsRef<OsStr>, args: &[&str]) -> Command {
     let mut command = pando(&["-v", "boost", "--"]);
     command.arg(program).args(args).env("LC_ALL", "C");
     command
 }
 
-/// What a program printed, and what the helper said: its lines are told by their level.
+/// Separates the output of the program from the log of the helper, whose lines begin with their
+/// level.
 fn parted(output: Output) -> (Output, String) {
     let (ours, theirs): (Vec<_>, Vec<_>) =
         said(&output).lines().map(str::to_owned).partition(|line| line.contains(" INFO "));
     (Output { stderr: theirs.join("\n").into_bytes(), ..output }, ours.join("\n"))
 }
 
-/// A number of the helper's last line.
+/// A number from the last line of the helper.
 fn count(log: &str, name: &str) -> usize {
     let value = log.split(&format!(" {name}=")).nth(1).unwrap_or_else(|| panic!("no {name} in {log:?}"));
     value.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Runs a program without and with boost, from a kernel that has forgotten the tree; the outcomes must be equal.
-/// Answers what was run and what the helper said.
+/// Runs a program without and with boost, each time after the kernel has forgotten the tree. The
+/// outcomes must be equal. Returns the command line and the log of the helper.
 fn same(store: &Store, program: impl AsRef<OsStr>, args: &[&str]) -> String {
     let shown = format!("{} {args:?}", program.as_ref().display());
     store.forget();
@@ -114,8 +119,8 @@ fn same(store: &Store, program: impl AsRef<OsStr>, args: &[&str]) -> String {
     format!("{shown}: {log}")
 }
 
-/// Runs until the helper says what is wanted, so many times at most: how far ahead it gets is the scheduler's doing too.
-/// Answers what it said last.
+/// Runs until the log is as wanted, at most `attempts` times, because the scheduler influences how
+/// far ahead the helper gets. Returns the last log.
 fn one_of(attempts: usize, mut run: impl FnMut() -> String, wanted: impl Fn(&str) -> bool) -> String {
     let mut log = String::new();
     let mut once = || {
@@ -126,7 +131,7 @@ fn one_of(attempts: usize, mut run: impl FnMut() -> String, wanted: impl Fn(&str
     log
 }
 
-/// As [`same`], until many were asked ahead.
+/// As [`same`], until many entries were read ahead.
 fn same_and_ahead(store: &Store, program: impl AsRef<OsStr>, args: &[&str], wanted: impl Fn(&str) -> bool) {
     one_of(5, || same(store, &program, args), |log| count(log, "asked") > AHEAD && wanted(log));
 }
@@ -135,12 +140,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The program that lists in many ways, compiled once.
+/// The program that lists directories in many ways, compiled once.
 fn probe() -> &'static Path {
     static PROBE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = PROBE.get_or_init(|| {
         let directory = tempfile::tempdir().unwrap();
-        // A user without privileges starts it too.
+        // An unprivileged user runs it too.
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let path = directory.path().join("probe");
         assert!(compile(&path, &["-pthread"]));
@@ -149,7 +154,8 @@ fn probe() -> &'static Path {
     path
 }
 
-/// Whether there was all that it takes: libraries for static programs, and for sanitized ones, are packages of their own.
+/// Whether the program could be compiled. Libraries for static and for sanitized programs are in
+/// separate packages.
 fn compile(to: &Path, options: &[&str]) -> bool {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/boost/probe.c");
     let status = Command::new("cc").args(options).args(["-O1", "-w", source, "-o"]).arg(to).status().expect("cc");
@@ -176,7 +182,7 @@ fn each_way_to_list_a_directory_is_noticed_and_unchanged() {
 }
 
 #[test]
-fn a_walk_that_keeps_to_one_file_system_tells_of_no_other() {
+fn a_walk_within_one_file_system_reports_no_other() {
     let _alone = alone();
     if !can_mount() || !has(&["cc"]) {
         return;
@@ -201,7 +207,7 @@ fn programs_that_fork_thread_change_root_unshare_close_all_or_drop_privileges_st
     for way in ["fork", "fork-beside", "threads", "close-all", "unshare", "many", "lock"] {
         same_and_ahead(&store, probe(), &[way, tree], |_| true);
     }
-    // No way to the helper, or none that is heard: unboosted, and nothing else.
+    // The helper cannot be reached, or its address is invalid: the program runs unboosted.
     for way in ["chroot", "limit", "sandbox", "inherited", "drop"] {
         let log = same(&store, probe(), &[way, tree]);
         assert_eq!(count(&log, "asked"), 0, "{way}: {log}");
@@ -223,7 +229,7 @@ fn real_programs_print_the_same() {
     let scan = "import os,sys\nfor e in os.scandir(sys.argv[1]): print(e.name,e.stat(follow_symlinks=False).st_size)";
     let perl = "opendir(D,$ARGV[0]); for(readdir D){@s=lstat \"$ARGV[0]/$_\"; print \"$_ $s[7]\\n\"}";
     let copy = "d=$(mktemp -d) && rsync -a \"$1/\" $d && (cd $d && find . -printf '%P %s %m %T@\\n' | sort); rm -r $d";
-    // The programs that must be installed, and the command.
+    // The programs that must be installed, and the command line.
     let ours: [(&[&str], &str, &[&str]); 10] = [
         (&["ls"], "ls", &["-l", tree]),
         (&["ls"], "ls", &["-lR", tree]),
@@ -238,7 +244,8 @@ fn real_programs_print_the_same() {
     ];
     for (needed, program, args) in ours {
         if has(needed) {
-            // rsync's copy ends in a listing of its own, on a fast disk: the totals count both.
+            // rsync ends with a listing of its own, on a fast disk. The totals count
+            // both.
             same_and_ahead(&store, program, args, |_| true);
         }
     }
@@ -290,7 +297,7 @@ fn many_calls_are_in_flight_with_boost_and_one_without() {
 }
 
 #[test]
-fn where_the_kernel_keeps_nothing_it_stops() {
+fn the_helper_stops_where_the_kernel_caches_nothing() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -304,7 +311,7 @@ fn where_the_kernel_keeps_nothing_it_stops() {
 }
 
 #[test]
-fn where_calls_are_fast_it_keeps_still() {
+fn the_helper_stops_where_calls_are_fast() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     (0..3000).for_each(|i| fs::write(directory.path().join(format!("f{i}")), "").unwrap());
@@ -314,12 +321,13 @@ fn where_calls_are_fast_it_keeps_still() {
         assert_eq!(text(&output.stdout).lines().count(), 3001);
         log
     };
-    // A trial of sixteen at the start, and one for each thousand names. The listing may be over before the first.
+    // A trial of sixteen names at the start, and one for each thousand names. The listing may
+    // end before the first trial.
     one_of(20, list, |log| count(log, "asked") <= 16 * 5 && count(log, "fast") >= 1);
 }
 
 #[test]
-fn exit_codes_are_the_programs_own() {
+fn exit_codes_are_those_of_the_program() {
     let _alone = alone();
     let codes = |program: &str, args: &[&str]| {
         let output = pando(&["boost", "--", program]).args(args).output().unwrap();
@@ -343,7 +351,7 @@ fn exit_codes_are_the_programs_own() {
     fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
     let (code, errors) = codes(script.to_str().unwrap(), &[]);
     assert!(code == 126 && errors.contains("interpreter"), "{code} {errors}");
-    // A program, and none for this processor: no script either.
+    // A program for another CPU architecture is not run as a script.
     let foreign = directory.path().join("foreign");
     let mut program = fs::read(env!("CARGO_BIN_EXE_pando")).unwrap();
     program[18] ^= 1;
@@ -368,8 +376,9 @@ fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
     }
 }
 
-/// A program that prepares itself, says so and waits for TERM: what it says when that comes, first.
-fn told_to_end(preparation: &str) -> String {
+/// Runs a program that prepares itself, prints that it is ready, and waits for TERM. Returns what
+/// it prints first after that.
+fn output_at_sigterm(preparation: &str) -> String {
     let script =
         format!("trap 'echo caught; exit 9' TERM; {preparation} echo ready; while :; do read -r x || exit 1; done");
     let mut child = pando(&["boost", "--", "/bin/sh", "-c", &script]);
@@ -377,7 +386,7 @@ fn told_to_end(preparation: &str) -> String {
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    // The shell's read is interrupted, or ends with its input: either way traps run first.
+    // The shell's read is interrupted, or ends with its input. In both cases traps run first.
     let first = lines.next().unwrap().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(9));
     first
@@ -386,17 +395,18 @@ fn told_to_end(preparation: &str) -> String {
 #[test]
 fn signals_reach_the_program() {
     let _alone = alone();
-    assert_eq!(told_to_end(""), "caught");
+    assert_eq!(output_at_sigterm(""), "caught");
 }
 
 #[test]
-fn signals_of_the_program_do_not_come_back_to_it() {
+fn signals_of_the_program_are_not_sent_back_to_it() {
     let _alone = alone();
-    // Of two signals, the shell would run the trap of the lower number first.
-    assert_eq!(told_to_end("trap 'echo again' USR1; kill -USR1 $PPID;"), "caught");
+    // The shell runs the trap of the lower signal number first.
+    assert_eq!(output_at_sigterm("trap 'echo again' USR1; kill -USR1 $PPID;"), "caught");
 }
 
-/// As nohup and shells do it. Of SIGCHLD only that we still learn how the program ended.
+/// As nohup and shells do. Of SIGCHLD only this is checked: the exit status of the program is still
+/// known.
 #[test]
 fn ignored_signals_stay_ignored() {
     let _alone = alone();
@@ -416,7 +426,7 @@ fn ignored_signals_stay_ignored() {
 }
 
 #[test]
-fn what_cannot_be_boosted_runs_and_is_named() {
+fn unboosted_programs_run_and_are_named() {
     let _alone = alone();
     if !has(&["cc"]) {
         return;
@@ -429,13 +439,13 @@ fn what_cannot_be_boosted_runs_and_is_named() {
         assert!(log.contains("statically linked") && count(&log, "posts") == 0, "{log}");
     }
     let (output, log) = parted(boosted("true", &[]).output().unwrap());
-    assert!(output.status.success() && log.contains("no program said that it reads a directory"), "{log}");
+    assert!(output.status.success() && log.contains("no program reported that it reads a directory"), "{log}");
     let source = directory.path().join("direct.c");
     fs::write(&source, "long syscall(long, ...); int main(void) { return syscall(39) == 0; }").unwrap();
     let program = directory.path().join("direct");
     assert!(Command::new("cc").arg(&source).arg("-o").arg(&program).status().unwrap().success());
     let (output, log) = parted(boosted(&program, &[]).output().unwrap());
-    assert!(output.status.success() && log.contains("but syscall, which asks the kernel"), "{log}");
+    assert!(output.status.success() && log.contains("but syscall, which calls the kernel"), "{log}");
     let program = directory.path().join("sanitized");
     if compile(&program, &["-fsanitize=address", "-pthread"]) {
         let (output, log) = parted(boosted(&program, &["readdir", "/"]).output().unwrap());
@@ -453,7 +463,7 @@ fn what_cannot_be_boosted_runs_and_is_named() {
 }
 
 #[test]
-fn another_preload_stays_and_nothing_of_ours_is_left() {
+fn another_preload_is_kept_and_our_files_are_removed() {
     let _alone = alone();
     let script = "echo $LD_PRELOAD; ls $PANDO_BOOST; echo $PANDO_BOOST";
     let output = boosted("/bin/sh", &["-c", script]).env("LD_PRELOAD", "libc.so.6").output().unwrap();
@@ -466,7 +476,7 @@ fn another_preload_stays_and_nothing_of_ours_is_left() {
 }
 
 #[test]
-fn what_a_killed_helper_left_is_removed_by_the_next() {
+fn files_of_a_killed_helper_are_removed_by_the_next_one() {
     let _alone = alone();
     let temp = tempfile::tempdir().unwrap();
     let board_of = |child: &mut Child| {
@@ -474,7 +484,7 @@ fn what_a_killed_helper_left_is_removed_by_the_next() {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
         PathBuf::from(line.trim_end())
     };
-    // The program ends with its input, whoever is killed.
+    // The program ends with its input, whichever process is killed.
     let start = || {
         let mut command = pando(&["boost", "--", "/bin/sh", "-c", "echo $PANDO_BOOST; read -r _"]);
         command.env("TMPDIR", temp.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
@@ -494,15 +504,16 @@ fn what_a_killed_helper_left_is_removed_by_the_next() {
     assert!(!kept.exists() && !socket_of(&kept).exists());
 }
 
-/// Where a helper listens, by the page that programs find in their environment.
+/// The socket of the helper, from the page that programs find in their environment.
 fn socket_of(board: &Path) -> PathBuf {
     let name = board.file_name().unwrap().to_str().unwrap().strip_prefix("board.").unwrap();
     board.with_file_name("sockets").join(name)
 }
 
-/// What others send, the kernel must refuse: a descriptor that was received is closed by us, however long that takes.
+/// The kernel must refuse messages of other processes: the helper would have to close each received
+/// descriptor, however long that takes.
 #[test]
-fn nobody_else_can_send_to_the_helper() {
+fn only_the_program_can_send_to_the_helper() {
     let _alone = alone();
     let temp = tempfile::tempdir().unwrap();
     fs::set_permissions(temp.path(), Permissions::from_mode(0o777)).unwrap();
@@ -528,7 +539,7 @@ fn nobody_else_can_send_to_the_helper() {
 }
 
 #[test]
-fn children_in_a_new_root_hear_nothing_of_it() {
+fn children_in_a_new_root_do_not_see_the_helper() {
     let _alone = alone();
     if !is_root() || !has(&["ldd"]) {
         return;
@@ -544,7 +555,7 @@ fn children_in_a_new_root_hear_nothing_of_it() {
     }
     let lists = || {
         let chroot = ["chroot", root.path().to_str().unwrap(), "/bin/ls", "-l", "/bin"];
-        // The second time boosted by one that is boosted itself.
+        // The second time, boost itself runs under boost.
         for before in [&[][..], &[env!("CARGO_BIN_EXE_pando"), "boost", "--"]] {
             let command = [before, &chroot[..]].concat();
             let (output, _) = parted(boosted(command[0], &command[1..]).output().unwrap());
@@ -554,7 +565,7 @@ fn children_in_a_new_root_hear_nothing_of_it() {
         }
     };
     lists();
-    // There, but not to be loaded there: as where the C library is older.
+    // The library exists but cannot be loaded, as with an older C library.
     let library = boosted("/bin/sh", &["-c", "echo $LD_PRELOAD"]).env_remove("LD_PRELOAD").output().unwrap();
     let library = root.path().join(text(&library.stdout).trim_end().strip_prefix('/').expect("a path"));
     fs::create_dir_all(library.parent().unwrap()).unwrap();
@@ -580,7 +591,7 @@ fn programs_of_another_c_library_are_boosted_too() {
     store.mounted.umount();
 }
 
-/// A shell ends a script at Ctrl-C if what it has waited for was ended by it.
+/// A shell ends a script at Ctrl-C if the command has ended by that signal.
 #[test]
 fn it_ends_by_the_signal_that_ended_the_program() {
     let _alone = alone();
@@ -593,9 +604,9 @@ fn it_ends_by_the_signal_that_ended_the_program() {
 }
 
 #[test]
-fn signals_of_what_the_program_starts_do_not_come_back_to_it() {
+fn signals_of_descendants_are_not_sent_back_to_the_program() {
     let _alone = alone();
-    // What sends it stays until it is told to end: one that is gone is nobody's child.
+    // The sender stays until it is told to end: after its end, /proc does not show its parent.
     let send = "trap 'echo again' USR1; exec 3<&0; /bin/sh -c 'kill -USR1 '$PPID'; echo sent; read -r x <&3' &";
     let script = format!("trap 'echo caught; exit 9' TERM; {send} while :; do wait; read -r x || exit 1; done");
     let mut child = pando(&["boost", "--", "/bin/sh", "-c", &script]);
@@ -603,15 +614,15 @@ fn signals_of_what_the_program_starts_do_not_come_back_to_it() {
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     assert_eq!(lines.next().unwrap().unwrap(), "sent");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    // Of two signals, the shell would run the trap of the lower number first.
+    // The shell runs the trap of the lower signal number first.
     assert_eq!(lines.next().unwrap().unwrap(), "caught");
     drop(child.stdin.take());
     assert_eq!(child.wait().unwrap().code(), Some(9));
 }
 
-/// In another mount name space somebody else may listen at the helper's path.
+/// In another mount namespace another process may listen at the helper's path.
 #[test]
-fn nobody_but_the_helper_is_told() {
+fn only_the_helper_gets_the_messages() {
     let _alone = alone();
     if !is_root() || !has(&["python3", "unshare", "mount"]) {
         return;

@@ -42,7 +42,7 @@ fn every_program_at_a_watched_mount_is_boosted() {
 }
 
 #[test]
-fn a_watch_does_not_open_what_is_no_directory() {
+fn a_watch_opens_only_directories() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -55,7 +55,7 @@ fn a_watch_does_not_open_what_is_no_directory() {
     let before = store.count("open");
     let mut watch = watching(&store.tree());
     (0..FILES).for_each(|i| drop(fs::File::open(store.tree().join(format!("f{i}"))).unwrap()));
-    // Events come in order: once this directory is read ahead, the watch has seen all of them.
+    // Events come in order. Once this directory is read ahead, the watch has seen all of them.
     let read = store.count("readdir");
     drop(fs::File::open(store.tree()).unwrap());
     until(&mut watch, || store.count("readdir") > read);
@@ -66,7 +66,7 @@ fn a_watch_does_not_open_what_is_no_directory() {
     store.mounted.umount();
 }
 
-/// A watch that has begun.
+/// Starts a watch.
 fn watching(path: &Path) -> Child {
     let mut watch = pando(&["-v", "boost", "--watch"]);
     let mut watch = watch.arg(path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -76,7 +76,7 @@ fn watching(path: &Path) -> Child {
     watch
 }
 
-/// Waits for what a watch does by and by; it must not end meanwhile.
+/// Waits for an effect of the watch, which must not end meanwhile.
 fn until(watch: &mut Child, is_done: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if is_done() {
@@ -89,12 +89,12 @@ fn until(watch: &mut Child, is_done: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_watch_goes_on_after_a_directory_that_the_store_does_not_open_for_it() {
+fn a_watch_goes_on_after_a_directory_that_cannot_be_opened() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
-    // The first is the test's own.
+    // The first open is that of the test itself.
     let store = Store::new(&["--fault", "open=EIO@2"]);
     assert_eq!(store.count("open"), 0);
     let mut watch = watching(&store.tree());
@@ -109,14 +109,15 @@ fn a_watch_goes_on_after_a_directory_that_the_store_does_not_open_for_it() {
 }
 
 #[test]
-fn a_watch_takes_a_part_at_a_time_of_what_has_happened() {
+fn a_watch_reads_events_in_parts() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let watch = match pando_boost::Watch::start(directory.path(), Options { max_in_flight: 1, xattrs: false }) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return skipped("not root"),
         watch => watch.unwrap(),
     };
-    // More than are read at once, each of another directory: the same one twice is one event.
+    // More events than one read returns, each of another directory: repeated ones would be
+    // merged.
     for i in 0..300 {
         let path = directory.path().join(i.to_string());
         fs::create_dir(&path).unwrap();
@@ -124,7 +125,7 @@ fn a_watch_takes_a_part_at_a_time_of_what_has_happened() {
     }
     watch.take().unwrap();
     let mut ready = [PollFd::new(&watch, PollFlags::IN)];
-    assert_eq!(poll(&mut ready, Some(&Timespec::default())), Ok(1), "whoever calls may look for signals in between");
+    assert_eq!(poll(&mut ready, Some(&Timespec::default())), Ok(1), "the caller may check signals in between");
 }
 
 #[test]

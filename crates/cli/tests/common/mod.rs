@@ -1,4 +1,5 @@
-//! What the tests of the mounted command share: a mount that is always taken down, and a reason to skip.
+//! Shared by the tests of the mounted command: a mount that is always unmounted at the end, and a
+//! reason to skip.
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::{
@@ -22,8 +23,9 @@ pub fn pando(args: &[&str]) -> Command {
     command
 }
 
-/// Programs started from now on heed the signals that tests send, also where whoever started us has had them ignored (nohup,
-/// a shell without job control): what is caught here is at its default there.
+/// Lets programs that are started from now on obey the signals of tests, even if the parent of the
+/// test has ignored these signals (nohup, a shell without job control). A signal that is caught
+/// here has its default action in a new program.
 pub fn heed() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -34,7 +36,7 @@ pub fn heed() {
     });
 }
 
-/// Whether a process ignores a signal (`SigIgn`), or catches it (`SigCgt`), by the kernel's word.
+/// Whether the kernel says that a process ignores a signal (`SigIgn`) or catches it (`SigCgt`).
 pub fn signals(pid: &str, what: &str) -> impl Fn(Signal) -> bool + use<> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
     let mask = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).expect("a mask");
@@ -47,9 +49,9 @@ pub fn run(args: &[&str]) -> Output {
     pando(args).output().expect("pando starts")
 }
 
-/// A copy of the command in `dir`, for users to whom the build directory may be closed. Another process writes it: a
-/// program that is open for writing cannot be executed, and what is open here is open in each child that a test beside
-/// this one starts, until that is executed.
+/// A copy of the command in `dir`, for users who may not access the build directory. Another
+/// process writes the copy. A program that is open for writing cannot be executed, and each child
+/// that another test starts inherits the files that are open here until it is executed.
 pub fn copy_to(dir: &Path) -> PathBuf {
     let copy = dir.join("pando");
     let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_pando")).arg(&copy).status().expect("cp starts");
@@ -57,12 +59,12 @@ pub fn copy_to(dir: &Path) -> PathBuf {
     copy
 }
 
-/// What was written to stderr.
+/// The text on stderr.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether this machine lets us mount. If not, says why, and fails where a skip is not allowed.
+/// Whether this machine allows mounts. If not, reports why, and fails if a skip is not allowed.
 pub fn can_mount() -> bool {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     match device {
@@ -94,7 +96,7 @@ impl Mounted {
     /// As [`Mounted::again`], by a command that becomes `pando`.
     pub fn by(mut command: Command, temp: TempDir, options: &[&str]) -> Self {
         let grove = temp.path().join("grove");
-        // The gate runs tests both ways.
+        // The gate runs the tests in both ways.
         let io_uring = std::env::var("PANDO_TEST_IO_URING").unwrap_or_else(|_| "auto".into());
         let mut child = command
             .args(["mount", "--io-uring", &io_uring])
@@ -115,7 +117,7 @@ impl Mounted {
         Self { temp, child: Some(child) }
     }
 
-    /// Where it is mounted.
+    /// Where the tree is mounted.
     pub fn root(&self) -> PathBuf {
         self.temp.path().join("grove")
     }
@@ -130,7 +132,8 @@ impl Mounted {
         rustix::process::Pid::from_child(self.child.as_ref().expect("it runs"))
     }
 
-    /// Unmounts with the command; it must succeed, and the server must have ended well and said nothing.
+    /// Unmounts with the command. That must succeed, and the server must end successfully and
+    /// without messages.
     pub fn umount(mut self) {
         let output = run(&["umount", self.root().to_str().expect("text")]);
         assert!(output.status.success(), "{}", said(&output));
@@ -139,13 +142,13 @@ impl Mounted {
         assert_eq!(std::fs::read_dir(self.root()).expect("the directory below").count(), 0);
     }
 
-    /// Waits for the server's end; answers how it ended and what it wrote to stderr.
+    /// Waits for the end of the server. Returns its status and its stderr.
     pub fn ended(&mut self) -> (ExitStatus, String) {
         let output = self.child.take().expect("it runs").wait_with_output().expect("it ends");
         (output.status, said(&output))
     }
 
-    /// Gives the directory back without unmounting.
+    /// Returns the directory without unmounting.
     pub fn into_temp(mut self) -> TempDir {
         assert!(self.child.is_none(), "the server has ended");
         std::mem::replace(&mut self.temp, tempfile::tempdir().expect("a directory"))
@@ -154,7 +157,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // After a failed assertion too: nothing stays mounted, nothing keeps running.
+        // Even after a failed assertion nothing stays mounted and nothing keeps running.
         let flags = rustix::mount::UnmountFlags::DETACH;
         let _ = rustix::mount::unmount(self.root(), flags);
         if let Some(mut child) = self.child.take() {
@@ -164,15 +167,16 @@ impl Drop for Mounted {
     }
 }
 
-/// Asserts that this is how a mount refuses whose server has just ended. What comes while rings are taken down, which goes on
-/// when the process is gone, is broken off.
+/// Asserts that the error is one of a mount whose server has just ended. A request during the
+/// shutdown of the rings, which continues after the end of the process, is aborted.
 pub fn assert_broken_off(error: &io::Error) {
     let refused = Errno::from_io_error(error);
     let expected = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
     assert!(refused.is_some_and(|refused| expected.contains(&refused)), "{error}");
 }
 
-/// Waits until the mount table has `point`, or not: poll(2) on `/proc/self/mountinfo` reports each change.
+/// Waits until the mount table has `point`, or does not have it. poll(2) on `/proc/self/mountinfo`
+/// reports each change.
 pub fn wait_until_mounted(point: &str, mounted: bool) {
     let mut table = fs::File::open("/proc/self/mountinfo").unwrap();
     loop {

@@ -1,4 +1,4 @@
-//! The escape sequences of GNU ls, byte for byte, for what LS_COLORS may say.
+//! The escape sequences of GNU ls, byte for byte, for many values of LS_COLORS.
 
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
@@ -11,16 +11,16 @@ use crate::{
 };
 
 const COLOURS: &[&str] = &[
-    // As dircolors says it, in part.
+    // A part of the output of dircolors.
     "rs=0:di=01;34:ln=01;36:mh=00:pi=40;33:so=01;35:do=01;35:bd=40;33;01:cd=40;33;01:or=40;31;01:mi=00:su=37;41:sg=30;43:\
      ca=00:tw=30;42:ow=34;42:st=37;44:ex=01;32:*.gz=01;31:*.txt=00;36:*~=00;90:",
-    // What begins and ends a colour.
+    // The begin and the end of a colour.
     "rs=7:di=1",
     "lc=<:rc=>:di=1",
     "lc=<:rc=>:ec=E:di=1",
     "ec=E:no=35",
     "cl=C:fi=3:ln=4",
-    // Text that is no name.
+    // Text that is not a name.
     "no=35",
     "no=35:fi=0:di=",
     "no=35:lc=<:rc=>",
@@ -46,7 +46,7 @@ const COLOURS: &[&str] = &[
     "ow=0:tw=",
     "st=0:tw=00",
     "pi=1:so=2:bd=3:cd=4:do=5",
-    // Ends of names: the last rule that fits.
+    // Suffixes of names: the last matching rule counts.
     "*=3",
     "*.txt=",
     "fi=33:*.TXT=31:*.txt=32",
@@ -56,7 +56,7 @@ const COLOURS: &[&str] = &[
     r"di=\e[3\x31\_\?\n\102:ln=^[^a^~^?:fi=\=\:",
     "di=1=2*:::ln=4::",
     r"ex=\x:di=\xZ\777",
-    // What ls says is wrong.
+    // Values that ls reports as wrong.
     "di",
     "d",
     "x=3",
@@ -91,7 +91,7 @@ const OPTIONS: &[&str] = &[
 
 const ARGUMENTS: &[&str] = &["ln", "lndir", "broken", "dir", "q?", "hard", "lnlong", "both"];
 
-/// What the tree of the other tests has not.
+/// Entries that the tree of the other tests does not have.
 fn populate_more(root: &Path) {
     let path = |name: &str| root.join(name);
     for (index, name) in ["b.TXT", "Makea~", "set.txt", "run.txt", "setgid"].iter().enumerate() {
@@ -103,7 +103,7 @@ fn populate_more(root: &Path) {
     fs::create_dir(path("dir.txt")).unwrap();
     fs::hard_link(path("notes.txt"), path("hard.txt")).unwrap();
     fs::hard_link(path("q?"), path("hardexe")).unwrap();
-    // Wider in bytes than on the screen, and wider than the screen.
+    // More bytes than columns, and wider than the screen.
     fs::write(path(&"\u{fc}".repeat(45)), "").unwrap();
     let long = "y".repeat(90);
     fs::write(path(&long), "").unwrap();
@@ -132,13 +132,14 @@ fn colours_are_written_as_gnu_ls_writes_them() {
         return;
     }
     let temp = tempfile::tempdir().unwrap();
-    // Others change what is above it, which -a shows.
+    // Other processes change the parent directory, which -a shows.
     let root = temp.path().join("tree");
     fs::create_dir(&root).unwrap();
     populate(&root);
     populate_more(&root);
     for (index, colours) in COLOURS.iter().enumerate() {
-        // In which locale makes no difference to what is written, but to where it is on the screen.
+        // The locale does not change the sequences, but it changes their places on the
+        // screen.
         let locales: &[&str] = if index == 0 { &["C", "C.UTF-8"] } else { &["C.UTF-8"] };
         for options in OPTIONS {
             for locale in locales {
@@ -150,9 +151,9 @@ fn colours_are_written_as_gnu_ls_writes_them() {
     }
 }
 
-/// The first colour that is printed is not that of the first name which has one.
+/// The first printed colour is not that of the first name with a colour.
 #[test]
-fn colours_are_reset_before_the_first_that_is_printed() {
+fn colours_are_reset_before_the_first_printed_one() {
     if !has_gnu_ls() {
         return;
     }
@@ -187,7 +188,7 @@ fn without_ls_colors_the_terminal_decides() {
     }
 }
 
-/// Not compared: not every GNU ls is built to see them.
+/// Not compared with GNU ls, because some builds do not support capabilities.
 #[test]
 fn executables_with_capabilities_have_their_colour() {
     let temp = tempfile::tempdir().unwrap();

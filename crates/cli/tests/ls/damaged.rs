@@ -1,4 +1,4 @@
-//! Names that no file system should have.
+//! Names that no valid file system has.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use crate::{
     mount::Mounted,
 };
 
-/// What is made, and which byte of it becomes zero: within the name, or its first.
+/// The created names, and which byte of each becomes zero: one within the name, or the first.
 const NAMES: [(&str, usize); 6] = [
     ("x_important.txt", 1),
     ("directory_below_which_is_more", 9),
@@ -21,7 +21,7 @@ const NAMES: [(&str, usize); 6] = [
     ("y_z", 1),
 ];
 
-/// An image with a directory `d` whose entries have zero bytes in their names, and one that has not.
+/// An image with a directory `d`. All its entries but one have zero bytes in their names.
 fn damaged() -> Option<Mounted> {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("d");
@@ -45,12 +45,12 @@ fn damaged() -> Option<Mounted> {
         }
         fs::write(image, bytes).unwrap();
     };
-    // Without checksums, which would tell.
+    // Without checksums, which would detect the damage.
     let options = ["-q", "-O", "^metadata_csum,^has_journal", "-d", temp.path().to_str().unwrap()];
     Mounted::image_after(damage, "mkfs.ext4", &options, 2 << 20)
 }
 
-/// Paths from here, sorted.
+/// The listed paths, sorted.
 fn paths(output: &Output) -> Vec<&[u8]> {
     let text = output.stdout.strip_suffix(b"\0").expect("the last one is ended");
     let mut paths: Vec<_> = text.split(|&byte| byte == 0).filter(|path| *path != b".").collect();
@@ -58,7 +58,8 @@ fn paths(output: &Output) -> Vec<&[u8]> {
     paths
 }
 
-/// As the C library has it, a name ends at its first zero byte: what is behind it must not be taken for a path of its own.
+/// As in the C library, a name ends at its first zero byte. The rest must not be taken for a path
+/// of its own.
 #[test]
 fn a_name_with_a_zero_byte_ends_there() {
     if !crate::common::has(&["find"]) {
@@ -87,7 +88,7 @@ fn a_name_with_a_zero_byte_ends_there() {
     assert!(text.contains(&format!("./d:\n\n\n{name}\ndirectory\nusual\nx\ny\n")), "{text:?}");
     for options in [&["-R"][..], &["-R", "--xattrs"], &["-R", "--max-inflight", "1"]] {
         let warmed = command(pando(&["warm", "."]).args(options));
-        // What is not there any more is no failure.
+        // An entry that does not exist any more is no failure.
         assert_eq!((warmed.status.code(), said(&warmed)), (Some(0), String::new()), "{options:?}");
         let text = String::from_utf8_lossy(&warmed.stdout);
         assert!(text.starts_with("9 entries in 3 directories read in "), "{text}");

@@ -1,5 +1,6 @@
-//! What fails below: each failure is told with its name and its errno, everything else is listed, and the exit code is
-//! the documented one. For `pando ls`, and for a program under `pando boost`.
+//! Failures of the file system below: each is reported with its name and its errno, everything else
+//! is listed, and the exit code is the documented one. For `pando ls`, and for a program under
+//! `pando boost`.
 
 use std::{
     iter,
@@ -16,14 +17,15 @@ use crate::{
 
 const FILES: usize = 100;
 
-/// The kernel asks once more by itself when it hears ESTALE: it shows when more answers in a row are stale than threads ask.
+/// After ESTALE the kernel retries once by itself. The error is seen if more answers in a row are
+/// stale than threads ask.
 fn stale() -> Vec<String> {
     let answers = 150..=150 + pando_scan::MAX_WORKERS;
     answers.flat_map(|number| ["--fault".to_owned(), format!("lookup=ESTALE@{number}")]).collect()
 }
 
-/// A naive server with files `f0`, `f1` ... and a directory in `tree`. Making a name looks it up, so some hundred
-/// look-ups are over by then, and no file was opened.
+/// A server without readdirplus, with files `f0`, `f1` ... and a directory in `tree`. Creating a
+/// name looks it up, so some hundred look-ups are over by then, and no file was opened.
 fn store<S: AsRef<str>>(options: &[S]) -> Mounted {
     let options = options.iter().map(AsRef::as_ref);
     let mounted = Mounted::new(&iter::once("--no-readdirplus").chain(options).collect::<Vec<&str>>());
@@ -77,7 +79,7 @@ fn an_entry_that_cannot_be_looked_up_is_named_and_the_rest_is_listed() {
 }
 
 #[test]
-fn a_read_ahead_names_what_it_cannot_have() {
+fn a_read_ahead_names_its_failures() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -101,11 +103,11 @@ fn a_directory_that_cannot_be_opened_or_read_is_named() {
     }
     for (fault, code, says) in [
         ("readdir=EIO", 2, "reading directory"),
-        // The second to be opened, after the one above it.
+        // The second directory to be opened, after its parent.
         ("open=EIO@2", 1, "cannot open directory"),
     ] {
         for options in [&["-lRU"][..], &["-lR"], &["-R"]] {
-            // What was found before is due to be shown when a directory fails.
+            // Entries that were found before are printed before a directory fails.
             let mounted = store(&["--delay", "open=60ms", "--fault", fault]);
             let output = ls(&mounted, options);
             assert_eq!(output.status.code(), Some(code), "{fault} {options:?}: {}", said(&output));
@@ -120,9 +122,9 @@ fn a_directory_that_cannot_be_opened_or_read_is_named() {
     }
 }
 
-/// A call that a signal interrupts is repeated, but a server may answer so each time.
+/// A call that a signal interrupts is repeated, but a server may answer EINTR each time.
 #[test]
-fn a_store_that_is_always_interrupted_is_not_asked_for_ever() {
+fn a_server_that_always_answers_eintr_is_not_asked_for_ever() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -139,9 +141,9 @@ fn a_store_that_is_always_interrupted_is_not_asked_for_ever() {
     mounted.umount();
 }
 
-/// What is printed as it is read, too, looks the same whether threads did it or not.
+/// Output that is printed as it is read looks the same with and without threads.
 #[test]
-fn a_small_directory_of_a_slow_store_is_one_listing() {
+fn a_small_directory_of_a_slow_server_is_one_listing() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -158,7 +160,7 @@ fn a_small_directory_of_a_slow_store_is_one_listing() {
 }
 
 #[test]
-fn a_link_that_cannot_be_read_is_told_in_its_line() {
+fn an_unreadable_link_is_reported_in_its_line() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -167,7 +169,7 @@ fn a_link_that_cannot_be_read_is_told_in_its_line() {
     let link = mounted.path("link");
     std::os::unix::fs::symlink("target", &link).unwrap();
     for path in [&mounted.path(""), &link] {
-        // As read, and kept.
+        // As it is read, and sorted.
         for order in ["-U", "-l"] {
             let shown = |form: &str| {
                 let output = pando(&["ls", "-l", order, form]).arg(path).env("LC_ALL", "C").output().unwrap();
@@ -183,7 +185,7 @@ fn a_link_that_cannot_be_read_is_told_in_its_line() {
     mounted.umount();
 }
 
-/// A store where `tree/f1` has two extended attributes, whose values cannot be read.
+/// A tree where `tree/f1` has two extended attributes whose values cannot be read.
 fn store_without_values(errno: &str) -> Mounted {
     let mounted = store(&["--fault", &format!("getxattr={errno}")]);
     for name in ["user.a", "user.b"] {
@@ -193,7 +195,7 @@ fn store_without_values(errno: &str) -> Mounted {
 }
 
 #[test]
-fn a_value_that_cannot_be_read_is_told_with_its_file() {
+fn an_unreadable_value_is_reported_with_its_file() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -218,7 +220,7 @@ fn a_value_that_cannot_be_read_is_told_with_its_file() {
 }
 
 #[test]
-fn marks_that_cannot_be_read_are_no_failure() {
+fn unreadable_marks_are_no_failure() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -233,7 +235,8 @@ fn marks_that_cannot_be_read_are_no_failure() {
     mounted.umount();
 }
 
-/// Some servers list names that have no value: nothing has changed, and the names behind them are not lost.
+/// Some servers list names that have no value. That is not a change of the file, and the following
+/// names are not lost.
 #[test]
 fn a_name_without_a_value_is_no_change() {
     let _alone = alone();
@@ -250,13 +253,13 @@ fn a_name_without_a_value_is_no_change() {
 }
 
 #[test]
-fn a_boosted_program_hears_the_same_errors() {
+fn a_boosted_program_gets_the_same_errors() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
     for faults in [["--fault", "readdir=EIO"], ["--fault", "readdir=ESTALE"], ["--fault", "open=EACCES"]] {
-        // Slow enough that the helper wants to help.
+        // Slow enough for the helper to read ahead.
         let mounted = store(&[["--delay", "lookup=200us,getattr=200us"], faults].concat());
         let list = |mut command: Command| {
             let output = command.arg("-la").arg(mounted.path("tree")).env("LC_ALL", "C").output().unwrap();
@@ -269,9 +272,9 @@ fn a_boosted_program_hears_the_same_errors() {
     }
 }
 
-/// Names alone too: it is directories that make a walk wait then.
+/// Even for names alone: then a walk waits for directories.
 #[test]
-fn a_walk_of_names_asks_for_many_directories_at_once() {
+fn a_walk_of_names_reads_many_directories_at_once() {
     let _alone = alone();
     if !can_mount() {
         return;

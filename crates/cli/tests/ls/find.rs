@@ -1,4 +1,4 @@
-//! Every field of the JSON and CSV forms, beside what find and the system calls say.
+//! Every field of the JSON and CSV forms, compared with find and the system calls.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
     tree::{on_each_file_system, populate},
 };
 
-/// Each with a zero byte behind it: they may hold anything else.
+/// Each field ends with a zero byte, because it may contain any other byte.
 const FIELDS: &[&str] =
     &["%p", "%f", "%y", "%i", "%m", "%n", "%U", "%G", "%u", "%g", "%s", "%b", "%D", "%l", "%A@", "%T@", "%C@"];
 
@@ -32,7 +32,7 @@ impl Fields {
     }
 }
 
-/// What find says of everything below a directory, by path.
+/// The output of find for everything below a directory, by path.
 fn find(root: &Path) -> BTreeMap<Vec<u8>, Fields> {
     let format: String = FIELDS.iter().map(|field| format!("{field}\\0")).collect();
     let output = Command::new("find").arg(root).args(["-mindepth", "1", "-printf", &format]).output().unwrap();
@@ -49,7 +49,7 @@ fn find(root: &Path) -> BTreeMap<Vec<u8>, Fields> {
     }
 }
 
-/// A text that may be under another key, as base64.
+/// A text that may be base64 under another key.
 fn bytes(object: &Value, key: &str) -> Option<Vec<u8>> {
     let encoded = object[format!("{key}_base64")].as_str();
     match (object[key].as_str(), encoded) {
@@ -60,7 +60,7 @@ fn bytes(object: &Value, key: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Each row of the listing, as it comes: many do not fit into memory.
+/// Passes on each row of the listing as it arrives: all of them may not fit into memory.
 fn each_row(root: &Path, options: &[&str], mut each: impl FnMut(Vec<u8>, Value)) {
     let mut command = pando(&["ls", "--json"]);
     let mut child =
@@ -83,7 +83,7 @@ fn rows(root: &Path, options: &[&str]) -> BTreeMap<Vec<u8>, Value> {
     rows
 }
 
-/// `seconds.fraction` of find.
+/// Parses `seconds.fraction` of find.
 fn time(text: &[u8]) -> Value {
     let text = std::str::from_utf8(text).unwrap();
     let (secs, fraction) = text.split_once('.').unwrap();
@@ -99,7 +99,7 @@ fn compare(row: &Value, found: &Fields) {
         assert_eq!(row[key], number(field), "{key} of {row}");
     }
     assert_eq!(row["mode"].as_u64().unwrap() & 0o7777, u64::from_str_radix(&text("%m"), 8).unwrap(), "{row}");
-    // find has the number where there is no name.
+    // find prints the number if there is no name.
     for (key, id, field) in [("user", "uid", "%u"), ("group", "gid", "%g")] {
         let name = row[key].as_str().map_or_else(|| row[id].to_string(), str::to_owned);
         assert_eq!(name, text(field), "{row}");
@@ -122,7 +122,7 @@ fn compare(row: &Value, found: &Fields) {
     }
 }
 
-/// What find does not say, or not on Linux.
+/// Compares the fields that find does not print, or does not print on Linux.
 fn compare_rest(path: &[u8], row: &Value) {
     let metadata = std::fs::symlink_metadata(OsStr::from_bytes(path)).unwrap();
     assert_eq!(row["mode"], metadata.mode(), "with the kind");
@@ -138,7 +138,7 @@ fn compare_rest(path: &[u8], row: &Value) {
 }
 
 pub fn agree(root: &Path) {
-    // A first look changes the times of access, where the mount keeps them.
+    // The first listing changes atimes, if the mount keeps them.
     find(root);
     each_row(root, &["-lRA"], |_, _| {});
     let mut found = find(root);
@@ -151,7 +151,7 @@ pub fn agree(root: &Path) {
     assert!(lost.is_empty(), "only find has them: {lost:?}");
 }
 
-/// Extended attributes of a path, by the plain calls.
+/// The extended attributes of a path, by the plain system calls.
 fn xattrs(path: &Path, room: &mut [u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let len = rustix::fs::llistxattr(path, &mut *room).unwrap();
     let list = room[..len].to_vec();
@@ -163,7 +163,7 @@ fn xattrs(path: &Path, room: &mut [u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     names.map(|name| (name.to_vec(), value(name))).collect()
 }
 
-/// Answers how many there were.
+/// Compares extended attributes. Returns their number.
 pub fn xattrs_agree(root: &Path) -> usize {
     let (mut seen, mut room) = (0, vec![0; 65_536]);
     for (options, values) in [("--xattr", true), ("--xattr=names", false)] {
@@ -222,9 +222,9 @@ fn records(text: &[u8]) -> Vec<Vec<Vec<u8>>> {
     records
 }
 
-/// What else needs attributes does not show them.
+/// Other options need attributes but do not show them.
 #[test]
-fn json_has_attributes_with_l_alone() {
+fn json_has_attributes_only_with_l() {
     let temp = tempfile::tempdir().unwrap();
     populate(temp.path());
     let keys = |options: &[&str], path: &Path| {
@@ -241,7 +241,7 @@ fn json_has_attributes_with_l_alone() {
 }
 
 #[test]
-fn csv_says_what_json_says() {
+fn csv_has_the_same_values_as_json() {
     let temp = tempfile::tempdir().unwrap();
     populate(temp.path());
     let json = rows(temp.path(), &["-lRA"]);
@@ -260,7 +260,7 @@ fn csv_says_what_json_says() {
                     assert_eq!(bytes(row, key).unwrap_or_default(), *field, "{key}");
                 }
                 _ if ["error", "operation"].contains(&key.as_str()) => assert_eq!(text, ""),
-                // Reading a link or a directory changes its time of access.
+                // Reading a link or a directory changes its atime.
                 Some(("atime", _)) => {}
                 Some((time, part @ ("sec" | "nsec"))) => assert_eq!(row[time][part].to_string(), text, "{key}"),
                 _ => assert_eq!(row[key].to_string(), text, "{key}"),

@@ -1,4 +1,4 @@
-//! Byte for byte what GNU ls prints, in the C locale, for the options that both have.
+//! The same bytes as GNU ls in the C locale, for the options that both have.
 
 use std::{
     ffi::OsStr,
@@ -71,7 +71,7 @@ const OPTIONS: &[&str] = &[
     "-CF --quoting-style=shell-escape",
     "-RF --quoting-style=shell-escape",
     "--quoting-style=shell-escape-always",
-    // The last format counts, but -1 is nothing after -l.
+    // The last format counts, but -1 has no effect after -l.
     "-l1",
     "-1l",
     "-Cl1",
@@ -82,7 +82,7 @@ const OPTIONS: &[&str] = &[
     "--zero -C",
     "-aA",
     "-Aa",
-    // -f is -aU, and takes back what stands before it.
+    // -f is -aU, and turns off earlier options.
     "-f",
     "-lf",
     "-nf1",
@@ -118,7 +118,7 @@ const OPTIONS: &[&str] = &[
     "--author",
 ];
 
-/// Whether ls is the one to compare with.
+/// Whether the installed ls is the one to compare with.
 pub fn has_gnu_ls() -> bool {
     let version = Command::new("ls").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     let gnu = version.starts_with(b"ls (GNU coreutils)");
@@ -152,7 +152,7 @@ fn same(options: &str, paths: &[&str], dir: &Path) {
     same_with(&[], options, paths, dir);
 }
 
-/// The same with these variables in the environment.
+/// The same with these environment variables.
 pub fn same_with(env: &[(&str, &str)], options: &str, paths: &[&str], dir: &Path) {
     let gnu = listed(Command::new("ls"), options, paths, dir, env);
     let ours = listed(pando(&["ls"]), options, paths, dir, env);
@@ -164,7 +164,7 @@ pub fn same_with(env: &[(&str, &str)], options: &str, paths: &[&str], dir: &Path
         String::from_utf8_lossy(&gnu.stdout)
     );
     assert_eq!(ours.status.code(), gnu.status.code(), "{what}");
-    // The marks around names in GNU's messages are those of the locale.
+    // The quotes around names in messages of GNU ls depend on the locale.
     let theirs = said(&gnu).replace(['\u{2018}', '\u{2019}'], "'");
     assert_eq!(said(&ours).replace("pando ls:", "ls:"), theirs, "{what}");
 }
@@ -182,12 +182,12 @@ fn every_option_prints_what_gnu_ls_prints() {
 }
 
 #[test]
-fn arguments_are_listed_as_gnu_ls_does() {
+fn arguments_are_listed_as_by_gnu_ls() {
     if !has_gnu_ls() {
         return;
     }
     let temp = tempfile::tempdir().unwrap();
-    // Not the temporary directory itself: others change what is above it, which -a shows.
+    // Not the temporary directory itself: other processes change its parent, which -a shows.
     let root = temp.path().join("tree");
     std::fs::create_dir(&root).unwrap();
     populate(&root);
@@ -229,7 +229,7 @@ fn arguments_are_listed_as_gnu_ls_does() {
 }
 
 #[test]
-fn the_screen_is_as_wide_as_gnu_ls_takes_it() {
+fn the_screen_width_is_that_of_gnu_ls() {
     if !has_gnu_ls() {
         return;
     }
@@ -243,7 +243,7 @@ fn the_screen_is_as_wide_as_gnu_ls_takes_it() {
 }
 
 #[test]
-fn the_environment_may_ask_for_a_quoting_style() {
+fn the_environment_may_select_a_quoting_style() {
     if !has_gnu_ls() {
         return;
     }
@@ -254,12 +254,12 @@ fn the_environment_may_ask_for_a_quoting_style() {
             same_with(&[("QUOTING_STYLE", style)], options, &[], temp.path());
         }
     }
-    // Where nothing is quoted, nothing is said.
+    // If nothing is quoted, nothing is reported.
     let ours = listed(pando(&["ls"]), "--json", &["a b"], temp.path(), &[("QUOTING_STYLE", "nonsense")]);
     assert_eq!((said(&ours).as_str(), ours.status.code()), ("", Some(0)));
 }
 
-/// Names of bytes that are no characters, of characters without a width, and of wide ones.
+/// Names with invalid characters, characters without a width, and wide ones.
 #[test]
 fn names_are_as_wide_as_in_gnu_ls() {
     if !has_gnu_ls() {
@@ -295,7 +295,7 @@ fn names_are_as_wide_as_in_gnu_ls() {
 }
 
 #[test]
-fn many_names_are_laid_out_as_gnu_ls_does() {
+fn many_names_are_laid_out_as_by_gnu_ls() {
     if !has_gnu_ls() {
         return;
     }
@@ -310,7 +310,8 @@ fn many_names_are_laid_out_as_gnu_ls_does() {
     }
 }
 
-/// The marks of access lists cost a call for each entry; a listing that streams has them only with --xattr.
+/// The marks of access control lists cost a call for each entry. A streaming listing has them only
+/// with --xattr.
 #[test]
 fn marks_are_streamed_if_extended_attributes_are() {
     on_each_file_system(|root| {
@@ -326,20 +327,20 @@ fn marks_are_streamed_if_extended_attributes_are() {
 }
 
 #[test]
-fn this_machine_looks_the_same() {
+fn listings_of_this_machine_match() {
     if !has_gnu_ls() {
         return;
     }
     for dir in ["/etc", "/usr/bin", "/usr/lib", "/"] {
         for options in ["-la", "-lhS", "-C -w 100", "-lt"] {
-            // What changes between the two listings on a living machine is not of these directories.
+            // Changes between the two listings are not in these directories.
             same(options, &[if dir == "/" { "/etc/../etc/ssl" } else { dir }], Path::new(dir));
         }
     }
 }
 
 #[test]
-fn a_time_that_is_not_known_is_shown_in_any_format() {
+fn an_unknown_time_is_shown_in_any_format() {
     if !has_gnu_ls() {
         return;
     }

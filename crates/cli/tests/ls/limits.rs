@@ -1,4 +1,4 @@
-//! Exit codes, messages, memory, readers that leave, directories that vanish.
+//! Exit codes, messages, memory, readers that close the pipe, directories that are removed.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ fn ls(arguments: &[&str], dir: &Path) -> Output {
     pando(&["ls"]).args(arguments).current_dir(dir).env("LC_ALL", "C").output().unwrap()
 }
 
-/// Runs it as a user that permissions hold for; none if we are neither root nor such a user.
+/// Runs it as a user without special rights. None if this process is neither root nor such a user.
 fn ls_as_nobody(arguments: &[&str], dir: &Path) -> Option<Output> {
     if !rustix::process::geteuid().is_root() {
         return Some(ls(arguments, dir));
@@ -48,7 +48,7 @@ fn exit_codes_are_those_of_the_help() {
     fs::write(dir.join("good/blind/entry"), "").unwrap();
     fs::write(dir.join("good/below/entry"), "").unwrap();
     fs::set_permissions(dir.join("good/closed"), fs::Permissions::from_mode(0o000)).unwrap();
-    // Its names may be read, but nothing about what they name.
+    // A directory whose names may be read, and nothing else.
     fs::set_permissions(dir.join("good/blind"), fs::Permissions::from_mode(0o444)).unwrap();
 
     let output = ls(&["good"], dir);
@@ -81,7 +81,7 @@ fn exit_codes_are_those_of_the_help() {
 }
 
 #[test]
-fn nonsense_on_the_command_line_is_named() {
+fn wrong_command_lines_are_reported() {
     let here = Path::new("/");
     for (arguments, says) in [
         (&["-l", "--time-style=nice"][..], "full-iso"),
@@ -96,11 +96,11 @@ fn nonsense_on_the_command_line_is_named() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(said(&output).contains(says), "{arguments:?}: {}", said(&output));
     }
-    // As in ls, a word that means nothing is less serious.
+    // As in ls, an unknown word is less serious.
     let output = ls(&["--sort=colour"], here);
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("extension"), "{}", said(&output));
-    // The environment is for all listings, and matters where times are shown.
+    // A wrong environment affects all listings, but only if times are shown.
     for (options, code, says) in [("-l", 2, "TIME_STYLE=nice"), ("-t", 0, ""), ("--json", 0, "")] {
         let output = pando(&["ls", options]).env("TIME_STYLE", "nice").output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{options}");
@@ -109,7 +109,7 @@ fn nonsense_on_the_command_line_is_named() {
 }
 
 #[test]
-fn help_says_what_differs_from_ls() {
+fn help_lists_the_differences_from_ls() {
     let long = ls(&["--help"], Path::new("/"));
     let text = String::from_utf8(long.stdout).unwrap();
     for part in ["DIFFERENCES FROM ls", "JSON (version 1)", "EXIT STATUS", "ENVIRONMENT"] {
@@ -121,7 +121,7 @@ fn help_says_what_differs_from_ls() {
     assert!(page.contains("DIFFERENCES FROM ls") && page.contains("sort\\-memory"), "{page}");
 }
 
-/// A directory with many names of one file, in memory: their number is what counts.
+/// A directory in memory with many hard links of one file: only their number matters.
 pub fn many(count: usize) -> Option<Mounted> {
     let mounted = Mounted::tmpfs(&format!("size=50%,nr_inodes={}", count + 100))?;
     let root = rustix::fs::open(mounted.path(), OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
@@ -134,7 +134,7 @@ pub fn many(count: usize) -> Option<Mounted> {
     Some(mounted)
 }
 
-/// As [`many`], but directories.
+/// As [`many`], but with directories.
 fn many_directories(count: usize) -> Option<Mounted> {
     let mounted = Mounted::tmpfs(&format!("size=50%,nr_inodes={}", count + 100))?;
     let root = rustix::fs::open(mounted.path(), OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
@@ -148,25 +148,27 @@ fn name(index: usize) -> String {
     format!("entry-{:04x}-{index:08}", index.wrapping_mul(0x9e37_79b9) & 0xffff)
 }
 
-/// Which of the `many` a line of a listing is about; none if it is the line of the total.
+/// The number of an entry of `many` in a line of a listing. None if it is the line of the total.
 fn index_of(line: &str) -> Option<usize> {
     let listed = line.rsplit(' ').next().unwrap();
     let index = listed.rsplit('-').next().unwrap().parse().ok()?;
     (listed == name(index)).then_some(index)
 }
 
-/// Address space that is far too small for all records of many entries.
+/// An address space that is far too small for all records of many entries.
 const LIMIT_KIB: u32 = 120_000;
-/// Memory of the process that suffices for any number of entries: the budget of a scan, and what else there is.
+/// The memory of a process that suffices for any number of entries: the budget of a scan, and all
+/// the rest.
 const PEAK_KIB: u64 = 80_000;
 
-/// Lists a directory of `many`, each name of which must come once, and ascending if it is sorted. Answers the most
-/// memory that the process ever had, in KiB: of this the kernel's own figure (VmHWM), looked at on the way.
+/// Lists a directory of `many`. Each name must come once, and in order if it is sorted. Returns the
+/// peak memory of the process in KiB: the kernel's figure (VmHWM), read during the listing.
 fn list_many(command: Command, dir: &Path, count: usize, sorted: bool) -> u64 {
     list_all(command, dir, count, sorted).0
 }
 
-/// As [`list_many`]; and how many directories were listed with their paths before them.
+/// As [`list_many`]. Also returns the number of directories that were listed with their paths as
+/// headers.
 fn list_all(mut command: Command, dir: &Path, count: usize, sorted: bool) -> (u64, usize) {
     let mut child = command.arg(dir).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
@@ -182,7 +184,7 @@ fn list_all(mut command: Command, dir: &Path, count: usize, sorted: bool) -> (u6
             most = peak().max(most);
         }
         let Some(index) = index_of(&line) else {
-            // The total, a directory itself, or what is between two of them.
+            // The total, the header of a directory, or an empty line.
             entered += usize::from(line.ends_with(':'));
             assert!(line.starts_with("total ") || line.ends_with(':') || line.is_empty(), "{line}");
             continue;
@@ -234,8 +236,8 @@ fn memory_does_not_grow_with_the_directory() {
 }
 
 #[test]
-fn memory_does_not_grow_with_the_directories_that_wait_for_their_turn() {
-    // More than are kept in memory; the 750,000 of `.ci/long` would take 60 MiB.
+fn memory_does_not_grow_with_the_directories_still_to_enter() {
+    // More than are kept in memory. The 750,000 of `.ci/long` would take 60 MiB.
     let count = scale::many() / 4;
     let Some(mounted) = many_directories(count) else { return };
     let mut command = pando(&["ls", "-RU"]);
@@ -244,7 +246,7 @@ fn memory_does_not_grow_with_the_directories_that_wait_for_their_turn() {
     scale::say(format_args!("{count} directories, -RU: {peak} KiB at most"));
     assert_eq!(entered, count + 1);
     assert!(peak > 0 && peak < 40_000, "{peak} KiB");
-    // A temporary file that may not grow is no reason to lose one, or to end.
+    // If the temporary file may not grow, no directory is lost, and the listing does not end.
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "ulimit -f 1; exec \"$0\" ls -RU \"$@\"", env!("CARGO_BIN_EXE_pando")]);
     assert_eq!(list_all(command, &mounted.path(), count, false).1, count + 1);
@@ -253,7 +255,7 @@ fn memory_does_not_grow_with_the_directories_that_wait_for_their_turn() {
 #[test]
 fn in_a_small_control_group_nothing_is_lost() {
     let count = scale::many();
-    // Before the group has its limit: what the names take is not the listing's.
+    // Created before the group has its limit: the memory of the names is not the listing's.
     let Some(mounted) = many(count) else { return };
     let Some(group) = MemoryGroup::new(64 << 20) else { return };
     for options in [&["-U"][..], &["-lU"], &["-l"], &["-l", "--sort-memory=4M"]] {
@@ -280,7 +282,7 @@ fn readers_may_leave(dir: &Path) {
 }
 
 #[test]
-fn a_reader_that_leaves_makes_no_success_of_a_failure() {
+fn a_reader_that_closes_the_pipe_does_not_hide_a_failure() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = pando(&["ls", "/nowhere", "/"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
@@ -289,12 +291,12 @@ fn a_reader_that_leaves_makes_no_success_of_a_failure() {
 }
 
 #[test]
-fn a_full_disk_is_said() {
+fn a_full_disk_is_reported() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = pando(&["ls", "/"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("standard output: No space left"), "{}", said(&output));
-    // A place for temporary files that is none.
+    // A directory for temporary files that does not exist.
     let Some(mounted) = many(60_000) else { return };
     let output =
         pando(&["ls", "-l", "--sort-memory=1"]).arg(mounted.path()).env("TMPDIR", "/nowhere").output().unwrap();

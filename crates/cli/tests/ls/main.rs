@@ -1,5 +1,5 @@
-//! `pando ls` beside GNU ls and find, on file systems of its own and on this machine's; its exit codes, limits, and how
-//! it looks on a terminal.
+//! `pando ls` compared with GNU ls and find, on its own file systems and on those of this machine.
+//! Also its exit codes, limits, and output on a terminal.
 
 mod colours;
 #[path = "../common/mod.rs"]

@@ -1,9 +1,10 @@
-//! The options of GNU ls 9, command lines that fail, and environments: what is run beside the real ls.
+//! The options of GNU ls 9, failing command lines, and environments, to run with both programs.
 
-/// What is set of the environment of ls. The rest of it is taken away.
+/// Environment variables that are set for ls. All others are removed.
 pub type Environment<'a> = &'a [(&'a str, &'a str)];
 
-/// Every option of GNU ls, with each kind of value that it takes. The words of a use are separated by spaces.
+/// Every option of GNU ls, with each kind of value that it takes. The words of a use are separated
+/// by spaces.
 pub const USES: &[&str] = &[
     "-a",
     "--all",
@@ -231,10 +232,10 @@ pub const USES: &[&str] = &[
     "-1",
 ];
 
-/// Options that say something about ls itself.
+/// Options that print text about ls itself.
 pub const ABOUT: [&str; 2] = ["--help", "--version"];
 
-/// Command lines that are wrong, and others of which something cannot be listed.
+/// Wrong command lines, and command lines for which something cannot be listed.
 pub const FAILURES: &[&str] = &[
     "--nonsense",
     "-9",
@@ -321,7 +322,7 @@ pub const FAILURES: &[&str] = &[
     "--hid=a*",
 ];
 
-/// What the environment may say, and options for which it matters.
+/// Environments, and options that they affect.
 pub const ENVIRONMENTS: &[(Environment<'_>, &str)] = &[
     (&[("COLUMNS", "50")], "-C"),
     (&[("COLUMNS", "50")], "-x"),
@@ -371,7 +372,7 @@ pub const ENVIRONMENTS: &[(Environment<'_>, &str)] = &[
     (&[("TIME_STYLE", "iso")], "-l --time-style=full-iso"),
 ];
 
-/// Options for pairs that have no letter.
+/// Options without a letter, for pairs.
 pub const MORE: [&str; 9] = [
     "--color",
     "--zero",

@@ -1,5 +1,5 @@
-//! Every option of GNU ls 9, over one awkward directory, in two locales, into a pipe and on a terminal: the same bytes and
-//! the same exit codes.
+//! Every option of GNU ls 9, on one awkward directory, in two locales, into a pipe and on a
+//! terminal: the same bytes and the same exit codes.
 
 use std::{
     collections::BTreeSet,
@@ -24,7 +24,7 @@ use crate::{
 
 const LOCALES: [&str; 2] = ["C", "C.UTF-8"];
 
-/// Whether ls is the one to compare with.
+/// Whether the installed ls is the one to compare with.
 fn is_gnu_9() -> bool {
     let version = Command::new("ls").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     let is = version.starts_with(b"ls (GNU coreutils) 9.");
@@ -34,7 +34,7 @@ fn is_gnu_9() -> bool {
     is
 }
 
-/// A directory in which everything is hard to list.
+/// A directory whose entries are all hard to list.
 fn awkward(root: &Path) {
     fs::create_dir(root).unwrap();
     populate(root);
@@ -82,7 +82,7 @@ fn awkward(root: &Path) {
     }
 }
 
-/// Security contexts, which need root, but no kernel that heeds them.
+/// Sets security contexts, which needs root, but no kernel that enforces them.
 fn label(root: &Path) {
     let set = |file: &str, value: &[u8]| {
         rustix::fs::lsetxattr(root.join(file), "security.selinux", value, rustix::fs::XattrFlags::empty()).unwrap();
@@ -91,7 +91,7 @@ fn label(root: &Path) {
     set("dir", b"label");
 }
 
-/// Runs it, and answers what it wrote to standard output and its exit code.
+/// Runs it. Returns its standard output and its exit code.
 fn ran(
     mut command: Command,
     words: &[&str],
@@ -108,13 +108,13 @@ fn ran(
     let (mut ours, theirs) = pty::terminal();
     tcsetwinsize(&theirs, Winsize { ws_row: 40, ws_col: 97, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
     let mut child = command.stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
-    // The command holds the other end, too, and the terminal would never end.
+    // The command object holds the other end too. The terminal would never end.
     drop(command);
     let (text, status) = pty::rest(&mut ours, &mut child);
     (text, status.code())
 }
 
-/// What differs from GNU ls.
+/// The difference from GNU ls.
 fn difference(words: &[&str], dir: &Path, environment: Environment<'_>, terminal: bool) -> Option<String> {
     let theirs = ran(Command::new("ls"), words, dir, environment, terminal);
     let ours = ran(pando(&["ls"]), words, dir, environment, terminal);
@@ -136,19 +136,19 @@ fn difference(words: &[&str], dir: &Path, environment: Environment<'_>, terminal
     ))
 }
 
-/// Fails with all differences, of which the first are shown.
+/// Fails if there are differences, and prints the first ones.
 fn none(differences: &[String]) {
     let shown = differences.iter().take(20).map(String::as_str).collect::<Vec<_>>().join("\n");
     assert!(differences.is_empty(), "{} differences:\n{shown}", differences.len());
 }
 
-/// The tree, in a directory that nothing else changes.
+/// The tree, in a directory that no other process changes.
 fn tree() -> tempfile::TempDir {
     let temp = tempfile::tempdir().unwrap();
     let root = temp.path().join("above/tree");
     fs::create_dir(temp.path().join("above")).unwrap();
     awkward(&root);
-    // Directories have been read since they changed: their times of access stay as they are for a day.
+    // Directories have been read since they changed, so their atimes do not change for a day.
     for _ in 0..2 {
         Command::new("ls").arg("-laR").arg(temp.path()).output().unwrap();
     }
@@ -178,7 +178,7 @@ fn no_option_of_gnu_ls_is_missing_from_the_table() {
     }
     let help = Command::new("ls").arg("--help").env("LC_ALL", "C").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
-    // What an option does begins in column 29, or after two spaces.
+    // The description of an option begins in column 29, or after two spaces.
     let named = help.lines().filter(|line| line.trim_start().starts_with('-'));
     let named = named.map(|line| line.trim_start().split("  ").next().unwrap_or_default());
     let known: BTreeSet<String> = named.flat_map(options_in).collect();
@@ -224,7 +224,7 @@ fn every_pair_of_options_prints_the_bytes_of_gnu_ls() {
 }
 
 #[test]
-fn failures_and_arguments_are_those_of_gnu_ls() {
+fn failures_and_arguments_match_those_of_gnu_ls() {
     if !is_gnu_9() {
         return;
     }
@@ -243,7 +243,7 @@ fn failures_and_arguments_are_those_of_gnu_ls() {
 }
 
 #[test]
-fn the_environment_means_what_it_means_to_gnu_ls() {
+fn the_environment_has_the_same_effect_as_in_gnu_ls() {
     if !is_gnu_9() {
         return;
     }
@@ -261,9 +261,9 @@ fn the_environment_means_what_it_means_to_gnu_ls() {
     none(&differences);
 }
 
-/// Access lists and security contexts are marked, on a file system that has them.
+/// Access control lists and security contexts are marked, on a file system that supports them.
 #[test]
-fn marks_and_contexts_are_those_of_gnu_ls() {
+fn marks_and_contexts_match_those_of_gnu_ls() {
     if !is_gnu_9() {
         return;
     }
@@ -277,9 +277,9 @@ fn marks_and_contexts_are_those_of_gnu_ls() {
     none(&listed.into_iter().flatten().collect::<Vec<_>>());
 }
 
-/// Names from an alphabet of what matters for versions, in the order that GNU ls gives them.
+/// Names from an alphabet of characters that matter for versions, in the order of GNU ls.
 #[test]
-fn versions_are_sorted_as_gnu_ls_sorts_them() {
+fn versions_are_sorted_as_by_gnu_ls() {
     if !is_gnu_9() {
         return;
     }
@@ -304,9 +304,10 @@ fn versions_are_sorted_as_gnu_ls_sorts_them() {
     none(&sorted.into_iter().flatten().collect::<Vec<_>>());
 }
 
-/// Patterns of all kinds, over names that they may match.
+/// Patterns of all kinds, on names that they may match. The function is long because of its lists
+/// of patterns and names.
 #[test]
-fn patterns_match_what_they_match_for_gnu_ls() {
+fn patterns_match_as_in_gnu_ls() {
     if !is_gnu_9() {
         return;
     }
@@ -394,9 +395,9 @@ fn patterns_match_what_they_match_for_gnu_ls() {
     none(&differences);
 }
 
-/// Directories that may not be read, or not be entered, for a user who is not root.
+/// Directories without read or search permission, for a user other than root.
 #[test]
-fn what_is_closed_is_told_as_gnu_ls_tells_it() {
+fn closed_directories_are_reported_as_by_gnu_ls() {
     if !is_gnu_9() {
         return;
     }

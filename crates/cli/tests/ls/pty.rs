@@ -1,4 +1,4 @@
-//! A terminal for a command to write to, and all that it wrote.
+//! A terminal that a command writes to, and its complete output.
 
 use std::{
     ffi::OsStr,
@@ -13,7 +13,7 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
 };
 
-/// Both ends of a new terminal: the one that the test reads, and the one that the command gets.
+/// Both ends of a new terminal: one for the test, one for the command.
 pub fn terminal() -> (File, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
@@ -23,12 +23,12 @@ pub fn terminal() -> (File, File) {
     (ours.into(), theirs)
 }
 
-/// Reads what is left until the command has ended, and answers that and its exit status. Nothing
-/// else may hold the other end.
+/// Reads the rest until the command has ended. Returns it with the exit status. No other process
+/// may hold the other end.
 ///
-/// A terminal says EIO when its other end is closed. But Linux looks for bytes first, and whether the
-/// other end is closed second. Between the two the command may write its last bytes and end: then
-/// EIO comes before them. So this reads once more when the command has ended.
+/// A terminal returns EIO when its other end is closed. But Linux first looks for bytes, and then
+/// for the other end. Between the two the command may write its last bytes and end: then EIO comes
+/// before those bytes. So this reads once more after the command has ended.
 pub fn rest(terminal: &mut File, child: &mut Child) -> (Vec<u8>, ExitStatus) {
     let mut text = Vec::new();
     let mut until_closed = || {

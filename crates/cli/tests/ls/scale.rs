@@ -1,6 +1,7 @@
-//! How large the tests of listings are, and the directory that has everything, as many times as asked for.
+//! The size of the tests of listings, and the directory that has entries of every kind.
 //!
-//! `PANDO_LS_ENTRIES=500000` is what `.ci/long` runs; without it they are small enough for every day.
+//! `.ci/long` runs with `PANDO_LS_ENTRIES=500000`. Without it the tests are small enough for every
+//! day.
 
 use std::{
     collections::HashMap,
@@ -32,29 +33,30 @@ fn asked() -> Option<usize> {
     Some(text.parse().unwrap_or_else(|_| panic!("PANDO_LS_ENTRIES={text} is not a number")))
 }
 
-/// Entries in the directory that has everything.
+/// The number of entries in the directory of every kind.
 fn entries() -> usize {
     asked().unwrap_or(EVERY_DAY)
 }
 
-/// Whether the large tests were asked for.
+/// Whether the large tests were requested.
 pub fn is_full() -> bool {
     asked().is_some()
 }
 
-/// Entries in a directory that is to exceed all memory: 3,000,000 for the 500,000 of `.ci/long`.
+/// The number of entries in a directory that exceeds all memory: 3,000,000 for the 500,000 of
+/// `.ci/long`.
 pub fn many() -> usize {
     asked().map_or(200_000, |entries| 6 * entries)
 }
 
-/// A result that a large test shows.
+/// Prints a result of a large test.
 pub fn say(what: fmt::Arguments<'_>) {
     if is_full() {
         let _ = writeln!(std::io::stderr(), "{what}");
     }
 }
 
-/// A name that no other number has: odd ones come round.
+/// A name that no other number has. Odd names recur.
 fn name(number: usize) -> OsString {
     let mut name = NAMES[number % NAMES.len()].to_vec();
     let suffix = format!("{number:x}");
@@ -63,7 +65,7 @@ fn name(number: usize) -> OsString {
     OsString::from_vec(name)
 }
 
-/// Makes an entry; of what kind, its number says.
+/// Creates an entry. The number determines its kind.
 fn make(path: &Path, number: usize, last_file: &mut OsString) {
     let node = |kind, device| rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o640), device).unwrap();
     match number % 16 {
@@ -78,7 +80,7 @@ fn make(path: &Path, number: usize, last_file: &mut OsString) {
         kind => {
             let file = fs::File::create(path).unwrap();
             match kind {
-                // Holes, and a byte between them.
+                // Holes, with a byte between them.
                 7 => file.set_len(number as u64 * 4097).unwrap(),
                 8 => file.write_all_at(b"x", number as u64).unwrap(),
                 9 if number % 64 == 9 => file.write_all_at(&[b'x'; 100][..number % 100], 0).unwrap(),
@@ -103,7 +105,7 @@ fn adorn(path: &Path, number: usize) {
     if number.is_multiple_of(7) {
         std::os::unix::fs::lchown(path, Some(number as u32), Some(number as u32 % 1000)).unwrap();
     }
-    // In the past: a time of access that a listing changes is changed by the first one.
+    // In the past: the first listing updates an atime that listings update.
     let time = Timespec { tv_sec: number as i64 * 1009 % 1_600_000_000, tv_nsec: number as i64 % 1_000_000_000 };
     let times = Timestamps { last_access: time, last_modification: time };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
@@ -142,10 +144,10 @@ fn json_and_find_agree_on_a_large_directory() {
     });
 }
 
-/// How often each name that stays was listed.
+/// How often each permanent name was listed.
 fn staying(root: &Path, options: &[&str]) -> HashMap<Vec<u8>, u32> {
     let output = pando(&["ls", "-0"]).args(options).arg(root).output().unwrap();
-    // What vanishes meanwhile may be said.
+    // Entries that are removed meanwhile may be reported.
     assert!(output.status.code().is_some_and(|code| code <= 1), "{options:?}: {}", said(&output));
     assert!(!said(&output).contains("stays"), "{}", said(&output));
     let mut seen = HashMap::new();
@@ -158,7 +160,7 @@ fn staying(root: &Path, options: &[&str]) -> HashMap<Vec<u8>, u32> {
 }
 
 #[test]
-fn under_churn_what_stays_is_listed_once() {
+fn under_churn_permanent_names_are_listed_once() {
     let count = entries();
     on_each_empty_file_system(2 * count as u64, |kind, root| {
         for number in 0..count {
@@ -172,7 +174,7 @@ fn under_churn_what_stays_is_listed_once() {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    // Made, moved, removed, in waves of different lengths.
+                    // Created, moved, removed, in waves of different lengths.
                     fs::write(path(turn * 7919), "").unwrap();
                     let _ = fs::rename(path(turn * 31), path(turn * 37));
                     let _ = fs::remove_file(path(turn * 101));
@@ -197,7 +199,7 @@ fn under_churn_what_stays_is_listed_once() {
     });
 }
 
-/// Also when the listing fails: the thread must end.
+/// Even if the listing fails, the thread must end.
 struct Stopper<'a>(&'a AtomicBool);
 
 impl Drop for Stopper<'_> {

@@ -1,4 +1,5 @@
-//! How it looks on a terminal, beside GNU ls in the same one: columns, quotes, colours. Seen by tmux.
+//! Output on a terminal, compared with GNU ls on the same one: columns, quotes, colours. tmux
+//! captures the screen.
 
 use std::{
     fs::{self, File},
@@ -25,10 +26,10 @@ use crate::{
 
 const COLOURS: &str = "rs=0:di=01;34:ln=01;36:pi=40;33:so=01;35:bd=40;33;01:cd=40;33;01:or=40;31;01:su=37;41:sg=30;43:\
     tw=30;42:ow=34;42:st=37;44:ex=01;32:*.txt=00;35:*.gz=01;31";
-/// Longer than anything here takes, however busy the machine is.
+/// Longer than any step here takes, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A tmux server of its own, which ends with it.
+/// A tmux server that ends with this value.
 struct Tmux {
     socket: String,
 }
@@ -36,7 +37,7 @@ struct Tmux {
 impl Tmux {
     fn new() -> Option<Self> {
         let tmux = Self { socket: format!("pando-{}", std::process::id()) };
-        // The server ends with its last session: this one keeps it.
+        // The server ends with its last session. This one keeps it alive.
         match tmux.command(&["new-session", "-d", "-s", "keep", "exec sleep 1000"]).output() {
             Ok(output) => {
                 assert!(output.status.success(), "{}", said(&output));
@@ -51,15 +52,15 @@ impl Tmux {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("tmux");
-        // -u: the terminal outside, which is none, knows UTF-8.
+        // -u: the outer terminal, which does not exist, supports UTF-8.
         command.args(["-u", "-L", &self.socket, "-f", "/dev/null"]).args(arguments);
         command.env_remove("TMUX").env_remove("COLUMNS");
         command
     }
 
-    /// What is on the screen, with its colours, once a command has ended.
+    /// The screen with its colours after a command has ended.
     fn screen(&self, width: u16, command: &str, dir: &Path) -> String {
-        // The server's environment is that of whoever started it.
+        // The server has the environment of the process that started it.
         let script =
             format!("export LC_ALL=C.UTF-8 LS_COLORS='{COLOURS}'; {command}; printf '<end %s>' $?; exec sleep 1000");
         let size = width.to_string();
@@ -77,7 +78,9 @@ impl Tmux {
             if text.contains("<end ") {
                 break text;
             }
-            assert!(begin.elapsed() < PATIENCE, "{command}: {text}");
+            if begin.elapsed() > PATIENCE {
+                panic!("{command}: {text}");
+            }
         };
         assert!(self.command(&["kill-session", "-t", "screen"]).status().unwrap().success());
         text
@@ -91,14 +94,14 @@ impl Drop for Tmux {
 }
 
 #[test]
-fn a_terminal_shows_what_gnu_ls_shows() {
+fn a_terminal_shows_the_same_as_with_gnu_ls() {
     if !has_gnu_ls() {
         return;
     }
     let Some(tmux) = Tmux::new() else { return };
     let temp = tempfile::tempdir().unwrap();
     populate(temp.path());
-    // It fills the screen from side to side, and nothing can be seen of the rest.
+    // The output fills the whole width of the screen, and other text is hidden.
     std::fs::remove_file(temp.path().join("x".repeat(255))).unwrap();
     let pando = env!("CARGO_BIN_EXE_pando");
     for width in [80, 97, 150] {
@@ -110,7 +113,7 @@ fn a_terminal_shows_what_gnu_ls_shows() {
     }
 }
 
-/// A terminal that takes what it has room for until somebody reads it, and not by lines: both ends.
+/// Both ends of a raw terminal. It takes bytes, not lines, as long as it has room.
 fn raw_terminal() -> (File, File) {
     let (ours, theirs) = pty::terminal();
     let mut modes = tcgetattr(&theirs).unwrap();
@@ -127,11 +130,13 @@ fn is_in_state(child: &Child, state: char) -> bool {
 fn wait_until(child: &Child, state: char) {
     let begin = Instant::now();
     while !is_in_state(child, state) {
-        assert!(begin.elapsed() < PATIENCE, "it is never in state {state}");
+        if begin.elapsed() > PATIENCE {
+            panic!("it is never in state {state}");
+        }
     }
 }
 
-/// What a terminal takes before a process is stopped.
+/// The bytes that a terminal takes before a process is stopped.
 fn until_stopped(terminal: &mut File, child: &Child) -> Vec<u8> {
     let (mut text, mut part) = (Vec::new(), [0; 4096]);
     let mut stopped = false;
@@ -149,7 +154,7 @@ fn until_stopped(terminal: &mut File, child: &Child) -> Vec<u8> {
     }
 }
 
-/// Seen to fail: without a restorer the terminal stays in the colour of a name.
+/// Seen to fail: without a restorer the terminal keeps the colour of a name.
 #[test]
 fn a_signal_leaves_no_colour_behind() {
     const NAMES: usize = 3000;
@@ -180,7 +185,7 @@ fn a_signal_leaves_no_colour_behind() {
         assert_eq!(status.signal(), Some(signal.as_raw()));
         assert!(names(&text) < NAMES && text.ends_with(RESET), "{}", text[text.len() - 40..].escape_ascii());
     }
-    // Stopped and continued, all comes; and what is ignored stays so.
+    // Stopped and continued, the output is complete. An ignored signal stays ignored.
     let (mut ours, mut child) = started(&[]);
     kill_process(Pid::from_child(&child), Signal::TSTP).unwrap();
     let mut text = until_stopped(&mut ours, &child);
@@ -189,14 +194,14 @@ fn a_signal_leaves_no_colour_behind() {
     let (more, status) = pty::rest(&mut ours, &mut child);
     text.extend(more);
     assert!(status.success() && names(&text) == NAMES);
-    // Nothing was cut in two.
+    // No sequence was cut.
     let line = |line: &[u8]| {
         let line = line.strip_prefix(RESET).unwrap_or(line);
         line.starts_with(b"\x1b[01;34mdirectory") && line.ends_with(RESET)
     };
     let odd: Vec<_> = text.split(|&byte| byte == b'\n').filter(|text| !line(text)).collect();
     assert_eq!(odd.len(), 2, "the first and what comes after the last: {odd:?}");
-    // Where the terminal takes nothing at all, the second one does not wait for it.
+    // If the terminal takes nothing at all, the second signal does not wait for it.
     let (_ours, mut theirs) = raw_terminal();
     fcntl_setfl(&theirs, OFlags::NONBLOCK).unwrap();
     while theirs.write(&[b'x'; 64]).is_ok() {}

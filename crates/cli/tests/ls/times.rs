@@ -1,4 +1,4 @@
-//! Times as GNU ls shows them, by formats and styles.
+//! Times compared with GNU ls, in many formats and styles.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,8 @@ use crate::{
     tree::set_times,
 };
 
-/// What may stand before letters, and those letters: flags, and modifiers that mean nothing in this locale.
+/// The parts before the letters of conversions, and the letters: flags, and modifiers without
+/// effect in this locale.
 const CONVERSIONS: [(&str, &str); 11] = [
     ("", "aAbBcCdDeFgGhHIjklmMnNpPqrRsStTuUVwWxXyYzZ%"),
     ("_", "CdeGgHIjklmMSuUVwWyY"),
@@ -26,20 +27,21 @@ const FORMATS: [&str; 7] = [
     "+",
     "+%c, %x; %X",
     "+%%c%%Ex%EY %OH\u{e9}",
-    // Two lines: for times that are not recent, and for those that are.
+    // Two lines: for times that are not recent, and for recent ones.
     "+A\nB",
     "+%F\n%R",
     "+\nB",
     "+%s\n%%s",
 ];
 
-/// Files with times around those at which years, weeks, months and halves of the day begin, and before 1970.
+/// Files with times around the starts of years, weeks, months and halves of the day, and before
+/// 1970.
 fn populate_times(root: &Path) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
     let mut times = vec![0, -1, 1, -315_521_755, -1_000_000_000, 951_782_400, 1_234_567_890, 4_294_967_296];
     times.extend([now - 10, now - 100 * 86_400, now - 190 * 86_400]);
     for year in 0..12 {
-        // The first of January 1995, and as many years after that.
+        // The first of January 1995, and of the years after that.
         let begin = 788_918_400 + (year * 365 + (year + 2) / 4) * 86_400;
         times.extend([begin - 1, begin, begin + 4 * 86_400, begin + 59 * 86_400 + 43_200, begin + 200 * 86_400]);
     }
@@ -52,7 +54,7 @@ fn populate_times(root: &Path) {
 }
 
 #[test]
-fn formats_mean_what_they_mean_to_gnu_ls() {
+fn formats_have_the_same_meaning_as_in_gnu_ls() {
     if !has_gnu_ls() {
         return;
     }
@@ -71,12 +73,12 @@ fn formats_mean_what_they_mean_to_gnu_ls() {
 }
 
 #[test]
-fn zones_are_those_of_the_c_library() {
+fn zones_match_those_of_the_c_library() {
     if !has_gnu_ls() {
         return;
     }
     let temp = tempfile::tempdir().unwrap();
-    // In the years in which the rule that counts without one has been what it is.
+    // The years in which a rule without years has applied.
     for (name, secs) in [("winter", 1_770_000_000), ("spring", 1_774_000_000), ("summer", 1_783_000_000)] {
         let file = temp.path().join(name);
         fs::write(&file, "").unwrap();
@@ -100,7 +102,7 @@ fn zones_are_those_of_the_c_library() {
 }
 
 #[test]
-fn posix_styles_are_for_other_locales() {
+fn posix_styles_apply_only_to_other_locales() {
     if !has_gnu_ls() {
         return;
     }

@@ -1,4 +1,4 @@
-//! A tree with everything that a listing may meet.
+//! A tree with entries of every kind.
 
 use std::{
     ffi::OsStr,
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags}
 
 use crate::mount::Mounted;
 
-/// Names that are hard to show.
+/// Names that are hard to print.
 pub const NAMES: &[&[u8]] = &[
     b"plain",
     b"a b",
@@ -48,20 +48,21 @@ pub const NAMES: &[&[u8]] = &[
     b"it's@",
 ];
 
-/// Seconds since the epoch that fit into the inodes of all file systems here, and around the ends of half a year.
+/// Seconds since the epoch that fit into the inodes of all file systems here, and times around the
+/// ends of half a year.
 fn times() -> Vec<i64> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
     vec![0, 1, (1 << 31) - 1, now - 3600, now - 15_000_000, now - 16_000_000, now + 86_400, 1_000_000_000]
 }
 
-/// Sets the time of last modification, and another one of last access.
+/// Sets the mtime, and another atime.
 pub fn set_times(path: &Path, secs: i64, nanos: i64) {
     let time = Timespec { tv_sec: secs, tv_nsec: nanos };
     let times = Timestamps { last_access: Timespec { tv_sec: secs / 2, ..time }, last_modification: time };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// Fills a directory. What needs root is left out if we are not.
+/// Fills a directory. Entries that need root are left out for other users.
 pub fn populate(root: &Path) {
     let path = |name: &str| root.join(name);
     for (index, name) in NAMES.iter().enumerate() {
@@ -111,7 +112,7 @@ pub fn populate(root: &Path) {
     }
 }
 
-/// Extended attributes and access lists, which not every file system has.
+/// Extended attributes and access control lists, which not every file system supports.
 pub fn populate_attributes(root: &Path) {
     let set = |file: &str, name: &str, value: &[u8]| {
         rustix::fs::lsetxattr(root.join(file), name, value, XattrFlags::empty()).unwrap();
@@ -127,8 +128,9 @@ pub fn populate_attributes(root: &Path) {
     set("dir", "system.posix_acl_default", &access_list(1, [7, 5, 5, 5, 5]));
 }
 
-/// An access list that names a user, with what the owner may do, that user, the group, at most both of these, and others:
-/// version 2, then tag, permissions and id of each, as in the kernel's `posix_acl_xattr.h`.
+/// An access control list that names a user, with the permissions of the owner, that user, the
+/// group, the mask of both, and others: version 2, then tag, permissions and id of each, as in the
+/// kernel's `posix_acl_xattr.h`.
 pub fn access_list(uid: u32, [owner, named, group, mask, others]: [u16; 5]) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries =
@@ -151,10 +153,10 @@ pub fn on_each_file_system(test: impl Fn(&Path)) {
     });
 }
 
-/// Runs a test in an empty directory on each file system that this machine can mount, large enough for so many
-/// entries. The test is told which it is.
+/// Runs a test in an empty directory on each file system that this machine can mount, large enough
+/// for `entries`. The test gets the name of the file system.
 pub fn on_each_empty_file_system(entries: u64, test: impl Fn(&str, &Path)) {
-    // Images have holes: what is not used costs nothing. As little as XFS takes.
+    // Images are sparse: unused space costs nothing. The size is the smallest for XFS.
     let bytes = (320 << 20) + entries * 8192;
     let inodes = format!("{}", entries + 10_000);
     let mounted: [(&str, &dyn Fn() -> Option<Mounted>); 4] = [

@@ -1,4 +1,4 @@
-//! A control group with a limit on memory, for the test that runs a command in it.
+//! A control group with a limit on memory, for tests that run a command in it.
 
 use std::{
     fs,
@@ -11,13 +11,13 @@ use crate::common::{heed, skipped};
 
 /// A control group of either version. It is removed when it is dropped.
 pub struct MemoryGroup {
-    /// Where its files are.
+    /// The directory of its files.
     pub dir: PathBuf,
 }
 
 impl MemoryGroup {
-    /// A group that may use so many bytes, and no swap. None, and a skip is noted, where no such
-    /// group can be made.
+    /// A group with this limit, and no swap. None, after noting a skip, if it cannot be
+    /// created.
     pub fn new(limit_bytes: u64) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("it is there");
         let mut reasons = String::from("no control group with a limit on memory:");
@@ -36,7 +36,7 @@ impl MemoryGroup {
         None
     }
 
-    /// A command that puts itself into the group and becomes `program`.
+    /// A command that moves itself into the group and becomes `program`.
     pub fn command(&self, program: &str) -> Command {
         heed();
         let mut command = Command::new("/bin/sh");
@@ -53,12 +53,12 @@ impl Drop for MemoryGroup {
 }
 
 fn limit(dir: &Path, file: &str, limit_bytes: u64) -> io::Result<()> {
-    // Not fs::write, which would create the file where no control group is.
+    // Not fs::write, which would create the file if there is no control group.
     let set = |file: &str, bytes: u64| {
         fs::OpenOptions::new().write(true).open(dir.join(file))?.write_all(bytes.to_string().as_bytes())
     };
     set(file, limit_bytes)?;
-    // Missing where swap is not accounted.
+    // The file is missing if swap is not accounted.
     let (swap, most) =
         if file == "memory.max" { ("memory.swap.max", 0) } else { ("memory.memsw.limit_in_bytes", limit_bytes) };
     let _ = set(swap, most);

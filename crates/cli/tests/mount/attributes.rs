@@ -1,4 +1,4 @@
-//! Attributes, extended attributes, and what takes privileges away.
+//! Attributes, extended attributes, and the removal of privileges.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ fn attributes_are_kept() {
     let root = fs::metadata(mounted.root()).unwrap();
     assert_eq!((root.mode() & 0o7777, root.uid(), root.gid(), root.nlink()), (0o1777, 12, 34, 2));
     assert_eq!(root.size(), 40, "as tmpfs counts");
-    // The umask is applied, and once.
+    // The umask is applied exactly once.
     let script = "umask 027; : > f; mkdir d; mkfifo -m 666 p";
     assert!(Command::new("/bin/sh").args(["-c", script]).current_dir(mounted.root()).status().unwrap().success());
     let mode = |name: &str| fs::metadata(mounted.path(name)).unwrap().mode() & 0o7777;
@@ -50,7 +50,7 @@ fn attributes_are_kept() {
         assert_eq!((found.atime(), found.atime_nsec()), atime);
         assert_eq!((found.mtime(), found.mtime_nsec()), mtime);
     }
-    // The least that can be asked for becomes the least that is kept.
+    // The smallest possible time is stored as the smallest representable one.
     let least = stamp(i64::MIN, 0);
     let times = rustix::fs::Timestamps { last_access: least, last_modification: least };
     rustix::fs::utimensat(CWD, &file, &times, rustix::fs::AtFlags::empty()).unwrap();
@@ -89,7 +89,7 @@ fn extended_attributes_are_kept() {
 }
 
 #[test]
-fn without_times_of_access_reading_leaves_none() {
+fn noatime_keeps_the_atime_of_files_that_are_read() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -114,9 +114,10 @@ fn without_times_of_access_reading_leaves_none() {
     }
 }
 
-/// Whoever is handed an open file may use it, though this user could not open it.
+/// A user who gets an open file from another process may use it, even if this user could not open
+/// it.
 #[test]
-fn open_files_may_be_handed_to_other_users() {
+fn open_files_may_be_passed_to_other_users() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -134,7 +135,7 @@ fn open_files_may_be_handed_to_other_users() {
 }
 
 #[test]
-fn writing_takes_privileges_away() {
+fn writing_removes_setuid_and_setgid() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -155,9 +156,9 @@ fn writing_takes_privileges_away() {
     }
 }
 
-/// truncate(2) is a modification if the size changes, ftruncate(2) is one anyway.
+/// truncate(2) is a modification only if the size changes. ftruncate(2) always is.
 #[test]
-fn truncation_to_the_same_size_is_told_by_who_asks() {
+fn truncation_to_the_same_size_depends_on_the_call() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -171,7 +172,7 @@ fn truncation_to_the_same_size_is_told_by_who_asks() {
     let ctime = || file.metadata().map(|found| (found.ctime(), found.ctime_nsec())).unwrap();
     let before = ctime();
     for (size, modified) in [(2, false), (3, true)] {
-        // Rust has no truncate(2) of its own.
+        // The Rust standard library has no truncate(2).
         let script = format!("import os; os.truncate('f', {size})");
         let program = Command::new("python3").args(["-c", &script]).current_dir(mounted.root()).output();
         let Ok(done) = program else { return skipped("not installed: python3") };
@@ -186,9 +187,10 @@ fn truncation_to_the_same_size_is_told_by_who_asks() {
     mounted.umount();
 }
 
-/// A chown that names nobody is one all the same. The kernel asks for it, too, before others than root allocate.
+/// A chown that changes neither owner nor group counts too. The kernel sends such a request before
+/// users other than root allocate.
 #[test]
-fn chown_to_nobody_takes_privileges_away() {
+fn chown_without_a_change_removes_setuid_and_setgid() {
     let _alone = alone();
     if !can_mount() || !has(&["fallocate"]) {
         return;
@@ -216,7 +218,7 @@ fn chown_to_nobody_takes_privileges_away() {
             assert!(by_another(script));
             assert_eq!(mode(), 0o777, "{script}, {options:?}");
         }
-        // Without a word, or with EPERM where the kernel sends the mode.
+        // Ignored, or EPERM if the kernel sends the mode.
         mark();
         by_another("chown : f 2> /dev/null");
         assert_eq!(mode(), 0o6777, "{options:?}: it is not theirs to take away");

@@ -55,7 +55,7 @@ fn files_hold_what_is_written() {
     assert_eq!(file.metadata().unwrap().size(), 8192);
     file.sync_all().unwrap();
 
-    // Appends from two descriptions, one after the other, land one after the other.
+    // Appends from two open file descriptions, one after the other, are stored in that order.
     let append = || fs::OpenOptions::new().append(true).create(true).open(mounted.path("log")).unwrap();
     let (mut one, mut two) = (append(), append());
     one.write_all(b"one ").unwrap();
@@ -69,10 +69,10 @@ fn files_hold_what_is_written() {
     mounted.umount();
 }
 
-/// Also to somebody who opens it for reading with O_TRUNC: the kernel finds out that the file is being executed only after
-/// it has been opened.
+/// O_TRUNC is refused even with O_RDONLY. The kernel finds out that the file is being executed only
+/// after it has opened the file.
 #[test]
-fn who_truncates_a_running_program_is_refused_and_it_stays() {
+fn a_running_program_cannot_be_truncated() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -89,14 +89,14 @@ fn who_truncates_a_running_program_is_refused_and_it_stays() {
     assert!(running.try_wait().unwrap().is_none(), "it ended");
     running.kill().unwrap();
     running.wait().unwrap();
-    // Then it may be, by who opens it for reading, too.
+    // After the end of the program, O_TRUNC with O_RDONLY succeeds.
     rustix::fs::open(&program, OFlags::RDONLY | OFlags::TRUNC, Mode::empty()).unwrap();
     assert_eq!(fs::metadata(&program).unwrap().len(), 0);
     mounted.umount();
 }
 
 #[test]
-fn names_are_made_moved_and_removed() {
+fn names_are_created_moved_and_removed() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -130,7 +130,8 @@ fn names_are_made_moved_and_removed() {
     assert_eq!(fs::read_to_string(path("h")).unwrap(), "x");
     assert_eq!(fs::read_to_string(path("x")).unwrap(), "through the other name");
 
-    // A name that was missing is there as soon as it is made, though the kernel remembers missing names.
+    // A missing name is found as soon as it is created, although the kernel caches negative
+    // dentries.
     assert!(!path("later").exists());
     fs::write(path("later"), "").unwrap();
     assert!(path("later").exists());
@@ -161,7 +162,7 @@ fn an_unlinked_file_lives_while_it_is_open() {
     file.seek(SeekFrom::Start(0)).unwrap();
     file.read_to_string(&mut text).unwrap();
     assert_eq!(text, "still here");
-    // The name can be had again, and is another file.
+    // The name is free, and a new file of that name is another file.
     fs::write(mounted.path("f"), "other").unwrap();
     assert_ne!(fs::metadata(mounted.path("f")).unwrap().ino(), file.metadata().unwrap().ino());
     drop(file);
@@ -169,7 +170,7 @@ fn an_unlinked_file_lives_while_it_is_open() {
 }
 
 #[test]
-fn a_directory_of_ten_thousand_is_read_whole() {
+fn a_directory_of_ten_thousand_is_read_completely() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -198,7 +199,7 @@ fn a_directory_of_ten_thousand_is_read_whole() {
         }
         assert_eq!(seen.len(), 10_000);
     }
-    // Removing while reading: what is left is still read, each once.
+    // Entries are removed while the directory is read: each remaining one is read exactly once.
     let mut removed = 0;
     for entry in fs::read_dir(&dir).unwrap() {
         fs::remove_file(entry.unwrap().path()).unwrap();
@@ -210,7 +211,7 @@ fn a_directory_of_ten_thousand_is_read_whole() {
 }
 
 #[test]
-fn limits_are_those_asked_for() {
+fn limits_are_those_that_were_given() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -222,7 +223,7 @@ fn limits_are_those_asked_for() {
     assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
     assert_eq!(rustix::fs::statvfs(mounted.root()).unwrap().f_bfree, 0);
     fs::remove_file(mounted.path("f")).unwrap();
-    // The inode is given back when the kernel forgets it, which it says a little later.
+    // The inode is freed when the kernel forgets it. The kernel sends that a little later.
     while rustix::fs::statvfs(mounted.root()).unwrap().f_ffree < 9 {
         thread::yield_now();
     }
@@ -231,17 +232,17 @@ fn limits_are_those_asked_for() {
     }
     let full = fs::write(mounted.path("one too many"), "").unwrap_err();
     assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
-    // Links and attributes are counted too.
+    // Links and extended attributes count too.
     let full = fs::hard_link(mounted.path("0"), mounted.path("one too many")).unwrap_err();
     assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
     assert_eq!(rustix::fs::setxattr(mounted.path("0"), "user.x", b"", XattrFlags::empty()), Err(Errno::NOSPC));
     mounted.umount();
 }
 
-/// What was removed can be had at once, though the kernel says only afterwards that it has done with it.
-/// Past the kernel's cache, too: it knows no other word for a part of what is written directly than EIO.
+/// Removed data is free at once, although the kernel sends the FORGET later. The same holds for
+/// direct writes, which the kernel answers with EIO if a part does not fit.
 #[test]
-fn a_direct_write_that_does_not_fit_is_refused_for_want_of_room() {
+fn a_direct_write_that_does_not_fit_fails_with_enospc() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -260,7 +261,7 @@ fn a_direct_write_that_does_not_fit_is_refused_for_want_of_room() {
 }
 
 #[test]
-fn what_was_removed_makes_room_for_the_next() {
+fn removed_data_makes_room_for_the_next_file() {
     const BYTES: usize = 700 << 10;
     let _alone = alone();
     if !can_mount() {
@@ -286,7 +287,7 @@ fn what_was_removed_makes_room_for_the_next() {
 }
 
 #[test]
-fn what_is_not_served_has_its_errno() {
+fn unsupported_operations_have_their_errno() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -296,7 +297,7 @@ fn what_is_not_served_has_its_errno() {
     assert_eq!(rustix::fs::ioctl_getflags(&file).unwrap_err(), Errno::NOTTY);
     assert_eq!(rustix::fs::fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(Errno::OPNOTSUPP));
     rustix::fs::syncfs(&file).unwrap();
-    // Copying within the kernel falls back to its own way.
+    // copy_file_range falls back to the kernel's own copy.
     fs::write(mounted.path("from"), "copied").unwrap();
     fs::copy(mounted.path("from"), mounted.path("to")).unwrap();
     assert_eq!(fs::read_to_string(mounted.path("to")).unwrap(), "copied");
@@ -304,9 +305,10 @@ fn what_is_not_served_has_its_errno() {
     mounted.umount();
 }
 
-/// A file without a name holds what it is given, gets a name if it may, and is gone with the last who has it open.
+/// An anonymous file (O_TMPFILE) stores data, can be linked if that is permitted, and is freed at
+/// the last close.
 #[test]
-fn a_file_without_a_name_may_get_one() {
+fn an_anonymous_file_can_be_linked() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -341,9 +343,9 @@ fn a_file_without_a_name_may_get_one() {
     mounted.umount();
 }
 
-/// statx(2) says when a file was made, whatever happens to it later.
+/// statx(2) reports the btime of a file, which never changes.
 #[test]
-fn the_time_of_birth_stays() {
+fn the_btime_never_changes() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -387,14 +389,14 @@ fn mount_options_reach_the_kernel() {
 }
 
 #[test]
-fn a_killed_server_is_cleaned_up_after() {
+fn a_dead_mount_of_a_killed_server_is_removed() {
     let _alone = alone();
     if !can_mount() {
         return;
     }
     let mut mounted = Mounted::new(&[]);
     fs::write(mounted.path("f"), "lost").unwrap();
-    // The kernel knows these attributes for a day, and goes on to answer with them.
+    // The kernel caches these attributes for a day, and still answers with them.
     fs::metadata(mounted.root()).unwrap();
     kill_process(mounted.pid(), Signal::KILL).unwrap();
     mounted.ended();
@@ -402,14 +404,14 @@ fn a_killed_server_is_cleaned_up_after() {
     let output = run(&["mount", mounted.path("f").to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("pando umount"), "{}", said(&output));
-    // Mounting again notices, says so, and works.
+    // The next mount at the same place notices the dead mount, reports it, and works.
     let mut mounted = Mounted::again(mounted.into_temp(), &[]);
     assert_eq!(names(&mounted.root()), Vec::<String>::new());
     kill_process(mounted.pid(), Signal::TERM).unwrap();
     let (status, errors) = mounted.ended();
     assert!(status.success() && errors.contains("cleaned a mount left dead"), "{status}: {errors}");
 
-    // Unmounting a dead mount works as well.
+    // Unmounting a dead mount works too.
     let mut mounted = Mounted::again(mounted.into_temp(), &[]);
     kill_process(mounted.pid(), Signal::KILL).unwrap();
     mounted.ended();
@@ -437,21 +439,21 @@ fn a_daemon_returns_when_it_is_mounted() {
     let pid = std::str::from_utf8(&value[..length]).unwrap();
     assert!(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().starts_with("pando"));
 
-    // Errors are seen by who started it.
+    // The parent prints errors of the child.
     let again = run(&["mount", "--daemon", grove]);
     assert_eq!(again.status.code(), Some(1));
     assert!(said(&again).contains("mounted here already"), "{}", said(&again));
 
     let output = run(&["umount", grove]);
     assert!(output.status.success(), "{}", said(&output));
-    // No process is left: gone, or a zombie where nobody collects orphans.
+    // No process is left, except for a zombie if no process collects orphans.
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_else(|_| "gone) Z".into());
     assert!(state.rsplit(") ").next().unwrap().starts_with('Z'), "{state}");
 }
 
-/// What is proposed can be copied into a shell, whatever the directory is called.
+/// The proposed command can be copied into a shell, whatever the name of the directory.
 #[test]
-fn the_line_says_how_to_leave() {
+fn the_ready_line_says_how_to_unmount() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -468,7 +470,7 @@ fn the_line_says_how_to_leave() {
 }
 
 #[test]
-fn what_cannot_be_mounted_says_why() {
+fn refused_mounts_name_the_reason() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -478,7 +480,7 @@ fn what_cannot_be_mounted_says_why() {
     let output = run(&["mount", root.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("pando umount"), "{}", said(&output));
-    // One that was already taken away is not ours any more.
+    // A mount that was unmounted by others is not ours any more.
     let inside = root.join("dir");
     fs::create_dir(&inside).unwrap();
     let output = run(&["umount", inside.to_str().unwrap()]);
@@ -488,7 +490,7 @@ fn what_cannot_be_mounted_says_why() {
 }
 
 #[test]
-fn nonempty_directories_come_back() {
+fn entries_of_nonempty_directories_return_after_the_unmount() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -504,7 +506,7 @@ fn nonempty_directories_come_back() {
 }
 
 #[test]
-fn the_ready_line_may_come_to_nobody() {
+fn a_ready_line_that_cannot_be_written_is_no_failure() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -513,7 +515,7 @@ fn the_ready_line_may_come_to_nobody() {
     let grove = temp.path().join("grove");
     let grove = grove.to_str().unwrap();
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    // A pipe that nobody reads, a full disk, and one that has no room for complaints either.
+    // A closed pipe, a full disk, and a full disk for messages too.
     let (reader, writer) = io::pipe().unwrap();
     drop(reader);
     for (out, errors) in

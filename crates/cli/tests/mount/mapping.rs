@@ -1,4 +1,4 @@
-//! One file through several descriptions, and through a mapping.
+//! One file through several open file descriptions, and through a mapping.
 
 use std::{fs, io::Write, os::unix::fs::FileExt, process::Command, thread};
 
@@ -7,9 +7,9 @@ use crate::{
     requests::alone,
 };
 
-/// Two descriptions of one file, one of them appending.
+/// Two open file descriptions of one file, one of them appending.
 #[test]
-fn appending_and_writing_do_not_disturb_each_other() {
+fn appends_and_writes_do_not_disturb_each_other() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -25,9 +25,9 @@ fn appending_and_writing_do_not_disturb_each_other() {
     mounted.umount();
 }
 
-/// What does not fit is told where it was asked for, and not forgotten with the pages.
+/// A lack of space is reported by msync or fsync, and not lost with the pages.
 #[test]
-fn a_mapping_that_does_not_fit_is_no_success() {
+fn a_mapping_that_does_not_fit_fails() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -44,9 +44,10 @@ fn a_mapping_that_does_not_fit_is_no_success() {
     mounted.umount();
 }
 
-/// What stands in a mapping only, the server has not got yet: where that may be is no hole to anybody.
+/// The server does not have data that only a mapping has. SEEK_HOLE must not report such a range as
+/// a hole.
 #[test]
-fn what_is_written_to_a_mapping_is_no_hole() {
+fn data_in_a_mapping_is_not_a_hole() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -69,7 +70,8 @@ fn what_is_written_to_a_mapping_is_no_hole() {
     };
     let each = "1 1 9 1048576\nNo such device or address\n";
     assert_eq!(String::from_utf8_lossy(&done.stdout), each.repeat(2), "{}", said(&done));
-    // Nobody has it open for writing any more, which the kernel says a little later: what is a hole is called one.
+    // The file is not open for writing any more, which the kernel sends a little later. Then
+    // holes are reported as holes.
     let reader = fs::File::open(mounted.path("empty")).unwrap();
     while rustix::fs::seek(&reader, rustix::fs::SeekFrom::Hole(0)) != Ok(0) {
         thread::yield_now();

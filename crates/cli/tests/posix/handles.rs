@@ -1,5 +1,5 @@
-//! File handles (`name_to_handle_at`, NFS): each names its file as long as the file has a name, whatever the kernel has
-//! forgotten.
+//! File handles (`name_to_handle_at`, NFS): each refers to its file as long as the file has a name,
+//! whatever the kernel has forgotten.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
     requests::{Forgetter, alone, forgetter},
 };
 
-/// A process that makes the two calls, since neither the standard library nor rustix has them.
+/// A process that makes the two calls, because neither the standard library nor rustix has them.
 struct Handles {
     child: Child,
     input: ChildStdin,
@@ -25,7 +25,7 @@ struct Handles {
 }
 
 impl Handles {
-    /// None, after saying why, where Python is missing.
+    /// None, after reporting why, if Python is missing.
     fn new() -> Option<Self> {
         let script = include_str!("handles.py");
         let started = Command::new("python3").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -51,14 +51,14 @@ impl Handles {
         handle
     }
 
-    /// `KIND INO MODE NLINK`, and the path; or an errno's name, twice.
+    /// `KIND INO MODE NLINK`, and the path; or the name of an errno, twice.
     fn open(&mut self, mounted: &Mounted, handle: &str) -> (String, String) {
         let answer = self.ask(&format!("open {} {handle}", mounted.root().display()));
         answer.rsplit_once(' ').map_or((answer.clone(), answer.clone()), |(found, path)| (found.into(), path.into()))
     }
 
-    /// That the handle of a removed file becomes stale. The kernel keeps the inode until the server has answered the release of
-    /// a file that was open, which nobody waits for.
+    /// Asserts that the handle of a removed file becomes stale. The kernel keeps the inode
+    /// until the server has answered the release of an open file, which no caller waits for.
     fn assert_becomes_stale(&mut self, mounted: &Mounted, handle: &str) {
         for _ in 0..1000 {
             let found = self.open(mounted, handle).0;
@@ -83,7 +83,7 @@ impl Drop for Handles {
     }
 }
 
-/// What a test here needs, or none, after saying why.
+/// The requirements of the tests here. None, after reporting why.
 fn needed() -> Option<(Forgetter, Handles)> {
     if can_mount() { Some((forgetter()?, Handles::new()?)) } else { None }
 }
@@ -94,7 +94,7 @@ fn facts(kind: &str, path: &Path) -> String {
 }
 
 #[test]
-fn handles_outlive_the_kernels_cache() {
+fn handles_outlive_the_kernel_caches() {
     let _alone = alone();
     let Some((forgetter, mut handles)) = needed() else { return };
     let mounted = Mounted::new(&[]);
@@ -112,7 +112,8 @@ fn handles_outlive_the_kernels_cache() {
             let (found, shown) = handles.open(&mounted, handle);
             assert_eq!(found, *facts, "{name}");
             if kind == "dir" {
-                // Found by its parents, each by `..` of the one below, as the kernel knows no path of it any more.
+                // The kernel has no path of it any more. It finds the parents by
+                // `..`, one after the other.
                 assert_eq!(Path::new(&shown).components().as_path(), path(name).components().as_path());
             }
         }
@@ -120,7 +121,7 @@ fn handles_outlive_the_kernels_cache() {
         assert_eq!(handles.read(&mounted, file), "contents");
     }
 
-    // Moved, by itself and with its directory.
+    // The file is moved, by itself and with its directory.
     fs::rename(path("a/b/file"), path("moved")).unwrap();
     fs::create_dir(path("new")).unwrap();
     fs::rename(path("a/b"), path("new/b")).unwrap();
@@ -129,7 +130,7 @@ fn handles_outlive_the_kernels_cache() {
     let (found, shown) = handles.open(&mounted, &taken[2].0);
     assert_eq!((found, Path::new(&shown)), (facts("dir", &path("new/b/c")), &*path("new/b/c")));
 
-    // One name gone, and then the other.
+    // One name is removed, and then the other.
     fs::remove_file(path("moved")).unwrap();
     forgetter.forget();
     assert_eq!(handles.read(&mounted, file), "contents");
@@ -160,7 +161,7 @@ fn a_removed_file_is_found_while_it_is_open() {
     assert_eq!(handles.read(&mounted, &handle), "contents");
     drop(open);
     handles.assert_becomes_stale(&mounted, &handle);
-    // All of it is given back.
+    // All of it is freed.
     let used = || rustix::fs::statvfs(mounted.root()).map(|stat| stat.f_files - stat.f_ffree).unwrap();
     while used() > 1 {
         thread::yield_now();
@@ -170,7 +171,7 @@ fn a_removed_file_is_found_while_it_is_open() {
 }
 
 #[test]
-fn handles_of_others_are_stale() {
+fn handles_of_other_trees_are_stale() {
     let _alone = alone();
     let Some((forgetter, mut handles)) = needed() else { return };
     let (one, other) = (Mounted::new(&[]), Mounted::new(&[]));
@@ -178,7 +179,8 @@ fn handles_of_others_are_stale() {
         fs::write(mounted.path("file"), "contents").unwrap();
     }
     let (mine, theirs) = (handles.take(&one.path("file")), handles.take(&other.path("file")));
-    // As if both files had one number: the node of the one, in two words after the type, and the generation of the other.
+    // As if both files had one number: the node of one file, in two words after the type, and
+    // the generation of the other.
     let theirs = format!("{}{}", &mine[..24], &theirs[24..]);
     for forget in [false, true] {
         if forget {
@@ -204,7 +206,8 @@ fn handles_of_others_are_stale() {
     other.umount();
 }
 
-/// Look-ups by number, while the kernel forgets and asks anew, and while files are moved and removed.
+/// Look-ups by number, while the kernel forgets and looks up again, and while files are moved and
+/// removed.
 #[test]
 fn handles_are_found_beside_forgets_and_renames() {
     const FILES: usize = 100;
@@ -252,7 +255,7 @@ fn handles_are_found_beside_forgets_and_renames() {
     mounted.umount();
 }
 
-/// Ends the threads beside a test, also if it fails.
+/// Ends the threads of a test, even if it fails.
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {

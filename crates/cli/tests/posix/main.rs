@@ -1,4 +1,5 @@
-//! What POSIX and Linux ask of a mounted tree, beside tmpfs where that can be asked too.
+//! The behaviour that POSIX and Linux require of a mounted tree, compared with tmpfs where
+//! possible.
 
 #[path = "../common/mod.rs"]
 mod common;

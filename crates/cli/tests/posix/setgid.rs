@@ -1,5 +1,5 @@
-//! Setuid and setgid go when a caller changes a file that may not keep them: beside tmpfs, for each operation, caller and
-//! mode.
+//! The kernel removes setuid and setgid when a caller changes a file that may not keep them:
+//! compared with tmpfs, for each operation, caller and mode.
 
 use pando_vfs::OpenFlags;
 
@@ -13,7 +13,7 @@ use crate::{
 const UID: u32 = 1001;
 const GID: u32 = 2001;
 
-/// Whose group is the file's, and how.
+/// The relation of the caller to the group of the file.
 const CALLERS: [(&str, Who); 8] = [
     ("owner", Who { uid: UID, gid: GID, groups: &[], fsetid: false }),
     ("owner by a supplementary group", Who { uid: UID, gid: 9, groups: &[8, GID], fsetid: false }),
@@ -25,7 +25,8 @@ const CALLERS: [(&str, Who); 8] = [
     ("root without CAP_FSETID", Who { fsetid: false, ..ROOT }),
 ];
 
-/// All may write. Setuid, setgid or both; and setgid with and without the right of the group to execute.
+/// All may write. Setuid, setgid or both; and setgid with and without execute permission for the
+/// group.
 const MODES: [u32; 8] = [0o0777, 0o4777, 0o2777, 0o6777, 0o2767, 0o6767, 0o2666, 0o4666];
 
 const WRITE: OpenFlags = OpenFlags::WRONLY;
@@ -66,7 +67,7 @@ fn ops() -> Vec<Op> {
     ]
 }
 
-/// What each operation answers, and which mode it leaves; by operation, caller and mode.
+/// The result of each operation and the mode after it, by operation, caller and mode.
 fn outcomes(tree: &Tree) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for op in ops() {
@@ -92,7 +93,7 @@ fn outcomes(tree: &Tree) -> Vec<Outcome> {
 
 type Outcome = (String, Result<(), i32>, u32);
 
-/// Compares a tree with tmpfs, in what `shown` leaves of each outcome.
+/// Compares a tree with tmpfs, in the part of each outcome that `shown` keeps.
 fn compare(with: &Tree, shown: impl Fn(Outcome) -> Option<Outcome>) {
     let tmpfs = Tree::tmpfs();
     let [expected, found] =
@@ -107,7 +108,7 @@ fn compare(with: &Tree, shown: impl Fn(Outcome) -> Option<Outcome>) {
 }
 
 #[test]
-fn privileges_of_a_file_go_as_on_tmpfs() {
+fn setuid_and_setgid_are_removed_as_on_tmpfs() {
     let _alone = alone();
     if !can_mount() {
         return;
@@ -115,7 +116,8 @@ fn privileges_of_a_file_go_as_on_tmpfs() {
     for options in [&["--allow-other", "--mode", "1777"][..], &["--allow-other", "--mode", "1777", "-o", "suid"]] {
         let tree = Tree::Mount(Mounted::new(options));
         compare(&tree, |(what, done, mode)| {
-            // What the kernel does before it asks for these cannot be seen here: docs/semantics.md, differences.
+            // The kernel changes the mode before it sends these. See docs/semantics.md,
+            // differences.
             let refused_all_the_same = what.contains("Fallocate(16");
             let unanswered = what.starts_with("Chown(\"f\", None, None)");
             Some((what, done.or(if unanswered { Ok(()) } else { done }), if refused_all_the_same { 0 } else { mode }))
@@ -126,7 +128,7 @@ fn privileges_of_a_file_go_as_on_tmpfs() {
 
 /// In process, root has all capabilities or none.
 #[test]
-fn privileges_of_a_file_go_in_process_as_on_tmpfs() {
+fn setuid_and_setgid_are_removed_in_process_as_on_tmpfs() {
     let _alone = alone();
     if !can_mount() {
         return;

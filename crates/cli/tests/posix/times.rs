@@ -1,5 +1,5 @@
-//! Which times of which object an operation changes, also where it changes nothing else: tmpfs beside the mount and beside
-//! the library.
+//! The times of each object that an operation changes, even if the operation changes nothing else:
+//! tmpfs, compared with the mount and with the library.
 
 use std::{fs, process::Command};
 
@@ -18,18 +18,20 @@ const CREAT: OpenFlags = OpenFlags::CREAT;
 const TRUNC: OpenFlags = OpenFlags::TRUNC;
 const NONE: RenameFlags = RenameFlags::empty();
 
-/// What each case begins with; all times but ctime are long ago. `linked` and `alias` are one file.
+/// The objects at the start of each case. All times except the ctime are long ago. `linked` and
+/// `alias` are one file.
 const OBJECTS: [&str; 11] =
     [".", "empty", "full", "hole", "linked", "alias", "marked", "symlink", "dir", "dir/inner", "other-dir"];
 
-/// What the mount is known to do otherwise: docs/semantics.md, differences.
+/// Known differences of the mount: docs/semantics.md, differences.
 type OnMount = Option<&'static str>;
 
+/// All operations. The function is long because it is a table.
 fn rows() -> Vec<(Op, OnMount)> {
     let open = |path, flags| (Op::Open(path, flags, Act::Nothing), None);
     let write = |path, act| (Op::Open(path, WRITE, act), None);
     let read = |path, act| (Op::Open(path, READ, act), None);
-    // The kernel answers from what it has cached, and nobody hears of it.
+    // The kernel answers from its caches, and the server gets no request.
     let cached = |path, act| (Op::Open(path, READ, act), Some("Ok"));
     let plain = |op| (op, None);
     vec![
@@ -127,7 +129,8 @@ fn rows() -> Vec<(Op, OnMount)> {
     ]
 }
 
-/// Waits until the kernel's coarse clock, from which tmpfs may take its times, is past all that it has given out.
+/// Waits until the kernel's coarse clock, from which tmpfs may take its times, is past all times
+/// that it has assigned.
 fn next_tick() {
     let time = |clock| clock_gettime(clock).unwrap();
     let now = time(ClockId::CLOCK_REALTIME);
@@ -136,7 +139,7 @@ fn next_tick() {
     }
 }
 
-/// What an operation answers, and which times of which object it changes.
+/// The result of an operation, and the times of each object that it changes.
 fn outcome(tree: &Tree, number: usize, op: Op) -> String {
     let case = tree.case(number);
     for path in ["empty", "linked", "marked"] {
@@ -175,7 +178,7 @@ fn compare(tree: &Tree) {
     let mut wrong = Vec::new();
     for (number, (op, on_mount)) in rows().into_iter().enumerate() {
         if is_library && matches!(op, Op::Open(.., Act::CopyFrom(..))) {
-            // It has no such call.
+            // The library has no such call.
             continue;
         }
         let expected = match on_mount.filter(|_| is_mount) {
@@ -210,7 +213,8 @@ fn times_change_in_process_as_on_tmpfs() {
     compare(&Tree::library());
 }
 
-/// A stamp file whose recipe empties it again: make would build it for ever if its times stayed.
+/// A stamp file whose recipe truncates it again: make would rebuild it for ever if its times did
+/// not change.
 #[test]
 fn a_stamp_file_is_up_to_date_after_make() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! Trees that are compared: the kernel's tmpfs, a mount of pandofs, and the library in this process.
+//! Trees to compare: a kernel tmpfs, a mount of pandofs, and the library in this process.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ pub enum Tree {
     Library(Vfs),
 }
 
-/// A tmpfs of the kernel, until it is dropped.
+/// A kernel tmpfs, unmounted when it is dropped.
 pub struct Tmpfs(TempDir);
 
 impl Drop for Tmpfs {
@@ -45,16 +45,16 @@ pub struct Who {
     pub uid: u32,
     pub gid: u32,
     pub groups: &'static [u32],
-    /// Of root: whether it has CAP_FSETID.
+    /// Root, with or without CAP_FSETID.
     pub fsetid: bool,
 }
 
 pub const ROOT: Who = Who { uid: 0, gid: 0, groups: &[], fsetid: true };
 
-/// That of this process, and so of all its threads; and of the library.
+/// The umask of this process with all its threads, and of the library.
 const UMASK: u32 = 0o022;
 
-/// What is done with an open file.
+/// An operation on an open file.
 #[derive(Debug, Clone, Copy)]
 pub enum Act {
     Nothing,
@@ -67,7 +67,7 @@ pub enum Act {
     Fallocate(u32, u64, u64),
     Fsync,
     Readdir,
-    /// `copy_file_range` of so many bytes from a file to this one.
+    /// `copy_file_range` of this many bytes from another file to this one.
     CopyFrom(&'static str, usize),
 }
 
@@ -77,9 +77,9 @@ pub enum Op {
     Open(&'static str, OpenFlags, Act),
     Truncate(&'static str, u64),
     Chmod(&'static str, u32),
-    /// The last one itself, if it is a symbolic link.
+    /// The last component itself, if it is a symbolic link.
     Chown(&'static str, Option<u32>, Option<u32>),
-    /// atime and mtime, the same.
+    /// The same value for atime and mtime.
     Utimens(&'static str, SetTime, SetTime),
     Rename(&'static str, &'static str, RenameFlags),
     Link(&'static str, &'static str),
@@ -94,10 +94,10 @@ pub enum Op {
     Stat(&'static str),
 }
 
-/// What is compared of an object: mode, and atime, mtime and ctime.
+/// The compared attributes: mode, atime, mtime and ctime.
 pub type Facts = (u32, [i128; 3]);
 
-/// An object that is looked at, also after it has lost its name.
+/// An object that is looked at, even after its name is removed.
 pub enum Object {
     Kernel(OwnedFd),
     Library(DentryRef),
@@ -136,7 +136,7 @@ impl Tree {
         Self::Library(Vfs::with_root_attributes(MemFs::new(MemOptions::default()), 0, 0, 0o1777).unwrap())
     }
 
-    /// A directory for a case, open to all; where the kernel sees it, its path.
+    /// A directory for a case, open to all; with its path if the kernel sees it.
     pub fn case(&self, number: usize) -> Case<'_> {
         let name = format!("case-{number}");
         let root = match self {
@@ -154,7 +154,7 @@ impl Tree {
         Case::Kernel(path)
     }
 
-    /// Unmounts a mount, whose server must have ended well.
+    /// Unmounts a mount. Its server must end successfully.
     pub fn end(self) {
         if let Self::Mount(mounted) = self {
             mounted.umount();
@@ -177,14 +177,14 @@ pub enum Case<'t> {
 }
 
 impl Case<'_> {
-    /// Carries out one operation; an errno if it fails.
+    /// Performs an operation. Returns an errno if it fails.
     pub fn apply(&self, who: Who, op: Op) -> Result<(), i32> {
         match self {
             Self::Library(vfs, dir) => {
                 on_library(vfs, &context(vfs, who), At::Dir(dir), op).map_err(|error| error.errno())
             }
             Self::Kernel(dir) if who == ROOT => on_kernel(dir, op).map_err(Errno::raw_os_error),
-            // In a thread of its own, whose credentials end with it.
+            // In a thread of its own, because the credentials are those of the thread.
             Self::Kernel(dir) => thread::scope(|scope| {
                 let done = scope.spawn(|| {
                     become_who(who);
@@ -195,7 +195,7 @@ impl Case<'_> {
         }
     }
 
-    /// Carries out what must succeed, as root.
+    /// Performs an operation as root, which must succeed.
     pub fn prepare(&self, op: Op) {
         assert_eq!(self.apply(ROOT, op), Ok(()), "{op:?}");
     }
@@ -214,7 +214,8 @@ impl Case<'_> {
     }
 }
 
-/// Makes the calling thread somebody else. The other threads stay what they are. (The umask is the process's.)
+/// Changes the credentials of the calling thread. Other threads keep theirs. (The umask is that of
+/// the process.)
 fn become_who(who: Who) {
     let (uid, gid) = (Uid::from_raw(who.uid), Gid::from_raw(who.gid));
     let groups: Vec<Gid> = who.groups.iter().map(|&group| Gid::from_raw(group)).collect();
@@ -346,5 +347,5 @@ fn on_library(vfs: &Vfs, context: &Context, at: At<'_>, op: Op) -> pando_vfs::Re
     }
 }
 
-/// Long before any clock of today.
+/// Long before any current time.
 pub const LONG_AGO: SetTime = SetTime::At(Timestamp(1_000_000_000));

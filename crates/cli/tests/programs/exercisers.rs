@@ -1,5 +1,5 @@
-//! Programs that others wrote to find what file systems do wrong. Each verifies what it does, and says by its exit status
-//! whether all was as it must be.
+//! Programs that others wrote to find errors of file systems. Each verifies its own results, and
+//! reports errors by its exit status.
 
 use crate::{
     assert_all_given_back,
@@ -7,8 +7,8 @@ use crate::{
     shell, unmounted,
 };
 
-/// What stress-ng exercises, all of it at the same time, with sizes that leave room for many rounds. Nothing that changes more
-/// of the machine than files: iomix, of root, drops the kernel's caches.
+/// The tests of stress-ng that run at the same time, with sizes that allow many rounds. No test
+/// changes more of the machine than files: iomix, for example, drops the kernel's caches as root.
 const STRESSORS: &str = "access chdir chmod chown dentry dir dirdeep dirmany fallocate fcntl filename flock fpunch fsize \
     fstat getdent handle hdd inotify lease link locka lockf lockofd mknod open rename seek symlink sync-file touch \
     utime xattr aiol readahead revio mmap msync sendfile splice";
@@ -16,9 +16,9 @@ const SIZES: &str = "--dirdeep-inodes 5000 --fallocate-bytes 16M --hdd-bytes 16M
     --seek-punch --sync-file-bytes 16M --readahead-bytes 16M --revio-bytes 16M --mmap-file --mmap-bytes 16M \
     --msync-bytes 16M --sendfile-size 1M";
 
-/// As root and as somebody else. `PANDO_STRESS_NG_SECONDS` says for how long, each time.
+/// As root and as another user. `PANDO_STRESS_NG_SECONDS` is the time for each.
 #[test]
-fn stress_ng_finds_nothing() {
+fn stress_ng_finds_no_errors() {
     if !can_mount() || !has(&["stress-ng", "setpriv"]) {
         return;
     }
@@ -39,9 +39,9 @@ fn stress_ng_finds_nothing() {
     unmounted(mounted);
 }
 
-/// Blocks that say themselves where they belong, written in each way there is, and read again.
+/// Blocks that contain their own place, written in every way there is, and read again.
 #[test]
-fn fio_reads_what_it_wrote() {
+fn fio_reads_back_its_data() {
     if !can_mount() || !has(&["fio"]) {
         return;
     }
@@ -67,10 +67,10 @@ fn fio_reads_what_it_wrote() {
     unmounted(mounted);
 }
 
-/// The POSIX test suite, as root and the two users that it becomes. What it asks of a remount is left out: mount(8) leaves
-/// that to a helper, which knows no file system that is mounted already.
+/// The POSIX test suite, as root and the two users that it becomes. Its tests of remounts are left
+/// out: mount(8) calls a helper for them, which does not know a mounted file system.
 #[test]
-fn pjdfstest_finds_nothing() {
+fn pjdfstest_finds_no_errors() {
     if !can_mount() || !has(&["pjdfstest"]) {
         return;
     }
@@ -100,10 +100,11 @@ fn pjdfstest_finds_nothing() {
     unmounted(elsewhere);
 }
 
-/// One file read and written in every way there is, mapped too, against a copy in memory; two of them at a time.
-/// `PANDO_FSX_OPERATIONS` says how often, `PANDO_FSX_SEED` which; it says how to do the same again if it finds something.
+/// Reads and writes one file in every way there is, also mapped, and compares it with a copy in
+/// memory; two of them at a time. `PANDO_FSX_OPERATIONS` is the number of operations,
+/// `PANDO_FSX_SEED` the seed. After an error it prints how to repeat the run.
 #[test]
-fn fsx_reads_what_it_wrote() {
+fn fsx_reads_back_its_data() {
     if !can_mount() || !has(&["fsx"]) {
         return;
     }

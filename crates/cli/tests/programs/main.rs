@@ -1,5 +1,6 @@
-//! Real programs on the mounted tree: what they leave behind is compared with what they leave on a file system that
-//! nobody doubts. Each test ends by unmounting, and the server must have ended, well and without a word.
+//! Real programs on the mounted tree: their results are compared with those on a trusted file
+//! system. Each test ends with an unmount, and the server must end successfully and without
+//! messages.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -28,8 +29,8 @@ use rustix::{
 /// A program that runs longer than this hangs: it is killed, and the test fails.
 const HANG_SECONDS: &str = "400";
 
-/// A shell at work in `dir`, with nothing of the caller's own settings, or of a repository that git has run us for; stops at
-/// the first failure. What it is to know comes as `$1`, `$2` and so on. Answers what was printed.
+/// Runs a shell in `dir`, without the caller's own settings and without the repository of a git
+/// hook. It stops at the first failure. Parameters are `$1`, `$2` and so on. Returns its output.
 fn shell(dir: &Path, script: &str, args: &[&OsStr]) -> String {
     let mut command = Command::new("timeout");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"GIT_")) {
@@ -51,15 +52,16 @@ fn shell(dir: &Path, script: &str, args: &[&OsStr]) -> String {
     said
 }
 
-/// A tar of real files of this machine, `entries` of them or more, with their directories and symbolic links; none if it
-/// has not so many.
+/// A tar of real files of this machine, at least `entries` of them, with their directories and
+/// symbolic links. None if there are not enough.
 fn real_files(into: &Path, entries: usize) -> Option<PathBuf> {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().ok();
     let sysroot = sysroot.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).filter(|s| !s.is_empty());
     let tar = into.join("real.tar");
     for root in ["/usr", "/usr/local"].into_iter().map(str::to_owned).chain(sysroot) {
-        // find names a directory before what is in it, so the first so many are a tree. tar notices (exit status 1) if
-        // somebody writes to a file meanwhile, and packs what it has read: that is as good.
+        // find prints a directory before its entries, so the first lines are a tree. tar
+        // notices (exit status 1) if a file is written meanwhile, and packs what it has
+        // read, which is as good.
         let script = r#"
             cd "$1"
             find . -xdev \( -type d -o -type l -o -type f -size -512k \) -print0 | head -z -n "$3" > "$2.list"
@@ -74,13 +76,14 @@ fn real_files(into: &Path, entries: usize) -> Option<PathBuf> {
     None
 }
 
-/// Asserts that two trees are one and the same to diff and rsync: names, contents, kinds, modes, owners, times, hard
-/// links, extended attributes. To the nanosecond: rsync by itself looks at seconds.
+/// Asserts that diff and rsync find two trees equal: names, contents, kinds, modes, owners, times,
+/// hard links, extended attributes. Times are compared to the nanosecond, because rsync by default
+/// compares seconds.
 fn assert_same(one: &Path, other: &Path) {
     let diff = "diff --recursive --no-dereference \"$1\" \"$2\"";
     let rsync = r#"rsync -aHX --modify-window=-1 --numeric-ids --dry-run --delete --itemize-changes "$1/" "$2/""#;
     let args = [one.as_os_str(), other.as_os_str()];
-    // diff does not compare what fifos and devices are: the listing does.
+    // diff does not compare fifos and devices. The listing does.
     let plain =
         |tree: &Path| shell(tree, "find . \\( -type p -o -type s -o -type b -o -type c \\) -print", &[]).is_empty();
     if plain(one) {
@@ -90,13 +93,13 @@ fn assert_same(one: &Path, other: &Path) {
     assert_eq!(listing(one), listing(other));
 }
 
-/// Everything stat says of each file of a tree that should survive a copy.
+/// The attributes of stat that should survive a copy, for each file of a tree.
 fn listing(tree: &Path) -> BTreeSet<String> {
     let script = r"find . \( -type d -printf '%p %y %m %U %G %T@\0' -o -printf '%p %y %m %n %U %G %s %T@ %l\0' \)";
     shell(tree, script, &[]).split('\0').map(str::to_owned).collect()
 }
 
-/// Nothing of the server is left: not as a process either.
+/// Asserts that nothing of the server is left, not even its process.
 fn unmounted(mounted: Mounted) {
     let root = mounted.root();
     mounted.umount();
@@ -107,10 +110,10 @@ fn unmounted(mounted: Mounted) {
     }
 }
 
-/// Nothing is used of a tree that is empty again.
+/// Asserts that an empty tree uses nothing.
 fn assert_all_given_back(mounted: &Mounted) {
-    // The kernel says a little later what it has forgotten, among its requests: so a bounded number of them. The root
-    // is the one inode that stays.
+    // The kernel sends what it has forgotten a little later, among its requests, so this makes
+    // a bounded number of them. The root is the only inode that stays.
     let used = || {
         let stat = rustix::fs::statvfs(mounted.root()).expect("it answers");
         (stat.f_blocks - stat.f_bfree, stat.f_files - stat.f_ffree)
@@ -120,7 +123,7 @@ fn assert_all_given_back(mounted: &Mounted) {
 }
 
 #[test]
-fn a_tar_of_ten_thousand_files_comes_out_as_it_went_in() {
+fn a_tar_of_ten_thousand_files_is_unpacked_unchanged() {
     if !can_mount() || !has(&["tar", "diff", "cmp", "rsync", "find"]) {
         return;
     }
@@ -138,7 +141,7 @@ fn a_tar_of_ten_thousand_files_comes_out_as_it_went_in() {
     shell(&tree, extract, &[tar.as_os_str()]);
     assert!(listing(&tree).len() > 10_000);
     assert_same(&expected, &tree);
-    // Packed again from the mount, it is the same archive; then everything goes.
+    // Packed again from the mount, it is the same archive. Then everything is removed.
     let names = format!("{}.list", tar.display());
     let repack = r#"tar --create --no-recursion --null --files-from "$1" | cmp - "$2""#;
     let reference = temp.path().join("again.tar");
@@ -205,7 +208,7 @@ fn git_keeps_its_history() {
 }
 
 #[test]
-fn sqlite_keeps_what_was_committed() {
+fn sqlite_keeps_committed_data() {
     if !can_mount() || !has(&["sqlite3"]) {
         return;
     }
@@ -281,18 +284,18 @@ END
         test "$("$cargo" run --quiet)" = 47001
         "$cargo" build 2>&1 | grep -q '^ *Finished'
         test -z "$("$cargo" build 2>&1 | grep Compiling)""#;
-    // rustup finds its toolchains from the real home directory, unlike what is built.
+    // rustup finds its toolchains through the real home directory, unlike the built files.
     let home = std::env::var_os("HOME").unwrap_or_else(|| "/root".into());
     let script = format!("export HOME=\"$2\"\n{script}");
     shell(&mounted.root(), &script, &[&cargo, &home]);
     unmounted(mounted);
 }
 
-/// A file system of type ext4 in a file, mounted; unmounted when it goes.
+/// A mounted ext4 file system in a file. Dropping it unmounts it.
 struct Ext4(tempfile::TempDir);
 
 impl Ext4 {
-    /// None, and the reason said, where loop devices are not to be had.
+    /// None, after reporting why, if there are no loop devices.
     fn new() -> Option<Self> {
         let temp = tempfile::tempdir().expect("a directory");
         shell(temp.path(), "truncate --size 256M image && mkfs.ext4 -q -F -b 4096 image && mkdir at", &[]);
@@ -316,7 +319,7 @@ impl Drop for Ext4 {
     }
 }
 
-/// The length of the file that is mostly holes.
+/// The length of the sparse file.
 const SPARSE_BYTES: u64 = 192 << 20;
 
 /// One of everything that a copy may lose.
@@ -374,7 +377,7 @@ fn one_of_everything(tree: &Path) {
     fs::File::options().write(true).open(path("old")).expect("opens").set_times(times).expect("set");
 }
 
-/// All extended attributes of a tree, as getfattr prints them, file by file.
+/// All extended attributes of a tree, as printed by getfattr, file by file.
 fn xattrs(tree: &Path) -> BTreeSet<String> {
     let printed =
         shell(tree, "getfattr --dump --match=- --recursive --no-dereference --physical --encoding=hex .", &[]);

@@ -1,4 +1,4 @@
-//! What a mount was asked, read from outside; and making the kernel forget.
+//! The requests that a mount has served, read from outside; and making the kernel forget.
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::{
@@ -10,19 +10,19 @@ use std::{
 
 use crate::common::{Mounted, skipped};
 
-/// Numbers by name: requests of each kind, and what else the report has.
+/// Numbers by name: requests of each kind, and other numbers of the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requests(BTreeMap<String, u64>);
 
 impl Requests {
-    /// What was asked until now. Asking this is not counted.
+    /// The requests until now. Reading them is not counted.
     pub fn of(mounted: &Mounted) -> Self {
         let mut value = vec![0; 4096];
         let length = rustix::fs::getxattr(mounted.root(), pando_fuse::REQUESTS_XATTR, &mut value[..]).expect("counts");
         Self::from_json(std::str::from_utf8(&value[..length]).expect("text"))
     }
 
-    /// Takes the numbers out of a report: each follows its name.
+    /// Parses a report: each number follows its name.
     pub fn from_json(text: &str) -> Self {
         let numbers = text.split(',').filter_map(|part| {
             let (name, number) = part.rsplit_once(": ")?;
@@ -32,18 +32,18 @@ impl Requests {
         Self(numbers.collect())
     }
 
-    /// One of them.
+    /// One of the numbers.
     pub fn count(&self, name: &str) -> u64 {
         *self.0.get(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
 
-    /// What came since.
+    /// The requests since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self(self.0.iter().map(|(name, count)| (name.clone(), count - before.count(name))).collect())
     }
 }
 
-/// As `ls -l` does it: each name, and then its attributes. Answers how many there were.
+/// Lists as `ls -l` does: each name, and then its attributes. Returns the number of entries.
 pub fn list(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).expect("a directory");
     entries.map(|entry| entry.and_then(|entry| entry.metadata()).expect("attributes")).fold(0, |count, _| count + 1)
@@ -51,19 +51,20 @@ pub fn list(dir: &Path) -> usize {
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-/// One test at a time: what the kernel is made to forget is everybody's, and a program that another test starts would
-/// hold the files that are open here until it is executed (so that an unmount finds them busy).
+/// Tests run one at a time. They make the kernel forget, which affects all tests. A program that
+/// another test starts would inherit the open files of this test until it is executed, and an
+/// unmount would find them busy.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
-    // A test that failed with it in hand has not broken it.
+    // A failed test that held the lock has not damaged anything.
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes the kernel forget.
 pub struct Forgetter(());
 
-/// The right to make the kernel forget, if that can be had here. If not, says why, and fails where a skip is not
-/// allowed.
+/// The permission to make the kernel forget. If that is impossible here, reports why, and fails if
+/// a skip is not allowed.
 pub fn forgetter() -> Option<Forgetter> {
     match fs::OpenOptions::new().write(true).open(DROP_CACHES) {
         Ok(_) => Some(Forgetter(())),
@@ -75,14 +76,15 @@ pub fn forgetter() -> Option<Forgetter> {
 }
 
 impl Forgetter {
-    /// Names and attributes that nobody uses. Twice: the first time spares what was used lately.
+    /// Drops unused names and attributes. It does so twice, because the first time spares
+    /// recently used ones.
     pub fn forget(&self) {
         (0..2).for_each(|_| fs::write(DROP_CACHES, "2").expect("root may"));
     }
 }
 
-/// Whether `work` can be done from the kernel's caches alone. Another process may make the kernel forget at any time,
-/// so it has a few attempts; each leaves the caches filled.
+/// Whether `work` can be done from the kernel's caches alone. Another process may make the kernel
+/// forget at any time, so there are a few attempts. Each leaves the caches filled.
 pub fn asks_nothing(mounted: &Mounted, mut work: impl FnMut()) -> bool {
     (0..5).any(|_| {
         let before = Requests::of(mounted);

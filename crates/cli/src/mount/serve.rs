@@ -1,0 +1,111 @@
+//! Mounts a tree, and serves it until it is unmounted.
+
+use std::{path::Path, process::ExitCode};
+
+use pando_console::{
+    failure::{Failure, Result, say},
+    memory_limits, mountinfo,
+    output::show,
+    quote::for_shell,
+    signals,
+};
+use pando_fuse::{DeviceTransport, RingTransport, Server, ServerOptions, Transport, trace::TraceListener};
+use pando_memfs::{MemFs, MemOptions};
+use pando_vfs::Vfs;
+use signal_hook::iterator::Signals;
+use tracing::{info, warn};
+
+use super::{
+    args::{IoUring, MountArgs},
+    asked::Asked,
+    daemon, injector,
+    leave::Leaver,
+    limits, point, refused,
+};
+
+/// Mounts a tree and serves it until it is unmounted.
+///
+/// # Errors
+/// The tree cannot be mounted, each reason with its remedy, or the device failed.
+pub fn run(args: &MountArgs, mut asked: Asked, in_background: bool) -> Result<ExitCode> {
+    let shown = for_shell(&args.dir);
+    let (mut prepared, held) = point::prepare(&args.dir, args.nonempty)?;
+    if prepared.cleaned {
+        say(format_args!("pando: {shown}: cleaned a mount left dead by a server that was killed"));
+    }
+    for (word, why) in &asked.without_effect {
+        say(format_args!("pando: {shown}: -o {word} has no effect: {why}"));
+    }
+    let injector = injector::injector(&args.injector, tracing::enabled!(tracing::Level::INFO))?;
+    let vfs = tree(args, asked.mount.threads.get())?;
+    let server = Server::new(vfs.clone(), ServerOptions { valid: args.attr_timeout, birth_times: args.birth_times });
+    asked.mount.injector = injector.as_ref().map(injector::Counted::injector);
+    // Catch signals before mounting: a signal between the two would leave a dead mount behind.
+    let signals = Signals::new(signals::ending()).map_err(|error| Failure::system("cannot catch signals", &error))?;
+    let connection = transport(args.io_uring)
+        .connect(server, held.path(), &asked.mount)
+        .map_err(|error| refused::explain(&args.dir, &error))?;
+    // The directory below the mount must not stay in use.
+    drop(held);
+    let mount = mountinfo::at(&prepared.path).ok().flatten();
+    let ignored = mount.as_ref().map(|mount| asked.ignored(mount)).unwrap_or_default();
+    if !ignored.is_empty() {
+        say(format_args!("pando: {shown}: -o {}: ignored: only root may mount so", ignored.join(",")));
+    }
+    let device = mount.map(|mount| mount.device);
+    // `pando trace` connects to the listener. Without it the mount works all the same.
+    let listener = device.as_deref().map(|device| TraceListener::start(vfs, device));
+    if let Some(Err(error)) = &listener {
+        warn!(%error, "this mount cannot be traced");
+    }
+    let leaver = Leaver { path: prepared.path.clone(), device };
+    let served = leaver.while_serving(signals, || {
+        announce(args, &prepared.path, in_background)?;
+        prepared.keep();
+        connection.serve().map_err(|error| Failure::system(format_args!("{shown}: the server ended"), &error))
+    });
+    // The device number may soon belong to another mount, which listens under that number.
+    drop(listener);
+    leaver.clean(served.is_err());
+    served?;
+    if let Some(injector) = injector {
+        // Finish in any case, and not only if the log wants the report.
+        let requests = injector.finish()?;
+        info!("requests: {requests}");
+    }
+    info!(path = %prepared.path.display(), "unmounted");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn transport(io_uring: IoUring) -> Box<dyn Transport> {
+    match io_uring {
+        IoUring::Auto => Box::new(RingTransport { required: false }),
+        IoUring::Always => Box::new(RingTransport { required: true }),
+        IoUring::Never => Box::new(DeviceTransport),
+    }
+}
+
+fn tree(args: &MountArgs, threads: usize) -> Result<Vfs> {
+    let memory = memory_limits::smallest();
+    let asked = MemOptions::new().size_bytes(args.size).inodes(args.inodes);
+    if let Some(warning) = limits::warning(asked, threads, memory.as_ref()) {
+        say(format_args!("pando: {}: {warning}", for_shell(&args.dir)));
+    }
+    let memfs = MemFs::new(limits::choose(asked, threads, memory.as_ref()));
+    let uid = args.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
+    let gid = args.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
+    Vfs::with_root_attributes(memfs, uid, gid, args.mode)
+        .map_err(|error| Failure::new(format!("cannot make the tree: {error}")))
+}
+
+/// Prints the line that says where the tree is mounted and how to unmount it.
+fn announce(args: &MountArgs, path: &Path, in_background: bool) -> Result<()> {
+    let leave = if in_background { "to leave:" } else { "to leave: Ctrl-C, or" };
+    let shown = for_shell(&args.dir);
+    let line = format!("{}: an in-memory tree is mounted ({leave} pando umount {shown})\n", for_shell(path));
+    if in_background {
+        return daemon::ready(&line);
+    }
+    show(&line);
+    Ok(())
+}
