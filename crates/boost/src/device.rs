@@ -1,10 +1,11 @@
 //! What has been learnt of one file system: whether calls wait there, whether the kernel keeps the answers, how many
 //! calls at once are worth it.
 
+use pando_scan::concurrency::{ByThroughput, HELPER_FIRST};
+
 use crate::{
     ask::{Asked, Votes},
     board::NEVER,
-    governor::Governor,
 };
 
 /// Calls after which the waits among them are judged.
@@ -22,7 +23,7 @@ const CONVINCING: u32 = 8;
 /// One file system.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) governor: Governor,
+    pub(crate) concurrency: ByThroughput,
     /// Tasks in flight, reading directories among them.
     pub(crate) in_flight: usize,
     /// One directory in so many is looked at; `NEVER`: none.
@@ -55,7 +56,7 @@ pub(crate) enum Verdict {
 impl Device {
     pub(crate) fn new(most_in_flight: usize) -> Self {
         Self {
-            governor: Governor::new(most_in_flight),
+            concurrency: ByThroughput::new(HELPER_FIRST, most_in_flight),
             in_flight: 0,
             interval: 1,
             shown: 0,
@@ -71,7 +72,7 @@ impl Device {
 
     /// Whether nothing more may be begun for now.
     pub(crate) fn is_full(&self) -> bool {
-        self.in_flight >= self.governor.limit()
+        self.in_flight >= self.concurrency.limit()
     }
 
     /// One directory in so many is worth a look.

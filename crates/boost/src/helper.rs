@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -113,9 +113,11 @@ impl Helper {
                 self.summon(&mut state);
             }
             drop(state);
+            let begun = Instant::now();
             let done = perform(task);
             state = self.lock();
-            done.report(&mut state.schedule);
+            // The wait for the lock counts: what completes in a second depends on it too.
+            done.report(&mut state.schedule, begun.elapsed());
             let intervals = state.schedule.new_intervals();
             for (device, interval) in intervals {
                 self.publish(device, interval);
@@ -143,10 +145,10 @@ enum Done {
 }
 
 impl Done {
-    fn report(self, schedule: &mut Schedule) {
+    fn report(self, schedule: &mut Schedule, took: Duration) {
         match self {
             Self::Read(scan, opened, block) => schedule.read(scan, opened, block),
-            Self::Asked(scan, asked, left) => schedule.asked(scan, &asked, left, Instant::now()),
+            Self::Asked(scan, asked, left) => schedule.asked(scan, &asked, left, took),
         }
     }
 }

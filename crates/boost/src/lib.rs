@@ -43,7 +43,6 @@
 mod ask;
 mod board;
 mod device;
-mod governor;
 mod helper;
 mod library;
 mod posts;

@@ -17,8 +17,10 @@ use std::{
     ffi::CString,
     os::fd::OwnedFd,
     sync::Arc,
-    time::Instant,
+    time::Duration,
 };
+
+use pando_scan::concurrency::Calls;
 
 use crate::{
     ask::{Asked, Identity, Manner, Pick, is_trouble},
@@ -278,7 +280,7 @@ impl Schedule {
     pub(crate) fn read(&mut self, id: ScanId, opened: Option<OwnedFd>, block: rustix::io::Result<Block>) {
         self.ended(id);
         if block.as_ref().is_err_and(|&error| is_trouble(error)) {
-            self.device(id.device).governor.back_off();
+            self.device(id.device).concurrency.back_off();
         }
         let Some(scan) = self.scans.iter_mut().find(|scan| scan.id == id) else { return };
         scan.reading = false;
@@ -299,7 +301,7 @@ impl Schedule {
     }
 
     /// Names were asked; those in `left` were not.
-    pub(crate) fn asked(&mut self, id: ScanId, asked: &Asked, left: Vec<CString>, now: Instant) {
+    pub(crate) fn asked(&mut self, id: ScanId, asked: &Asked, left: Vec<CString>, took: Duration) {
         self.totals.asked += asked.calls as u64;
         self.totals.waited += asked.waited as u64;
         self.totals.links += asked.links as u64;
@@ -307,11 +309,12 @@ impl Schedule {
         self.ended(id);
         let device = self.devices.get_mut(&id.device).expect("made when it was told of");
         if asked.trouble > 0 {
-            device.governor.back_off();
+            device.concurrency.back_off();
         } else if was_full {
-            device.governor.completed(asked.calls, now);
+            let count = u32::try_from(asked.calls).unwrap_or(u32::MAX);
+            device.concurrency.learn(Calls::of(count, took));
         } else {
-            device.governor.interrupted();
+            device.concurrency.interrupted();
         }
         let interval = device.interval();
         let mut verdict = device.learn(asked);
@@ -434,5 +437,4 @@ impl Scan {
 }
 
 #[cfg(test)]
-#[path = "schedule_test.rs"]
 mod tests;

@@ -26,28 +26,23 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod arena;
-mod calls;
-mod crew;
-mod device;
-mod dirents;
+pub mod concurrency;
+mod directory;
+mod entry;
 mod error;
-mod fill;
-mod job;
-mod meter;
+mod kernel;
+mod limits;
+mod memory;
 mod options;
-mod pace;
-mod pool;
-mod scan;
-#[allow(unsafe_code)]
-mod sys;
 mod walk;
 mod warm;
+mod workers;
 
-pub use calls::attributes;
+pub use directory::Scan;
 pub use error::{Error, Result};
-pub use options::{MAX_FIXED_WORKERS, MAX_WORKERS, MIN_BUDGET_BYTES, Options, Order, Workers};
+pub use kernel::calls::attributes;
+pub use limits::{MAX_FIXED_WORKERS, MAX_WORKERS, MIN_BUDGET_BYTES};
+pub use options::{Options, Order, Workers};
 pub use pando_records::{Attr, Batch, BulkXattr, Fields, FileKind, Mask, Record, Time, XattrValue, Xattrs};
-pub use scan::Scan;
 pub use walk::{Cause, Child, Children, Descent, Directory, Event, Failure, Walk, WalkOptions};
 pub use warm::{Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};

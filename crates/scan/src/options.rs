@@ -1,21 +1,14 @@
 //! What a caller may choose.
 
-use pando_records::{Fields, Mask, PAGE_BYTES};
+use pando_records::{Fields, Mask};
 
-use crate::{Error, Result};
-
-/// The smallest budget: a page of names with its index, one part, and two pages for extended attributes.
-pub const MIN_BUDGET_BYTES: usize = 8 * PAGE_BYTES;
-/// The most threads that a scan starts by itself.
-pub const MAX_WORKERS: usize = 64;
-/// The most that [`Workers::Fixed`] may ask for.
-pub const MAX_FIXED_WORKERS: usize = 1024;
+use crate::{Error, MAX_FIXED_WORKERS, MIN_BUDGET_BYTES, Result};
 
 /// How many calls may wait in the kernel at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Workers {
     /// As measured: the caller alone while calls are fast, with a thread that is ahead of it where some wait a little, and up to
-    /// [`MAX_WORKERS`] threads when each call waits.
+    /// [`MAX_WORKERS`](crate::MAX_WORKERS) threads when each call waits.
     #[default]
     Auto,
     /// As measured, and never more than this.

@@ -17,12 +17,14 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{
-    Cause,
-    children::Expected,
-    open::{Identity, identity_as, open_dir_on},
+use super::open::{Cause, Expected, Identity, identity_as, open_dir_on};
+use crate::{
+    Options,
+    directory::Scan,
+    kernel::meter::Meter,
+    memory::Arena,
+    workers::{WorkerPool, threads::Work},
 };
-use crate::{Options, arena::Arena, crew::Crew, meter::Meter, pool::Work, scan::Scan};
 
 /// Which directory, and what it is read with.
 pub(super) struct Task {
@@ -33,7 +35,7 @@ pub(super) struct Task {
     pub dev: Option<(u32, u32)>,
     pub options: Options,
     pub arena: Arc<Arena>,
-    pub crew: Crew,
+    pub pool: WorkerPool,
 }
 
 /// A directory that was opened, with its first records.
@@ -70,13 +72,13 @@ impl Task {
         let meter = Meter::start();
         let fd = open_dir_on(self.dev, self.expected, self.parent.as_fd(), &self.name, self.options.follow)?;
         let identity = identity_as(fd.as_fd(), self.expected)?;
-        let mut scan = Scan::with(fd, &self.options, self.arena.clone(), self.crew.clone());
+        let mut scan = Scan::with(fd, &self.options, self.arena.clone(), self.pool.clone());
         let entries = scan.prefetch(enough);
         // Names alone come many at once: it is the directory that waits.
         let asked = if self.options.mask.is_empty() { 0 } else { entries as u64 };
         // If nobody wants it any more, that it was opened says nothing of its entries.
         if entries > 0 || !enough.load(Ordering::Relaxed) {
-            self.crew.pace.after_ahead(meter.read(1 + asked));
+            self.pool.concurrency.after_directory(meter.read(1 + asked));
         }
         Ok(Opened { scan, identity, arena: self.arena })
     }
@@ -85,10 +87,10 @@ impl Task {
 impl Ahead {
     /// Gives it to the threads. None, and the task comes to nothing, if there are none.
     pub fn start(task: Task) -> Option<Arc<Self>> {
-        let (pool, threads) = (task.crew.pool.clone(), task.crew.pace.threads());
+        let (threads, wanted) = (task.pool.threads.clone(), task.pool.concurrency.threads());
         let ahead = Arc::new(Self::new(task));
         let weak = Arc::downgrade(&ahead);
-        pool.submit(Work::Single(Box::new(move || Self::run(&weak, Task::run))), threads).then_some(ahead)
+        threads.submit(Work::Single(Box::new(move || Self::run(&weak, Task::run))), wanted).then_some(ahead)
     }
 
     fn new(task: Task) -> Self {
@@ -164,7 +166,7 @@ mod tests {
             dev: None,
             options,
             arena: Arc::new(Arena::new(options.budget_bytes)),
-            crew: Crew::new(&options),
+            pool: WorkerPool::new(&options),
         }
     }
 
@@ -210,7 +212,7 @@ mod tests {
             begun.send(()).unwrap();
             said.send(is_told(&enough)).unwrap();
         };
-        assert!(walk.crew.pool.submit(Work::Single(Box::new(work)), 1));
+        assert!(walk.pool.threads.submit(Work::Single(Box::new(work)), 1));
         begins.recv().unwrap();
         drop(walk);
         assert!(says.recv().unwrap());

@@ -8,28 +8,16 @@ use std::{cmp::Ordering, collections::VecDeque, fmt, fs::File, io, os::unix::fs:
 
 use pando_records::Record;
 
-use super::{Descent, ahead::Ahead, portion::Portion};
+use super::{
+    ahead::Ahead,
+    open::Expected,
+    options::Descent,
+    portion::{Child, Portion},
+};
 use crate::MAX_FIXED_WORKERS;
 
 /// So many are kept in one portion: 1 MiB with names of some ten bytes.
 const PORTION: usize = if cfg!(test) { 8 } else { 16 << 10 };
-
-/// A directory that will be entered.
-#[derive(Debug, Clone, Copy)]
-pub struct Child<'a> {
-    /// Its name in its parent.
-    pub name: &'a [u8],
-    /// Where it stands in its parent: 0 for the first record handed out, and so on.
-    pub position: u64,
-}
-
-/// What it must still be when it is opened: device, inode, and whether opening it may mount something there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Expected {
-    pub dev: (u32, u32),
-    pub ino: u64,
-    pub automount: bool,
-}
 
 /// A child whose turn it is.
 pub(super) struct Taken<'a> {

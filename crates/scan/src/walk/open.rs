@@ -11,8 +11,30 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Cause, children::Expected};
-use crate::calls::{attr_of, looking, retry};
+use crate::kernel::calls::{attr_of, looking, retry};
+
+/// At what it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It could not be opened: it vanished (ENOENT), is a symbolic link now (ELOOP, ENOTDIR), must not be read
+    /// (EACCES)...
+    Open,
+    /// It could not be read on: some of its entries may be missing.
+    Read,
+    /// Another directory has its name now (ESTALE). Noticed where the inode was asked for as an attribute: with names
+    /// alone the other one is entered.
+    Swapped,
+    /// It is its own ancestor (ELOOP).
+    Loop,
+}
+
+/// What it must still be when it is opened: device, inode, and whether opening it may mount something there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Expected {
+    pub dev: (u32, u32),
+    pub ino: u64,
+    pub automount: bool,
+}
 
 /// Device and inode.
 pub(super) type Identity = ((u32, u32), u64);

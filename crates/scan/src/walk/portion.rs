@@ -2,10 +2,16 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{
-    ahead::Ahead,
-    children::{Child, Expected},
-};
+use super::{ahead::Ahead, open::Expected};
+
+/// A directory that will be entered.
+#[derive(Debug, Clone, Copy)]
+pub struct Child<'a> {
+    /// Its name in its parent.
+    pub name: &'a [u8],
+    /// Where it stands in its parent: 0 for the first record handed out, and so on.
+    pub position: u64,
+}
 
 /// A directory that will be entered.
 pub(super) struct Kept {

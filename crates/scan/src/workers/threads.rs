@@ -9,7 +9,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use crate::job::Job;
+use super::job::Job;
 
 /// A thread calls the kernel and little else.
 const STACK_BYTES: usize = 128 << 10;
@@ -38,7 +38,7 @@ struct Shared {
 }
 
 /// Threads, and what they are to do.
-pub struct Pool {
+pub struct Threads {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -47,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Pool {
+impl Threads {
     pub fn new() -> Self {
         let shared = Shared { queue: Mutex::default(), wake: Condvar::new() };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
@@ -123,7 +123,7 @@ impl Queue {
     }
 }
 
-impl Pool {
+impl Threads {
     /// Waits for the calls that are in the kernel, and starts no more. What one thread does alone is waited for:
     /// whoever gave it tells it to end.
     pub fn stop(&self) {
@@ -145,7 +145,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for Threads {
     fn drop(&mut self) {
         self.stop();
     }
@@ -159,8 +159,8 @@ mod tests {
 
     #[test]
     fn a_panic_takes_no_thread_away() {
-        let pool = Pool::new();
-        let submit = |work: Box<dyn FnOnce() + Send>| assert!(pool.submit(Work::Single(work), 1));
+        let threads = Threads::new();
+        let submit = |work: Box<dyn FnOnce() + Send>| assert!(threads.submit(Work::Single(work), 1));
         submit(Box::new(|| panic!("as work may")));
         let (done, is_done) = mpsc::channel();
         submit(Box::new(move || done.send(()).unwrap()));

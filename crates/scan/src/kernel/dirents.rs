@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use pando_records::Names;
 use rustix::io::Errno;
 
-use crate::{calls::retry, sys};
+use super::{calls::retry, sys};
 
 /// What getdents64 is given: not the odd bytes that a page has beyond.
 const BUFFER_BYTES: usize = 1 << 16;

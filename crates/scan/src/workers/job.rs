@@ -15,11 +15,11 @@ use std::{
 
 use pando_records::{Names, Part};
 
+use super::order::JobOrder;
 use crate::{
-    arena::Arena,
-    fill::{Asked, Filler, NoRoom, Settled},
-    meter::{Cost, Meter},
-    pace::JobOrder,
+    entry::{Asked, Filler, NoRoom, Settled},
+    kernel::meter::{Cost, Meter},
+    memory::Arena,
 };
 
 /// The most entries that a thread takes at once.

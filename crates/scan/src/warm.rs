@@ -7,8 +7,7 @@
 //! Workers are as many as waiting pays for: the first one starts alone, and while calls wait, more are tried, up to the
 //! limit. While calls are answered from the caches, one is enough.
 
-mod pace;
-mod trial;
+mod gate;
 mod window;
 
 use std::{
@@ -36,11 +35,11 @@ use rustix::{
 
 use crate::{
     Descent, Event, Mask, Options, Order, Walk, WalkOptions, Workers,
-    calls::{UNFOLLOWED, Way, retry},
+    concurrency::Calls,
+    kernel::calls::{UNFOLLOWED, Way, retry},
 };
 
-use pace::Pace;
-use trial::Calls;
+use gate::Gate;
 use window::{Builder, Window};
 
 /// Windows that wait in the queue, at most; each keeps a directory open.
@@ -170,7 +169,7 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Something changed in the queue, or all is to end.
     changed: Condvar,
-    pace: Pace,
+    gate: Gate,
 }
 
 #[derive(Default)]
@@ -214,7 +213,7 @@ impl Warm {
         read_all: impl FnOnce(&Shared, &SyncSender<WarmFailure>) + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, failures) = sync_channel(FAILURES);
-        let pace = Pace::new(options.rate, options.workers(), options.yields);
+        let gate = Gate::new(options.rate, options.workers(), options.yields);
         let shared = Arc::new(Shared {
             options,
             cancelled: AtomicBool::new(false),
@@ -222,7 +221,7 @@ impl Warm {
             counts: Counts::default(),
             queue: Mutex::default(),
             changed: Condvar::new(),
-            pace,
+            gate,
         });
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new().name("pando-warm".into()).spawn(move || theirs.run(&sender, read_all))?;
@@ -288,7 +287,7 @@ impl Shared {
         let queue = self.lock();
         self.changed.notify_all();
         drop(queue);
-        self.pace.end();
+        self.gate.end();
     }
 
     fn is_cancelled(&self) -> bool {
@@ -324,7 +323,7 @@ impl Shared {
             }
             Ok(_) => {
                 self.counts.found.fetch_add(1, Relaxed);
-                if self.pace.wait_for_turn() && self.may_ask(|| is_cached(CWD, path, OFlags::empty())) {
+                if self.gate.wait_for_rate() && self.may_ask(|| is_cached(CWD, path, OFlags::empty())) {
                     let asked = if self.options.xattrs { ask_xattrs_of_path(path) } else { Ok(()) };
                     self.done(asked, || path.to_owned(), failures);
                 }
@@ -407,7 +406,7 @@ impl Shared {
                 None if queue.complete => {
                     drop(queue);
                     // Those that were to wait for better times.
-                    self.pace.drained();
+                    self.gate.drained();
                     return None;
                 }
                 None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
@@ -422,7 +421,7 @@ impl Shared {
         failures: &'scope SyncSender<WarmFailure>,
     ) {
         let mut queue = self.lock();
-        while queue.workers < self.pace.allowed() {
+        while queue.workers < self.gate.allowed() {
             let number = queue.workers;
             let started = thread::Builder::new()
                 .name(format!("pando-warm-{number}"))
@@ -452,10 +451,10 @@ impl Shared {
         let mut calls = Calls::default();
         while let Some(window) = self.next_window() {
             // Allowed first: a name that was taken is asked for.
-            while self.pace.wait_until_allowed(number) {
+            while self.gate.wait_until_allowed(number) {
                 let Some(names) = window.next_part() else { break };
                 for name in names {
-                    if !self.pace.wait_for_turn() {
+                    if !self.gate.wait_for_rate() {
                         return;
                     }
                     let begin = Instant::now();
@@ -465,7 +464,7 @@ impl Shared {
                     let asked = self.ask(window.dir(), name);
                     let is_told = calls.add(begin.elapsed());
                     self.done(asked, || window.path_of(name), failures);
-                    if is_told && self.pace.learn(std::mem::take(&mut calls)) {
+                    if is_told && self.gate.learn(std::mem::take(&mut calls)) {
                         self.start_workers(scope, failures);
                     }
                 }

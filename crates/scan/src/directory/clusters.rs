@@ -18,9 +18,11 @@ use pando_records::Names;
 use rustix::fs::StatxFlags;
 
 use crate::{
-    calls::{UNFOLLOWED, retry},
-    meter::{Cost, Meter},
-    pool::{Pool, Work},
+    kernel::{
+        calls::{UNFOLLOWED, retry},
+        meter::{Cost, Meter},
+    },
+    workers::threads::{Threads, Work},
 };
 
 /// Inodes with consecutive numbers that are asked for once. A cluster of XFS has 32 of 512 bytes; a leaf of btrfs, so many with
@@ -44,7 +46,7 @@ fn leaders(names: &Names, from: usize) -> impl Iterator<Item = usize> {
 
 impl ClusterReadahead {
     /// For the names from `from` on. None if their order is not that of inodes, or if there is no thread.
-    pub(super) fn start(pool: &Pool, dir: &Arc<OwnedFd>, names: &Arc<Names>, from: usize) -> Option<Self> {
+    pub(super) fn start(pool: &Threads, dir: &Arc<OwnedFd>, names: &Arc<Names>, from: usize) -> Option<Self> {
         let most = (names.len() - from) / LEAST_PER_CLUSTER;
         if leaders(names, from).nth(most).is_some() {
             return None;
@@ -125,10 +127,11 @@ mod tests {
 
     #[test]
     fn nobody_holds_the_names_once_it_has_ended() {
-        let pool = Pool::new();
+        let threads = Threads::new();
         for _ in 0..100 {
             let mut names = names(&(0..1000).collect::<Vec<_>>());
-            let readahead = ClusterReadahead::start(&pool, &dir(), &names, 0).expect("they are in the order of inodes");
+            let readahead =
+                ClusterReadahead::start(&threads, &dir(), &names, 0).expect("they are in the order of inodes");
             assert!(readahead.end().is_some());
             assert!(Arc::get_mut(&mut names).is_some());
         }
@@ -137,19 +140,19 @@ mod tests {
     #[test]
     fn names_in_another_order_are_not_read_ahead() {
         let scattered: Vec<u64> = (0..1000).map(|index| index * 7919 % 100_003).collect();
-        assert!(ClusterReadahead::start(&Pool::new(), &dir(), &names(&scattered), 0).is_none());
+        assert!(ClusterReadahead::start(&Threads::new(), &dir(), &names(&scattered), 0).is_none());
     }
 
     /// The pool ends first: what it has not begun is not waited for.
     #[test]
     fn a_readahead_that_no_thread_begins_ends_too() {
-        let pool = Pool::new();
+        let threads = Threads::new();
         let (hold, held) = std::sync::mpsc::channel::<()>();
-        assert!(pool.submit(Work::Single(Box::new(move || _ = held.recv())), 1));
+        assert!(threads.submit(Work::Single(Box::new(move || _ = held.recv())), 1));
         let names = names(&(0..1000).collect::<Vec<_>>());
-        let readahead = ClusterReadahead::start(&pool, &dir(), &names, 0).unwrap();
+        let readahead = ClusterReadahead::start(&threads, &dir(), &names, 0).unwrap();
         std::thread::scope(|scope| {
-            scope.spawn(|| pool.stop());
+            scope.spawn(|| threads.stop());
             assert_eq!(readahead.end().map(|cost| cost.entries), None);
             drop(hold);
         });

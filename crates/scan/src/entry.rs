@@ -24,8 +24,8 @@ use rustix::{
 };
 
 use crate::{
-    arena::Arena,
-    calls::{Way, attr_of, looking, retry, short_first},
+    kernel::calls::{Way, attr_of, looking, retry, short_first},
+    memory::Arena,
 };
 
 /// What listxattr is offered first, and getxattr: the kernel allocates, and for values clears, as much as it is

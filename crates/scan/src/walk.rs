@@ -18,29 +18,34 @@ use std::{
     collections::VecDeque,
     ffi::{CString, OsStr},
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::Path,
     sync::{Arc, atomic::AtomicBool},
 };
 
-use pando_records::{Batch, PAGE_BYTES};
+use pando_records::PAGE_BYTES;
 use rustix::io::Errno;
 
 mod ahead;
 mod children;
+mod event;
 mod open;
+mod options;
 mod portion;
 
-pub use children::{Child, Children};
+pub use children::Children;
+pub use event::{Directory, Event, Failure};
+pub use open::Cause;
+pub use options::{Descent, WalkOptions};
+pub use portion::Child;
 
 use self::{
     ahead::{Ahead, Opened, Task},
-    children::Expected,
-    open::{ELSEWHERE, Identity, identity, identity_as, is_directory, open_dir, open_dir_on, open_root},
+    open::{ELSEWHERE, Expected, Identity, identity, identity_as, is_directory, open_dir, open_dir_on, open_root},
 };
-use crate::{Options, Result, arena::Arena, crew::Crew, meter::Meter, scan::Scan};
+use crate::{Result, directory::Scan, kernel::meter::Meter, memory::Arena, workers::WorkerPool};
 
 /// Levels that keep their descriptors, besides the root.
 const OPEN_LEVELS: usize = 64;
@@ -50,86 +55,6 @@ const SLICE_PAGES: usize = 20;
 
 /// Of so many directories that the walk opens by itself, one is looked at for what it costs; of the first ones, each.
 const LOOK_EVERY: u64 = 8;
-
-/// How a tree is walked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WalkOptions {
-    /// How each directory is read. The budget is for all together.
-    pub scan: Options,
-    /// Directories on another file system than their root are not entered. Their records are handed out.
-    pub one_file_system: bool,
-    /// Whether the directories within directories are entered.
-    pub descent: Descent,
-}
-
-/// Whether the directories within directories are entered, and in which order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Descent {
-    /// As they were found. Where they are many, they wait in a temporary file.
-    #[default]
-    AsFound,
-    /// As they are [sorted](Children::sort_by). They wait in memory.
-    Sorted,
-    /// They are not.
-    No,
-}
-
-/// What a walk does next.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// A directory begins.
-    Enter(Directory<'a>),
-    /// Some of its records, in directory order.
-    Batch(Directory<'a>, &'a Batch),
-    /// It was read to its end, as far as it could be. Its children come next, and may be put into another order, or
-    /// taken away.
-    Leave(Directory<'a>, &'a mut Children),
-    /// A directory could not be entered, or not be read on.
-    Failed(Failure<'a>),
-}
-
-/// The directory that is being read.
-#[derive(Debug, Clone, Copy)]
-pub struct Directory<'a> {
-    /// The path of its root as it was given, and the names from there.
-    pub path: &'a Path,
-    /// 0 for a root.
-    pub depth: usize,
-    /// Itself, for calls such as readlinkat.
-    pub fd: BorrowedFd<'a>,
-    /// The device that it is on.
-    pub dev: (u32, u32),
-    /// Its inode.
-    pub ino: u64,
-}
-
-/// What could not be had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Failure<'a> {
-    /// The directory's path.
-    pub path: &'a Path,
-    /// 0 for a root.
-    pub depth: usize,
-    /// At what.
-    pub cause: Cause,
-    /// Why.
-    pub errno: i32,
-}
-
-/// At what it failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// It could not be opened: it vanished (ENOENT), is a symbolic link now (ELOOP, ENOTDIR), must not be read
-    /// (EACCES)...
-    Open,
-    /// It could not be read on: some of its entries may be missing.
-    Read,
-    /// Another directory has its name now (ESTALE). Noticed where the inode was asked for as an attribute: with names
-    /// alone the other one is entered.
-    Swapped,
-    /// It is its own ancestor (ELOOP).
-    Loop,
-}
 
 /// A root that waits for its turn.
 struct Root {
@@ -205,7 +130,7 @@ pub struct Walk {
     arena: Arc<Arena>,
     /// For directories that are read ahead. A slice is free if nobody else refers to it.
     slices: Vec<Arc<Arena>>,
-    crew: Crew,
+    pool: WorkerPool,
     roots: VecDeque<Root>,
     /// Of the directory that is read, or of the one that failed.
     path: Vec<u8>,
@@ -227,7 +152,7 @@ impl Walk {
             options,
             arena: Arc::new(Arena::new(options.scan.budget_bytes - slices * SLICE_PAGES * PAGE_BYTES)),
             slices: (0..slices).map(|_| Arc::new(Arena::new(SLICE_PAGES * PAGE_BYTES))).collect(),
-            crew: Crew::new(&options.scan),
+            pool: WorkerPool::new(&options.scan),
             roots: VecDeque::new(),
             path: Vec::new(),
             stack: Vec::new(),
@@ -377,7 +302,7 @@ impl Walk {
     /// Opens a child of the deepest level, and looks whether that made the walk wait: if so, threads open the next ones.
     /// What its entries cost is the scan's to see; where only names are asked for, they are the directory's cost.
     fn open_and_look(&mut self, name: &CString, expected: Option<Expected>) -> Attempt<Opened> {
-        let alone = self.crew.pace.threads() == 1 && !self.crew.pace.is_fixed();
+        let alone = self.pool.concurrency.threads() == 1 && !self.pool.concurrency.is_fixed();
         self.opened_alone += u64::from(alone);
         let count = self.opened_alone;
         if !alone || count > LOOK_EVERY && !count.is_multiple_of(LOOK_EVERY) {
@@ -390,7 +315,7 @@ impl Walk {
         {
             opened.scan.prefetch(&AtomicBool::new(false));
         }
-        self.crew.pace.after_inline(meter.read(1));
+        self.pool.concurrency.after_caller(meter.read(1));
         opened
     }
 
@@ -407,7 +332,7 @@ impl Walk {
 
     fn begin(&self, fd: OwnedFd, expected: Option<Expected>) -> Attempt<Opened> {
         let identity = identity_as(fd.as_fd(), expected)?;
-        let scan = Scan::with(fd, &self.options.scan, self.arena.clone(), self.crew.clone());
+        let scan = Scan::with(fd, &self.options.scan, self.arena.clone(), self.pool.clone());
         Ok(Opened { scan, identity, arena: self.arena.clone() })
     }
 
@@ -447,7 +372,7 @@ impl Walk {
 
     /// Has the next children of the deepest level read ahead, if directories make us wait.
     fn read_ahead(&mut self) {
-        let threads = self.crew.pace.threads();
+        let threads = self.pool.concurrency.threads();
         if threads < 2 || self.slices.is_empty() {
             return;
         }
@@ -469,7 +394,7 @@ impl Walk {
             };
             // When it is its turn, it is said that this is no name.
             let Ok(name) = CString::new(child.name) else { continue };
-            let (options, crew) = (self.options.scan, self.crew.clone());
+            let (options, pool) = (self.options.scan, self.pool.clone());
             *child.ahead = Ahead::start(Task {
                 parent: parent.clone(),
                 name,
@@ -477,7 +402,7 @@ impl Walk {
                 dev,
                 options,
                 arena,
-                crew,
+                pool,
             });
         }
     }
@@ -539,6 +464,6 @@ impl Drop for Walk {
     /// No thread is left that holds pages or directories. What is read ahead is let go of first, so that it ends soon.
     fn drop(&mut self) {
         self.stack.clear();
-        self.crew.pool.stop();
+        self.pool.threads.stop();
     }
 }

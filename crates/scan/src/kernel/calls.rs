@@ -13,7 +13,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::sys;
+use super::sys;
 
 /// By which calls the extended attributes of an entry are reached. Where there are none (ENOSYS): before Linux 6.13,
 /// without /proc.

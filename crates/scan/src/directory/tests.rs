@@ -7,9 +7,11 @@ use pando_records::PART_ENTRIES;
 use super::*;
 use crate::{
     Workers,
-    job::{Job, Task},
-    meter::Cost,
-    pace::JobOrder,
+    kernel::meter::Cost,
+    workers::{
+        job::{Job, Task},
+        order::JobOrder,
+    },
 };
 
 /// A directory with a few files, and a scan of it by the caller alone.
@@ -156,9 +158,9 @@ fn names_that_were_read_ahead_are_used_again() {
     for waited_ms in [50, 0] {
         scan.seek(0).unwrap();
         let cost = Cost { entries: 100_000, cpu_ns: 1, waited_ns: waited_ms * 1_000_000 };
-        assert!(!scan.crew.pace.after_inline(cost), "half a microsecond each is worth no thread");
-        scan.crew.pace.after_readahead(cost);
-        assert_eq!(scan.crew.pace.reads_ahead(), waited_ms > 0);
+        assert!(!scan.pool.concurrency.after_caller(cost), "half a microsecond each is worth no thread");
+        scan.pool.concurrency.after_readahead(cost);
+        assert_eq!(scan.pool.concurrency.reads_ahead(), waited_ms > 0);
         let mut seen = 0;
         while scan.advance().unwrap() {
             assert_eq!(answered(&scan), scan.batch.len());

@@ -1,7 +1,6 @@
 //! The record stream: one directory, batch after batch.
 
 mod clusters;
-mod jobs;
 
 use std::{
     collections::VecDeque,
@@ -13,7 +12,7 @@ use std::{
     },
 };
 
-use pando_records::{Batch, Names, Page, Part};
+use pando_records::{Batch, Names, PART_ENTRIES, Page, Part};
 use rustix::{
     fs::{Mode, OFlags, SeekFrom},
     io::Errno,
@@ -21,15 +20,18 @@ use rustix::{
 
 use crate::{
     Error, Options, Result,
-    arena::Arena,
-    calls::retry,
-    crew::{Crew, RESERVE},
-    dirents,
-    fill::{Asked, Filler, NoRoom, Settled, local_device},
-    meter::Meter,
+    entry::{Asked, Filler, NoRoom, Settled, local_device},
+    kernel::{calls::retry, dirents, meter::Meter},
+    memory::Arena,
+    workers::{
+        RESERVE, WorkerPool,
+        job::{Done, Job, Task},
+        order::Sorting,
+        threads::Work,
+    },
 };
 
-use self::{clusters::ClusterReadahead, jobs::Pending};
+use clusters::ClusterReadahead;
 
 /// The least room in a page of names for another read: what FUSE gives at once, and a longest name.
 const NAMES_ROOM: usize = 4096 + 512;
@@ -39,6 +41,30 @@ const PARTS_PER_PAGE: usize = 8;
 const AHEAD_ENTRIES: usize = 2000;
 /// After how many entries the caller looks for the first time whether it waits; then after twice as many, and so on.
 const FIRST_LOOK: usize = 8;
+
+/// Jobs that are under way at the same time: while one is handed out the next ones are asked for.
+const JOBS: usize = 3;
+/// Entries for each thread in a job.
+const ENTRIES_PER_THREAD: usize = 64;
+/// Entries of a job that tries an order: in few of them, no two inodes lie together.
+const TRIAL_ENTRIES: usize = 4096;
+
+/// What comes before the directory is read on.
+enum Pending {
+    Job(Arc<Job>),
+    /// Answers that were given up, for want of pages or because threads were sent home: the caller asks again.
+    GivenUp(Arc<Names>, usize),
+}
+
+impl Pending {
+    /// Pages of names that it holds.
+    fn pages(&self) -> usize {
+        match self {
+            Self::Job(job) => job.name_pages(),
+            Self::GivenUp(names, _) => names.pages(),
+        }
+    }
+}
 
 /// Reads a directory of the host, in batches of records.
 ///
@@ -57,7 +83,7 @@ const FIRST_LOOK: usize = 8;
 pub struct Scan {
     dir: Arc<OwnedFd>,
     arena: Arc<Arena>,
-    crew: Crew,
+    pool: WorkerPool,
     asked: Asked,
     dots: bool,
     /// Where statx need not be called twice.
@@ -123,17 +149,17 @@ impl Scan {
     /// EINVAL for options that make no sense. A descriptor that is no directory shows with the first batch (ENOTDIR).
     pub fn from_fd(dir: OwnedFd, options: &Options) -> Result<Self> {
         options.check()?;
-        Ok(Self::with(dir, options, Arc::new(Arena::new(options.budget_bytes)), Crew::new(options)))
+        Ok(Self::with(dir, options, Arc::new(Arena::new(options.budget_bytes)), WorkerPool::new(options)))
     }
 
     /// The same, with these pages and threads.
-    pub(crate) fn with(dir: OwnedFd, options: &Options, arena: Arc<Arena>, crew: Crew) -> Self {
+    pub(crate) fn with(dir: OwnedFd, options: &Options, arena: Arc<Arena>, pool: WorkerPool) -> Self {
         let asked = Asked::new(options.mask, options.fields, options.follow);
         let local = if asked.wants_xattrs() { local_device(dir.as_fd()) } else { None };
         Self {
             dir: Arc::new(dir),
             arena,
-            crew,
+            pool,
             asked,
             dots: options.dots,
             local,
@@ -258,7 +284,7 @@ impl Scan {
     fn reserve(&self, before: usize) -> usize {
         let pages = self.asked.pages();
         let each = 1 + pages.min(1);
-        let threads = self.crew.pace.threads() * (1 + pages);
+        let threads = self.pool.concurrency.threads() * (1 + pages);
         if before == 0 { RESERVE } else { (before + 1) * PARTS_PER_PAGE * each + threads }
     }
 
@@ -314,7 +340,7 @@ impl Scan {
             lately: false,
         };
         let mut part = self.arena.take_part().expect("the reserve has a part");
-        let meter = (has_all && !self.crew.pace.is_fixed()).then(Meter::start);
+        let meter = (has_all && !self.pool.concurrency.is_fixed()).then(Meter::start);
         let end = names.len().min(from + most);
         // A small directory is looked at when it ends: a tree may have no others.
         let mut look = FIRST_LOOK.min(end - from);
@@ -333,7 +359,7 @@ impl Scan {
             if done == look
                 && let Some(meter) = &meter
             {
-                if self.crew.pace.after_inline(meter.read(done as u64)) {
+                if self.pool.concurrency.after_caller(meter.read(done as u64)) {
                     break;
                 }
                 look *= 2;
@@ -345,14 +371,14 @@ impl Scan {
 
     /// Has a thread read ahead of the caller, if that pays.
     fn read_ahead(&mut self, names: &Arc<Names>, from: usize) {
-        if self.readahead.is_none() && self.crew.pace.reads_ahead() {
-            self.readahead = ClusterReadahead::start(&self.crew.pool, &self.dir, names, from);
+        if self.readahead.is_none() && self.pool.concurrency.reads_ahead() {
+            self.readahead = ClusterReadahead::start(&self.pool.threads, &self.dir, names, from);
         }
     }
 
     fn end_readahead(&mut self) {
         if let Some(cost) = self.readahead.take().and_then(ClusterReadahead::end) {
-            self.crew.pace.after_readahead(cost);
+            self.pool.concurrency.after_readahead(cost);
         }
     }
 
@@ -367,6 +393,131 @@ impl Scan {
         }
         let names = self.batch.dismantle(|part| self.arena.give_part(part));
         self.keep_spare(names);
+    }
+}
+
+impl Scan {
+    /// Whether threads do the work.
+    fn is_shared(&self) -> bool {
+        !self.asked.is_names_only() && !self.is_scarce && self.pool.concurrency.threads() > 1
+    }
+
+    /// Goes on with names of which the first ones are done.
+    fn go_on(&mut self, names: Arc<Names>, from: usize) {
+        if self.is_shared() {
+            self.end_readahead();
+            let job = self.start(names, from);
+            self.jobs.push_front(Pending::Job(job));
+            self.feed();
+            self.next_job();
+        } else {
+            // Later answers hold pages that these may need.
+            self.give_up_jobs(|_| true);
+            self.read_ahead(&names, from);
+            self.answer(&names, from, PART_ENTRIES, Room::AllThereIs);
+            let answered: usize = self.parts.iter().map(|part| part.filled().len()).sum();
+            if self.is_shared() && from + answered < names.len() {
+                self.end_readahead();
+                // Threads take over. Batches are no smaller for that: where they end shows in listings.
+                let job = self.start(names.clone(), from + answered);
+                self.feed();
+                self.parts.append(&mut self.finish(&job).parts);
+            }
+            self.batch.assemble(names, &mut self.parts, from);
+        }
+    }
+
+    /// Hands out the first job. What it could not do for want of pages is for smaller ones, with nothing else under way; if
+    /// one with an entry for each thread did not begin, for the caller.
+    fn next_job(&mut self) {
+        let done = match self.jobs.pop_front() {
+            None => return,
+            Some(Pending::GivenUp(names, from)) => return self.go_on(names, from),
+            Some(Pending::Job(job)) => self.finish(&job),
+        };
+        let answered = usize::try_from(done.cost.entries).unwrap_or(usize::MAX);
+        // Faster growth would have more of them fall short again, and work is lost with those in inode order.
+        self.most = if answered < done.entries.len() {
+            (answered / 2).max(done.threads)
+        } else {
+            self.most.saturating_add(self.most / 4 + 1)
+        };
+        self.parts = done.parts;
+        self.batch.assemble(done.names, &mut self.parts, done.entries.start);
+        if self.batch.is_empty() {
+            self.is_scarce = done.entries.len() <= done.threads;
+            let names = self.batch.dismantle(|part| self.arena.give_part(part));
+            // Later answers hold pages that these may need.
+            self.give_up_jobs(|_| true);
+            self.go_on(names, done.entries.start);
+        } else if !self.is_shared() {
+            // Threads were sent home: what they have not begun is not waited for.
+            self.give_up_jobs(|job| !job.is_dealt());
+        }
+    }
+
+    fn give_up_jobs(&mut self, which: impl Fn(&Job) -> bool) {
+        for index in 0..self.jobs.len() {
+            if let Pending::Job(job) = &self.jobs[index]
+                && which(job)
+            {
+                self.jobs[index] = self.give_up(job);
+            }
+        }
+    }
+
+    fn give_up(&self, job: &Job) -> Pending {
+        job.cancel();
+        let done = self.finish(job);
+        done.parts.into_iter().for_each(|part| self.arena.give_part(part));
+        Pending::GivenUp(done.names, done.entries.start)
+    }
+
+    fn finish(&self, job: &Job) -> Done {
+        let done = job.finish();
+        self.pool.order.after_job(done.order, done.cost, done.threads);
+        self.pool.concurrency.after_job(done.cost, done.threads, done.elapsed);
+        done
+    }
+
+    /// Starts jobs until enough are under way.
+    fn feed(&mut self) {
+        let jobs = if self.most < usize::MAX { 1 } else { self.pool.concurrency.jobs(JOBS) };
+        while self.jobs.len() < jobs && self.state == State::Reading && self.failed.is_none() {
+            let least = self.pool.concurrency.threads() * ENTRIES_PER_THREAD;
+            let window = match self.pool.order.sorting(self.pool.concurrency.is_decided()) {
+                Sorting::Never => least,
+                Sorting::OnTrial => least.max(TRIAL_ENTRIES),
+                Sorting::Always => usize::MAX,
+            };
+            let names = self.read_names(window);
+            if names.is_empty() {
+                self.keep_spare(names);
+                return;
+            }
+            let job = self.start(names, 0);
+            self.jobs.push_back(Pending::Job(job));
+        }
+    }
+
+    /// Starts a job for the names from `from` on, or the first of them.
+    fn start(&self, names: Arc<Names>, from: usize) -> Arc<Job> {
+        let threads = self.pool.concurrency.threads();
+        let entries = from..names.len().min(from.saturating_add(self.most));
+        let job = Arc::new(Job::new(Task {
+            dir: self.dir.clone(),
+            arena: self.arena.clone(),
+            asked: self.asked,
+            local: self.local,
+            names,
+            entries,
+            order: self.pool.order.next(self.dir.as_fd()),
+            threads,
+        }));
+        if !self.pool.threads.submit(Work::Shared(job.clone()), threads) {
+            job.work();
+        }
+        job
     }
 }
 

@@ -80,7 +80,7 @@ impl Store {
             },
             targets: Votes::default(),
         };
-        schedule.asked(scan, &asked, left, Instant::now());
+        schedule.asked(scan, &asked, left, Duration::from_millis(1));
     }
 }
 
@@ -159,7 +159,7 @@ fn directories_are_opened_within_the_limit_and_trouble_there_lowers_it() {
     (0..40).for_each(|inode| schedule.told(post(inode + 1, 0), Identity { device: 1, inode }));
     let begin = |schedule: &mut Schedule| std::iter::from_fn(|| schedule.next()).collect::<Vec<_>>();
     let tasks = begin(&mut schedule);
-    let limit = Device::new(64).governor.limit();
+    let limit = Device::new(64).concurrency.limit();
     assert_eq!((tasks.len(), schedule.totals().most_at_once), (limit, limit));
     assert!(!schedule.has_more());
     for task in tasks {
