@@ -6,8 +6,8 @@
 //! Nothing in the system says which of these it is, so the number is found by trial:
 //!
 //! 1. *Measure* calls at a number: what they took, and how much of that was waiting.
-//! 2. *Raise* the number while the calls wait and more complete with more of them in flight. If they
-//!    wait so long that it cannot be for one another, the number is raised at once, without a
+//! 2. *Raise* the number while the calls wait and more complete with more of them in flight. If
+//!    they wait so long that it cannot be for one another, the number is raised at once, without a
 //!    comparison.
 //! 3. *Fall back* when more in flight did not complete more. Fewer are kept if they complete as
 //!    much: they cost less, and are less in the way of other programs.
@@ -17,11 +17,12 @@
 //! Three controllers do this, because they can measure different things, and because calls that are
 //! in flight cost different things:
 //!
-//! | controller | used by | a step is | it decides by |
-//! | --- | --- | --- | --- |
-//! | [`ByThroughput`] | `pando warm`, `pando boost` | twice or half as many calls | calls completed in a second |
-//! | [`ByDelay`] | `pando warm --nice` | one more, or half as many | time that a call takes |
-//! | [`ByWaits`] | scans (`pando ls`) | the caller alone, or the number that keeps one thread at work | waiting time and CPU time of entries |
+//! * [`ByThroughput`], for `pando warm` and `pando boost`: it tries twice or half as many calls,
+//!   and decides by the calls that complete in a second.
+//! * [`ByDelay`], for `pando warm --nice`: it tries one more call, or half as many, and decides by
+//!   the time that a call takes.
+//! * [`ByWaits`], for scans (`pando ls`): it tries the caller alone, or as many threads as keep one
+//!   of them at work, and decides by the waiting time and the CPU time of entries.
 //!
 //! `ByThroughput` may take some hundred calls to find the number. A scan cannot: most directories
 //! have fewer entries. It must also not cost CPU time where nothing waits, which read-ahead may. So

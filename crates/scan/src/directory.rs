@@ -1,4 +1,8 @@
-//! The record stream: one directory, batch after batch.
+//! The stream of records: one directory, batch after batch.
+//!
+//! While calls are fast, the caller answers a batch by itself. Otherwise jobs are started ahead for
+//! the threads, and returned in directory order. A job is dropped where it is in the way, and its
+//! entries are read again.
 
 mod clusters;
 
@@ -33,27 +37,30 @@ use crate::{
 
 use clusters::ClusterReadahead;
 
-/// The least room in a page of names for another read: what FUSE gives at once, and a longest name.
+/// The least space in a page of names for another read: what FUSE returns at once, and a longest
+/// name.
 const NAMES_ROOM: usize = 4096 + 512;
-/// What the entries of a page of names need, if their names are short.
+/// Parts for the entries of a page of names, if their names are short.
 const PARTS_PER_PAGE: usize = 8;
 /// Entries of a directory that is read ahead: a page of names.
 const AHEAD_ENTRIES: usize = 2000;
-/// After how many entries the caller looks for the first time whether it waits; then after twice as many, and so on.
+/// The caller measures its waits for the first time after so many entries, then after twice as
+/// many, and so on.
 const FIRST_LOOK: usize = 8;
 
-/// Jobs that are under way at the same time: while one is handed out the next ones are asked for.
+/// Jobs in progress at the same time: while one is returned, threads work on the next ones.
 const JOBS: usize = 3;
 /// Entries for each thread in a job.
 const ENTRIES_PER_THREAD: usize = 64;
-/// Entries of a job that tries an order: in few of them, no two inodes lie together.
+/// Entries of a job that tries an order. In fewer entries, no two inodes lie together.
 const TRIAL_ENTRIES: usize = 4096;
 
-/// What comes before the directory is read on.
+/// Names that were read and are not yet returned.
 enum Pending {
     Job(Arc<Job>),
-    /// Answers that were given up, for want of pages or because threads were sent home: the caller asks again.
-    GivenUp(Arc<Names>, usize),
+    /// The answers were dropped, for want of pages or because the threads were dismissed. The
+    /// caller reads the entries again, from this one on.
+    Dropped(Arc<Names>, usize),
 }
 
 impl Pending {
@@ -61,7 +68,7 @@ impl Pending {
     fn pages(&self) -> usize {
         match self {
             Self::Job(job) => job.name_pages(),
-            Self::GivenUp(names, _) => names.pages(),
+            Self::Dropped(names, _) => names.pages(),
         }
     }
 }
@@ -86,44 +93,45 @@ pub struct Scan {
     pool: WorkerPool,
     asked: Asked,
     dots: bool,
-    /// Where statx need not be called twice.
+    /// The device on which one call of statx is enough.
     local: Option<(u32, u32)>,
     batch: Batch,
-    /// Jobs under way, in directory order.
+    /// Jobs in progress, in directory order.
     jobs: VecDeque<Pending>,
-    /// Names to be used again.
+    /// Names to be reused.
     spare: Vec<Arc<Names>>,
-    /// Parts on their way into the batch.
+    /// Parts for the next batch.
     parts: Vec<Part>,
     list: Option<Page>,
     state: State,
-    /// A failure that comes after the entries that are under way.
+    /// A failure to be reported after the entries in progress.
     failed: Option<Errno>,
-    /// So many entries a job may be about, and only one is under way, since one came to its end for want of pages. More
-    /// with each job that does not.
+    /// The most entries of a job. Below `usize::MAX`, only one job is in progress: a job has ended
+    /// for want of pages. It grows with each job that does not.
     most: usize,
-    /// The pages do not suffice for what is under way: the caller goes on alone until it has caught up.
+    /// There are not enough pages for the jobs in progress. The caller continues alone until none
+    /// is left.
     is_scarce: bool,
-    /// The batch was read ahead, and not handed out yet.
+    /// The batch was read ahead and not yet returned.
     is_ahead: bool,
     /// The thread that is ahead in the names of the batch.
     readahead: Option<ClusterReadahead>,
 }
 
-/// What pages the caller has for its answers.
+/// The pages that the caller has for its answers.
 #[derive(Debug, Clone, Copy)]
 enum Room<'a> {
-    /// All of the budget: what does not fit never will.
+    /// The whole budget: answers that do not fit never will.
     AllThereIs,
-    /// Those of a directory that is read ahead, until it is enough.
+    /// Those of a directory that is read ahead. The flag says when to stop.
     ForNow(&'a AtomicBool),
 }
 
-/// How far the directory was read.
+/// The state of the directory's descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Reading,
-    /// The last read failed, and the caller knows.
+    /// The last read failed, and that was reported.
     Failed,
     End,
 }
@@ -132,8 +140,8 @@ impl Scan {
     /// Begins to read the directory at `path`. A symbolic link there is followed, as opendir does.
     ///
     /// # Errors
-    /// [`Error::Open`] with the errno of open (ENOENT, ENOTDIR, EACCES and others); EINVAL for options that make no
-    /// sense.
+    /// [`Error::Open`] with the errno of open (ENOENT, ENOTDIR, EACCES and others). EINVAL for
+    /// options that make no sense.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         options.check()?;
         let path = path.as_ref();
@@ -143,16 +151,17 @@ impl Scan {
         Self::from_fd(dir, options)
     }
 
-    /// Begins to read an open directory, from where its descriptor stands.
+    /// Begins to read an open directory, from the position of its descriptor.
     ///
     /// # Errors
-    /// EINVAL for options that make no sense. A descriptor that is no directory shows with the first batch (ENOTDIR).
+    /// EINVAL for options that make no sense. A descriptor of another kind of file fails with the
+    /// first batch (ENOTDIR).
     pub fn from_fd(dir: OwnedFd, options: &Options) -> Result<Self> {
         options.check()?;
         Ok(Self::with(dir, options, Arc::new(Arena::new(options.budget_bytes)), WorkerPool::new(options)))
     }
 
-    /// The same, with these pages and threads.
+    /// As [`Scan::from_fd`], with these pages and threads.
     pub(crate) fn with(dir: OwnedFd, options: &Options, arena: Arc<Arena>, pool: WorkerPool) -> Self {
         let asked = Asked::new(options.mask, options.fields, options.follow);
         let local = if asked.wants_xattrs() { local_device(dir.as_fd()) } else { None };
@@ -183,7 +192,7 @@ impl Scan {
         self.dir.as_fd()
     }
 
-    /// Goes on after the entry that has this cookie; 0 is the start.
+    /// Continues after the entry with this cookie; 0 is the start.
     ///
     /// # Errors
     /// As lseek on a directory.
@@ -196,17 +205,18 @@ impl Scan {
         Ok(())
     }
 
-    /// The next records, in directory order; none at the end. They are valid until the next call.
+    /// Returns the next records, in directory order, and none at the end. They are valid until the
+    /// next call.
     ///
     /// # Errors
-    /// [`Error::Read`] if the directory could not be read on: the entries before were all handed out. A further call
-    /// tries once more where the file system stands, and the scan ends if it fails again. What goes wrong with an
-    /// entry is in its record.
+    /// [`Error::Read`] if the directory could not be read further. All entries before were
+    /// returned. Another call tries once more at the same position, and the scan ends if that fails
+    /// too. Failures of one entry are in its record.
     pub fn next_batch(&mut self) -> Result<Option<&Batch>> {
         Ok(if self.advance()? { Some(&self.batch) } else { None })
     }
 
-    /// The batch that [`Scan::next_batch`] gave last.
+    /// The batch that [`Scan::next_batch`] returned last.
     #[must_use]
     pub fn batch(&self) -> &Batch {
         &self.batch
@@ -216,7 +226,7 @@ impl Scan {
         self.dir.clone()
     }
 
-    /// Goes on to the next batch; false at the end.
+    /// Advances to the next batch; false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         if std::mem::take(&mut self.is_ahead) {
             return Ok(true);
@@ -253,8 +263,8 @@ impl Scan {
         Ok(true)
     }
 
-    /// Reads the first batch before it is asked for, on the thread that calls; how many entries it has. Once it is
-    /// `enough`, no more are asked for.
+    /// Reads the first batch ahead, on the calling thread. Returns how many entries it has. Once
+    /// `enough` is set, it stops.
     pub(crate) fn prefetch(&mut self, enough: &AtomicBool) -> usize {
         let names = self.read_names(AHEAD_ENTRIES);
         if names.is_empty() {
@@ -264,7 +274,8 @@ impl Scan {
         if self.asked.is_names_only() {
             self.batch.show_names(names);
         } else {
-            // What does not fit now may do so when it is its turn: there are more pages then.
+            // An entry that does not fit now may fit when it is the directory's turn: there are
+            // more pages then.
             self.answer(&names, 0, AHEAD_ENTRIES, Room::ForNow(enough));
             self.batch.assemble(names, &mut self.parts, 0);
         }
@@ -279,8 +290,8 @@ impl Scan {
         }
     }
 
-    /// Pages that must be left when names are read into another one: for its answers, and those of `before` pages of
-    /// names.
+    /// Pages that must be left when a page of names is filled: for its answers, and for those of
+    /// `before` other pages of names.
     fn reserve(&self, before: usize) -> usize {
         let pages = self.asked.pages();
         let each = 1 + pages.min(1);
@@ -288,7 +299,8 @@ impl Scan {
         if before == 0 { RESERVE } else { (before + 1) * PARTS_PER_PAGE * each + threads }
     }
 
-    /// Reads at least so many names, as far as the pages suffice; none at the end or after a failure.
+    /// Reads at least so many names, as far as the pages suffice. None at the end, or after a
+    /// failure.
     fn read_names(&mut self, least: usize) -> Arc<Names> {
         let mut shared = self.spare.pop().unwrap_or_default();
         let names = Arc::get_mut(&mut shared).expect("spare names are nobody's");
@@ -325,8 +337,9 @@ impl Scan {
         shared
     }
 
-    /// The caller asks for at most so many entries from `from` on, until the pages are used up. If it has all pages
-    /// it asks for at least one, and until the waits show that threads should do the rest.
+    /// The caller reads at most so many entries from `from` on, until the pages are used up. With
+    /// the whole budget it reads at least one, and stops when the waits show that threads should do
+    /// the rest.
     fn answer(&mut self, names: &Names, from: usize, most: usize, room: Room<'_>) {
         let has_all = matches!(room, Room::AllThereIs);
         let settled = self.local.and_then(Settled::now);
@@ -342,7 +355,7 @@ impl Scan {
         let mut part = self.arena.take_part().expect("the reserve has a part");
         let meter = (has_all && !self.pool.concurrency.is_fixed()).then(Meter::start);
         let end = names.len().min(from + most);
-        // A small directory is looked at when it ends: a tree may have no others.
+        // A small directory is measured at its end: a tree may have no others.
         let mut look = FIRST_LOOK.min(end - from);
         for index in from..end {
             if matches!(room, Room::ForNow(enough) if enough.load(Ordering::Relaxed)) {
@@ -369,7 +382,7 @@ impl Scan {
         self.parts.push(part);
     }
 
-    /// Has a thread read ahead of the caller, if that pays.
+    /// Starts a thread that reads ahead of the caller, if that pays.
     fn read_ahead(&mut self, names: &Arc<Names>, from: usize) {
         if self.readahead.is_none() && self.pool.concurrency.reads_ahead() {
             self.readahead = ClusterReadahead::start(&self.pool.threads, &self.dir, names, from);
@@ -382,12 +395,12 @@ impl Scan {
         }
     }
 
-    /// Ends what is under way, and takes all pages back.
+    /// Ends everything in progress, and takes all pages back.
     fn recycle(&mut self) {
         self.end_readahead();
-        self.give_up_jobs(|_| true);
+        self.drop_jobs(|_| true);
         for pending in std::mem::take(&mut self.jobs) {
-            if let Pending::GivenUp(names, _) = pending {
+            if let Pending::Dropped(names, _) = pending {
                 self.keep_spare(names);
             }
         }
@@ -402,7 +415,7 @@ impl Scan {
         !self.asked.is_names_only() && !self.is_scarce && self.pool.concurrency.threads() > 1
     }
 
-    /// Goes on with names of which the first ones are done.
+    /// Continues with names of which those before `from` are done.
     fn go_on(&mut self, names: Arc<Names>, from: usize) {
         if self.is_shared() {
             self.end_readahead();
@@ -411,14 +424,15 @@ impl Scan {
             self.feed();
             self.next_job();
         } else {
-            // Later answers hold pages that these may need.
-            self.give_up_jobs(|_| true);
+            // Later answers hold pages that these entries may need.
+            self.drop_jobs(|_| true);
             self.read_ahead(&names, from);
             self.answer(&names, from, PART_ENTRIES, Room::AllThereIs);
             let answered: usize = self.parts.iter().map(|part| part.filled().len()).sum();
             if self.is_shared() && from + answered < names.len() {
                 self.end_readahead();
-                // Threads take over. Batches are no smaller for that: where they end shows in listings.
+                // Threads take over. The batch is as large as without them, because the ends of
+                // batches show in listings.
                 let job = self.start(names.clone(), from + answered);
                 self.feed();
                 self.parts.append(&mut self.finish(&job).parts);
@@ -427,16 +441,16 @@ impl Scan {
         }
     }
 
-    /// Hands out the first job. What it could not do for want of pages is for smaller ones, with nothing else under way; if
-    /// one with an entry for each thread did not begin, for the caller.
+    /// Returns the first job. Entries that it could not read for want of pages go to smaller jobs,
+    /// one at a time. If a job with an entry for each thread did not begin, the caller reads them.
     fn next_job(&mut self) {
         let done = match self.jobs.pop_front() {
             None => return,
-            Some(Pending::GivenUp(names, from)) => return self.go_on(names, from),
+            Some(Pending::Dropped(names, from)) => return self.go_on(names, from),
             Some(Pending::Job(job)) => self.finish(&job),
         };
         let answered = usize::try_from(done.cost.entries).unwrap_or(usize::MAX);
-        // Faster growth would have more of them fall short again, and work is lost with those in inode order.
+        // With faster growth, more jobs would fall short again, and those in inode order lose work.
         self.most = if answered < done.entries.len() {
             (answered / 2).max(done.threads)
         } else {
@@ -447,30 +461,30 @@ impl Scan {
         if self.batch.is_empty() {
             self.is_scarce = done.entries.len() <= done.threads;
             let names = self.batch.dismantle(|part| self.arena.give_part(part));
-            // Later answers hold pages that these may need.
-            self.give_up_jobs(|_| true);
+            // Later answers hold pages that these entries may need.
+            self.drop_jobs(|_| true);
             self.go_on(names, done.entries.start);
         } else if !self.is_shared() {
-            // Threads were sent home: what they have not begun is not waited for.
-            self.give_up_jobs(|job| !job.is_dealt());
+            // The threads were dismissed. Entries that they have not begun are not waited for.
+            self.drop_jobs(|job| !job.is_dealt());
         }
     }
 
-    fn give_up_jobs(&mut self, which: impl Fn(&Job) -> bool) {
+    fn drop_jobs(&mut self, which: impl Fn(&Job) -> bool) {
         for index in 0..self.jobs.len() {
             if let Pending::Job(job) = &self.jobs[index]
                 && which(job)
             {
-                self.jobs[index] = self.give_up(job);
+                self.jobs[index] = self.drop_job(job);
             }
         }
     }
 
-    fn give_up(&self, job: &Job) -> Pending {
+    fn drop_job(&self, job: &Job) -> Pending {
         job.cancel();
         let done = self.finish(job);
         done.parts.into_iter().for_each(|part| self.arena.give_part(part));
-        Pending::GivenUp(done.names, done.entries.start)
+        Pending::Dropped(done.names, done.entries.start)
     }
 
     fn finish(&self, job: &Job) -> Done {
@@ -480,7 +494,7 @@ impl Scan {
         done
     }
 
-    /// Starts jobs until enough are under way.
+    /// Starts jobs until enough are in progress.
     fn feed(&mut self) {
         let jobs = if self.most < usize::MAX { 1 } else { self.pool.concurrency.jobs(JOBS) };
         while self.jobs.len() < jobs && self.state == State::Reading && self.failed.is_none() {
@@ -500,7 +514,7 @@ impl Scan {
         }
     }
 
-    /// Starts a job for the names from `from` on, or the first of them.
+    /// Starts a job for the names from `from` on, or for the first of them.
     fn start(&self, names: Arc<Names>, from: usize) -> Arc<Job> {
         let threads = self.pool.concurrency.threads();
         let entries = from..names.len().min(from.saturating_add(self.most));

@@ -1,7 +1,15 @@
 //! Bulk metadata of any directory of the host.
 //!
-//! A [`Scan`] reads one directory and hands out batches of records: names, attributes, extended attributes and their
-//! values, as a [`Mask`] asks. A [`Walk`] does so for whole trees. The records are those of [`pando_records`].
+//! A [`Scan`] reads one directory and returns batches of records: names, attributes, extended
+//! attributes and their values, as a [`Mask`] asks. A [`Walk`] does so for whole trees. [`Warm`]
+//! reads metadata ahead. The records are those of [`pando_records`].
+//!
+//! # Floors
+//!
+//! Imports point down. From below: `limits`, `error` and `options`; `kernel` (system calls);
+//! `memory` (pages within a budget); `entry` (the calls for one entry); `concurrency` (how many
+//! calls at once); `workers` (threads, and jobs for them); `directory` ([`Scan`]); `walk`
+//! ([`Walk`]); `warm` ([`Warm`]).
 //!
 //! # Example
 //!
@@ -13,7 +21,8 @@
 //! while let Some(batch) = scan.next_batch()? {
 //!     for record in batch.iter() {
 //!         if let Some(errno) = record.errno() {
-//!             eprintln!("{}: {}", record.name().escape_ascii(), std::io::Error::from_raw_os_error(errno));
+//!             let error = std::io::Error::from_raw_os_error(errno);
+//!             eprintln!("{}: {error}", record.name().escape_ascii());
 //!         }
 //!         for xattr in record.xattrs() {
 //!             if let XattrValue::Bytes(value) = xattr.value {

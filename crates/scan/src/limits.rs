@@ -2,7 +2,8 @@
 
 use pando_records::PAGE_BYTES;
 
-/// The smallest budget: a page of names with its index, one part, and two pages for extended attributes.
+/// The smallest budget: a page of names with its index, one part, and two pages for extended
+/// attributes.
 pub const MIN_BUDGET_BYTES: usize = 8 * PAGE_BYTES;
 /// The most threads that a scan starts by itself.
 pub const MAX_WORKERS: usize = 64;

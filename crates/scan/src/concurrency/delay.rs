@@ -28,8 +28,8 @@ impl ByDelay {
         Self { max, limit: 1, round: Calls::default(), best: None }
     }
 
-    /// The number after these calls. Calls that the kernel's caches answered say nothing of the disk or
-    /// server.
+    /// The number after these calls. Calls that the kernel's caches answered say nothing of the
+    /// disk or server.
     pub fn learn(&mut self, calls: Calls) -> usize {
         self.round.add_all(calls);
         let Some(mean) = self.round.mean_wait(DELAY_CALLS) else { return self.limit };

@@ -83,8 +83,8 @@ pub struct ByThroughput {
     limit: usize,
     /// The calls of this round.
     round: Calls,
-    /// The best number so far, and the calls that it completes in a second, the last rounds counting
-    /// most. Zero: unknown.
+    /// The best number so far, and the calls that it completes in a second, the last rounds
+    /// counting most. Zero: unknown.
     best: (usize, f64),
     /// No round was judged since the start, or since the rate collapsed.
     starting: bool,
@@ -122,8 +122,8 @@ impl ByThroughput {
         self.limit
     }
 
-    /// Takes in calls that were made while as many as allowed were in flight. Returns the number for the
-    /// next ones.
+    /// Takes in calls that were made while as many as allowed were in flight. Returns the number
+    /// for the next ones.
     pub fn learn(&mut self, calls: Calls) -> usize {
         if self.skip > 0 {
             self.skip = self.skip.saturating_sub(calls.count);
@@ -145,7 +145,8 @@ impl ByThroughput {
         self.limit
     }
 
-    /// There was nothing more to ask for, so fewer were in flight than allowed: the round says nothing.
+    /// There was nothing more to ask for, so fewer were in flight than allowed: the round says
+    /// nothing.
     pub fn interrupted(&mut self) {
         self.round = Calls::default();
     }
@@ -210,8 +211,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// The number at which most calls are made, of the last half: others are tried now and then. A call
-    /// takes what `took` says of the number.
+    /// The number at which most calls are made, of the last half: others are tried now and then. A
+    /// call takes what `took` says of the number.
     fn found_by(controller: &mut ByThroughput, calls: usize, took: impl Fn(u32) -> Duration) -> usize {
         let mut counts = vec![0; controller.max + 1];
         for call in 0..calls {

@@ -9,14 +9,14 @@ use std::time::Duration;
 // ---- All three controllers.
 
 /// Rates within this factor are the same: medians of repeated runs vary by as much. Fewer calls at
-/// once are kept if the rate is the same. More threads of a scan are kept only if it is not. (A scan
-/// may try 62 threads and then 64, which cannot bring more than 3 %.)
+/// once are kept if the rate is the same. More threads of a scan are kept only if it is not. (A
+/// scan may try 62 threads and then 64, which cannot bring more than 3 %.)
 pub const SAME_RATE: f64 = 1.05;
 
 // ---- By throughput.
 
-/// What twice as many calls at once must bring. With less, they mostly wait for one another, and for
-/// each other's CPU time.
+/// What twice as many calls at once must bring. With less, they mostly wait for one another, and
+/// for each other's CPU time.
 pub const MORE_GAIN: f64 = 1.1;
 /// A helper of programs starts with so many. A directory that it opens to all threads has waited
 /// already, and the program asks for the first names itself meanwhile.
@@ -26,8 +26,8 @@ pub const HELPER_FIRST: usize = 8;
 pub const CALL_WAITED: Duration = Duration::from_micros(50);
 /// A worker reports so many calls at once, if none has waited: one lock for many fast calls.
 pub const UNREPORTED_CALLS: u32 = 64;
-/// Calls of this mean, for each that is in flight, wait for a device or a server. Less may be a wait
-/// for the other calls: on XFS, 32 workers wait 20 to 40 µs for each of them.
+/// Calls of this mean, for each that is in flight, wait for a device or a server. Less may be a
+/// wait for the other calls: on XFS, 32 workers wait 20 to 40 µs for each of them.
 pub const WAITS_FOR_DEVICE: Duration = Duration::from_micros(100);
 /// So many calls say that: the number must double quickly at first. At 1 ms a call, 32 are reached
 /// after some 60 calls.
@@ -78,8 +78,8 @@ pub const WORKING_CPUS: usize = 4;
 /// Jobs for which more threads, which brought nothing, are not tried again.
 pub const CAPPED_JOBS: u32 = 16;
 
-/// An entry that waits longer than this, for each thread, waits for a device. Less may be a wait for
-/// the other threads. Lower than [`WAITS_FOR_DEVICE`], since the CPU time is not in it.
+/// An entry that waits longer than this, for each thread, waits for a device. Less may be a wait
+/// for the other threads. Lower than [`WAITS_FOR_DEVICE`], since the CPU time is not in it.
 pub const WAITS_FOR_DEVICE_NS: u64 = 50_000;
 /// Entries that threads must have done to be compared with the caller alone.
 pub const TOGETHER_ENTRIES: u64 = 1024;

@@ -1,14 +1,14 @@
 //! The number of threads of a scan, by the waits of its entries.
 //!
 //! While nothing waits, the caller works alone: another thread would cost more than a call. As soon
-//! as an entry waits longer than [`WAIT_PAYS_NS`], threads take over: as many as keep one of them at
-//! work while the others wait (waiting time over CPU time). A number of threads that brought nothing
-//! is not tried again for a while.
+//! as an entry waits longer than [`WAIT_PAYS_NS`], threads take over: as many as keep one of them
+//! at work while the others wait (waiting time over CPU time). A number of threads that brought
+//! nothing is not tried again for a while.
 //!
 //! Short waits may be waits for the other threads (XFS looks up the names of one directory one at a
-//! time). Then the caller continues alone for some entries, and for long if that is as fast. Entries
-//! that are much work, once some have waited, are also shared, among the CPUs: a block that was read
-//! must still become inodes and names.
+//! time). Then the caller continues alone for some entries, and for long if that is as fast.
+//! Entries that are much work, once some have waited, are also shared, among the CPUs: a block that
+//! was read must still become inodes and names.
 
 use std::{
     sync::{
@@ -30,7 +30,8 @@ use crate::{MAX_WORKERS, Workers, kernel::meter::Cost};
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Alone {
     Untried,
-    /// The caller works alone, to be compared with what threads did, for at most so many measurements.
+    /// The caller works alone, to be compared with what threads did, for at most so many
+    /// measurements.
     Trial {
         together: Together,
         looks: u32,
@@ -40,7 +41,8 @@ enum Alone {
         together: Together,
         looks: u32,
     },
-    /// It does worse: its entries cost this. Not tried again for so many jobs, while threads do better.
+    /// It does worse: its entries cost this. Not tried again for so many jobs, while threads do
+    /// better.
     Worse {
         alone: Cost,
         jobs: u32,
@@ -61,7 +63,8 @@ impl Together {
     /// How the caller alone compares.
     fn compared_with(&self, alone: Cost) -> Verdict {
         if alone.entries >= ALONE_ENTRIES && alone.wait_ns() >= WAITS_FOR_DEVICE_NS {
-            // A disk that serves one call at a time: threads are no faster, but calls in inode order are.
+            // A disk that serves one call at a time: threads are no faster, but calls in inode
+            // order are.
             return Verdict::Hopeless;
         }
         let cpu_ns = |cost: &Cost| cost.cpu_ns as f64 / cost.entries.max(1) as f64;
@@ -153,8 +156,8 @@ impl ByWaits {
         true
     }
 
-    /// Whether entries are much work, after some have waited. Extended attributes in the caches are much
-    /// work too, but none of them waits.
+    /// Whether entries are much work, after some have waited. Extended attributes in the caches are
+    /// much work too, but none of them waits.
     fn work_pays(&self, cost: Cost) -> bool {
         cost.entries >= WORK_ENTRIES
             && cost.cpu_ns >= cost.entries * WORK_PAYS_NS
@@ -238,7 +241,8 @@ impl ByWaits {
         }
     }
 
-    /// How many jobs may be under way at once: one, until it is known whether threads are to do them.
+    /// How many jobs may be under way at once: one, until it is known whether threads are to do
+    /// them.
     pub fn jobs(&self, max: usize) -> usize {
         let untried = !self.fixed && self.learned().alone == Alone::Untried;
         if untried { 1 } else { max }
@@ -251,8 +255,8 @@ impl ByWaits {
 }
 
 impl Learned {
-    /// Threads have done a job. True if the caller is to continue alone, for comparison. Jobs that were
-    /// already under way are compared too.
+    /// Threads have done a job. True if the caller is to continue alone, for comparison. Jobs that
+    /// were already under way are compared too.
     fn try_alone(&mut self, job: Together) -> bool {
         let is_enough = job.cost.entries >= TOGETHER_ENTRIES;
         if let Alone::Worse { alone, .. } = self.alone
@@ -270,7 +274,8 @@ impl Learned {
                 short
             }
             Alone::Trial { together, .. } => {
-                // The later job counts: the first one has paid for blocks that the others found in the caches.
+                // The later job counts: the first one has paid for blocks that the others found in
+                // the caches.
                 if is_enough {
                     *together = job;
                 }
@@ -289,8 +294,8 @@ impl Learned {
         }
     }
 
-    /// Takes in the cost of the caller's entries. Returns the number of threads that are to take over, if
-    /// they do better.
+    /// Takes in the cost of the caller's entries. Returns the number of threads that are to take
+    /// over, if they do better.
     fn judge_alone(&mut self, cost: Cost) -> Option<usize> {
         match self.alone {
             Alone::Trial { together, looks } => {

@@ -1,7 +1,7 @@
 //! The order in which a job asks for its entries.
 //!
-//! A rotating disk wants inode order. Elsewhere the first two jobs try one order each, and the order
-//! that waited less stays.
+//! A rotating disk wants inode order. Elsewhere the first two jobs try one order each, and the
+//! order that waited less stays.
 
 use std::{
     os::fd::BorrowedFd,
@@ -13,8 +13,8 @@ use crate::{
     kernel::{device, meter::Cost},
 };
 
-/// The percentage of waiting time that inode order must save, to be worth the sorting and the larger
-/// windows.
+/// The percentage of waiting time that inode order must save, to be worth the sorting and the
+/// larger windows.
 const GAIN_PERCENT: u64 = 10;
 /// A job of fewer entries says nothing of its order.
 const JUDGED_ENTRIES: u64 = 64;
@@ -94,8 +94,8 @@ impl OrderTrial {
         };
     }
 
-    /// Whether jobs are sorted. Once the number of threads is decided, the more entries are sorted at
-    /// once the better.
+    /// Whether jobs are sorted. Once the number of threads is decided, the more entries are sorted
+    /// at once the better.
     pub fn sorting(&self, threads_are_decided: bool) -> Sorting {
         match *self.choice() {
             Choice::Made(JobOrder::Inode) if threads_are_decided => Sorting::Always,

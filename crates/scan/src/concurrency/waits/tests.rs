@@ -11,7 +11,7 @@ fn caller_works_alone_while_nothing_waits() {
     let controller = ByWaits::new(Workers::Auto, 100);
     assert!(!controller.after_caller(cost(340, 900, 0)));
     assert!(!controller.after_caller(cost(340, 2, 4)));
-    assert!(!controller.after_caller(cost(8, 2, 10)), "80 us in all say nothing");
+    assert!(!controller.after_caller(cost(8, 2, 10)), "80 us in all are not judged");
     assert_eq!(controller.threads(), 1);
 }
 
@@ -23,7 +23,7 @@ fn one_thread_reads_ahead_while_entries_wait_a_little() {
     controller.after_readahead(cost(20, 9, 100));
     assert!(controller.reads_ahead());
     controller.after_readahead(cost(0, 0, 0));
-    assert!(controller.reads_ahead(), "told to end before it began, it says nothing");
+    assert!(controller.reads_ahead(), "a thread that did not begin is not judged");
     controller.after_readahead(cost(20, 9, 0));
     assert!(!controller.reads_ahead(), "all is in the kernel's caches");
     let alone = ByWaits::new(Workers::AtMost(1), 100);
@@ -41,7 +41,7 @@ fn number_follows_the_wait() {
     assert_eq!(controller.threads(), 1);
 }
 
-/// Eight entries on a slow server, as they were measured.
+/// Eight entries on a slow server, as measured.
 #[test]
 fn cpu_time_of_the_first_entries_is_bounded() {
     let controller = ByWaits::new(Workers::Auto, 100);
@@ -49,32 +49,32 @@ fn cpu_time_of_the_first_entries_is_bounded() {
     assert_eq!(controller.threads(), 44);
 }
 
-/// On a machine of so many processors.
+/// On a machine with so many CPUs.
 fn on(cpus: usize) -> ByWaits {
     ByWaits { cpus: cpus.into(), ..ByWaits::new(Workers::Auto, 100) }
 }
 
-/// As ext4's inodes are: some reads, and then blocks to be made into inodes.
+/// As on ext4: some reads, and then blocks that must become inodes.
 #[test]
 fn threads_share_much_work_where_entries_have_waited() {
     let controller = on(2);
-    assert!(!controller.after_caller(cost(340, 9, 0)), "attributes in the caches, extended ones among them");
+    assert!(!controller.after_caller(cost(340, 9, 0)), "cached attributes and extended attributes");
     controller.after_caller(cost(32, 9, 4));
     assert!(!controller.after_caller(cost(32, 9, 0)), "too few");
     assert!(controller.after_caller(cost(340, 9, 0)));
     assert_eq!(controller.threads(), 2);
-    // Nine alone, five together.
+    // 9 us alone, 5 us together.
     controller.after_job(cost(4096, 9, 0), 2, Duration::from_millis(20));
     assert_eq!(controller.threads(), 1, "the caller tries alone");
     assert!(controller.after_caller(cost(256, 9, 0)));
     controller.after_job(cost(4096, 9, 0), 2, Duration::from_millis(20));
     assert_eq!(controller.threads(), 2);
     controller.after_job(cost(4096, 2, 0), 2, Duration::from_millis(4));
-    assert_eq!(controller.threads(), 1, "the caches have it");
+    assert_eq!(controller.threads(), 1, "all is cached");
 
     let controller = on(1);
     controller.after_caller(cost(32, 9, 4));
-    assert!(!controller.after_caller(cost(340, 9, 0)), "there is nobody to share with");
+    assert!(!controller.after_caller(cost(340, 9, 0)), "there is one CPU");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn trial_alone_with_cached_entries_is_undone() {
     let controller = on(2);
     controller.after_job(cost(4096, 10, 20), 2, Duration::from_millis(32));
     assert!(!controller.after_caller(cost(256, 3, 0)), "as good alone");
-    assert!(controller.after_caller(cost(256, 12, 0)), "and then it is not");
+    assert!(controller.after_caller(cost(256, 12, 0)), "and then not");
     assert_eq!(controller.threads(), 2);
 }
 
@@ -107,9 +107,9 @@ fn threads_in_one_anothers_way_are_dismissed() {
     controller.after_job(cost(4096, 16, 16), 2, Duration::from_millis(70));
     assert_eq!(controller.threads(), 1, "the caller tries alone");
     controller.after_job(cost(4096, 16, 16), 2, Duration::from_millis(70));
-    assert_eq!(controller.threads(), 1, "a job that was under way says the same");
+    assert_eq!(controller.threads(), 1, "a job that was in progress changes nothing");
     assert!(!controller.after_caller(cost(64, 8, 10)), "too few to compare");
-    assert!(!controller.after_caller(cost(256, 8, 10)), "18 us each: as good as that");
+    assert!(!controller.after_caller(cost(256, 8, 10)), "18 us each, as with threads");
     assert!(!controller.after_caller(cost(256, 8, 12)), "decided");
     assert!(
         controller.after_caller(cost(64, 8, 500)) || controller.after_caller(cost(64, 8, 500)),
@@ -145,11 +145,11 @@ fn threads_that_get_into_one_anothers_way_are_dismissed_at_once() {
     controller.after_job(cost(4096, 5, 8), 2, Duration::from_millis(28));
     assert!(controller.after_caller(cost(256, 6, 3)));
     controller.after_job(cost(4096, 5, 800), 2, Duration::from_millis(1640));
-    assert!(controller.is_decided(), "slower, but it is a device that they wait for");
+    assert!(controller.is_decided(), "slower, but they wait for a device");
     assert_ne!(controller.threads(), 1);
 }
 
-/// What threads did in another directory, at another time, says nothing of these.
+/// The rate of threads in another directory, at another time, does not cap these.
 #[test]
 fn rate_from_before_the_caller_took_over_caps_nothing() {
     let controller = ByWaits::new(Workers::AtMost(64), 100);
@@ -162,7 +162,7 @@ fn rate_from_before_the_caller_took_over_caps_nothing() {
     controller.after_job(cost(4096, 25, 75), 4, Duration::from_millis(100));
     assert_eq!(controller.threads(), 1, "in one another's way");
     assert!(!controller.after_caller(cost(256, 8, 10)));
-    assert!(controller.after_caller(cost(32, 5, 5000)), "a slow store");
+    assert!(controller.after_caller(cost(32, 5, 5000)), "a server with high latency");
     assert_eq!(controller.threads(), 64);
     job(5000, 64, 330);
     assert_eq!(controller.threads(), 64);
@@ -183,7 +183,7 @@ fn hopeless_trial_alone_ends_soon() {
     assert!(controller.after_caller(cost(32, 5, 600)));
     assert_eq!((controller.threads(), controller.is_decided()), (64, true));
     controller.after_job(cost(4096, 5, 800), 64, Duration::from_millis(70));
-    assert_eq!(controller.threads(), 64, "nor tried again");
+    assert_eq!(controller.threads(), 64, "and not tried again");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn small_directories_end_a_trial_alone() {
     controller.after_job(cost(4096, 16, 16), 2, Duration::from_millis(70));
     assert!(!controller.after_caller(cost(256, 8, 10)), "as good alone");
     let slow = (1..).find(|_| controller.after_caller(cost(8, 8, 500))).expect("some look");
-    assert!(slow <= ALONE_LOOKS / WAITED_LOOKS + 2, "{slow} looks at entries that waited");
+    assert!(slow <= ALONE_LOOKS / WAITED_LOOKS + 2, "{slow} measurements of entries that waited");
 }
 
 #[test]
