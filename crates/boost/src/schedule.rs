@@ -1,16 +1,21 @@
-//! What to ask next: the directories under way, without threads and without system calls.
+//! What to ask for next: the directories in progress, without threads and without system calls.
 //!
-//! A directory is read in blocks, at most [`LEAD`] entries ahead of the program, so that what was asked is still in the
-//! kernel's caches when the program comes to it. The first names are asked one after the other, by one thread: that is
-//! the whole cost where calls are fast. The first call that waits opens the directory to all threads.
+//! A directory is read in blocks, at most [`LEAD`] entries ahead of the program, so that the
+//! answers are still in the kernel's caches when the program needs them. One thread asks for the
+//! first names, one after the other. Where calls are fast, that is the whole cost. The first call
+//! that waits opens the directory to all threads.
 //!
-//! A program tells of a large directory again and again. Between two messages no descriptor is kept: a mount is not busy
-//! because of us. A bookmark remembers where to go on. Which reading it is, a program says by a token. Another process may have
-//! the same one: it executed another program, or has its number in another name space. So it is one of this directory alone.
+//! A program reports a large directory repeatedly. Between two posts no descriptor is kept, so the
+//! helper does not keep a mount busy. A bookmark has the position to continue from. A program
+//! identifies a reading by a token. Another process may use the same token, because it was replaced
+//! by exec, or has the same number in another PID namespace. So a token is valid only together with
+//! the directory.
 //!
-//! Of a program that reads where links lead, that is known when it has read the first one. Links in the same directory that were
-//! asked for their attributes by then are asked once more; from then on both are asked in one go. How far that was is what was read
-//! of the directory; where nobody remembers, it is asked as one of which the program does not say how far it is.
+//! Whether a program reads targets of links is known when it has read the first one. Links in the
+//! same directory whose attributes were asked for by then are asked for once more. From then on,
+//! attributes and targets are asked for together. The extent of that second pass is the part of the
+//! directory that was read. If no bookmark has it, the directory is treated as one of which the
+//! program does not say how far it is.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -29,22 +34,22 @@ use crate::{
     posts::{Links, Post},
 };
 
-/// Entries asked ahead of what the program has seen.
+/// Entries that are asked for ahead of the program.
 const LEAD: u64 = 4096;
 
-/// Entries asked where the program does not say how far it is.
+/// Entries that are asked for if the program does not say how far it is.
 const WHOLE: u64 = 1 << 18;
 
-/// Names asked to find out whether calls wait.
+/// Names in a trial whether calls wait.
 const TRIAL: usize = 16;
 
 /// A block is read when fewer names than this are left.
 const LOW: usize = 512;
 
-/// Directories at a time. What is told beyond them is dropped.
+/// The most directories at a time. Posts of others are dropped.
 const SCANS: usize = 256;
 
-/// Bookmarks kept.
+/// The most bookmarks.
 const BOOKMARKS: usize = 256;
 
 /// What the helper has done.
@@ -52,47 +57,50 @@ const BOOKMARKS: usize = 256;
 pub struct Totals {
     /// Messages from programs (with `--watch`: directories opened).
     pub posts: u64,
-    /// Directories of which names were asked.
+    /// Directories whose names were asked for.
     pub directories: u64,
-    /// Entries whose attributes were asked for. Links count again where only the second time was for where they lead.
+    /// Entries whose attributes were asked for. Links count twice if they were asked for again for
+    /// their targets.
     pub asked: u64,
-    /// Links that were asked where they lead.
+    /// Links whose targets were asked for.
     pub links: u64,
-    /// Calls among them that had to wait.
+    /// Calls among them that waited.
     pub waited: u64,
-    /// The most calls that were in flight at once.
+    /// The most calls in flight at once.
     pub most_at_once: usize,
-    /// Directories that were left since calls were fast.
+    /// Directories that were left alone because calls were fast.
     pub fast: u64,
-    /// File systems that were left alone since the kernel keeps no answers there.
+    /// File systems that were left alone because the kernel keeps no answers there.
     pub forgotten: u64,
 }
 
-/// Something for a thread to do.
+/// A task for a thread.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) scan: ScanId,
     pub(crate) directory: Arc<OwnedFd>,
-    /// Which names of a block are wanted.
+    /// Which names of a block to return.
     pub(crate) pick: Pick,
     pub(crate) work: Work,
 }
 
-/// A directory under way. Calls are counted on its device even after it is gone from the list.
+/// A directory in progress. Calls are counted on its device even after it was removed from the
+/// list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScanId {
     number: u64,
     device: u64,
 }
 
-/// What to do with the directory.
+/// The work of a task.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// The descriptor is only a name for the directory: open it, go to this position, and read a block.
+    /// Open the directory again, at this position, and read a block. The descriptor is the
+    /// program's.
     Open(u64),
     /// Read a block of names.
     Read,
-    /// Ask for the attributes of these.
+    /// Ask for the attributes of these names.
     Ask(Vec<CString>, Manner),
 }
 
@@ -101,7 +109,7 @@ pub(crate) enum Work {
 pub(crate) struct Block {
     pub(crate) names: Vec<CString>,
     pub(crate) entries: u64,
-    /// Where the next one begins.
+    /// Where the next block begins.
     pub(crate) position: u64,
 }
 
@@ -111,20 +119,20 @@ struct Scan {
     identity: Identity,
     token: u64,
     pick: Pick,
-    /// The program reads where links lead.
+    /// The program reads targets of links.
     links: bool,
-    /// Read no further than this many entries.
+    /// The most entries to be read.
     allowed: u64,
     read: u64,
     position: u64,
     directory: Arc<OwnedFd>,
-    /// Until it is opened, where to begin.
+    /// Until it is opened, the position at which to begin.
     unopened: Option<u64>,
     reading: bool,
     ended: bool,
     ready: VecDeque<CString>,
     asking: usize,
-    /// Names asked in the trial; `None` when it is over.
+    /// Names that the trial has asked for; `None` when it is over.
     trial: Option<usize>,
 }
 
@@ -143,7 +151,7 @@ impl Bookmark {
     }
 }
 
-/// The directories under way.
+/// The directories in progress.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     scans: VecDeque<Scan>,
@@ -154,7 +162,7 @@ pub(crate) struct Schedule {
     xattrs: bool,
     in_flight: usize,
     totals: Totals,
-    /// Intervals that are new, for the board.
+    /// Intervals for the board.
     intervals: Vec<(u64, u32)>,
 }
 
@@ -182,13 +190,13 @@ impl Schedule {
         std::mem::take(&mut self.intervals)
     }
 
-    /// Whether to look at a directory of this device at all, where the program has not chosen by itself.
+    /// Whether to try a directory of this device, if the program has not decided that by itself.
     pub(crate) fn is_due(&mut self, device: u64) -> bool {
         self.device(device).is_due()
     }
 
-    /// A program reads a directory.
-    pub(crate) fn told(&mut self, post: Post, identity: Identity) {
+    /// Takes in a post of a program.
+    pub(crate) fn reported(&mut self, post: Post, identity: Identity) {
         self.totals.posts += 1;
         if self.device(identity.device).interval() == NEVER {
             return;
@@ -205,7 +213,7 @@ impl Schedule {
             scan.identity == identity && (from_start || (post.token != 0 && scan.token == post.token))
         };
         for scan in self.scans.iter_mut().filter(same) {
-            // What is still to be asked.
+            // For the names that are not yet asked for.
             scan.links |= links;
             if scan.pick == pick {
                 scan.allowed = scan.allowed.max(allowed);
@@ -247,18 +255,19 @@ impl Schedule {
         }
     }
 
-    /// Up to which entry of a directory attributes were asked for, or will be by what was read; `None` where that is not known.
+    /// The number of entries of a directory whose attributes were asked for, or will be from the
+    /// blocks that were read. `None` if it is not known.
     fn reached(&self, identity: Identity) -> Option<u64> {
         let scans = self.scans.iter().filter(|scan| scan.identity == identity && scan.pick == Pick::All);
         let bookmark = || self.bookmarks.iter().rfind(|bookmark| bookmark.identity == identity);
         scans.map(|scan| scan.read).max().or_else(|| Some(bookmark()?.read))
     }
 
-    /// The next thing to do now; directories take turns.
+    /// The next task. Directories take turns.
     pub(crate) fn next(&mut self) -> Option<Task> {
         for place in 0..self.scans.len() {
             let scan = &mut self.scans[place];
-            let device = self.devices.get_mut(&scan.identity.device).expect("made when it was told of");
+            let device = self.devices.get_mut(&scan.identity.device).expect("made by the post");
             if let Some(work) = scan.work(device, self.xattrs) {
                 device.in_flight += 1;
                 self.in_flight += 1;
@@ -271,12 +280,12 @@ impl Schedule {
         None
     }
 
-    /// Whether there is more to do now.
+    /// Whether another task could begin now.
     pub(crate) fn has_more(&self) -> bool {
         self.scans.iter().any(|scan| scan.has_work(&self.devices[&scan.id.device]))
     }
 
-    /// A block was read, after opening the directory if a descriptor comes along.
+    /// Takes in a block, after opening the directory if there is a descriptor.
     pub(crate) fn read(&mut self, id: ScanId, opened: Option<OwnedFd>, block: rustix::io::Result<Block>) {
         self.ended(id);
         if block.as_ref().is_err_and(|&error| is_trouble(error)) {
@@ -294,20 +303,21 @@ impl Schedule {
                 scan.position = block.position;
                 scan.ready.extend(block.names);
             }
-            // Gone, not ours to read, or the store fails: the program will hear it for itself.
+            // It is missing, may not be read, or the store fails: the program's own call will say
+            // so.
             Err(_) => scan.ended = true,
         }
         self.close_if_done(id);
     }
 
-    /// Names were asked; those in `left` were not.
+    /// Takes in names that were asked for, in `took`. Those in `left` were not.
     pub(crate) fn asked(&mut self, id: ScanId, asked: &Asked, left: Vec<CString>, took: Duration) {
         self.totals.asked += asked.calls as u64;
         self.totals.waited += asked.waited as u64;
         self.totals.links += asked.links as u64;
         let was_full = self.devices[&id.device].is_full();
         self.ended(id);
-        let device = self.devices.get_mut(&id.device).expect("made when it was told of");
+        let device = self.devices.get_mut(&id.device).expect("made by the post");
         if asked.trouble > 0 {
             device.concurrency.back_off();
         } else if was_full {
@@ -334,7 +344,7 @@ impl Schedule {
                 }
             }
         }
-        self.intervals.extend(device.news().map(|interval| (id.device, interval)));
+        self.intervals.extend(device.changed_interval().map(|interval| (id.device, interval)));
         match verdict {
             Verdict::Open => self.close_if_done(id),
             Verdict::Fast => {
@@ -357,11 +367,11 @@ impl Schedule {
     fn close_if_done(&mut self, id: ScanId) {
         let Some(place) = self.scans.iter().position(|scan| scan.id == id && scan.is_done()) else { return };
         let scan = self.scans.remove(place).expect("found there");
-        // A trial that ran out of names says the same as a whole one.
+        // A trial that ran out of names counts as a whole one.
         if scan.trial.is_some_and(|tried| tried > 0) {
             let device = self.device(scan.identity.device);
             let _fast = device.tried(false);
-            let news = device.news().map(|interval| (scan.id.device, interval));
+            let news = device.changed_interval().map(|interval| (scan.id.device, interval));
             self.intervals.extend(news);
             self.totals.fast += 1;
         }
@@ -397,7 +407,8 @@ impl Scan {
         if batch == 0 {
             return None;
         }
-        // A trial takes the names that the program comes to last: those at the front it may have asked for already.
+        // A trial takes the names that the program reads last. It may already have asked for those
+        // at the front.
         let last = if self.trial.is_some() { self.ready.len() - batch } else { 0 };
         let names: Vec<CString> = self.ready.drain(last..last + batch).collect();
         self.asking += 1;
@@ -420,7 +431,7 @@ impl Scan {
         low && self.unopened.is_none() && !self.reading && !self.ended && self.read < self.allowed
     }
 
-    /// How many names to ask now.
+    /// How many names to ask for in the next task.
     fn batch(&self, device: &Device) -> usize {
         let batch = match self.trial {
             Some(_) if self.asking > 0 => 0,
