@@ -86,7 +86,7 @@ impl Helper {
         self.state.lock().expect("no holder panics")
     }
 
-    /// Wakes or starts a thread, if there is one to be had.
+    /// Wakes a thread, or starts one up to the limit.
     fn wake_thread(self: &Arc<Self>, state: &mut State) {
         if state.idle > 0 {
             self.work.notify_one();

@@ -401,7 +401,7 @@ mod tests {
         other_end.write_all(&foreign).unwrap();
         assert_eq!(inspect(&pipe, None).unwrap(), None);
         drop(other_end);
-        assert_eq!(inspect(&pipe, None).unwrap(), None, "nobody is waited for either");
+        assert_eq!(inspect(&pipe, None).unwrap(), None, "no process is waited for");
     }
 
     #[test]

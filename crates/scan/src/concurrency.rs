@@ -19,9 +19,9 @@
 //!
 //! * [`ByThroughput`], for `pando warm` and `pando boost`: it tries twice or half as many calls,
 //!   and decides by the calls that complete in a second.
-//! * [`ByDelay`], for `pando warm --nice`: it tries one more call, or half as many, and decides by
+//! * `ByDelay`, for `pando warm --nice`: it tries one more call, or half as many, and decides by
 //!   the time that a call takes.
-//! * [`ByWaits`], for scans (`pando ls`): it tries the caller alone, or as many threads as keep one
+//! * `ByWaits`, for scans (`pando ls`): it tries the caller alone, or as many threads as keep one
 //!   of them at work, and decides by the waiting time and the CPU time of entries.
 //!
 //! `ByThroughput` may take some hundred calls to find the number. A scan cannot: most directories

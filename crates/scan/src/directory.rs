@@ -234,7 +234,7 @@ impl Scan {
         let from = self.batch.end();
         let names = self.batch.dismantle(|part| self.arena.give_part(part));
         if from < names.len() {
-            self.go_on(names, from);
+            self.continue_with(names, from);
             return Ok(true);
         }
         self.end_readahead();
@@ -258,7 +258,7 @@ impl Scan {
         if self.asked.is_names_only() {
             self.batch.show_names(names);
         } else {
-            self.go_on(names, 0);
+            self.continue_with(names, 0);
         }
         Ok(true)
     }
@@ -303,7 +303,7 @@ impl Scan {
     /// failure.
     fn read_names(&mut self, least: usize) -> Arc<Names> {
         let mut shared = self.spare.pop().unwrap_or_default();
-        let names = Arc::get_mut(&mut shared).expect("spare names are nobody's");
+        let names = Arc::get_mut(&mut shared).expect("spare names have no other owner");
         let mut room = 0;
         while names.len() < least && self.state != State::End {
             if room < NAMES_ROOM {
@@ -416,7 +416,7 @@ impl Scan {
     }
 
     /// Continues with names of which those before `from` are done.
-    fn go_on(&mut self, names: Arc<Names>, from: usize) {
+    fn continue_with(&mut self, names: Arc<Names>, from: usize) {
         if self.is_shared() {
             self.end_readahead();
             let job = self.start(names, from);
@@ -446,7 +446,7 @@ impl Scan {
     fn next_job(&mut self) {
         let done = match self.jobs.pop_front() {
             None => return,
-            Some(Pending::Dropped(names, from)) => return self.go_on(names, from),
+            Some(Pending::Dropped(names, from)) => return self.continue_with(names, from),
             Some(Pending::Job(job)) => self.finish(&job),
         };
         let answered = usize::try_from(done.cost.entries).unwrap_or(usize::MAX);
@@ -463,7 +463,7 @@ impl Scan {
             let names = self.batch.dismantle(|part| self.arena.give_part(part));
             // Later answers hold pages that these entries may need.
             self.drop_jobs(|_| true);
-            self.go_on(names, done.entries.start);
+            self.continue_with(names, done.entries.start);
         } else if !self.is_shared() {
             // The threads were dismissed. Entries that they have not begun are not waited for.
             self.drop_jobs(|job| !job.is_dealt());

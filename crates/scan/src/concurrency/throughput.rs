@@ -270,7 +270,7 @@ mod tests {
         let mut controller = ByThroughput::new(1, 32);
         assert_eq!(found_by(&mut controller, 200_000, |_| MS / 500), 1);
         let calls = (1..).find(|_| controller.learn(Calls::of(1, MS)) == 32).unwrap();
-        assert!(calls < 600, "a round of fast calls may be under way: {calls} calls");
+        assert!(calls < 600, "a round of fast calls may be in progress: {calls} calls");
     }
 
     /// Half of the maximum was just found to be worse.

@@ -1,72 +1,68 @@
 //! All tuned numbers of this module, with the reason for each.
 //!
-//! Times are per entry or per call. Numbers without a measurement beside them are orders of
-//! magnitude: half or twice as much makes no difference that `measure/listing.sh` or
-//! `measure/slow-store.sh` shows.
+//! Times are per entry or per call. Decisions 22, 23 and 29 have the measurements.
 
 use std::time::Duration;
 
 // ---- All three controllers.
 
-/// Rates within this factor are the same: medians of repeated runs vary by as much. Fewer calls at
-/// once are kept if the rate is the same. More threads of a scan are kept only if it is not. (A
-/// scan may try 62 threads and then 64, which cannot bring more than 3 %.)
+/// Rates within this factor count as the same. Fewer calls at once are kept if the rate is the
+/// same. More threads of a scan are kept only if it is not. (A scan may try 62 threads and then 64,
+/// which cannot bring more than 3 %. So the demand is lower than [`MORE_GAIN`].)
 pub const SAME_RATE: f64 = 1.05;
 
 // ---- By throughput.
 
-/// What twice as many calls at once must bring. With less, they mostly wait for one another, and
-/// for each other's CPU time.
+/// What twice as many calls at once must bring. With less, they mostly wait for one another.
 pub const MORE_GAIN: f64 = 1.1;
 /// A helper of programs starts with so many. A directory that it opens to all threads has waited
 /// already, and the program asks for the first names itself meanwhile.
 pub const HELPER_FIRST: usize = 8;
-/// A call that takes longer has waited for something: a call that the kernel's caches answer takes
-/// 1 to 5 µs, with the dentry or the inode to be made up to 20 µs.
+/// A call that takes longer has waited for something: the kernel's caches answer in a few
+/// microseconds.
 pub const CALL_WAITED: Duration = Duration::from_micros(50);
 /// A worker reports so many calls at once, if none has waited: one lock for many fast calls.
 pub const UNREPORTED_CALLS: u32 = 64;
 /// Calls of this mean, for each that is in flight, wait for a device or a server. Less may be a
-/// wait for the other calls: on XFS, 32 workers wait 20 to 40 µs for each of them.
+/// wait for the other calls, as on XFS.
 pub const WAITS_FOR_DEVICE: Duration = Duration::from_micros(100);
-/// So many calls say that: the number must double quickly at first. At 1 ms a call, 32 are reached
-/// after some 60 calls.
+/// So many calls say that. The number must double quickly at first: at 4 ms a call, 32 are reached
+/// after 50 calls.
 pub const DEVICE_CALLS: u32 = 4;
 /// The rate of the best number has fallen so far that nothing learnt holds: the caches are passed,
 /// or a device is busy with something else.
 pub const RESTART: f64 = 0.5;
-/// A round: so many calls, or what completes in so much time, but at least one for each in flight.
-/// 512 calls of 2 µs are a millisecond, which a tick of the clock does not disturb much.
+/// A round is so many calls, or as many as complete in [`ROUND_TIME`], but at least one for each
+/// that is in flight.
 pub const ROUND_CALLS: u32 = 512;
 /// See [`ROUND_CALLS`].
 pub const ROUND_TIME: Duration = Duration::from_millis(5);
 /// More are tried only if one part in so many of the round's time went into calls that waited.
 pub const WAITING_PART: u32 = 20;
 /// Rounds before others are tried, when others were no better. Twice as many each time in a row, up
-/// to so many times: at most 128 rounds, so trials cost 1 %.
+/// to so many times: at most 128 rounds, so trials then cost 1 % at most.
 pub const SETTLED_ROUNDS: u32 = 4;
 /// See [`SETTLED_ROUNDS`].
 pub const SETTLED_DOUBLINGS: u32 = 5;
 
 // ---- By delay.
 
-/// Calls that waited whose mean is judged: a single one may have met a seek or a commit.
+/// Calls that waited whose mean is judged. A single one says little.
 pub const DELAY_CALLS: u32 = 32;
 /// Calls that take so many times as long as the best mean have met others in the queue.
 pub const DELAY_CROWDED: u32 = 2;
 
 // ---- By waits (scans).
 
-/// An entry that waits this long is worth a thread. To wake a thread and to fetch what it has
-/// written costs some 2 to 3 µs.
+/// An entry that waits this long is worth a thread.
 pub const WAIT_PAYS_NS: u64 = 5_000;
 /// Threads continue until an entry waits less than this. Lower than [`WAIT_PAYS_NS`], so that the
 /// two do not alternate.
 pub const WAIT_IS_OVER_NS: u64 = 2_000;
 /// Waits in a sum of less than this are not judged: one wait alone may be chance.
 pub const WAITED_AT_LEAST_NS: u64 = 100_000;
-/// The CPU time of an entry counts as at most this. The first entries on a FUSE mount took 342 µs
-/// each, since everything was touched for the first time.
+/// The CPU time of an entry counts as at most this. Eight entries on a slow server took 342 µs
+/// each, since the first ones touch everything for the first time.
 pub const CPU_AT_MOST_NS: u64 = 20_000;
 /// An entry with so much CPU time is not in the kernel's caches, nor is the block's content made
 /// into inodes and names: another CPU halves that.
@@ -79,7 +75,7 @@ pub const WORKING_CPUS: usize = 4;
 pub const CAPPED_JOBS: u32 = 16;
 
 /// An entry that waits longer than this, for each thread, waits for a device. Less may be a wait
-/// for the other threads. Lower than [`WAITS_FOR_DEVICE`], since the CPU time is not in it.
+/// for the other threads. Unlike in [`WAITS_FOR_DEVICE`], the CPU time is not in it.
 pub const WAITS_FOR_DEVICE_NS: u64 = 50_000;
 /// Entries that threads must have done to be compared with the caller alone.
 pub const TOGETHER_ENTRIES: u64 = 1024;

@@ -241,7 +241,7 @@ impl ByWaits {
         }
     }
 
-    /// How many jobs may be under way at once: one, until it is known whether threads are to do
+    /// How many jobs may be in progress at once: one, until it is known whether threads are to do
     /// them.
     pub fn jobs(&self, max: usize) -> usize {
         let untried = !self.fixed && self.learned().alone == Alone::Untried;
@@ -256,7 +256,7 @@ impl ByWaits {
 
 impl Learned {
     /// Threads have done a job. True if the caller is to continue alone, for comparison. Jobs that
-    /// were already under way are compared too.
+    /// were already in progress are compared too.
     fn try_alone(&mut self, job: Together) -> bool {
         let is_enough = job.cost.entries >= TOGETHER_ENTRIES;
         if let Alone::Worse { alone, .. } = self.alone

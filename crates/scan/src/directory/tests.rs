@@ -104,7 +104,7 @@ fn jobs_grow_again_when_there_are_pages() {
     scan.most = usize::MAX - 1;
     scan.seek(0).unwrap();
     while scan.advance().unwrap() {}
-    assert_eq!(scan.most, usize::MAX, "several jobs are under way again");
+    assert_eq!(scan.most, usize::MAX, "several jobs are in progress again");
 }
 
 #[test]

@@ -200,7 +200,10 @@ fn disk_that_serves_one_at_a_time_counts_as_a_device() {
 fn small_directories_end_a_trial_alone() {
     let controller = ByWaits::new(Workers::Auto, 100);
     controller.after_job(cost(4096, 16, 16), 2, Duration::from_millis(70));
-    assert!((0..=TRIAL_LOOKS).any(|_| controller.after_caller(cost(8, 8, 500))), "no look had enough to compare");
+    assert!(
+        (0..=TRIAL_LOOKS).any(|_| controller.after_caller(cost(8, 8, 500))),
+        "no measurement had enough entries to compare"
+    );
     assert_eq!(controller.threads(), 2);
 
     let controller = ByWaits::new(Workers::Auto, 100);
