@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-// ---- All three controllers.
+// ---- By throughput and by waits.
 
 /// Rates within this factor count as the same. Fewer calls at once are kept if the rate is the
 /// same. More threads of a scan are kept only if it is not. (A scan may try 62 threads and then 64,
