@@ -13,7 +13,7 @@ use crate::{
     ask,
     board::{Board, NEVER},
     posts::Post,
-    schedule::{Block, ScanId, Schedule, Task, Totals, Work},
+    schedule::{Block, ReadingId, Schedule, Task, Totals, Work},
 };
 
 /// Options of the helper.
@@ -142,15 +142,15 @@ impl Helper {
 
 /// The outcome of a task.
 enum Done {
-    Read(ScanId, Option<OwnedFd>, rustix::io::Result<Block>),
-    Asked(ScanId, ask::Asked, Vec<CString>),
+    Read(ReadingId, Option<OwnedFd>, rustix::io::Result<Block>),
+    Asked(ReadingId, ask::Asked, Vec<CString>),
 }
 
 impl Done {
     fn report(self, schedule: &mut Schedule, took: Duration) {
         match self {
-            Self::Read(scan, opened, block) => schedule.read(scan, opened, block),
-            Self::Asked(scan, asked, left) => schedule.asked(scan, &asked, left, took),
+            Self::Read(reading, opened, block) => schedule.read(reading, opened, block),
+            Self::Asked(reading, asked, left) => schedule.asked(reading, &asked, left, took),
         }
     }
 }
@@ -161,15 +161,15 @@ fn perform(task: Task) -> Done {
         Work::Open(position) => match ask::reopen(&task.directory, position) {
             Ok(own) => {
                 let block = read(&own, task.pick);
-                Done::Read(task.scan, Some(own), block)
+                Done::Read(task.reading, Some(own), block)
             }
-            Err(error) => Done::Read(task.scan, None, Err(error)),
+            Err(error) => Done::Read(task.reading, None, Err(error)),
         },
-        Work::Read => Done::Read(task.scan, None, read(&task.directory, task.pick)),
+        Work::Read => Done::Read(task.reading, None, read(&task.directory, task.pick)),
         Work::Ask(mut names, manner) => {
             let asked = ask::ask(task.directory.as_fd(), &names, manner);
             let left = names.split_off(asked.calls);
-            Done::Asked(task.scan, asked, left)
+            Done::Asked(task.reading, asked, left)
         }
     }
 }

@@ -47,7 +47,7 @@ const TRIAL: usize = 16;
 const LOW: usize = 512;
 
 /// The most directories at a time. Posts of others are dropped.
-const SCANS: usize = 256;
+const READINGS: usize = 256;
 
 /// The most bookmarks.
 const BOOKMARKS: usize = 256;
@@ -64,7 +64,7 @@ pub struct Totals {
     pub asked: u64,
     /// Links whose targets were asked for.
     pub links: u64,
-    /// Calls among them that waited.
+    /// Calls that waited.
     pub waited: u64,
     /// The most calls in flight at once.
     pub most_at_once: usize,
@@ -77,7 +77,7 @@ pub struct Totals {
 /// A task for a thread.
 #[derive(Debug)]
 pub(crate) struct Task {
-    pub(crate) scan: ScanId,
+    pub(crate) reading: ReadingId,
     pub(crate) directory: Arc<OwnedFd>,
     /// Which names of a block to return.
     pub(crate) pick: Pick,
@@ -87,7 +87,7 @@ pub(crate) struct Task {
 /// A directory in progress. Calls are counted on its device even after it was removed from the
 /// list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ScanId {
+pub(crate) struct ReadingId {
     number: u64,
     device: u64,
 }
@@ -114,8 +114,8 @@ pub(crate) struct Block {
 }
 
 #[derive(Debug)]
-struct Scan {
-    id: ScanId,
+struct Reading {
+    id: ReadingId,
     identity: Identity,
     token: u64,
     pick: Pick,
@@ -128,7 +128,7 @@ struct Scan {
     directory: Arc<OwnedFd>,
     /// Until it is opened, the position at which to begin.
     unopened: Option<u64>,
-    reading: bool,
+    block_in_flight: bool,
     ended: bool,
     ready: VecDeque<CString>,
     asking: usize,
@@ -154,7 +154,7 @@ impl Bookmark {
 /// The directories in progress.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    scans: VecDeque<Scan>,
+    readings: VecDeque<Reading>,
     devices: HashMap<u64, Device>,
     bookmarks: VecDeque<Bookmark>,
     next_number: u64,
@@ -169,7 +169,7 @@ pub(crate) struct Schedule {
 impl Schedule {
     pub(crate) fn new(most_in_flight: usize, xattrs: bool) -> Self {
         Self {
-            scans: VecDeque::new(),
+            readings: VecDeque::new(),
             devices: HashMap::new(),
             bookmarks: VecDeque::new(),
             next_number: 1,
@@ -209,14 +209,14 @@ impl Schedule {
         let from_start = post.seen == u64::MAX || post.seen == 0;
         let links = post.links != Links::Unread;
         let pick = if post.links == Links::FirstRead { Pick::Links } else { Pick::All };
-        let same = |scan: &&mut Scan| {
-            scan.identity == identity && (from_start || (post.token != 0 && scan.token == post.token))
+        let same = |reading: &&mut Reading| {
+            reading.identity == identity && (from_start || (post.token != 0 && reading.token == post.token))
         };
-        for scan in self.scans.iter_mut().filter(same) {
+        for reading in self.readings.iter_mut().filter(same) {
             // For the names that are not yet asked for.
-            scan.links |= links;
-            if scan.pick == pick {
-                scan.allowed = scan.allowed.max(allowed);
+            reading.links |= links;
+            if reading.pick == pick {
+                reading.allowed = reading.allowed.max(allowed);
                 return;
             }
         }
@@ -231,10 +231,10 @@ impl Schedule {
                 (read, from) = (bookmark.read, position);
             }
         }
-        if self.scans.len() < SCANS {
+        if self.readings.len() < READINGS {
             let trial = (!self.device(identity.device).is_slow()).then_some(0);
-            self.scans.push_back(Scan {
-                id: ScanId { number: self.next_number, device: identity.device },
+            self.readings.push_back(Reading {
+                id: ReadingId { number: self.next_number, device: identity.device },
                 identity,
                 token: post.token,
                 pick,
@@ -244,7 +244,7 @@ impl Schedule {
                 position: 0,
                 directory: Arc::new(post.directory),
                 unopened: Some(from),
-                reading: false,
+                block_in_flight: false,
                 ended: false,
                 ready: VecDeque::new(),
                 asking: 0,
@@ -258,22 +258,23 @@ impl Schedule {
     /// The number of entries of a directory whose attributes were asked for, or will be from the
     /// blocks that were read. `None` if it is not known.
     fn reached(&self, identity: Identity) -> Option<u64> {
-        let scans = self.scans.iter().filter(|scan| scan.identity == identity && scan.pick == Pick::All);
+        let readings = self.readings.iter().filter(|reading| reading.identity == identity && reading.pick == Pick::All);
         let bookmark = || self.bookmarks.iter().rfind(|bookmark| bookmark.identity == identity);
-        scans.map(|scan| scan.read).max().or_else(|| Some(bookmark()?.read))
+        readings.map(|reading| reading.read).max().or_else(|| Some(bookmark()?.read))
     }
 
     /// The next task. Directories take turns.
     pub(crate) fn next(&mut self) -> Option<Task> {
-        for place in 0..self.scans.len() {
-            let scan = &mut self.scans[place];
-            let device = self.devices.get_mut(&scan.identity.device).expect("made by the post");
-            if let Some(work) = scan.work(device, self.xattrs) {
+        for place in 0..self.readings.len() {
+            let reading = &mut self.readings[place];
+            let device = self.devices.get_mut(&reading.identity.device).expect("made by the post");
+            if let Some(work) = reading.work(device, self.xattrs) {
                 device.in_flight += 1;
                 self.in_flight += 1;
                 self.totals.most_at_once = self.totals.most_at_once.max(self.in_flight);
-                let task = Task { scan: scan.id, directory: Arc::clone(&scan.directory), pick: scan.pick, work };
-                self.scans.rotate_left(place + 1);
+                let task =
+                    Task { reading: reading.id, directory: Arc::clone(&reading.directory), pick: reading.pick, work };
+                self.readings.rotate_left(place + 1);
                 return Some(task);
             }
         }
@@ -282,36 +283,36 @@ impl Schedule {
 
     /// Whether another task could begin now.
     pub(crate) fn has_more(&self) -> bool {
-        self.scans.iter().any(|scan| scan.has_work(&self.devices[&scan.id.device]))
+        self.readings.iter().any(|reading| reading.has_work(&self.devices[&reading.id.device]))
     }
 
     /// Takes in a block, after opening the directory if there is a descriptor.
-    pub(crate) fn read(&mut self, id: ScanId, opened: Option<OwnedFd>, block: rustix::io::Result<Block>) {
+    pub(crate) fn read(&mut self, id: ReadingId, opened: Option<OwnedFd>, block: rustix::io::Result<Block>) {
         self.ended(id);
         if block.as_ref().is_err_and(|&error| is_trouble(error)) {
             self.device(id.device).concurrency.back_off();
         }
-        let Some(scan) = self.scans.iter_mut().find(|scan| scan.id == id) else { return };
-        scan.reading = false;
+        let Some(reading) = self.readings.iter_mut().find(|reading| reading.id == id) else { return };
+        reading.block_in_flight = false;
         if let Some(own) = opened {
-            scan.directory = Arc::new(own);
+            reading.directory = Arc::new(own);
         }
         match block {
             Ok(block) => {
-                scan.ended = block.entries == 0;
-                scan.read += block.entries;
-                scan.position = block.position;
-                scan.ready.extend(block.names);
+                reading.ended = block.entries == 0;
+                reading.read += block.entries;
+                reading.position = block.position;
+                reading.ready.extend(block.names);
             }
             // It is missing, may not be read, or the store fails: the program's own call will say
             // so.
-            Err(_) => scan.ended = true,
+            Err(_) => reading.ended = true,
         }
         self.close_if_done(id);
     }
 
     /// Takes in names that were asked for, in `took`. Those in `left` were not.
-    pub(crate) fn asked(&mut self, id: ScanId, asked: &Asked, left: Vec<CString>, took: Duration) {
+    pub(crate) fn asked(&mut self, id: ReadingId, asked: &Asked, left: Vec<CString>, took: Duration) {
         self.totals.asked += asked.calls as u64;
         self.totals.waited += asked.waited as u64;
         self.totals.links += asked.links as u64;
@@ -328,19 +329,19 @@ impl Schedule {
         }
         let interval = device.interval();
         let mut verdict = device.learn(asked);
-        if let Some(scan) = self.scans.iter_mut().find(|scan| scan.id == id) {
-            scan.asking -= 1;
+        if let Some(reading) = self.readings.iter_mut().find(|reading| reading.id == id) {
+            reading.asking -= 1;
             // Only a trial stops early, and it took the last names.
-            scan.ready.extend(left);
-            if let Some(before) = scan.trial
+            reading.ready.extend(left);
+            if let Some(before) = reading.trial
                 && verdict == Verdict::Open
             {
                 let tried = before + asked.calls;
                 if asked.waited > 0 || tried >= TRIAL {
-                    scan.trial = None;
+                    reading.trial = None;
                     verdict = device.tried(asked.waited > 0);
                 } else {
-                    scan.trial = Some(tried);
+                    reading.trial = Some(tried);
                 }
             }
         }
@@ -349,38 +350,40 @@ impl Schedule {
             Verdict::Open => self.close_if_done(id),
             Verdict::Fast => {
                 self.totals.fast += 1;
-                self.scans.retain(|scan| scan.id != id);
+                self.readings.retain(|reading| reading.id != id);
             }
             Verdict::Forgotten => {
                 self.totals.forgotten += u64::from(interval != NEVER);
-                self.scans.retain(|scan| scan.id.device != id.device);
+                self.readings.retain(|reading| reading.id.device != id.device);
             }
         }
     }
 
     /// A task is no longer in flight.
-    fn ended(&mut self, id: ScanId) {
+    fn ended(&mut self, id: ReadingId) {
         self.in_flight -= 1;
         self.device(id.device).in_flight -= 1;
     }
 
-    fn close_if_done(&mut self, id: ScanId) {
-        let Some(place) = self.scans.iter().position(|scan| scan.id == id && scan.is_done()) else { return };
-        let scan = self.scans.remove(place).expect("found there");
+    fn close_if_done(&mut self, id: ReadingId) {
+        let Some(place) = self.readings.iter().position(|reading| reading.id == id && reading.is_done()) else {
+            return;
+        };
+        let reading = self.readings.remove(place).expect("found there");
         // A trial that ran out of names counts as a whole one.
-        if scan.trial.is_some_and(|tried| tried > 0) {
-            let device = self.device(scan.identity.device);
+        if reading.trial.is_some_and(|tried| tried > 0) {
+            let device = self.device(reading.identity.device);
             let _fast = device.tried(false);
-            let news = device.changed_interval().map(|interval| (scan.id.device, interval));
+            let news = device.changed_interval().map(|interval| (reading.id.device, interval));
             self.intervals.extend(news);
             self.totals.fast += 1;
         }
-        if scan.token != 0 {
+        if reading.token != 0 {
             if self.bookmarks.len() == BOOKMARKS {
                 self.bookmarks.pop_front();
             }
-            let position = (!scan.ended).then_some(scan.position);
-            let Scan { token, identity, read, .. } = scan;
+            let position = (!reading.ended).then_some(reading.position);
+            let Reading { token, identity, read, .. } = reading;
             self.bookmarks.push_back(Bookmark { token, identity, read, position });
         }
     }
@@ -390,17 +393,17 @@ impl Schedule {
     }
 }
 
-impl Scan {
+impl Reading {
     fn work(&mut self, device: &Device, xattrs: bool) -> Option<Work> {
         if device.is_full() {
             return None;
         }
         if let Some(from) = self.unopened.take() {
-            self.reading = true;
+            self.block_in_flight = true;
             return Some(Work::Open(from));
         }
         if self.wants_block() {
-            self.reading = true;
+            self.block_in_flight = true;
             return Some(Work::Read);
         }
         let batch = self.batch(device);
@@ -428,7 +431,7 @@ impl Scan {
 
     fn wants_block(&self) -> bool {
         let low = if self.trial.is_some() { self.ready.is_empty() && self.asking == 0 } else { self.ready.len() < LOW };
-        low && self.unopened.is_none() && !self.reading && !self.ended && self.read < self.allowed
+        low && self.unopened.is_none() && !self.block_in_flight && !self.ended && self.read < self.allowed
     }
 
     /// How many names to ask for in the next task.
@@ -443,7 +446,7 @@ impl Scan {
 
     fn is_done(&self) -> bool {
         let read = self.ended || self.read >= self.allowed;
-        self.unopened.is_none() && !self.reading && self.asking == 0 && self.ready.is_empty() && read
+        self.unopened.is_none() && !self.block_in_flight && self.asking == 0 && self.ready.is_empty() && read
     }
 }
 

@@ -52,20 +52,20 @@ impl Store {
                     Work::Open(at) => {
                         let block = self.block(at);
                         position = block.position;
-                        schedule.read(task.scan, Some(File::open("/").unwrap().into()), Ok(block));
+                        schedule.read(task.reading, Some(File::open("/").unwrap().into()), Ok(block));
                     }
                     Work::Read => {
                         let block = self.block(position);
                         position = block.position;
-                        schedule.read(task.scan, None, Ok(block));
+                        schedule.read(task.reading, None, Ok(block));
                     }
-                    Work::Ask(names, manner) => self.answer(schedule, task.scan, names, manner),
+                    Work::Ask(names, manner) => self.answer(schedule, task.reading, names, manner),
                 }
             }
         }
     }
 
-    fn answer(&self, schedule: &mut Schedule, scan: ScanId, mut names: Vec<CString>, manner: Manner) {
+    fn answer(&self, schedule: &mut Schedule, reading: ReadingId, mut names: Vec<CString>, manner: Manner) {
         let calls = if self.waits && manner.stop_at_wait { 1 } else { names.len() };
         let left = names.split_off(calls);
         let twice = if manner.twice && self.waits { calls } else { 0 };
@@ -80,7 +80,7 @@ impl Store {
             },
             targets: Votes::default(),
         };
-        schedule.asked(scan, &asked, left, Duration::from_millis(1));
+        schedule.asked(reading, &asked, left, Duration::from_millis(1));
     }
 }
 
@@ -124,7 +124,7 @@ fn small_fast_directories_count_too() {
         Store::new(3, false).run(&mut schedule);
     }
     assert_eq!(schedule.new_intervals().last(), Some(&(1, 64)));
-    assert!(schedule.scans.is_empty());
+    assert!(schedule.readings.is_empty());
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn lead_is_kept_and_reading_continues_at_its_position() {
     schedule.reported(post(7, 0), HERE);
     store.run(&mut schedule);
     assert_eq!(schedule.totals().asked, 5000);
-    assert!(schedule.scans.is_empty(), "no descriptor is kept");
+    assert!(schedule.readings.is_empty(), "no descriptor is kept");
     schedule.reported(post(7, 512), HERE);
     assert!(schedule.next().is_none(), "it is far enough ahead");
     schedule.reported(post(7, 1536), HERE);
@@ -163,7 +163,7 @@ fn opening_keeps_the_limit_and_errors_lower_it() {
     assert_eq!((tasks.len(), schedule.totals().most_at_once), (limit, limit));
     assert!(!schedule.has_more());
     for task in tasks {
-        schedule.read(task.scan, None, Err(rustix::io::Errno::IO));
+        schedule.read(task.reading, None, Err(rustix::io::Errno::IO));
     }
     assert_eq!(begin(&mut schedule).len(), 1);
 }
@@ -186,7 +186,7 @@ fn directories_with_one_token_are_distinguished() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(100, true));
     schedule.reported(post(1, 0), HERE);
     schedule.reported(post(1, 0), there);
-    assert_eq!(schedule.scans.iter().map(|scan| scan.identity).collect::<Vec<_>>(), [HERE, there]);
+    assert_eq!(schedule.readings.iter().map(|reading| reading.identity).collect::<Vec<_>>(), [HERE, there]);
     store.run(&mut schedule);
     assert_eq!((schedule.totals().directories, schedule.totals().asked), (2, 200));
     // A reading in progress, and one that is done, must not affect another one that continues.
@@ -195,8 +195,8 @@ fn directories_with_one_token_are_distinguished() {
         schedule.reported(post(1, 0), HERE);
         (0..before).for_each(|_| store.run(&mut schedule));
         schedule.reported(Post { position: 2500, ..post(1, 2500) }, there);
-        let scan = schedule.scans.back().expect("it is in progress");
-        assert_eq!((scan.identity, scan.unopened, scan.read), (there, Some(2500), 2500));
+        let reading = schedule.readings.back().expect("it is in progress");
+        assert_eq!((reading.identity, reading.unopened, reading.read), (there, Some(2500), 2500));
     }
 }
 
@@ -236,7 +236,7 @@ fn targets_are_asked_for_once_the_program_reads_one() {
     assert_eq!((schedule.totals().asked, schedule.totals().links), (2000, 0), "the program may never read one");
     let first = || Post { links: Links::FirstRead, ..post(0, 0) };
     schedule.reported(first(), HERE);
-    assert!(schedule.scans.iter().all(|scan| scan.pick == Pick::Links));
+    assert!(schedule.readings.iter().all(|reading| reading.pick == Pick::Links));
     store.run(&mut schedule);
     assert_eq!((schedule.totals().asked, schedule.totals().links), (4000, 2000));
     // The next directory, and one in progress.
@@ -247,7 +247,7 @@ fn targets_are_asked_for_once_the_program_reads_one() {
     schedule.reported(post(3, 0), HERE);
     schedule.reported(first(), HERE);
     assert_eq!(
-        schedule.scans.iter().map(|scan| (scan.pick, scan.links)).collect::<Vec<_>>(),
+        schedule.readings.iter().map(|reading| (reading.pick, reading.links)).collect::<Vec<_>>(),
         [(Pick::All, true), (Pick::Links, true)]
     );
 }
@@ -281,10 +281,11 @@ fn second_pass_for_targets_ends_where_attributes_ended() {
     let (mut schedule, mut store) = begin(&[]);
     schedule.reported(post(1, 6000), HERE);
     let task = schedule.next().expect("it is to be opened");
-    schedule.read(task.scan, None, Ok(store.block(6000)));
+    schedule.read(task.reading, None, Ok(store.block(6000)));
     schedule.reported(first(), HERE);
-    let reach =
-        |schedule: &Schedule, pick| schedule.scans.iter().find(|scan| scan.pick == pick).map(|scan| scan.allowed);
+    let reach = |schedule: &Schedule, pick| {
+        schedule.readings.iter().find(|reading| reading.pick == pick).map(|reading| reading.allowed)
+    };
     assert_eq!((reach(&schedule, Pick::All), reach(&schedule, Pick::Links)), (Some(10_096), Some(7000)));
     // A directory of which nothing is known.
     let (mut schedule, mut store) = begin(&[]);
@@ -298,19 +299,19 @@ fn unreadable_directory_ends() {
     let mut schedule = Schedule::new(64, false);
     schedule.reported(post(1, 0), HERE);
     let task = schedule.next().unwrap();
-    schedule.read(task.scan, None, Err(rustix::io::Errno::ACCESS));
-    assert!(schedule.next().is_none() && schedule.scans.is_empty());
+    schedule.read(task.reading, None, Err(rustix::io::Errno::ACCESS));
+    assert!(schedule.next().is_none() && schedule.readings.is_empty());
 }
 
 #[test]
 fn directories_and_bookmarks_are_bounded() {
     let mut schedule = Schedule::new(64, false);
     (0..1000).for_each(|inode| schedule.reported(post(inode + 1, 0), Identity { device: 1, inode }));
-    assert_eq!(schedule.scans.len(), SCANS);
+    assert_eq!(schedule.readings.len(), READINGS);
     (0..1000).for_each(|_| {
         if let Some(task) = schedule.next() {
-            schedule.read(task.scan, None, Ok(Block { names: Vec::new(), entries: 0, position: 0 }));
+            schedule.read(task.reading, None, Ok(Block { names: Vec::new(), entries: 0, position: 0 }));
         }
     });
-    assert!(schedule.scans.is_empty() && schedule.bookmarks.len() <= BOOKMARKS);
+    assert!(schedule.readings.is_empty() && schedule.bookmarks.len() <= BOOKMARKS);
 }
