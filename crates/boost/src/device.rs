@@ -1,7 +1,7 @@
 //! What is known of one file system: whether calls wait there, whether the kernel keeps the
 //! answers, and how many calls at once are best.
 
-use pando_scan::concurrency::{ByThroughput, HELPER_FIRST};
+use pando_scan::concurrency::{ByThroughput, HELPER_FIRST, Queue};
 
 use crate::{
     ask::{Asked, Votes},
@@ -58,7 +58,7 @@ pub(crate) enum Verdict {
 impl Device {
     pub(crate) fn new(most_in_flight: usize) -> Self {
         Self {
-            concurrency: ByThroughput::new(HELPER_FIRST, most_in_flight),
+            concurrency: ByThroughput::new(HELPER_FIRST, most_in_flight, Queue::Short),
             in_flight: 0,
             interval: 1,
             shown: 0,

@@ -37,6 +37,6 @@ pub(crate) mod tuning;
 pub(crate) mod waits;
 
 pub(crate) use delay::ByDelay;
-pub use throughput::{ByThroughput, Calls};
+pub use throughput::{ByThroughput, Calls, Queue};
 pub use tuning::HELPER_FIRST;
 pub(crate) use waits::ByWaits;

@@ -7,14 +7,14 @@
 //! The number doubles while calls wait and that brings a tenth more at least. Otherwise they waited
 //! for one another (XFS looks up the names of one directory one at a time), or for a disk or server
 //! at its limit, and the number is halved again. Half the number is tried in the same way, and kept
-//! if as much completes. At first, and when the rate has collapsed, the number doubles without a
-//! comparison as long as the calls wait for a device.
+//! if as much completes. While the calls wait for a device, the number doubles without a comparison:
+//! at the start and when the rate has collapsed, or always ([`Queue`]).
 
 use std::time::Duration;
 
 use super::tuning::{
-    CALL_WAITED, DEVICE_CALLS, MORE_GAIN, RESTART, ROUND_CALLS, ROUND_TIME, SAME_RATE, SETTLED_DOUBLINGS,
-    SETTLED_ROUNDS, UNREPORTED_CALLS, WAITING_PART, WAITS_FOR_DEVICE,
+    CALL_WAITED, DEVICE_CALLS, MORE_GAIN, RESTART, ROUND_CALLS, ROUND_CALLS_EACH, ROUND_TIME, SAME_RATE,
+    SETTLED_DOUBLINGS, SETTLED_ROUNDS, UNREPORTED_CALLS, WAITING_PART, WAITS_FOR_DEVICE,
 };
 
 /// Calls and the time that they took.
@@ -67,7 +67,9 @@ impl Calls {
 
     /// Whether there are enough to be judged.
     fn are_a_round(&self, limit: usize) -> bool {
-        self.count >= ROUND_CALLS || (self.count as usize >= limit && self.took >= ROUND_TIME * limit as u32)
+        self.count >= ROUND_CALLS
+            || (self.count >= DEVICE_CALLS.max(ROUND_CALLS_EACH * limit as u32)
+                && self.took >= ROUND_TIME * limit as u32)
     }
 
     fn have_waited(&self) -> bool {
@@ -75,10 +77,21 @@ impl Calls {
     }
 }
 
+/// How many calls may wait at a device or server that serves few at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    /// As few as complete as much: a program that this is done for waits in the same queue.
+    Short,
+    /// As many as allowed: nothing waits for these calls. The device is then never idle while this
+    /// machine is busy, and a number that was misjudged is corrected at once.
+    Long,
+}
+
 /// Finds the number of calls at once that completes most.
 #[derive(Debug)]
 pub struct ByThroughput {
     max: usize,
+    queue: Queue,
     /// The number now. If it is not the best one, it is on trial.
     limit: usize,
     /// The calls of this round.
@@ -101,10 +114,11 @@ pub struct ByThroughput {
 impl ByThroughput {
     /// For at most `max` calls, from `first`.
     #[must_use]
-    pub fn new(first: usize, max: usize) -> Self {
+    pub fn new(first: usize, max: usize, queue: Queue) -> Self {
         let limit = first.min(max).max(1);
         Self {
             max,
+            queue,
             limit,
             round: Calls::default(),
             best: (limit, 0.0),
@@ -131,7 +145,7 @@ impl ByThroughput {
         }
         self.round.add_all(calls);
         let before = self.limit;
-        if self.limit < self.max && self.round.wait_for_device(self.limit) && (self.starting || self.has_collapsed()) {
+        if self.limit < self.max && self.round.wait_for_device(self.limit) && self.may_leap() {
             self.start_again();
             self.limit = self.max.min(2 * self.limit);
         } else if self.round.are_a_round(self.limit) {
@@ -159,9 +173,10 @@ impl ByThroughput {
         (self.starting, self.settled) = (false, SETTLED_ROUNDS);
     }
 
-    /// Whether the best number completes much less than it did.
-    fn has_collapsed(&self) -> bool {
-        self.limit == self.best.0 && self.round.rate(self.limit) < self.best.1 * RESTART
+    /// Whether the number may double without a comparison.
+    fn may_leap(&self) -> bool {
+        let has_collapsed = || self.limit == self.best.0 && self.round.rate(self.limit) < self.best.1 * RESTART;
+        self.queue == Queue::Long || self.starting || has_collapsed()
     }
 
     /// Forgets all rates.
@@ -230,20 +245,22 @@ mod tests {
 
     #[test]
     fn finds_the_number_that_completes_most() {
-        let found = |max, took: &dyn Fn(u32) -> Duration| found_by(&mut ByThroughput::new(1, max), 60_000, took);
+        let found =
+            |max, took: &dyn Fn(u32) -> Duration| found_by(&mut ByThroughput::new(1, max, Queue::Long), 60_000, took);
         assert_eq!(found(32, &|_| MS / 2), 32, "each waits on its own");
         assert_eq!(found(24, &|_| MS / 2), 24, "and never more than the limit");
         assert_eq!(found(32, &|_| MS / 12), 32, "and if the waits are short");
         assert_eq!(found(32, &server(8, MS / 2)), 8, "a server of eight at once");
         assert_eq!(found(32, &|limit| MS / 60 * limit), 1, "one at a time");
         assert_eq!(found(32, &|_| MS / 500), 1, "all is in the caches");
+        assert_eq!(found(32, &server(1, MS)), 32, "a slow server of one at a time has a queue");
     }
 
     #[test]
     fn finds_the_depth_of_a_server() {
         for (depth, expected) in [(1, 1), (8, 8), (32, 32), (1000, 64)] {
             for first in [1, HELPER] {
-                let mut controller = ByThroughput::new(first, 64);
+                let mut controller = ByThroughput::new(first, 64, Queue::Short);
                 assert_eq!(found_by(&mut controller, 20_000, server(depth, MS)), expected, "depth {depth}, {first}");
             }
         }
@@ -253,21 +270,22 @@ mod tests {
 
     #[test]
     fn number_doubles_quickly_while_a_device_answers_slowly() {
-        let mut controller = ByThroughput::new(1, 32);
+        let mut controller = ByThroughput::new(1, 32, Queue::Short);
         let mut next = || controller.learn(Calls::of(1, MS));
         assert_eq!([(); DEVICE_CALLS as usize].map(|()| next()), [1, 1, 1, 2]);
         // Two were begun while one was allowed.
         assert_eq!([(); 2 + DEVICE_CALLS as usize].map(|()| next()), [2, 2, 2, 2, 2, 4]);
-        for (first, calls) in [(1, 80), (HELPER, 400)] {
-            let mut controller = ByThroughput::new(first, 64);
-            (0..calls).for_each(|_| _ = controller.learn(Calls::of(1, server(32, MS * 4)(controller.limit() as u32))));
-            assert!(controller.limit() >= 32, "{} from {first}", controller.limit());
+        for (first, calls) in [(1, 50), (HELPER, 40)] {
+            let mut controller = ByThroughput::new(first, 64, Queue::Short);
+            let took = server(32, MS * 4);
+            let reached = (0..calls).any(|_| controller.learn(Calls::of(1, took(controller.limit() as u32))) >= 32);
+            assert!(reached, "{} from {first}", controller.limit());
         }
     }
 
     #[test]
     fn calls_that_become_slow_start_the_search_again() {
-        let mut controller = ByThroughput::new(1, 32);
+        let mut controller = ByThroughput::new(1, 32, Queue::Short);
         assert_eq!(found_by(&mut controller, 200_000, |_| MS / 500), 1);
         let calls = (1..).find(|_| controller.learn(Calls::of(1, MS)) == 32).unwrap();
         assert!(calls < 600, "a round of fast calls may be in progress: {calls} calls");
@@ -276,7 +294,7 @@ mod tests {
     /// Half of the maximum was just found to be worse.
     #[test]
     fn fewer_are_not_tried_at_once_after_a_gain() {
-        let mut controller = ByThroughput::new(HELPER, 64);
+        let mut controller = ByThroughput::new(HELPER, 64, Queue::Short);
         while controller.limit() < 64 {
             controller.learn(Calls::of(1, MS / 2));
         }
@@ -287,7 +305,7 @@ mod tests {
     #[test]
     fn last_step_that_is_no_doubling_is_undone_alone() {
         for max in [9, 17, 33] {
-            let found = found_by(&mut ByThroughput::new(HELPER, max), 20_000, |_| MS);
+            let found = found_by(&mut ByThroughput::new(HELPER, max, Queue::Short), 20_000, |_| MS);
             assert!(found >= max - 1, "{found} of {max}");
         }
     }
@@ -295,19 +313,19 @@ mod tests {
     #[test]
     fn calls_that_wait_for_one_another_are_not_made() {
         let convoy = |limit| Duration::from_micros(if limit > 2 { 18 } else { 10 }) * limit;
-        assert!(found_by(&mut ByThroughput::new(HELPER, 64), 20_000, convoy) <= 2);
+        assert!(found_by(&mut ByThroughput::new(HELPER, 64, Queue::Short), 20_000, convoy) <= 2);
     }
 
     #[test]
     fn server_that_can_do_more_later_is_asked_for_more() {
-        let mut controller = ByThroughput::new(HELPER, 64);
+        let mut controller = ByThroughput::new(HELPER, 64, Queue::Short);
         assert_eq!(found_by(&mut controller, 2000, server(8, MS)), 8);
         assert_eq!(found_by(&mut controller, 20_000, server(64, MS)), 64);
     }
 
     #[test]
     fn errors_halve_the_number_and_leave_one() {
-        let mut controller = ByThroughput::new(HELPER, 4);
+        let mut controller = ByThroughput::new(HELPER, 4, Queue::Short);
         assert_eq!(controller.limit(), 4);
         controller.back_off();
         assert_eq!(controller.limit(), 2);

@@ -32,9 +32,10 @@ pub const DEVICE_CALLS: u32 = 4;
 /// The rate of the best number has fallen so far that nothing learnt holds: the caches are passed,
 /// or a device is busy with something else.
 pub const RESTART: f64 = 0.5;
-/// A round is so many calls, or as many as complete in [`ROUND_TIME`], but at least one for each
-/// that is in flight.
+/// A round is so many calls, or as many as complete in [`ROUND_TIME`].
 pub const ROUND_CALLS: u32 = 512;
+/// In that time, at least so many calls for each that is in flight: a few slow ones decide nothing.
+pub const ROUND_CALLS_EACH: u32 = 2;
 /// See [`ROUND_CALLS`].
 pub const ROUND_TIME: Duration = Duration::from_millis(5);
 /// More are tried only if one part in so many of the round's time went into calls that waited.
