@@ -7,8 +7,8 @@
 //! The number doubles while calls wait and that brings a tenth more at least. Otherwise they waited
 //! for one another (XFS looks up the names of one directory one at a time), or for a disk or server
 //! at its limit, and the number is halved again. Half the number is tried in the same way, and kept
-//! if as much completes. While the calls wait for a device, the number doubles without a comparison:
-//! at the start and when the rate has collapsed, or always ([`Queue`]).
+//! if as much completes. While the calls wait for a device, the number doubles without a
+//! comparison: at the start and when the rate has collapsed, or always ([`Queue`]).
 
 use std::time::Duration;
 
@@ -150,8 +150,13 @@ impl ByThroughput {
             self.limit = self.max.min(2 * self.limit);
         } else if self.round.are_a_round(self.limit) {
             let round = std::mem::take(&mut self.round);
-            self.judge(round.rate(self.limit));
-            self.limit = self.choose(round.have_waited());
+            if self.queue == Queue::Long && round.wait_for_device(self.limit) {
+                // At the maximum. Fewer are not tried.
+                self.start_again();
+            } else {
+                self.judge(round.rate(self.limit));
+                self.limit = self.choose(round.have_waited());
+            }
         }
         if self.limit != before {
             self.skip = self.limit.max(before) as u32;
@@ -280,6 +285,19 @@ mod tests {
             let took = server(32, MS * 4);
             let reached = (0..calls).any(|_| controller.learn(Calls::of(1, took(controller.limit() as u32))) >= 32);
             assert!(reached, "{} from {first}", controller.limit());
+        }
+    }
+
+    #[test]
+    fn long_queue_stays_at_the_maximum() {
+        for depth in [1, 1000] {
+            let mut controller = ByThroughput::new(1, 32, Queue::Long);
+            let mut limits = (0..10_000).map(|_| {
+                let took = server(depth, MS * 10)(controller.limit() as u32);
+                controller.learn(Calls::of(1, took))
+            });
+            assert!(limits.any(|limit| limit == 32));
+            assert!(limits.all(|limit| limit == 32), "depth {depth}");
         }
     }
 
