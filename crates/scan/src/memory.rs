@@ -28,7 +28,7 @@ impl Arena {
         Self { pages: Mutex::default(), parts: Mutex::default(), left: AtomicUsize::new(budget_bytes / PAGE_BYTES) }
     }
 
-    /// Takes `cost` of it, unless less than `reserve` would be left.
+    /// Takes `cost` from the free memory, unless less than `reserve` would be left.
     fn charge(&self, cost: usize, reserve: usize) -> bool {
         let take = |left: usize| left.checked_sub(cost).filter(|&rest| rest >= reserve);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
