@@ -1,4 +1,4 @@
-//! Compiles the library with the C compiler that links Rust programs here, and leaves it for `include_bytes!`.
+//! Compiles the library with the C compiler that links Rust programs here, for `include_bytes!`.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -16,9 +16,11 @@ fn compile(out: &PathBuf) -> Result<(), String> {
     let mut command: Command = compiler.to_command();
     command
         .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-fexceptions", "-fvisibility=hidden"])
-        // What glibc alone has would end programs of musl: a function for variables of threads, checked copies.
+        // Symbols that only glibc has would end programs of musl: `__tls_get_addr` for thread-local
+        // variables, and checked functions.
         .args(["-ftls-model=initial-exec", "-U_FORTIFY_SOURCE"])
-        // Without debugging information and in two segments: each program started pays for what is in there.
+        // Without debugging information, and in two segments: each program that starts pays for
+        // them.
         .args(["-shared", "-g0", "-s", "-Wl,-O1,--as-needed,--hash-style=gnu,-z,noseparate-code"])
         .args(["src/preload.c", "-o"])
         .arg(out)

@@ -1,4 +1,5 @@
-//! The system calls: reading a directory, and asking for attributes while noticing whether the call had to wait.
+//! The system calls: reading a directory, and asking for attributes, with a check whether the call
+//! had to wait.
 
 use std::{
     ffi::{CStr, CString, OsStr},
@@ -18,34 +19,35 @@ use rustix::{
     path::Arg,
 };
 
-/// Bytes of directory entries read at once: some thousand names.
+/// Bytes of directory entries that are read at once: some thousand names.
 const BLOCK: usize = 32 << 10;
 
-/// Where a directory is, for telling two posts of one directory from posts of two.
+/// Identifies a directory, so that two posts of one directory are not taken for two directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) device: u64,
     pub(crate) inode: u64,
 }
 
-/// What the kernel knows of a directory without asking a server.
+/// The identity of an open directory, as far as the kernel knows it without asking a server.
 pub(crate) fn identity(directory: impl AsFd) -> rustix::io::Result<Identity> {
     identity_at(directory, c"", AtFlags::EMPTY_PATH)
 }
 
-/// The same of a path.
+/// The same for a path.
 pub(crate) fn identity_at(directory: impl AsFd, path: impl Arg, flags: AtFlags) -> rustix::io::Result<Identity> {
     let found = rustix::fs::statx(directory, path, flags | AtFlags::STATX_DONT_SYNC, StatxFlags::INO)?;
     Ok(Identity { device: u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor), inode: found.stx_ino })
 }
 
-/// Where a directory is read next; zero where it cannot be said.
+/// The position of the next read; zero if the file system does not tell.
 pub(crate) fn position(directory: impl AsFd) -> u64 {
     rustix::fs::seek(directory, SeekFrom::Current(0)).unwrap_or(0)
 }
 
-/// Opens the directory for ourselves, at `position`. A program may read without leaving a time of access (its owner and root
-/// may), so we leave none where we may: one that leaves times does so by itself.
+/// Opens the directory again for the helper, at `position`. Its owner and root may read it without
+/// a change of the atime, so the helper does that where it may. If the program's own reading
+/// changes the atime, that is the program's change.
 pub(crate) fn reopen(directory: impl AsFd, position: u64) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |flags| rustix::fs::openat(&directory, c".", flags, Mode::empty());
@@ -63,11 +65,12 @@ pub(crate) fn reopen(directory: impl AsFd, position: u64) -> rustix::io::Result<
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pick {
     All,
-    /// What the directory does not say to be something else than a symbolic link.
+    /// Symbolic links, and entries without a type.
     Links,
 }
 
-/// A block of names, and how many entries it had, the dots and those that were not picked too. No entries at the end.
+/// A block of names, and the number of its entries, with the dots and those that were not picked.
+/// No entries at the end.
 pub(crate) fn names(directory: BorrowedFd<'_>, pick: Pick) -> rustix::io::Result<(Vec<CString>, u64)> {
     let mut block = [MaybeUninit::uninit(); BLOCK];
     let mut entries = RawDir::new(directory, &mut block);
@@ -79,7 +82,7 @@ pub(crate) fn names(directory: BorrowedFd<'_>, pick: Pick) -> rustix::io::Result
         if !matches!(entry.file_name().to_bytes(), b"." | b"..") && (pick == Pick::All || may_be_link) {
             names.push(entry.file_name().to_owned());
         }
-        // More would be a second call, for which there is no room left in this block's turn.
+        // A further entry would need a second call, and the block has no space for its answer.
         if entries.is_buffer_empty() {
             break;
         }
@@ -87,33 +90,33 @@ pub(crate) fn names(directory: BorrowedFd<'_>, pick: Pick) -> rustix::io::Result
     Ok((names, count))
 }
 
-/// How a run of calls went.
+/// The outcome of a sequence of calls.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// Calls made.
+    /// Entries that were asked for.
     pub(crate) calls: usize,
     /// Calls in which the thread slept.
     pub(crate) waited: usize,
-    /// Errors that mean trouble below, not a name that is gone.
+    /// Errors that mean trouble in the file system, other than a missing name.
     pub(crate) trouble: usize,
-    /// Links among the entries that were asked where they lead.
+    /// Links whose targets were asked for.
     pub(crate) links: usize,
-    /// Of attributes.
+    /// Whether the kernel keeps attributes.
     pub(crate) attributes: Votes,
-    /// Of where links lead.
+    /// Whether it keeps targets of links.
     pub(crate) targets: Votes,
 }
 
-/// What calls that were made twice, as they had waited, say of the kernel.
+/// Calls that had waited and were made twice, by what they say of the kernel's caches.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Votes {
-    /// Where the second waited too, about as long: nothing was kept.
+    /// The second call waited too, about as long: nothing was kept.
     pub(crate) forgotten: usize,
-    /// Where the second was answered at once or sooner.
+    /// The second call was answered at once or sooner.
     pub(crate) kept: usize,
 }
 
-/// Calls that are made twice before the kernel is said to keep nothing.
+/// So many calls are made twice before the kernel is said to keep nothing.
 const VOTES: usize = 8;
 
 impl Votes {
@@ -126,7 +129,7 @@ impl Votes {
         self.kept += more.kept;
     }
 
-    /// Whether calls are still to be made twice.
+    /// Whether more calls are to be made twice.
     pub(crate) fn are_wanted(self) -> bool {
         self.forgotten + self.kept < VOTES
     }
@@ -137,25 +140,25 @@ impl Votes {
     }
 }
 
-/// What to ask of each name.
+/// How to ask for each name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
-    /// The attributes that `ls -l` asks for as well: the access control list.
+    /// Also the access control list, as `ls -l` does.
     pub(crate) xattrs: bool,
     /// Stop after the first call that waited.
     pub(crate) stop_at_wait: bool,
-    /// Ask twice where the first call waited, to see whether the kernel keeps the answer.
+    /// Make the call twice if the first one waited, to see whether the kernel keeps the answer.
     pub(crate) twice: bool,
-    /// Where links lead, too.
+    /// Also the targets of links.
     pub(crate) links: bool,
-    /// And these twice where the first call waited.
+    /// And these twice, if the first call waited.
     pub(crate) links_twice: bool,
 }
 
-/// Asks for the attributes of `names` in turn.
+/// Asks for the attributes of `names`, one after the other.
 ///
-/// A call has waited if the thread gave up its processor of its own accord (`ru_nvcsw`). A clock would not tell waiting
-/// for a disk from waiting for a processor, and on a busy machine both are common.
+/// A call has waited if the thread gave up its CPU voluntarily (`ru_nvcsw`). A clock would not
+/// distinguish waiting for a disk from waiting for a CPU, and on a busy machine both are common.
 pub(crate) fn ask(directory: BorrowedFd<'_>, names: &[CString], manner: Manner) -> Asked {
     let mut asked = Asked::default();
     let mut sleeps = own_sleeps();
@@ -189,7 +192,7 @@ pub(crate) fn ask(directory: BorrowedFd<'_>, names: &[CString], manner: Manner) 
 
 fn ask_target(directory: BorrowedFd<'_>, name: &CStr, twice: bool, asked: &mut Asked) {
     let (began, sleeps) = (Instant::now(), own_sleeps());
-    // No link any more, or one that leads for its owner only: as with a name that is gone.
+    // No link any more, or one that only its owner can read: treated as a missing name.
     asked.trouble += usize::from(target(directory, name).is_err_and(is_trouble));
     let took = began.elapsed();
     asked.links += 1;
@@ -198,7 +201,7 @@ fn ask_target(directory: BorrowedFd<'_>, name: &CStr, twice: bool, asked: &mut A
     }
 }
 
-/// Whether a call that waited is made as if for the first time again.
+/// Whether a call that waited waits again as if it were the first.
 fn is_forgotten<T>(first: Duration, again: impl FnOnce() -> T) -> bool {
     let (began, sleeps) = (Instant::now(), own_sleeps());
     let _answer = again();
@@ -211,24 +214,26 @@ fn stat(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<FileType> 
     Ok(FileType::from_raw_mode(found.stx_mode.into()))
 }
 
-/// The kernel gets all of it, whatever it is to hand out.
+/// Reads the target of a link. The kernel reads all of it, whatever the buffer's size.
 fn target(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
     rustix::fs::readlinkat_raw(directory, name, &mut [0_u8; 1][..]).map(drop)
 }
 
-/// One component below a descriptor, its last link not followed: as safe as the `*at` call that older kernels lack.
+/// One component below a descriptor, without following a link at its end. It is as safe as the
+/// `*at` call that older kernels lack.
 fn access_list(directory: BorrowedFd<'_>, name: &CStr) {
     let path =
         PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(OsStr::from_bytes(name.to_bytes()));
     let _ = rustix::fs::lgetxattr_query(&path, c"system.posix_acl_access");
 }
 
-/// Whether an error means trouble below, and not a name that is gone.
+/// Whether an error means trouble in the file system, other than a missing name.
 pub(crate) fn is_trouble(error: Errno) -> bool {
     matches!(error, Errno::IO | Errno::TIMEDOUT | Errno::NOMEM | Errno::STALE | Errno::NOTCONN | Errno::REMOTEIO)
 }
 
-/// How often this thread has given up its processor to wait. A count that cannot be had never changes.
+/// How often this thread has given up its CPU to wait. If the count is not available, it never
+/// changes.
 fn own_sleeps() -> i64 {
     getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches())
 }
@@ -242,7 +247,7 @@ mod tests {
     const PLAIN: Manner = Manner { xattrs: true, stop_at_wait: false, twice: true, links: true, links_twice: true };
 
     #[test]
-    fn names_are_those_of_the_directory_and_end() {
+    fn names_come_from_the_directory_and_end() {
         let directory = tempfile::tempdir().unwrap();
         (0..3000).for_each(|i| drop(File::create(directory.path().join(format!("{i:0>20}"))).unwrap()));
         let open = reopen(File::open(directory.path()).unwrap(), 0).unwrap();
@@ -262,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_another_descriptor_is_its_own() {
+    fn position_of_another_descriptor_stays() {
         let directory = tempfile::tempdir().unwrap();
         File::create(directory.path().join("one")).unwrap();
         let theirs = File::open(directory.path()).unwrap();
@@ -273,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_of_access_is_left() {
+    fn atime_stays() {
         let directory = tempfile::tempdir().unwrap();
         let theirs = File::open(directory.path()).unwrap();
         let old = std::time::SystemTime::UNIX_EPOCH;
@@ -283,17 +288,17 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_gone_are_no_trouble() {
+    fn missing_names_are_no_trouble() {
         let directory = tempfile::tempdir().unwrap();
         File::create(directory.path().join("here")).unwrap();
         let open = File::open(directory.path()).unwrap();
         let asked = ask(open.as_fd(), &[c"here".into(), c"gone".into()], PLAIN);
         assert_eq!((asked.calls, asked.trouble), (2, 0));
-        assert!(target(open.as_fd(), c"here").is_err_and(|error| !is_trouble(error)), "it is no link");
+        assert!(target(open.as_fd(), c"here").is_err_and(|error| !is_trouble(error)), "it is not a link");
     }
 
     #[test]
-    fn links_can_be_picked_and_are_asked_where_they_lead_if_that_is_wanted() {
+    fn links_are_picked_and_targets_read_on_request() {
         let directory = tempfile::tempdir().unwrap();
         File::create(directory.path().join("file")).unwrap();
         std::os::unix::fs::symlink("nowhere", directory.path().join("link")).unwrap();

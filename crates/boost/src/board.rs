@@ -1,8 +1,9 @@
-//! The page on which the helper shows programs whom to tell, and what not to tell of.
+//! The page on which the helper tells programs what to report.
 //!
-//! A file that programs map read-only. It is written with `pwrite`, which a shared mapping sees, so that no memory is
-//! shared in the other direction. Each field is an aligned word of its own and any mixture of old and new is right: the
-//! worst that a stale interval does is one message too many or too few.
+//! It is a file that programs map read-only. The helper writes it with `pwrite`, which a shared
+//! mapping sees, so no memory is shared in the other direction. Each field is an aligned word, and
+//! any mixture of old and new values is valid: a stale interval causes one message too many or too
+//! few.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -23,19 +24,19 @@ use crate::{
     library::own_directory,
 };
 
-/// The first word of the page and of each message; the digit is the version of both.
+/// The first word of the page and of each message. The digit is the version of both.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pdoboot4");
 
-/// How many devices there is room for. Programs tell of every directory on the others.
+/// The number of devices that fit. Programs report every directory on the others.
 const DEVICES: usize = 32;
 
-/// Programs look at the device of one directory in at most so many.
+/// Programs look up the device of at least one directory in so many.
 const MOST_EVERY: u32 = 8;
 
-/// The interval that means: tell of no directory on this device.
+/// The interval for a device on which no directory is to be reported.
 pub(crate) const NEVER: u32 = u32::MAX;
 
-// The layout, in bytes. Its reader is crates/preload/src/preload.c.
+// The layout, in bytes. It is read by crates/preload/src/preload.c.
 const ALIVE: u64 = 8;
 const COUNT: u64 = 12;
 const EVERY: u64 = 16;
@@ -49,13 +50,13 @@ const DEVICE_SIZE: u64 = 16;
 const SIZE: u64 = 4096;
 const _: () = assert!(FIRST_DEVICE + DEVICE_SIZE * DEVICES as u64 <= SIZE);
 
-/// What names of pages begin with; the rest is the name of the socket.
+/// The prefix of a page's name. The rest is the name of the socket.
 const PREFIX: &str = "board.";
 
 /// The directory of the sockets, beside the pages.
 const SOCKETS: &str = "sockets";
 
-/// The page. Dropped, it says that nobody listens, and is removed, and the socket with it.
+/// The page. Dropping it marks it as dead, and removes it and the socket.
 #[derive(Debug)]
 pub(crate) struct Board {
     file: File,
@@ -66,8 +67,9 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// A new page in `directory`, which programs do not heed yet. It is there before the socket and locked for as long as we
-    /// live: so whoever finds that we were killed finds the socket too.
+    /// A new page in `directory`, which programs ignore until [`Board::show`]. It exists before the
+    /// socket, and is locked as long as the helper lives. So a helper that finds the page of one
+    /// that was killed finds its socket too.
     ///
     /// # Errors
     /// Those of creating a file of one page there, and a directory.
@@ -76,27 +78,27 @@ impl Board {
         own_directory(&sockets, 0o700)?;
         remove_stale(directory);
         let number = std::process::id();
-        // Without it, one in another name space of processes may have the same name.
+        // Otherwise a process of another PID namespace could have the same name.
         let random = RandomState::new().hash_one(number) >> 32;
         let name = format!("{number}-{random:08x}");
         let path = directory.join(format!("{PREFIX}{name}"));
         let file = create_locked(&path)?;
         let board = Self { file, path, socket: sockets.join(name), devices: Mutex::default() };
-        // Programs that drop their privileges read it, whatever our umask is.
+        // Programs that have dropped their privileges read it, whatever the umask of the helper.
         board.file.set_permissions(PermissionsExt::from_mode(0o644))?;
         board.file.set_len(SIZE)?;
         Ok(board)
     }
 
-    /// Where to listen.
+    /// The path of the socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Shows programs the socket, which is there now.
+    /// Tells programs the socket, which exists now.
     ///
     /// # Errors
-    /// Those of writing, and of looking at the socket.
+    /// Those of writing the page, and of statx on the socket.
     pub(crate) fn show(&self) -> io::Result<()> {
         let name = self.socket.as_os_str().as_bytes();
         assert!(name.len() < SOCKET_MAX, "no socket has a longer one");
@@ -109,12 +111,12 @@ impl Board {
         self.file.write_all_at(&MAGIC.to_ne_bytes(), 0)
     }
 
-    /// Where it is: the value of `PANDO_BOOST`.
+    /// The path of the page: the value of `PANDO_BOOST`.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Tell of one directory in `interval` on `device` from now on.
+    /// From now on, one directory in `interval` on `device` is to be reported.
     pub(crate) fn set_interval(&self, device: u64, interval: u32) {
         let mut devices = self.devices.lock().expect("no holder panics");
         let known = devices.iter().position(|&(known, _)| known == device);
@@ -123,7 +125,7 @@ impl Board {
             return;
         }
         let at = FIRST_DEVICE + DEVICE_SIZE * index as u64;
-        // A failure leaves programs telling more than they need to, which is no harm.
+        // A failure makes programs report more than necessary, which is harmless.
         let mut written = self.word(at + 8, interval);
         match known {
             Some(index) => devices[index].1 = interval,
@@ -142,8 +144,9 @@ impl Board {
         }
     }
 
-    /// Says that nobody listens any more, and removes the socket and the file. Programs that have it mapped still see it.
-    pub(crate) fn take_down(&self) {
+    /// Marks the page as dead, and removes the socket and the file. Programs that have it mapped
+    /// still see the mark.
+    pub(crate) fn shut_down(&self) {
         let _ = self.word(ALIVE, 0);
         let _ = remove(&self.socket, &self.path);
     }
@@ -153,8 +156,9 @@ impl Board {
     }
 }
 
-/// How this process's system calls are filtered: the mode and the number of filters (seccomp). A program with another number
-/// has a filter of its own, which does not know of the calls that the library makes.
+/// The filters on this process's system calls: the mode and the number of filters (seccomp). A
+/// program with another number has a filter of its own, which does not know the calls of the
+/// library.
 fn filters() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let number =
@@ -162,20 +166,23 @@ fn filters() -> u64 {
     number("Seccomp:").unwrap_or(0) << 32 | number("Seccomp_filters:").unwrap_or(0)
 }
 
-/// A new file that is locked for as long as we live, however we end: who can lock it knows that its owner is dead.
+/// A new file that is locked until the process ends, in whatever way. A process that can lock it
+/// knows that its owner is dead.
 fn create_locked(path: &Path) -> io::Result<File> {
     loop {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
-        // Where there are no locks, nobody takes one and removes it.
+        // On file systems without locks, no helper can take the lock and remove the file.
         let _ = flock(&file, FlockOperation::LockExclusive);
-        // Another helper may have had the lock first, and taken the file for a dead one's.
+        // Another helper may have taken the lock first, and have removed the file as one of a dead
+        // owner.
         if fstat(&file)?.st_nlink > 0 {
             return Ok(file);
         }
     }
 }
 
-/// Removes the pages and sockets of helpers that were killed. The directory is ours alone to write, and so is what is in it.
+/// Removes the pages and sockets of helpers that were killed. Only this user can write to the
+/// directory, so its contents can be trusted.
 fn remove_stale(directory: &Path) {
     for page in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Some(name) = page.file_name().to_str().and_then(|name| name.strip_prefix(PREFIX)).map(str::to_owned) else {
@@ -192,7 +199,7 @@ fn remove_stale(directory: &Path) {
     }
 }
 
-/// The page last: as long as it is there, the socket is found.
+/// The page is removed last: as long as it exists, the socket can be found.
 fn remove(socket: &Path, page: &Path) -> io::Result<()> {
     match fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -202,7 +209,7 @@ fn remove(socket: &Path, page: &Path) -> io::Result<()> {
 
 impl Drop for Board {
     fn drop(&mut self) {
-        self.take_down();
+        self.shut_down();
     }
 }
 
@@ -223,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_intervals_and_says_when_it_ends() {
+    fn page_has_intervals_and_the_end() {
         let directory = tempfile::tempdir().unwrap();
         let board = shown(directory.path());
         let (path, socket) = (board.path().to_owned(), board.socket().to_owned());
@@ -237,7 +244,7 @@ mod tests {
         let name = [socket.as_os_str().as_bytes(), b"\0"].concat();
         assert!(bytes[usize::try_from(SOCKET).unwrap()..].starts_with(&name));
         assert_eq!(word(&bytes, FIRST_DEVICE + 8), NEVER);
-        assert_eq!(word(&bytes, EVERY), 2, "the least of them");
+        assert_eq!(word(&bytes, EVERY), 2, "the smallest of them");
         assert_eq!(word(&bytes, FIRST_DEVICE + DEVICE_SIZE), 9);
         assert_eq!(word(&bytes, FIRST_DEVICE + DEVICE_SIZE + 8), 2);
         drop(board);
@@ -248,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn more_devices_than_there_is_room_for_are_left_out() {
+    fn devices_beyond_the_page_are_left_out() {
         let directory = tempfile::tempdir().unwrap();
         let board = shown(directory.path());
         (0..40).for_each(|device| board.set_interval(device, 2));

@@ -1,35 +1,38 @@
-//! What has been learnt of one file system: whether calls wait there, whether the kernel keeps the answers, how many
-//! calls at once are worth it.
+//! What is known of one file system: whether calls wait there, whether the kernel keeps the
+//! answers, and how many calls at once are best.
+
+use pando_scan::concurrency::{ByThroughput, HELPER_FIRST, Queue};
 
 use crate::{
     ask::{Asked, Votes},
     board::NEVER,
-    governor::Governor,
 };
 
-/// Calls after which the waits among them are judged.
+/// The number of calls after which their waits are judged.
 const JUDGED: usize = 256;
 
-/// Fewer waits than one in so many calls: asking ahead costs more than it gains.
+/// If fewer than one call in so many waits, asking ahead costs more than it gains.
 const RARE: usize = 64;
 
-/// While calls are fast one directory in at most so many is looked at, to notice when they no longer are.
+/// While calls are fast, at least one directory in so many is tried, to notice when they no longer
+/// are.
 const MOST_SPARSE: u32 = 64;
 
-/// Fast directories in a row before any is passed over: an interpreter that starts reads some of its own.
+/// Fast directories in a row before any is skipped: an interpreter that starts reads some of its
+/// own.
 const CONVINCING: u32 = 8;
 
 /// One file system.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) governor: Governor,
-    /// Tasks in flight, reading directories among them.
+    pub(crate) concurrency: ByThroughput,
+    /// Tasks in flight, including reads of directories.
     pub(crate) in_flight: usize,
-    /// One directory in so many is looked at; `NEVER`: none.
+    /// One directory in so many is tried. `NEVER`: none.
     interval: u32,
-    /// What programs have been shown of it; zero: nothing yet.
+    /// The interval that programs were told; zero: none yet.
     shown: u32,
-    /// Directories met, where programs do not count them.
+    /// Directories seen, where programs do not count them.
     turn: u32,
     slow: bool,
     /// Directories in a row in which nothing waited.
@@ -40,22 +43,22 @@ pub(crate) struct Device {
     targets: Votes,
 }
 
-/// What follows from the latest calls for the directory at hand.
+/// What the latest calls mean for their directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Verdict {
-    /// Go on.
+    /// Continue.
     Open,
-    /// Nothing waits here: leave this directory.
+    /// Nothing waits here: leave this directory alone.
     Fast,
-    /// The kernel keeps nothing here: leave the file system.
+    /// The kernel keeps nothing here: leave the file system alone.
     Forgotten,
 }
 
 impl Device {
     pub(crate) fn new(most_in_flight: usize) -> Self {
         Self {
-            governor: Governor::new(most_in_flight),
+            concurrency: ByThroughput::new(HELPER_FIRST, most_in_flight, Queue::Short),
             in_flight: 0,
             interval: 1,
             shown: 0,
@@ -69,49 +72,49 @@ impl Device {
         }
     }
 
-    /// Whether nothing more may be begun for now.
+    /// Whether no more tasks may begin for now.
     pub(crate) fn is_full(&self) -> bool {
-        self.in_flight >= self.governor.limit()
+        self.in_flight >= self.concurrency.limit()
     }
 
-    /// One directory in so many is worth a look.
+    /// One directory in so many is to be tried.
     pub(crate) fn interval(&self) -> u32 {
         self.interval
     }
 
-    /// The interval, if it is not the one that was shown last.
-    pub(crate) fn news(&mut self) -> Option<u32> {
+    /// The interval, if it has changed since the last call.
+    pub(crate) fn changed_interval(&mut self) -> Option<u32> {
         let shown = std::mem::replace(&mut self.shown, self.interval);
         (shown != self.interval).then_some(self.interval)
     }
 
-    /// Whether to look at the directory that was met now.
+    /// Whether to try the directory that was just seen.
     pub(crate) fn is_due(&mut self) -> bool {
         self.turn = self.turn.wrapping_add(1);
         self.interval != NEVER && self.turn.is_multiple_of(self.interval)
     }
 
-    /// Whether the calls of late had to wait: then a directory needs no trial.
+    /// Whether calls have waited recently. Then a directory needs no trial.
     pub(crate) fn is_slow(&self) -> bool {
         self.slow
     }
 
-    /// What calls that were made twice say of attributes.
+    /// The votes on attributes.
     pub(crate) fn attributes(&self) -> Votes {
         self.attributes
     }
 
-    /// The same of where links lead.
+    /// The votes on targets of links.
     pub(crate) fn targets(&self) -> Votes {
         self.targets
     }
 
-    /// Names to ask in one go. One, where most calls wait: they are to wait at the same time.
+    /// Names in one task. One, if most calls wait: they are to wait at the same time.
     pub(crate) fn batch(&self) -> usize {
         if self.waited * 4 > self.calls { 1 } else { 8 }
     }
 
-    /// A trial: some names asked one after the other.
+    /// Takes in the end of a trial, in which names were asked for one after the other.
     pub(crate) fn tried(&mut self, waited: bool) -> Verdict {
         if waited {
             self.slow = true;
@@ -123,7 +126,7 @@ impl Device {
         }
     }
 
-    /// The outcome of calls that ran beside others.
+    /// Takes in the outcome of calls.
     pub(crate) fn learn(&mut self, asked: &Asked) -> Verdict {
         self.calls += asked.calls;
         self.waited += asked.waited;
@@ -155,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fast_calls_make_looks_rare_and_one_slow_trial_undoes_it() {
+    fn fast_calls_make_trials_rare_until_one_is_slow() {
         let mut device = Device::new(64);
         assert!(device.is_due() && device.is_due());
         (0..8).for_each(|_| assert_eq!(device.tried(false), Verdict::Fast));
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_forgets_is_left_alone() {
+    fn device_without_caching_is_left_alone() {
         let mut device = Device::new(64);
         let attributes = Votes { forgotten: 1, kept: 0 };
         let forgotten = Asked { calls: 1, waited: 1, attributes, ..Asked::default() };
@@ -192,7 +195,7 @@ mod tests {
         let mut device = Device::new(64);
         let (attributes, targets) = (Votes { forgotten: 0, kept: 1 }, Votes { forgotten: 1, kept: 0 });
         let kept = Asked { calls: 1, waited: 1, attributes, targets, ..Asked::default() };
-        (0..8).for_each(|_| assert_eq!(device.learn(&kept), Verdict::Open, "targets are not all there is"));
+        (0..8).for_each(|_| assert_eq!(device.learn(&kept), Verdict::Open, "attributes are kept"));
         assert!(!device.attributes().are_wanted() && device.targets().are_against());
     }
 }

@@ -1,4 +1,4 @@
-//! The threads: one that listens, and as many that ask as there are calls worth having in flight.
+//! The threads: one receives posts, and as many ask as calls are allowed in flight.
 
 use std::{
     ffi::CString,
@@ -6,29 +6,30 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
     ask,
     board::{Board, NEVER},
     posts::Post,
-    schedule::{Block, ScanId, Schedule, Task, Totals, Work},
+    schedule::{Block, ReadingId, Schedule, Task, Totals, Work},
 };
 
-/// How the helper works.
+/// Options of the helper.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// The most calls in flight at once on one file system, at least one. How many there are is found by trial.
+    /// The most calls in flight at once on one file system, at least one. The number is found by
+    /// trial.
     pub max_in_flight: usize,
-    /// Ask for access control lists too, as `ls -l` does.
+    /// Also ask for access control lists, as `ls -l` does.
     pub xattrs: bool,
 }
 
-/// More threads than this are of no use to any store.
+/// No store needs more threads than this.
 pub const MAX_IN_FLIGHT: usize = 64;
 
-/// What the threads share.
+/// Shared by the threads.
 #[derive(Debug)]
 pub(crate) struct Helper {
     state: Mutex<State>,
@@ -61,18 +62,19 @@ impl Helper {
         self.board.as_ref()
     }
 
-    /// A directory is being read. With `choose`, looks at one in so many where calls are fast.
-    pub(crate) fn told(self: &Arc<Self>, post: Post, choose: bool) {
+    /// Takes in a directory that is being read. With `choose`, only one in so many where calls are
+    /// fast.
+    pub(crate) fn reported(self: &Arc<Self>, post: Post, choose: bool) {
         let Ok(identity) = ask::identity(&post.directory) else { return };
         let mut state = self.lock();
         if !choose || state.schedule.is_due(identity.device) {
-            state.schedule.told(post, identity);
-            self.summon(&mut state);
+            state.schedule.reported(post, identity);
+            self.wake_thread(&mut state);
         }
     }
 
-    /// No more work is begun. Threads that wait in a call are not waited for here. The kernel does so when the process ends,
-    /// where the call cannot be interrupted, and a store may never answer.
+    /// Begins no more work. Threads that wait in a call are not waited for here, since a store may
+    /// never answer. When the process ends, the kernel waits for calls that cannot be interrupted.
     pub(crate) fn stop(&self) -> Totals {
         let mut state = self.lock();
         state.stopping = true;
@@ -84,8 +86,8 @@ impl Helper {
         self.state.lock().expect("no holder panics")
     }
 
-    /// Sees to it that a thread looks for work.
-    fn summon(self: &Arc<Self>, state: &mut State) {
+    /// Wakes a thread, or starts one up to the limit.
+    fn wake_thread(self: &Arc<Self>, state: &mut State) {
         if state.idle > 0 {
             self.work.notify_one();
         } else if state.threads < self.most_threads {
@@ -108,14 +110,16 @@ impl Helper {
                 state.idle -= 1;
                 continue;
             };
-            // Each thread that finds work calls the next; the last one finds none, and sleeps.
+            // Each thread that finds work wakes the next one. The last one finds none and sleeps.
             if state.schedule.has_more() {
-                self.summon(&mut state);
+                self.wake_thread(&mut state);
             }
             drop(state);
+            let begun = Instant::now();
             let done = perform(task);
             state = self.lock();
-            done.report(&mut state.schedule);
+            // The wait for the lock counts too: it reduces the calls that complete in a second.
+            done.report(&mut state.schedule, begun.elapsed());
             let intervals = state.schedule.new_intervals();
             for (device, interval) in intervals {
                 self.publish(device, interval);
@@ -136,17 +140,17 @@ impl Helper {
     }
 }
 
-/// What a task came to.
+/// The outcome of a task.
 enum Done {
-    Read(ScanId, Option<OwnedFd>, rustix::io::Result<Block>),
-    Asked(ScanId, ask::Asked, Vec<CString>),
+    Read(ReadingId, Option<OwnedFd>, rustix::io::Result<Block>),
+    Asked(ReadingId, ask::Asked, Vec<CString>),
 }
 
 impl Done {
-    fn report(self, schedule: &mut Schedule) {
+    fn report(self, schedule: &mut Schedule, took: Duration) {
         match self {
-            Self::Read(scan, opened, block) => schedule.read(scan, opened, block),
-            Self::Asked(scan, asked, left) => schedule.asked(scan, &asked, left, Instant::now()),
+            Self::Read(reading, opened, block) => schedule.read(reading, opened, block),
+            Self::Asked(reading, asked, left) => schedule.asked(reading, &asked, left, took),
         }
     }
 }
@@ -157,15 +161,15 @@ fn perform(task: Task) -> Done {
         Work::Open(position) => match ask::reopen(&task.directory, position) {
             Ok(own) => {
                 let block = read(&own, task.pick);
-                Done::Read(task.scan, Some(own), block)
+                Done::Read(task.reading, Some(own), block)
             }
-            Err(error) => Done::Read(task.scan, None, Err(error)),
+            Err(error) => Done::Read(task.reading, None, Err(error)),
         },
-        Work::Read => Done::Read(task.scan, None, read(&task.directory, task.pick)),
+        Work::Read => Done::Read(task.reading, None, read(&task.directory, task.pick)),
         Work::Ask(mut names, manner) => {
             let asked = ask::ask(task.directory.as_fd(), &names, manner);
             let left = names.split_off(asked.calls);
-            Done::Asked(task.scan, asked, left)
+            Done::Asked(task.reading, asked, left)
         }
     }
 }
@@ -175,7 +179,7 @@ fn read(directory: impl AsFd, pick: ask::Pick) -> rustix::io::Result<Block> {
     Ok(Block { names, entries, position: ask::position(&directory) })
 }
 
-/// Runs `body` in a thread of its own with a name.
+/// Runs `body` in a named thread.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name(name.into()).spawn(body)
 }

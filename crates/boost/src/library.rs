@@ -1,9 +1,10 @@
 //! Puts the preload library where every program can load it.
 //!
-//! The file is named by its contents, one for each user and version, and stays: a process that outlives `pando boost`
-//! (a daemon that git started) still has the library's name in its environment, and the dynamic linker would complain
-//! in each of its children if the file were gone. It is in a temporary directory, since programs that have dropped their
-//! privileges must be able to read it, which rules out the home and the run-time directory of the user.
+//! The file is named by its contents, one for each user and version, and stays. A process that
+//! outlives `pando boost` (a daemon that git started) still has the library's name in its
+//! environment, and the dynamic linker would complain in each of its children if the file were
+//! missing. It is in a temporary directory, since programs that have dropped their privileges must
+//! be able to read it. That rules out the user's home and run-time directories.
 
 use std::{
     env,
@@ -20,11 +21,11 @@ use rustix::fs::{OFlags, StatVfsMountFlags};
 
 const NAME: &str = "libpando_boost.so";
 
-/// Puts the library in a directory that is ours alone to write, made if need be, where `begin` finds what it wants as well;
-/// returns the library's path and what came of it.
+/// Puts the library in a directory to which only this user can write, and in which `begin` succeeds
+/// too. Returns the library's path and the result of `begin`.
 ///
 /// # Errors
-/// No directory for temporary files is usable; the error names each with its reason.
+/// No directory for temporary files is usable. The error names each with its reason.
 pub(crate) fn place<T>(begin: impl Fn(&Path) -> io::Result<T>) -> io::Result<(PathBuf, T)> {
     if pando_preload::LIBRARY.is_empty() {
         return Err(io::Error::other("this pando was built without a C compiler, so it has no library to preload"));
@@ -60,10 +61,11 @@ fn place_under(base: &Path, library: &[u8]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Sees to it that a directory is there, of this mode, and ours alone to write.
+/// Creates a directory of this mode, unless it exists, and checks that only this user can write to
+/// it.
 ///
 /// # Errors
-/// It cannot be made, or somebody else has made it or may have written to it.
+/// It cannot be created, or another user owns it or may have written to it.
 pub(crate) fn own_directory(path: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -73,7 +75,7 @@ pub(crate) fn own_directory(path: &Path, mode: u32) -> io::Result<()> {
     let open = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let found = open.metadata()?;
     if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
-        return Err(io::Error::other(format!("{} belongs to somebody else", path.display())));
+        return Err(io::Error::other(format!("{} belongs to another user, or others may write to it", path.display())));
     }
     open.set_permissions(Permissions::from_mode(mode))
 }
@@ -83,7 +85,8 @@ fn is_right(path: &Path, library: &[u8]) -> bool {
     readable && fs::read(path).is_ok_and(|bytes| bytes == library)
 }
 
-/// Written beside it and renamed: a program that starts meanwhile finds all of it or the one before.
+/// Writes a file beside it and renames it, so a program that starts meanwhile finds the old or the
+/// new library, and all of it.
 fn write(directory: &Path, path: &Path, library: &[u8]) -> io::Result<()> {
     let beside = directory.join(format!("{NAME}.{}", std::process::id()));
     let _ = fs::remove_file(&beside);
@@ -96,7 +99,8 @@ fn write(directory: &Path, path: &Path, library: &[u8]) -> io::Result<()> {
     done
 }
 
-/// FNV-1a (Fowler, Noll and Vo, 1991): it tells versions apart, and is no protection; the owner of the directory is.
+/// FNV-1a (Fowler, Noll and Vo, 1991). It distinguishes versions. It is no protection: that is the
+/// owner of the directory.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -106,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_written_once_and_repaired_when_changed() {
+    fn library_is_written_once_and_repaired() {
         let base = tempfile::tempdir().unwrap();
         let path = place_under(base.path(), b"library").unwrap();
         let first = fs::metadata(&path).unwrap();
@@ -120,16 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_may_write_to_is_refused() {
+    fn directory_that_others_may_write_to_is_refused() {
         let base = tempfile::tempdir().unwrap();
         let path = place_under(base.path(), b"library").unwrap();
         fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
         let error = place_under(base.path(), b"library").unwrap_err();
-        assert!(error.to_string().contains("somebody else"), "{error}");
+        assert!(error.to_string().contains("another user"), "{error}");
     }
 
     #[test]
-    fn a_link_in_its_place_is_not_followed() {
+    fn link_in_place_of_the_directory_is_not_followed() {
         let base = tempfile::tempdir().unwrap();
         let path = place_under(base.path(), b"library").unwrap();
         let directory = path.parent().unwrap();
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_in_the_variable_is_refused() {
+    fn path_that_the_variable_cannot_hold_is_refused() {
         let base = tempfile::tempdir().unwrap();
         let odd = base.path().join("with space");
         fs::create_dir(&odd).unwrap();

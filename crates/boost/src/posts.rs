@@ -1,4 +1,4 @@
-//! What programs say: datagrams, each with the descriptor of a directory.
+//! The messages of programs: datagrams, each with the descriptor of a directory.
 
 use std::{
     fs,
@@ -23,27 +23,29 @@ use crate::board::MAGIC;
 #[derive(Debug)]
 pub(crate) struct Post {
     pub(crate) directory: OwnedFd,
-    /// Which reading of the directory; zero if nothing more will be said of it. Processes may have the same for different ones.
+    /// Identifies a reading of the directory; zero if no more posts of it will follow. Two
+    /// processes may use the same token for different readings.
     pub(crate) token: u64,
-    /// How many names the program has got. `u64::MAX` where that is not known: it reads all of them in one call.
+    /// How many names the program has read. `u64::MAX` if that is not known: it reads all of them
+    /// in one call.
     pub(crate) seen: u64,
-    /// Where the program reads next, if it has seen some.
+    /// Where the program reads next, if it has read some.
     pub(crate) position: u64,
     pub(crate) links: Links,
 }
 
-/// Whether the program reads where links lead.
+/// Whether the program reads targets of links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// Not that it were known.
+    /// As far as is known, it does not.
     Unread,
     Read,
-    /// The first one was read just now, in this directory: of other entries there, the attributes may have been asked for
-    /// already. Nothing else is said of the directory with that.
+    /// It has just read the first one, in this directory. The attributes of other entries there may
+    /// have been asked for already. The message says nothing else of the directory.
     FirstRead,
 }
 
-/// The socket at which they arrive.
+/// The socket that receives them.
 #[derive(Debug)]
 pub(crate) struct Posts {
     socket: OwnedFd,
@@ -51,20 +53,22 @@ pub(crate) struct Posts {
 }
 
 impl Posts {
-    /// Listens at a path, in a directory that only this user may enter: so the kernel refuses what others send before it is
-    /// ours. A descriptor that we had received we would have to close, and its owner can make that last for ever.
+    /// Listens at a path, in a directory that only this user may enter, so the kernel refuses
+    /// messages of other users. A descriptor in such a message would have to be closed, and its
+    /// owner can make that last for ever.
     ///
     /// # Errors
-    /// The system refuses sockets, or their names there. `ENAMETOOLONG`: such a name has 107 bytes at most.
+    /// The system refuses sockets, or their names there. `ENAMETOOLONG`: such a name has 107 bytes
+    /// at most.
     pub(crate) fn listen(path: &Path) -> io::Result<Self> {
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-        // Our programs write to it, whatever our umask is.
+        // Programs of this user write to it, whatever the umask of the helper.
         fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
         Ok(Self { socket, stopped: AtomicBool::new(false) })
     }
 
-    /// Waits for the next message that is one. `None` when it was stopped.
+    /// Waits for the next valid message. `None` after [`Posts::stop`].
     pub(crate) fn next(&self) -> Option<Post> {
         loop {
             match self.receive() {
@@ -88,7 +92,7 @@ impl Posts {
         }
     }
 
-    /// A message, or something else.
+    /// A message, or none if it is not valid.
     fn receive(&self) -> io::Result<Option<Post>> {
         let mut bytes = [0_u8; 40];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_passed_over() {
+    fn invalid_messages_are_skipped() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("posts");
         let posts = Posts::listen(&path).unwrap();

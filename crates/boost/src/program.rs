@@ -1,4 +1,4 @@
-//! Whether a program can be boosted: what its file says.
+//! Whether a program can be boosted, as far as its file says.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,24 +12,26 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Why a program runs as it would without us.
+/// Why a program runs unboosted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unboosted {
     /// It has no dynamic linker that could load a library.
     Static,
-    /// A Go program: it asks the kernel itself, not the C library.
+    /// A Go program: it calls the kernel itself, not the C library.
     Go,
-    /// It starts with more rights than its user has, so the dynamic linker ignores `LD_PRELOAD`.
+    /// It starts with more privileges than its user has, so the dynamic linker ignores
+    /// `LD_PRELOAD`.
     Privileged,
-    /// Of another processor or word size than the library.
+    /// It is for another CPU or word size than the library.
     Foreign,
-    /// Linked with a shared AddressSanitizer, which ends the program where another library is loaded before it.
+    /// It is linked with a shared AddressSanitizer, which ends the program if another library is
+    /// loaded before it.
     Sanitized,
 }
 
 impl Unboosted {
-    /// Whether the library must not even be named to the program: it would say so on stderr, or end.
+    /// Whether the library must not be named to the program: it would print a message, or end.
     pub fn refuses_library(&self) -> bool {
         matches!(self, Self::Foreign | Self::Sanitized)
     }
@@ -58,17 +60,19 @@ pub fn find(command: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
         .find(|candidate| candidate.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0))
 }
 
-/// Why the program in this file cannot be boosted; `None` if it can, as far as the file says. Of a script, the
-/// interpreter counts.
+/// Why the program in this file cannot be boosted; `None` if it can, as far as the file says. For a
+/// script, the interpreter counts.
 ///
 /// # Errors
-/// The file cannot be read. Nothing else is an error: what is no known format is left to the kernel.
+/// The file cannot be read. Nothing else is an error: files of an unknown format are left to the
+/// kernel.
 pub fn inspect(file: &Path, path: Option<&OsStr>) -> io::Result<Option<Unboosted>> {
     Ok(binary(file, path)?.and_then(|(file, head)| of_binary(&file, &head)))
 }
 
-/// The function by which a program asks the kernel itself, if it names none of the C library's that read directories.
-/// What it is linked with may call one all the same, so it explains a program that told of no directory, and no more.
+/// The function by which a program calls the kernel itself, if it names no function of the C
+/// library that reads directories. A library that it is linked with may still call one. So this
+/// only explains why a program has reported no directory.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -81,12 +85,13 @@ pub fn passes_by(file: &Path, path: Option<&OsStr>) -> io::Result<Option<&'stati
     Ok(["getdents64", "syscall"].into_iter().find(|name| has(&format!("\0{name}\0"))))
 }
 
-/// The file that is executed in the end, and how it begins.
+/// The file that is executed in the end, and its first bytes.
 fn binary(file: &Path, path: Option<&OsStr>) -> io::Result<Option<(File, Vec<u8>)>> {
     let mut file = file.to_owned();
-    // As many interpreters of interpreters as Linux follows.
+    // Linux follows as many interpreters of interpreters.
     for _ in 0..5 {
-        // What is no file cannot be executed, and opening it may wait for ever, or do something to a device.
+        // Only a regular file can be executed. Opening another one may wait for ever, or have an
+        // effect on a device.
         if !file.metadata()?.is_file() {
             return Ok(None);
         }
@@ -101,7 +106,7 @@ fn binary(file: &Path, path: Option<&OsStr>) -> io::Result<Option<(File, Vec<u8>
     Ok(None)
 }
 
-/// The interpreter named in a script's first line; what `env` looks for, if it is that.
+/// The interpreter in a script's first line. If that is `env`, the command that it looks for.
 fn interpreter(head: &[u8], path: Option<&OsStr>) -> Option<PathBuf> {
     let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
@@ -121,7 +126,7 @@ fn of_binary(file: &File, head: &[u8]) -> Option<Unboosted> {
         return Some(Unboosted::Privileged);
     }
     let own = pando_preload::LIBRARY;
-    // Class and byte order, then the machine: what the library has.
+    // Class and byte order, then the machine, as the library has them.
     if own.len() >= 64 && (head[4..6] != own[4..6] || head[18..20] != own[18..20]) {
         return Some(Unboosted::Foreign);
     }
@@ -149,7 +154,8 @@ fn is_privileged(file: &File) -> bool {
     setuid || setgid || (capabilities && !user.is_root())
 }
 
-/// What the dynamic linker reads: entries of a tag and a value, and where the strings are that they name.
+/// The section for the dynamic linker: entries of a tag and a value, and the offset of the strings
+/// that they name.
 struct Dynamic {
     entries: Vec<u8>,
     strings: u64,
@@ -184,8 +190,8 @@ fn read(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
     file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
 }
 
-/// The names of the functions that a program takes from libraries, or gives them: the table of strings of the dynamic
-/// linker.
+/// The dynamic linker's table of strings. It has the names of the functions that a program takes
+/// from libraries or provides.
 fn dynamic_names(file: &File, head: &[u8]) -> Option<Vec<u8>> {
     if !head.starts_with(b"\x7fELF") {
         return None;
@@ -194,7 +200,7 @@ fn dynamic_names(file: &File, head: &[u8]) -> Option<Vec<u8>> {
     read(file, dynamic.strings, dynamic.values(DT_STRSZ).next()?)
 }
 
-/// Whether a program is linked with a library whose name begins so.
+/// Whether a program is linked with a library whose name begins with one of these.
 fn needs(file: &File, head: &[u8], names: &[&[u8]]) -> bool {
     let Some(dynamic) = Dynamic::of(file, head) else { return false };
     let is_named = |at: u64| {
@@ -219,7 +225,8 @@ struct Segment {
     size: u64,
 }
 
-/// The program headers of a 64-bit file of our byte order. What is cut short or nonsense has none.
+/// The program headers of a 64-bit file of the native byte order. None, if the file is truncated or
+/// invalid.
 fn segments(file: &File, head: &[u8]) -> Vec<Segment> {
     let start = word(head, 32).unwrap_or(0);
     let size = usize::from(half(head, 54).unwrap_or(0));
@@ -264,7 +271,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// The part of the environment that names where programs are.
+/// The value of `PATH`.
 pub fn path_variable() -> Option<OsString> {
     std::env::var_os("PATH")
 }
@@ -283,7 +290,7 @@ mod tests {
         inspect(&file, path_variable().as_deref()).unwrap()
     }
 
-    /// A header and some program headers of the machine's own kind.
+    /// A header and some program headers of the native kind.
     fn elf(segments: &[(u32, &[u8])]) -> Vec<u8> {
         let mut file = pando_preload::LIBRARY[..64].to_vec();
         file[32..40].copy_from_slice(&64_u64.to_ne_bytes());
@@ -315,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_kinds_apart() {
+    fn kinds_of_programs_are_distinguished() {
         assert_eq!(inspected(&elf(&[(PT_INTERP, b"/lib/ld.so\0")]), 0o755), None);
         assert_eq!(inspected(&elf(&[(1, b"code")]), 0o755), Some(Unboosted::Static));
         let notes = [note(b"GNU\0", b"12345"), note(b"Go\0\0", b"id")].concat();
@@ -328,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_script_the_interpreter_counts() {
+    fn interpreter_of_a_script_counts() {
         assert_eq!(inspected(b"#!/bin/sh\nls\n", 0o755), None);
         assert_eq!(inspected(b"#! /usr/bin/env -S sh -e\n", 0o755), None);
         assert_eq!(inspected(b"no format at all", 0o755), None);
@@ -337,14 +344,14 @@ mod tests {
         fs::write(&program, elf(&[])).unwrap();
         let script = format!("#!{} x\n", program.display());
         assert_eq!(inspected(script.as_bytes(), 0o755), Some(Unboosted::Static));
-        // One that names itself ends too.
+        // A script that names itself must end too.
         let itself = directory.path().join("itself");
         fs::write(&itself, format!("#!{}\n", itself.display())).unwrap();
         assert_eq!(inspect(&itself, None).unwrap(), None);
     }
 
     #[test]
-    fn cut_short_anywhere_it_is_no_panic() {
+    fn truncated_file_causes_no_panic() {
         let whole = elf(&[(PT_NOTE, &note(b"Go\0\0", b"id")), (PT_INTERP, b"x")]);
         (0..whole.len()).for_each(|length| assert_ne!(inspected(&whole[..length], 0o755), Some(Unboosted::Foreign)));
         let mut lies = whole.clone();
@@ -357,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_ask_the_kernel_themselves_are_told_by_what_they_name() {
+    fn direct_system_calls_are_found_by_name() {
         let named = |names: &[u8]| {
             let table = [[DT_STRTAB, 1 << 20], [DT_STRSZ, names.len() as u64]].concat();
             let table: Vec<u8> = table.into_iter().flat_map(u64::to_ne_bytes).collect();
@@ -368,7 +375,7 @@ mod tests {
             let path = directory.path().join("program");
             fs::write(&path, &file).unwrap();
             let by = passes_by(&path, None).unwrap();
-            // Cut short anywhere it is no panic.
+            // Truncated anywhere, it must not panic.
             (0..file.len()).for_each(|length| {
                 fs::write(&path, &file[..length]).unwrap();
                 passes_by(&path, None).unwrap();
@@ -383,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_read() {
+    fn only_regular_files_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o755.into(), 0).unwrap();
@@ -394,11 +401,11 @@ mod tests {
         other_end.write_all(&foreign).unwrap();
         assert_eq!(inspect(&pipe, None).unwrap(), None);
         drop(other_end);
-        assert_eq!(inspect(&pipe, None).unwrap(), None, "nobody is waited for either");
+        assert_eq!(inspect(&pipe, None).unwrap(), None, "no process is waited for");
     }
 
     #[test]
-    fn commands_are_found_as_a_shell_finds_them() {
+    fn commands_are_found_as_by_a_shell() {
         let cargo = find(OsStr::new("cargo"), path_variable().as_deref()).unwrap();
         assert!(cargo.is_absolute());
         assert_eq!(find(OsStr::new("./here"), None), Some(PathBuf::from("./here")));

@@ -1,24 +1,31 @@
-//! What to ask next: the directories under way, without threads and without system calls.
+//! What to ask for next: the directories in progress, without threads and without system calls.
 //!
-//! A directory is read in blocks, at most [`LEAD`] entries ahead of the program, so that what was asked is still in the
-//! kernel's caches when the program comes to it. The first names are asked one after the other, by one thread: that is
-//! the whole cost where calls are fast. The first call that waits opens the directory to all threads.
+//! A directory is read in blocks, at most [`LEAD`] entries ahead of the program, so that the
+//! answers are still in the kernel's caches when the program needs them. One thread asks for the
+//! first names, one after the other. Where calls are fast, that is the whole cost. The first call
+//! that waits opens the directory to all threads.
 //!
-//! A program tells of a large directory again and again. Between two messages no descriptor is kept: a mount is not busy
-//! because of us. A bookmark remembers where to go on. Which reading it is, a program says by a token. Another process may have
-//! the same one: it executed another program, or has its number in another name space. So it is one of this directory alone.
+//! A program reports a large directory repeatedly. Between two posts no descriptor is kept, so the
+//! helper does not keep a mount busy. A bookmark has the position to continue from. A program
+//! identifies a reading by a token. Another process may use the same token, because it was replaced
+//! by exec, or has the same number in another PID namespace. So a token is valid only together with
+//! the directory.
 //!
-//! Of a program that reads where links lead, that is known when it has read the first one. Links in the same directory that were
-//! asked for their attributes by then are asked once more; from then on both are asked in one go. How far that was is what was read
-//! of the directory; where nobody remembers, it is asked as one of which the program does not say how far it is.
+//! Whether a program reads targets of links is known when it has read the first one. Links in the
+//! same directory whose attributes were asked for by then are asked for once more. From then on,
+//! attributes and targets are asked for together. The extent of that second pass is the part of the
+//! directory that was read. If no bookmark has it, the directory is treated as one of which the
+//! program does not say how far it is.
 
 use std::{
     collections::{HashMap, VecDeque},
     ffi::CString,
     os::fd::OwnedFd,
     sync::Arc,
-    time::Instant,
+    time::Duration,
 };
+
+use pando_scan::concurrency::Calls;
 
 use crate::{
     ask::{Asked, Identity, Manner, Pick, is_trouble},
@@ -27,22 +34,22 @@ use crate::{
     posts::{Links, Post},
 };
 
-/// Entries asked ahead of what the program has seen.
+/// Entries that are asked for ahead of the program.
 const LEAD: u64 = 4096;
 
-/// Entries asked where the program does not say how far it is.
+/// Entries that are asked for if the program does not say how far it is.
 const WHOLE: u64 = 1 << 18;
 
-/// Names asked to find out whether calls wait.
+/// Names in a trial whether calls wait.
 const TRIAL: usize = 16;
 
 /// A block is read when fewer names than this are left.
 const LOW: usize = 512;
 
-/// Directories at a time. What is told beyond them is dropped.
-const SCANS: usize = 256;
+/// The most directories at a time. Posts of others are dropped.
+const READINGS: usize = 256;
 
-/// Bookmarks kept.
+/// The most bookmarks.
 const BOOKMARKS: usize = 256;
 
 /// What the helper has done.
@@ -50,47 +57,50 @@ const BOOKMARKS: usize = 256;
 pub struct Totals {
     /// Messages from programs (with `--watch`: directories opened).
     pub posts: u64,
-    /// Directories of which names were asked.
+    /// Directories whose names were asked for.
     pub directories: u64,
-    /// Entries whose attributes were asked for. Links count again where only the second time was for where they lead.
+    /// Entries whose attributes were asked for. Links count twice if they were asked for again for
+    /// their targets.
     pub asked: u64,
-    /// Links that were asked where they lead.
+    /// Links whose targets were asked for.
     pub links: u64,
-    /// Calls among them that had to wait.
+    /// Calls that waited.
     pub waited: u64,
-    /// The most calls that were in flight at once.
+    /// The most calls in flight at once.
     pub most_at_once: usize,
-    /// Directories that were left since calls were fast.
+    /// Directories that were left alone because calls were fast.
     pub fast: u64,
-    /// File systems that were left alone since the kernel keeps no answers there.
+    /// File systems that were left alone because the kernel keeps no answers there.
     pub forgotten: u64,
 }
 
-/// Something for a thread to do.
+/// A task for a thread.
 #[derive(Debug)]
 pub(crate) struct Task {
-    pub(crate) scan: ScanId,
+    pub(crate) reading: ReadingId,
     pub(crate) directory: Arc<OwnedFd>,
-    /// Which names of a block are wanted.
+    /// Which names of a block to return.
     pub(crate) pick: Pick,
     pub(crate) work: Work,
 }
 
-/// A directory under way. Calls are counted on its device even after it is gone from the list.
+/// A directory in progress. Calls are counted on its device even after it was removed from the
+/// list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ScanId {
+pub(crate) struct ReadingId {
     number: u64,
     device: u64,
 }
 
-/// What to do with the directory.
+/// The work of a task.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// The descriptor is only a name for the directory: open it, go to this position, and read a block.
+    /// Open the directory again, at this position, and read a block. The descriptor is the
+    /// program's.
     Open(u64),
     /// Read a block of names.
     Read,
-    /// Ask for the attributes of these.
+    /// Ask for the attributes of these names.
     Ask(Vec<CString>, Manner),
 }
 
@@ -99,30 +109,30 @@ pub(crate) enum Work {
 pub(crate) struct Block {
     pub(crate) names: Vec<CString>,
     pub(crate) entries: u64,
-    /// Where the next one begins.
+    /// Where the next block begins.
     pub(crate) position: u64,
 }
 
 #[derive(Debug)]
-struct Scan {
-    id: ScanId,
+struct Reading {
+    id: ReadingId,
     identity: Identity,
     token: u64,
     pick: Pick,
-    /// The program reads where links lead.
+    /// The program reads targets of links.
     links: bool,
-    /// Read no further than this many entries.
+    /// The most entries to be read.
     allowed: u64,
     read: u64,
     position: u64,
     directory: Arc<OwnedFd>,
-    /// Until it is opened, where to begin.
+    /// Until it is opened, the position at which to begin.
     unopened: Option<u64>,
-    reading: bool,
+    block_in_flight: bool,
     ended: bool,
     ready: VecDeque<CString>,
     asking: usize,
-    /// Names asked in the trial; `None` when it is over.
+    /// Names that the trial has asked for; `None` when it is over.
     trial: Option<usize>,
 }
 
@@ -141,10 +151,10 @@ impl Bookmark {
     }
 }
 
-/// The directories under way.
+/// The directories in progress.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    scans: VecDeque<Scan>,
+    readings: VecDeque<Reading>,
     devices: HashMap<u64, Device>,
     bookmarks: VecDeque<Bookmark>,
     next_number: u64,
@@ -152,14 +162,14 @@ pub(crate) struct Schedule {
     xattrs: bool,
     in_flight: usize,
     totals: Totals,
-    /// Intervals that are new, for the board.
+    /// Intervals for the board.
     intervals: Vec<(u64, u32)>,
 }
 
 impl Schedule {
     pub(crate) fn new(most_in_flight: usize, xattrs: bool) -> Self {
         Self {
-            scans: VecDeque::new(),
+            readings: VecDeque::new(),
             devices: HashMap::new(),
             bookmarks: VecDeque::new(),
             next_number: 1,
@@ -180,13 +190,13 @@ impl Schedule {
         std::mem::take(&mut self.intervals)
     }
 
-    /// Whether to look at a directory of this device at all, where the program has not chosen by itself.
+    /// Whether to try a directory of this device, if the program has not decided that by itself.
     pub(crate) fn is_due(&mut self, device: u64) -> bool {
         self.device(device).is_due()
     }
 
-    /// A program reads a directory.
-    pub(crate) fn told(&mut self, post: Post, identity: Identity) {
+    /// Takes in a post of a program.
+    pub(crate) fn reported(&mut self, post: Post, identity: Identity) {
         self.totals.posts += 1;
         if self.device(identity.device).interval() == NEVER {
             return;
@@ -199,14 +209,14 @@ impl Schedule {
         let from_start = post.seen == u64::MAX || post.seen == 0;
         let links = post.links != Links::Unread;
         let pick = if post.links == Links::FirstRead { Pick::Links } else { Pick::All };
-        let same = |scan: &&mut Scan| {
-            scan.identity == identity && (from_start || (post.token != 0 && scan.token == post.token))
+        let same = |reading: &&mut Reading| {
+            reading.identity == identity && (from_start || (post.token != 0 && reading.token == post.token))
         };
-        for scan in self.scans.iter_mut().filter(same) {
-            // What is still to be asked.
-            scan.links |= links;
-            if scan.pick == pick {
-                scan.allowed = scan.allowed.max(allowed);
+        for reading in self.readings.iter_mut().filter(same) {
+            // For the names that are not yet asked for.
+            reading.links |= links;
+            if reading.pick == pick {
+                reading.allowed = reading.allowed.max(allowed);
                 return;
             }
         }
@@ -221,10 +231,10 @@ impl Schedule {
                 (read, from) = (bookmark.read, position);
             }
         }
-        if self.scans.len() < SCANS {
+        if self.readings.len() < READINGS {
             let trial = (!self.device(identity.device).is_slow()).then_some(0);
-            self.scans.push_back(Scan {
-                id: ScanId { number: self.next_number, device: identity.device },
+            self.readings.push_back(Reading {
+                id: ReadingId { number: self.next_number, device: identity.device },
                 identity,
                 token: post.token,
                 pick,
@@ -234,7 +244,7 @@ impl Schedule {
                 position: 0,
                 directory: Arc::new(post.directory),
                 unopened: Some(from),
-                reading: false,
+                block_in_flight: false,
                 ended: false,
                 ready: VecDeque::new(),
                 asking: 0,
@@ -245,129 +255,135 @@ impl Schedule {
         }
     }
 
-    /// Up to which entry of a directory attributes were asked for, or will be by what was read; `None` where that is not known.
+    /// The number of entries of a directory whose attributes were asked for, or will be from the
+    /// blocks that were read. `None` if it is not known.
     fn reached(&self, identity: Identity) -> Option<u64> {
-        let scans = self.scans.iter().filter(|scan| scan.identity == identity && scan.pick == Pick::All);
+        let readings = self.readings.iter().filter(|reading| reading.identity == identity && reading.pick == Pick::All);
         let bookmark = || self.bookmarks.iter().rfind(|bookmark| bookmark.identity == identity);
-        scans.map(|scan| scan.read).max().or_else(|| Some(bookmark()?.read))
+        readings.map(|reading| reading.read).max().or_else(|| Some(bookmark()?.read))
     }
 
-    /// The next thing to do now; directories take turns.
+    /// The next task. Directories take turns.
     pub(crate) fn next(&mut self) -> Option<Task> {
-        for place in 0..self.scans.len() {
-            let scan = &mut self.scans[place];
-            let device = self.devices.get_mut(&scan.identity.device).expect("made when it was told of");
-            if let Some(work) = scan.work(device, self.xattrs) {
+        for place in 0..self.readings.len() {
+            let reading = &mut self.readings[place];
+            let device = self.devices.get_mut(&reading.identity.device).expect("made by the post");
+            if let Some(work) = reading.work(device, self.xattrs) {
                 device.in_flight += 1;
                 self.in_flight += 1;
                 self.totals.most_at_once = self.totals.most_at_once.max(self.in_flight);
-                let task = Task { scan: scan.id, directory: Arc::clone(&scan.directory), pick: scan.pick, work };
-                self.scans.rotate_left(place + 1);
+                let task =
+                    Task { reading: reading.id, directory: Arc::clone(&reading.directory), pick: reading.pick, work };
+                self.readings.rotate_left(place + 1);
                 return Some(task);
             }
         }
         None
     }
 
-    /// Whether there is more to do now.
+    /// Whether another task could begin now.
     pub(crate) fn has_more(&self) -> bool {
-        self.scans.iter().any(|scan| scan.has_work(&self.devices[&scan.id.device]))
+        self.readings.iter().any(|reading| reading.has_work(&self.devices[&reading.id.device]))
     }
 
-    /// A block was read, after opening the directory if a descriptor comes along.
-    pub(crate) fn read(&mut self, id: ScanId, opened: Option<OwnedFd>, block: rustix::io::Result<Block>) {
+    /// Takes in a block, after opening the directory if there is a descriptor.
+    pub(crate) fn read(&mut self, id: ReadingId, opened: Option<OwnedFd>, block: rustix::io::Result<Block>) {
         self.ended(id);
         if block.as_ref().is_err_and(|&error| is_trouble(error)) {
-            self.device(id.device).governor.back_off();
+            self.device(id.device).concurrency.back_off();
         }
-        let Some(scan) = self.scans.iter_mut().find(|scan| scan.id == id) else { return };
-        scan.reading = false;
+        let Some(reading) = self.readings.iter_mut().find(|reading| reading.id == id) else { return };
+        reading.block_in_flight = false;
         if let Some(own) = opened {
-            scan.directory = Arc::new(own);
+            reading.directory = Arc::new(own);
         }
         match block {
             Ok(block) => {
-                scan.ended = block.entries == 0;
-                scan.read += block.entries;
-                scan.position = block.position;
-                scan.ready.extend(block.names);
+                reading.ended = block.entries == 0;
+                reading.read += block.entries;
+                reading.position = block.position;
+                reading.ready.extend(block.names);
             }
-            // Gone, not ours to read, or the store fails: the program will hear it for itself.
-            Err(_) => scan.ended = true,
+            // It is missing, may not be read, or the store fails: the program's own call will say
+            // so.
+            Err(_) => reading.ended = true,
         }
         self.close_if_done(id);
     }
 
-    /// Names were asked; those in `left` were not.
-    pub(crate) fn asked(&mut self, id: ScanId, asked: &Asked, left: Vec<CString>, now: Instant) {
+    /// Takes in names that were asked for, in `took`. Those in `left` were not.
+    pub(crate) fn asked(&mut self, id: ReadingId, asked: &Asked, left: Vec<CString>, took: Duration) {
         self.totals.asked += asked.calls as u64;
         self.totals.waited += asked.waited as u64;
         self.totals.links += asked.links as u64;
         let was_full = self.devices[&id.device].is_full();
         self.ended(id);
-        let device = self.devices.get_mut(&id.device).expect("made when it was told of");
+        let device = self.devices.get_mut(&id.device).expect("made by the post");
         if asked.trouble > 0 {
-            device.governor.back_off();
+            device.concurrency.back_off();
         } else if was_full {
-            device.governor.completed(asked.calls, now);
+            let count = u32::try_from(asked.calls).unwrap_or(u32::MAX);
+            device.concurrency.learn(Calls::of(count, took));
         } else {
-            device.governor.interrupted();
+            device.concurrency.interrupted();
         }
         let interval = device.interval();
         let mut verdict = device.learn(asked);
-        if let Some(scan) = self.scans.iter_mut().find(|scan| scan.id == id) {
-            scan.asking -= 1;
+        if let Some(reading) = self.readings.iter_mut().find(|reading| reading.id == id) {
+            reading.asking -= 1;
             // Only a trial stops early, and it took the last names.
-            scan.ready.extend(left);
-            if let Some(before) = scan.trial
+            reading.ready.extend(left);
+            if let Some(before) = reading.trial
                 && verdict == Verdict::Open
             {
                 let tried = before + asked.calls;
                 if asked.waited > 0 || tried >= TRIAL {
-                    scan.trial = None;
+                    reading.trial = None;
                     verdict = device.tried(asked.waited > 0);
                 } else {
-                    scan.trial = Some(tried);
+                    reading.trial = Some(tried);
                 }
             }
         }
-        self.intervals.extend(device.news().map(|interval| (id.device, interval)));
+        self.intervals.extend(device.changed_interval().map(|interval| (id.device, interval)));
         match verdict {
             Verdict::Open => self.close_if_done(id),
             Verdict::Fast => {
                 self.totals.fast += 1;
-                self.scans.retain(|scan| scan.id != id);
+                self.readings.retain(|reading| reading.id != id);
             }
             Verdict::Forgotten => {
                 self.totals.forgotten += u64::from(interval != NEVER);
-                self.scans.retain(|scan| scan.id.device != id.device);
+                self.readings.retain(|reading| reading.id.device != id.device);
             }
         }
     }
 
     /// A task is no longer in flight.
-    fn ended(&mut self, id: ScanId) {
+    fn ended(&mut self, id: ReadingId) {
         self.in_flight -= 1;
         self.device(id.device).in_flight -= 1;
     }
 
-    fn close_if_done(&mut self, id: ScanId) {
-        let Some(place) = self.scans.iter().position(|scan| scan.id == id && scan.is_done()) else { return };
-        let scan = self.scans.remove(place).expect("found there");
-        // A trial that ran out of names says the same as a whole one.
-        if scan.trial.is_some_and(|tried| tried > 0) {
-            let device = self.device(scan.identity.device);
+    fn close_if_done(&mut self, id: ReadingId) {
+        let Some(place) = self.readings.iter().position(|reading| reading.id == id && reading.is_done()) else {
+            return;
+        };
+        let reading = self.readings.remove(place).expect("found there");
+        // A trial that ran out of names counts as a whole one.
+        if reading.trial.is_some_and(|tried| tried > 0) {
+            let device = self.device(reading.identity.device);
             let _fast = device.tried(false);
-            let news = device.news().map(|interval| (scan.id.device, interval));
+            let news = device.changed_interval().map(|interval| (reading.id.device, interval));
             self.intervals.extend(news);
             self.totals.fast += 1;
         }
-        if scan.token != 0 {
+        if reading.token != 0 {
             if self.bookmarks.len() == BOOKMARKS {
                 self.bookmarks.pop_front();
             }
-            let position = (!scan.ended).then_some(scan.position);
-            let Scan { token, identity, read, .. } = scan;
+            let position = (!reading.ended).then_some(reading.position);
+            let Reading { token, identity, read, .. } = reading;
             self.bookmarks.push_back(Bookmark { token, identity, read, position });
         }
     }
@@ -377,24 +393,25 @@ impl Schedule {
     }
 }
 
-impl Scan {
+impl Reading {
     fn work(&mut self, device: &Device, xattrs: bool) -> Option<Work> {
         if device.is_full() {
             return None;
         }
         if let Some(from) = self.unopened.take() {
-            self.reading = true;
+            self.block_in_flight = true;
             return Some(Work::Open(from));
         }
         if self.wants_block() {
-            self.reading = true;
+            self.block_in_flight = true;
             return Some(Work::Read);
         }
         let batch = self.batch(device);
         if batch == 0 {
             return None;
         }
-        // A trial takes the names that the program comes to last: those at the front it may have asked for already.
+        // A trial takes the names that the program reads last. It may already have asked for those
+        // at the front.
         let last = if self.trial.is_some() { self.ready.len() - batch } else { 0 };
         let names: Vec<CString> = self.ready.drain(last..last + batch).collect();
         self.asking += 1;
@@ -414,10 +431,10 @@ impl Scan {
 
     fn wants_block(&self) -> bool {
         let low = if self.trial.is_some() { self.ready.is_empty() && self.asking == 0 } else { self.ready.len() < LOW };
-        low && self.unopened.is_none() && !self.reading && !self.ended && self.read < self.allowed
+        low && self.unopened.is_none() && !self.block_in_flight && !self.ended && self.read < self.allowed
     }
 
-    /// How many names to ask now.
+    /// How many names to ask for in the next task.
     fn batch(&self, device: &Device) -> usize {
         let batch = match self.trial {
             Some(_) if self.asking > 0 => 0,
@@ -429,10 +446,9 @@ impl Scan {
 
     fn is_done(&self) -> bool {
         let read = self.ended || self.read >= self.allowed;
-        self.unopened.is_none() && !self.reading && self.asking == 0 && self.ready.is_empty() && read
+        self.unopened.is_none() && !self.block_in_flight && self.asking == 0 && self.ready.is_empty() && read
     }
 }
 
 #[cfg(test)]
-#[path = "schedule_test.rs"]
 mod tests;

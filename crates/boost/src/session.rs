@@ -17,7 +17,8 @@ use crate::{
     schedule::Totals,
 };
 
-/// Listens to programs started with [`environment`](Self::environment), and asks ahead for them, until it is finished.
+/// Receives posts of programs that were started with [`environment`](Self::environment), and asks
+/// ahead for them, until it is finished.
 #[derive(Debug)]
 pub struct Session {
     helper: Arc<Helper>,
@@ -30,7 +31,8 @@ impl Session {
     /// Puts the library in place and begins to listen.
     ///
     /// # Errors
-    /// There is no directory for the library (the error says which were tried), or no socket or thread to be had.
+    /// There is no directory for the library (the error says which were tried), or no socket or
+    /// thread.
     pub fn start(options: Options) -> io::Result<Self> {
         let (library, (board, posts)) = library::place(|directory| {
             let board = Board::create(directory)?;
@@ -43,15 +45,16 @@ impl Session {
             let (helper, posts) = (Arc::clone(&helper), Arc::clone(&posts));
             move || {
                 while let Some(post) = posts.next() {
-                    helper.told(post, false);
+                    helper.reported(post, false);
                 }
             }
         })?;
         Ok(Self { helper, posts, listener: Some(listener), library })
     }
 
-    /// What to set in a program's environment. `preload` is its `LD_PRELOAD` so far, which stays before ours, or has it already
-    /// (where we were started with such an environment).
+    /// The variables for a program's environment. `preload` is the `LD_PRELOAD` so far. It stays
+    /// before the library, or already contains it, if `pando` itself was started with such an
+    /// environment.
     pub fn environment(&self, preload: Option<&OsStr>) -> [(&'static str, OsString); 2] {
         let mut libraries = preload.filter(|preload| !preload.is_empty()).map(OsStr::to_owned).unwrap_or_default();
         let ours = self.library.as_os_str();
@@ -65,7 +68,7 @@ impl Session {
         [("LD_PRELOAD", libraries), ("PANDO_BOOST", board.path().into())]
     }
 
-    /// Ends it. Programs that are still running go on unboosted.
+    /// Ends it. Programs that are still running continue unboosted.
     pub fn finish(mut self) -> Totals {
         self.end()
     }
@@ -75,8 +78,8 @@ impl Session {
         if let Some(listener) = self.listener.take() {
             let _ = listener.join();
         }
-        // Threads may be in a call for long and share the board, so it is taken down by name.
-        self.helper.board().expect("made at the start").take_down();
+        // Threads may be in a long call and share the board, so it is shut down explicitly.
+        self.helper.board().expect("made at the start").shut_down();
         self.helper.stop()
     }
 }

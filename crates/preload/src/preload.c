@@ -1,13 +1,18 @@
 /*
- * The library that `pando boost` puts into programs.
+ * The library that `pando boost` loads into programs.
  *
- * It stands before the C library's functions that read directories, and tells a helper outside which directory is being
- * read, by a descriptor, and how far. Then it calls the function that the program meant. It answers nothing itself. It
- * allocates nothing, starts no thread, handles no signal, keeps no descriptor and writes to no memory that the helper
- * reads; errno is as the C library left it. See the documentation of the crate for why it is so.
+ * It replaces the C library's functions that read directories. It reports to a helper outside which
+ * directory is being read, by a descriptor, and how far, and then calls the replaced function. It
+ * answers nothing itself. It allocates nothing, starts no thread, handles no signal, keeps no
+ * descriptor, and writes to no memory that the helper reads. errno is as the C library left it. The
+ * documentation of the crate has the reasons.
  *
- * The C library's own scandir, fts, nftw and glob call its readdir past the dynamic linker: they are hooked themselves.
- * opendir needs no hook, since a directory that nobody reads is not worth a word.
+ * The C library's own scandir, fts, nftw and glob call its readdir without the dynamic linker, so
+ * they are replaced too. opendir needs no hook: a directory that is opened and not read is not
+ * reported.
+ *
+ * This is one file of some 800 lines: the hooks share static state (the page, the table of streams,
+ * the replaced functions), and the build script compiles and embeds a single file.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -45,35 +50,41 @@
 #define HOOK __attribute__((visibility("default")))
 #define LOAD(place) __atomic_load_n(&(place), __ATOMIC_RELAXED)
 
-/* ---- What the helper shows: one page, which it writes and programs read. crates/boost/src/board.rs is its writer. */
+/*
+ * ---- The helper's page, which it writes and programs read. It is written by
+ * crates/boost/src/board.rs.
+ */
 
 #define BOARD_MAGIC UINT64_C(0x34746f6f626f6470) /* "pdoboot4" */
 #define BOARD_DEVICES 32
 #define NEVER UINT32_MAX
-#define CLOSELY 64 /* directories of a process whose devices are all looked up */
+#define CLOSELY 64 /* for so many directories of a process, all devices are looked up */
 
 struct board {
     uint64_t magic;
     uint32_t alive; /* 0: the helper has ended */
     uint32_t count; /* devices below */
-    uint32_t every; /* look up the device of one directory in so many: the least of the intervals, at most 8 */
-    char socket[108]; /* the path to the helper's, and which inode it is */
+    uint32_t every; /* look up the device of one directory in so many; at most 8 */
+    char socket[108]; /* the path of the helper's socket, and which inode it is */
     uint64_t socket_device, socket_inode;
-    uint64_t filters; /* of system calls, on the helper; see below */
+    uint64_t filters; /* the helper's seccomp mode and filters; see below */
     struct {
         uint64_t device;   /* major << 32 | minor */
-        uint32_t interval; /* tell of one directory in so many; NEVER: of none */
+        uint32_t interval; /* report one directory in so many; NEVER: none */
         uint32_t reserved;
     } devices[BOARD_DEVICES];
 };
 
 static const struct board *board;
 
-/* Set for good where the helper cannot be reached, or where a system call of ours may be taken amiss. */
+/* Set for good if the helper cannot be reached, or if a filter may refuse a system call of ours. */
 static bool silent;
 
-/* How many directories were read, and how many of each device: where an interval is set, each n-th is told of. */
-static uint32_t met, turns[BOARD_DEVICES];
+/*
+ * The number of directories that were read, in all and on each device. With an interval of n, each
+ * n-th is reported.
+ */
+static uint32_t directories, turns[BOARD_DEVICES];
 
 static bool listening(void)
 {
@@ -85,7 +96,7 @@ static uint64_t device_number(unsigned int high, unsigned int low)
     return (uint64_t)high << 32 | low;
 }
 
-/* The interval of a device; `turn` is where its directories are counted. */
+/* The interval of a device. `turn` points to its count of directories. */
 static uint32_t interval_of(uint64_t device, uint32_t **turn)
 {
     uint32_t count = LOAD(board->count);
@@ -98,7 +109,7 @@ static uint32_t interval_of(uint64_t device, uint32_t **turn)
     return 1;
 }
 
-/* Whether to tell of a directory on this device; it stands for `step` directories. */
+/* Whether to report a directory on this device. It counts as `step` directories. */
 static bool is_due(uint64_t device, uint32_t step)
 {
     uint32_t *turn = NULL;
@@ -108,8 +119,8 @@ static bool is_due(uint64_t device, uint32_t step)
     return interval != NEVER && __atomic_fetch_add(turn, step, __ATOMIC_RELAXED) % interval < step;
 }
 
-/* What the kernel knows of a file without asking a server. */
-static bool look_at(int directory, const char *path, int flags, struct statx *found)
+/* statx as far as the kernel knows the answer without asking a server. */
+static bool statx_cached(int directory, const char *path, int flags, struct statx *found)
 {
     return syscall(SYS_statx, directory, path, flags | AT_STATX_DONT_SYNC, STATX_INO, found) == 0;
 }
@@ -118,33 +129,35 @@ static bool look_at(int directory, const char *path, int flags, struct statx *fo
 static bool device_of(int directory, const char *path, uint64_t *device)
 {
     struct statx found;
-    if (!look_at(directory, path, *path == '\0' ? AT_EMPTY_PATH : 0, &found))
+    if (!statx_cached(directory, path, *path == '\0' ? AT_EMPTY_PATH : 0, &found))
         return false;
     *device = device_number(found.stx_dev_major, found.stx_dev_minor);
     return true;
 }
 
 /*
- * Whether the path is the helper's socket here too. In another root or mount name space somebody else may listen at it, to
- * whom a descriptor of a directory of ours would be of use.
+ * Whether the path is the helper's socket here too. With another root or in another mount
+ * namespace, another process may listen at it, and must not get a descriptor of a directory of this
+ * program.
  */
 static bool leads_to_helper(const char *path)
 {
     struct statx found;
-    return look_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &found) && found.stx_ino == board->socket_inode
+    return statx_cached(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &found) && found.stx_ino == board->socket_inode
         && device_number(found.stx_dev_major, found.stx_dev_minor) == board->socket_device;
 }
 
 /*
- * Whether to tell of a directory whose device is not known yet. After many directories, and where calls are fast on all
- * devices shown, most cost no system call at all: of a device that is not shown yet, the first few are missed for that.
+ * Whether to report a directory whose device is not known yet. After many directories, and if calls
+ * are fast on all devices of the page, most directories cost no system call at all. The price is
+ * that the first few directories on a new device are missed.
  */
 static bool is_due_at(int directory, const char *path)
 {
     uint64_t device;
     if (LOAD(board->count) == 0)
         return true;
-    uint32_t before = __atomic_fetch_add(&met, 1, __ATOMIC_RELAXED);
+    uint32_t before = __atomic_fetch_add(&directories, 1, __ATOMIC_RELAXED);
     uint32_t every = before < CLOSELY ? 1 : LOAD(board->every);
     if (every > 1 && before % every != 0)
         return false;
@@ -152,20 +165,21 @@ static bool is_due_at(int directory, const char *path)
 }
 
 /*
- * ---- Telling. A child gets all descriptors that its parent has, and keeps them until it executes another program: so nobody
- * tells while somebody forks.
+ * ---- Reporting. A child gets all descriptors of its parent, and keeps them until it executes
+ * another program. So no thread reports while a thread forks.
  */
 
 /*
- * Threads that tell, threads that fork, and how often the thread at hand tells: a signal's handler may do so once more, or fork.
- * One that jumps out of telling stays counted until somebody has waited for it in vain; so the count may be too low, too.
+ * The number of threads that report, of threads that fork, and of reports by this thread: a signal
+ * handler may report or fork during a report. A thread that leaves a report by longjmp stays
+ * counted until a fork has waited for it in vain. So the count may also be too low.
  */
-static int32_t telling, forking;
+static int32_t reporting, forking;
 static __thread int32_t telling_here;
 
 static bool begin_to_tell(void)
 {
-    __atomic_fetch_add(&telling, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&reporting, 1, __ATOMIC_SEQ_CST);
     telling_here++;
     return __atomic_load_n(&forking, __ATOMIC_SEQ_CST) == 0;
 }
@@ -173,19 +187,22 @@ static bool begin_to_tell(void)
 static void end_telling(void)
 {
     telling_here--;
-    __atomic_fetch_sub(&telling, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_sub(&reporting, 1, __ATOMIC_SEQ_CST);
 }
 
-/* For a second at most: a path may lead to a store that does not answer, and then a descriptor too many is the lesser evil. */
+/*
+ * For a second at most: a path may lead to a store that does not answer, and then one descriptor
+ * too many is less harmful.
+ */
 static void before_fork(void)
 {
     int kept = errno;
     __atomic_fetch_add(&forking, 1, __ATOMIC_SEQ_CST);
     int waits = 10000;
-    while (__atomic_load_n(&telling, __ATOMIC_SEQ_CST) > telling_here && waits-- > 0)
+    while (__atomic_load_n(&reporting, __ATOMIC_SEQ_CST) > telling_here && waits-- > 0)
         syscall(SYS_nanosleep, &(struct timespec){0, 100000}, NULL);
     if (waits < 0)
-        __atomic_store_n(&telling, telling_here, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&reporting, telling_here, __ATOMIC_SEQ_CST);
     errno = kept;
 }
 
@@ -194,34 +211,36 @@ static void after_fork(void)
     __atomic_fetch_sub(&forking, 1, __ATOMIC_SEQ_CST);
 }
 
-/* The other threads are not there. */
+/* The child has no other threads. */
 static void after_fork_in_child(void)
 {
     __atomic_store_n(&forking, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&telling, telling_here, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&reporting, telling_here, __ATOMIC_SEQ_CST);
 }
 
-/* What the program does with links: see crates/boost/src/posts.rs. */
+/* How the program uses links: see crates/boost/src/posts.rs. */
 enum links { UNREAD, READ, FIRST_READ };
 
-/* Set for good when the program has read where a link leads. */
+/* Set for good when the program has read the target of a link. */
 static bool reads_links;
 
 struct post {
     uint64_t magic;
-    uint64_t token; /* which reading of which directory; 0: nothing more will be said of it */
-    uint64_t seen;  /* names the program has got */
-    uint64_t position; /* where it reads next; 0 where nothing was seen */
+    uint64_t token; /* identifies a reading of a directory; 0: no more posts of it will follow */
+    uint64_t seen;  /* names that the program has read */
+    uint64_t position; /* where it reads next; 0 if it has read none */
     uint64_t links; /* an `enum links` */
 };
 
 /*
- * One datagram with a descriptor of the directory, over a socket made for it: a descriptor kept for later would be in the
- * way of programs that close all, or count on the next number. Nor is it the program's own: what that holds (a lock, the
- * directory itself) would be held until the helper has read the message. O_PATH: a server hears nothing of it. System calls
- * are made directly, since the C library's functions are points where a thread may be cancelled. The caller keeps errno.
+ * Sends one datagram with a descriptor of the directory, over a socket made for it. A descriptor
+ * that is kept would be in the way of programs that close all, or rely on the next number. The
+ * program's own descriptor is not sent: until the helper has read the message, it would keep a
+ * lock, or the directory itself. With O_PATH, a server sees no request. System calls are made
+ * directly, since the C library's functions are points where a thread may be cancelled. The caller
+ * keeps errno.
  */
-static void tell_now(int base, const char *path, struct post post)
+static void report_now(int base, const char *path, struct post post)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     union {
@@ -254,7 +273,7 @@ static void tell_now(int base, const char *path, struct post post)
     int channel = syscall(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (channel >= 0) {
         long sent = syscall(SYS_sendmsg, channel, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        /* A full queue (EAGAIN) passes. A policy does not. */
+        /* A full queue (EAGAIN) is temporary. A policy is not. */
         if (sent < 0 && (errno == ECONNREFUSED || errno == EACCES || errno == EPERM))
             __atomic_store_n(&silent, true, __ATOMIC_RELAXED);
         syscall(SYS_close, channel);
@@ -262,50 +281,55 @@ static void tell_now(int base, const char *path, struct post post)
     syscall(SYS_close, directory);
 }
 
-/* Set when anything was told: who reads links before has a path to resolve, and lists nothing. */
-static bool told;
+/*
+ * Set when anything was reported. A program that reads links before that resolves a path, and lists
+ * nothing.
+ */
+static bool reported;
 
-static void tell(int base, const char *path, struct post post)
+static void report(int base, const char *path, struct post post)
 {
     if (post.links == UNREAD && LOAD(reads_links))
         post.links = READ;
-    __atomic_store_n(&told, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&reported, true, __ATOMIC_RELAXED);
     if (begin_to_tell())
-        tell_now(base, path, post);
+        report_now(base, path, post);
     end_telling();
 }
 
-/* Tells of the directory at `path`, which the C library is about to read as a whole. */
-static void tell_path(int base, const char *path)
+/* Reports the directory at `path`, which the C library is about to read as a whole. */
+static void report_path(int base, const char *path)
 {
-    tell(base, path, (struct post){BOARD_MAGIC, 0, UINT64_MAX, 0, UNREAD});
+    report(base, path, (struct post){BOARD_MAGIC, 0, UINT64_MAX, 0, UNREAD});
 }
 
 static void about_to_read_path(int base, const char *path)
 {
     int kept = errno;
     if (listening() && path != NULL && *path != '\0' && is_due_at(base, path))
-        tell_path(base, path);
+        report_path(base, path);
     errno = kept;
 }
 
-/* The same where the device is known. */
+/* The same, if the device is known. */
 static void about_to_read_on(dev_t device, const char *path)
 {
     int kept = errno;
     if (listening() && is_due(device_number(major(device), minor(device)), 1))
-        tell_path(AT_FDCWD, path);
+        report_path(AT_FDCWD, path);
     errno = kept;
 }
 
 /*
- * ---- Links. Where they lead is asked ahead only for a program that asks itself, since it may leave a time of access. When its
- * first one was read, the names around that one may have been asked for already: so this is told at once, later ones never.
+ * ---- Links. Targets are asked for ahead only for a program that reads some itself, since that may
+ * change the atime. When the program reads its first one, the attributes of the names around it may
+ * already have been asked for. So the first one is reported at once, and later ones never.
  */
 
 /*
- * Whether the path of a link is as it was before its target was put somewhere. A program may have given one place for both, and
- * then the path is the target now, with no end; or it goes on into the target, which has taken the place of its end.
+ * Whether the path of a link is as it was before its target was stored. A program may pass one
+ * buffer for both. Then the path is now the target, without a zero byte at its end, or the end of
+ * the path is overwritten by the target.
  */
 static bool is_intact(const char *link, const char *target, size_t room)
 {
@@ -327,12 +351,12 @@ static void read_first_link(int base, const char *link)
     memcpy(path, link, above);
     strcpy(path + above, ".");
     if (is_due_at(base, path))
-        tell(base, path, (struct post){BOARD_MAGIC, 0, 0, 0, FIRST_READ});
+        report(base, path, (struct post){BOARD_MAGIC, 0, 0, 0, FIRST_READ});
 }
 
 static ssize_t after_link(ssize_t result, int base, const char *link, const char *target, size_t room)
 {
-    if (result >= 0 && LOAD(told) && !LOAD(reads_links) && is_intact(link, target, room)) {
+    if (result >= 0 && LOAD(reported) && !LOAD(reads_links) && is_intact(link, target, room)) {
         int kept = errno;
         read_first_link(base, link);
         errno = kept;
@@ -340,19 +364,19 @@ static ssize_t after_link(ssize_t result, int base, const char *link, const char
     return result;
 }
 
-/* ---- Directories being read: a fixed table, sought by the stream's address. */
+/* ---- Directories that are being read: a fixed table, indexed by the stream's address. */
 
 #define ROWS 32
 #define COLUMNS 8
 #define STEP 1024 /* names between two posts of one directory */
 
 static struct reading {
-    DIR *stream;    /* the owner of the rest: one thread at a time reads a stream */
+    DIR *stream;    /* guards the rest: one thread at a time reads a stream */
     uint64_t token;
     uint64_t seen;
 } readings[ROWS][COLUMNS];
 
-static uint64_t last_token; /* with the process number before it: unique in a directory as long as the helper cares */
+static uint64_t last_token; /* with the PID, unique in a directory for long enough */
 
 static struct reading *row_of(DIR *stream)
 {
@@ -369,13 +393,16 @@ static void first_read(DIR *stream, struct reading *row)
         row[i].token = __atomic_add_fetch(&last_token, 1, __ATOMIC_RELAXED) | (uint64_t)getpid() << 40;
         row[i].seen = 0;
         if (is_due_at(directory, ""))
-            tell(directory, ".", (struct post){BOARD_MAGIC, row[i].token, 0, 0, UNREAD});
+            report(directory, ".", (struct post){BOARD_MAGIC, row[i].token, 0, 0, UNREAD});
         return;
     }
-    /* More streams are open than there is room for: this one is read as without us. */
+    /* More streams are open than fit: this one is read without the library's help. */
 }
 
-/* A large directory is told of again and again: the helper keeps somewhat ahead of the program, not more. */
+/*
+ * A large directory is reported repeatedly: the helper stays somewhat ahead of the program, and not
+ * more.
+ */
 static void read_on(DIR *stream, struct reading *reading)
 {
     if (++reading->seen % STEP != STEP / 2)
@@ -386,7 +413,7 @@ static void read_on(DIR *stream, struct reading *reading)
     if (!device_of(directory, "", &device) || interval_of(device, &turn) == NEVER)
         return;
     long position = syscall(SYS_lseek, directory, 0, SEEK_CUR);
-    tell(directory, ".", (struct post){BOARD_MAGIC, reading->token, reading->seen, position < 0 ? 0 : position, UNREAD});
+    report(directory, ".", (struct post){BOARD_MAGIC, reading->token, reading->seen, position < 0 ? 0 : position, UNREAD});
 }
 
 static void about_to_read(DIR *stream)
@@ -414,7 +441,7 @@ static void about_to_close(DIR *stream)
     }
 }
 
-/* ---- The functions behind ours. */
+/* ---- The replaced functions. */
 
 #ifdef __GLIBC__
 #define EACH_GLIBC(X)                                                                                                   \
@@ -431,7 +458,10 @@ static void about_to_close(DIR *stream)
 #define DECLARE(name) static __typeof__(&name) next_##name;
 EACH(DECLARE)
 
-/* musl (1.2.4) hides the names for 64-bit offsets from dlsym: there, they are those without the number. */
+/*
+ * musl (1.2.4) hides the names for 64-bit offsets from dlsym. There, they are the names without the
+ * number.
+ */
 static void *find(const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);
@@ -450,13 +480,13 @@ static void find_next(void)
     dlerror();
 }
 
-/* Constructors of other libraries may call before ours has run. */
+/* Constructors of other libraries may call a hook before our constructor has run. */
 #define NEXT(name) (next_##name != NULL ? next_##name : (find_next(), next_##name))
 
 /*
- * Memory allocators read links, and call prctl, under their lock when they are first used, which may be before that. To look up a
- * name may allocate (in glibc before 2.34), and would wait for the lock for ever: these hooks make the system call then that the
- * C library would make.
+ * Memory allocators read links, and call prctl, under their lock when they are first used. That may
+ * be before our constructor. To look up a name may allocate (in glibc before 2.34), and would wait
+ * for the lock for ever. So these hooks then make the system call that the C library would make.
  */
 #ifdef SYS_readlink
 #define CALL_READLINK SYS_readlink
@@ -465,7 +495,10 @@ static void find_next(void)
 #endif
 
 #ifdef __GLIBC__
-/* Whether a program of musl has loaded the library, although glibc's headers made it. An fts has other structures there. */
+/*
+ * Whether a program with musl has loaded the library, although it was compiled with glibc's
+ * headers. An fts has other structures there.
+ */
 extern const char *gnu_get_libc_version(void) __attribute__((weak));
 #define IN_MUSL (gnu_get_libc_version == NULL)
 #else
@@ -474,7 +507,10 @@ extern const char *gnu_get_libc_version(void) __attribute__((weak));
 
 static char *preload_variable;
 
-/* The number after a name in the text of /proc/self/status. The C library's strtoull has another name in newer versions. */
+/*
+ * The number after a name in the text of /proc/self/status. The C library's strtoull has another
+ * name in newer versions.
+ */
 static uint64_t number_of(const char *text, const char *name)
 {
     uint64_t number = 0;
@@ -485,13 +521,14 @@ static uint64_t number_of(const char *text, const char *name)
 }
 
 /*
- * How this process's system calls are filtered (seccomp), as a number that whoever started it with no filter more has too.
- * One filter more may end a program that calls what it was never seen to call. Where filters are not counted (before Linux
- * 5.9), nobody has the number of a process that has some.
+ * The filters on this process's system calls (seccomp), as a number. The process that started it
+ * without another filter has the same number. One more filter may end a program for a call that it
+ * was never seen to make. Where filters are not counted (before Linux 5.9), no process has the
+ * number of one with filters.
  */
 static uint64_t filters(void)
 {
-    char status[1 << 14]; /* all of it in one read, but for users with hundreds of groups */
+    char status[1 << 14]; /* all of it in one read, except for users with hundreds of groups */
     int file = syscall(SYS_openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC);
     long length = file < 0 ? -1 : syscall(SYS_read, file, status, sizeof status);
     if (file >= 0)
@@ -505,7 +542,7 @@ static uint64_t filters(void)
     return mode << 32 | number_of(status, "\nSeccomp_filters:");
 }
 
-/* glibc keeps pthread_atfork in a part that is linked in statically, under this name; musl has no such name. */
+/* glibc has pthread_atfork in its static part, under this name. musl has no such name. */
 #ifdef __GLIBC__
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
 #else
@@ -546,7 +583,7 @@ __attribute__((constructor)) static void start(void)
     errno = kept;
 }
 
-/* ---- readdir and its kin. */
+/* ---- readdir and its variants. */
 
 HOOK struct dirent *readdir(DIR *stream)
 {
@@ -587,8 +624,9 @@ HOOK int scandir(const char *path, struct dirent ***list, int (*filter)(const st
 }
 
 /*
- * ---- ftw: its callback has no place for data, so the program's function lies in a variable of the thread. A walk that the
- * function makes puts another there, and does not put the first one back where it ends by an exception or a jump.
+ * ---- ftw. Its callback has no argument for data, so the program's function is in a thread-local
+ * variable. A walk that this function makes puts another one there, and does not restore the first
+ * one if it ends by an exception or longjmp.
  */
 
 static __thread __ftw_func_t ftw_function;
@@ -613,7 +651,7 @@ static int on_ftw(const char *path, const struct stat *found, int type)
     return result;
 }
 
-/* With FTW_DEPTH a directory comes after what is in it: too late. */
+/* With FTW_DEPTH, a directory is reported after its entries: too late. */
 static int on_nftw(const char *path, const struct stat *found, int type, struct FTW *where)
 {
     struct nftw_call call = nftw_call;
@@ -644,7 +682,7 @@ HOOK int nftw(const char *path, __nftw_func_t function, int descriptors, int fla
     WALK_WITH(nftw_call, call, NEXT(nftw)(path, on_nftw, descriptors, flags));
 }
 
-/* ---- glob: the directory before the first wildcard, if the path to it is written out. */
+/* ---- glob: the directory before the first wildcard, if its path is spelled out. */
 
 static void about_to_glob(const char *pattern, int flags)
 {
@@ -668,7 +706,10 @@ HOOK int glob(const char *pattern, int flags, int (*on_error)(const char *, int)
     return NEXT(glob)(pattern, flags, on_error, found);
 }
 
-/* ---- What only glibc has: names for 64-bit offsets (the same structures on 64 bits), scandirat, fts. */
+/*
+ * ---- Functions that only glibc has: names for 64-bit offsets (the same structures on 64 bits),
+ * scandirat, fts.
+ */
 
 #ifdef __GLIBC__
 HOOK struct dirent64 *readdir64(DIR *stream)
@@ -724,8 +765,8 @@ HOOK int glob64(const char *pattern, int flags, int (*on_error)(const char *, in
 }
 
 /*
- * The directory that was handed out last is read by the next call, unless the program has said to skip it, or to keep to the
- * file system where it began.
+ * The next call reads the directory that was returned last, unless the program has said to skip it,
+ * or to stay on the first file system.
  */
 static void about_to_descend(FTS *walk)
 {
@@ -763,12 +804,13 @@ HOOK FTSENT64 *fts64_children(FTS64 *walk, int options)
 }
 #endif
 
-/* ---- Two calls after which the program, or its children, are better left alone. */
+/* ---- Two calls after which the program, or its children, are left alone. */
 
 /*
- * Where the new root has no copy of this library, the dynamic linker would complain in each program started there; where
- * it has one and an older C library, it would end them. So our part of the variable is overwritten with separators, which it
- * skips; only if it is the variable we came with.
+ * If the new root has no copy of this library, the dynamic linker would complain in each program
+ * started there. If it has one and an older C library, it would end them. So our part of the
+ * variable is overwritten with separators, which the dynamic linker skips. This is done only if it
+ * is the variable that the program started with.
  */
 static void forget_library(void)
 {
@@ -792,7 +834,7 @@ HOOK int chroot(const char *path)
     return result;
 }
 
-/* A program about to limit its own system calls has not reckoned with ours. */
+/* A program that is about to filter its own system calls does not expect ours. */
 HOOK int prctl(int option, ...)
 {
     va_list rest;

@@ -1,11 +1,12 @@
-//! The attributes of an entry, as statx has them.
+//! The attributes of an entry, as in statx.
 
 use bitflags::bitflags;
 
 use crate::{FileKind, S_IFMT};
 
 bitflags! {
-    /// Which attributes are asked for, and which were had: the `STATX_*` bits of Linux.
+    /// Which attributes are asked for, and which the file system returned: the `STATX_*` bits of
+    /// Linux.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct Fields: u32 {
         /// The kind in the mode.
@@ -30,9 +31,9 @@ bitflags! {
         const SIZE = 0x200;
         /// Occupied blocks.
         const BLOCKS = 0x400;
-        /// What stat has always said.
+        /// The attributes of stat(2).
         const BASIC = 0x7ff;
-        /// Birth.
+        /// Creation.
         const BTIME = 0x800;
     }
 }
@@ -44,7 +45,7 @@ impl Default for Fields {
     }
 }
 
-/// A time as the kernel gives it; it is never clamped. Ordered as time is.
+/// A time as the kernel returns it. It is never clamped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time {
     /// Seconds since the epoch, rounded down.
@@ -53,10 +54,11 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// The attributes of an entry: everything statx says. A field that [`Attr::have`] does not name means nothing.
+/// The attributes of an entry: all the fields of statx. A field that [`Attr::have`] does not name
+/// has no meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
-    /// Which of the fields the file system gave.
+    /// Which of the fields the file system returned.
     pub have: Fields,
     /// Kind and permission bits, as in `st_mode`.
     pub mode: u32,
@@ -66,21 +68,21 @@ pub struct Attr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// The unit in which reading and writing goes best.
+    /// The preferred size of a read or write.
     pub blksize: u32,
-    /// The device that a device node stands for: its major number, otherwise 0.
+    /// For a device node: the major number of its device. Otherwise 0.
     pub rdev_major: u32,
-    /// The same: its minor number.
+    /// For a device node: the minor number of its device. Otherwise 0.
     pub rdev_minor: u32,
-    /// The device that the file system is on: its major number.
+    /// The major number of the file system's device.
     pub dev_major: u32,
-    /// The same: its minor number.
+    /// The minor number of the file system's device.
     pub dev_minor: u32,
     /// Inode number.
     pub ino: u64,
     /// Bytes.
     pub size: u64,
-    /// Occupied, in units of 512 bytes.
+    /// Occupied blocks, in units of 512 bytes.
     pub blocks: u64,
     /// `STATX_ATTR_*` bits that are set (immutable, compressed, mount root and others).
     pub attributes: u64,
@@ -92,19 +94,19 @@ pub struct Attr {
     pub mtime: Time,
     /// Last change of contents or attributes.
     pub ctime: Time,
-    /// Birth.
+    /// Creation.
     pub btime: Time,
 }
 
 impl Attr {
-    /// What it is; none for a kind that Linux does not know, or if [`Fields::TYPE`] was not had.
+    /// The kind of the file. None if Linux does not know it, or without [`Fields::TYPE`].
     #[must_use]
     pub fn kind(&self) -> Option<FileKind> {
-        // No kind at all means a regular file to mknod only.
+        // Only mknod takes no kind at all for a regular file.
         if self.have.contains(Fields::TYPE) && self.mode & S_IFMT != 0 { FileKind::from_mode(self.mode) } else { None }
     }
 
-    /// The device that the file system is on, as (major, minor).
+    /// The file system's device, as (major, minor).
     #[must_use]
     pub const fn dev(&self) -> (u32, u32) {
         (self.dev_major, self.dev_minor)

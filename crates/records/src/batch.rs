@@ -4,8 +4,8 @@ use std::{ffi::CStr, sync::Arc};
 
 use crate::{Attr, FileKind, Filled, Names, PART_ENTRIES, Part, Xattrs, names::Entry};
 
-/// Where an entry's answers are, from the first one that is shown: the part in the upper bits, the place in it in the
-/// lower.
+/// The place of an entry's answers, from the first entry that is shown: the part in the upper bits,
+/// the index in it in the lower bits.
 const PLACE_BITS: u32 = 16;
 const NO_PLACE: u32 = u32::MAX;
 
@@ -20,14 +20,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Shows names: nothing else was asked for.
+    /// Shows names, if nothing else was asked for.
     pub fn show_names(&mut self, names: Arc<Names>) {
         self.assemble(names, &mut Vec::new(), 0);
         self.to = self.names.len();
     }
 
-    /// Puts names and answers together. The batch shows the entries from `from` up to the first one without answers.
-    /// `parts` is emptied.
+    /// Combines names and answers. The batch shows the entries from `from` up to the first one
+    /// without answers. `parts` is emptied.
     pub fn assemble(&mut self, names: Arc<Names>, parts: &mut Vec<Part>, from: usize) {
         self.names = names;
         std::mem::swap(&mut self.parts, parts);
@@ -46,7 +46,7 @@ impl Batch {
         self.to = from + missing.unwrap_or(self.places.len());
     }
 
-    /// Takes it apart again; the batch is then empty.
+    /// Takes the names and parts out again. The batch is then empty.
     pub fn dismantle(&mut self, mut recycle: impl FnMut(Part)) -> Arc<Names> {
         self.parts.drain(..).for_each(&mut recycle);
         self.places.clear();
@@ -66,13 +66,13 @@ impl Batch {
         self.to - self.from
     }
 
-    /// Whether it shows none.
+    /// Whether it shows no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.from == self.to
     }
 
-    /// A record by its number, in directory order; none beyond the last.
+    /// A record by its index, in directory order; none beyond the last.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Record<'_>> {
         (index < self.len()).then(|| self.record(self.from + index))
@@ -96,13 +96,13 @@ impl Batch {
     }
 }
 
-/// The answers where nothing was asked for but names.
+/// The answers if only names were asked for.
 static UNASKED_PART: Part = Part::EMPTY;
 static UNASKED: Filled = Filled::NOTHING;
 
 const _: () = assert!(PART_ENTRIES < 1 << PLACE_BITS);
 
-/// One entry, with what was asked for and could be had.
+/// One entry, with the answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     names: &'a Names,
@@ -112,7 +112,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The name: any bytes but `/` and zero; none at all if the directory is damaged.
+    /// The name: any bytes but `/` and zero. Empty if the directory is damaged.
     #[must_use]
     #[inline]
     pub fn name(&self) -> &'a [u8] {
@@ -126,90 +126,93 @@ impl<'a> Record<'a> {
         self.names.name_c_of(self.entry)
     }
 
-    /// The `d_type` of the directory entry; 0 if the file system does not say.
+    /// The `d_type` of the directory entry; 0 if the file system does not know it.
     #[must_use]
     #[inline]
     pub fn dtype(&self) -> u8 {
         self.entry.dtype
     }
 
-    /// What it is, from its attributes or from its directory entry; none if neither says.
+    /// The kind of the file, from its attributes or from its directory entry; none if neither has
+    /// it.
     #[must_use]
     #[inline]
     pub fn kind(&self) -> Option<FileKind> {
         self.attr().and_then(Attr::kind).or_else(|| self.entry.kind())
     }
 
-    /// The inode number in the directory. Where something is mounted on the entry, [`Attr::ino`] differs.
+    /// The inode number in the directory. At a mount point, [`Attr::ino`] differs.
     #[must_use]
     #[inline]
     pub fn ino(&self) -> u64 {
         self.entry.ino
     }
 
-    /// Where a scan goes on after this entry.
+    /// The cookie to continue a scan after this entry.
     #[must_use]
     #[inline]
     pub fn cookie(&self) -> u64 {
         self.entry.cookie
     }
 
-    /// The attributes; none if they were not asked for, or not to be had ([`Record::errno`]).
+    /// The attributes; none if they were not asked for, or could not be read ([`Record::errno`]).
     #[must_use]
     #[inline]
     pub fn attr(&self) -> Option<&'a Attr> {
         self.filled.attr.as_ref()
     }
 
-    /// Why the attributes could not be had: ENOENT for an entry that vanished, and others as statx says.
+    /// The errno if the attributes could not be read: ENOENT if the entry vanished, or another one
+    /// of statx.
     #[must_use]
     #[inline]
     pub fn errno(&self) -> Option<i32> {
         Some(self.filled.errno).filter(|&errno| errno != 0)
     }
 
-    /// Why there are no extended attributes, or not all of them. E2BIG: they do not fit into the scan's budget. ENOSYS:
-    /// no system call leads to them here (before Linux 6.13, without /proc).
+    /// The errno if there are no extended attributes, or not all of them. E2BIG: they do not fit
+    /// into the scan's budget. ENOSYS: no system call reaches them here (before Linux 6.13, without
+    /// /proc).
     ///
-    /// A file system without extended attributes is no error: there are none.
+    /// A file system without extended attributes is no error: the entry has none.
     #[must_use]
     #[inline]
     pub fn xattr_errno(&self) -> Option<i32> {
         Some(self.filled.xattr_errno).filter(|&errno| errno != 0)
     }
 
-    /// Where a symbolic link leads, or why that could not be read. E2BIG: it does not fit into the scan's budget. None for
-    /// other entries, and if it was not asked for.
+    /// The target of a symbolic link, or the errno of reading it. E2BIG: it does not fit into the
+    /// scan's budget. None for other entries, and if it was not asked for.
     #[must_use]
     #[inline]
     pub fn link_target(&self) -> Option<Result<&'a [u8], i32>> {
         Some(self.filled.link.target?.map(|target| self.part.target(target)))
     }
 
-    /// The mode of what is at the end of a symbolic link, or why it could not be had: ENOENT if nothing is there. None for
-    /// other entries, and if it was not asked for.
+    /// The mode of the file at the end of a symbolic link, or an errno: ENOENT for a dangling link.
+    /// None for other entries, and if it was not asked for.
     #[must_use]
     #[inline]
     pub fn link_end(&self) -> Option<Result<u32, i32>> {
         self.filled.link.end
     }
 
-    /// Whether it is a file that may be executed and has capabilities; false if that was not asked for.
+    /// Whether it is an executable file with capabilities; false if that was not asked for.
     #[must_use]
     #[inline]
     pub fn has_capabilities(&self) -> bool {
         self.filled.has_capabilities
     }
 
-    /// Whether it changed while it was read, each time it was tried: attributes, extended attributes and the target may
-    /// then be of different moments.
+    /// Whether it changed while it was read, at each try. Attributes, extended attributes and the
+    /// target may then be of different moments.
     #[must_use]
     #[inline]
     pub fn changed(&self) -> bool {
         self.filled.changed
     }
 
-    /// The extended attributes; nothing if they were not asked for.
+    /// The extended attributes; none if they were not asked for.
     #[must_use]
     #[inline]
     pub fn xattrs(&self) -> Xattrs<'a> {

@@ -15,11 +15,11 @@ pub enum FileKind {
     CharDevice,
     /// A block device node.
     BlockDevice,
-    /// A socket's name.
+    /// A socket.
     Socket,
 }
 
-/// The bits of a mode that name the kind.
+/// The bits of a mode that hold the kind.
 pub const S_IFMT: u32 = 0o170_000;
 
 impl FileKind {
@@ -37,10 +37,10 @@ impl FileKind {
         }
     }
 
-    /// The kind that `mode` names; none for unknown bits. No bits at all mean a regular file, as for mknod.
+    /// The kind in `mode`; none for unknown bits. No bits at all mean a regular file, as for mknod.
     #[must_use]
     pub const fn from_mode(mode: u32) -> Option<Self> {
-        // Without the zeros, so that compilers make a table of it.
+        // Without the zero bits, so that compilers make a table of it.
         Some(match (mode & S_IFMT) >> 12 {
             0o01 => Self::Fifo,
             0o02 => Self::CharDevice,

@@ -1,5 +1,5 @@
-//! Records of many directory entries: names, attributes, link targets and extended attributes, in an
-//! arena of fixed pages.
+//! Records of many directory entries: names, attributes, link targets and extended attributes, in
+//! an arena of fixed pages.
 //!
 //! A [`Batch`] holds some entries of one directory, in directory order. A scan fills it. It has two
 //! halves:
@@ -13,12 +13,14 @@
 //!  +-----------------------------+            +-------------------------------------+
 //! ```
 //!
-//! The names come first. They never change while threads fill the parts, in any order. A part belongs
-//! to one thread while it grows, so an entry takes no lock and no allocation. All pages have one size
-//! ([`PAGE_BYTES`], room for the largest extended attribute that Linux allows), and are reused.
+//! The names come first. They never change while threads fill the parts, in any order. A part
+//! belongs to one thread while it grows, so an entry takes no lock and no allocation. All pages
+//! have one size ([`PAGE_BYTES`], room for the largest extended attribute that Linux allows), and
+//! are reused.
 //!
 //! The idea of one call that returns names, attributes and extended attributes in a vector of pages
-//! is that of xgetdents (Abhijith Das, "readdirplus-type system call", linux-fsdevel, 2012 to 2014).
+//! is that of xgetdents (Abhijith Das, "readdirplus-type system call", linux-fsdevel, 2012 to
+//! 2014).
 #![forbid(unsafe_code)]
 
 mod attr;

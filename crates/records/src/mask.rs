@@ -1,29 +1,29 @@
-//! What a scan is asked for.
+//! What a scan reads.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a scan asks for besides the names.
+    /// What a scan reads besides the names.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Mask: u32 {
-        /// The attributes: all that statx says.
+        /// The attributes: all fields of statx.
         const STAT = 1;
         /// The names of the extended attributes.
         const XATTR_NAMES = 2;
         /// The values of the extended attributes; implies their names.
         const XATTR_VALUES = 4;
-        /// Where symbolic links lead, as readlink says.
+        /// The targets of symbolic links, as readlink returns them.
         const LINK_TARGETS = 8;
-        /// What is found at the end of symbolic links: its mode.
+        /// The mode of the file at the end of a symbolic link.
         const LINK_ENDS = 16;
-        /// Whether files that may be executed have capabilities (`security.capability`).
+        /// Whether executable files have capabilities (`security.capability`).
         const CAPABILITIES = 32;
     }
 }
 
 impl Mask {
-    /// The levels of xgetdents: 0 names, 1 and attributes, 2 and names of extended attributes, 3 and their values. None
-    /// for other numbers.
+    /// The levels of xgetdents: 0 is names, 1 adds attributes, 2 adds names of extended attributes,
+    /// and 3 their values. None for other numbers.
     #[must_use]
     pub const fn level(level: u32) -> Option<Self> {
         Some(match level {
@@ -35,13 +35,13 @@ impl Mask {
         })
     }
 
-    /// Whether extended attributes are asked for, by name or by value.
+    /// Whether extended attributes are read, by name or by value.
     #[must_use]
     pub const fn wants_xattrs(self) -> bool {
         self.intersects(Self::XATTR_NAMES.union(Self::XATTR_VALUES))
     }
 
-    /// Whether something is asked for that only symbolic links have.
+    /// Whether anything is read that only symbolic links have.
     #[must_use]
     pub const fn wants_links(self) -> bool {
         self.intersects(Self::LINK_TARGETS.union(Self::LINK_ENDS))

@@ -1,10 +1,10 @@
-//! The names half of a batch, and pages.
+//! The first half of a batch: the names, in pages.
 
 use std::ffi::CStr;
 
 use crate::{FileKind, Page};
 
-/// One entry as the directory has it. Its name lies in a page.
+/// One entry of the directory. Its name lies in a page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub ino: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// What it is, if the directory says so.
+    /// The kind of the file, if the directory has it.
     #[inline]
     pub fn kind(&self) -> Option<FileKind> {
         match self.dtype {
@@ -26,7 +26,7 @@ impl Entry {
     }
 }
 
-/// The names half of a batch.
+/// The first half of a batch.
 #[derive(Debug, Default)]
 pub struct Names {
     pages: Vec<Page>,
@@ -40,24 +40,24 @@ impl Names {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Takes an empty page. Names are written into it, each with a zero byte behind it, as getdents leaves them;
-    /// entries pushed from now on are of this page.
+    /// Adds an empty page. The caller writes names into it, each with a zero byte after it, as
+    /// getdents does. Entries pushed from now on are in this page.
     pub fn push_page(&mut self, mut page: Page) {
         page.clear();
         self.pages.push(page);
     }
 
-    /// An entry of the last page: its name begins at `at`, and the first zero byte ends it, which is one before `end`. What is
-    /// behind that one may be more than padding.
+    /// Adds an entry of the last page. Its name begins at `at` and ends at the first zero byte,
+    /// which is before `end`. More than padding may follow that byte.
     ///
     /// # Panics
-    /// If there is no page, or the name does not lie in it, or no zero byte is there: the caller's mistake.
+    /// If there is no page, the name is not in it, or it has no zero byte: a mistake of the caller.
     pub fn push_entry(&mut self, at: usize, end: usize, ino: u64, cookie: u64, dtype: u8) {
         let page = self.pages.len().checked_sub(1).expect("a page comes before its entries");
         let len =
@@ -84,18 +84,18 @@ impl Names {
         self.pages.last().map_or(&[], Page::bytes)
     }
 
-    /// The same, to be written. What lies in [`Names::last_used`] are names already.
+    /// The bytes of the last page, mutable. The first [`Names::last_used`] of them hold names.
     pub fn last_page_mut(&mut self) -> &mut [u8] {
         self.pages.last_mut().map_or(&mut [], Page::bytes_mut)
     }
 
-    /// How many bytes of the last page are taken.
+    /// How many bytes of the last page are in use.
     #[must_use]
     pub fn last_used(&self) -> usize {
         self.pages.last().map_or(0, |page| page.used)
     }
 
-    /// So many bytes of the last page are taken now.
+    /// Sets how many bytes of the last page are in use.
     pub fn set_last_used(&mut self, used: usize) {
         if let Some(page) = self.pages.last_mut() {
             page.used = used;
@@ -124,13 +124,13 @@ impl Names {
         CStr::from_bytes_with_nul(bytes).expect("the first zero byte ends the name")
     }
 
-    /// What an entry is, if the directory says so.
+    /// The kind of an entry, if the directory has it.
     #[must_use]
     pub fn kind(&self, index: usize) -> Option<FileKind> {
         self.entries[index].kind()
     }
 
-    /// The inode number of an entry, as the directory has it.
+    /// The inode number of an entry in the directory.
     #[must_use]
     pub fn ino(&self, index: usize) -> u64 {
         self.entries[index].ino
@@ -143,8 +143,8 @@ impl Names {
     }
 }
 
-/// Where the first zero byte is. Of sixteen bytes without one that takes a handful of instructions, since compilers make one
-/// comparison of a fold over so many.
+/// The index of the first zero byte. Sixteen bytes without one take a few instructions, since
+/// compilers make one comparison of a fold over so many.
 #[inline]
 fn until_zero(bytes: &[u8]) -> Option<usize> {
     let (chunks, rest) = bytes.as_chunks::<16>();
@@ -152,7 +152,7 @@ fn until_zero(bytes: &[u8]) -> Option<usize> {
     let Some(at) = chunks.iter().position(has_zero) else {
         return Some(chunks.len() * 16 + rest.iter().position(|&byte| byte == 0)?);
     };
-    // The lowest byte that borrows is the first zero; those above it may be flagged wrongly.
+    // The lowest byte that borrows is the first zero. Bytes above it may be flagged wrongly.
     const ONES: u128 = u128::MAX / 255;
     let word = u128::from_le_bytes(chunks[at]);
     let flags = word.wrapping_sub(ONES) & !word & ONES << 7;
@@ -163,9 +163,9 @@ fn until_zero(bytes: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// As getdents has it: padded to eight bytes, with whatever lay there before.
+    /// As from getdents: padded to eight bytes, with earlier contents in the padding.
     #[test]
-    fn names_end_at_their_zero_byte_whatever_lies_around() {
+    fn names_end_at_their_zero_byte_with_any_padding() {
         for padding in [0_u8, 1, 0x80, 0xff] {
             let mut names = Names::default();
             names.push_page(Page::new());
@@ -188,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_zero_byte_is_found_wherever_it_is() {
+    fn first_zero_byte_is_found_everywhere() {
         for len in 0..60_usize {
-            // Neighbours of zero are what carries confuse.
+            // Values next to zero are the ones that carries may confuse.
             for filler in [1_u8, 0x7f, 0x80, 0x81, 0xff] {
                 let bytes = vec![filler; len];
                 assert_eq!(until_zero(&bytes), None);
@@ -205,9 +205,10 @@ mod tests {
         }
     }
 
-    /// A server or a damaged image has names with a zero byte inside, and getdents puts another one behind them.
+    /// A server or a damaged image has names with a zero byte inside, and getdents adds another one
+    /// at the end.
     #[test]
-    fn names_end_at_their_first_zero_byte_whatever_comes_behind() {
+    fn names_end_at_their_first_zero_byte_with_any_rest() {
         for behind in [b'b', 0, 0x80, 0xff] {
             for record in (24..=280).step_by(8) {
                 for len in 0..record - 19 {

@@ -1,11 +1,12 @@
-//! Pages: the memory that names, link targets and extended attributes lie in.
+//! Pages: the memory for names, link targets and extended attributes.
 
 use crate::XATTR_SIZE_MAX;
 
-/// Bytes in a page of a batch: the largest attribute value with its name and head fits into one.
+/// Bytes in a page of a batch. The largest value of an extended attribute fits, with its name and
+/// head.
 pub const PAGE_BYTES: usize = XATTR_SIZE_MAX + 512;
 
-/// A page: a fixed number of bytes, of which the first `used` count.
+/// A page: a fixed number of bytes, of which the first `used` are in use.
 #[derive(Debug)]
 pub struct Page {
     pub(crate) bytes: Box<[u8]>,
@@ -19,12 +20,12 @@ impl Page {
         Self { bytes: vec![0; PAGE_BYTES].into_boxed_slice(), used: 0 }
     }
 
-    /// Empties it. The bytes stay.
+    /// Empties it. The bytes keep their values.
     pub fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// All its bytes, to be written.
+    /// All its bytes, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }

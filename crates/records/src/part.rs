@@ -3,7 +3,7 @@
 
 use crate::{Attr, PAGE_BYTES, Page, XATTR_NAME_MAX, XATTR_SIZE_MAX};
 
-/// Entries in one [`Part`]: its attributes then take about one page, too.
+/// Entries in one [`Part`]. Their attributes take about as much memory as a page.
 pub const PART_ENTRIES: usize = PAGE_BYTES / size_of::<Filled>();
 
 /// The attributes of one entry, or why there are none.
@@ -57,7 +57,8 @@ pub struct Mark {
 /// Bytes of a target's head in a page: its length.
 const TARGET_HEAD_BYTES: usize = 4;
 
-/// Bytes of an attribute's head in a page: length of the name, what follows, length of the value or errno.
+/// Bytes of an attribute's head in a page: the length of the name, a tag, and the length of the
+/// value or an errno.
 const HEAD_BYTES: usize = 8;
 const TAG_NOT_READ: u16 = 0;
 const TAG_BYTES: u16 = 1;
@@ -79,7 +80,7 @@ impl Default for Part {
 }
 
 impl Filled {
-    /// Of an entry for which only the name was asked.
+    /// For an entry of which only the name was asked for.
     pub(crate) const NOTHING: Self = Self {
         entry: 0,
         errno: 0,
@@ -124,8 +125,8 @@ impl Part {
         Mark { place: Place { page, at }, count: self.xattrs }
     }
 
-    /// Drops the targets and extended attributes since `mark`. Pages that were added since then go to
-    /// `recycle`.
+    /// Drops the targets and extended attributes since `mark`. Pages that were added since then go
+    /// to `recycle`.
     pub fn rewind(&mut self, mark: Mark, recycle: impl FnMut(Page)) {
         if !self.pages.is_empty() {
             let keep = usize::from(mark.place.page) + 1;
@@ -135,8 +136,8 @@ impl Part {
         self.xattrs = mark.count;
     }
 
-    /// Space for the target of a link: the rest of the page. None if the caller must add a page first.
-    /// [`Part::put_target`] completes the target.
+    /// Space for the target of a link: the rest of the page. None if the caller must add a page
+    /// first. [`Part::put_target`] completes the target.
     pub fn target_room(&mut self) -> Option<&mut [u8]> {
         let page = self.pages.last_mut()?;
         page.bytes.get_mut(page.used + TARGET_HEAD_BYTES..).filter(|room| !room.is_empty())
@@ -198,8 +199,8 @@ impl Part {
         self.xattrs += 1;
     }
 
-    /// An entry of which nothing is known but its extended attributes, those put since `mark`. The rest is written where it
-    /// stays: attributes are large.
+    /// Adds an entry with nothing but the extended attributes that were put since `mark`. The
+    /// caller writes the rest in place, since attributes are large.
     #[inline]
     pub fn push(&mut self, entry: usize, mark: Mark) -> &mut Filled {
         let filled =
@@ -223,7 +224,7 @@ impl Part {
     }
 }
 
-/// What became of the value of an attribute.
+/// The outcome of reading the value of an extended attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XattrOutcome {
     /// It was not asked for.
@@ -248,16 +249,16 @@ pub struct BulkXattr<'a> {
 pub enum XattrValue<'a> {
     /// It was not asked for.
     NotRead,
-    /// Here it is.
+    /// The value.
     Bytes(&'a [u8]),
     /// It could not be read.
     Errno(i32),
 }
 
-/// Goes through the extended attributes of a record.
+/// Iterates over the extended attributes of a record.
 #[derive(Debug, Clone, Default)]
 pub struct Xattrs<'a> {
-    /// What comes next in the page at hand, and the pages behind it.
+    /// The rest of the current page, and the pages after it.
     bytes: &'a [u8],
     pages: &'a [Page],
     left: u32,
@@ -300,9 +301,9 @@ impl ExactSizeIterator for Xattrs<'_> {}
 mod tests {
     use super::*;
 
-    /// A name that ends where the page does leaves no room for a value.
+    /// A name that ends with the page leaves no room for a value.
     #[test]
-    fn room_for_a_value_is_never_nothing() {
+    fn room_for_a_value_is_never_empty() {
         let mut part = Part::default();
         part.push_page(Page::new());
         let whole = PAGE_BYTES - HEAD_BYTES;

@@ -1,7 +1,7 @@
-//! Scans directories and prints how many entries there are, and a sum: what the scan itself costs.
+//! Scans directories and prints how many entries there are, and a sum: the cost of the scan itself.
 //!
-//! `scan LEVEL WORKERS ORDER DIRECTORY...`: level 0 to 3; workers `auto` or a number; order `auto`, `directory` or
-//! `inode`. With `walk` before the level, trees are walked.
+//! `scan LEVEL WORKERS ORDER DIRECTORY...`: level 0 to 3; workers `auto` or a number; order `auto`,
+//! `directory` or `inode`. With `walk` before the level, trees are walked.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a scan as a whole. What goes wrong with one entry is in its record.
+//! Failures of a scan as a whole. Failures of one entry are in its record.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -9,28 +9,28 @@ use crate::{MAX_FIXED_WORKERS, MIN_BUDGET_BYTES};
 /// The result of a scan or a walk.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a scan could not begin or go on.
+/// Why a scan could not begin or continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The budget is smaller than [`MIN_BUDGET_BYTES`] (EINVAL).
     Budget(usize),
-    /// The mask has bits that are not known (EINVAL).
+    /// The mask has unknown bits (EINVAL).
     Mask(u32),
-    /// The fields have bits that are not known (EINVAL).
+    /// The fields have unknown bits (EINVAL).
     Fields(u32),
     /// No worker, or more than [`MAX_FIXED_WORKERS`] (EINVAL).
     Workers(usize),
     /// The directory could not be opened.
     Open {
-        /// As it was given.
+        /// The path as it was passed.
         path: PathBuf,
-        /// Why.
+        /// The errno of open(2).
         errno: i32,
     },
-    /// The directory could not be read on.
+    /// The rest of the directory could not be read.
     Read {
-        /// Why.
+        /// The errno of getdents64(2).
         errno: i32,
     },
 }

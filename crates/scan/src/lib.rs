@@ -1,7 +1,15 @@
 //! Bulk metadata of any directory of the host.
 //!
-//! A [`Scan`] reads one directory and hands out batches of records: names, attributes, extended attributes and their
-//! values, as a [`Mask`] asks. A [`Walk`] does so for whole trees. The records are those of [`pando_records`].
+//! A [`Scan`] reads one directory and returns batches of records: names, attributes, extended
+//! attributes and their values, as a [`Mask`] asks. A [`Walk`] does so for whole trees. [`Warm`]
+//! reads metadata ahead. The records are those of [`pando_records`].
+//!
+//! # Floors
+//!
+//! Imports point down. From below: `limits`, `error` and `options`; `kernel` (system calls);
+//! `memory` (pages within a budget); `entry` (the calls for one entry); `concurrency` (how many
+//! calls at once); `workers` (threads, and jobs for them); `directory` ([`Scan`]); `walk`
+//! ([`Walk`]); `warm` ([`Warm`]).
 //!
 //! # Example
 //!
@@ -13,7 +21,8 @@
 //! while let Some(batch) = scan.next_batch()? {
 //!     for record in batch.iter() {
 //!         if let Some(errno) = record.errno() {
-//!             eprintln!("{}: {}", record.name().escape_ascii(), std::io::Error::from_raw_os_error(errno));
+//!             let error = std::io::Error::from_raw_os_error(errno);
+//!             eprintln!("{}: {error}", record.name().escape_ascii());
 //!         }
 //!         for xattr in record.xattrs() {
 //!             if let XattrValue::Bytes(value) = xattr.value {
@@ -26,28 +35,23 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod arena;
-mod calls;
-mod crew;
-mod device;
-mod dirents;
+pub mod concurrency;
+mod directory;
+mod entry;
 mod error;
-mod fill;
-mod job;
-mod meter;
+mod kernel;
+mod limits;
+mod memory;
 mod options;
-mod pace;
-mod pool;
-mod scan;
-#[allow(unsafe_code)]
-mod sys;
 mod walk;
 mod warm;
+mod workers;
 
-pub use calls::attributes;
+pub use directory::Scan;
 pub use error::{Error, Result};
-pub use options::{MAX_FIXED_WORKERS, MAX_WORKERS, MIN_BUDGET_BYTES, Options, Order, Workers};
+pub use kernel::calls::attributes;
+pub use limits::{MAX_FIXED_WORKERS, MAX_WORKERS, MIN_BUDGET_BYTES};
+pub use options::{Options, Order, Workers};
 pub use pando_records::{Attr, Batch, BulkXattr, Fields, FileKind, Mask, Record, Time, XattrValue, Xattrs};
-pub use scan::Scan;
 pub use walk::{Cause, Child, Children, Descent, Directory, Event, Failure, Walk, WalkOptions};
 pub use warm::{Warm, WarmEvent, WarmFailure, WarmOptions, WarmProgress};

@@ -1,63 +1,57 @@
-//! What a caller may choose.
+//! Options of a scan.
 
-use pando_records::{Fields, Mask, PAGE_BYTES};
+use pando_records::{Fields, Mask};
 
-use crate::{Error, Result};
-
-/// The smallest budget: a page of names with its index, one part, and two pages for extended attributes.
-pub const MIN_BUDGET_BYTES: usize = 8 * PAGE_BYTES;
-/// The most threads that a scan starts by itself.
-pub const MAX_WORKERS: usize = 64;
-/// The most that [`Workers::Fixed`] may ask for.
-pub const MAX_FIXED_WORKERS: usize = 1024;
+use crate::{Error, MAX_FIXED_WORKERS, MIN_BUDGET_BYTES, Result};
 
 /// How many calls may wait in the kernel at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Workers {
-    /// As measured: the caller alone while calls are fast, with a thread that is ahead of it where some wait a little, and up to
-    /// [`MAX_WORKERS`] threads when each call waits.
+    /// By measurement: the caller alone while calls are fast, a thread ahead of it where some calls
+    /// wait a little, and up to [`MAX_WORKERS`](crate::MAX_WORKERS) threads where each call waits.
     #[default]
     Auto,
-    /// As measured, and never more than this.
+    /// By measurement, and never more than this.
     AtMost(usize),
-    /// Always this many, as far as the budget has pages for them; 1 means the caller alone.
+    /// Always this many, as far as the budget has pages for them. 1 means the caller alone.
     Fixed(usize),
 }
 
-/// In which order entries are asked for. They are always handed out in directory order.
+/// The order in which calls for entries are made. Batches are always in directory order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// By trial, and by what the device is.
+    /// By trial, and by the device.
     #[default]
     Auto,
-    /// As the directory has them.
+    /// Directory order.
     Directory,
-    /// By inode number: on many file systems the order in which they lie on the disk.
+    /// By inode number: on many file systems this is the order on the disk.
     Inode,
 }
 
 /// How a scan is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// What is asked for besides the names.
+    /// What is read besides the names.
     pub mask: Mask,
-    /// Which of the attributes are needed. A network file system may answer faster for fewer.
+    /// Which attributes are needed. A network file system may answer faster for fewer.
     pub fields: Fields,
-    /// Whether `.` and `..` are entries as well.
+    /// Whether `.` and `..` are among the entries.
     pub dots: bool,
-    /// Whether symbolic links are followed: attributes and extended attributes are those of what a link leads to, and a
-    /// walk enters directories through links. Nothing that only links have is asked for then.
+    /// Whether symbolic links are followed. Then attributes and extended attributes are those of
+    /// the target, and a walk enters directories through links. Targets of links are then not read.
     pub follow: bool,
-    /// Memory for names and answers, in bytes; [`MIN_BUDGET_BYTES`] at least. The stacks of threads are not in it.
+    /// Memory for names and answers, in bytes, at least [`MIN_BUDGET_BYTES`]. The stacks of threads
+    /// are not included.
     pub budget_bytes: usize,
     /// How many calls may wait at the same time.
     pub workers: Workers,
-    /// The order of asking.
+    /// The order in which calls for entries are made.
     pub order: Order,
 }
 
 impl Default for Options {
-    /// Names and attributes, 64 MiB, and the rest as measured.
+    /// Names and attributes, 64 MiB, and the rest by measurement.
     fn default() -> Self {
         Self {
             mask: Mask::STAT,
@@ -72,7 +66,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Refuses what cannot be done.
+    /// Refuses options that make no sense.
     pub(crate) fn check(&self) -> Result<()> {
         if self.budget_bytes < MIN_BUDGET_BYTES {
             return Err(Error::Budget(self.budget_bytes));

@@ -18,7 +18,7 @@ mod common;
 
 use common::temp;
 
-/// Runs `change` again and again while `look` runs.
+/// Runs `change` repeatedly while `look` runs.
 fn meanwhile(mut change: impl FnMut(u64) + Send, look: impl FnOnce(&Changes)) {
     let changes = Changes { count: AtomicU64::new(0), ended: AtomicBool::new(false) };
     thread::scope(|scope| {
@@ -34,21 +34,22 @@ fn meanwhile(mut change: impl FnMut(u64) + Send, look: impl FnOnce(&Changes)) {
     });
 }
 
-/// Changes under way.
+/// Changes in progress.
 struct Changes {
     count: AtomicU64,
     ended: AtomicBool,
 }
 
 impl Changes {
-    /// How many so far. Fails where there will be no more: nobody waits for them for ever.
+    /// How many so far. Panics if there will be no more, so that no caller waits for them for ever.
     fn so_far(&self) -> u64 {
         assert!(!self.ended.load(Ordering::Relaxed), "a change has failed");
         self.count.load(Ordering::Relaxed)
     }
 }
 
-/// Ends the changes, also by a panic: either thread hears of the other's end.
+/// Ends the changes when it is dropped, after a panic too. Each thread then notices the other's
+/// end.
 struct Ender<'a>(&'a AtomicBool);
 
 impl Drop for Ender<'_> {
@@ -62,7 +63,7 @@ fn workers() -> [Workers; 3] {
 }
 
 #[test]
-fn what_stays_is_seen_once() {
+fn entries_that_stay_are_seen_once() {
     let dir = temp();
     for number in 0..2500 {
         fs::write(dir.path().join(format!("stays{number:05}")), b"").unwrap();
@@ -100,9 +101,9 @@ fn what_stays_is_seen_once() {
     });
 }
 
-/// A directory and a symbolic link to the outside change places all the time.
+/// A directory and a symbolic link to the outside exchange their names repeatedly.
 #[test]
-fn a_walk_never_leads_outside() {
+fn walk_never_leads_outside() {
     let outside = temp();
     fs::create_dir(outside.path().join("inner")).unwrap();
     fs::write(outside.path().join("secret"), b"").unwrap();
@@ -161,7 +162,7 @@ fn a_walk_never_leads_outside() {
 }
 
 #[test]
-fn a_tree_may_vanish_under_a_walk() {
+fn tree_may_vanish_during_a_walk() {
     for workers in workers() {
         let dir = temp();
         let tree = dir.path().join("tree");
@@ -196,7 +197,7 @@ fn a_tree_may_vanish_under_a_walk() {
 }
 
 #[test]
-fn a_removed_directory_ends() {
+fn scan_of_a_removed_directory_ends() {
     let dir = temp();
     let path = dir.path().join("gone");
     fs::create_dir(&path).unwrap();
@@ -206,9 +207,10 @@ fn a_removed_directory_ends() {
     assert!(scan.next_batch().unwrap().is_none());
 }
 
-/// What changes again and again while it is read is said to have changed, and what came to rest is not.
+/// A record says so if the entry changed again at each try while it was read. It does not if the
+/// changes have ended.
 #[test]
-fn a_change_between_the_calls_is_noticed() {
+fn change_between_the_calls_is_noticed() {
     let dir = temp();
     let path = dir.path().join("restless");
     fs::write(&path, b"").unwrap();
@@ -239,7 +241,7 @@ fn a_change_between_the_calls_is_noticed() {
         assert_eq!(record.xattrs().count(), 1);
         record.changed()
     };
-    // Two of them: it takes one that runs while this thread does.
+    // Two of them: at least one must run while this thread does.
     meanwhile(change, |some| {
         meanwhile(change, |others| {
             while !changed(dir.path()) {
@@ -251,10 +253,10 @@ fn a_change_between_the_calls_is_noticed() {
     assert!(!changed(dir.path()));
 }
 
-/// A name stands for one link and then for another: a target goes with the attributes that it comes with, and with the
-/// kind.
+/// A name stands for one link and then for another. A target belongs to the attributes and to the
+/// kind in its record.
 #[test]
-fn a_target_is_of_the_link_whose_attributes_they_are() {
+fn target_belongs_to_the_attributes_of_its_record() {
     let dir = temp();
     let name = dir.path().join("restless");
     let change = |turn: u64| {
@@ -262,8 +264,8 @@ fn a_target_is_of_the_link_whose_attributes_they_are() {
         if turn.is_multiple_of(3) {
             fs::write(&other, b"").unwrap();
         } else {
-            // No length comes again within a tick of the file system's clock: a number that is used again, with the same times and
-            // the same size, is the same link for whoever looks.
+            // No length is repeated within a tick of the file system's clock. A reused inode number
+            // with the same times and size would be the same link to any reader.
             std::os::unix::fs::symlink("x".repeat(turn as usize % 1000 + 1), &other).unwrap();
         }
         fs::rename(&other, &name).unwrap();
@@ -288,7 +290,7 @@ fn a_target_is_of_the_link_whose_attributes_they_are() {
 }
 
 #[test]
-fn a_directory_swapped_for_another_is_not_entered() {
+fn replaced_directory_is_not_entered() {
     let dir = temp();
     for name in ["a", "b", "c/inner"] {
         fs::create_dir_all(dir.path().join(name)).unwrap();

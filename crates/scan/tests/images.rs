@@ -1,4 +1,4 @@
-//! Scans of ext4, XFS, btrfs and tmpfs against the model, on mounts of the test's own.
+//! Scans of ext4, XFS, btrfs and tmpfs against the model, on mounts made by the test.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -9,7 +9,7 @@ mod common;
 
 use common::{MASKS, Random, known, model, mount::Mounted, populate};
 
-fn scans_are_what_the_model_says(dir: &Path, seed: u64) {
+fn scans_match_the_model(dir: &Path, seed: u64) {
     populate(dir, 1500, &mut Random(seed));
     for mask in MASKS {
         let expected = model(dir, mask);
@@ -27,7 +27,7 @@ fn scans_are_what_the_model_says(dir: &Path, seed: u64) {
     }
 }
 
-/// Values as large as Linux has them, more on one file than the smallest budget holds.
+/// Values as large as Linux allows, on one file more than the smallest budget holds.
 fn large_values(dir: &Path, value_bytes: usize, count: usize) {
     let dir = dir.join("large");
     std::fs::create_dir(&dir).unwrap();
@@ -51,9 +51,9 @@ fn large_values(dir: &Path, value_bytes: usize, count: usize) {
                     seen += 1;
                     if record.name() == b"f7" && !all {
                         assert_eq!(record.xattr_errno(), Some(rustix::io::Errno::TOOBIG.raw_os_error()));
-                        assert!(record.attr().is_some(), "the entry is there all the same");
+                        assert!(record.attr().is_some(), "the attributes are there");
                         let values = record.xattrs().filter(|xattr| matches!(xattr.value, XattrValue::Bytes(_)));
-                        assert!((1..count).contains(&values.count()), "what fits is kept");
+                        assert!((1..count).contains(&values.count()), "values that fit are kept");
                         continue;
                     }
                     let (name, known) = known(&record);
@@ -65,8 +65,8 @@ fn large_values(dir: &Path, value_bytes: usize, count: usize) {
     }
 }
 
-/// One directory after the other whose first file has values that do not fit into what a directory has that is read
-/// ahead.
+/// Directories whose first file has values that do not fit into the slice of a directory that is
+/// read ahead.
 fn large_values_first(dir: &Path) {
     let dir = dir.join("first");
     for below in 0..4 {
@@ -94,13 +94,13 @@ fn large_values_first(dir: &Path) {
 #[test]
 fn ext4() {
     let Some(image) = Mounted::image("mkfs.ext4", &["-q"], 64 << 20) else { return };
-    scans_are_what_the_model_says(&image.path(), 21);
+    scans_match_the_model(&image.path(), 21);
 }
 
 #[test]
 fn xfs() {
     let Some(image) = Mounted::image("mkfs.xfs", &["-q"], 320 << 20) else { return };
-    scans_are_what_the_model_says(&image.path(), 22);
+    scans_match_the_model(&image.path(), 22);
     large_values(&image.path(), 65536, 20);
     large_values_first(&image.path());
 }
@@ -108,12 +108,12 @@ fn xfs() {
 #[test]
 fn btrfs() {
     let Some(image) = Mounted::image("mkfs.btrfs", &["-q"], 128 << 20) else { return };
-    scans_are_what_the_model_says(&image.path(), 23);
+    scans_match_the_model(&image.path(), 23);
     large_values(&image.path(), 12_000, 100);
 }
 
 #[test]
 fn tmpfs() {
     let Some(mounted) = Mounted::tmpfs("size=50%") else { return };
-    scans_are_what_the_model_says(&mounted.path(), 24);
+    scans_match_the_model(&mounted.path(), 24);
 }

@@ -1,4 +1,4 @@
-//! What a scan allocates: nothing for an entry, and never more than its budget.
+//! The allocations of a scan: none for an entry, and never more than its budget.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -14,7 +14,7 @@ mod common;
 
 use common::{MASKS, temp};
 
-/// The system's allocator, counting.
+/// The system's allocator, with counts.
 struct Counting;
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -27,7 +27,7 @@ fn grew(bytes: usize) {
     PEAK.fetch_max(live, Ordering::Relaxed);
 }
 
-// SAFETY: all is passed on to the system's allocator as it came.
+// SAFETY: all calls are passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grew(layout.size());
@@ -60,7 +60,7 @@ fn fill(dir: &Path, count: usize) {
             continue;
         }
         fs::write(&path, b"").unwrap();
-        // Where the file system has none there is less to be read.
+        // A file system without them has less to be read.
         let _ = rustix::fs::setxattr(&path, "user.grove", b"aspen", XattrFlags::empty());
     }
 }
@@ -85,7 +85,7 @@ fn measure(dir: &Path, options: &Options) -> (usize, usize, usize) {
 
 /// One test, since the allocator counts for the whole process.
 #[test]
-fn nothing_is_allocated_for_an_entry_and_the_budget_holds() {
+fn entries_allocate_nothing_and_the_budget_holds() {
     let (small, large) = (temp(), temp());
     fill(small.path(), 3000);
     fill(large.path(), 9000);
@@ -100,10 +100,10 @@ fn nothing_is_allocated_for_an_entry_and_the_budget_holds() {
                 let (few, few_calls, _) = measure(small.path(), &options);
                 let (many, many_calls, peak) = measure(large.path(), &options);
                 assert_eq!((few, many), (3000, 9000));
-                // What is left comes with a batch: its shared head, and its jobs.
+                // The rest is for a batch: its shared head, and its jobs.
                 let for_each = many_calls.saturating_sub(few_calls) as f64 / (many - few) as f64;
                 assert!(for_each < 0.02, "{for_each} allocations for an entry: {few_calls}, {many_calls}, {options:?}");
-                // Beyond the budget: heads, and the order of asking.
+                // Beyond the budget: heads, and the order of the calls.
                 assert!(peak < budget_bytes + (256 << 10), "{peak} bytes of {budget_bytes}, {options:?}");
             }
         }

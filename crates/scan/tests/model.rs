@@ -1,4 +1,4 @@
-//! Scans and walks against the plainest of models: readdir, lstat, llistxattr and lgetxattr.
+//! Scans and walks against a plain model: readdir, lstat, llistxattr and lgetxattr.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,7 +8,7 @@ mod common;
 
 use common::{MASKS, Random, known, model, populate, temp};
 
-/// Scans a directory; each name once.
+/// Scans a directory. Each name must come once.
 fn scan(dir: &Path, options: &Options) -> BTreeMap<std::ffi::OsString, common::Known> {
     let mut found = BTreeMap::new();
     let mut scan = Scan::open(dir, options).unwrap();
@@ -16,7 +16,7 @@ fn scan(dir: &Path, options: &Options) -> BTreeMap<std::ffi::OsString, common::K
         assert!(!batch.is_empty());
         for record in batch.iter() {
             let (name, known) = known(&record);
-            assert!(found.insert(name, known).is_none(), "{:?} came twice", record.name());
+            assert!(found.insert(name, known).is_none(), "{:?} was returned twice", record.name());
         }
     }
     found
@@ -37,7 +37,7 @@ fn all_options() -> Vec<Options> {
 }
 
 #[test]
-fn a_scan_is_what_the_model_says() {
+fn scan_matches_the_model() {
     for seed in 0..3 {
         let dir = temp();
         populate(dir.path(), [0, 40, 900][seed], &mut Random(seed as u64));
@@ -67,7 +67,7 @@ fn records_come_in_directory_order() {
     }
 }
 
-/// What a walk should find: paths and what is known of them.
+/// The paths that a walk should find, and their records.
 fn model_tree(dir: &Path, mask: Mask, into: &mut BTreeMap<std::path::PathBuf, common::Known>) {
     for (name, known) in model(dir, mask) {
         let path = dir.join(name);
@@ -78,7 +78,7 @@ fn model_tree(dir: &Path, mask: Mask, into: &mut BTreeMap<std::path::PathBuf, co
     }
 }
 
-/// A tree with directories in directories.
+/// A tree with several levels of directories.
 fn populate_tree(dir: &Path, depth: u32, random: &mut Random) {
     populate(dir, 30, random);
     if depth > 0 {
@@ -92,7 +92,7 @@ fn populate_tree(dir: &Path, depth: u32, random: &mut Random) {
 }
 
 #[test]
-fn a_walk_is_what_the_model_says() {
+fn walk_matches_the_model() {
     let dir = temp();
     populate_tree(dir.path(), 3, &mut Random(11));
     for mask in MASKS {
@@ -123,7 +123,7 @@ fn a_walk_is_what_the_model_says() {
 }
 
 #[test]
-fn children_may_be_put_into_order_or_taken_away() {
+fn children_may_be_sorted_or_removed() {
     let dir = temp();
     for name in ["b/x", "a/y", "c/z", "a/w"] {
         std::fs::create_dir_all(dir.path().join(name)).unwrap();

@@ -1,4 +1,5 @@
-//! Trees that are deep, that loop, or that go over several file systems; and what a caller may get wrong.
+//! Trees that are deep, contain themselves, or extend over several file systems; and errors of the
+//! caller.
 
 use std::{
     fs,
@@ -20,7 +21,7 @@ use common::{
     temp,
 };
 
-/// Names and directories that a walk finds, and what failed.
+/// The numbers of names and directories that a walk finds, and the failures.
 fn walk(path: &Path, options: WalkOptions) -> (usize, usize, Vec<(Cause, i32)>) {
     let mut walk = Walk::open(path, options).unwrap();
     let (mut entries, mut directories, mut failures) = (0, 0, Vec::new());
@@ -45,8 +46,8 @@ fn open_dir(dir: impl AsFd, name: &str) -> OwnedFd {
     rustix::fs::openat(dir, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()
 }
 
-/// Deeper than a path is long, and than the levels that stay open: each level has a directory before and one after the
-/// one that leads down.
+/// Deeper than the longest path, and than the levels that stay open. Each level has a directory
+/// before and one after the one that leads down.
 #[test]
 fn deep_trees_are_walked_to_the_end() {
     let dir = temp();
@@ -76,7 +77,7 @@ fn deep_trees_are_walked_to_the_end() {
     remove_chain(&open_dir(CWD, dir.path().to_str().unwrap()));
 }
 
-/// Takes such a tree away level by level, without a descriptor for each.
+/// Removes such a tree level by level, without a descriptor for each.
 fn remove_chain(root: &OwnedFd) {
     let mut fd = root.try_clone().unwrap();
     let mut depth = 0;
@@ -94,10 +95,11 @@ fn remove_chain(root: &OwnedFd) {
     }
 }
 
-/// So deep that the levels above are closed meanwhile, which are opened again by `..` on the way up. Where that leads elsewhere by
-/// then, as the way down was moved, they are found by their names; if those are others now, that is said.
+/// So deep that the levels above are closed meanwhile, and opened again by `..` on the way up. The
+/// way down was moved, so `..` leads elsewhere, and they are found by their names. If other
+/// directories have those names now, that is reported.
 #[test]
-fn the_way_up_from_what_was_moved_is_the_way_down_again() {
+fn levels_above_a_moved_directory_are_found_by_name() {
     const DEPTH: usize = 80;
     let chain = |depth| ["m"; DEPTH][..depth].join("/");
     for replaced in [false, true] {
@@ -124,7 +126,7 @@ fn the_way_up_from_what_was_moved_is_the_way_down_again() {
                 Event::Batch(..) => {}
             }
         }
-        // Of the levels in between nobody knows any more what they are.
+        // The levels in between are no longer known.
         let lost = if replaced { 5..10 } else { 0..0 };
         let z = |depth| dir.path().join(chain(depth)).join("z");
         assert_eq!(failed, lost.clone().rev().map(|depth| (Cause::Swapped, z(depth))).collect::<Vec<_>>());
@@ -145,7 +147,7 @@ fn loops_are_reported() {
 }
 
 #[test]
-fn one_file_system_is_not_left() {
+fn walk_stays_on_one_file_system() {
     let Some(mounted) = Mounted::tmpfs("size=50%") else { return };
     fs::create_dir(mounted.path().join("inside")).unwrap();
     let outer = mounted.path().parent().unwrap().to_owned();
@@ -159,7 +161,7 @@ fn one_file_system_is_not_left() {
             let (entries, directories, failures) =
                 walk(&outer, WalkOptions { scan, one_file_system, ..WalkOptions::default() });
             assert_eq!(((entries, directories), failures), (expected, Vec::new()), "level {level}");
-            // To open it might mount something there.
+            // Opening it might mount a file system there.
             let was_opened = inotify::Reader::new(&opens, &mut [MaybeUninit::uninit(); 4096]).next().is_ok();
             assert_eq!(was_opened, !one_file_system, "level {level}");
         }
@@ -167,7 +169,7 @@ fn one_file_system_is_not_left() {
 }
 
 #[test]
-fn roots_come_in_the_order_given_and_may_be_missing() {
+fn roots_keep_their_order_and_may_be_missing() {
     let dir = temp();
     fs::create_dir(dir.path().join("one")).unwrap();
     fs::write(dir.path().join("file"), b"").unwrap();
@@ -195,7 +197,7 @@ fn roots_come_in_the_order_given_and_may_be_missing() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn failed_open_reports_the_errno() {
     let dir = temp();
     fs::write(dir.path().join("file"), b"").unwrap();
     let errno = |path: &str| Scan::open(dir.path().join(path), &Options::default()).err().unwrap();
@@ -230,7 +232,7 @@ fn options_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_scan_goes_on_after_a_cookie() {
+fn scan_continues_after_a_cookie() {
     let dir = temp();
     for number in 0..2000 {
         fs::write(dir.path().join(format!("f{number}")), b"").unwrap();

@@ -1,4 +1,4 @@
-//! Read-ahead: all is asked for once, what fails is told, and it ends when it is told to.
+//! Read-ahead: everything is read once, failures are reported, and it can be cancelled.
 
 use std::{
     fs,
@@ -10,10 +10,10 @@ use std::{
 
 use pando_scan::{Order, Warm, WarmEvent, WarmOptions, WarmProgress};
 
-/// Longer than any test may take; it only bounds a wait that is to end by itself.
+/// Longer than any test may take. It only bounds a wait that ends by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reads ahead to the end; answers how far it came, and what failed.
+/// Reads ahead to the end. Returns the progress and the failures.
 fn warm(paths: &[&Path], options: WarmOptions) -> (WarmProgress, Vec<(PathBuf, Option<i32>)>) {
     let warm = Warm::start(paths.iter().map(|path| path.to_path_buf()).collect(), options).unwrap();
     let mut failures = Vec::new();
@@ -26,7 +26,8 @@ fn warm(paths: &[&Path], options: WarmOptions) -> (WarmProgress, Vec<(PathBuf, O
     }
 }
 
-/// Three levels: 1 + 4 + 16 directories with 50 files each, a link to a directory and one to nothing.
+/// Three levels: 1 + 4 + 16 directories with 50 files each, a link to a directory and a dangling
+/// link.
 fn tree() -> tempfile::TempDir {
     let temp = tempfile::tempdir().unwrap();
     fn fill(dir: &Path, levels: usize) {
@@ -46,7 +47,7 @@ fn tree() -> tempfile::TempDir {
 const FILES: u64 = 21 * 50;
 
 #[test]
-fn everything_is_asked_for_once_whatever_the_options() {
+fn everything_is_read_once_with_any_options() {
     let temp = tree();
     let many = NonZeroUsize::new(16).unwrap();
     let counts = [(NonZeroUsize::MIN, Order::Directory), (many, Order::Inode), (NonZeroUsize::MAX, Order::Auto)];
@@ -65,7 +66,7 @@ fn everything_is_asked_for_once_whatever_the_options() {
 }
 
 #[test]
-fn what_is_not_there_is_told_and_the_rest_goes_on() {
+fn missing_path_is_reported_and_the_rest_continues() {
     let temp = tree();
     let (missing, file) = (temp.path().join("missing"), temp.path().join("file 1\n"));
     let loops = temp.path().join("loop");
@@ -76,12 +77,12 @@ fn what_is_not_there_is_told_and_the_rest_goes_on() {
 }
 
 #[test]
-fn it_ends_when_it_is_cancelled_and_when_it_is_dropped() {
+fn cancel_and_drop_end_it() {
     let temp = tree();
     for yields in [false, true] {
         let options = WarmOptions {
             recursive: true,
-            // One a second: it will not come to its end soon.
+            // One a second: it will not end soon.
             rate: NonZeroU32::new(1),
             yields,
             ..WarmOptions::default()
@@ -92,17 +93,17 @@ fn it_ends_when_it_is_cancelled_and_when_it_is_dropped() {
         assert!(warm.progress().done < FILES);
         drop(Warm::start(vec![temp.path().to_owned(); 3], options).unwrap());
     }
-    // Failures that nobody takes hold nobody up for ever.
+    // Failures that are not taken must not block the end.
     let missing = vec![temp.path().join("missing"); 10_000];
     drop(Warm::start(missing, WarmOptions::default()).unwrap());
 }
 
 #[test]
-fn a_large_directory_is_read_whole() {
+fn large_directory_is_read_to_the_end() {
     let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let one = temp.path().join("one");
     fs::write(&one, "").unwrap();
-    // Links cost little, and one inode takes as many as this.
+    // Links cost little, and one inode can have as many as this.
     const NAMES: u32 = 30_000;
     (0..NAMES).for_each(|number| fs::hard_link(&one, temp.path().join(format!("{number}"))).unwrap());
     let many = NonZeroUsize::new(8).unwrap();
@@ -111,13 +112,14 @@ fn a_large_directory_is_read_whole() {
     assert_eq!((progress.found, progress.done), (u64::from(NAMES) + 1, u64::from(NAMES) + 1));
 }
 
-/// That it asks for no more of what the kernel has not got takes a kernel that has forgotten: see the tests of `pando warm`.
+/// The tests of `pando warm` check the other half, that it reads no more entries that are not
+/// cached. That needs empty caches.
 #[test]
-fn what_the_kernel_has_already_needs_no_room() {
+fn cached_entries_need_no_room() {
     let temp = tree();
     let file = temp.path().join("file 1\n");
     let none = WarmOptions { recursive: true, at_most: Some(0), ..WarmOptions::default() };
-    // Another process may make the kernel forget at any time, and each attempt makes it remember.
+    // Another process may cause eviction at any time. Each attempt fills the caches again.
     let all = (0..5).any(|_| {
         let (progress, failures) = warm(&[temp.path(), &file], none.clone());
         assert!(failures.is_empty(), "{failures:?}");
@@ -127,7 +129,7 @@ fn what_the_kernel_has_already_needs_no_room() {
     assert!(all);
 }
 
-/// Some servers send the attributes along with the names: these count, too.
+/// Some servers send the attributes with the names, so these count too.
 #[test]
 fn names_are_not_read_far_ahead_of_the_rate() {
     let temp = tree();
@@ -145,11 +147,11 @@ fn names_are_not_read_far_ahead_of_the_rate() {
 }
 
 #[test]
-fn files_that_are_named_wait_for_their_turns() {
+fn named_files_keep_the_rate() {
     let temp = tree();
     let options = WarmOptions { rate: NonZeroU32::new(1), ..WarmOptions::default() };
     let warm = Warm::start(vec![temp.path().join("file 1\n"); 1000], options).unwrap();
-    // A quarter of an hour, were it not cancelled.
+    // It would take a quarter of an hour, were it not cancelled.
     assert!(matches!(warm.next_event(Duration::from_millis(200)), WarmEvent::Nothing));
     warm.cancel();
     assert!(matches!(warm.next_event(PATIENCE), WarmEvent::Ended));

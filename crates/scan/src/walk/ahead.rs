@@ -1,9 +1,10 @@
-//! Directories that are read before it is their turn, by the threads, while directories make us wait.
+//! Directories that threads read before their turn, while directories wait.
 //!
-//! Each has a slice of the budget of its own, so that none can keep another one from going on. What comes first does
-//! it: a thread, or the walk itself when it gets there. One thread asks for a directory's entries. A walk that needs the
-//! slice elsewhere, or ends, lets go, and the work is not done, ends with the call that is in the kernel, or was done for
-//! the kernel's caches only.
+//! Each has a slice of the budget of its own, so that none can stop another. Either a thread reads
+//! it, or the walk itself if it gets there first. One thread reads a directory's entries. If the
+//! walk needs the slice elsewhere, or ends, it drops the directory. Then the work is not begun, or
+//! it ends with the call that is in the kernel. Work that is already done has filled the kernel's
+//! caches.
 
 use std::{
     ffi::CString,
@@ -17,14 +18,16 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{
-    Cause,
-    children::Expected,
-    open::{Identity, identity_as, open_dir_on},
+use super::open::{Cause, Expected, Identity, identity_as, open_dir_on};
+use crate::{
+    Options,
+    directory::Scan,
+    kernel::meter::Meter,
+    memory::Arena,
+    workers::{WorkerPool, threads::Work},
 };
-use crate::{Options, arena::Arena, crew::Crew, meter::Meter, pool::Work, scan::Scan};
 
-/// Which directory, and what it is read with.
+/// A directory, and the resources to read it.
 pub(super) struct Task {
     pub parent: Arc<OwnedFd>,
     pub name: CString,
@@ -33,7 +36,7 @@ pub(super) struct Task {
     pub dev: Option<(u32, u32)>,
     pub options: Options,
     pub arena: Arc<Arena>,
-    pub crew: Crew,
+    pub pool: WorkerPool,
 }
 
 /// A directory that was opened, with its first records.
@@ -51,11 +54,11 @@ enum Progress {
     Done(Outcome),
 }
 
-/// A directory on its way. Whoever drops it has let go of it.
+/// A directory that is to be read ahead, is being read, or was read. Dropping it ends that.
 pub(super) struct Ahead {
     progress: Mutex<Progress>,
     done: Condvar,
-    /// No more entries are asked for. A single independent value.
+    /// Stops the thread after the entry at hand. A single independent value.
     enough: Arc<AtomicBool>,
 }
 
@@ -70,25 +73,25 @@ impl Task {
         let meter = Meter::start();
         let fd = open_dir_on(self.dev, self.expected, self.parent.as_fd(), &self.name, self.options.follow)?;
         let identity = identity_as(fd.as_fd(), self.expected)?;
-        let mut scan = Scan::with(fd, &self.options, self.arena.clone(), self.crew.clone());
+        let mut scan = Scan::with(fd, &self.options, self.arena.clone(), self.pool.clone());
         let entries = scan.prefetch(enough);
-        // Names alone come many at once: it is the directory that waits.
+        // Names come many at once. The waits are those of the directory.
         let asked = if self.options.mask.is_empty() { 0 } else { entries as u64 };
-        // If nobody wants it any more, that it was opened says nothing of its entries.
+        // If it was dropped before any entry was read, the cost of opening says nothing.
         if entries > 0 || !enough.load(Ordering::Relaxed) {
-            self.crew.pace.after_ahead(meter.read(1 + asked));
+            self.pool.concurrency.after_directory(meter.read(1 + asked));
         }
         Ok(Opened { scan, identity, arena: self.arena })
     }
 }
 
 impl Ahead {
-    /// Gives it to the threads. None, and the task comes to nothing, if there are none.
+    /// Submits it to the threads. None, and nothing is done, if there are none.
     pub fn start(task: Task) -> Option<Arc<Self>> {
-        let (pool, threads) = (task.crew.pool.clone(), task.crew.pace.threads());
+        let (threads, wanted) = (task.pool.threads.clone(), task.pool.concurrency.threads());
         let ahead = Arc::new(Self::new(task));
         let weak = Arc::downgrade(&ahead);
-        pool.submit(Work::Single(Box::new(move || Self::run(&weak, Task::run))), threads).then_some(ahead)
+        threads.submit(Work::Single(Box::new(move || Self::run(&weak, Task::run))), wanted).then_some(ahead)
     }
 
     fn new(task: Task) -> Self {
@@ -99,10 +102,10 @@ impl Ahead {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// On a thread, which does not keep the walk from letting go meanwhile.
+    /// Runs on a thread. It holds no reference meanwhile, so the walk can drop the directory.
     fn run(ahead: &Weak<Self>, work: impl FnOnce(Task, &AtomicBool) -> Outcome) {
         let Some((task, enough)) = ahead.upgrade().and_then(|ahead| ahead.begin()) else { return };
-        // Also after a panic: nobody waits for ever.
+        // Also after a panic: the walk never waits for ever.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(task, &enough))).unwrap_or(Err((Cause::Open, Errno::IO)));
         if let Some(ahead) = ahead.upgrade() {
             *ahead.progress() = Progress::Done(outcome);
@@ -110,7 +113,7 @@ impl Ahead {
         }
     }
 
-    /// What is to be done, if nobody does it yet.
+    /// The task, unless it was already begun.
     fn begin(&self) -> Option<(Task, Arc<AtomicBool>)> {
         let mut progress = self.progress();
         match std::mem::replace(&mut *progress, Progress::Running) {
@@ -122,7 +125,7 @@ impl Ahead {
         }
     }
 
-    /// What became of it, when it is its turn.
+    /// The outcome, when it is the directory's turn.
     pub fn take(&self) -> Outcome {
         let mut progress = self.progress();
         loop {
@@ -164,19 +167,19 @@ mod tests {
             dev: None,
             options,
             arena: Arc::new(Arena::new(options.budget_bytes)),
-            crew: Crew::new(&options),
+            pool: WorkerPool::new(&options),
         }
     }
 
-    /// Waits until a thread is told to end, or a minute is over. Whether it was told.
-    fn is_told(enough: &AtomicBool) -> bool {
+    /// Waits until the thread is stopped, or a minute is over. Whether it was stopped.
+    fn is_stopped(enough: &AtomicBool) -> bool {
         let begin = Instant::now();
         iter::repeat_with(thread::yield_now)
             .take_while(|()| begin.elapsed() < Duration::from_secs(60))
             .any(|()| enough.load(Ordering::Relaxed))
     }
 
-    /// How many entries there are at once, and in all.
+    /// How many entries are in the first batch, and in all.
     fn entries(opened: &mut Opened) -> (usize, usize) {
         let (at_once, mut all) = (opened.scan.batch().len(), 0);
         while opened.scan.advance().unwrap() {
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_asks_until_it_is_the_directorys_turn() {
+    fn one_thread_reads_until_the_directorys_turn() {
         let temp = tempfile::tempdir().unwrap();
         let ahead = Arc::new(Ahead::new(task(&temp)));
         Ahead::run(&Arc::downgrade(&ahead), Task::run);
@@ -208,16 +211,16 @@ mod tests {
         let (begun, begins) = std::sync::mpsc::channel();
         let work = move || {
             begun.send(()).unwrap();
-            said.send(is_told(&enough)).unwrap();
+            said.send(is_stopped(&enough)).unwrap();
         };
-        assert!(walk.crew.pool.submit(Work::Single(Box::new(work)), 1));
+        assert!(walk.pool.threads.submit(Work::Single(Box::new(work)), 1));
         begins.recv().unwrap();
         drop(walk);
         assert!(says.recv().unwrap());
     }
 
     #[test]
-    fn the_last_that_is_read_ahead_is_let_go_of_and_not_searched_for_further_back() {
+    fn last_directory_read_ahead_is_dropped_first() {
         let temp = tempfile::tempdir().unwrap();
         let ahead = Arc::new(Ahead::new(task(&temp)));
         let mut children = Children::new(crate::Descent::Sorted);
@@ -226,17 +229,17 @@ mod tests {
         for at in [0, MAX_FIXED_WORKERS - 1] {
             *children.coming(usize::MAX).nth(at).unwrap().ahead = Some(ahead.clone());
         }
-        assert!(children.let_go().is_some() && holders() == 1);
+        assert!(children.drop_last_ahead().is_some() && holders() == 1);
         assert!(children.coming(1).next().unwrap().ahead.is_some());
-        assert!(children.let_go().is_some() && holders() == 0);
+        assert!(children.drop_last_ahead().is_some() && holders() == 0);
         // Beyond what any number of threads reads ahead.
         *children.coming(usize::MAX).nth(MAX_FIXED_WORKERS).unwrap().ahead = Some(ahead.clone());
-        assert!(children.let_go().is_none());
+        assert!(children.drop_last_ahead().is_none());
     }
 
     /// No record has such names.
     #[test]
-    fn what_is_no_name_is_told_when_it_is_its_turn() {
+    fn impossible_name_is_reported_at_its_turn() {
         let temp = tempfile::tempdir().unwrap();
         let task = task(&temp);
         let mut walk = Walk::new(WalkOptions { scan: task.options, ..WalkOptions::default() }).unwrap();
@@ -252,11 +255,11 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_panics_is_not_waited_for() {
+    fn panic_ends_the_wait() {
         let temp = tempfile::tempdir().unwrap();
         let ahead = Arc::new(Ahead::new(task(&temp)));
         let weak = Arc::downgrade(&ahead);
-        drop(thread::spawn(move || Ahead::run(&weak, |_, _| panic!("as a thread may"))).join());
+        drop(thread::spawn(move || Ahead::run(&weak, |_, _| panic!("for the test"))).join());
         assert!(!matches!(*ahead.progress(), Progress::Running));
         assert!(matches!(ahead.take(), Err((Cause::Open, Errno::IO))));
     }

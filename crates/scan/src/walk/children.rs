@@ -1,35 +1,23 @@
-//! The directories within a directory, kept until it is their turn.
+//! The directories within a directory, kept until their turn.
 //!
-//! A directory may hold more of them than there is memory for. So only some are kept in memory, and those that come
-//! after them in a temporary file without a name, a portion each: `now`, the stored ones, `last`. If that cannot be
-//! written, they stay in memory: nothing is lost.
+//! A directory may hold more of them than there is memory for. So only some are kept in memory, and
+//! the ones after them in an anonymous temporary file, one portion each: `now`, the stored ones,
+//! `last`. If the file cannot be written, they stay in memory, and nothing is lost.
 
 use std::{cmp::Ordering, collections::VecDeque, fmt, fs::File, io, os::unix::fs::FileExt, sync::Arc};
 
 use pando_records::Record;
 
-use super::{Descent, ahead::Ahead, portion::Portion};
+use super::{
+    ahead::Ahead,
+    open::Expected,
+    options::Descent,
+    portion::{Child, Portion},
+};
 use crate::MAX_FIXED_WORKERS;
 
-/// So many are kept in one portion: 1 MiB with names of some ten bytes.
+/// Children in one portion: 1 MiB with names of some ten bytes.
 const PORTION: usize = if cfg!(test) { 8 } else { 16 << 10 };
-
-/// A directory that will be entered.
-#[derive(Debug, Clone, Copy)]
-pub struct Child<'a> {
-    /// Its name in its parent.
-    pub name: &'a [u8],
-    /// Where it stands in its parent: 0 for the first record handed out, and so on.
-    pub position: u64,
-}
-
-/// What it must still be when it is opened: device, inode, and whether opening it may mount something there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Expected {
-    pub dev: (u32, u32),
-    pub ino: u64,
-    pub automount: bool,
-}
 
 /// A child whose turn it is.
 pub(super) struct Taken<'a> {
@@ -38,16 +26,16 @@ pub(super) struct Taken<'a> {
     pub ahead: Option<Arc<Ahead>>,
 }
 
-/// A child whose turn comes.
+/// A child whose turn has not come.
 pub(super) struct Coming<'a> {
     pub name: &'a [u8],
     pub expected: Option<Expected>,
     pub ahead: &'a mut Option<Arc<Ahead>>,
 }
 
-/// Some children between those that come now and the last.
+/// A portion between `now` and `last`.
 enum Stored {
-    /// In the file: where, so many bytes, so many children.
+    /// In the file: its offset, its length in bytes, and the number of children.
     InFile { at: u64, bytes: usize, len: usize },
     /// The file could not be written.
     InMemory(Portion),
@@ -62,11 +50,11 @@ impl Stored {
     }
 }
 
-/// The directories found in a directory, in its order. Whoever reads the walk may put them into another order, or
-/// take some away. Memory for them is not in the budget: 56 bytes and the name for each of up to 32,768 that are still to
-/// be entered, on all levels down to the one that is read; and in that one, while it is read, up to three times as much.
-/// More of them go through a temporary file (in `TMPDIR`), except if they are to be sorted ([`Descent`]): then all are
-/// in memory.
+/// The directories found in a directory, in its order. The caller of the walk may sort them, or
+/// remove some. Memory for them is not in the budget. It is 56 bytes and the name for each of up to
+/// 32,768 that are still to be entered, on all levels down to the one that is being read. In that
+/// one, it may be three times as much meanwhile. More of them go through a temporary file (in
+/// `TMPDIR`), unless they are to be sorted ([`Descent`]): then all are in memory.
 #[derive(Default)]
 pub struct Children {
     sorted: bool,
@@ -74,9 +62,9 @@ pub struct Children {
     stored: VecDeque<Stored>,
     last: Portion,
     file: Option<File>,
-    /// How much of the file is in use.
+    /// How many bytes of the file are in use.
     end: u64,
-    /// Children that could not be read back, and why.
+    /// The errno if some children could not be read back.
     lost: Option<i32>,
 }
 
@@ -113,7 +101,7 @@ impl Children {
         }
     }
 
-    /// Writes a portion to a place in the file.
+    /// Writes a portion to an offset in the file.
     fn store(&mut self, portion: Portion, at: u64) -> Stored {
         let (bytes, len) = (portion.encode(), portion.len());
         if self.file.is_none() {
@@ -125,7 +113,7 @@ impl Children {
         }
     }
 
-    /// Reads a portion back; if that fails, it is noted.
+    /// Reads a portion back. If that fails, the errno is kept.
     fn read(&mut self, stored: Stored) -> Portion {
         let (at, bytes) = match stored {
             Stored::InMemory(portion) => return portion,
@@ -157,7 +145,7 @@ impl Children {
         self.len() == 0
     }
 
-    /// Puts them into another order. All are in memory for that.
+    /// Sorts them. All are in memory for that.
     pub fn sort_by(&mut self, compare: impl FnMut(Child<'_>, Child<'_>) -> Ordering) {
         while let Some(stored) = self.stored.pop_front() {
             let portion = self.read(stored);
@@ -178,7 +166,7 @@ impl Children {
             portion.retain(&mut keep);
             let stored = match place {
                 Some((at, bytes, len)) if portion.len() == len => Stored::InFile { at, bytes, len },
-                // Where it was: it has become shorter.
+                // At the same offset: it is shorter now.
                 Some((at, ..)) => self.store(portion, at),
                 None => Stored::InMemory(portion),
             };
@@ -187,18 +175,19 @@ impl Children {
         self.last.retain(&mut keep);
     }
 
-    /// Enters none of them.
+    /// Removes all of them.
     pub fn clear(&mut self) {
         *self = Self { sorted: self.sorted, ..Self::default() };
     }
 
-    /// No more will come: what was kept for more is given back.
+    /// No more will be added: spare capacity is freed.
     pub(super) fn settle(&mut self) {
         self.now.settle();
         self.last.settle();
     }
 
-    /// The next one. Fails once when some could not be read back; then come those behind them.
+    /// The next one. Fails once when some could not be read back, and continues with those after
+    /// them.
     pub(super) fn take(&mut self) -> Result<Option<Taken<'_>>, i32> {
         while self.now.len() == 0 {
             match self.stored.pop_front() {
@@ -223,9 +212,10 @@ impl Children {
         })
     }
 
-    /// Lets the last one go that is read ahead; none if there is none. It is one of those that [`Children::coming`]
-    /// gives for the most threads that there may be. There may be very many behind them.
-    pub(super) fn let_go(&mut self) -> Option<()> {
+    /// Drops the last one that is read ahead. None if there is none. It is among those that
+    /// [`Children::coming`] returns for the largest number of threads, so the search stops there:
+    /// very many may follow.
+    pub(super) fn drop_last_ahead(&mut self) -> Option<()> {
         self.now.left_mut().take(MAX_FIXED_WORKERS).rev().find_map(|(_, kept)| kept.ahead.take()).map(drop)
     }
 }
@@ -263,11 +253,11 @@ mod tests {
         names
     }
 
-    /// Fewer than fit, as many as fit, a part of a portion behind them, whole ones, and both.
+    /// Fewer than fit, as many as fit, then a part of a portion, whole portions, and both.
     const COUNTS: [usize; 7] = [0, 5, PORTION, PORTION + 3, 3 * PORTION, 3 * PORTION + 1, 20 * PORTION + 7];
 
     #[test]
-    fn all_come_in_their_order() {
+    fn children_come_in_their_order() {
         for count in COUNTS {
             let mut children = filled(count);
             assert_eq!(children.file.is_some(), count >= 2 * PORTION, "{count}");
@@ -276,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn some_are_taken_away() {
+    fn children_can_be_removed() {
         for count in COUNTS {
             let mut children = filled(count);
             children.retain(|child| child.position % 3 == 1);
@@ -286,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_sorted_in_memory() {
+    fn children_are_sorted_in_memory() {
         for count in COUNTS {
             let mut children = filled(count);
             children.sort_by(|one, other| other.position.cmp(&one.position));
@@ -303,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_takes_nothing_loses_nothing() {
+    fn full_file_loses_nothing() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("there");
         let mut children = Children { file: Some(full), ..Children::default() };
         for number in 0..5 * PORTION {
@@ -315,9 +305,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_back_is_said_and_the_rest_comes() {
+    fn lost_portion_is_reported_and_the_rest_follows() {
         let mut children = filled(4 * PORTION + 2);
-        // One portion of the three that are stored is there.
+        // Keeps one portion of the three that are stored.
         let Some(Stored::InFile { at, .. }) = children.stored.get(1) else { panic!("stored") };
         children.file.as_ref().expect("a file").set_len(*at).expect("cut");
         let (mut names, mut failures) = (0, 0);

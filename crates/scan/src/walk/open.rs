@@ -1,4 +1,4 @@
-//! Opening one directory, and making sure which one it is.
+//! Opens one directory, and checks that it is the expected one.
 
 use std::{
     ffi::CStr,
@@ -11,15 +11,38 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Cause, children::Expected};
-use crate::calls::{attr_of, looking, retry};
+use crate::kernel::calls::{attr_of, looking, retry};
+
+/// What failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It could not be opened: it vanished (ENOENT), is a symbolic link now (ELOOP, ENOTDIR), or
+    /// may not be read (EACCES).
+    Open,
+    /// It could not be read to its end: some of its entries may be missing.
+    Read,
+    /// Another directory has its name now (ESTALE). Noticed if the inode was asked for as an
+    /// attribute. With names alone, the other directory is entered.
+    Swapped,
+    /// It is its own ancestor (ELOOP).
+    Loop,
+}
+
+/// What a directory must be when it is opened: device and inode, and whether opening it may mount a
+/// file system there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Expected {
+    pub dev: (u32, u32),
+    pub ino: u64,
+    pub automount: bool,
+}
 
 /// Device and inode.
 pub(super) type Identity = ((u32, u32), u64);
 
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// Opens a root, through symbolic links if there are some.
+/// Opens a root, through symbolic links.
 pub(super) fn open_root(path: &std::ffi::OsStr) -> Result<OwnedFd, Errno> {
     retry(|| rustix::fs::open(path, FLAGS, Mode::empty()))
 }
@@ -30,11 +53,11 @@ pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &CStr, follow: bool) -> Res
     retry(|| rustix::fs::openat(parent, name, flags, Mode::empty()))
 }
 
-/// The child is on another file system, and left alone for that. (open(2) has no EXDEV.)
+/// The child is on another file system and not entered for that reason. (open(2) has no EXDEV.)
 pub(super) const ELSEWHERE: (Cause, Errno) = (Cause::Open, Errno::XDEV);
 
-/// As [`open_dir`], if it is on this device. Of what is expected that was seen before; with names alone it is not known, and to
-/// open it might mount something.
+/// As [`open_dir`], if it is on this device. If an inode is expected, the device was checked
+/// before. With names alone, it is checked here, since opening might mount a file system.
 pub(super) fn open_dir_on(
     dev: Option<(u32, u32)>,
     expected: Option<Expected>,
@@ -52,13 +75,13 @@ pub(super) fn open_dir_on(
     open_dir(parent, name, follow).map_err(|errno| (Cause::Open, errno))
 }
 
-/// What is open.
+/// The identity of an open directory.
 pub(super) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     let statx = retry(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO))?;
     Ok(((statx.stx_dev_major, statx.stx_dev_minor), statx.stx_ino))
 }
 
-/// What is open, if it is what was expected.
+/// The identity of an open directory, if it is the expected one.
 pub(super) fn identity_as(fd: BorrowedFd<'_>, expected: Option<Expected>) -> Result<Identity, (Cause, Errno)> {
     let found = identity(fd).map_err(|errno| (Cause::Open, errno))?;
     match expected {
@@ -76,7 +99,7 @@ pub(super) fn is_directory(dir: BorrowedFd<'_>, record: &Record<'_>, follow: boo
             leads_to_directory(dir, record, true)
         }
         Some(kind) => kind == FileKind::Directory,
-        // Neither the directory nor the attributes say it: it is asked for. Opening it may fail still.
+        // Neither the directory entry nor the attributes have the type. Opening it may still fail.
         None => leads_to_directory(dir, record, follow),
     };
     is && record.name() != b"." && record.name() != b".."

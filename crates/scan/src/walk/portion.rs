@@ -1,13 +1,19 @@
-//! Some of a directory's directories, in a row.
+//! A sequence of directories in one directory.
 
 use std::{ops::Range, sync::Arc};
 
-use super::{
-    ahead::Ahead,
-    children::{Child, Expected},
-};
+use super::{ahead::Ahead, open::Expected};
 
 /// A directory that will be entered.
+#[derive(Debug, Clone, Copy)]
+pub struct Child<'a> {
+    /// Its name in its parent.
+    pub name: &'a [u8],
+    /// Its position in its parent: 0 for the first record returned, and so on.
+    pub position: u64,
+}
+
+/// A child, with its name in the portion's `names`.
 pub(super) struct Kept {
     name: Range<usize>,
     position: u64,
@@ -15,10 +21,10 @@ pub(super) struct Kept {
     pub ahead: Option<Arc<Ahead>>,
 }
 
-// There may be many: what the documentation of `Children` says of them holds.
+// There may be many. The documentation of `Children` has this number.
 const _: () = assert!(size_of::<Kept>() <= 56);
 
-/// Names, and what is known of them; those before `next` have been entered.
+/// Children. Those before `next` were entered.
 #[derive(Default)]
 pub(super) struct Portion {
     names: Vec<u8>,
@@ -38,18 +44,18 @@ impl Portion {
         self.kept.len() - self.next
     }
 
-    /// Those that are left: names and the rest.
+    /// Those that are left.
     pub(super) fn left(&self) -> impl Iterator<Item = (Child<'_>, &Kept)> {
         self.kept[self.next..].iter().map(|kept| (Self::child(&self.names, kept), kept))
     }
 
-    /// As [`Portion::left`], to be changed.
+    /// As [`Portion::left`], mutable.
     pub(super) fn left_mut(&mut self) -> impl DoubleEndedIterator<Item = (&[u8], &mut Kept)> + ExactSizeIterator {
         let names = &self.names;
         self.kept[self.next..].iter_mut().map(|kept| (&names[kept.name.clone()], kept))
     }
 
-    /// The next one; it is entered now.
+    /// The next one, which counts as entered.
     pub(super) fn take(&mut self) -> Option<(&[u8], &mut Kept)> {
         let kept = self.kept.get_mut(self.next)?;
         self.next += 1;
@@ -68,14 +74,14 @@ impl Portion {
         self.kept.retain(|kept| keep(Self::child(names, kept)));
     }
 
-    /// Those of another portion come behind these.
+    /// Adds the children of another portion.
     pub(super) fn append(&mut self, other: &Self) {
         for (child, kept) in other.left() {
             self.push(child.name, child.position, kept.expected);
         }
     }
 
-    /// No more will come: what was kept for more is given back.
+    /// No more will be added: spare capacity is freed.
     pub(super) fn settle(&mut self) {
         self.kept.shrink_to_fit();
         self.names.shrink_to_fit();
@@ -85,7 +91,7 @@ impl Portion {
         Child { name: &names[kept.name.clone()], position: kept.position }
     }
 
-    /// As bytes, for a file that nobody but this process reads.
+    /// The bytes of the portion in a file that only this process reads.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.names.len() + self.len() * HEAD);
         for (child, kept) in self.left() {
@@ -101,7 +107,7 @@ impl Portion {
         bytes
     }
 
-    /// What [`Portion::encode`] made bytes of; none if these are others.
+    /// The portion of these bytes. None if they are not from [`Portion::encode`].
     pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
         let mut portion = Self::default();
         while !bytes.is_empty() {
@@ -117,7 +123,7 @@ impl Portion {
     }
 }
 
-/// What stands before each name: its length and two flags, device, inode, position.
+/// The bytes before each name: its length and two flags, device, inode, position.
 const HEAD: usize = 28;
 const KNOWN: u32 = 1 << 31;
 const AUTOMOUNT: u32 = 1 << 30;
@@ -133,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back() {
+    fn portion_is_decoded_as_encoded() {
         let mut portion = Portion::default();
         let known = Expected { dev: (8, 1), ino: u64::MAX, automount: false };
         let expected = [None, Some(known), Some(Expected { automount: true, ..known })];

@@ -1,4 +1,4 @@
-//! Names of one directory, in the order in which they are asked for.
+//! Names of one directory, in the order in which they are read.
 
 use std::{
     ffi::{CStr, OsStr},
@@ -18,28 +18,30 @@ use rustix::io::Errno;
 
 use crate::Order;
 
-/// Names in a part, at most: many file systems read so many inodes at once, so that one of them waits, and who asks for another one
-/// meanwhile waits for the same (ext4 has 16 of 256 bytes in a block).
+/// The most names in a part. Many file systems read so many inodes at once (ext4 has 16 of 256
+/// bytes in a block). One call waits for the block, and a thread that reads another inode of it
+/// meanwhile waits for the same block.
 const PART: usize = 16;
 
-/// Parts for each worker there may be, at least, so that all have something to do to the end.
+/// The least number of parts for each possible worker, so that all have something to do until the
+/// end.
 const PARTS_PER_WORKER: usize = 4;
 
-/// Names in a window, at most. A directory of more is done in several parts, each in order.
+/// The most names in a window. A larger directory has several windows, each in order.
 pub(super) const NAMES: usize = 1 << 18;
 
-/// A directory that others use as well.
+/// A directory that several windows share.
 struct Directory {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-/// Some names of a directory, handed out in parts.
+/// Some names of a directory, dealt out in parts.
 pub(super) struct Window {
     dir: Arc<Directory>,
-    /// Each with a zero byte behind it.
+    /// Each with a zero byte after it.
     names: Vec<u8>,
-    /// Inode, and where the name begins in `names`.
+    /// The inode, and where the name begins in `names`.
     entries: Vec<(u64, u32)>,
     /// Entries in a part.
     part: usize,
@@ -47,7 +49,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// One whose name is nowhere: who takes it panics.
+    /// A window whose name is out of bounds: a worker that takes it panics.
     #[cfg(test)]
     pub(super) fn damaged() -> Self {
         let dir = Directory { fd: std::fs::File::open("/").unwrap().into(), path: PathBuf::new() };
@@ -66,9 +68,9 @@ impl Window {
         self.dir.path.join(OsStr::from_bytes(name.to_bytes()))
     }
 
-    /// The next names that nobody has had.
+    /// The next names that no worker has taken.
     pub(super) fn next_part(&self) -> Option<impl Iterator<Item = &CStr>> {
-        // Only who gets which number matters; the names were there before the window was shared.
+        // Relaxed: only the value matters. The names were written before the window was shared.
         let begin = self.next.fetch_add(self.part, Relaxed);
         let part = self.entries.get(begin..self.entries.len().min(begin + self.part))?;
         let name = |&(_, begin): &(u64, u32)| CStr::from_bytes_until_nul(&self.names[begin as usize..]).ok();
@@ -80,12 +82,12 @@ impl Window {
     }
 }
 
-/// Gathers the names of one directory after the other.
+/// Collects the names of one directory after the other.
 pub(super) struct Builder {
     by_inode: bool,
-    /// Names in a window.
+    /// The most names in a window.
     most: usize,
-    /// Workers there may be.
+    /// The most workers.
     workers: usize,
     dir: Option<Arc<Directory>>,
     names: Vec<u8>,
@@ -93,7 +95,8 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// Windows of at most `most` names, and never more than [`NAMES`], for so many workers.
+    /// For windows of at most `most` names, and never more than [`NAMES`], and for at most
+    /// `workers` workers.
     pub(super) fn new(order: Order, most: usize, workers: usize) -> Self {
         Self {
             by_inode: order != Order::Directory,
@@ -105,18 +108,18 @@ impl Builder {
         }
     }
 
-    /// Names are those of another directory from now on. The one before was taken.
+    /// The following names are those of this directory. The window of the one before was taken.
     pub(super) fn enter(&mut self, fd: BorrowedFd<'_>, path: &Path) -> Result<(), Errno> {
         self.dir = None;
         self.names.clear();
         self.entries.clear();
-        // A descriptor of its own: the walk closes its own when it goes on.
+        // A descriptor of its own, since the walk closes its descriptor when it continues.
         let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
         self.dir = Some(Arc::new(Directory { fd, path: path.to_owned() }));
         Ok(())
     }
 
-    /// Takes a name; false if it belongs to a directory that could not be kept open.
+    /// Adds a name; false if its directory could not be kept open.
     pub(super) fn push(&mut self, record: &Record<'_>) -> bool {
         if self.dir.is_none() {
             return false;
@@ -131,7 +134,7 @@ impl Builder {
         self.entries.len() >= self.most
     }
 
-    /// What was gathered, in its order; none if that is nothing. The directory goes on.
+    /// The names so far, in their order; none if there are none. The directory continues.
     pub(super) fn take(&mut self) -> Option<Window> {
         let dir = self.dir.as_ref().filter(|_| !self.entries.is_empty())?;
         let (names, mut entries) = (std::mem::take(&mut self.names), std::mem::take(&mut self.entries));

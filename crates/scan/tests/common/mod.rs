@@ -1,4 +1,4 @@
-//! What the tests share: a random tree with odd names, and what it should look like by the plainest means.
+//! Shared by the tests: a random tree with odd names, and a plain model of it.
 #![allow(dead_code)]
 
 use std::{
@@ -20,7 +20,7 @@ use pando_records::FileKind;
 use pando_scan::{Mask, Record, XattrValue};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
-/// Random numbers that a seed gives again.
+/// Random numbers from a seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -28,7 +28,7 @@ impl Random {
         splitmix::next(&mut self.0) % limit
     }
 
-    /// A name of 1 to 255 bytes; some are no UTF-8, have newlines, or begin with a dot.
+    /// A name of 1 to 255 bytes. Some are not UTF-8, have newlines, or begin with a dot.
     pub fn name(&mut self) -> OsString {
         let len = match self.below(8) {
             0 => 255,
@@ -49,8 +49,8 @@ impl Random {
     }
 }
 
-/// Makes `count` entries of all kinds, some with extended attributes. What the file system or the user may not do is
-/// left out.
+/// Makes `count` entries of all kinds, some with extended attributes. Kinds that the file system or
+/// the user may not create are left out.
 pub fn populate(dir: &Path, count: u64, random: &mut Random) {
     for _ in 0..count {
         let path = dir.join(random.name());
@@ -88,7 +88,7 @@ pub fn populate(dir: &Path, count: u64, random: &mut Random) {
 /// `struct vfs_cap_data` of version 2: net_bind_service, permitted and effective.
 const CAPABILITIES: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// A link to nothing, to a directory, to itself, or as long as a link can be on most file systems.
+/// A link to nothing, to a directory, to itself, or of the greatest length on most file systems.
 fn make_link(path: &Path, random: &mut Random) {
     let made = match random.below(4) {
         0 => symlink("nowhere/\u{e9}\n", path),
@@ -96,9 +96,10 @@ fn make_link(path: &Path, random: &mut Random) {
         2 => symlink(path, path),
         _ => symlink("./".repeat(500 + random.below(1500) as usize), path),
     };
-    // XFS has none beyond 1024 bytes.
+    // XFS has no targets longer than 1024 bytes.
     made.or_else(|_| symlink("nowhere", path)).unwrap();
-    // To read a link is an access, which is kept if it is the first after a change. This one comes later than that.
+    // Reading a link is an access, which is recorded if it is the first after a change. This atime
+    // is later than that.
     let times = Timestamps {
         last_access: Timespec { tv_sec: 2_100_000_000, tv_nsec: 0 },
         last_modification: Timespec { tv_sec: 1, tv_nsec: 0 },
@@ -110,12 +111,12 @@ fn set_xattrs(path: &Path, random: &mut Random) {
     for number in 0..random.below(4) {
         let name = format!("{}.grove{number}", if random.below(3) == 0 { "trusted" } else { "user" });
         let value = vec![random.below(256) as u8; random.below(300) as usize];
-        // Not on symbolic links, not as any user, not on every file system: the model sees the same.
+        // Not on symbolic links, for each user, or on every file system. The model sees the same.
         let _ = rustix::fs::lsetxattr(path, name, &value, XattrFlags::empty());
     }
 }
 
-/// Everything that is known of an entry, in one comparable form.
+/// The whole record of an entry, in one comparable form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     pub kind: Option<FileKind>,
@@ -127,7 +128,7 @@ pub struct Known {
     pub xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-/// Attributes in the order of `struct stat`; the birth time as std gives it.
+/// Attributes in the order of `struct stat`, and btime as std returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     pub dev: u64,
@@ -148,7 +149,7 @@ fn kind_of(kind: fs::FileType) -> FileKind {
     }
 }
 
-/// The attributes of an entry by the calls of old.
+/// The extended attributes of an entry, by the older calls.
 fn xattrs_of(path: &Path, values: bool) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     let mut list = vec![0; 65536];
     let len = rustix::fs::llistxattr(path, &mut list[..]).unwrap_or(0);
@@ -161,7 +162,7 @@ fn xattrs_of(path: &Path, values: bool) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     found
 }
 
-/// What is asked for, in turn: the levels, links alone, and everything.
+/// The masks to test: the levels, links alone, and everything.
 pub const MASKS: [Mask; 7] = [
     Mask::empty(),
     Mask::STAT,
@@ -172,7 +173,7 @@ pub const MASKS: [Mask; 7] = [
     Mask::all(),
 ];
 
-/// What readdir, lstat, readlink and lgetxattr say of a directory: the model.
+/// The model: the answers of readdir, lstat, readlink and lgetxattr for a directory.
 pub fn model(dir: &Path, mask: Mask) -> BTreeMap<OsString, Known> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -219,7 +220,7 @@ pub fn model(dir: &Path, mask: Mask) -> BTreeMap<OsString, Known> {
     found
 }
 
-/// The same from a record.
+/// The same form, from a record.
 pub fn known(record: &Record<'_>) -> (OsString, Known) {
     assert_eq!((record.errno(), record.xattr_errno(), record.changed()), (None, None, false), "{record:?}");
     let stat = record.attr().map(|attr| Stat {
@@ -260,7 +261,7 @@ pub fn known(record: &Record<'_>) -> (OsString, Known) {
     (OsStr::from_bytes(record.name()).to_owned(), known)
 }
 
-/// A directory of the test's own.
+/// A directory for one test.
 pub fn temp() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }

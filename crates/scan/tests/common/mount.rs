@@ -1,4 +1,4 @@
-//! Mounts of the tests' own, always taken down.
+//! Mounts made by the tests, and unmounted in any case.
 
 use std::{
     ffi::OsStr,
@@ -9,19 +9,19 @@ use std::{
 
 pub use pandofs_testkit::skipped;
 
-/// Something mounted in a temporary directory, from an image if it needs one.
+/// A file system mounted in a temporary directory, from an image if it needs one.
 pub struct Mounted {
     temp: tempfile::TempDir,
 }
 
 impl Mounted {
-    /// An empty file system in an image, made by `mkfs` with these arguments. None, and it is said, if that cannot be
-    /// done here.
+    /// An empty file system in an image, made by `mkfs` with these arguments. None, with a message,
+    /// if that is not possible here.
     pub fn image(mkfs: &str, arguments: &[&str], bytes: u64) -> Option<Self> {
         Self::image_after(|_| {}, mkfs, arguments, bytes)
     }
 
-    /// As [`Mounted::image`], after something was done to the image.
+    /// As [`Mounted::image`], after a change of the image.
     pub fn image_after(change: impl FnOnce(&Path), mkfs: &str, arguments: &[&str], bytes: u64) -> Option<Self> {
         let temp = tempfile::tempdir().unwrap();
         let image = temp.path().join("image");

@@ -1,7 +1,7 @@
-//! What calls cost: processor time, and time in which the thread waited.
+//! What calls cost: CPU time, and time for which the thread waited.
 //!
-//! Time on the clock would not do: on a busy machine a thread that waits for nobody is put aside as well. A thread
-//! that had to wait gave the processor away by itself, and the kernel counts that.
+//! Elapsed time does not show that: on a busy machine, a thread that waits for nothing is also
+//! preempted. A thread that must wait gives up its CPU voluntarily, and the kernel counts that.
 
 use std::time::{Duration, Instant};
 
@@ -16,16 +16,16 @@ pub struct Meter {
     used: Used,
 }
 
-/// What a thread has used so far.
+/// The use of a thread so far.
 #[derive(Debug, Clone, Copy)]
 struct Used {
-    /// Processor time, of its own and of the kernel for it.
+    /// CPU time in user mode and in the kernel.
     cpu_ns: u64,
-    /// How often it gave the processor away because it had to wait.
+    /// How often it gave up its CPU because it had to wait (`ru_nvcsw`).
     waits: i64,
 }
 
-/// What some entries cost, all threads together.
+/// The cost of some entries, for all threads together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     pub entries: u64,
@@ -38,7 +38,7 @@ impl Meter {
         Self { begun: Instant::now(), used: Used::by_thread() }
     }
 
-    /// What was spent since the start, on this many entries.
+    /// The cost since the start, of this many entries.
     pub fn read(&self, entries: u64) -> Cost {
         let now = Used::by_thread();
         let cpu_ns = now.cpu_ns.saturating_sub(self.used.cpu_ns);
@@ -48,9 +48,9 @@ impl Meter {
 }
 
 impl Used {
-    /// By the calling thread.
+    /// The use of the calling thread.
     fn by_thread() -> Self {
-        // Exact, unlike the times of getrusage: these are of the last tick, up to 4 ms ago.
+        // Exact, unlike the times of getrusage: those are of the last tick, up to 4 ms ago.
         let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from);
         let waits = getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches());
         Self { cpu_ns: time.as_nanos() as u64, waits }
@@ -64,13 +64,13 @@ impl Cost {
         self.waited_ns += other.waited_ns;
     }
 
-    /// Nanoseconds that an entry took one thread: nothing but work and waits, as the time on the clock would count what
-    /// others did.
+    /// Nanoseconds for which an entry occupied one thread: only work and waits. Elapsed time would
+    /// count what other threads did.
     pub fn ns(&self) -> f64 {
         (self.cpu_ns + self.waited_ns) as f64 / self.entries.max(1) as f64
     }
 
-    /// Nanoseconds that an entry waited.
+    /// Nanoseconds for which an entry waited.
     pub fn wait_ns(&self) -> u64 {
         self.waited_ns / self.entries.max(1)
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_counted_between_ticks_as_well() {
+    fn cpu_time_is_counted_between_ticks() {
         let (begin, mut last, mut least) = (Used::by_thread().cpu_ns, 0, u64::MAX);
         while last < 10_000_000 {
             let now = Used::by_thread().cpu_ns - begin;

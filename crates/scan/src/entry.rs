@@ -1,13 +1,17 @@
 //! One entry after the other: statx, readlink, listxattr and getxattr, into a part.
 //!
-//! The attributes of an entry and its extended attributes take several system calls, and the entry may change, or
-//! another one take its name, between them. What answers it, where extended attributes are asked for (P11):
-//! 1. On file systems that stamp changes with this machine's clock, statx comes last. A ctime from before the first
-//!    call means that nothing changed since then. "Before" is by [`MARGIN_SECS`], more than the coarsest stamps.
-//! 2. Elsewhere, and for what changed lately, statx is called before and after: same inode and same ctime mean that
-//!    nothing changed in between. Otherwise all is read once more, and after a few tries the record is marked.
+//! The attributes of an entry and its extended attributes take several system calls. Between them
+//! the entry may change, or another file may get its name. If extended attributes are asked for,
+//! this is noticed as follows (P11):
+//! 1. On file systems that stamp changes with this machine's clock, statx comes last. A ctime from
+//!    before the first call means that nothing changed since then. "Before" is by [`MARGIN_SECS`],
+//!    which is more than the coarsest stamps.
+//! 2. Elsewhere, and for entries that changed recently, statx is called before and after. The same
+//!    inode and ctime mean that nothing changed in between. Otherwise everything is read again, and
+//!    after a few tries the record is marked.
 //!
-//! Targets of links are read between the same calls. Without extended attributes a target comes after statx, unwatched.
+//! Targets of links are read between the same calls. Without extended attributes, the target is
+//! read after statx, and a change between the two is not noticed.
 
 use std::{
     ffi::CStr,
@@ -24,24 +28,24 @@ use rustix::{
 };
 
 use crate::{
-    arena::Arena,
-    calls::{Way, attr_of, looking, retry, short_first},
+    kernel::calls::{Way, attr_of, looking, retry, short_first},
+    memory::Arena,
 };
 
-/// What listxattr is offered first, and getxattr: the kernel allocates, and for values clears, as much as it is
-/// offered.
+/// What listxattr and getxattr are offered first. The kernel allocates as much as it is offered,
+/// and clears it for values.
 const SHORT_LIST: usize = 512;
 const SHORT_VALUE: usize = 256;
-/// How often an entry is read that changes meanwhile, before it is marked.
+/// How often an entry is read that changes meanwhile, before its record is marked.
 const TRIES: u32 = 4;
 
-/// How old a change must be to have been stamped before now for certain: FAT counts in 2 seconds.
+/// How old a change must be to have been stamped before now for certain. FAT counts in 2 seconds.
 const MARGIN_SECS: i64 = 3;
-/// File systems whose stamps come from this machine's clock: ext2 to ext4, XFS, btrfs, tmpfs, f2fs, bcachefs
-/// (`statfs.f_type`).
+/// File systems whose stamps come from this machine's clock (`statfs.f_type`): ext2 to ext4, XFS,
+/// btrfs, tmpfs, f2fs, bcachefs.
 const LOCAL_CLOCK: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0xf2f5_2010, 0xca45_1a4e];
 
-/// The device of a directory whose file system stamps changes with this machine's clock; none for others.
+/// The device of a directory, if its file system stamps changes with this machine's clock.
 pub fn local_device(dir: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let statfs = retry(|| rustix::fs::fstatfs(dir)).ok()?;
     if !LOCAL_CLOCK.contains(&(statfs.f_type as u64)) {
@@ -51,7 +55,7 @@ pub fn local_device(dir: BorrowedFd<'_>) -> Option<(u32, u32)> {
     Some((statx.stx_dev_major, statx.stx_dev_minor))
 }
 
-/// Which changes cannot have happened since now: those on this device with a ctime before this one.
+/// Entries that cannot have changed since now: those on this device with an earlier ctime.
 #[derive(Debug, Clone, Copy)]
 pub struct Settled {
     dev: (u32, u32),
@@ -59,7 +63,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// For the calls that come from now on.
+    /// For the calls that follow.
     pub fn now(dev: (u32, u32)) -> Option<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
         Some(Self { dev, before: i64::try_from(now.as_secs()).ok()? - MARGIN_SECS })
@@ -94,7 +98,8 @@ impl Asked {
         Self { mask, statx, follow }
     }
 
-    /// Pages that a thread holds besides its part: one for what has no bound, and one for a list of extended attributes.
+    /// Pages that a thread holds besides its part: one for targets and values, and one for a list
+    /// of extended attributes.
     pub fn pages(self) -> usize {
         let list = self.wants_xattrs();
         usize::from(list) + usize::from(list || self.mask.contains(Mask::LINK_TARGETS))
@@ -105,7 +110,7 @@ impl Asked {
         self.mask.wants_xattrs()
     }
 
-    /// Whether the names are all that is asked for.
+    /// Whether only the names are asked for.
     pub fn is_names_only(self) -> bool {
         self.mask.is_empty()
     }
@@ -119,11 +124,11 @@ pub struct NoRoom;
 #[derive(Clone, Copy)]
 enum Step {
     Done,
-    /// It was there a moment ago: the entry changes under our hands.
+    /// It was listed and is not there: the entry changes meanwhile.
     Changed,
 }
 
-/// What was read of an entry besides its attributes, before and after which these were asked for.
+/// The answers that were read between two calls of statx, or before one.
 struct Between {
     link: LinkAnswer,
     /// Where its extended attributes begin.
@@ -143,17 +148,18 @@ pub struct Filler<'a> {
     pub arena: &'a Arena,
     pub dir: BorrowedFd<'a>,
     pub names: &'a Names,
-    /// The list of an entry's attributes.
+    /// The list of an entry's extended attributes.
     pub list: Option<Page>,
-    /// What need not be looked at twice.
+    /// Entries for which one call of statx is enough.
     pub settled: Option<Settled>,
-    /// The last entry had changed lately, and its neighbours may have: they are looked at twice from the beginning.
+    /// The last entry had changed recently, and its neighbours may have too. They get two calls
+    /// from the start.
     pub lately: bool,
 }
 
 impl Filler<'_> {
-    /// Reads one entry into `part`, which has room. If the pages do not suffice nothing is left behind; but with
-    /// `alone` what fits is kept, and the record says E2BIG.
+    /// Reads one entry into `part`, which has room. If there are not enough pages, nothing of it
+    /// stays in the part. With `alone`, the answers that fit are kept, and the record says E2BIG.
     pub fn fill(&mut self, index: usize, part: &mut Part, alone: bool) -> Result<(), NoRoom> {
         if !self.asked.wants_xattrs() {
             return self.fill_plain(index, part, alone);
@@ -167,7 +173,7 @@ impl Filler<'_> {
         self.fill_watched(index, part, alone)
     }
 
-    /// Attributes, and after them what goes with them.
+    /// Without extended attributes: statx, and the calls that depend on its answer.
     fn fill_plain(&mut self, index: usize, part: &mut Part, alone: bool) -> Result<(), NoRoom> {
         let (name, mark, mask) = (self.names.name_c(index), part.mark(), self.asked.mask);
         let mut kind = self.names.kind(index);
@@ -194,8 +200,8 @@ impl Filler<'_> {
         Ok(())
     }
 
-    /// Extended attributes first, attributes after them. False, and nothing is left behind, if that does not tell
-    /// whether the entry changed.
+    /// Extended attributes first, then statx. If that does not show whether the entry changed,
+    /// nothing of it stays in the part, and the result is false.
     fn fill_settled(&mut self, index: usize, part: &mut Part, alone: bool, settled: Settled) -> Result<bool, NoRoom> {
         let (name, begin, kind) = (self.names.name_c(index), part.mark(), self.names.kind(index));
         let between = self.between(name, kind, part, false, alone)?;
@@ -212,7 +218,7 @@ impl Filler<'_> {
         }
     }
 
-    /// Attributes, extended attributes, attributes again.
+    /// statx, extended attributes, and statx again.
     fn fill_watched(&mut self, index: usize, part: &mut Part, alone: bool) -> Result<(), NoRoom> {
         let (name, begin) = (self.names.name_c(index), part.mark());
         let mut before = match self.statx(name) {
@@ -227,7 +233,8 @@ impl Filler<'_> {
             let between = self.between(name, before.kind(), part, valueless, alone)?;
             let after = self.statx(name);
             let same = after.as_ref().is_ok_and(|after| same_state(&before, after));
-            // Listed and not there, and nothing has changed: the file system lists what has no value.
+            // It is listed and not there, and nothing has changed: the file system lists an
+            // attribute that has no value.
             valueless = same && between.has_changed();
             if same && !valueless || again == 0 {
                 self.lately = self.settled.is_some_and(|settled| !settled.covers(&before));
@@ -246,7 +253,8 @@ impl Filler<'_> {
         unreachable!("the last try returns")
     }
 
-    /// The target of a link, and extended attributes. Without room nothing is left behind, unless the entry is `alone`.
+    /// Reads the target of a link, and extended attributes. Without room, nothing stays in the
+    /// part, unless the entry is `alone`.
     fn between(
         &mut self,
         name: &CStr,
@@ -262,7 +270,8 @@ impl Filler<'_> {
         Ok(Between { link, mark, outcome })
     }
 
-    /// What is done without room: the entry waits for other pages, or keeps what fitted.
+    /// Without room, the entry waits for other pages. If it is `alone`, the answers that fitted are
+    /// kept.
     fn no_room<T>(&self, none: NoRoom, part: &mut Part, since: Mark, alone: bool) -> Result<Result<T, Errno>, NoRoom> {
         if alone {
             return Ok(Err(Errno::TOOBIG));
@@ -284,7 +293,8 @@ impl Filler<'_> {
         filled.attr = self.asked.mask.contains(Mask::STAT).then_some(attr);
     }
 
-    /// What only a symbolic link has. Without room nothing is left behind; with `alone` the target says E2BIG.
+    /// Reads the answers that only a symbolic link has. Without room, nothing stays in the part.
+    /// With `alone`, the target says E2BIG.
     fn link(&self, name: &CStr, kind: Option<FileKind>, part: &mut Part, alone: bool) -> Result<LinkAnswer, NoRoom> {
         let mut link = LinkAnswer::default();
         if kind != Some(FileKind::Symlink) || self.asked.follow {
@@ -303,14 +313,14 @@ impl Filler<'_> {
         Ok(link)
     }
 
-    /// Reads where a link leads into the part, and takes a new page for it if it must.
+    /// Reads the target of a link into the part, which gets a new page if necessary.
     fn target(&self, name: &CStr, part: &mut Part) -> Result<Result<LinkTarget, Errno>, NoRoom> {
         loop {
             let fresh = part.page_is_fresh();
             if let Some(room) = part.target_room() {
                 let size = room.len();
                 match retry(|| rustix::fs::readlinkat_raw(self.dir, name, &mut *room)) {
-                    // It may have been cut off.
+                    // It may be truncated.
                     Ok(len) if len == size && !fresh => {}
                     Ok(len) => return Ok(Ok(part.put_target(len))),
                     Err(errno) => return Ok(Err(errno)),
@@ -320,7 +330,7 @@ impl Filler<'_> {
         }
     }
 
-    /// Whether an executable has capabilities. Other files that have them get no privileges from them.
+    /// Whether an executable has capabilities. Other files get no privileges from theirs.
     fn has_capabilities(&self, name: &CStr, mode: u32) -> bool {
         self.asked.mask.contains(Mask::CAPABILITIES)
             && mode & 0o111 != 0
@@ -329,7 +339,8 @@ impl Filler<'_> {
                 .is_ok_and(|way| retry(|| way.value(CAPABILITY, &mut [])).is_ok())
     }
 
-    /// Whether what was read of links still holds, if an entry taken for one thing turns out to have these attributes.
+    /// Whether the answers about a link still hold, if the entry was read as `kind` and has these
+    /// attributes.
     fn was_read_as(&self, kind: Option<FileKind>, attr: &Attr) -> bool {
         !self.asked.mask.wants_links() || attr.kind() == kind
     }
@@ -343,8 +354,8 @@ impl Filler<'_> {
         self.ask(name).map(|statx| attr_of(&statx))
     }
 
-    /// Reads the list of an entry's attributes, and their values if they are asked for. That a value is not there is its
-    /// errno if it may be `valueless`; otherwise the entry has changed.
+    /// Reads the list of an entry's extended attributes, and their values if asked for. A value
+    /// that is not there has an errno if it may be `valueless`. Otherwise the entry has changed.
     fn xattrs(&mut self, name: &CStr, part: &mut Part, valueless: bool) -> Result<Result<Step, Errno>, NoRoom> {
         let mut list = match self.list.take() {
             Some(list) => list,
@@ -368,13 +379,13 @@ impl Filler<'_> {
         };
         let len = match short_first(list, SHORT_LIST, |list| way.list(list)) {
             Ok(len) => len,
-            // A file system that has none.
+            // This file system has no extended attributes.
             Err(Errno::OPNOTSUPP) => 0,
             Err(errno) => return Ok(Err(errno)),
         };
         let mut rest = &list[..len];
         while !rest.is_empty() {
-            // A server may say anything; what nobody could ask for is no name.
+            // A server may answer anything. A name that no call can pass is refused.
             let Some(xattr) = CStr::from_bytes_until_nul(rest).ok().filter(|name| name.count_bytes() <= XATTR_NAME_MAX)
             else {
                 return Ok(Err(Errno::IO));
@@ -388,7 +399,7 @@ impl Filler<'_> {
         Ok(Ok(Step::Done))
     }
 
-    /// Reads one attribute into the part, and takes a new page for it if it must.
+    /// Reads one extended attribute into the part, which gets a new page if necessary.
     fn xattr(&self, way: &Way<'_>, xattr: &CStr, part: &mut Part, valueless: bool) -> Result<Step, NoRoom> {
         let name = xattr.to_bytes();
         loop {
@@ -398,7 +409,8 @@ impl Filler<'_> {
                     match short_first(room, SHORT_VALUE, |room| way.value(xattr, room)) {
                         Ok(len) => Some(XattrOutcome::Bytes(len)),
                         Err(Errno::NODATA) if !valueless => return Ok(Step::Changed),
-                        // (A buffer of no bytes would ask for the length: there is always room for one.)
+                        // An empty buffer would ask for the length. There is always room for one
+                        // byte.
                         Err(Errno::RANGE) if !fresh => None,
                         Err(errno) => Some(XattrOutcome::Errno(errno.raw_os_error())),
                     }
@@ -415,8 +427,9 @@ impl Filler<'_> {
     }
 }
 
-/// Whether nothing happened to the inode between two looks at it. Within a tick of the file system's clock a number may be used
-/// again, with the same times: mostly for something of another kind or size.
+/// Whether nothing happened to the inode between two calls of statx. Within a tick of the file
+/// system's clock, an inode number may be reused with the same times, mostly for a file of another
+/// kind or size.
 fn same_state(before: &Attr, after: &Attr) -> bool {
     let state = |attr: &Attr| (attr.ctime, attr.ino, attr.dev(), attr.mode, attr.size);
     state(before) == state(after)

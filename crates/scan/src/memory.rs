@@ -1,4 +1,4 @@
-//! The pages of a scan or a walk, within its budget, used again and again.
+//! The pages of a scan or a walk, within its budget. They are reused.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -7,14 +7,15 @@ use std::sync::{
 
 use pando_records::{PAGE_BYTES, Page, Part};
 
-/// What a page of names costs in pages: itself and its index (36 bytes an entry, and an entry takes at least 24).
+/// The cost of a page of names, in pages: itself and its index. An index entry has 36 bytes, and a
+/// directory entry takes at least 24.
 const NAMES_COST: usize = 3;
 
-/// Pages and parts that are free, and how many more may be made.
+/// Free pages and parts, and how many more may be made.
 pub struct Arena {
     pages: Mutex<Vec<Page>>,
     parts: Mutex<Vec<Part>>,
-    /// Pages' worth of memory that may still be made or is free. A single independent value.
+    /// Memory, in pages, that is free or may still be made. A single independent value.
     left: AtomicUsize,
 }
 
@@ -27,7 +28,7 @@ impl Arena {
         Self { pages: Mutex::default(), parts: Mutex::default(), left: AtomicUsize::new(budget_bytes / PAGE_BYTES) }
     }
 
-    /// Takes `cost` from what is left, but leaves `reserve`.
+    /// Takes `cost` from the free memory, unless less than `reserve` would be left.
     fn charge(&self, cost: usize, reserve: usize) -> bool {
         let take = |left: usize| left.checked_sub(cost).filter(|&rest| rest >= reserve);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
@@ -37,8 +38,8 @@ impl Arena {
         self.left.fetch_add(cost, Ordering::Relaxed);
     }
 
-    /// A free page, or a new one. A new one is made only when nothing of either kind is free: so what was ever made is
-    /// within the budget.
+    /// A free page, or a new one. A new one is made only when neither a page nor a part is free, so
+    /// all that were ever made are within the budget.
     fn page(&self) -> Page {
         if let Some(page) = lock(&self.pages).pop() {
             return page;
@@ -65,18 +66,19 @@ impl Arena {
         self.charge(1, 0).then(|| self.page())
     }
 
-    /// A part, empty.
+    /// An empty part.
     pub fn take_part(&self) -> Option<Part> {
         self.charge(1, 0).then(|| self.part())
     }
 
-    /// Moves what is free here, but for `keep` pages' worth, to another arena, with the pages that were made.
+    /// Moves the free memory, except for `keep` pages, to another arena, with the pages that were
+    /// made.
     pub fn move_to(&self, other: &Self, keep: usize) {
         let moved = self.left.load(Ordering::Relaxed).saturating_sub(keep);
         self.left.fetch_sub(moved, Ordering::Relaxed);
         let mut pages = std::mem::take(&mut *lock(&self.pages));
         let mut parts = std::mem::take(&mut *lock(&self.parts));
-        // What was made must not be more than what may be made.
+        // No more pages may exist than the memory that goes with them.
         pages.truncate(moved);
         parts.truncate(moved - pages.len());
         lock(&other.pages).append(&mut pages);
@@ -84,19 +86,19 @@ impl Arena {
         other.credit(moved);
     }
 
-    /// Gives a page of names back.
+    /// Returns a page of names.
     pub fn give_names(&self, page: Page) {
         lock(&self.pages).push(page);
         self.credit(NAMES_COST);
     }
 
-    /// Gives a page back.
+    /// Returns a page.
     pub fn give_page(&self, page: Page) {
         lock(&self.pages).push(page);
         self.credit(1);
     }
 
-    /// Gives a part back, with its pages.
+    /// Returns a part and its pages.
     pub fn give_part(&self, mut part: Part) {
         part.clear(|page| self.give_page(page));
         lock(&self.parts).push(part);

@@ -1,22 +1,24 @@
-//! Read-ahead of metadata: what is asked for once now is in the kernel's caches when somebody needs it.
+//! Read-ahead of metadata, into the kernel's caches.
 //!
-//! One thread reads the directories and leaves their names, in windows sorted by inode (the order in which they lie on
-//! many disks), in a queue; workers ask for the attributes, and where links lead. The queue, a window and the number of workers are bounded.
-//! It can be cancelled at any entry, says how far it is, and ends with an outcome; it never changes anything.
+//! One thread reads the directories and puts their names into a queue, in windows sorted by inode
+//! (on many disks, the order in which inodes lie). Workers read the attributes, and the targets of
+//! links. The queue, a window and the number of workers are bounded. Read-ahead can be cancelled at
+//! any entry, reports its progress, and ends with an outcome. It changes nothing.
 //!
-//! Workers are as many as waiting pays for: the first one starts alone, and while calls wait, more are tried, up to the
-//! limit. While calls are answered from the caches, one is enough.
+//! The number of workers is found by [`crate::concurrency`]. The first worker starts alone, and one
+//! is enough while the caches answer.
 
-mod pace;
-mod trial;
+mod ask;
+mod gate;
+mod options;
+mod progress;
 mod window;
 
 use std::{
     collections::VecDeque,
     ffi::CStr,
     io,
-    num::{NonZeroU32, NonZeroUsize},
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::BorrowedFd,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
@@ -29,131 +31,32 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags},
+    fs::{AtFlags, CWD, FileType, OFlags, StatxFlags},
     io::Errno,
-    path::Arg,
 };
 
 use crate::{
-    Descent, Event, Mask, Options, Order, Walk, WalkOptions, Workers,
-    calls::{UNFOLLOWED, Way, retry},
+    Descent, Event, Mask, Options, Walk, WalkOptions, Workers,
+    concurrency::Calls,
+    kernel::calls::{UNFOLLOWED, retry},
 };
 
-use pace::Pace;
-use trial::Calls;
+use ask::{ask_target, ask_xattrs, ask_xattrs_of_path, is_cached};
+use gate::Gate;
+pub use options::WarmOptions;
+pub use progress::{WarmEvent, WarmFailure, WarmProgress};
 use window::{Builder, Window};
 
-/// Windows that wait in the queue, at most; each keeps a directory open.
+/// The most windows in the queue. Each keeps a directory open.
 const QUEUE_WINDOWS: usize = 64;
 
-/// Workers, at most, whatever the options say.
-const WORKERS: usize = 1 << 16;
-
-/// Names that wait in the queue, at most, besides the window that is being filled.
+/// The most names in the queue, besides the window that is being filled.
 const QUEUE_NAMES: usize = 2 * window::NAMES;
 
-/// Failures that wait to be heard; then their finders wait.
+/// The most failures that wait for the caller. Then the threads that find others wait.
 const FAILURES: usize = 256;
 
-/// What is read ahead, and how hard.
-#[derive(Debug, Clone)]
-pub struct WarmOptions {
-    /// Directories below as well.
-    pub recursive: bool,
-    /// The names and the values of extended attributes as well.
-    pub xattrs: bool,
-    /// Directories on another file system than the path they are under are not entered.
-    pub one_file_system: bool,
-    /// How many calls may wait at once, besides those of the thread that reads directories. With `recursive`, a quarter
-    /// of them may read the next directories, unless it `yields` or has a `rate`.
-    pub max_in_flight: NonZeroUsize,
-    /// How many entries a second at most. Names, with which some servers send attributes, are read somewhat ahead: those of
-    /// three seconds at most, and what one call that reads a directory brings.
-    pub rate: Option<NonZeroU32>,
-    /// Ask for less at once when answers get slower: others want the same disk, or the same server.
-    pub yields: bool,
-    /// How many entries at most that the kernel has not got yet; then it ends as if cancelled. All count where it does not
-    /// tell (before Linux 5.12).
-    pub at_most: Option<u64>,
-    /// In which order a directory's entries are asked for. [`Order::Auto`] is by inode.
-    pub order: Order,
-}
-
-impl Default for WarmOptions {
-    fn default() -> Self {
-        Self {
-            recursive: false,
-            xattrs: false,
-            one_file_system: false,
-            max_in_flight: NonZeroUsize::new(32).expect("not zero"),
-            rate: None,
-            yields: false,
-            at_most: None,
-            order: Order::Inode,
-        }
-    }
-}
-
-impl WarmOptions {
-    /// How many of the calls that may wait at once are left to threads that read directories ahead; one such thread
-    /// would bring nothing.
-    fn readers(&self) -> usize {
-        let readers = self.max_in_flight.get() / 4;
-        let may_hurry = !self.yields && self.rate.is_none();
-        if self.recursive && may_hurry && readers > 1 { readers } else { 0 }
-    }
-
-    /// How many ask for entries, at most.
-    fn workers(&self) -> NonZeroUsize {
-        let workers = (self.max_in_flight.get() - self.readers()).min(WORKERS);
-        NonZeroUsize::new(workers).expect("readers are a quarter at most")
-    }
-
-    /// `names`, or what may be asked for in a second if that is less.
-    fn at_once(&self, names: usize) -> usize {
-        self.rate.map_or(names, |rate| names.min(rate.get() as usize))
-    }
-}
-
-/// How far it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WarmProgress {
-    /// Directories read.
-    pub directories: u64,
-    /// Entries found so far.
-    pub found: u64,
-    /// Entries asked for, with whatever answer.
-    pub done: u64,
-    /// Of these, and of directories, those that could not be read. What vanished meanwhile is no failure.
-    pub failed: u64,
-    /// It was to go no further: there is more that the kernel has not got yet than [`WarmOptions::at_most`].
-    pub ran_out: bool,
-    /// All directories were read: `found` is all there is.
-    pub all_found: bool,
-}
-
-/// What could not be read.
-#[derive(Debug)]
-pub struct WarmFailure {
-    /// What.
-    pub path: PathBuf,
-    /// Why.
-    pub error: io::Error,
-}
-
-/// What [`Warm::next_event`] has to say.
-#[derive(Debug)]
-pub enum WarmEvent {
-    /// Something could not be read; the rest goes on.
-    Failed(WarmFailure),
-    /// Nothing, for now.
-    Nothing,
-    /// It is over: all was asked for, or it was cancelled and nothing is in flight any more. A thread that panicked has
-    /// cancelled it, and was told of as a failure.
-    Ended,
-}
-
-/// A read-ahead under way. Dropping it cancels it and waits for what is in flight.
+/// A read-ahead in progress. Dropping it cancels it and waits for the calls in flight.
 pub struct Warm {
     shared: Arc<Shared>,
     failures: Option<Receiver<WarmFailure>>,
@@ -163,14 +66,14 @@ pub struct Warm {
 struct Shared {
     options: WarmOptions,
     cancelled: AtomicBool,
-    /// Nothing leads to extended attributes, and that was told.
+    /// Extended attributes cannot be reached, and that was reported.
     lacks_proc: AtomicBool,
-    /// Counts on their own: each is exact when all is over, and orders nothing.
+    /// Independent counts. Each is exact at the end, and none orders anything.
     counts: Counts,
     queue: Mutex<Queue>,
-    /// Something changed in the queue, or all is to end.
+    /// The queue has changed, or all is to end.
     changed: Condvar,
-    pace: Pace,
+    gate: Gate,
 }
 
 #[derive(Default)]
@@ -179,7 +82,8 @@ struct Counts {
     found: AtomicU64,
     done: AtomicU64,
     failed: AtomicU64,
-    /// Entries that the kernel did not have when somebody was about to ask for them, if that is bounded.
+    /// Entries that were not in the kernel's caches before they were read. Counted only with a
+    /// bound.
     new: AtomicU64,
     ran_out: AtomicBool,
     all_found: AtomicBool,
@@ -188,15 +92,15 @@ struct Counts {
 #[derive(Default)]
 struct Queue {
     windows: VecDeque<Arc<Window>>,
-    /// In `windows`.
+    /// The sum of the names in `windows`.
     names: usize,
-    /// No window will come.
+    /// No window will be added.
     complete: bool,
     workers: usize,
 }
 
 impl Warm {
-    /// Begins to read ahead what `paths` are, and of directories what is in them.
+    /// Begins to read ahead these paths, and the entries of those that are directories.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -208,13 +112,13 @@ impl Warm {
         })
     }
 
-    /// Begins with what reads all there is.
+    /// Begins with a closure that reads all the directories.
     fn begin(
         options: WarmOptions,
         read_all: impl FnOnce(&Shared, &SyncSender<WarmFailure>) + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, failures) = sync_channel(FAILURES);
-        let pace = Pace::new(options.rate, options.workers(), options.yields);
+        let gate = Gate::new(options.rate, options.workers(), options.yields);
         let shared = Arc::new(Shared {
             options,
             cancelled: AtomicBool::new(false),
@@ -222,14 +126,15 @@ impl Warm {
             counts: Counts::default(),
             queue: Mutex::default(),
             changed: Condvar::new(),
-            pace,
+            gate,
         });
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new().name("pando-warm".into()).spawn(move || theirs.run(&sender, read_all))?;
         Ok(Self { shared, failures: Some(failures), thread: Some(thread) })
     }
 
-    /// What happens next; waits up to `patience` for it. Failures must be taken: when many wait, the reading does too.
+    /// The next event, for which it waits up to `patience`. Failures must be taken: when many wait,
+    /// reading waits too.
     pub fn next_event(&self, patience: Duration) -> WarmEvent {
         match self.failures.as_ref().map(|failures| failures.recv_timeout(patience)) {
             Some(Ok(failure)) => WarmEvent::Failed(failure),
@@ -238,13 +143,13 @@ impl Warm {
         }
     }
 
-    /// How far it is.
+    /// The progress so far.
     #[must_use]
     pub fn progress(&self) -> WarmProgress {
         let Counts { directories, found, done, failed, ran_out, all_found, new: _ } = &self.shared.counts;
         WarmProgress {
             directories: directories.load(Relaxed),
-            // Before `found`: what is done was found.
+            // Before `found`: entries that are done were found.
             done: done.load(Relaxed),
             found: found.load(Relaxed),
             failed: failed.load(Relaxed),
@@ -253,13 +158,13 @@ impl Warm {
         }
     }
 
-    /// How many threads ask, or have asked, at once.
+    /// The most threads that have read entries at once.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.shared.lock().workers
     }
 
-    /// Asks for nothing more. What is in flight ends on its own; [`WarmEvent::Ended`] says when.
+    /// Makes no more calls. Those in flight end by themselves, and [`WarmEvent::Ended`] follows.
     pub fn cancel(&self) {
         self.shared.cancel();
     }
@@ -268,7 +173,7 @@ impl Warm {
 impl Drop for Warm {
     fn drop(&mut self) {
         self.cancel();
-        // Nobody hears failures any more: who waits to tell one goes on.
+        // No failures are received any more: threads that wait to send one continue.
         self.failures = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -278,24 +183,25 @@ impl Drop for Warm {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Nothing that can panic half way runs under the lock.
+        // Nothing that can panic halfway runs under the lock.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cancel(&self) {
         self.cancelled.store(true, Relaxed);
-        // Under the lock: who has looked at the flag is asleep by then, and hears it.
+        // Under the lock: a thread that has read the flag before is asleep by now, and will be
+        // woken.
         let queue = self.lock();
         self.changed.notify_all();
         drop(queue);
-        self.pace.end();
+        self.gate.end();
     }
 
     fn is_cancelled(&self) -> bool {
         self.cancelled.load(Relaxed)
     }
 
-    /// The whole of it, in a thread of its own.
+    /// The thread that reads the directories, and starts the others.
     fn run(&self, failures: &SyncSender<WarmFailure>, read_all: impl FnOnce(&Self, &SyncSender<WarmFailure>)) {
         thread::scope(|scope| {
             self.start_workers(scope, failures);
@@ -306,7 +212,8 @@ impl Shared {
         });
     }
 
-    /// What a thread does. If it panics, which has been told, that is a failure and the end: others wait for what it has not done.
+    /// Runs a part of a thread. A panic is reported as a failure and ends everything: other threads
+    /// wait for work that is not done.
     fn guarded(&self, failures: &SyncSender<WarmFailure>, part: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(part)).is_err() {
             self.cancel();
@@ -314,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// Reads one path: a directory and what is in it, or whatever else it is.
+    /// Reads one path: a directory and its entries, or another file.
     fn read(&self, path: &Path, failures: &SyncSender<WarmFailure>) {
         let asked = retry(|| rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS));
         match asked {
@@ -324,7 +231,7 @@ impl Shared {
             }
             Ok(_) => {
                 self.counts.found.fetch_add(1, Relaxed);
-                if self.pace.wait_for_turn() && self.may_ask(|| is_cached(CWD, path, OFlags::empty())) {
+                if self.gate.wait_for_rate() && self.may_ask(|| is_cached(CWD, path, OFlags::empty())) {
                     let asked = if self.options.xattrs { ask_xattrs_of_path(path) } else { Ok(()) };
                     self.done(asked, || path.to_owned(), failures);
                 }
@@ -366,7 +273,8 @@ impl Shared {
                 }
                 Some(Event::Leave(..)) => self.enqueue(builder.take()),
                 Some(Event::Failed(failure)) => {
-                    // What was a directory's name a moment ago may have gone; a root was asked for by name.
+                    // A directory may vanish between its record and its opening. A root was asked
+                    // for by name.
                     let vanished = failure.depth > 0 && failure.errno == Errno::NOENT.raw_os_error();
                     if !vanished {
                         self.failed(failure.path.to_owned(), Errno::from_raw_os_error(failure.errno), failures);
@@ -376,7 +284,7 @@ impl Shared {
         }
     }
 
-    /// Leaves a window to the workers, when there is room.
+    /// Adds a window to the queue, when there is room.
     fn enqueue(&self, window: Option<Window>) {
         let Some(window) = window else { return };
         let most = self.options.at_once(QUEUE_NAMES);
@@ -390,7 +298,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The first window in the queue that is not used up; none when all is over.
+    /// The first window in the queue that has names left; none when all is over.
     fn next_window(&self) -> Option<Arc<Window>> {
         let mut queue = self.lock();
         loop {
@@ -406,8 +314,8 @@ impl Shared {
                 Some(window) => return Some(Arc::clone(window)),
                 None if queue.complete => {
                     drop(queue);
-                    // Those that were to wait for better times.
-                    self.pace.drained();
+                    // For workers that wait until they are allowed.
+                    self.gate.drained();
                     return None;
                 }
                 None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
@@ -415,14 +323,14 @@ impl Shared {
         }
     }
 
-    /// Starts as many as may ask.
+    /// Starts as many workers as may ask.
     fn start_workers<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         failures: &'scope SyncSender<WarmFailure>,
     ) {
         let mut queue = self.lock();
-        while queue.workers < self.pace.allowed() {
+        while queue.workers < self.gate.allowed() {
             let number = queue.workers;
             let started = thread::Builder::new()
                 .name(format!("pando-warm-{number}"))
@@ -433,7 +341,8 @@ impl Shared {
                 continue;
             }
             drop(queue);
-            // Where no further thread can be had, those that are there do it; the first one is needed.
+            // If no other thread can be started, those that exist do the work. The first one is
+            // needed.
             if number == 0 {
                 self.failed(PathBuf::from("a thread"), Errno::AGAIN, failures);
                 self.cancel();
@@ -442,7 +351,7 @@ impl Shared {
         }
     }
 
-    /// A worker's life.
+    /// The main loop of a worker.
     fn work<'scope>(
         &'scope self,
         number: usize,
@@ -451,11 +360,11 @@ impl Shared {
     ) {
         let mut calls = Calls::default();
         while let Some(window) = self.next_window() {
-            // Allowed first: a name that was taken is asked for.
-            while self.pace.wait_until_allowed(number) {
+            // The permission comes first: names that were taken must be read.
+            while self.gate.wait_until_allowed(number) {
                 let Some(names) = window.next_part() else { break };
                 for name in names {
-                    if !self.pace.wait_for_turn() {
+                    if !self.gate.wait_for_rate() {
                         return;
                     }
                     let begin = Instant::now();
@@ -463,9 +372,9 @@ impl Shared {
                         return;
                     }
                     let asked = self.ask(window.dir(), name);
-                    let is_told = calls.add(begin.elapsed());
+                    let is_due = calls.add(begin.elapsed());
                     self.done(asked, || window.path_of(name), failures);
-                    if is_told && self.pace.learn(std::mem::take(&mut calls)) {
+                    if is_due && self.gate.learn(std::mem::take(&mut calls)) {
                         self.start_workers(scope, failures);
                     }
                 }
@@ -473,7 +382,8 @@ impl Shared {
         }
     }
 
-    /// Whether one more entry may be asked for. Of those that the kernel has, so that they need no room, all may.
+    /// Whether one more entry may be read. Entries in the kernel's caches need no room, so all of
+    /// them may.
     fn may_ask(&self, is_cached: impl FnOnce() -> bool) -> bool {
         if self.is_cancelled() {
             return false;
@@ -487,7 +397,7 @@ impl Shared {
         !is_over
     }
 
-    /// Asks for what there is of one entry.
+    /// Reads the metadata of one entry.
     fn ask(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
         let statx = retry(|| rustix::fs::statx(dir, name, UNFOLLOWED, StatxFlags::BASIC_STATS))?;
         if FileType::from_raw_mode(statx.stx_mode.into()).is_symlink() {
@@ -496,7 +406,7 @@ impl Shared {
         if self.options.xattrs { ask_xattrs(dir, name) } else { Ok(()) }
     }
 
-    /// An entry was asked for, with this answer.
+    /// Takes in the outcome of one entry.
     fn done(&self, asked: Result<(), Errno>, path: impl FnOnce() -> PathBuf, failures: &SyncSender<WarmFailure>) {
         self.counts.done.fetch_add(1, Relaxed);
         match asked {
@@ -509,89 +419,34 @@ impl Shared {
 
     fn failed(&self, path: PathBuf, errno: Errno, failures: &SyncSender<WarmFailure>) {
         self.counts.failed.fetch_add(1, Relaxed);
-        // Nobody listens any more: then nobody wants to know.
+        // The receiver may be gone, and needs no failures then.
         let _ = failures.send(WarmFailure { path, error: errno.into() });
     }
-}
-
-/// Whether the kernel has the attributes already; it asks no disk and no server for that.
-fn is_cached(dir: impl AsFd, name: impl Arg, flags: OFlags) -> bool {
-    let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
-    rustix::fs::openat2(dir, name, flags, Mode::empty(), ResolveFlags::CACHED).is_ok()
-}
-
-/// Where a link leads. The kernel gets all of it, whatever it is to hand out.
-fn ask_target(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    match retry(|| rustix::fs::readlinkat_raw(dir, name, &mut [0_u8; 1][..])) {
-        // No link any more; or one of those in /proc, which lead for their owner only.
-        Ok(_) | Err(Errno::INVAL | Errno::ACCESS) => Ok(()),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// Lists of names are no longer (`XATTR_LIST_MAX`), nor are values.
-const XATTR_MAX: usize = 65536;
-
-thread_local! {
-    /// Where names and values go, which nobody reads.
-    static XATTRS: std::cell::RefCell<(Vec<u8>, Vec<u8>)> =
-        std::cell::RefCell::new((vec![0; XATTR_MAX], vec![0; XATTR_MAX]));
-}
-
-fn ask_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    let way = Way::to(dir, name, false)?;
-    ask_each_xattr(|list| way.list(list), |xattr, value| way.value(xattr, value))
-}
-
-/// Of what a path leads to, as its attributes are.
-fn ask_xattrs_of_path(path: &Path) -> Result<(), Errno> {
-    ask_each_xattr(|list| rustix::fs::listxattr(path, list), |xattr, value| rustix::fs::getxattr(path, xattr, value))
-}
-
-fn ask_each_xattr(
-    names: impl Fn(&mut [u8]) -> Result<usize, Errno>,
-    value_of: impl Fn(&CStr, &mut [u8]) -> Result<usize, Errno>,
-) -> Result<(), Errno> {
-    XATTRS.with_borrow_mut(|(list, value)| {
-        let length = match retry(|| names(list)) {
-            Err(Errno::OPNOTSUPP) => return Ok(()),
-            result => result?,
-        };
-        for xattr in list[..length].split_inclusive(|&byte| byte == 0) {
-            let Ok(xattr) = CStr::from_bytes_with_nul(xattr) else { continue };
-            match retry(|| value_of(xattr, value)) {
-                // Removed meanwhile, or no value to be had by anyone.
-                Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(())
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Longer than any test may take; it only bounds a wait that is to end by itself.
+    /// Longer than any test may take. It only bounds a wait that ends by itself.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Reads ahead to the end, which must come, after one failure.
+    /// Reads ahead to the end, which must follow one failure.
     fn fails_and_ends(read_all: impl FnOnce(&Shared, &SyncSender<WarmFailure>) + Send + 'static) {
         let warm = Warm::begin(WarmOptions::default(), read_all).unwrap();
-        let WarmEvent::Failed(failure) = warm.next_event(PATIENCE) else { panic!("nobody has told") };
+        let WarmEvent::Failed(failure) = warm.next_event(PATIENCE) else { panic!("no failure") };
         assert_eq!(failure.error.raw_os_error(), Some(libc::EIO));
         assert!(matches!(warm.next_event(PATIENCE), WarmEvent::Ended));
         assert_eq!((warm.progress().failed, warm.progress().all_found), (1, false));
     }
 
     #[test]
-    fn a_panic_of_who_reads_is_a_failure_and_the_end() {
-        fails_and_ends(|_, _| panic!("as who reads may"));
+    fn panic_of_the_reader_is_a_failure_and_the_end() {
+        fails_and_ends(|_, _| panic!("for the test"));
     }
 
     #[test]
-    fn a_panic_of_a_worker_is_a_failure_and_the_end() {
+    fn panic_of_a_worker_is_a_failure_and_the_end() {
         fails_and_ends(|shared, _| (0..=QUEUE_WINDOWS).for_each(|_| shared.enqueue(Some(Window::damaged()))));
     }
 }

@@ -1,46 +1,53 @@
 //! Trees: one directory after the other, each with its records.
 //!
-//! Difficulties, and what answers each:
-//! 1. *A directory is swapped for a symbolic link, or for another directory, under way.* Each is opened by its one
-//!    name in the descriptor of its parent, never through a link, and must be the inode that its parent's record
-//!    named, where the inode was asked for as an attribute. (Names come with inodes as well, but those are others
-//!    where something is mounted, on overlayfs, and on many FUSE file systems. So with names alone another directory
-//!    is entered.)
-//! 2. *Trees deeper than descriptors allow.* Only the deepest [`OPEN_LEVELS`] levels and the root keep theirs; a
-//!    level that is needed again is found through `..`, or from the root by its names, and must be the inode that it
-//!    was. (Besides, a level with very many directories has a temporary file for them: [`Children`].)
-//! 3. *Loops* (a mount of a directory within itself): a directory that is its own ancestor is reported and left alone.
-//! 4. *Waiting for each directory in turn.* While calls wait, the next directories are read ahead by the threads,
-//!    within half of the budget; they are still handed out in their order.
-//! 5. *What vanishes or cannot be read* is reported, and the walk goes on.
+//! Difficulties, and how they are answered:
+//! 1. *A directory is replaced by a symbolic link, or by another directory, during the walk.* Each
+//!    is opened by its one name in the descriptor of its parent, never through a link. It must be
+//!    the inode of its parent's record, if the inode was asked for as an attribute. (Directory
+//!    entries have inode numbers too. They differ from the attribute at mount points, on overlayfs,
+//!    and on many FUSE file systems. So with names alone, the other directory is entered.)
+//! 2. *Trees deeper than descriptors allow.* Only the deepest [`OPEN_LEVELS`] levels and the root
+//!    keep theirs. A level that is needed again is found through `..`, or from the root by its
+//!    names, and must be the same inode. A level with very many directories also has a temporary
+//!    file for them ([`Children`]).
+//! 3. *Loops* (a mount of a directory within itself). A directory that is its own ancestor is
+//!    reported and not entered.
+//! 4. *Waiting for each directory in turn.* While calls wait, threads read the next directories
+//!    ahead, within half of the budget. They are still returned in their order.
+//! 5. *Directories that vanish or cannot be read* are reported, and the walk continues.
 
 use std::{
     collections::VecDeque,
     ffi::{CString, OsStr},
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::Path,
     sync::{Arc, atomic::AtomicBool},
 };
 
-use pando_records::{Batch, PAGE_BYTES};
+use pando_records::PAGE_BYTES;
 use rustix::io::Errno;
 
 mod ahead;
 mod children;
+mod event;
 mod open;
+mod options;
 mod portion;
 
-pub use children::{Child, Children};
+pub use children::Children;
+pub use event::{Directory, Event, Failure};
+pub use open::Cause;
+pub use options::{Descent, WalkOptions};
+pub use portion::Child;
 
 use self::{
     ahead::{Ahead, Opened, Task},
-    children::Expected,
-    open::{ELSEWHERE, Identity, identity, identity_as, is_directory, open_dir, open_dir_on, open_root},
+    open::{ELSEWHERE, Expected, Identity, identity, identity_as, is_directory, open_dir, open_dir_on, open_root},
 };
-use crate::{Options, Result, arena::Arena, crew::Crew, meter::Meter, scan::Scan};
+use crate::{Result, directory::Scan, kernel::meter::Meter, memory::Arena, workers::WorkerPool};
 
 /// Levels that keep their descriptors, besides the root.
 const OPEN_LEVELS: usize = 64;
@@ -48,96 +55,16 @@ const OPEN_LEVELS: usize = 64;
 /// Pages for a directory that is read ahead.
 const SLICE_PAGES: usize = 20;
 
-/// Of so many directories that the walk opens by itself, one is looked at for what it costs; of the first ones, each.
+/// Of so many directories that the walk opens by itself, it measures one; of the first ones, each.
 const LOOK_EVERY: u64 = 8;
 
-/// How a tree is walked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WalkOptions {
-    /// How each directory is read. The budget is for all together.
-    pub scan: Options,
-    /// Directories on another file system than their root are not entered. Their records are handed out.
-    pub one_file_system: bool,
-    /// Whether the directories within directories are entered.
-    pub descent: Descent,
-}
-
-/// Whether the directories within directories are entered, and in which order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Descent {
-    /// As they were found. Where they are many, they wait in a temporary file.
-    #[default]
-    AsFound,
-    /// As they are [sorted](Children::sort_by). They wait in memory.
-    Sorted,
-    /// They are not.
-    No,
-}
-
-/// What a walk does next.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// A directory begins.
-    Enter(Directory<'a>),
-    /// Some of its records, in directory order.
-    Batch(Directory<'a>, &'a Batch),
-    /// It was read to its end, as far as it could be. Its children come next, and may be put into another order, or
-    /// taken away.
-    Leave(Directory<'a>, &'a mut Children),
-    /// A directory could not be entered, or not be read on.
-    Failed(Failure<'a>),
-}
-
-/// The directory that is being read.
-#[derive(Debug, Clone, Copy)]
-pub struct Directory<'a> {
-    /// The path of its root as it was given, and the names from there.
-    pub path: &'a Path,
-    /// 0 for a root.
-    pub depth: usize,
-    /// Itself, for calls such as readlinkat.
-    pub fd: BorrowedFd<'a>,
-    /// The device that it is on.
-    pub dev: (u32, u32),
-    /// Its inode.
-    pub ino: u64,
-}
-
-/// What could not be had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Failure<'a> {
-    /// The directory's path.
-    pub path: &'a Path,
-    /// 0 for a root.
-    pub depth: usize,
-    /// At what.
-    pub cause: Cause,
-    /// Why.
-    pub errno: i32,
-}
-
-/// At what it failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// It could not be opened: it vanished (ENOENT), is a symbolic link now (ELOOP, ENOTDIR), must not be read
-    /// (EACCES)...
-    Open,
-    /// It could not be read on: some of its entries may be missing.
-    Read,
-    /// Another directory has its name now (ESTALE). Noticed where the inode was asked for as an attribute: with names
-    /// alone the other one is entered.
-    Swapped,
-    /// It is its own ancestor (ELOOP).
-    Loop,
-}
-
-/// A root that waits for its turn.
+/// A root whose turn has not come.
 struct Root {
     path: Vec<u8>,
     fd: Option<OwnedFd>,
 }
 
-/// A directory between the root and the one that is read.
+/// A directory between the root and the directory that is being read.
 struct Level {
     dev: (u32, u32),
     ino: u64,
@@ -150,33 +77,33 @@ struct Level {
     children: Children,
 }
 
-/// The directory that is read.
+/// The directory that is being read.
 struct Current {
     level: Level,
     scan: Scan,
     read: u64,
-    /// The slice that it was read ahead with; it has the walk's own pages as well meanwhile.
+    /// The slice with which it was read ahead. It has the walk's own pages too, until it is left.
     slice: Option<Arc<Arena>>,
 }
 
-/// Where the walk stands.
+/// The next thing that the walk does.
 enum State {
-    /// The next child is to be opened.
+    /// Open the next child.
     Down,
-    /// A directory is being read.
+    /// Read a directory further.
     Reading(Current),
-    /// It was read, and its children may be put into order.
+    /// Leave a directory. It was read, and the caller may sort its children.
     Leaving(Current),
 }
 
 type Attempt<T> = std::result::Result<T, (Cause, Errno)>;
 
-/// What [`Walk::step`] did.
+/// The outcome of [`Walk::step`].
 enum Step {
     Enter,
     Batch,
     Leave,
-    /// Of the directory at the current path.
+    /// The directory at the current path failed, at this depth.
     Failed(usize, Cause, i32),
     End,
 }
@@ -192,7 +119,7 @@ enum Step {
 ///     match event {
 ///         Event::Batch(_, batch) => entries += batch.len(),
 ///         Event::Leave(_, children) => children.sort_by(|a, b| a.name.cmp(b.name)),
-///         Event::Failed(failure) => eprintln!("{}: errno {}", failure.path.display(), failure.errno),
+///         Event::Failed(failure) => eprintln!("{failure:?}"),
 ///         Event::Enter(_) => {}
 ///     }
 /// }
@@ -201,17 +128,17 @@ enum Step {
 /// ```
 pub struct Walk {
     options: WalkOptions,
-    /// For the directory that is read.
+    /// For the directory that is being read.
     arena: Arc<Arena>,
-    /// For directories that are read ahead. A slice is free if nobody else refers to it.
+    /// For directories that are read ahead. A slice is free if nothing else refers to it.
     slices: Vec<Arc<Arena>>,
-    crew: Crew,
+    pool: WorkerPool,
     roots: VecDeque<Root>,
-    /// Of the directory that is read, or of the one that failed.
+    /// The path of the directory that is being read, or of the one that failed.
     path: Vec<u8>,
     stack: Vec<Level>,
     state: State,
-    /// Directories that the walk opened while no thread was there to do it.
+    /// Directories that the walk opened while no thread did it.
     opened_alone: u64,
 }
 
@@ -227,7 +154,7 @@ impl Walk {
             options,
             arena: Arc::new(Arena::new(options.scan.budget_bytes - slices * SLICE_PAGES * PAGE_BYTES)),
             slices: (0..slices).map(|_| Arc::new(Arena::new(SLICE_PAGES * PAGE_BYTES))).collect(),
-            crew: Crew::new(&options.scan),
+            pool: WorkerPool::new(&options.scan),
             roots: VecDeque::new(),
             path: Vec::new(),
             stack: Vec::new(),
@@ -236,7 +163,7 @@ impl Walk {
         })
     }
 
-    /// A walk of one tree. Whether its root can be opened shows with the first event.
+    /// A walk of one tree. The first event says whether its root can be opened.
     ///
     /// # Errors
     /// EINVAL for options that make no sense.
@@ -246,17 +173,17 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Another root, after those before. If it is a symbolic link it is followed, as opendir does.
+    /// Adds a root after the others. If it is a symbolic link, it is followed, as opendir does.
     pub fn push(&mut self, path: impl AsRef<Path>) {
         self.roots.push_back(Root { path: path.as_ref().as_os_str().as_bytes().to_vec(), fd: None });
     }
 
-    /// Another root that is open already; `path` is what it is called.
+    /// Adds a root that is already open; `path` is its name in events.
     pub fn push_fd(&mut self, fd: OwnedFd, path: impl AsRef<Path>) {
         self.roots.push_back(Root { path: path.as_ref().as_os_str().as_bytes().to_vec(), fd: Some(fd) });
     }
 
-    /// What comes next; none at the end. It is valid until the next call.
+    /// The next event, and none at the end. It is valid until the next call.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         let step = self.step();
         let path = Path::new(OsStr::from_bytes(&self.path));
@@ -354,7 +281,8 @@ impl Walk {
         self.next_root()
     }
 
-    /// Whether a child of the deepest level is on another file system, and left alone for that.
+    /// Whether a child of the deepest level is on another file system and not entered for that
+    /// reason.
     fn is_elsewhere(&self, expected: Option<Expected>) -> bool {
         let dev = self.stack.last().map(|level| level.dev);
         self.options.one_file_system && expected.is_some_and(|expected| Some(expected.dev) != dev)
@@ -374,10 +302,11 @@ impl Walk {
         }
     }
 
-    /// Opens a child of the deepest level, and looks whether that made the walk wait: if so, threads open the next ones.
-    /// What its entries cost is the scan's to see; where only names are asked for, they are the directory's cost.
+    /// Opens a child of the deepest level, and measures whether the walk had to wait for it. If so,
+    /// threads open the next ones. The cost of its entries is measured by the scan, unless only
+    /// names are asked for.
     fn open_and_look(&mut self, name: &CString, expected: Option<Expected>) -> Attempt<Opened> {
-        let alone = self.crew.pace.threads() == 1 && !self.crew.pace.is_fixed();
+        let alone = self.pool.concurrency.threads() == 1 && !self.pool.concurrency.is_fixed();
         self.opened_alone += u64::from(alone);
         let count = self.opened_alone;
         if !alone || count > LOOK_EVERY && !count.is_multiple_of(LOOK_EVERY) {
@@ -390,7 +319,7 @@ impl Walk {
         {
             opened.scan.prefetch(&AtomicBool::new(false));
         }
-        self.crew.pace.after_inline(meter.read(1));
+        self.pool.concurrency.after_caller(meter.read(1));
         opened
     }
 
@@ -407,18 +336,18 @@ impl Walk {
 
     fn begin(&self, fd: OwnedFd, expected: Option<Expected>) -> Attempt<Opened> {
         let identity = identity_as(fd.as_fd(), expected)?;
-        let scan = Scan::with(fd, &self.options.scan, self.arena.clone(), self.crew.clone());
+        let scan = Scan::with(fd, &self.options.scan, self.arena.clone(), self.pool.clone());
         Ok(Opened { scan, identity, arena: self.arena.clone() })
     }
 
-    /// A child that was read ahead. Now that it is its turn, it may use the walk's pages as well.
+    /// Takes a child that was read ahead. Now that it is its turn, it may use the walk's pages too.
     fn take_ahead(&self, ahead: &Ahead) -> Attempt<Opened> {
         let opened = ahead.take()?;
         self.arena.move_to(&opened.arena, 0);
         Ok(opened)
     }
 
-    /// Begins to read an open directory. False: it is on another file system, and not asked for.
+    /// Begins to read an open directory. False: it is on another file system and not asked for.
     fn enter(&mut self, opened: Opened, name_at: usize) -> Attempt<bool> {
         let Opened { scan, identity, arena } = opened;
         let slice = (!Arc::ptr_eq(&arena, &self.arena)).then_some(arena);
@@ -445,9 +374,9 @@ impl Walk {
         Ok(!self.options.one_file_system || self.stack.first().is_none_or(|root| root.dev == identity.0))
     }
 
-    /// Has the next children of the deepest level read ahead, if directories make us wait.
+    /// Has the next children of the deepest level read ahead, if directories wait.
     fn read_ahead(&mut self) {
-        let threads = self.crew.pace.threads();
+        let threads = self.pool.concurrency.threads();
         if threads < 2 || self.slices.is_empty() {
             return;
         }
@@ -461,15 +390,15 @@ impl Walk {
             }
             let free = |slices: &[Arc<Arena>]| slices.iter().find(|slice| Arc::strong_count(slice) == 1).cloned();
             let Some(arena) = free(&self.slices).or_else(|| {
-                // What lies further up will be wanted last.
-                above.iter_mut().find_map(|level| level.children.let_go())?;
+                // Children further up are needed last.
+                above.iter_mut().find_map(|level| level.children.drop_last_ahead())?;
                 free(&self.slices)
             }) else {
                 return;
             };
-            // When it is its turn, it is said that this is no name.
+            // This is no name. It is reported when its turn comes.
             let Ok(name) = CString::new(child.name) else { continue };
-            let (options, crew) = (self.options.scan, self.crew.clone());
+            let (options, pool) = (self.options.scan, self.pool.clone());
             *child.ahead = Ahead::start(Task {
                 parent: parent.clone(),
                 name,
@@ -477,7 +406,7 @@ impl Walk {
                 dev,
                 options,
                 arena,
-                crew,
+                pool,
             });
         }
     }
@@ -489,7 +418,7 @@ impl Walk {
         }
     }
 
-    /// The level before `level`, which is done, is opened again by `..` if it was closed.
+    /// Opens the level before `level`, which is done, by `..` if it was closed.
     fn reopen_parent(&mut self, level: &Level) {
         let Some(parent) = self.stack.last_mut() else { return };
         let (None, Some(fd)) = (&parent.fd, &level.fd) else { return };
@@ -500,7 +429,7 @@ impl Walk {
         }
     }
 
-    /// Opens the deepest level again by the names from the deepest one that is open.
+    /// Opens the deepest level again, by the names from the deepest open one.
     fn reopen(&mut self) -> Attempt<Arc<OwnedFd>> {
         let open = self.stack.iter().rposition(|level| level.fd.is_some()).ok_or((Cause::Open, Errno::STALE))?;
         let mut fd = self.stack[open].fd.clone().ok_or((Cause::Open, Errno::STALE))?;
@@ -524,7 +453,7 @@ impl Current {
         Directory { path, depth, fd: self.scan.dir(), dev: self.level.dev, ino: self.level.ino }
     }
 
-    /// Remembers the directories among the records just read.
+    /// Keeps the directories among the records just read.
     fn gather_children(&mut self, follow: bool) {
         for record in self.scan.batch().iter() {
             if is_directory(self.scan.dir(), &record, follow) {
@@ -536,9 +465,10 @@ impl Current {
 }
 
 impl Drop for Walk {
-    /// No thread is left that holds pages or directories. What is read ahead is let go of first, so that it ends soon.
+    /// Ends all threads that hold pages or directories. The directories that are read ahead are
+    /// dropped first, so that this is soon.
     fn drop(&mut self) {
         self.stack.clear();
-        self.crew.pool.stop();
+        self.pool.threads.stop();
     }
 }

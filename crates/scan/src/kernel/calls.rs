@@ -1,4 +1,5 @@
-//! Calls about one entry: repeated if a signal interrupts them, answered as records have it.
+//! Calls about one entry. Calls that a signal interrupts are repeated, and answers have the form of
+//! records.
 
 use std::{
     ffi::CStr,
@@ -13,16 +14,16 @@ use rustix::{
     io::Errno,
 };
 
-use crate::sys;
+use super::sys;
 
-/// By which calls the extended attributes of an entry are reached. Where there are none (ENOSYS): before Linux 6.13,
-/// without /proc.
+/// How the extended attributes of an entry are reached. Before Linux 6.13, there is no way without
+/// /proc (ENOSYS).
 pub enum Way<'a> {
     /// By its name in the directory (Linux 6.13).
     At { dir: BorrowedFd<'a>, name: &'a CStr, follow: bool },
-    /// By a descriptor of the entry itself, which the calls for paths find under /proc: unlike those for descriptors
-    /// they take one that was opened with `O_PATH`, and no other is to be had for symbolic links, devices and
-    /// unreadable files.
+    /// By a descriptor of the entry itself, through the calls for paths, which find it under /proc.
+    /// Unlike the calls for descriptors, these accept one that was opened with `O_PATH`. Symbolic
+    /// links, devices and unreadable files have no other descriptor.
     Proc { _held: OwnedFd, path: [u8; 32] },
 }
 
@@ -68,7 +69,7 @@ fn c_path(path: &[u8]) -> &CStr {
     CStr::from_bytes_until_nul(path).unwrap_or_default()
 }
 
-/// Offers `short` bytes of the room, and all of it if that is too little.
+/// Offers `short` bytes of the room first, and all of it if that is too little.
 pub fn short_first(
     room: &mut [u8],
     short: usize,
@@ -83,16 +84,16 @@ pub fn short_first(
     retry(|| call(room))
 }
 
-/// Asks for what a name is, not for where it leads. Nothing is mounted by looking.
+/// Asks for the entry itself, not for the target of a link. Nothing is mounted by it.
 pub const UNFOLLOWED: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
 
-/// Asks for what a name is, or for what it leads to if `follow`. Nothing is mounted by looking.
+/// As [`UNFOLLOWED`], or for the target of a link if `follow`. Nothing is mounted by it.
 pub const fn looking(follow: bool) -> AtFlags {
     if follow { AtFlags::NO_AUTOMOUNT } else { UNFOLLOWED }
 }
 
-/// What statx says of a path, as the records of a scan have it: what is had of a directory itself, and of what is no
-/// directory. A symbolic link is followed if `follows`. Nothing is mounted by looking.
+/// The attributes of a path, as records have them: for a directory itself, and for files that are
+/// no directory. A symbolic link is followed if `follows`. Nothing is mounted by it.
 ///
 /// # Errors
 /// As statx(2).
@@ -102,7 +103,8 @@ pub fn attributes(path: impl AsRef<Path>, follows: bool) -> io::Result<Attr> {
     Ok(attr_of(&retry(|| rustix::fs::statx(CWD, path.as_ref(), flags, fields))?))
 }
 
-/// Signals do not interrupt one call more often in a row: it is the file system (FUSE) that says so.
+/// Signals do not interrupt one call more often in a row. After that, EINTR is the answer of the
+/// file system (FUSE).
 const INTERRUPTIONS: u32 = 100;
 
 /// Repeats a call that a signal interrupted.
@@ -121,7 +123,7 @@ fn time(time: StatxTimestamp) -> Time {
     Time { secs: time.tv_sec, nanos: time.tv_nsec }
 }
 
-/// The record of what statx said.
+/// The record of an answer of statx.
 #[inline]
 pub fn attr_of(statx: &Statx) -> Attr {
     Attr {
@@ -155,9 +157,9 @@ mod tests {
 
     use super::*;
 
-    /// Kernels before 6.13 have only the detour, and this one may have both.
+    /// Kernels before 6.13 have only the way by /proc. This one may have both.
     #[test]
-    fn the_way_by_proc_reads_the_same() {
+    fn way_by_proc_reads_the_same() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), b"").unwrap();
         std::os::unix::fs::symlink("nowhere", dir.path().join("link")).unwrap();
@@ -188,6 +190,6 @@ mod tests {
         let mut path = [0; 32];
         path[..8].copy_from_slice(b"/nowhere");
         let nowhere = Way::Proc { _held: fd.into(), path };
-        assert_eq!(nowhere.list(&mut []), Err(Errno::NOSYS), "not the entry has vanished, but /proc");
+        assert_eq!(nowhere.list(&mut []), Err(Errno::NOSYS), "/proc is missing, not the entry");
     }
 }

@@ -1,4 +1,4 @@
-//! A page of directory entries as getdents64 fills it, read without copying the names.
+//! A page of directory entries as getdents64 fills it. The names are not copied.
 //!
 //! ```text
 //!  bytes  0..8   inode number
@@ -8,24 +8,25 @@
 //!        19..    the name, a zero byte, padding
 //! ```
 //!
-//! A FUSE server, or a damaged image, may put zero bytes into a name: the kernel refuses slashes alone. It ends at the first one
-//! then, as the C library has it, since no call that takes a name would see more of it.
+//! A FUSE server or a damaged image may put zero bytes into a name: the kernel refuses only
+//! slashes. The name then ends at the first zero byte, as in the C library, since no call that
+//! takes a name would see more of it.
 
 use std::os::fd::BorrowedFd;
 
 use pando_records::Names;
 use rustix::io::Errno;
 
-use crate::{calls::retry, sys};
+use super::{calls::retry, sys};
 
-/// What getdents64 is given: not the odd bytes that a page has beyond.
+/// The length of the buffer for getdents64: a page without the odd bytes at its end.
 const BUFFER_BYTES: usize = 1 << 16;
 const NAME_AT: usize = 19;
-/// A record with a name of one to four bytes.
+/// The length of a record with a name of one to four bytes.
 const SHORTEST: usize = 24;
 
-/// Reads entries into what is free in the last page of `names`; how many bytes are left there, none at the end of the
-/// directory.
+/// Reads entries into the free space of the last page of `names`. Returns how many bytes are left
+/// there, and none at the end of the directory.
 pub fn read(dir: BorrowedFd<'_>, names: &mut Names, dots: bool) -> Result<Option<usize>, Errno> {
     let mut at = names.last_used();
     let len = retry(|| sys::getdents64(dir, &mut names.last_page_mut()[at..BUFFER_BYTES]))?;
@@ -43,7 +44,7 @@ pub fn read(dir: BorrowedFd<'_>, names: &mut Names, dots: bool) -> Result<Option
     Ok(Some(BUFFER_BYTES - end))
 }
 
-/// The numbers of a record.
+/// The fields of a record before its name.
 struct Head {
     ino: u64,
     cookie: u64,
@@ -53,7 +54,7 @@ struct Head {
 }
 
 impl Head {
-    /// None for what is no whole record: the kernel leaves none.
+    /// None if the record is not whole. The kernel leaves none like that.
     fn of(record: &[u8]) -> Option<Self> {
         let (ino, rest) = record.split_first_chunk()?;
         let (cookie, rest) = rest.split_first_chunk()?;

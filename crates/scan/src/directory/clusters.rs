@@ -1,9 +1,11 @@
-//! Read-ahead of inode clusters, while the caller asks alone.
+//! Read-ahead of inode clusters, while the caller works alone.
 //!
-//! XFS and btrfs lay inodes out in the order of their making, many to a block that is read at once. Where names come in that
-//! order as well, one entry in dozens waits for the device, and those behind it do not. More threads that ask for the same entries
-//! are in one another's way there. One that asks for the first of each cluster, ahead of the caller, is not: the caller finds the
-//! inodes in the kernel's caches. (gfs2's dirreadahead did it within the file system, 2012 to 2014.)
+//! XFS and btrfs place inodes in the order of their creation, many in a block that is read at once.
+//! Where names come in that order too, one entry in dozens waits for the device, and the entries
+//! after it do not. More threads that read the same entries would be in one another's way. A thread
+//! that reads the first entry of each cluster, ahead of the caller, is not: the caller finds the
+//! inodes in the kernel's caches. (gfs2's dirreadahead did this within the file system, 2012 to
+//! 2014.)
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -18,21 +20,23 @@ use pando_records::Names;
 use rustix::fs::StatxFlags;
 
 use crate::{
-    calls::{UNFOLLOWED, retry},
-    meter::{Cost, Meter},
-    pool::{Pool, Work},
+    kernel::{
+        calls::{UNFOLLOWED, retry},
+        meter::{Cost, Meter},
+    },
+    workers::threads::{Threads, Work},
 };
 
-/// Inodes with consecutive numbers that are asked for once. A cluster of XFS has 32 of 512 bytes; a leaf of btrfs, so many with
-/// their names and a few attributes.
+/// Consecutive inode numbers that are read once. A cluster of XFS has 32 inodes of 512 bytes. A
+/// leaf of btrfs has so many with their names and a few attributes.
 const CLUSTER: u64 = 16;
-/// Names whose clusters have fewer entries come in another order than inodes, and each would be asked for twice.
+/// Names whose clusters have fewer entries are not in inode order, and each would be read twice.
 const LEAST_PER_CLUSTER: usize = 4;
 
 /// A thread that is ahead of the caller in the same names.
 pub(super) struct ClusterReadahead {
     ended: Arc<AtomicBool>,
-    /// What it cost, once the thread holds the names no more.
+    /// The cost, sent when the thread no longer holds the names.
     cost: Receiver<Cost>,
 }
 
@@ -43,8 +47,8 @@ fn leaders(names: &Names, from: usize) -> impl Iterator<Item = usize> {
 }
 
 impl ClusterReadahead {
-    /// For the names from `from` on. None if their order is not that of inodes, or if there is no thread.
-    pub(super) fn start(pool: &Pool, dir: &Arc<OwnedFd>, names: &Arc<Names>, from: usize) -> Option<Self> {
+    /// For the names from `from` on. None if they are not in inode order, or if there is no thread.
+    pub(super) fn start(threads: &Threads, dir: &Arc<OwnedFd>, names: &Arc<Names>, from: usize) -> Option<Self> {
         let most = (names.len() - from) / LEAST_PER_CLUSTER;
         if leaders(names, from).nth(most).is_some() {
             return None;
@@ -55,13 +59,14 @@ impl ClusterReadahead {
         let ask = move || {
             let cost = ask(&dir, &names, from, &told);
             drop(names);
-            // Who does not wait any more has no use for it.
+            // The receiver may be gone, and needs no cost then.
             let _ = done.send(cost);
         };
-        pool.submit(Work::Single(Box::new(ask)), 1).then_some(Self { ended, cost })
+        threads.submit(Work::Single(Box::new(ask)), 1).then_some(Self { ended, cost })
     }
 
-    /// Waits for the call that is in the kernel; what those before cost. None if it did not come to that.
+    /// Waits for the call that is in the kernel. Returns what the calls cost, or none if no thread
+    /// began.
     pub(super) fn end(self) -> Option<Cost> {
         self.ended.store(true, Ordering::Relaxed);
         self.cost.recv().ok()
@@ -74,7 +79,7 @@ fn ask(dir: &OwnedFd, names: &Names, from: usize, ended: &AtomicBool) -> Cost {
         if ended.load(Ordering::Relaxed) {
             break;
         }
-        // What comes of it is the caller's to see.
+        // The caller will see the answer itself.
         let _ = retry(|| rustix::fs::statx(dir.as_fd(), names.name_c(index), UNFOLLOWED, StatxFlags::TYPE));
         asked += 1;
     }
@@ -107,28 +112,28 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_each_cluster_leads_it() {
+    fn leaders_are_the_first_of_each_cluster() {
         let ascending: Vec<u64> = (30..70).collect();
         assert_eq!(leaders(&names(&ascending), 0).collect::<Vec<_>>(), [2, 18, 34]);
-        assert_eq!(leaders(&names(&ascending), 18).collect::<Vec<_>>(), [34], "the caller asks for 18 itself");
+        assert_eq!(leaders(&names(&ascending), 18).collect::<Vec<_>>(), [34], "the caller reads 18 itself");
         let descending: Vec<u64> = (30..70).rev().collect();
         assert_eq!(leaders(&names(&descending), 0).collect::<Vec<_>>(), [6, 22, 38]);
         assert_eq!(leaders(&names(&[7]), 0).count(), 0);
     }
 
     #[test]
-    fn each_cluster_is_asked_for_once_until_it_is_told_to_end() {
+    fn each_cluster_is_read_once_until_the_end() {
         let names = names(&(0..160).collect::<Vec<_>>());
         let asked = |ended| ask(&dir(), &names, 0, &AtomicBool::new(ended)).entries;
         assert_eq!((asked(false), asked(true)), (9, 0));
     }
 
     #[test]
-    fn nobody_holds_the_names_once_it_has_ended() {
-        let pool = Pool::new();
+    fn names_are_free_after_the_end() {
+        let threads = Threads::new();
         for _ in 0..100 {
             let mut names = names(&(0..1000).collect::<Vec<_>>());
-            let readahead = ClusterReadahead::start(&pool, &dir(), &names, 0).expect("they are in the order of inodes");
+            let readahead = ClusterReadahead::start(&threads, &dir(), &names, 0).expect("they are in inode order");
             assert!(readahead.end().is_some());
             assert!(Arc::get_mut(&mut names).is_some());
         }
@@ -137,19 +142,19 @@ mod tests {
     #[test]
     fn names_in_another_order_are_not_read_ahead() {
         let scattered: Vec<u64> = (0..1000).map(|index| index * 7919 % 100_003).collect();
-        assert!(ClusterReadahead::start(&Pool::new(), &dir(), &names(&scattered), 0).is_none());
+        assert!(ClusterReadahead::start(&Threads::new(), &dir(), &names(&scattered), 0).is_none());
     }
 
-    /// The pool ends first: what it has not begun is not waited for.
+    /// The threads end first. Work that they have not begun is not waited for.
     #[test]
-    fn a_readahead_that_no_thread_begins_ends_too() {
-        let pool = Pool::new();
+    fn readahead_that_no_thread_begins_ends_too() {
+        let threads = Threads::new();
         let (hold, held) = std::sync::mpsc::channel::<()>();
-        assert!(pool.submit(Work::Single(Box::new(move || _ = held.recv())), 1));
+        assert!(threads.submit(Work::Single(Box::new(move || _ = held.recv())), 1));
         let names = names(&(0..1000).collect::<Vec<_>>());
-        let readahead = ClusterReadahead::start(&pool, &dir(), &names, 0).unwrap();
+        let readahead = ClusterReadahead::start(&threads, &dir(), &names, 0).unwrap();
         std::thread::scope(|scope| {
-            scope.spawn(|| pool.stop());
+            scope.spawn(|| threads.stop());
             assert_eq!(readahead.end().map(|cost| cost.entries), None);
             drop(hold);
         });

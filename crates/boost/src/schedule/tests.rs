@@ -1,4 +1,4 @@
-//! The schedule with made-up directories and outcomes.
+//! The schedule, with made-up directories and outcomes.
 
 use std::fs::File;
 
@@ -16,16 +16,16 @@ struct Store {
     entries: u64,
     waits: bool,
     forgets: bool,
-    /// Positions at which a block was read.
+    /// Positions at which blocks were read.
     blocks: Vec<u64>,
-    /// The highest number of questions that were open at once, and of tasks.
-    open_questions: usize,
+    /// The most calls for names that were in flight at once, and the most tasks.
+    open_asks: usize,
     open_tasks: usize,
 }
 
 impl Store {
     fn new(entries: u64, waits: bool) -> Self {
-        Self { entries, waits, forgets: false, blocks: Vec::new(), open_questions: 0, open_tasks: 0 }
+        Self { entries, waits, forgets: false, blocks: Vec::new(), open_asks: 0, open_tasks: 0 }
     }
 
     fn block(&mut self, position: u64) -> Block {
@@ -35,7 +35,7 @@ impl Store {
         Block { names, entries: end - position, position: end }
     }
 
-    /// Takes all tasks there are and then answers them, until nothing is left to do.
+    /// Takes all tasks and then answers them, until none is left.
     fn run(&mut self, schedule: &mut Schedule) {
         let mut position = 0;
         loop {
@@ -45,27 +45,27 @@ impl Store {
                 return;
             }
             let questions = tasks.iter().filter(|task| matches!(task.work, Work::Ask(..))).count();
-            self.open_questions = self.open_questions.max(questions);
+            self.open_asks = self.open_asks.max(questions);
             self.open_tasks = self.open_tasks.max(tasks.len());
             for task in tasks {
                 match task.work {
                     Work::Open(at) => {
                         let block = self.block(at);
                         position = block.position;
-                        schedule.read(task.scan, Some(File::open("/").unwrap().into()), Ok(block));
+                        schedule.read(task.reading, Some(File::open("/").unwrap().into()), Ok(block));
                     }
                     Work::Read => {
                         let block = self.block(position);
                         position = block.position;
-                        schedule.read(task.scan, None, Ok(block));
+                        schedule.read(task.reading, None, Ok(block));
                     }
-                    Work::Ask(names, manner) => self.answer(schedule, task.scan, names, manner),
+                    Work::Ask(names, manner) => self.answer(schedule, task.reading, names, manner),
                 }
             }
         }
     }
 
-    fn answer(&self, schedule: &mut Schedule, scan: ScanId, mut names: Vec<CString>, manner: Manner) {
+    fn answer(&self, schedule: &mut Schedule, reading: ReadingId, mut names: Vec<CString>, manner: Manner) {
         let calls = if self.waits && manner.stop_at_wait { 1 } else { names.len() };
         let left = names.split_off(calls);
         let twice = if manner.twice && self.waits { calls } else { 0 };
@@ -80,35 +80,35 @@ impl Store {
             },
             targets: Votes::default(),
         };
-        schedule.asked(scan, &asked, left, Instant::now());
+        schedule.asked(reading, &asked, left, Duration::from_millis(1));
     }
 }
 
 #[test]
-fn all_names_are_asked_once_and_many_at_a_time() {
+fn names_are_asked_for_once_and_many_at_a_time() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(2500, true));
-    schedule.told(post(1, 0), HERE);
+    schedule.reported(post(1, 0), HERE);
     store.run(&mut schedule);
     let totals = schedule.totals();
     assert_eq!((totals.asked, totals.waited, totals.directories), (2500, 2500, 1));
     assert_eq!(store.blocks, [0, 1000, 2000, 2500]);
-    assert!(store.open_questions > 4 && totals.most_at_once == store.open_tasks, "{totals:?}");
-    // It is over: what the program says of it later begins nothing.
-    schedule.told(post(1, 2048), HERE);
+    assert!(store.open_asks > 4 && totals.most_at_once == store.open_tasks, "{totals:?}");
+    // It is done: a later post of it begins nothing.
+    schedule.reported(post(1, 2048), HERE);
     assert!(schedule.next().is_none());
 }
 
 #[test]
-fn where_calls_are_fast_a_trial_is_all() {
+fn fast_directory_gets_only_a_trial() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(5000, false));
-    schedule.told(post(1, 0), HERE);
+    schedule.reported(post(1, 0), HERE);
     store.run(&mut schedule);
     assert_eq!((schedule.totals().asked, schedule.totals().fast), (16, 1));
     assert_eq!(store.blocks, [0]);
-    assert_eq!(store.open_questions, 1);
-    assert_eq!(schedule.new_intervals(), [(1, 1)], "one directory does not convince");
-    // The program reads on, and where it is now calls are tried again.
-    schedule.told(Post { position: 3000, ..post(1, 1536) }, HERE);
+    assert_eq!(store.open_asks, 1);
+    assert_eq!(schedule.new_intervals(), [(1, 1)], "one directory is not enough");
+    // The program reads further, and calls are tried again at its position.
+    schedule.reported(Post { position: 3000, ..post(1, 1536) }, HERE);
     store.waits = true;
     store.run(&mut schedule);
     assert_eq!(store.blocks[1], 3000);
@@ -117,200 +117,201 @@ fn where_calls_are_fast_a_trial_is_all() {
 }
 
 #[test]
-fn small_fast_directories_are_learnt_from_too() {
+fn small_fast_directories_count_too() {
     let mut schedule = Schedule::new(64, false);
     for inode in 0..20 {
-        schedule.told(post(inode + 1, 0), Identity { device: 1, inode });
+        schedule.reported(post(inode + 1, 0), Identity { device: 1, inode });
         Store::new(3, false).run(&mut schedule);
     }
     assert_eq!(schedule.new_intervals().last(), Some(&(1, 64)));
-    assert!(schedule.scans.is_empty());
+    assert!(schedule.readings.is_empty());
 }
 
 #[test]
-fn keeps_a_stated_lead_and_goes_on_where_it_was() {
+fn lead_is_kept_and_reading_continues_at_its_position() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(20_000, true));
-    schedule.told(post(7, 0), HERE);
+    schedule.reported(post(7, 0), HERE);
     store.run(&mut schedule);
     assert_eq!(schedule.totals().asked, 5000);
-    assert!(schedule.scans.is_empty(), "no descriptor is kept");
-    schedule.told(post(7, 512), HERE);
-    assert!(schedule.next().is_none(), "far enough ahead");
-    schedule.told(post(7, 1536), HERE);
+    assert!(schedule.readings.is_empty(), "no descriptor is kept");
+    schedule.reported(post(7, 512), HERE);
+    assert!(schedule.next().is_none(), "it is far enough ahead");
+    schedule.reported(post(7, 1536), HERE);
     store.run(&mut schedule);
     assert_eq!(schedule.totals().asked, 6000);
-    assert_eq!(store.blocks.last(), Some(&5000), "not where the program is");
-    schedule.told(post(7, 30_000), HERE);
+    assert_eq!(store.blocks.last(), Some(&5000), "at the bookmark, not at the program");
+    schedule.reported(post(7, 30_000), HERE);
     store.run(&mut schedule);
     assert_eq!(schedule.totals().asked, 20_000);
 }
 
 #[test]
-fn trials_keep_to_the_limit_too() {
+fn trials_keep_the_limit() {
     let (mut schedule, mut store) = (Schedule::new(1, false), Store::new(100, true));
-    (0..4).for_each(|inode| schedule.told(post(inode + 1, 0), Identity { device: 1, inode }));
+    (0..4).for_each(|inode| schedule.reported(post(inode + 1, 0), Identity { device: 1, inode }));
     store.run(&mut schedule);
     assert_eq!((store.open_tasks, schedule.totals().directories), (1, 4));
 }
 
 #[test]
-fn directories_are_opened_within_the_limit_and_trouble_there_lowers_it() {
+fn opening_keeps_the_limit_and_errors_lower_it() {
     let mut schedule = Schedule::new(64, false);
-    (0..40).for_each(|inode| schedule.told(post(inode + 1, 0), Identity { device: 1, inode }));
+    (0..40).for_each(|inode| schedule.reported(post(inode + 1, 0), Identity { device: 1, inode }));
     let begin = |schedule: &mut Schedule| std::iter::from_fn(|| schedule.next()).collect::<Vec<_>>();
     let tasks = begin(&mut schedule);
-    let limit = Device::new(64).governor.limit();
+    let limit = Device::new(64).concurrency.limit();
     assert_eq!((tasks.len(), schedule.totals().most_at_once), (limit, limit));
     assert!(!schedule.has_more());
     for task in tasks {
-        schedule.read(task.scan, None, Err(rustix::io::Errno::IO));
+        schedule.read(task.reading, None, Err(rustix::io::Errno::IO));
     }
     assert_eq!(begin(&mut schedule).len(), 1);
 }
 
 #[test]
-fn one_directory_told_of_twice_is_asked_once() {
+fn directory_reported_twice_is_asked_for_once() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(100, true));
-    schedule.told(post(1, 0), HERE);
-    schedule.told(post(2, 0), HERE);
-    schedule.told(post(0, u64::MAX), HERE);
-    schedule.told(post(3, 0), Identity { device: 1, inode: 101 });
+    schedule.reported(post(1, 0), HERE);
+    schedule.reported(post(2, 0), HERE);
+    schedule.reported(post(0, u64::MAX), HERE);
+    schedule.reported(post(3, 0), Identity { device: 1, inode: 101 });
     store.run(&mut schedule);
     assert_eq!((schedule.totals().directories, schedule.totals().posts), (2, 4));
 }
 
-/// A token comes again where a program executes another one, and in another name space of processes.
+/// A token is repeated if a process is replaced by exec, and in another PID namespace.
 #[test]
-fn two_directories_of_one_token_are_two() {
+fn directories_with_one_token_are_distinguished() {
     let there = Identity { inode: 101, ..HERE };
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(100, true));
-    schedule.told(post(1, 0), HERE);
-    schedule.told(post(1, 0), there);
-    assert_eq!(schedule.scans.iter().map(|scan| scan.identity).collect::<Vec<_>>(), [HERE, there]);
+    schedule.reported(post(1, 0), HERE);
+    schedule.reported(post(1, 0), there);
+    assert_eq!(schedule.readings.iter().map(|reading| reading.identity).collect::<Vec<_>>(), [HERE, there]);
     store.run(&mut schedule);
     assert_eq!((schedule.totals().directories, schedule.totals().asked), (2, 200));
-    // One under way, and one of which all was read, say nothing of another one that is read on.
+    // A reading in progress, and one that is done, must not affect another one that continues.
     for before in 0..2 {
         let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(3000, true));
-        schedule.told(post(1, 0), HERE);
+        schedule.reported(post(1, 0), HERE);
         (0..before).for_each(|_| store.run(&mut schedule));
-        schedule.told(Post { position: 2500, ..post(1, 2500) }, there);
-        let scan = schedule.scans.back().expect("it is taken on");
-        assert_eq!((scan.identity, scan.unopened, scan.read), (there, Some(2500), 2500));
+        schedule.reported(Post { position: 2500, ..post(1, 2500) }, there);
+        let reading = schedule.readings.back().expect("it is in progress");
+        assert_eq!((reading.identity, reading.unopened, reading.read), (there, Some(2500), 2500));
     }
 }
 
 #[test]
-fn of_two_readings_of_one_token_the_later_one_counts() {
+fn later_reading_of_one_token_counts() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(20_000, true));
     for seen in [0, 19_000, 0] {
-        schedule.told(post(1, seen), HERE);
+        schedule.reported(post(1, seen), HERE);
         store.run(&mut schedule);
     }
     assert_eq!(store.blocks.last(), Some(&4000));
-    schedule.told(post(1, 1536), HERE);
+    schedule.reported(post(1, 1536), HERE);
     store.run(&mut schedule);
     assert_eq!(store.blocks.last(), Some(&5000));
 }
 
 #[test]
-fn what_is_not_kept_is_not_asked() {
+fn device_without_caching_is_not_asked() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(1000, true));
     store.forgets = true;
-    schedule.told(post(1, 0), HERE);
+    schedule.reported(post(1, 0), HERE);
     store.run(&mut schedule);
     let totals = schedule.totals();
     assert!(totals.asked < 50 && totals.forgotten == 1, "{totals:?}");
     assert_eq!(schedule.new_intervals().last(), Some(&(1, NEVER)));
-    schedule.told(post(2, 0), HERE);
+    schedule.reported(post(2, 0), HERE);
     assert!(schedule.next().is_none());
     assert!(!schedule.is_due(1));
 }
 
 /// All of this store's entries are links.
 #[test]
-fn links_are_asked_for_a_program_that_reads_them_and_those_it_has_passed_once_more() {
+fn targets_are_asked_for_once_the_program_reads_one() {
     let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(2000, true));
-    schedule.told(post(1, 0), HERE);
+    schedule.reported(post(1, 0), HERE);
     store.run(&mut schedule);
-    assert_eq!((schedule.totals().asked, schedule.totals().links), (2000, 0), "it may never read one");
+    assert_eq!((schedule.totals().asked, schedule.totals().links), (2000, 0), "the program may never read one");
     let first = || Post { links: Links::FirstRead, ..post(0, 0) };
-    schedule.told(first(), HERE);
-    assert!(schedule.scans.iter().all(|scan| scan.pick == Pick::Links));
+    schedule.reported(first(), HERE);
+    assert!(schedule.readings.iter().all(|reading| reading.pick == Pick::Links));
     store.run(&mut schedule);
     assert_eq!((schedule.totals().asked, schedule.totals().links), (4000, 2000));
-    // The next directory, and one under way.
+    // The next directory, and one in progress.
     let there = Identity { inode: 101, ..HERE };
-    schedule.told(Post { links: Links::Read, ..post(2, 0) }, there);
+    schedule.reported(Post { links: Links::Read, ..post(2, 0) }, there);
     store.run(&mut schedule);
     assert_eq!((schedule.totals().asked, schedule.totals().links), (6000, 4000));
-    schedule.told(post(3, 0), HERE);
-    schedule.told(first(), HERE);
+    schedule.reported(post(3, 0), HERE);
+    schedule.reported(first(), HERE);
     assert_eq!(
-        schedule.scans.iter().map(|scan| (scan.pick, scan.links)).collect::<Vec<_>>(),
+        schedule.readings.iter().map(|reading| (reading.pick, reading.links)).collect::<Vec<_>>(),
         [(Pick::All, true), (Pick::Links, true)]
     );
 }
 
-/// As far as attributes were asked for by then, and no further: what comes later is asked for both in one go.
+/// As far as attributes were asked for by then. For later entries, both are asked for together.
 #[test]
-fn links_are_asked_once_more_as_far_as_the_program_was_helped() {
+fn second_pass_for_targets_ends_where_attributes_ended() {
     let first = || Post { links: Links::FirstRead, ..post(0, 0) };
     let begin = |posts: &[u64]| {
         let (mut schedule, mut store) = (Schedule::new(64, false), Store::new(20_000, true));
         for &seen in posts {
-            schedule.told(post(u64::from(seen != u64::MAX), seen), HERE);
+            schedule.reported(post(u64::from(seen != u64::MAX), seen), HERE);
             store.run(&mut schedule);
         }
         (schedule, store)
     };
-    // (What was told of before, how many entries were asked then.)
+    // The posts before, and how many entries were asked for then.
     for (posts, asked) in [(&[0][..], 5000), (&[0, 3000, 7500], 12_000), (&[u64::MAX], 20_000)] {
         let (mut schedule, mut store) = begin(posts);
         assert_eq!((schedule.totals().asked, schedule.totals().links), (asked, 0));
-        schedule.told(first(), HERE);
+        schedule.reported(first(), HERE);
         store.run(&mut schedule);
         assert_eq!(schedule.totals().links, asked, "{posts:?}");
         if posts.len() > 1 {
-            schedule.told(Post { links: Links::Read, ..post(1, 9500) }, HERE);
+            schedule.reported(Post { links: Links::Read, ..post(1, 9500) }, HERE);
             store.run(&mut schedule);
             assert_eq!(schedule.totals().links, 14_000);
         }
     }
-    // While it is read.
+    // While it is being read.
     let (mut schedule, mut store) = begin(&[]);
-    schedule.told(post(1, 6000), HERE);
+    schedule.reported(post(1, 6000), HERE);
     let task = schedule.next().expect("it is to be opened");
-    schedule.read(task.scan, None, Ok(store.block(6000)));
-    schedule.told(first(), HERE);
-    let reach =
-        |schedule: &Schedule, pick| schedule.scans.iter().find(|scan| scan.pick == pick).map(|scan| scan.allowed);
+    schedule.read(task.reading, None, Ok(store.block(6000)));
+    schedule.reported(first(), HERE);
+    let reach = |schedule: &Schedule, pick| {
+        schedule.readings.iter().find(|reading| reading.pick == pick).map(|reading| reading.allowed)
+    };
     assert_eq!((reach(&schedule, Pick::All), reach(&schedule, Pick::Links)), (Some(10_096), Some(7000)));
-    // Of a directory that nothing is known of.
+    // A directory of which nothing is known.
     let (mut schedule, mut store) = begin(&[]);
-    schedule.told(first(), HERE);
+    schedule.reported(first(), HERE);
     store.run(&mut schedule);
     assert_eq!(schedule.totals().links, 20_000);
 }
 
 #[test]
-fn a_directory_that_cannot_be_read_ends() {
+fn unreadable_directory_ends() {
     let mut schedule = Schedule::new(64, false);
-    schedule.told(post(1, 0), HERE);
+    schedule.reported(post(1, 0), HERE);
     let task = schedule.next().unwrap();
-    schedule.read(task.scan, None, Err(rustix::io::Errno::ACCESS));
-    assert!(schedule.next().is_none() && schedule.scans.is_empty());
+    schedule.read(task.reading, None, Err(rustix::io::Errno::ACCESS));
+    assert!(schedule.next().is_none() && schedule.readings.is_empty());
 }
 
 #[test]
-fn there_is_an_end_to_what_is_taken_on() {
+fn directories_and_bookmarks_are_bounded() {
     let mut schedule = Schedule::new(64, false);
-    (0..1000).for_each(|inode| schedule.told(post(inode + 1, 0), Identity { device: 1, inode }));
-    assert_eq!(schedule.scans.len(), SCANS);
+    (0..1000).for_each(|inode| schedule.reported(post(inode + 1, 0), Identity { device: 1, inode }));
+    assert_eq!(schedule.readings.len(), READINGS);
     (0..1000).for_each(|_| {
         if let Some(task) = schedule.next() {
-            schedule.read(task.scan, None, Ok(Block { names: Vec::new(), entries: 0, position: 0 }));
+            schedule.read(task.reading, None, Ok(Block { names: Vec::new(), entries: 0, position: 0 }));
         }
     });
-    assert!(schedule.scans.is_empty() && schedule.bookmarks.len() <= BOOKMARKS);
+    assert!(schedule.readings.is_empty() && schedule.bookmarks.len() <= BOOKMARKS);
 }

@@ -1,7 +1,8 @@
-//! A batch on its way: its names are known, and threads ask for the rest, each into parts of its own.
+//! A batch in progress: its names are known, and threads read the rest, each into parts of its own.
 //!
-//! Entries are dealt out by one counter, in runs. Whoever takes part counts as active; the last one to leave wakes the
-//! scan. Nobody holds the names after leaving, so that the scan has them for itself again.
+//! Entries are dealt out by one counter, in runs. Each thread that takes part counts as active, and
+//! the last one to leave wakes the scan. No thread holds the names after it has left, so the scan
+//! then owns them alone again.
 
 use std::{
     ops::Range,
@@ -15,32 +16,32 @@ use std::{
 
 use pando_records::{Names, Part};
 
+use super::order::JobOrder;
 use crate::{
-    arena::Arena,
-    fill::{Asked, Filler, NoRoom, Settled},
-    meter::{Cost, Meter},
-    pace::JobOrder,
+    entry::{Asked, Filler, NoRoom, Settled},
+    kernel::meter::{Cost, Meter},
+    memory::Arena,
 };
 
 /// The most entries that a thread takes at once.
 const RUN: usize = 16;
-/// A thread should come back this often at least, so that all end together.
+/// A thread should take a run at least this often, so that all threads end together.
 const RUNS_PER_THREAD: usize = 8;
 
-/// What a job is about.
+/// The entries and the resources of a job.
 pub struct Task {
     pub dir: Arc<OwnedFd>,
     pub arena: Arc<Arena>,
     pub asked: Asked,
     pub local: Option<(u32, u32)>,
     pub names: Arc<Names>,
-    /// The entries that are asked for.
+    /// The entries to be read.
     pub entries: Range<usize>,
     pub order: JobOrder,
     pub threads: usize,
 }
 
-/// Entries of a directory that are being asked for.
+/// Entries of a directory that threads are reading.
 pub struct Job {
     dir: Arc<OwnedFd>,
     arena: Arc<Arena>,
@@ -48,13 +49,14 @@ pub struct Job {
     settled: Option<Settled>,
     from: usize,
     len: usize,
-    /// The entries in the order of asking; empty for directory order.
+    /// The entries in the order of the calls; empty for directory order.
     sorted: Vec<u32>,
     order: JobOrder,
     threads: usize,
     run: usize,
     name_pages: usize,
-    /// The next entry to be dealt out. Only adds and, to end it, a store of `len`: a single independent value.
+    /// The next entry to be dealt out. It is only added to, and set to `len` to end the job: a
+    /// single independent value.
     cursor: AtomicUsize,
     state: Mutex<State>,
     idle: Condvar,
@@ -69,7 +71,8 @@ struct State {
     elapsed: Duration,
 }
 
-/// What one thread contributes. It is handed in when it is dropped, also by a panic: nobody waits for ever.
+/// The contribution of one thread. Dropping it delivers it, after a panic too, so the scan never
+/// waits for ever.
 struct Share<'a> {
     job: &'a Job,
     parts: Vec<Part>,
@@ -94,11 +97,11 @@ impl Drop for Share<'_> {
     }
 }
 
-/// A job that is done.
+/// A finished job.
 pub struct Done {
     pub names: Arc<Names>,
     pub parts: Vec<Part>,
-    /// The entries that were asked for.
+    /// The entries that were to be read.
     pub entries: Range<usize>,
     pub cost: Cost,
     pub threads: usize,
@@ -156,7 +159,7 @@ impl Job {
         self.name_pages
     }
 
-    /// Deals out no more.
+    /// Ends the job: no more entries are dealt out.
     pub fn cancel(&self) {
         self.cursor.store(self.len, Ordering::Relaxed);
     }
@@ -164,7 +167,7 @@ impl Job {
     /// Takes part until all entries are dealt out.
     pub fn work(&self) {
         let Some(mut share) = self.join() else { return };
-        // Dropped before the share is: whoever leaves holds no names.
+        // Dropped before the share, so a thread that has left holds no names.
         let Some(names) = self.state().names.clone() else { return };
         let mut filler = Filler {
             asked: self.asked,
@@ -183,7 +186,7 @@ impl Job {
         }
     }
 
-    /// Counts the caller in, unless there is nothing left to do.
+    /// Counts the caller as active, unless there is nothing left to do.
     fn join(&self) -> Option<Share<'_>> {
         let mut state = self.state();
         if state.names.is_none() || self.is_dealt() {
@@ -211,7 +214,7 @@ impl Job {
         }
     }
 
-    /// Waits until it is done.
+    /// Waits until the job is done.
     pub fn finish(&self) -> Done {
         let mut state = self.state();
         while state.active > 0 || !self.is_dealt() {

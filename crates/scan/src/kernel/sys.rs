@@ -1,4 +1,4 @@
-//! The system calls that no safe wrapper has: getdents64 into plain bytes, listxattrat and getxattrat.
+//! System calls without a safe wrapper: getdents64 into plain bytes, listxattrat and getxattrat.
 
 use std::{
     ffi::CStr,
@@ -8,7 +8,7 @@ use std::{
 
 use rustix::io::Errno;
 
-/// Linux 6.13 and later; the same number on every architecture but alpha.
+/// Linux 6.13 and later. The number is the same on every architecture but alpha.
 const SYS_GETXATTRAT: libc::c_long = 464;
 const SYS_LISTXATTRAT: libc::c_long = 465;
 
@@ -25,9 +25,10 @@ fn result(value: libc::c_long) -> Result<usize, Errno> {
         .map_err(|_| Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)))
 }
 
-/// Reads directory entries into `buffer`; how many bytes they take, 0 at the end.
+/// Reads directory entries into `buffer`. Returns how many bytes they take, 0 at the end.
 pub fn getdents64(dir: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
-    // SAFETY: the kernel writes at most `len` bytes to the buffer, which is borrowed for the time of the call.
+    // SAFETY: the kernel writes at most `len` bytes to the buffer, which is borrowed during the
+    // call.
     result(unsafe { libc::syscall(libc::SYS_getdents64, dir.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) })
 }
 
@@ -35,10 +36,10 @@ fn at_flags(follow: bool) -> libc::c_int {
     if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW }
 }
 
-/// The names of the extended attributes of `name` in `dir`, each with a zero byte behind it.
+/// The names of the extended attributes of `name` in `dir`, each with a zero byte after it.
 pub fn listxattrat(dir: BorrowedFd<'_>, name: &CStr, follow: bool, list: &mut [u8]) -> Result<usize, Errno> {
-    // SAFETY: `name` ends with a zero byte, and the kernel writes at most `len` bytes to `list`; both are borrowed
-    // for the time of the call.
+    // SAFETY: `name` ends with a zero byte, and the kernel writes at most `len` bytes to `list`.
+    // Both are borrowed during the call.
     result(unsafe {
         libc::syscall(SYS_LISTXATTRAT, dir.as_raw_fd(), name.as_ptr(), at_flags(follow), list.as_mut_ptr(), list.len())
     })
@@ -54,8 +55,8 @@ pub fn getxattrat(
 ) -> Result<usize, Errno> {
     let mut args =
         XattrArgs { value: value.as_mut_ptr() as u64, size: u32::try_from(value.len()).unwrap_or(u32::MAX), flags: 0 };
-    // SAFETY: both names end with a zero byte; `args` has the size that is passed, and names a buffer of which the
-    // kernel writes at most `size` bytes. All are borrowed for the time of the call.
+    // SAFETY: both names end with a zero byte. `args` has the size that is passed, and names a
+    // buffer to which the kernel writes at most `size` bytes. All are borrowed during the call.
     result(unsafe {
         libc::syscall(
             SYS_GETXATTRAT,
@@ -69,11 +70,12 @@ pub fn getxattrat(
     })
 }
 
-/// Whether the kernel has listxattrat and getxattrat, and nothing forbids them. Asked once.
+/// Whether the kernel has listxattrat and getxattrat, and no filter forbids them. Checked once.
 pub fn has_xattrat() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
-        // A filter of system calls may answer EPERM for what it does not know; the root directory itself never does.
+        // A filter of system calls may answer EPERM for calls that it does not know. The root
+        // directory itself never does.
         !matches!(listxattrat(rustix::fs::CWD, c"/", false, &mut []), Err(Errno::NOSYS | Errno::PERM))
     })
 }

@@ -1,6 +1,7 @@
 //! The threads of a scan or a walk.
 //!
-//! They are started when they are first needed, sleep when they are not, and end with the pool.
+//! They are started when they are first needed, sleep when they are not needed, and end with this
+//! object.
 
 use std::{
     collections::VecDeque,
@@ -9,16 +10,16 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use crate::job::Job;
+use super::job::Job;
 
-/// A thread calls the kernel and little else.
+/// A thread calls the kernel and does little else.
 const STACK_BYTES: usize = 128 << 10;
 
-/// What threads do.
+/// Work for threads.
 pub enum Work {
-    /// Many may take part; it stays in the queue until all of it is dealt out.
+    /// Many threads may take part. It stays in the queue until all of it is dealt out.
     Shared(Arc<Job>),
-    /// One does it.
+    /// One thread does it.
     Single(Box<dyn FnOnce() + Send>),
 }
 
@@ -27,7 +28,7 @@ struct Queue {
     work: VecDeque<Work>,
     /// How many threads may work at the same time.
     wanted: usize,
-    /// How many do.
+    /// How many threads are working.
     busy: usize,
     ending: bool,
 }
@@ -37,8 +38,8 @@ struct Shared {
     wake: Condvar,
 }
 
-/// Threads, and what they are to do.
-pub struct Pool {
+/// Threads and the queue of their work.
+pub struct Threads {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -47,14 +48,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Pool {
+impl Threads {
     pub fn new() -> Self {
         let shared = Shared { queue: Mutex::default(), wake: Condvar::new() };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
-    /// Gives work to at most `wanted` threads. False if there is no thread at all: the system allows none, and
-    /// the caller has to do it.
+    /// Gives work to at most `wanted` threads. False if there is no thread at all, because the
+    /// system allows none: the caller has to do the work.
     pub fn submit(&self, work: Work, wanted: usize) -> bool {
         let running = self.spawn(wanted);
         if running == 0 {
@@ -68,7 +69,7 @@ impl Pool {
         true
     }
 
-    /// Starts threads until there are `wanted`; how many there are.
+    /// Starts threads until there are `wanted`. Returns how many there are.
     fn spawn(&self, wanted: usize) -> usize {
         let mut threads = lock(&self.threads);
         while threads.len() < wanted {
@@ -84,8 +85,9 @@ impl Pool {
 }
 
 impl Shared {
-    /// One is woken for each piece of work. It wakes another one if there is more to do, and whoever is done looks
-    /// for more itself: nothing is left lying, and nobody is woken for nothing.
+    /// One thread is woken for each piece of work. It wakes another one if there is more to do, and
+    /// a thread that has finished looks for more itself. So no work is left in the queue, and no
+    /// thread is woken for nothing.
     fn serve(&self) {
         let mut queue = lock(&self.queue);
         while !queue.ending {
@@ -100,7 +102,8 @@ impl Shared {
             if more {
                 self.wake.notify_one();
             }
-            // A panic has been told, and whoever waits for the work has heard of it. The thread is still needed.
+            // The panic is reported, and the thread that waits for the work knows. This thread is
+            // still needed.
             let _ = catch_unwind(AssertUnwindSafe(|| match work {
                 Work::Shared(job) => job.work(),
                 Work::Single(work) => work(),
@@ -123,9 +126,9 @@ impl Queue {
     }
 }
 
-impl Pool {
-    /// Waits for the calls that are in the kernel, and starts no more. What one thread does alone is waited for:
-    /// whoever gave it tells it to end.
+impl Threads {
+    /// Waits for the calls that are in the kernel, and begins no more. Work of a single thread is
+    /// waited for too: the thread that submitted it must tell it to end.
     pub fn stop(&self) {
         let mut queue = lock(&self.shared.queue);
         queue.ending = true;
@@ -138,14 +141,14 @@ impl Pool {
         }
         self.shared.wake.notify_all();
         let threads = std::mem::take(&mut *lock(&self.threads));
-        // What the last thread lets go of may end the pool: it cannot wait for itself.
+        // The last thread may drop the last reference to this object. It cannot wait for itself.
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != thread::current().id()) {
             drop(thread.join());
         }
     }
 }
 
-impl Drop for Pool {
+impl Drop for Threads {
     fn drop(&mut self) {
         self.stop();
     }
@@ -158,10 +161,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_takes_no_thread_away() {
-        let pool = Pool::new();
-        let submit = |work: Box<dyn FnOnce() + Send>| assert!(pool.submit(Work::Single(work), 1));
-        submit(Box::new(|| panic!("as work may")));
+    fn panic_leaves_the_thread_working() {
+        let threads = Threads::new();
+        let submit = |work: Box<dyn FnOnce() + Send>| assert!(threads.submit(Work::Single(work), 1));
+        submit(Box::new(|| panic!("for the test")));
         let (done, is_done) = mpsc::channel();
         submit(Box::new(move || done.send(()).unwrap()));
         assert_eq!(is_done.recv_timeout(Duration::from_secs(60)), Ok(()));

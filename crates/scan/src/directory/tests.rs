@@ -1,4 +1,4 @@
-//! Jobs that came to their turn in each state, made by hand.
+//! Jobs in each state, made by hand, when their turn comes.
 
 use std::iter;
 
@@ -7,9 +7,11 @@ use pando_records::PART_ENTRIES;
 use super::*;
 use crate::{
     Workers,
-    job::{Job, Task},
-    meter::Cost,
-    pace::JobOrder,
+    kernel::meter::Cost,
+    workers::{
+        job::{Job, Task},
+        order::JobOrder,
+    },
 };
 
 /// A directory with a few files, and a scan of it by the caller alone.
@@ -24,7 +26,7 @@ fn scan_of(files: usize, workers: Workers) -> (tempfile::TempDir, Scan) {
     (temp, scan)
 }
 
-/// A job that no thread has heard of.
+/// A job that no thread knows.
 fn job(scan: &Scan, names: Arc<Names>, order: JobOrder) -> Arc<Job> {
     Arc::new(Job::new(Task {
         dir: scan.dir.clone(),
@@ -43,7 +45,7 @@ fn answered(scan: &Scan) -> usize {
 }
 
 #[test]
-fn names_of_a_job_that_got_no_page_are_asked_for_again() {
+fn job_that_got_no_page_is_read_again() {
     let (_temp, mut scan) = scan();
     let names = scan.read_names(1);
     let job = job(&scan, names, JobOrder::Directory);
@@ -55,10 +57,10 @@ fn names_of_a_job_that_got_no_page_are_asked_for_again() {
     assert_eq!((scan.batch.len(), answered(&scan)), (20, 20));
 }
 
-/// Answers in the order of inodes lie scattered in that of the directory: threads begin with fewer, and the caller does
-/// not do the rest alone.
+/// Answers in inode order lie scattered in directory order. Threads continue with smaller jobs, and
+/// the caller does not do the rest alone.
 #[test]
-fn what_pages_did_not_suffice_for_is_asked_for_by_smaller_jobs() {
+fn entries_without_pages_go_to_smaller_jobs() {
     const FILES: usize = 3 * PART_ENTRIES;
     let (_temp, mut scan) = scan_of(FILES, Workers::Fixed(2));
     let names = scan.read_names(FILES);
@@ -79,7 +81,8 @@ fn what_pages_did_not_suffice_for_is_asked_for_by_smaller_jobs() {
     assert_eq!(seen, FILES);
 }
 
-/// A job that comes to its turn with nothing, since the ones before it held all pages, says nothing about the next.
+/// A job that has no answers, since those before it held all pages, does not make the next ones
+/// small.
 #[test]
 fn jobs_grow_again_when_there_are_pages() {
     const FILES: usize = 200;
@@ -101,11 +104,11 @@ fn jobs_grow_again_when_there_are_pages() {
     scan.most = usize::MAX - 1;
     scan.seek(0).unwrap();
     while scan.advance().unwrap() {}
-    assert_eq!(scan.most, usize::MAX, "several jobs are under way again");
+    assert_eq!(scan.most, usize::MAX, "several jobs are in progress again");
 }
 
 #[test]
-fn jobs_of_threads_that_were_sent_home_are_given_up() {
+fn unfinished_jobs_of_dismissed_threads_are_dropped() {
     let (_temp, mut scan) = scan();
     for is_done in [true, true, false] {
         let names = scan.read_names(1);
@@ -119,25 +122,25 @@ fn jobs_of_threads_that_were_sent_home_are_given_up() {
     for left in [2, 1, 0] {
         assert!(scan.advance().unwrap());
         assert_eq!((answered(&scan), scan.jobs.len()), (20, left));
-        assert!(left == 0 || matches!(scan.jobs[left - 1], Pending::GivenUp(_, 0)), "its entries are the caller's");
+        assert!(left == 0 || matches!(scan.jobs[left - 1], Pending::Dropped(_, 0)), "its entries are the caller's");
         assert!(left < 2 || matches!(scan.jobs[0], Pending::Job(_)), "what is done already is kept");
     }
 }
 
 #[test]
-fn the_caller_alone_has_all_pages() {
+fn caller_alone_has_all_pages() {
     let (_temp, mut scan) = scan();
     let mut names = || {
         rustix::fs::seek(&scan.dir, SeekFrom::Start(0)).unwrap();
         scan.read_names(1)
     };
-    let (given_up, later) = (names(), names());
+    let (dropped, later) = (names(), names());
     let job = job(&scan, later, JobOrder::Directory);
     job.work();
-    scan.jobs.extend([Pending::GivenUp(given_up, 0), Pending::Job(job)]);
+    scan.jobs.extend([Pending::Dropped(dropped, 0), Pending::Job(job)]);
     assert!(scan.advance().unwrap());
     assert_eq!(answered(&scan), 20);
-    assert!(matches!(scan.jobs[0], Pending::GivenUp(_, 0)), "its answers hold none");
+    assert!(matches!(scan.jobs[0], Pending::Dropped(_, 0)), "its answers hold none");
 }
 
 fn free_pages(scan: &Scan) -> usize {
@@ -147,18 +150,18 @@ fn free_pages(scan: &Scan) -> usize {
     count
 }
 
-/// Whether a thread reads ahead is by what the last entries waited; what comes out is the same.
+/// The waits of the last entries decide whether a thread reads ahead. The records are the same.
 #[test]
-fn names_that_were_read_ahead_are_used_again() {
+fn names_that_were_read_ahead_are_reused() {
     const FILES: usize = 3 * PART_ENTRIES;
     let (_temp, mut scan) = scan_of(FILES, Workers::Auto);
     let pages = free_pages(&scan);
     for waited_ms in [50, 0] {
         scan.seek(0).unwrap();
         let cost = Cost { entries: 100_000, cpu_ns: 1, waited_ns: waited_ms * 1_000_000 };
-        assert!(!scan.crew.pace.after_inline(cost), "half a microsecond each is worth no thread");
-        scan.crew.pace.after_readahead(cost);
-        assert_eq!(scan.crew.pace.reads_ahead(), waited_ms > 0);
+        assert!(!scan.pool.concurrency.after_caller(cost), "half a microsecond each is worth no thread");
+        scan.pool.concurrency.after_readahead(cost);
+        assert_eq!(scan.pool.concurrency.reads_ahead(), waited_ms > 0);
         let mut seen = 0;
         while scan.advance().unwrap() {
             assert_eq!(answered(&scan), scan.batch.len());

@@ -1,0 +1,42 @@
+//! How many calls at once.
+//!
+//! A call that waits for a disk or a server leaves a CPU free, so other calls should be in flight
+//! meanwhile. The best number depends on what is waited for: a network store wants many, the
+//! kernel's caches want one, and on XFS calls for names of one directory wait for one another.
+//! Nothing in the system says which of these it is, so the number is found by trial:
+//!
+//! 1. *Measure* calls at a number: what they took, and how much of that was waiting.
+//! 2. *Raise* the number while the calls wait and more complete with more of them in flight. If
+//!    they wait so long that it cannot be for one another, the number is raised at once, without a
+//!    comparison.
+//! 3. *Fall back* when more in flight did not complete more. Fewer are kept if they complete as
+//!    much: they cost less, and are less in the way of other programs.
+//! 4. *Settle*, and try again after a while, more rarely each time that the trial changes nothing.
+//!    What pays changes on the way.
+//!
+//! Three controllers do this, because they can measure different things, and because calls that are
+//! in flight cost different things:
+//!
+//! * [`ByThroughput`], for `pando warm` and `pando boost`: it tries twice or half as many calls,
+//!   and decides by the calls that complete in a second.
+//! * `ByDelay`, for `pando warm --nice`: it tries one more call, or half as many, and decides by
+//!   the time that a call takes.
+//! * `ByWaits`, for scans (`pando ls`): it tries the caller alone, or as many threads as keep one
+//!   of them at work, and decides by the waiting time and the CPU time of entries.
+//!
+//! `ByThroughput` may take some hundred calls to find the number. A scan cannot: most directories
+//! have fewer entries. It must also not cost CPU time where nothing waits, which read-ahead may. So
+//! `ByWaits` computes the first number from the waits of the caller's own first entries, and tries
+//! later whether the caller does as well alone. Decision 29 (`docs/decisions`) compares them.
+//!
+//! All tuned numbers are in `tuning`.
+
+mod delay;
+mod throughput;
+pub(crate) mod tuning;
+pub(crate) mod waits;
+
+pub(crate) use delay::ByDelay;
+pub use throughput::{ByThroughput, Calls, Queue};
+pub use tuning::HELPER_FIRST;
+pub(crate) use waits::ByWaits;

@@ -1,0 +1,106 @@
+//! All tuned numbers of this module, with the reason for each.
+//!
+//! Times are per entry or per call. Decisions 22, 23 and 29 have the measurements.
+
+use std::time::Duration;
+
+// ---- By throughput and by waits.
+
+/// Rates within this factor count as the same. Fewer calls at once are kept if the rate is the
+/// same. More threads of a scan are kept only if it is not. (A scan may try 62 threads and then 64,
+/// which cannot bring more than 3 %. So the demand is lower than [`MORE_GAIN`].)
+pub const SAME_RATE: f64 = 1.05;
+
+// ---- By throughput.
+
+/// What twice as many calls at once must bring. With less, they mostly wait for one another.
+pub const MORE_GAIN: f64 = 1.1;
+/// A helper of programs starts with so many. A directory that it opens to all threads has waited
+/// already, and the program asks for the first names itself meanwhile.
+pub const HELPER_FIRST: usize = 8;
+/// A call that takes longer has waited for something: the kernel's caches answer in a few
+/// microseconds.
+pub const CALL_WAITED: Duration = Duration::from_micros(50);
+/// A worker reports so many calls at once, if none has waited: one lock for many fast calls.
+pub const UNREPORTED_CALLS: u32 = 64;
+/// Calls of this mean, for each that is in flight, wait for a device or a server. Less may be a
+/// wait for the other calls, as on XFS.
+pub const WAITS_FOR_DEVICE: Duration = Duration::from_micros(100);
+/// So many calls say that. The number must double quickly at first: at 4 ms a call, 32 are reached
+/// after 50 calls.
+pub const DEVICE_CALLS: u32 = 4;
+/// The rate of the best number has fallen so far that nothing learnt holds: the caches are passed,
+/// or a device is busy with something else.
+pub const RESTART: f64 = 0.5;
+/// A round is so many calls, or as many as complete in [`ROUND_TIME`].
+pub const ROUND_CALLS: u32 = 512;
+/// In that time, at least so many calls for each that is in flight: a few slow ones decide nothing.
+pub const ROUND_CALLS_EACH: u32 = 2;
+/// See [`ROUND_CALLS`].
+pub const ROUND_TIME: Duration = Duration::from_millis(5);
+/// More are tried only if one part in so many of the round's time went into calls that waited.
+pub const WAITING_PART: u32 = 20;
+/// Rounds before others are tried, when others were no better. Twice as many each time in a row, up
+/// to so many times: at most 128 rounds, so trials then cost 1 % at most.
+pub const SETTLED_ROUNDS: u32 = 4;
+/// See [`SETTLED_ROUNDS`].
+pub const SETTLED_DOUBLINGS: u32 = 5;
+
+// ---- By delay.
+
+/// Calls that waited whose mean is judged. A single one says little.
+pub const DELAY_CALLS: u32 = 32;
+/// Calls that take so many times as long as the best mean have met others in the queue.
+pub const DELAY_CROWDED: u32 = 2;
+
+// ---- By waits (scans).
+
+/// An entry that waits this long is worth a thread.
+pub const WAIT_PAYS_NS: u64 = 5_000;
+/// Threads continue until an entry waits less than this. Lower than [`WAIT_PAYS_NS`], so that the
+/// two do not alternate.
+pub const WAIT_IS_OVER_NS: u64 = 2_000;
+/// Waits in a sum of less than this are not judged: one wait alone may be chance.
+pub const WAITED_AT_LEAST_NS: u64 = 100_000;
+/// The CPU time of an entry counts as at most this. Eight entries on a slow server took 342 µs
+/// each, since the first ones touch everything for the first time.
+pub const CPU_AT_MOST_NS: u64 = 20_000;
+/// An entry with so much CPU time is not in the kernel's caches, nor is the block's content made
+/// into inodes and names: another CPU halves that.
+pub const WORK_PAYS_NS: u64 = 5_000;
+/// Fewer entries do not distinguish that from memory that is touched for the first time.
+pub const WORK_ENTRIES: u64 = 64;
+/// More CPUs than this have not been seen to help with it.
+pub const WORKING_CPUS: usize = 4;
+/// Jobs for which more threads, which brought nothing, are not tried again.
+pub const CAPPED_JOBS: u32 = 16;
+
+/// An entry that waits longer than this, for each thread, waits for a device. Less may be a wait
+/// for the other threads. Unlike in [`WAITS_FOR_DEVICE`], the CPU time is not in it.
+pub const WAITS_FOR_DEVICE_NS: u64 = 50_000;
+/// Entries that threads must have done to be compared with the caller alone.
+pub const TOGETHER_ENTRIES: u64 = 1024;
+/// Entries that the caller must have done alone.
+pub const ALONE_ENTRIES: u64 = 256;
+/// So few, if the caller was many times slower.
+pub const ALONE_ENTRIES_HOPELESS: u64 = 32;
+/// The caller is hopeless if it takes so many times as long as the threads.
+pub const HOPELESS: f64 = 4.0;
+/// Threads that need so many times the CPU time of the caller alone are in one another's way. The
+/// caller may then be slower by [`IN_THE_WAY_SLOWER`] and is still preferred: CPU time that threads
+/// lose shows first, while speed varies from one moment to the next.
+pub const IN_THE_WAY_CPU: f64 = 1.25;
+/// See [`IN_THE_WAY_CPU`].
+pub const IN_THE_WAY_SLOWER: f64 = 1.3;
+/// Measurements of the caller, once it was found to do as well alone, before threads are tried
+/// again. Twice as many each time in a row, up to so many times.
+pub const ALONE_LOOKS: u32 = 2048;
+/// See [`ALONE_LOOKS`].
+pub const ALONE_DOUBLINGS: u32 = 4;
+/// A measurement with waits as for a device counts as so many, so threads are tried much sooner.
+pub const WAITED_LOOKS: u32 = 64;
+/// Measurements with too few entries to compare (all directories are small), after which threads
+/// continue.
+pub const TRIAL_LOOKS: u32 = 64;
+/// Jobs of threads that do better before the caller tries again alone.
+pub const TOGETHER_JOBS: u32 = 4;
