@@ -39,9 +39,7 @@
 //! Path walk, stat, access, look-ups and seeks take none of these locks; only a relative seek
 //! waits, for a read or write on the same handle. Path rendering takes none in the common case.
 //!
-//! No other lock is taken under a leaf, with one exception: `Exports::forget` may put the last
-//! reference to an inode while it holds the list of mounts, and that takes other leaves and the
-//! data lock, which no thread holds then.
+//! No other lock is taken under a leaf.
 //!
 //! No thread waits for a lock other than a leaf while it holds a reclamation guard. A driver's
 //! [`Backing`] may be called with any of these locks held, except for a position and the leaves,

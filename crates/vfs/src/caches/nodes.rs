@@ -97,16 +97,13 @@ impl Nodes {
         }
     }
 
-    /// Subtracts `lookups` from the count of a number. None if the number is not known. True if
-    /// this has removed an alias that holds an inode without a name until the alias is reclaimed.
-    pub(crate) fn forget(&self, ino: u64, lookups: u64) -> Option<bool> {
-        // Dropped after the guard: the last put of an inode may wait.
-        let left = {
-            let guard = pin();
-            let entry = self.table.entry(ino, &guard)?;
-            if entry.to_ref().count_down(lookups) { self.leave_unless_named(entry, &guard) } else { None }
-        };
-        Some(left.is_some_and(|left| left.is_link() && left.inode().links.all_removed()))
+    /// Subtracts `lookups` from the count of a number. None if the number is not known. The caller
+    /// puts the reference of an entry that this has removed, without a guard or a lock: the last put
+    /// of an inode may wait.
+    pub(crate) fn forget(&self, ino: u64, lookups: u64) -> Option<Option<Counted<Dentry>>> {
+        let guard = pin();
+        let entry = self.table.entry(ino, &guard)?;
+        Some(if entry.to_ref().count_down(lookups) { self.leave_unless_named(entry, &guard) } else { None })
     }
 
     /// Removes an entry that has become idle, unless its inode is in memory and has a name.

@@ -75,7 +75,11 @@ impl Exports {
     /// Takes back `lookups` of what [`Exports::remember`] has counted. When the last one is taken
     /// back, an inode without a name is released.
     pub fn forget(&self, ino: u64, lookups: u64) {
-        if self.0.superblocks(|sb| sb.nodes.forget(ino, lookups)) == Some(true) {
+        let Some(left) = self.0.superblocks(|sb| sb.nodes.forget(ino, lookups)).flatten() else { return };
+        // An alias holds its inode until the alias is reclaimed.
+        let holds_unnamed = left.is_link() && left.inode().links.all_removed();
+        drop(left);
+        if holds_unnamed {
             pando_sync::collect();
         }
     }
