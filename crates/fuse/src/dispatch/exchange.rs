@@ -1,4 +1,4 @@
-//! One request and its reply: the arguments become a call of the [`Server`](crate::Server), and its
+//! One request and its reply: the arguments become a call of the [`crate::Server`], and its
 //! result becomes the body of the reply.
 
 use std::time::Duration;
