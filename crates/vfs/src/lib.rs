@@ -28,16 +28,18 @@
 //!
 //! # Rules of the locks
 //!
-//! A thread takes locks only in the order above, and debug builds assert it. An indented lock may
-//! be taken while the lock above it is held. An eviction also takes name locks while it holds
-//! `evicting`.
+//! A thread takes locks only in the order above, and debug builds assert it, except for `evicting`.
+//! An indented lock may be taken while the lock above it is held. Codes such as P2 are promises;
+//! ARCHITECTURE.md lists them. An eviction also takes name locks while it holds `evicting`.
 //!
 //! All names of a directory share one lock until two threads contend for it. Then the lock is split
-//! for good, and each name has a lock of its own, by stripe ([`pando_sync::LockGranularity`]). From
-//! then on, threads that change different names of the directory run in parallel.
+//! for good: the hash of a name selects one of many locks, its stripe
+//! ([`pando_sync::LockGranularity`]). From then on, names with different stripes do not exclude
+//! each other.
 //!
-//! Path walk, stat, access, look-ups and seeks take none of these locks; only a relative seek
-//! waits, for a read or write on the same handle. Path rendering takes none in the common case.
+//! For cached objects, path walk, stat, access, look-ups and seeks take none of these locks; only a
+//! relative seek waits, for a read or write on the same handle. Path rendering takes none in the
+//! common case.
 //!
 //! No other lock is taken under a leaf.
 //!
@@ -60,12 +62,14 @@
 //!                                                              +-----------------+
 //! ```
 //!
-//! A *directory entry* stands in the table of a directory for a name. Its `value` says which dentry
-//! the name is bound to. A *dentry* is the identity that an open file keeps. Its `place` says in
-//! which directory entry it stands now. The first dentry of an inode contains the inode, and is
-//! allocated together with the directory entry in which it was created. Each other hard link has an
-//! *alias*: a dentry that refers to the first one. All these objects are reference-counted, and may
-//! be read under a reclamation guard without being counted ([`pando_sync::Counted`]).
+//! Linux's dentry is two objects here. A *directory entry* is an element of a directory's table: a
+//! name, and a `value` that refers to a dentry or to none. A *dentry* is one hard link of an inode.
+//! A rename moves it to another directory entry. An open file refers to the dentry, so it follows
+//! renames; `place` refers back to the directory entry that has the dentry now. The first dentry of
+//! an inode contains the inode, and is allocated together with the directory entry in which it was
+//! created. Each other hard link has an *alias*: a dentry that refers to the first one. All these
+//! objects are reference-counted, and may be read under a reclamation guard without being counted
+//! ([`pando_sync::Counted`]).
 //!
 //! Words that every create would write are striped once threads contend for them: a directory's
 //! entry counts, its time stamp, and the *parent reference* through which its entries hold it.
@@ -76,29 +80,37 @@
 //!
 //! **A look-up** pins a guard. It hashes each name with a keyed pseudo-random function. The key
 //! differs between directories, because the cookies of readdir publish the hashes. It finds the
-//! entry in the table and loads its value. It writes nothing that another core reads (P1). Its
-//! linearization point is the load of the value. If the value belongs to an operation in progress,
-//! the linearization point is the load of that operation's state.
+//! entry in the table and loads its value. For a cached name it writes no shared cache line (P1).
+//! Its linearization point is the load of the value.
 //!
-//! **A change** is an *attempt* under a guard: it walks, looks the names up, checks, *tries* the
-//! locks of its names, and makes the change. If a lock is taken, the attempt ends and releases
-//! everything. The thread waits for the locks that it needs, which are numbers, so no object must
-//! be kept alive for them. Then it makes another attempt with these locks held. So no thread waits
-//! under a guard, and no thread counts a reference on a directory in which others work.
+//! **A change of several words** uses an *operation*: a descriptor that the thread publishes in
+//! each of the words, and commits with one compare-and-swap on its state. A look-up that finds a
+//! descriptor in a value loads that state, takes the old or the new value by it, and never waits.
+//! This load is then its linearization point.
 //!
-//! **create** (also mkdir, mknod, symlink, link, open) first does everything that can fail. It
-//! inserts the entry *pending*, so that no look-up sees it. Then it checks that the directory is
-//! alive. If so, it publishes the entry, which is the instant of the operation. If a removal is in
-//! progress, it aborts the removal. If the directory is removed, it takes the entry back: ENOENT.
+//! **A change** makes attempts. An attempt pins a guard, walks, looks its names up, checks, and
+//! *tries* the locks of its names. If it gets all of them, it makes the change. If another thread
+//! holds one, the attempt releases its locks and the guard, and keeps only the numbers of the
+//! stripes. The thread waits for these stripes without a guard, and makes the next attempt with
+//! them held. So no thread waits under a guard, and no thread counts a reference on a directory in
+//! which others work.
 //!
-//! **rmdir** stores an operation in the directory's life and scans for entries. If it finds a
-//! pending one, it publishes that entry itself and fails with ENOTEMPTY. If it finds none, it
-//! commits the operation. At this instant the directory is removed and its name is unbound.
+//! **create** (also mkdir, mknod, symlink, link, open) first does everything that can fail except
+//! for one check. It inserts the entry *pending*: look-ups ignore it. It fences, and reads the
+//! directory's life. If the directory is alive, it publishes the entry: the instant of the create.
+//! If a removal is in progress, it aborts the removal and publishes. If the directory is removed,
+//! also because the removal has committed first, it takes the entry out again and fails with
+//! ENOENT.
+//!
+//! **rmdir** stores an operation in the directory's life, fences, and scans for entries. If it
+//! finds one, it aborts and fails with ENOTEMPTY. A pending entry it publishes first, on behalf of
+//! its creator, so that the directory is not empty at that instant. If the table is empty, it
+//! commits. At this instant the directory is removed and its name is unbound.
 //!
 //! **rename** enlists all words that change in one operation: the two directory entries, the place
 //! of the dentry that moves, the place of a dentry that is replaced, and the life of a directory
-//! that is replaced. The commit is one compare-and-swap, and the instant of the rename (P3). A
-//! reader that meets an enlisted word takes its value from the operation's state, and never waits.
+//! that is replaced, whose entries it scans as rmdir does. The commit is the instant of the rename
+//! (P3).
 //!
 //! ```text
 //!  create in d                                rmdir d
@@ -109,9 +121,9 @@
 //!  publish                                    ENOTEMPTY
 //! ```
 //!
-//! The thread whose fence comes second sees the word that the other one wrote before its own fence.
-//! So at least one of them sees the other. `pando_sync::op` has the models and all linearization
-//! points.
+//! Both fences are sequentially consistent, so one of them comes first. The thread with the later
+//! fence sees what the other thread stored before the earlier fence. So at least one of them sees
+//! the other. `pando_sync::op` has the models and all linearization points.
 //!
 //! **unlink** empties the directory entry (the instant), removes it from the table, and decrements
 //! the link count. **link** increments the count before it inserts the entry. So a link count is
@@ -119,33 +131,35 @@
 //!
 //! **open** of a file that many threads open at the same time: the dentry gets per-CPU reference
 //! counts ([`pando_sync::PerCpuRefs`]), under its name lock, and later openers use those. The
-//! counts hold the dentry and the dentry holds the counts. The thread that removes the name
-//! collapses them under the same lock, and so does the shutdown of the tree after it is closed.
+//! counts and the dentry refer to each other. The thread that removes the name breaks this cycle
+//! under the same lock, and so does the shutdown of the tree after it is closed.
 //!
-//! **chmod and chown** of a directory: a change of a name is permitted under the name lock, and the
-//! permission is valid until that lock is released. A thread that takes permissions away marks the
-//! directory, passes once through all name locks, and then stores the new record, which is the
-//! instant. No thread is between its check and its change then. A thread that finds the mark
-//! releases its lock and waits ([`pando_sync::Revocable`]).
+//! **chmod and chown** of a directory: a change of a name checks the directory's permissions while
+//! it holds the name lock, and relies on the result until it releases the lock. To revoke
+//! permissions, a thread marks the directory, and then takes and releases each name lock once: a
+//! grace period, like `synchronize_rcu()`. After that, no thread relies on an old check. The thread
+//! stores the new permissions, which is the instant. A thread that finds the mark releases its lock
+//! and waits ([`pando_sync::Revocable`]).
 //!
 //! **The path-prefix cache** of a thread has the directories that its walks have passed, with the
 //! rename sequence from before the walk. The next walk to a name in such a directory starts there,
 //! if the sequence is unchanged and the directory is not removed. At the instant at which the
-//! sequence was read, the whole path existed and was open to the caller: the module `prefixes` has
-//! the proof. The cache holds no references ([`pando_sync::Weak`]) and is written where no other
-//! thread reads.
+//! sequence was read, the whole path existed and the caller could search each directory of it: the
+//! module `prefixes` has the proof. The cache holds no references ([`pando_sync::Weak`]) and is
+//! written where no other thread reads.
 //!
 //! **Path rendering** climbs from place to place within a window of the rename sequence, and starts
 //! over if a directory has moved meanwhile. After four tries it blocks moves of directories for one
 //! climb.
 //!
-//! **A seek** only stores the position. Reads and writes finish with a compare-and-swap, so a seek
-//! that came after them stays in force ([`pando_sync::Position`]).
+//! **A seek** only stores the position. A read or write advances the position with a
+//! compare-and-swap at its end. If a seek has stored another position meanwhile, the seek wins
+//! ([`pando_sync::Position`]).
 //!
 //! **A tree with a [`Backing`]** is a cache of recent answers: see [`Driver`] and the modules
 //! `caches::ask` and `caches::evict`.
 //!
-//! # Which paths write shared cache lines
+//! # Which operations write shared cache lines
 //!
 //! In the table, *name* stands for the bucket and the lock of a name (one lock for all names of a
 //! directory until threads contend), and *stripe* for this CPU's stripe of a directory.
@@ -158,7 +172,7 @@
 //! | open, close | the file's reference count; after contention, this CPU's count of it |
 //! | create, symlink, mknod | name, stripe |
 //! | mkdir | name, stripe, the new directory |
-//! | rmdir | name, stripe, the removed directory, 1 of 512 death counters of `Weak` |
+//! | rmdir | name, stripe, the removed directory, 1 of 512 counters that end weak references |
 //! | link, unlink | name, stripe, link count and ctime, reference count of the first dentry |
 //! | rename of a file | both names, both stripes, the file's place and ctime |
 //! | rename over a name, exchange | the same of the other file; its link count if it loses a name |
@@ -169,8 +183,8 @@
 //! | chmod, chown that revoke | each stripe of the name locks, the directory, the rename sequence |
 //! | mount, umount | the rename sequence |
 //!
-//! `perf c2c record` shows these lines on hardware that counts them.
-//! `pando bench crunl --threads 1,2` shows their cost.
+//! `perf c2c record` shows these lines on hardware that counts them. `pando bench crunl --threads
+//! 1,2` shows their cost.
 //!
 //! # Limitations
 //!
@@ -181,12 +195,11 @@
 //! * A chmod or chown that revokes permissions of a directory waits for all changes in the
 //!   namespace that a backing is acknowledging, and changes in that directory wait for it.
 //! * Where several threads change a directory, a change may leave the directory's times as they
-//!   are. A new entry is stamped with the clock from just before it becomes visible. After the
-//!   clock was set back, a thread that has changed nothing in the directory for as long stamps
-//!   below the others.
-//! * With a backing, the link count of a directory that others change can be off by a subdirectory
-//!   that was being created or removed here when the backing was asked, until others change the
-//!   directory again.
+//!   are. A new entry is stamped with the clock from just before it becomes visible. If the clock
+//!   was set back, new stamps can be older than existing ones for as long as it was set back.
+//! * With a backing, the link count of a directory can be wrong by a mkdir or rmdir of this tree
+//!   that ran while the backing was asked for the count. This needs other users of the store that
+//!   change the directory, too. Their next change corrects the count.
 //! * A thread that walks many paths has up to 4096 entries in its path-prefix cache: 768 KiB until
 //!   it ends.
 //! * No ACLs, file locks, leases, mandatory access control, or quotas by user. Fifos, sockets and

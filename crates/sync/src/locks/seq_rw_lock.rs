@@ -1,20 +1,26 @@
 //! `SeqRwLock`: a sequence lock whose readers may also block.
 //!
-//! Optimistic readers write nothing: they load the sequence, read, and check that the sequence has
-//! not changed. Writers make it odd while they write. A reader that fails too often takes the lock
-//! itself. It excludes writers, but does not change the sequence, so optimistic readers do not
-//! notice it (Linux's `read_seqlock_excl` and `read_seqbegin_or_lock`, Waiman Long and Al Viro,
-//! 2013, made so that path rendering is a reader and never a writer).
+//! **Optimistic readers** write nothing: they load the sequence, read, and check that the sequence
+//! has not changed. Writers make it odd while they write. Only a read that overlaps a write
+//! retries: a thread that holds the lock without writing disturbs no reader.
 //!
-//! The lock and the write are separate. A thread takes the lock, prepares, and then writes.
-//! Optimistic readers are disturbed only during the write, not while the lock is held.
+//! **A blocking reader** takes the lock. It excludes writers and other blocking readers. It does
+//! not change the sequence, so it disturbs no optimistic reader. Linux has the same in
+//! `read_seqlock_excl` and `read_seqbegin_or_lock` (Waiman Long and Al Viro, 2013), so that path
+//! rendering never has to be a writer.
 //!
-//! The fences are those of Hans Boehm, *Can seqlocks get along with programming language memory
-//! models?*, 2012. The lock protects the caller's atomics; `Relaxed` is enough for them.
+//! The lock and the write are separate. A thread takes the lock, prepares, and then writes. A write
+//! must not wait for anything, since readers may spin until it ends.
 //!
-//! No thread starves: writers and blocking readers share a lock that lets newcomers pass a waiting
-//! thread only a bounded number of times (`fair_lock`), and [`SeqRwLock::read`] is optimistic a
-//! bounded number of times.
+//! The protected data must be atomics. Between [`SeqRwLock::read_begin`] and
+//! [`SeqRwLock::read_retry`], and under the lock, `Relaxed` is enough for them: the fences here
+//! order them (Hans Boehm, *Can seqlocks get along with programming language memory models?*,
+//! 2012).
+//!
+//! [`SeqRwLock::lock`] and [`SeqRwLock::read`] do not starve. The lock lets newcomers pass a
+//! waiting thread only a bounded number of times (`fair_lock`), and `read` takes it after a bounded
+//! number of tries. `read_begin` has no bound: its caller limits its retries, and then takes the
+//! lock.
 
 use crate::tuning::{OPTIMISTIC_TRIES, READER_SPINS};
 use crate::{
@@ -34,6 +40,7 @@ pub struct SeqRwLock {
     /// since many threads read it.
     seq: OwnLine<AtomicU64>,
     lock: FairLock,
+    /// The only sequence lock of the namespace is the rename sequence.
     class: LockClass,
 }
 
@@ -94,7 +101,8 @@ impl SeqRwLock {
 
     /// Starts an optimistic read and returns the sequence, an even number. Writes nothing.
     ///
-    /// Waits for a writer that is writing: it spins for a short time, then yields the CPU.
+    /// Waits while a write is in progress: it spins for a short time, then yields the CPU. It may
+    /// be called under a reclamation guard, since a write waits for nothing.
     #[must_use]
     pub fn read_begin(&self) -> u64 {
         loop {
@@ -105,13 +113,14 @@ impl SeqRwLock {
         }
     }
 
-    /// Whether a writer wrote since [`SeqRwLock::read_begin`] returned `seq`. Then the values read
-    /// may be inconsistent.
+    /// Whether the read must be repeated. If false, no load since [`SeqRwLock::read_begin`]
+    /// returned `seq` saw a store of a later write: the values belong together.
     #[must_use]
     pub fn read_retry(&self, seq: u64) -> bool {
-        // Acquire fence: the reads before it are not moved after the load below. If one of them saw
-        // a value that a writer stored after its release fence, the load sees at least that
-        // writer's odd number.
+        debug_assert!(seq.is_multiple_of(2), "an odd sequence begins no read");
+        // Acquire fence: the reads before it are not moved after the load below, for which Relaxed
+        // is then enough. If one of them saw a value that a writer stored after its release fence,
+        // the load sees at least that writer's odd number.
         fence(Ordering::Acquire);
         self.seq.0.load(Ordering::Relaxed) != seq
     }
@@ -119,25 +128,28 @@ impl SeqRwLock {
     /// The current sequence. It is odd while a writer writes, and then differs from every result of
     /// [`SeqRwLock::read_begin`]. Does not wait.
     ///
-    /// A value that was read after an even number is valid while the sequence has that number: for
-    /// caches, which keep both. A thread that has seen a value stored by a writer finds another
-    /// number here from then on.
+    /// For caches: call this, and if the number is even, read a value and keep both. The value is
+    /// current as long as this function returns the same number. The value must have been loaded
+    /// with `Acquire`, or with an acquire fence after it: a thread that has loaded a value of a
+    /// writer in this way finds a larger number here.
     #[inline]
     #[must_use]
     pub fn sequence(&self) -> u64 {
-        // Acquire: sees what the previous writer stored.
+        // Acquire: if the number is even, later loads see all stores of the previous write.
         self.seq.0.load(Ordering::Acquire)
     }
 
     /// Takes the lock, to read with writers excluded, or to [write](SeqGuard::write). Waits for
     /// other holders.
     ///
-    /// # Panics In debug builds, when this thread holds a reclamation guard or a lock of this class
-    /// or a later one.
+    /// # Panics
+    /// In debug builds, if this thread holds a reclamation guard, or a lock of this class or a
+    /// later one.
     pub fn lock(&self) -> SeqGuard<'_> {
         assert_unpinned("a sequence lock");
         let held = lock_order::enter(self.class);
         lock_stats::acquired(self.class);
+        // The lock orders the writes of its holders.
         let lock = lock_stats::counted(self.class, || self.lock.try_lock(), || self.lock.lock());
         SeqGuard { seq: &self.seq.0, _lock: lock, _held: held }
     }
@@ -156,7 +168,8 @@ impl SeqRwLock {
     /// reclamation guard, if it needs one.
     ///
     /// # Panics
-    /// In debug builds, as [`SeqRwLock::lock`]: it may wait.
+    /// In debug builds, if this thread holds a reclamation guard; and as [`SeqRwLock::lock`] if it
+    /// takes the lock.
     pub fn read<R>(&self, mut f: impl FnMut(Mode) -> R) -> R {
         assert_unpinned("a sequence lock");
         for _ in 0..OPTIMISTIC_TRIES {
@@ -173,7 +186,7 @@ impl SeqRwLock {
     /// The sequence, if it is even now or after a few spins.
     fn try_begin(&self) -> Option<u64> {
         for spin in 0..=READER_SPINS {
-            // Acquire: sees what the previous writer stored.
+            // Acquire: if the number is even, later loads see all stores of the previous write.
             let seq = self.seq.0.load(Ordering::Acquire);
             if seq.is_multiple_of(2) {
                 return Some(seq);
@@ -195,14 +208,16 @@ impl Default for SeqRwLock {
 impl SeqGuard<'_> {
     /// Starts a write: optimistic readers that overlap it retry.
     ///
-    /// A panic during the write ends it: the sequence is even again, and nothing is poisoned.
+    /// If the thread panics, unwinding ends the write and releases the lock. Readers then accept
+    /// what was written so far, so the caller must keep the data valid at each point.
     pub fn write(&mut self) -> WriteGuard<'_> {
-        // Relaxed: only the holder of the lock writes it.
+        // Relaxed load: the previous writer has released the lock after its store, and this thread
+        // has acquired it since. Relaxed store: the fence below orders it before the writes.
         let before = self.seq.load(Ordering::Relaxed);
         debug_assert!(before.is_multiple_of(2), "a writer left the sequence odd");
         self.seq.store(before + 1, Ordering::Relaxed);
-        // Release fence: a thread that sees a store made after it, and has an acquire fence, sees
-        // the odd number too.
+        // Release fence, paired with the acquire fence in `read_retry`: a reader that has loaded a
+        // store from after this fence then loads this odd number, or a later one, and retries.
         fence(Ordering::Release);
         WriteGuard { seq: self.seq, before }
     }
@@ -210,7 +225,7 @@ impl SeqGuard<'_> {
 
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
-        // Release: a thread that sees the even number sees all that was written.
+        // Release: a thread that loads the even number with Acquire sees all stores of the write.
         self.seq.store(self.before + 2, Ordering::Release);
     }
 }

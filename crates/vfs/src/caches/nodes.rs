@@ -98,8 +98,8 @@ impl Nodes {
     }
 
     /// Subtracts `lookups` from the count of a number. None if the number is not known. The caller
-    /// puts the reference of an entry that this has removed, without a guard or a lock: the last put
-    /// of an inode may wait.
+    /// puts the reference of an entry that this has removed, without a guard or a lock: the last
+    /// put of an inode may wait.
     pub(crate) fn forget(&self, ino: u64, lookups: u64) -> Option<Option<Counted<Dentry>>> {
         let guard = pin();
         let entry = self.table.entry(ino, &guard)?;
