@@ -1,4 +1,4 @@
-//! pandofs in process: the name space over the in-memory driver, called as a library.
+//! pandofs in process: the VFS over the in-memory driver, called as a library.
 
 use std::{
     borrow::Borrow,
@@ -10,13 +10,15 @@ use std::{
 use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Error, File, OpenFlags, PATH_MAX, RenameFlags, Seek, Vfs, Walk, XattrFlags};
 
-use super::{Actor, Forget, Handle, Level, Listed, NO_CACHE, Open, Session, Target, Work, backed::Bound, lacks, take};
-use crate::{
-    failure::{Failure, While},
+use super::{
+    Actor, Caches, Handle, Level, Listed, NO_CACHE, Open, Session, Target, Work, backed::CacheLimit, lacks, take,
+};
+use crate::base::{
+    failure::{During, Failure},
     path::TreePath,
 };
 
-/// Who calls: not root, so that permissions are checked and not passed over.
+/// The user of all calls. Not root, so that permissions are checked.
 const UID: u32 = 1000;
 
 /// An in-memory tree without limits.
@@ -33,7 +35,7 @@ pub(super) struct MemSession(Vfs);
 
 impl MemSession {
     /// # Errors
-    /// None that is known: there are no limits.
+    /// None is known, as the tree has no limits.
     pub(super) fn new() -> Result<Self, Failure> {
         let vfs = Vfs::with_root_attributes(MemFs::new(MemOptions::default()), UID, UID, 0o755);
         Ok(Self(vfs.during(|| "making a tree in memory".into())?))
@@ -50,20 +52,20 @@ impl Session for MemSession {
     }
 }
 
-/// One thread's access to a name space of the library.
+/// One thread's access to a tree of the library.
 pub(super) struct TreeActor<'a> {
     vfs: &'a Vfs,
-    /// At the root: a context of its own, as each task has one.
+    /// The context of this thread, as each task has one; its working directory is the root.
     context: Context,
-    /// At the working directory, once there is one.
+    /// A context with the working directory, once one was set.
     cwd: Option<Context>,
-    /// What keeps the cache of a backed tree small.
-    bound: Option<Bound<'a>>,
+    /// Limits the cache of a backed tree.
+    limit: Option<CacheLimit<'a>>,
 }
 
 impl<'a> TreeActor<'a> {
-    pub(super) fn new(vfs: &'a Vfs, who: Credentials, bound: Option<Bound<'a>>) -> Self {
-        Self { vfs, context: Context::new(vfs, who), cwd: None, bound }
+    pub(super) fn new(vfs: &'a Vfs, who: Credentials, limit: Option<CacheLimit<'a>>) -> Self {
+        Self { vfs, context: Context::new(vfs, who), cwd: None, limit }
     }
 
     fn file(&self, path: &TreePath, how: Open) -> io::Result<File> {
@@ -74,10 +76,10 @@ impl<'a> TreeActor<'a> {
         Ok(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?)
     }
 
-    /// After an operation that may have brought an inode into the cache.
-    fn keep_bound(&mut self) -> io::Result<()> {
-        match &mut self.bound {
-            Some(bound) => bound.keep(self.vfs),
+    /// Called after an operation that may have added an inode to the cache.
+    fn enforce_cache_limit(&mut self) -> io::Result<()> {
+        match &mut self.limit {
+            Some(limit) => limit.enforce(self.vfs),
             None => Ok(()),
         }
     }
@@ -86,13 +88,13 @@ impl<'a> TreeActor<'a> {
 impl Actor for TreeActor<'_> {
     fn mkdir(&mut self, path: &TreePath) -> io::Result<()> {
         self.vfs.mkdir(&self.context, At::Cwd, path.relative(), 0o700)?;
-        self.keep_bound()
+        self.enforce_cache_limit()
     }
 
     fn create(&mut self, path: &TreePath) -> io::Result<()> {
         let flags = OpenFlags::WRONLY | OpenFlags::CREAT | OpenFlags::EXCL;
         drop(self.vfs.open(&self.context, At::Cwd, path.relative(), flags, 0o600)?);
-        self.keep_bound()
+        self.enforce_cache_limit()
     }
 
     fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
@@ -101,7 +103,7 @@ impl Actor for TreeActor<'_> {
 
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
         take(self.vfs.stat(&self.context, At::Cwd, path.relative(), Walk::empty()))?;
-        self.keep_bound()
+        self.enforce_cache_limit()
     }
 
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
@@ -115,7 +117,7 @@ impl Actor for TreeActor<'_> {
 
     fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
         drop(self.vfs.open(&self.context, At::Cwd, path.relative(), OpenFlags::RDONLY, 0)?);
-        self.keep_bound()
+        self.enforce_cache_limit()
     }
 
     fn open(&mut self, path: &TreePath) -> io::Result<Box<dyn Handle>> {
@@ -125,7 +127,7 @@ impl Actor for TreeActor<'_> {
 
     fn with_open(&mut self, path: &TreePath, how: Open, work: Work<'_>) -> io::Result<()> {
         work(&TreeHandle { file: self.file(path, how)?, vfs: self.vfs, context: &self.context })?;
-        self.keep_bound()
+        self.enforce_cache_limit()
     }
 
     fn list(&mut self, dir: &TreePath, level: Level) -> io::Result<Listed> {
@@ -160,8 +162,8 @@ impl Actor for TreeActor<'_> {
         Ok(black_box(self.vfs.getcwd(self.cwd.as_ref().unwrap_or(&self.context), PATH_MAX)?).len())
     }
 
-    fn forget(&mut self, _: Forget) -> io::Result<()> {
-        if self.bound.is_none() {
+    fn drop_caches(&mut self, _: Caches) -> io::Result<()> {
+        if self.limit.is_none() {
             return lacks(NO_CACHE);
         }
         while self.vfs.evict(usize::MAX)? > 0 {}
@@ -169,7 +171,7 @@ impl Actor for TreeActor<'_> {
     }
 }
 
-/// Of one entry, what `level` says beyond its name.
+/// Reads of one entry what `level` requires beyond its name.
 fn look(
     vfs: &Vfs,
     context: &Context,
@@ -191,8 +193,9 @@ fn look(
     Ok(())
 }
 
-/// An open file of the library, and what path rendering asks for: borrowed, unless the file stays open. All threads would
-/// count on what is kept.
+/// An open file of the library, and what path rendering needs. The tree and the context are
+/// borrowed unless the file stays open: with clones, all threads would change the same reference
+/// counts.
 struct TreeHandle<V, C> {
     file: File,
     vfs: V,

@@ -5,10 +5,10 @@ use std::{
     io::{self, SeekFrom},
 };
 
-use super::{Actor, Forget, Handle, Open, Session, Target, Work};
-use crate::{failure::Failure, path::TreePath};
+use super::{Actor, Caches, Handle, Open, Session, Target, Work};
+use crate::base::{failure::Failure, path::TreePath};
 
-/// A target that does nothing: what is measured with it is the loop.
+/// A target that does nothing. With it, only the loop is measured.
 pub(crate) struct Nothing;
 
 impl Target for Nothing {
@@ -62,7 +62,7 @@ impl Actor for Nothing {
     fn getcwd(&mut self) -> io::Result<usize> {
         Ok(0)
     }
-    fn forget(&mut self, _: Forget) -> io::Result<()> {
+    fn drop_caches(&mut self, _: Caches) -> io::Result<()> {
         Ok(())
     }
 }
@@ -93,7 +93,7 @@ impl Handle for Nothing {
     }
 }
 
-/// Reads the path: fetching it from memory is the loop's cost, not the target's.
+/// Reads the path. Fetching it from memory is a cost of the loop, not of the target.
 fn look_at(path: &TreePath) -> io::Result<()> {
     std::hint::black_box(path.relative().as_bytes()[0]);
     Ok(())

@@ -6,9 +6,9 @@ use rsfs::{DirEntry as _, GenFS};
 use vfs::FileSystem;
 
 use super::{Actor, Level, Listed, Session, Target, take, unsupported};
-use crate::{failure::Failure, path::TreePath};
+use crate::base::{failure::Failure, path::TreePath};
 
-/// The crate `vfs`: one map from whole paths to files, behind one lock for readers or a writer.
+/// The crate `vfs`: one map from whole paths to files, behind one readers-writer lock.
 pub(crate) struct VfsTarget;
 
 impl Target for VfsTarget {
