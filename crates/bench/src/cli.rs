@@ -234,7 +234,7 @@ struct CompareArgs {
 #[derive(Debug, Args)]
 struct FootprintArgs {
     /// The targets to measure (--help lists them)
-    #[arg(value_name = "TARGET", default_value = "mem", long_help = "The targets to measure (listed below)")]
+    #[arg(value_name = "TARGET", default_value = "mem", long_help = "The targets (listed below)")]
     targets: Vec<TargetSpec>,
     /// Number of files, and then of directories, in one directory
     #[arg(long, value_name = "N", default_value = "1000000",
@@ -245,7 +245,7 @@ struct FootprintArgs {
 #[derive(Debug, Args)]
 struct SeedsArgs {
     /// The targets to measure (--help lists them)
-    #[arg(value_name = "TARGET", default_value = "mem", long_help = "The targets to measure (listed below)")]
+    #[arg(value_name = "TARGET", default_value = "mem", long_help = "The targets (listed below)")]
     targets: Vec<TargetSpec>,
     /// Divide the numbers of iterations and files by N
     #[arg(long, value_name = "N", default_value = "1",
