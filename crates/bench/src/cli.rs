@@ -295,7 +295,7 @@ fn dispatch(args: BenchArgs, signals: impl IntoIterator<Item = i32>) -> Result<(
     }
     let cancel = Cancel::default();
     cancel.on(signals)?;
-    let done = carry_out(args.command, &cancel);
+    let done = execute(args.command, &cancel);
     if let Err(Failure::Io(_, error)) = &done {
         // The terminal sends Ctrl-C to all of its processes. It may have ended a child of ours
         // before this process handled its own signal. In that case our signal arrives once the
@@ -308,20 +308,20 @@ fn dispatch(args: BenchArgs, signals: impl IntoIterator<Item = i32>) -> Result<(
     done
 }
 
-fn carry_out(command: Command, cancel: &Cancel) -> Result<(), Failure> {
+fn execute(command: Command, cancel: &Cancel) -> Result<(), Failure> {
     match command {
         Command::Run(RunArgs { workloads, targets, how }) => {
-            side_by_side(&parse_all(&workloads), &targets, &how, cancel)
+            run_workloads(&parse_all(&workloads), &targets, &how, cancel)
         }
-        Command::Short(Short { workloads, targets, how }) => side_by_side(&workloads, &targets, &how, cancel),
+        Command::Short(Short { workloads, targets, how }) => run_workloads(&workloads, &targets, &how, cancel),
         Command::Compare(CompareArgs { before, after }) => {
             print(&report::compare::render(&report::json::read(&before)?, &report::json::read(&after)?)?)
         }
-        Command::Report(how) => print_with(page::run(&how, cancel)?),
-        Command::Footprint(FootprintArgs { targets, count }) => print_with(footprint::run(&targets, count, cancel)?),
-        Command::Conflicts(how) => print_with(conflicts::run(&how, cancel)?),
-        Command::Cost(how) => print_with(cost::run(&how, cancel)?),
-        Command::Seeds(SeedsArgs { targets, scale }) => print_with(seeds::run(&targets, scale, cancel)?),
+        Command::Report(how) => print_outcome(page::run(&how, cancel)?),
+        Command::Footprint(FootprintArgs { targets, count }) => print_outcome(footprint::run(&targets, count, cancel)?),
+        Command::Conflicts(how) => print_outcome(conflicts::run(&how, cancel)?),
+        Command::Cost(how) => print_outcome(cost::run(&how, cancel)?),
+        Command::Seeds(SeedsArgs { targets, scale }) => print_outcome(seeds::run(&targets, scale, cancel)?),
         Command::Mktree(MktreeArgs { dir, seed, files, max_xattrs }) => {
             let xattrs = tree::mktree(&dir, seed, files, max_xattrs, cancel)?;
             print(&format!("{files} files with {xattrs} extended attributes in {}\n", dir.display()))
@@ -329,7 +329,12 @@ fn carry_out(command: Command, cancel: &Cancel) -> Result<(), Failure> {
     }
 }
 
-fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, cancel: &Cancel) -> Result<(), Failure> {
+fn run_workloads(
+    workloads: &[WorkloadSpec],
+    targets: &[TargetSpec],
+    how: &How,
+    cancel: &Cancel,
+) -> Result<(), Failure> {
     let begun = Run::begin(how.seed.unwrap_or_else(|| fastrand::u64(..)));
     let plan = Plan {
         threads: schedule::without_duplicates(how.threads.iter().copied()),
@@ -367,7 +372,7 @@ fn side_by_side(workloads: &[WorkloadSpec], targets: &[TargetSpec], how: &How, c
 }
 
 /// Prints the text, then returns the outcome.
-fn print_with((text, outcome): (String, Result<(), Failure>)) -> Result<(), Failure> {
+fn print_outcome((text, outcome): (String, Result<(), Failure>)) -> Result<(), Failure> {
     print(&text)?;
     outcome
 }
@@ -399,12 +404,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Whole::command().debug_assert();
     }
 
     #[test]
-    fn the_help_says_what_a_command_does() {
+    fn help_describes_commands() {
         let mut whole = Whole::command();
         let help = whole.render_help().to_string();
         assert!(help.contains("create + close + unlink") && help.contains("stat by path"), "{help}");

@@ -237,13 +237,13 @@ pub(crate) const NOT_ALLOWED: &str = "only root may empty the kernel's caches";
 /// Consumes a result as a caller that reads one field of it would: the compiler must produce all of
 /// it, and nothing is copied.
 #[inline]
-pub(crate) fn take<T, E>(answer: Result<T, E>) -> Result<(), E> {
+pub(crate) fn consume<T, E>(answer: Result<T, E>) -> Result<(), E> {
     black_box(&answer);
     answer.map(drop)
 }
 
 /// The error of an operation that a target does not support, with a reason.
-pub(crate) fn lacks<T>(why: &'static str) -> io::Result<T> {
+pub(crate) fn unsupported_because<T>(why: &'static str) -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
 

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn peak_memory_is_seen() {
+    fn peak_memory_is_measured() {
         let is_seen = || {
             reset_peak();
             let before = peak_memory().expect("status");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles() {
+    fn quantiles_are_precise() {
         let mut latency = Latency::new();
         (1..=100).for_each(|micros| latency.record(Duration::from_micros(micros)));
         let near = |value: u64, to: u64| value.abs_diff(to) <= to / 500;

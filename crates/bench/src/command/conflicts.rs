@@ -2,12 +2,13 @@
 //! touches.
 //!
 //! ```text
-//!   pairs    the pairs of operations, and why each pair commutes
-//!   actor    one of two threads: the files that it makes, and the operations on them
-//!   stage    the traced process: both threads, each operation in a copy of it (see `lackey`)
-//!   touched  what an operation touched, by cache line; the lines on which two operations conflict
-//!   matrix   the verdicts and the offenders
-//!   table    the output for the terminal;  svg  the picture
+//!   pairs           the pairs of operations, and why each pair commutes
+//!   actor           one of two threads: the files that it makes, and the operations on them
+//!   traced_process  both threads, with each operation in a copy of the process (see `lackey`)
+//!   touched         what an operation touched, by cache line; where two operations conflict
+//!   matrix          the verdicts and the offenders
+//!   table           the output for the terminal
+//!   svg             the picture
 //! ```
 //!
 //! The traced state is a steady state. Each operation has been done before on other objects, the
@@ -18,10 +19,10 @@
 mod actor;
 mod matrix;
 mod pairs;
-mod stage;
 mod svg;
 mod table;
 pub(crate) mod touched;
+mod traced_process;
 
 use std::{io, path::PathBuf};
 
@@ -29,9 +30,9 @@ use clap::Args;
 
 pub(crate) use self::{
     matrix::{Matrix, Offender},
-    stage::KEYS,
     svg::{Layout, svg},
     touched::Class,
+    traced_process::KEYS,
 };
 use crate::{
     base::{
@@ -93,7 +94,7 @@ pub(crate) struct ConflictsArgs {
 pub(crate) fn run(args: &ConflictsArgs, cancel: &Cancel) -> Result<(String, Result<(), Failure>), Failure> {
     if let Some(order) = lackey::order() {
         let keys = order.rsplit_once(KEYS_FOLLOW).and_then(|(_, keys)| keys.parse().ok()).unwrap_or(KEYS);
-        return Ok((stage::run(keys, cancel)?, Ok(())));
+        return Ok((traced_process::run(keys, cancel)?, Ok(())));
     }
     if args.list {
         return Ok((table::list(), Ok(())));
@@ -126,7 +127,7 @@ const KEYS_FOLLOW: char = '=';
 /// [`Failure::Refused`] if valgrind is missing or there is only one core; the error of an
 /// operation; [`Failure::Interrupted`].
 pub(crate) fn measure(asked_by: &str, keys: u32, cancel: &Cancel) -> Result<Matrix, Failure> {
-    if stage::cores() < 2 {
+    if traced_process::cores() < 2 {
         return Err(Failure::Refused(
             "pandofs spreads nothing over cores if there is only one: use a machine with two or more".into(),
         ));

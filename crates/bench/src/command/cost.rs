@@ -15,7 +15,7 @@
 //! which makes the cost visible in review. Another compiler gives other counts. The check then
 //! reports that, and does not fail.
 
-mod stage;
+mod traced_process;
 
 use std::{fs, io, path::Path, path::PathBuf};
 
@@ -90,7 +90,7 @@ struct Cost {
 /// valgrind is missing; an operation failed or costs more than stored; [`Failure::Interrupted`].
 pub(crate) fn run(args: &CostArgs, cancel: &Cancel) -> Result<(String, Result<(), Failure>), Failure> {
     if lackey::order().is_some() {
-        return Ok((stage::run(cancel)?, Ok(())));
+        return Ok((traced_process::run(cancel)?, Ok(())));
     }
     // Read first, because counting takes seconds.
     let stored = args.check.as_deref().map(read).transpose()?;
@@ -122,9 +122,9 @@ fn parse(text: &str) -> io::Result<Table> {
 }
 
 fn measure(cancel: &Cancel) -> Result<Table, Failure> {
-    let traced = lackey::trace::<Vec<stage::TracedRun>>(lackey::arguments_of(NAME, NAME), NAME, cancel)?;
+    let traced = lackey::trace::<Vec<traced_process::TracedRun>>(lackey::arguments_of(NAME, NAME), NAME, cancel)?;
     let mut operations = Vec::new();
-    for stage::TracedRun { name, times, copy } in &traced.body {
+    for traced_process::TracedRun { name, times, copy } in &traced.body {
         let (mut instructions, mut locked) = (0_u64, 0_u64);
         traced.scan(*copy, cancel, |event| {
             if let Event::Instruction(address) = event {

@@ -248,7 +248,7 @@ impl RoundSync for ThreadSync<'_> {
         open
     }
 
-    fn noted(&self) -> bool {
+    fn counters_read(&self) -> bool {
         self.barrier.wait()
     }
 

@@ -178,7 +178,7 @@ impl Prepared {
         } else if processes && session.tree().is_none() {
             Some("in process: not with --processes".to_owned())
         } else {
-            lacking(workload.prepare(&mut *actor, most, cancel))?.err()
+            or_unsupported(workload.prepare(&mut *actor, most, cancel))?.err()
         };
         drop(actor);
         Ok(Self { name, session, missing })
@@ -199,12 +199,12 @@ impl Prepared {
             Some(tree) if plan.processes => processes::measure(&job, name, tree, cancel),
             _ => job.measure(cancel),
         };
-        lacking(measured.map_err(|failure| failure.of(format_args!("{name} on {}", self.name))))
+        or_unsupported(measured.map_err(|failure| failure.of(format_args!("{name} on {}", self.name))))
     }
 }
 
 /// A target that does not support an operation is a result, not a failure.
-fn lacking<T>(result: Result<T, Failure>) -> Result<Result<T, String>, Failure> {
+fn or_unsupported<T>(result: Result<T, Failure>) -> Result<Result<T, String>, Failure> {
     match result {
         Err(Failure::Io(_, error)) if error.kind() == io::ErrorKind::Unsupported => {
             Ok(Err(error.get_ref().map_or_else(|| "the target does not have this".into(), ToString::to_string)))
@@ -224,7 +224,7 @@ fn loop_alone(workload: &dyn Workload, plan: &Plan, cancel: &Cancel) -> Result<O
     if workload.pace() != Pace::Timed || workload.helpers() > 0 {
         return Ok(None);
     }
-    Ok(lacking(job.measure(cancel))?.ok().map(|sample| sample.cpu_ns_per_op()))
+    Ok(or_unsupported(job.measure(cancel))?.ok().map(|sample| sample.cpu_ns_per_op()))
 }
 
 /// The progress bar on standard error. It draws nothing unless that is a terminal.

@@ -190,7 +190,7 @@ pub(crate) trait RoundSync {
     fn finished(&self, round: &Round) -> bool;
 
     /// The shared counters have been read.
-    fn noted(&self) -> bool {
+    fn counters_read(&self) -> bool {
         true
     }
 
@@ -243,7 +243,7 @@ pub(crate) fn rounds(
         round.used = round.used.and(account.others()?.since(others));
         round.locks = account.locks().zip(locks).map(|(now, before)| now.since(before));
         rounds.push(round);
-        if !sync.noted() {
+        if !sync.counters_read() {
             break;
         }
         task.end(actor)?;

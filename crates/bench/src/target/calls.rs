@@ -19,7 +19,9 @@ use rustix::{
     process,
 };
 
-use super::{Actor, Caches, Handle, Level, Listed, NO_CACHE, NOT_ALLOWED, Open, Work, lacks, records, take};
+use super::{
+    Actor, Caches, Handle, Level, Listed, NO_CACHE, NOT_ALLOWED, Open, Work, consume, records, unsupported_because,
+};
 use crate::base::path::TreePath;
 
 /// Buffer size of a getdents64 call, the same as in glibc's readdir.
@@ -93,7 +95,7 @@ impl Actor for DirActor {
     }
 
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        Ok(take(rustix::fs::statat(&self.tree, path.relative_c(), AtFlags::empty()))?)
+        Ok(consume(rustix::fs::statat(&self.tree, path.relative_c(), AtFlags::empty()))?)
     }
 
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
@@ -183,13 +185,13 @@ impl Actor for DirActor {
         let kind = rustix::fs::fstatfs(&self.tree)?.f_type as u64 & 0xffff_ffff;
         if kind == TMPFS {
             // On tmpfs, the dentries and inodes are the file system itself.
-            return lacks(NO_CACHE);
+            return unsupported_because(NO_CACHE);
         }
         rustix::fs::syncfs(open_dir(&self.tree, c".")?)?;
         match std::fs::write("/proc/sys/vm/drop_caches", if what == Caches::Inodes { "2" } else { "3" }) {
             // Only root may write it, and only where /proc is writable.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
-                lacks(NOT_ALLOWED)
+                unsupported_because(NOT_ALLOWED)
             }
             done => done,
         }

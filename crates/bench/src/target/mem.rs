@@ -11,7 +11,8 @@ use pando_memfs::{MemFs, MemOptions};
 use pando_vfs::{At, Context, Credentials, Error, File, OpenFlags, PATH_MAX, RenameFlags, Seek, Vfs, Walk, XattrFlags};
 
 use super::{
-    Actor, Caches, Handle, Level, Listed, NO_CACHE, Open, Session, Target, Work, backed::CacheLimit, lacks, take,
+    Actor, Caches, Handle, Level, Listed, NO_CACHE, Open, Session, Target, Work, backed::CacheLimit, consume,
+    unsupported_because,
 };
 use crate::base::{
     failure::{During, Failure},
@@ -102,7 +103,7 @@ impl Actor for TreeActor<'_> {
     }
 
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        take(self.vfs.stat(&self.context, At::Cwd, path.relative(), Walk::empty()))?;
+        consume(self.vfs.stat(&self.context, At::Cwd, path.relative(), Walk::empty()))?;
         self.enforce_cache_limit()
     }
 
@@ -164,7 +165,7 @@ impl Actor for TreeActor<'_> {
 
     fn drop_caches(&mut self, _: Caches) -> io::Result<()> {
         if self.limit.is_none() {
-            return lacks(NO_CACHE);
+            return unsupported_because(NO_CACHE);
         }
         while self.vfs.evict(usize::MAX)? > 0 {}
         Ok(())

@@ -25,39 +25,39 @@ impl Session for Nothing {
 
 impl Actor for Nothing {
     fn mkdir(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn create(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn unlink(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn stat(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn rmdir(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn rename(&mut self, from: &TreePath, to: &TreePath) -> io::Result<()> {
-        look_at(from)?;
-        look_at(to)
+        read_path(from)?;
+        read_path(to)
     }
     fn open_close(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn open(&mut self, _: &TreePath) -> io::Result<Box<dyn Handle>> {
         Ok(Box::new(Nothing))
     }
     fn with_open(&mut self, path: &TreePath, _: Open, work: Work<'_>) -> io::Result<()> {
-        look_at(path)?;
+        read_path(path)?;
         work(&Nothing)
     }
     fn set_xattr(&mut self, path: &TreePath, _: &CStr, _: &[u8]) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn chdir(&mut self, path: &TreePath) -> io::Result<()> {
-        look_at(path)
+        read_path(path)
     }
     fn getcwd(&mut self) -> io::Result<usize> {
         Ok(0)
@@ -94,7 +94,7 @@ impl Handle for Nothing {
 }
 
 /// Reads the path. Fetching it from memory is a cost of the loop, not of the target.
-fn look_at(path: &TreePath) -> io::Result<()> {
+fn read_path(path: &TreePath) -> io::Result<()> {
     std::hint::black_box(path.relative().as_bytes()[0]);
     Ok(())
 }

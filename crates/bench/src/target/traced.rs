@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn every_operation_is_reported_or_lost() {
         let inner = MemSession::new().expect("a tree");
-        let mut tracer = inner.vfs().trace(TraceOptions::default()).expect("nobody else traces");
+        let mut tracer = inner.vfs().trace(TraceOptions::default()).expect("no other tracer");
         let mut actor = inner.actor().expect("an actor");
         let file = TreePath::new("f");
         actor.create(&file).expect("create");

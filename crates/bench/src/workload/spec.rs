@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_and_defaults() {
+    fn settings_replace_defaults() {
         let specs = parse("statwalk:files=7").expect("a workload");
         assert_eq!(specs[0].name(), "statwalk:files=7");
         assert_eq!((specs[0].settings.get("files"), specs[0].settings.get("dirs")), (7, 20));

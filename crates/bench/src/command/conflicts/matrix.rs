@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     actor::Role,
     pairs::{Operation, Pair, Scene, pairs},
-    stage::{Placed, TracedRuns},
     touched::{Class, Collector, LineConflict, Touched},
+    traced_process::{Placed, TracedRuns},
 };
 use crate::{
     base::{cancel::Cancel, failure::Failure},

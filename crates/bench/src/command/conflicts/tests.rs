@@ -49,7 +49,7 @@ fn seeded() -> String {
                 drop(std::hint::black_box(vec![0_u8; 100]));
                 for work in todo {
                     let copy = between_marks((), |()| (), |()| WORKS[work](me), |(), ()| Ok(())).expect("a copy");
-                    done.send(copy).expect("somebody listens");
+                    done.send(copy).expect("the receiver exists");
                 }
             });
             (jobs, copies)

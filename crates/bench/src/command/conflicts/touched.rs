@@ -133,13 +133,13 @@ impl Touched {
     /// line, the most significant conflict.
     pub(crate) fn line_conflicts(&self, other: &Self) -> Vec<LineConflict> {
         let (few, many) = if self.lines.len() <= other.lines.len() { (self, other) } else { (other, self) };
-        few.lines.iter().filter_map(|(line, uses)| worst(uses, many.lines.get(line)?)).collect()
+        few.lines.iter().filter_map(|(line, uses)| most_significant(uses, many.lines.get(line)?)).collect()
     }
 }
 
 /// The most significant conflict on a line: first between the file system's own accesses, then on
 /// the same bytes.
-fn worst(ours: &[Use], theirs: &[Use]) -> Option<LineConflict> {
+fn most_significant(ours: &[Use], theirs: &[Use]) -> Option<LineConflict> {
     let pairs = ours.iter().flat_map(|one| theirs.iter().map(move |other| (one, other)));
     let line_conflicts = pairs.filter(|(one, other)| one.writes || other.writes).map(|(one, other)| {
         let (written, touched) = if one.writes { (*one, *other) } else { (*other, *one) };

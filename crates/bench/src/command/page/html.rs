@@ -27,8 +27,8 @@ pub(super) fn display_name(target: &str) -> String {
     match target {
         "mem" => "pandofs".into(),
         "mem:before" => "pandofs, old locks".into(),
-        "backed" => "pandofs, cache misses".into(),
-        "backed:before" => "cache misses, old locks".into(),
+        "backed" => "pandofs, misses".into(),
+        "backed:before" => "misses, old locks".into(),
         _ => target.strip_prefix("dir=").map_or_else(|| target.to_owned(), |path| format!("kernel, {path}")),
     }
 }

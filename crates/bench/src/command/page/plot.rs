@@ -83,7 +83,7 @@ const ROW: f64 = 20.0;
 /// work. The vertical lines at the points span the repeats.
 pub(super) fn lines(label: &str, threads: &[usize], lines: &[Line<'_>]) -> String {
     let most = lines.iter().flat_map(|line| line.points.iter().flatten()).map(|point| point.2).fold(0.0, f64::max);
-    let top = nice(most);
+    let top = axis_end(most);
     let height = BASE + 34.0 + ROW * lines.len() as f64;
     let mut svg = open(height, label);
     let y = |value: f64| BASE - (BASE - TOP) * value / top;
@@ -146,7 +146,7 @@ pub(super) fn lines(label: &str, threads: &[usize], lines: &[Line<'_>]) -> Strin
 }
 
 /// A number with few digits that is not below `value`.
-fn nice(value: f64) -> f64 {
+fn axis_end(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;
     }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn axes_end_above_the_greatest_value() {
         for value in [0.0, 0.3, 1.0, 7.7, 99.0, 1e6, 1_234_567.0] {
-            let top = nice(value);
+            let top = axis_end(value);
             assert!(top >= value && top <= (2.0 * value).max(1.0), "{value}: {top}");
         }
     }

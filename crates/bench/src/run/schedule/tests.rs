@@ -138,7 +138,7 @@ fn directory_named_twice_is_refused() {
 }
 
 #[test]
-fn latency_is_taken_on_request() {
+fn latency_is_measured_on_request() {
     let plan = Plan { latency: true, ..short(vec![2]) };
     check(&small("crunl"), &plan);
     check(&small("create-shared"), &plan);
@@ -209,7 +209,7 @@ fn interruption_ends_a_run_and_cleans_up() {
         let session = target.target().open().expect("it opens");
         let cancel = Cancel::default();
         workload.prepare(&mut *session.actor().expect("an actor"), 2, &cancel).expect("prepared");
-        let asking = AskOnce { session: &*session, cancel: &cancel };
+        let asking = CancelOnce { session: &*session, cancel: &cancel };
         let ended = job(&*workload, &asking).measure(&cancel);
         assert!(matches!(ended, Err(Failure::Interrupted)), "{name}");
         drop(session);
@@ -221,12 +221,12 @@ fn interruption_ends_a_run_and_cleans_up() {
 }
 
 /// Cancels the run as soon as a thread has begun to work.
-struct AskOnce<'a> {
+struct CancelOnce<'a> {
     session: &'a dyn Session,
     cancel: &'a Cancel,
 }
 
-impl Session for AskOnce<'_> {
+impl Session for CancelOnce<'_> {
     fn actor(&self) -> io::Result<Box<dyn Actor + '_>> {
         self.cancel.request();
         self.session.actor()
