@@ -1,26 +1,31 @@
 //! `pando bench`: the command line and the dispatch of its subcommands.
 
+mod help;
+mod options;
 mod short;
 
 use std::{
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
-    sync::LazyLock,
     time::Duration,
 };
 
 use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use self::short::Short;
+use self::{
+    help::{COMPARE_HELP, FOOTPRINT_HELP, MKTREE_HELP, OTHERS, REPORT_HELP, RUN_HELP, SEEDS_HELP},
+    options::How,
+    short::Short,
+};
 use crate::{
     base::{
         cancel::Cancel,
         child,
         failure::{During, Failure, print_error},
         output::Output,
-        parse::{number, seconds},
+        parse::number,
     },
     command::{conflicts, cost, footprint, page, seeds},
     report::{self, Run},
@@ -28,8 +33,8 @@ use crate::{
         processes,
         schedule::{self, Plan},
     },
-    target::{TARGETS, TargetSpec},
-    workload::{Named, WorkloadSpec, describe, parse_all, tree},
+    target::TargetSpec,
+    workload::{Named, WorkloadSpec, parse_all, tree},
 };
 
 /// Measure metadata workloads on several targets, side by side in one run.
@@ -87,88 +92,11 @@ enum Command {
     /// to MAXXATTRS extended attributes (user.*) of up to 64 bytes.
     #[command(after_long_help = MKTREE_HELP)]
     Mktree(MktreeArgs),
-    /// Find the cache lines for which two commuting operations compete (one core is enough)
+    /// Find the cache lines for which two commuting operations compete (nothing is timed)
     Conflicts(conflicts::ConflictsArgs),
     /// Count the instructions of each operation (the same number in every run)
     Cost(cost::CostArgs),
 }
-
-const OTHERS: &str = "\
-Every other workload is a command as well, for example `pando bench dpath mem`. `pando bench run --help` lists them.";
-
-static RUN_HELP: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "{}
-{TARGETS}
-
-In each repeat, every target is measured once with each number of threads. A machine whose speed drifts \
-therefore drifts for all targets, and ratios are computed within one repeat. Rates depend on the other load \
-of the machine. CPU ns/op depends on it far less: it is the user and system time of the workers, without that \
-of a FUSE server. If a target does not support an operation, its figures are n/a.
-
-Examples:
-  pando bench run crunl rndrename --target mem --target dir=/dev/shm/bench
-      in process, and the kernel's tmpfs
-  pando bench run stat --target mem --target mem
-      the noise: how far two equal targets differ on this machine
-  pando bench run statwalk:dirs=100 --target dir=/mnt/ext4/new --threads 1,2,4
-      with settings of the workload
-  pando bench crunl mem dir=/dev/shm/bench
-      the short form of the first example, for one workload
-
-{EXIT_CODES}",
-        describe()
-    )
-});
-
-static SHORT_HELP: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "Short for `pando bench run` with this one workload. `pando bench run --help` lists all workloads.\n\n{TARGETS}\n\n{EXIT_CODES}"
-    )
-});
-
-static FOOTPRINT_HELP: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "{TARGETS}
-
-Example:
-  pando bench footprint mem dir=/dev/shm/bench
-
-{EXIT_CODES}"
-    )
-});
-
-static SEEDS_HELP: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "{TARGETS}
-
-Example:
-  pando bench seeds mem dir=/dev/shm/bench dir=/mnt/ext4/bench
-
-{EXIT_CODES}"
-    )
-});
-
-const REPORT_HELP: &str = "\
-The conflict matrix needs valgrind (Debian: apt install valgrind) and two cores. Without them, the page says \
-so in its place. With --quick the matrix is traced under one hash key, otherwise under three.
-
-Example:
-  pando bench report --quick --out report    takes two minutes; then open report/index.html
-
-Exit codes: 0 measured and drawn, 1 an operation failed, 2 the request cannot be met, 130 interrupted.";
-
-const COMPARE_HELP: &str = "\
-Exit codes: 0 compared, 1 a report cannot be read, 2 a file is not a report, or no measurement is in both.";
-
-const MKTREE_HELP: &str = "\
-Exit codes: 0 made, 1 an operation failed, 2 the request cannot be met, 130 interrupted. \
-If the command fails, it removes the files that it made.";
-
-const EXIT_CODES: &str = "\
-Exit codes: 0 measured, 1 an operation failed, 2 the request cannot be met, 130 interrupted. \
-A run removes the files that it made, also after Ctrl-C. After SIGKILL, the next run in the same directory \
-removes them.";
 
 #[derive(Debug, Args)]
 struct RunArgs {
@@ -180,45 +108,6 @@ struct RunArgs {
     targets: Vec<TargetSpec>,
     #[command(flatten)]
     how: How,
-}
-
-/// The measurement options that `run` and its short forms share.
-#[derive(Debug, Args)]
-struct How {
-    /// Numbers of threads; in each repeat every target is measured with each of them
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,2",
-          value_parser = number(1_usize..=1024), allow_negative_numbers = true)]
-    threads: Vec<usize>,
-    /// Length of one measurement
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds,
-          allow_negative_numbers = true)]
-    seconds: Duration,
-    /// Time that each measurement runs before it counts
-    #[arg(long, value_name = "S", default_value = "0.2", value_parser = seconds,
-          allow_negative_numbers = true)]
-    warmup: Duration,
-    /// Measurements of each target with each number of threads; the targets alternate
-    #[arg(long, value_name = "R", default_value = "5",
-          value_parser = number(1_u32..=1000), allow_negative_numbers = true)]
-    repeat: u32,
-    /// Seed of names and orders, to repeat a run exactly [default: a new one for each run]
-    #[arg(long, value_name = "N", value_parser = number(0..=u64::MAX),
-          allow_negative_numbers = true)]
-    seed: Option<u64>,
-    /// Measure the time of each step: percentiles 50 and 99
-    ///
-    /// The clock is read once in each step, which slows fast targets down.
-    #[arg(long)]
-    latency: bool,
-    /// Use processes instead of threads, as the measurements of 2005 and 2009 did (dir= only)
-    #[arg(long)]
-    processes: bool,
-    /// Also write the results to this file, as JSON
-    ///
-    /// The file holds an array with one object for each workload, target and number of threads.
-    /// docs/bench.md describes it. Its version is 1; later releases may add fields.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

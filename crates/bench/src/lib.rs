@@ -8,7 +8,7 @@
 //!     page/      the five published results on one HTML page, with plots
 //!     seeds      the published measurements with their own parameters
 //!     footprint  bytes per empty file, per empty directory and per cached inode
-//!     conflicts/ cache lines for which two operations compete, traced on one core
+//!     conflicts/ cache lines for which two operations compete, found without timing
 //!     cost/      instructions of an operation
 //!   report/    the table, the JSON, and the comparison of two reports
 //!   run/       measurements

@@ -2,6 +2,7 @@
 
 mod backed;
 mod before;
+mod cache_limit;
 mod calls;
 mod dir;
 #[cfg(feature = "peers")]
@@ -13,6 +14,7 @@ mod peers;
 mod records;
 mod spec;
 mod traced;
+mod tree;
 
 use std::{
     ffi::CStr,

@@ -11,6 +11,7 @@ mod read;
 mod registry;
 mod rndrename;
 mod seek;
+mod settings;
 mod spec;
 mod stat;
 mod statwalk;

@@ -2,7 +2,7 @@
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand, error::ErrorKind};
 
-use super::{How, SHORT_HELP};
+use super::{help::SHORT_HELP, options::How};
 use crate::{
     target::TargetSpec,
     workload::{Named, WorkloadSpec, parse_all, shown},

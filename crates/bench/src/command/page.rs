@@ -12,80 +12,41 @@
 //! `command.txt` beside it, and can be drawn again from them. It needs no script and no external
 //! resource.
 
+mod args;
 mod html;
 mod kept;
 mod matrix;
 mod plan;
 mod plot;
+mod stored;
 
 use std::{
     env,
     ffi::OsString,
     fs,
     io::{self, IsTerminal},
-    path::{Path, PathBuf},
-    time::Duration,
+    path::Path,
 };
 
-use clap::Args;
-
-use self::{matrix::StoredMatrix, plan::Speed};
+pub(crate) use self::args::ReportArgs;
+use self::{args::NAME, plan::Speed, stored::StoredMatrix};
 use crate::{
     base::{
         cancel::Cancel,
         failure::{During, Failure, print_error},
         output::Output,
-        parse::{number, seconds},
     },
     command::footprint::{self, Bytes},
-    report::{self, Run, json::Record},
+    report::{self, Run},
     run::schedule,
     target::TargetSpec,
 };
-
-/// Options of `pando bench report`.
-#[derive(Debug, Args)]
-pub(crate) struct ReportArgs {
-    /// Directory for the page, its plots and its figures; created if missing
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
-    /// Take about two minutes instead of twenty
-    #[arg(long)]
-    quick: bool,
-    /// Directory of the kernel file system to compare with; it must be empty or not exist
-    ///
-    /// The default is on tmpfs, so that an in-memory file system is compared with another one.
-    #[arg(long, value_name = "PATH", default_value = "/dev/shm/pando-bench-report")]
-    dir: PathBuf,
-    /// Numbers of threads [default: powers of two up to the number of cores]
-    #[arg(long, value_name = "N,..", value_delimiter = ',',
-          value_parser = number(1_u16..=1024), allow_negative_numbers = true)]
-    threads: Vec<u16>,
-    /// Length of one measurement [default: 2; with --quick 0.4]
-    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
-    seconds: Option<Duration>,
-    /// Measurements of each target with each number of threads [default: 7; with --quick 3]
-    #[arg(long, value_name = "R", value_parser = number(1_u32..=1000),
-          allow_negative_numbers = true)]
-    repeat: Option<u32>,
-    /// Number of files, and then of directories, whose bytes are counted [default: 1000000; with
-    /// --quick 200000]
-    #[arg(long, value_name = "N", value_parser = number(1000_u64..=100_000_000),
-          allow_negative_numbers = true)]
-    count: Option<u64>,
-    /// Measure nothing: draw the page again from the figures in --out
-    #[arg(long, conflicts_with_all = ["quick", "threads", "seconds", "repeat", "count"])]
-    redraw: bool,
-}
 
 /// The figures, beside the page.
 const FIGURES: &str = "report.json";
 const FOOTPRINT: &str = "footprint.json";
 /// The command that measured the figures.
 const COMMAND: &str = "command.txt";
-/// The subcommand's name.
-const NAME: &str = "report";
-
 /// Measures, and draws the page. Returns the text to print, and whether tracing failed; in that
 /// case the page has no matrix.
 ///
@@ -100,7 +61,7 @@ pub(crate) fn run(args: &ReportArgs, cancel: &Cancel) -> Result<(String, Result<
     let traced = if args.redraw { Ok(()) } else { measure(args, &speed, &kernel, cancel)? };
     let records = report::json::read(&args.out.join(FIGURES))?;
     let bytes = read_bytes(&args.out.join(FOOTPRINT))?;
-    let stored = matrix::read(&args.out)?;
+    let stored = stored::read(&args.out)?;
     let command = match fs::read_to_string(args.out.join(COMMAND)) {
         // The report of an older version did not store it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => format!("pando bench {NAME}"),
@@ -151,7 +112,7 @@ fn measure(
             // them are replaced.
             asked.write(command(env::args_os()) + "\n")?;
             footprint.write("[]\n")?;
-            matrix::remove(&args.out)?;
+            stored::remove(&args.out)?;
         }
         rows.extend(report::rows(&results));
         report::json::write(&rows, begun, &figures)?;
@@ -165,7 +126,7 @@ fn measure(
     if io::stderr().is_terminal() {
         print_error("tracing the conflict matrix under valgrind");
     }
-    matrix::measure(&args.out, args.quick, cancel)
+    stored::measure(&args.out, args.quick, cancel)
 }
 
 /// The command line of this report, quoted for a shell.
@@ -190,15 +151,6 @@ fn read_bytes(path: &Path) -> Result<Vec<Bytes>, Failure> {
     serde_json::from_str(&text)
         .map_err(|error| Failure::Refused(format!("{} was not written by a report: {error}", path.display())))
 }
-
-/// Records of one workload.
-fn of<'a>(records: &'a [Record], workload: &str) -> Vec<&'a Record> {
-    records.iter().filter(|record| plan::name(&record.workload) == workload).collect()
-}
-
-/// The length of one measurement, and the number of repeats.
-const QUICK: (Duration, u32) = (Duration::from_millis(400), 3);
-const FULL: (Duration, u32) = (Duration::from_secs(2), 7);
 
 #[cfg(test)]
 mod tests {

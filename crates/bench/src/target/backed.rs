@@ -10,14 +10,11 @@ use std::io;
 use pando_mapfs::{MapFs, MapHandle, MapOptions};
 use pando_vfs::{Credentials, Vfs};
 
-use super::{Actor, Session, Target, mem::TreeActor};
+use super::{Actor, Session, Target, cache_limit::CacheLimit, tree::TreeActor};
 use crate::base::failure::{During, Failure};
 
 /// Number of inodes that the cache may hold.
 pub(crate) const CACHE: u64 = 4096;
-
-/// Number of operations between two checks of the cache size by a thread.
-const EVERY: u32 = 128;
 
 /// A tree in maps, with a cache of [`CACHE`] inodes.
 pub(crate) struct BackedTarget;
@@ -48,31 +45,9 @@ impl Session for BackedSession {
 
 impl BackedSession {
     fn with_cache(&self, cache: u64) -> TreeActor<'_> {
-        let limit = CacheLimit { store: &self.store, cache, operations: 0 };
+        let limit = CacheLimit::new(&self.store, cache);
         // The owner of the store's root directory is user 0.
         TreeActor::new(&self.vfs, Credentials::root(), Some(limit))
-    }
-}
-
-/// One thread's part in limiting the cache.
-pub(super) struct CacheLimit<'a> {
-    store: &'a MapHandle,
-    /// Number of inodes that may stay.
-    cache: u64,
-    operations: u32,
-}
-
-impl CacheLimit<'_> {
-    /// Counts an operation, and evicts the excess every [`EVERY`] operations. Inodes in use stay.
-    pub(super) fn enforce(&mut self, vfs: &Vfs) -> io::Result<()> {
-        self.operations += 1;
-        if self.operations.is_multiple_of(EVERY) {
-            let excess = self.store.cached_inodes().saturating_sub(self.cache);
-            if excess > 0 {
-                vfs.evict(usize::try_from(excess).unwrap_or(usize::MAX))?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -82,6 +57,7 @@ mod tests {
 
     use super::*;
     use crate::base::path::TreePath;
+    use crate::target::cache_limit::EVERY;
 
     #[test]
     fn cache_stays_small_and_a_larger_walk_misses() {

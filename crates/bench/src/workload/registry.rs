@@ -11,7 +11,7 @@ use super::{
     read::Reads,
     rndrename::RndRename,
     seek::{Beside, Seeks, Whence},
-    spec::{Key, Settings},
+    settings::{Key, Settings},
     stat::{Shape, Stat},
     statwalk::StatWalk,
 };
@@ -66,7 +66,7 @@ const LIST: &[Key] = &of_listing(1, 0);
 const XATTRS: &[Key] = &of_listing(3, 4);
 const RENAMERS: &[Key] = &[
     key("renamers", 1, (0, 64), "additional threads that rename a directory on the paths"),
-    key("rate", 50_000, (0, 10_000_000), "renames per second of each of them; 0: full speed"),
+    key("rate", 50_000, (0, 10_000_000), "renames per second of each of them, 0 = full speed"),
 ];
 const RENAMERS_ALONE: &[Key] =
     &[key("renamers", 1, (0, 64), "additional threads that rename a directory on the paths")];
@@ -77,11 +77,11 @@ const TREE: &[Key] = &[key("files", 10_000, MANY, "files in the tree")];
 
 const fn of_listing(level: u64, max_xattrs: u64) -> [Key; 5] {
     [
-        key("level", level, (0, 3), "0: names; 1: also stat; 2: also the names of xattrs; 3: also their values"),
+        key("level", level, (0, 3), "0 = names, 1 = also stat, 2 = also names of xattrs, 3 = also their values"),
         key("files", 10_000, MANY, "files in the directory"),
         key("max", max_xattrs, (0, 100), "each file has from 0 to this many xattrs"),
-        key("records", 0, (0, 1), "1: use the record stream of `pando ls` (dir= only)"),
-        key("cold", 0, (0, 1), "1: empty the caches before each round (dir= only; root)"),
+        key("records", 0, (0, 1), "1 = use the record stream of `pando ls` (dir= only)"),
+        key("cold", 0, (0, 1), "1 = empty the caches before each round (dir= only; root)"),
     ]
 }
 

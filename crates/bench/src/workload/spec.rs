@@ -6,32 +6,11 @@ use super::{
     Pace, Workload,
     limited::Limited,
     registry::{Definition, GROUPS, WORKLOADS},
+    settings::{Key, Settings},
 };
 
 /// The setting that all endless workloads have.
 const STEPS: &str = "steps";
-
-/// A numeric setting of a workload.
-#[derive(Debug)]
-pub(crate) struct Key {
-    pub(crate) name: &'static str,
-    pub(crate) default: u64,
-    pub(crate) min: u64,
-    pub(crate) max: u64,
-    pub(crate) what: &'static str,
-}
-
-/// The values of a workload's settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Settings(Vec<(&'static str, u64)>);
-
-impl Settings {
-    /// # Panics
-    /// If the workload has no such key. Only its own definition reads its keys.
-    pub(crate) fn get(&self, name: &str) -> u64 {
-        self.0.iter().find(|(key, _)| *key == name).expect("a key of this workload").1
-    }
-}
 
 /// A workload as named on the command line.
 #[derive(Debug, Clone)]

@@ -156,7 +156,7 @@ fn on_one_name(a: Operation, b: Operation) -> Result<&'static str, &'static str>
         }
         (Open | Close, Open | Close) => Ok("separate open files, and the name stays"),
         (Create | Mkdir | Rmdir | Rename, _) | (_, Create | Mkdir | Rmdir | Rename) => {
-            Ok("it fails or does nothing, whatever the other does: the name and its file type stay")
+            Ok("create, mkdir, rmdir and rename fail or do nothing on this name, which stays with its file type")
         }
         (
             Stat | Open | Close | Link | Lseek | Read | Write | Readdir | DPath | GetXattr | SetXattr,

@@ -3,10 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{
-    matrix::StoredMatrix,
-    of,
-    plan::{MORE, PUBLISHED, PublishedResult, name},
+    plan::{MORE, PUBLISHED, PublishedResult, name, records_of},
     plot::{self, Bar, Group, Line, Scale, escape, short},
+    stored::StoredMatrix,
 };
 use crate::{
     base::measure::Summary,
@@ -72,9 +71,9 @@ fn inverse(ratio: Summary) -> Summary {
 
 impl MeasuredHere {
     fn new(records: &[Record], result: &PublishedResult) -> Self {
-        let of = of(records, result.workload);
-        let threads = of.iter().map(|record| record.threads).max().unwrap_or(1);
-        let at_most = || of.iter().filter(|record| record.threads == threads);
+        let records = records_of(records, result.workload);
+        let threads = records.iter().map(|record| record.threads).max().unwrap_or(1);
+        let at_most = || records.iter().filter(|record| record.threads == threads);
         if result.workload == "xattrs" {
             // Two workloads on one target run one after the other, so there are no pairs of
             // repeats. The note of the result says so.
@@ -207,19 +206,19 @@ impl Page {
 
     /// Rates over threads, one line per target.
     fn throughput(&mut self, records: &[Record], workload: &str, what: &str) {
-        let of = of(records, workload);
-        let Some(first) = of.first() else { return };
-        let mut threads: Vec<usize> = of.iter().map(|record| record.threads).collect();
+        let records = records_of(records, workload);
+        let Some(first) = records.first() else { return };
+        let mut threads: Vec<usize> = records.iter().map(|record| record.threads).collect();
         threads.dedup();
         let targets: Vec<&str> =
-            of.iter().filter(|record| record.threads == threads[0]).map(|record| record.target.as_str()).collect();
+            records.iter().filter(|record| record.threads == threads[0]).map(|record| record.target.as_str()).collect();
         let labels: Vec<String> = targets.iter().map(|target| display_name(target)).collect();
         let lines: Vec<Line<'_>> = targets
             .iter()
             .zip(&labels)
             .map(|(target, label)| {
                 let rate = |n: &usize| {
-                    let record = of.iter().find(|record| record.threads == *n && record.target == *target)?;
+                    let record = records.iter().find(|record| record.threads == *n && record.target == *target)?;
                     record.ops_per_s.map(|rate| (rate.min, rate.median, rate.max))
                 };
                 Line { label, points: threads.iter().map(rate).collect() }
@@ -228,7 +227,7 @@ impl Page {
         let _ = write!(self.html, "<h2>{what} <code>{}</code></h2>", escape(&first.workload));
         let svg = plot::lines(&format!("{workload}: operations per second over threads"), &threads, &lines);
         self.plot(name(workload), svg, "Operations per second of all threads together.");
-        self.figures(&of);
+        self.figures(&records);
     }
 
     fn figures(&mut self, records: &[&Record]) {
@@ -266,7 +265,7 @@ impl Page {
         let owned: Vec<(&str, Vec<(&str, f64)>)> = ["crunl", "rndrename", "dpath", "open-same"]
             .into_iter()
             .map(|workload| {
-                let with = of(records, workload).into_iter().filter(|record| record.threads == most);
+                let with = records_of(records, workload).into_iter().filter(|record| record.threads == most);
                 (workload, with.filter_map(|r| Some((r.target.as_str(), r.ctx_switches_per_s?))).collect())
             })
             .collect();

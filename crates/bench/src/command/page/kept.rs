@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     html::{Page, display_name, short_name},
-    of,
+    plan::records_of,
     plot::{self, Bar, Group, Scale, escape, short},
 };
 use crate::report::{beside::behind, json::Record};
@@ -25,7 +25,7 @@ impl Page {
     pub(super) fn kept(&mut self, records: &[Record]) {
         let mut rows = Vec::new();
         for (workload, what) in WORKLOADS {
-            let with = of(records, workload).into_iter().filter(|record| record.kept_of_alone.is_some());
+            let with = records_of(records, workload).into_iter().filter(|record| record.kept_of_alone.is_some());
             rows.extend(with.map(|record| (what, record)));
         }
         let mut sets: Vec<(&str, usize)> = rows.iter().map(|(what, record)| (*what, record.threads)).collect();

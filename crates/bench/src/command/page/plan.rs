@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{FULL, QUICK, ReportArgs};
+use super::args::ReportArgs;
 use crate::{
+    report::json::Record,
     run::schedule::{Plan, without_duplicates},
     target::TargetSpec,
     workload::{Named, WorkloadSpec, parse_all},
@@ -83,6 +84,10 @@ pub(super) const MORE: &[(&str, &str)] = &[
     ("open-same", "open and close of one file"),
 ];
 
+/// The length of one measurement, and the number of repeats.
+const QUICK: (Duration, u32) = (Duration::from_millis(400), 3);
+const FULL: (Duration, u32) = (Duration::from_secs(2), 7);
+
 /// The duration of the report.
 pub(super) struct Speed {
     quick: bool,
@@ -121,6 +126,11 @@ pub(super) struct Job {
 /// A workload's name without its settings.
 pub(super) fn name(workload: &str) -> &str {
     workload.split(':').next().unwrap_or(workload)
+}
+
+/// Records of one workload.
+pub(super) fn records_of<'a>(records: &'a [Record], workload: &str) -> Vec<&'a Record> {
+    records.iter().filter(|record| name(&record.workload) == workload).collect()
 }
 
 /// The runs of the report, in order.
